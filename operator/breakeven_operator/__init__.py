@@ -1,0 +1,1 @@
+"""The Kubernetes operator: observes a vLLM fleet, asks the library, rolls what pays."""
