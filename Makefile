@@ -1,0 +1,65 @@
+# Every target makes the environment it needs first: a fresh Linux machine with Python 3.11+ (venv), make and git suffices.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# The one-machine cluster and the fakes live beside the tests.
+export PYTHONPATH := tests
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.PHONY: help env demo test check unit cluster-up cluster-down bench validate fuzz generate lock clean
+
+help: ## List the targets
+	@printf 'Breakeven: does speculative decoding pay, and until which load?\n\n'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+env: $(VENV)/.installed ## Make .venv with everything in it (.venv/bin/breakeven included)
+
+# Rebuilt when the lock or the project's metadata changes; --require-hashes refuses anything the lock does not know.
+$(VENV)/.installed: requirements/dev.lock pyproject.toml
+	@echo "Installing $(VENV) from requirements/dev.lock (about a minute on first use)"
+	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else "breakeven: %s is Python %d.%d; expected 3.11 to 3.13 (make PYTHON=python3.12 ...)" % (sys.executable, *sys.version_info[:2]))'
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: env ## The main job on this machine: calibrate, decide and roll a simulated GPU fleet (COSTS=file, KEEP=1)
+	@$(BIN)/python -m demo $(if $(COSTS),--costs "$(COSTS)") $(if $(KEEP),--keep)
+
+test: check ## Everything: checks, unit, property, reference, engine, shell and cluster tests
+	@$(BIN)/python -m localcluster build
+	@$(BIN)/python -m pytest tests
+
+check: env ## Under a minute: lint, types, import contracts, generated files current, unit and property tests
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache 2>&1 | tail -n 15
+	@$(BIN)/python -m breakeven_operator.resources --check
+	@$(BIN)/python -m pytest -q tests/unit tests/property
+
+cluster-up: env ## A control plane, two GPU nodes and Prometheus on loopback; prints the kubeconfig's path
+	@$(BIN)/python -m localcluster up
+
+cluster-down: env ## Stop it; leaves no process and no file
+	@$(BIN)/python -m localcluster down
+
+bench: env ## Speeds and sizes, each with how it was measured
+	@$(BIN)/python -m bench
+
+validate: env ## The model against published measurements: dataset, split, error, goal
+	@$(BIN)/python -m breakeven.validation
+
+fuzz: env ## Every reader against hostile input for a fixed time
+	@$(BIN)/python tests/bench/fuzz_readers.py
+
+generate: env ## Rewrite what is generated from code: CRDs, docs
+	@$(BIN)/python -m breakeven_operator.resources --write
+
+lock: env ## Resolve the locked dependencies anew (no registry address is written)
+	@$(BIN)/uv pip compile pyproject.toml --group dev --extra engine --extra report --extra operator --universal \
+		--python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
+		--custom-compile-command "make lock" --quiet --output-file requirements/dev.lock
+
+clean: ## Remove the environment, caches and local state (not the built cluster binaries)
+	@rm -rf $(VENV) .local .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

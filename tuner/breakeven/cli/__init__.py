@@ -1,0 +1,90 @@
+"""The command line: `breakeven COMMAND`; one module per command, imported only when it runs.
+
+`breakeven --help` must answer in 0.3 s, so this module imports click and nothing of the library; each command's
+module is named in COMMANDS with the one line that the overview shows.
+"""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import sys
+from typing import NamedTuple
+
+import click
+
+from breakeven import __version__
+from breakeven.errors import BreakevenError
+
+
+class _Entry(NamedTuple):
+    module: str
+    summary: str
+
+
+COMMANDS: dict[str, _Entry] = {
+    "fit": _Entry("breakeven.cli.fit", "Fit the latency law of every measured arm."),
+    "predict": _Entry("breakeven.cli.predict", "Latency of one arm at one load."),
+    "plan": _Entry("breakeven.cli.plan", "The best arm at a load, and until which load."),
+    "acceptance": _Entry("breakeven.cli.acceptance", "Convert between the acceptance numbers in circulation."),
+    "schedule": _Entry("breakeven.cli.schedule", "Export vLLM's draft length per batch size."),
+    "simulate": _Entry("breakeven.cli.simulate", "Replay a trace against policies."),
+    "calibrate": _Entry("breakeven.cli.calibrate", "Sweep one running engine and append its points."),
+    "report": _Entry("breakeven.cli.report", "One self-contained HTML page (and PNGs) of a profile."),
+    "lint": _Entry("breakeven.cli.lint", "Lines a Deployment needs for opt-in and draining."),
+    "doctor": _Entry("breakeven.cli.doctor", "Does speculation pay right now, and if not, why."),
+    "engine-sim": _Entry("breakeven.cli.engine_sim", "The simulated vLLM: its flags, API and metrics."),
+}
+
+
+class _LazyGroup(click.Group):
+    """Lists commands from COMMANDS and imports one only to run it or to show its own help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        command = importlib.import_module(entry.module).command
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{entry.module}.command is not a click command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="breakeven")
+def root() -> None:
+    """Does speculative decoding pay, with which draft length, and until which load?
+
+    From benchmark files to a decision, without a cluster:
+
+    \b
+      breakeven fit points.csv -o chat.json
+      breakeven plan chat.json --rps 3
+      breakeven report chat.json -o chat.html
+    """
+
+
+def main() -> None:
+    """Entry point of the console script: exit 0, 1 (input refused, one line), 2 (usage) or 130 (interrupted)."""
+    # A reader that stops early (`| head`) ends this process quietly, as it does every other tool.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        root.main(standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.Abort:
+        click.echo("breakeven: interrupted; nothing half written", err=True)
+        sys.exit(130)
+    except click.ClickException as usage:
+        usage.show()
+        sys.exit(usage.exit_code)
+    except BreakevenError as refusal:
+        click.echo(f"breakeven: {refusal}", err=True)
+        sys.exit(1)

@@ -1,0 +1,35 @@
+"""What can go wrong on purpose.
+
+    BreakevenError          one line for a person; the command line prints it and exits 1
+    ├── InputError          a file, row, column, option or field says something it may not
+    └── NotIdentifiedError  the data cannot tell what was asked; the data is fine, the question is not
+
+Data problems inside a result (a fit not to be believed, a prediction beyond the measured range) are values with
+a reason word, never exceptions.
+"""
+
+from __future__ import annotations
+
+
+class BreakevenError(Exception):
+    """A refusal that a person can act on; its text is one line."""
+
+
+class InputError(BreakevenError):
+    """Input that is wrong in one named place.
+
+    Args:
+        where: file with row and column, JSON path, option or field, as a person would look it up.
+        problem: what stands there.
+        expected: what should stand there.
+    """
+
+    def __init__(self, where: str, problem: str, expected: str) -> None:
+        self.where = where
+        self.problem = problem
+        self.expected = expected
+        super().__init__(" ".join(f"{where}: {problem}; expected {expected}".split()))
+
+
+class NotIdentifiedError(BreakevenError):
+    """The measured points do not determine the quantity that was asked for."""
