@@ -17,9 +17,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def json_option(command: F) -> F:
     """Add `--json`: one JSON document on stdout instead of tables."""
-    return click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout; the same facts.")(
-        command
-    )
+    return click.option(
+        "--json", "as_json", is_flag=True, help="One JSON document on stdout; the same facts."
+    )(command)
 
 
 def confidence_option(command: F) -> F:
@@ -54,7 +54,7 @@ def echo_json(document: dict[str, Any]) -> None:
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write through a sibling file and a rename, so that an interruption leaves the old file or the new one."""
     data = content.encode() if isinstance(content, str) else content
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent or Path(), prefix=f".{path.name}.")
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(data)

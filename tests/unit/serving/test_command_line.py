@@ -1,0 +1,123 @@
+"""vLLM's speculative flags in every form, found and removed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from breakeven.serving.command_line import (
+    flag_value,
+    model_of,
+    runs_through_shell,
+    speculation,
+    with_speculation,
+    without_speculation,
+)
+
+EAGLE = {"method": "eagle3", "model": "org/head", "num_speculative_tokens": 3}
+
+
+@pytest.mark.parametrize(
+    ("args", "config"),
+    [
+        (["m"], None),
+        (["m", f"--speculative-config={json.dumps(EAGLE)}"], EAGLE),
+        (["m", "--speculative-config", json.dumps(EAGLE)], EAGLE),
+        (["m", "--speculative_config", json.dumps(EAGLE)], EAGLE),
+        (["-sc", json.dumps(EAGLE), "m"], EAGLE),
+        (
+            ["m", "--spec-method", "ngram", "--spec-tokens=4"],
+            {"method": "ngram", "num_speculative_tokens": 4},
+        ),
+        (
+            ["m", "--speculative-config.method", "ngram", "--speculative-config.num_speculative_tokens=4"],
+            {"method": "ngram", "num_speculative_tokens": 4},
+        ),
+        (["m", "--speculative-config="], None),
+        (["m", "--speculative-config=null"], None),
+        (["m", "--speculative-config", "None"], None),
+        (["m", f"--speculative-config={json.dumps(EAGLE)}", "--speculative-config=null"], None),
+    ],
+)
+def test_the_running_configuration_is_read_in_every_form(args, config):
+    said = speculation(args)
+    assert said.config == config
+    assert said.problem is None
+
+
+def test_a_variable_means_that_the_container_decides():
+    said = speculation(["m", "--speculative-config=$(BREAKEVEN_SPECULATIVE_CONFIG)"])
+    assert said.variable == "BREAKEVEN_SPECULATIVE_CONFIG"
+    assert said.config is None
+
+
+@pytest.mark.parametrize("value", ["{", "[1]", "3", "$X"])
+def test_what_vllm_refuses_is_a_problem_not_no_speculation(value):
+    assert speculation([f"--speculative-config={value}"]).problem
+
+
+@pytest.mark.parametrize(
+    "speculative",
+    [
+        ["--speculative-config", json.dumps(EAGLE)],
+        [f"--speculative_config={json.dumps(EAGLE)}"],
+        ["-sc", "null"],
+        ["--spec-method", "ngram", "--spec-model=org/x", "--spec-tokens", "3"],
+        ["--speculative-config.method", "ngram"],
+        ["--speculative-config=$(X)"],
+    ],
+)
+def test_removing_speculation_leaves_everything_else_in_order(speculative):
+    before = ["org/model", "--max-num-seqs", "64", "--enforce-eager"]
+    after = ["--port=8000", "--served-model-name", "chat"]
+    assert without_speculation([*before, *speculative, *after]) == [*before, *after]
+
+
+_PLAIN = st.sampled_from(
+    ["org/model", "--port=1", "--max-num-seqs", "64", "--enforce-eager", "--x={}", "--no-y"]
+)
+_SPEC = st.sampled_from(
+    [
+        ["--speculative-config={}"],
+        ["-sc", "null"],
+        ["--spec-tokens", "3"],
+        ["--speculative-config.method=ngram"],
+    ]
+)
+
+
+@given(st.lists(st.one_of(_PLAIN.map(lambda item: [item]), _SPEC)))
+def test_an_arm_put_on_any_line_is_the_arm_that_runs(parts):
+    args = [item for part in parts for item in part]
+    line = with_speculation(args, EAGLE)
+    assert speculation(line).config == EAGLE
+    assert speculation(without_speculation(line)).given == ()
+    assert with_speculation(line, EAGLE) == line
+
+
+def test_flag_values_and_model():
+    args = ["serve", "org/model", "--port", "8001", "--shutdown-timeout=60", "--port=8002"]
+    assert flag_value(args, "--port") == "8002"
+    assert flag_value(args, "--shutdown-timeout") == "60"
+    assert flag_value(args, "--api-key") is None
+    assert model_of(["vllm", *args]) == "org/model"
+    assert model_of(["--enforce-eager", "org/model"]) == "org/model"
+    assert model_of(["--model", "org/other"]) == "org/other"
+
+
+@pytest.mark.parametrize(
+    ("command", "shell"),
+    [
+        (["sh", "-c", "vllm serve m"], True),
+        (["/bin/bash", "-lc", "exec vllm serve m"], True),
+        (["env", "A=b", "sh", "-c", "vllm"], True),
+        (["vllm", "serve"], False),
+        (["python3", "-m", "vllm.entrypoints.openai.api_server"], False),
+        ([], False),
+    ],
+)
+def test_shell_wrappers_are_told_from_programs(command, shell):
+    assert runs_through_shell(command) is shell

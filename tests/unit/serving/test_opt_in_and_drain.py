@@ -1,0 +1,113 @@
+"""What a manifest lacks, said as lines."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from breakeven.cli import lint
+from breakeven.serving.drain import drain
+from breakeven.serving.opt_in import ANNOTATION, ARGUMENT, ENV_ENTRY, engine_container, opt_in
+
+READY = {
+    "name": "vllm",
+    "image": "vllm/vllm-openai:v0.32.0",
+    "args": ["org/model", ARGUMENT, "--shutdown-timeout=60"],
+    "env": [ENV_ENTRY],
+    "lifecycle": {"preStop": {"sleep": {"seconds": 10}}},
+}
+
+
+def test_a_complete_container_needs_nothing():
+    assert opt_in(READY).ok
+    assert drain({"terminationGracePeriodSeconds": 90}, READY).ok
+
+
+def test_a_static_configuration_is_removed_and_the_variable_added():
+    container = {"name": "vllm", "args": ["m", "--speculative-config", '{"method":"ngram"}']}
+    found = opt_in(container)
+    assert [change.lines for change in found.remove] == [
+        ("- --speculative-config", '- \'{"method":"ngram"}\'')
+    ]
+    assert [change.path for change in found.add] == ["containers[vllm].env", "containers[vllm].args"]
+
+
+def test_following_the_advice_completes_the_opt_in():
+    container = {"name": "vllm", "args": ["m"], "env": []}
+    found = opt_in(container)
+    args = yaml.safe_load("\n".join(line for c in found.add if c.path.endswith("args") for line in c.lines))
+    env = yaml.safe_load("\n".join(line for c in found.add if c.path.endswith("env") for line in c.lines))
+    assert opt_in({"name": "vllm", "args": ["m", *args], "env": env}).ok
+
+
+def test_a_shell_is_refused_with_its_reason():
+    found = opt_in({"name": "vllm", "command": ["sh", "-c", "vllm serve m"]})
+    assert "strips the quotes" in (found.refusal or "")
+
+
+@pytest.mark.parametrize(
+    ("change", "grace_s", "words"),
+    [
+        ({"args": ["m"]}, 90, "--shutdown-timeout is 0"),
+        ({"lifecycle": None}, 90, "no preStop"),
+        ({}, 30, "terminationGracePeriodSeconds is 30"),
+        ({}, 70, "set it above 70"),
+    ],
+)
+def test_each_missing_drain_setting_is_named(change, grace_s, words):
+    found = drain({"terminationGracePeriodSeconds": grace_s}, {**READY, **change})
+    assert any(words in problem for problem in found.problems)
+
+
+def test_a_sleep_by_exec_counts_and_an_unknown_hook_is_not_called_missing():
+    by_exec = {**READY, "lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", "sleep 15"]}}}}
+    assert drain({"terminationGracePeriodSeconds": 90}, by_exec).pre_stop_s == 15
+    unknown = {**READY, "lifecycle": {"preStop": {"httpGet": {"path": "/drain", "port": 1}}}}
+    assert drain({"terminationGracePeriodSeconds": 90}, unknown).ok
+
+
+def test_the_engine_is_found_among_sidecars():
+    pod = {"containers": [{"name": "proxy", "image": "envoy:1"}, READY]}
+    assert engine_container(pod) == READY
+    assert engine_container({"containers": [{"name": "a"}, {"name": "b"}]}) is None
+
+
+def _manifest(tmp_path, container, annotations=None, grace_s=90):
+    document = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "chat"},
+        "spec": {
+            "template": {
+                "metadata": {"annotations": annotations or {}},
+                "spec": {"terminationGracePeriodSeconds": grace_s, "containers": [container]},
+            }
+        },
+    }
+    path = tmp_path / "deployment.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def test_lint_says_ok_for_a_ready_manifest(tmp_path):
+    result = CliRunner().invoke(lint.command, [str(_manifest(tmp_path, READY)), "--json", "--check"])
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["deployments"][0]["ok"] is True
+
+
+def test_lint_warns_of_an_initial_value_in_git(tmp_path):
+    path = _manifest(tmp_path, READY, {ANNOTATION: "null"})
+    result = CliRunner().invoke(lint.command, [str(path)])
+    assert "takes the key back at every apply" in result.output
+
+
+@pytest.mark.parametrize("text", ["a: [", "- 1", "kind: Service"])
+def test_lint_refuses_what_is_no_deployment(tmp_path, text):
+    path = tmp_path / "wrong.yaml"
+    path.write_text(text)
+    result = CliRunner().invoke(lint.command, [str(path)])
+    assert result.exit_code != 0
+    assert "wrong.yaml" in str(result.exception)

@@ -1,0 +1,125 @@
+"""`breakeven lint DEPLOYMENT.yaml`: what a manifest lacks before the operator may choose its arm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from breakeven.cli.output import echo_json, json_option
+from breakeven.errors import BreakevenError, InputError
+
+
+@click.command("lint", short_help="Lines a Deployment needs for opt-in and draining.")
+@click.argument("manifest", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+@click.option("--container", help="The container that runs vLLM; default: the one that can be told.")
+@click.option("--check", is_flag=True, help="Exit 1 when anything is missing (for CI).")
+@json_option
+def command(manifest: Path, container: str | None, *, check: bool, as_json: bool) -> None:
+    """Print the exact lines to add to and remove from a Deployment.
+
+    Two things are looked at: the opt-in (one environment variable, one argument) that lets the operator choose the
+    arm by one annotation, and the drain settings without which a roll cuts off requests.
+
+    \b
+    Example:
+      breakeven lint deployment.yaml
+      kubectl get deployment chat-vllm -o yaml | breakeven lint -
+    """
+    findings = [_examine(document, where, container) for where, document in _deployments(manifest)]
+    if not findings:
+        raise InputError(str(manifest), "no Deployment in it", "at least one apps/v1 Deployment")
+    if as_json:
+        echo_json({"deployments": findings})
+    else:
+        for finding in findings:
+            _print(finding)
+    if check and not all(finding["ok"] for finding in findings):
+        raise BreakevenError(f"{manifest}: not ready for rolls (see above)")
+
+
+def _deployments(manifest: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    import yaml
+
+    with click.open_file(str(manifest), encoding="utf-8") as stream:
+        try:
+            documents = list(yaml.safe_load_all(stream))
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise InputError(str(manifest), f"not YAML ({error})", "Kubernetes manifests") from error
+    for number, document in enumerate(documents, start=1):
+        where = f"{manifest}:document {number}"
+        if document is None:
+            continue
+        if not isinstance(document, Mapping):
+            raise InputError(where, f"a {type(document).__name__}", "a Kubernetes object")
+        items = document.get("items") if document.get("kind") == "List" else [document]
+        for item in items or []:
+            if isinstance(item, Mapping) and item.get("kind") == "Deployment":
+                yield where, item
+
+
+def _examine(deployment: Mapping[str, Any], where: str, container_name: str | None) -> dict[str, Any]:
+    from breakeven.serving.drain import drain
+    from breakeven.serving.opt_in import ANNOTATION, engine_container, opt_in
+
+    name = str((deployment.get("metadata") or {}).get("name", "?"))
+    template = (deployment.get("spec") or {}).get("template") or {}
+    pod_spec = template.get("spec") or {}
+    container = engine_container(pod_spec, container_name)
+    if container is None:
+        names = ", ".join(str(c.get("name")) for c in pod_spec.get("containers") or []) or "none"
+        raise InputError(
+            f"{where}: Deployment/{name}",
+            f"cannot tell which container runs vLLM (containers: {names})",
+            "--container NAME",
+        )
+    chosen, stopping = opt_in(container), drain(pod_spec, container)
+    warnings = []
+    if ANNOTATION in ((template.get("metadata") or {}).get("annotations") or {}):
+        warnings.append(
+            f"spec.template.metadata.annotations has {ANNOTATION}: in Git it takes the key back at every apply; "
+            "remove the line from the manifest (the operator writes it)"
+        )
+    return {
+        "deployment": name,
+        "container": container.get("name"),
+        "ok": chosen.ok and stopping.ok and not warnings,
+        "opt_in": {
+            "ok": chosen.ok,
+            "refusal": chosen.refusal,
+            "add": [{"path": c.path, "lines": list(c.lines)} for c in chosen.add],
+            "remove": [{"path": c.path, "lines": list(c.lines)} for c in chosen.remove],
+        },
+        "drain": {
+            "ok": stopping.ok,
+            "pre_stop_s": stopping.pre_stop_s,
+            "shutdown_timeout_s": stopping.shutdown_timeout_s,
+            "termination_grace_period_s": stopping.grace_s,
+            "problems": list(stopping.problems),
+        },
+        "warnings": warnings,
+    }
+
+
+def _print(finding: Mapping[str, Any]) -> None:
+    click.echo(f"Deployment/{finding['deployment']}, container {finding['container']}")
+    opt_in = finding["opt_in"]
+    if opt_in["ok"]:
+        click.echo("  opt-in    complete")
+    elif opt_in["refusal"]:
+        click.echo(f"  opt-in    refused: {opt_in['refusal']}")
+    else:
+        for verb in ("remove", "add"):
+            for change in opt_in[verb]:
+                click.echo(f"  opt-in    {verb} under {change['path']}:")
+                for line in change["lines"]:
+                    click.echo(f"              {line}")
+    click.echo(
+        "  draining  complete" if finding["drain"]["ok"] else "  draining  a roll would lose requests:"
+    )
+    for problem in finding["drain"]["problems"]:
+        click.echo(f"              {problem}")
+    for warning in finding["warnings"]:
+        click.echo(f"! {warning}")

@@ -1,0 +1,1 @@
+"""Pictures and pages of a profile: what an engineer shows to others."""
