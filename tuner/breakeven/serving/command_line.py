@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 from typing import Any
 
 _WHOLE = ("--speculative-config", "-sc")
