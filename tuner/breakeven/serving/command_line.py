@@ -113,7 +113,7 @@ def runs_through_shell(command: Sequence[str]) -> bool:
     program = command[0].rsplit("/", 1)[-1]
     if program == "env":
         return runs_through_shell(
-            [item for item in command[1:] if "=" not in item and not item.startswith("-")]
+            list(dropwhile(lambda item: "=" in item or item.startswith("-"), command[1:]))
         )
     return program in _SHELLS and any(re.fullmatch(r"-[a-z]*c[a-z]*", item) for item in command[1:])
 
