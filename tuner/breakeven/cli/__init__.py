@@ -26,7 +26,9 @@ COMMANDS: dict[str, _Entry] = {
     "fit": _Entry("breakeven.cli.fit", "Fit the latency law of every measured arm."),
     "predict": _Entry("breakeven.cli.predict", "Latency of one arm at one load."),
     "plan": _Entry("breakeven.cli.plan", "The best arm at a load, and until which load."),
-    "acceptance": _Entry("breakeven.cli.acceptance", "Convert between the acceptance numbers in circulation."),
+    "acceptance": _Entry(
+        "breakeven.cli.acceptance", "Convert between the acceptance numbers in circulation."
+    ),
     "schedule": _Entry("breakeven.cli.schedule", "Export vLLM's draft length per batch size."),
     "simulate": _Entry("breakeven.cli.simulate", "Replay a trace against policies."),
     "calibrate": _Entry("breakeven.cli.calibrate", "Sweep one running engine and append its points."),
@@ -57,7 +59,9 @@ class _LazyGroup(click.Group):
             formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(__version__, prog_name="breakeven")
 def root() -> None:
     """Does speculative decoding pay, with which draft length, and until which load?

@@ -88,7 +88,12 @@ def latency_against_load(
     for curve in curves:
         stroke = strokes[curve.arm]
         axes.fill_between(
-            curve.rps, curve.latency_lower_s, curve.latency_upper_s, color=stroke.colour, alpha=0.18, linewidth=0
+            curve.rps,
+            curve.latency_lower_s,
+            curve.latency_upper_s,
+            color=stroke.colour,
+            alpha=0.18,
+            linewidth=0,
         )
         axes.plot(curve.rps, curve.latency_s, color=stroke.colour, linestyle=stroke.dash)
         axes.plot(

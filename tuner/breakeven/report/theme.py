@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 _OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 # Lightened where the original would sink into dark paper (contrast at least 4.5 to 1 against #14171c).
 _ON_DARK = ("#5AB4F0", "#FF8A3D", "#3CCB9E", "#E79CC6", "#9AD4F7", "#F2B53A")
-_DASHES: tuple[str | tuple[int, tuple[int, ...]], ...] = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)))
+_DASHES: tuple[str | tuple[int, tuple[int, ...]], ...] = (
+    "-",
+    "--",
+    "-.",
+    (0, (1, 1)),
+    (0, (5, 1, 1, 1, 1, 1)),
+)
 _MARKERS = "osD^vP"
 
 

@@ -1,0 +1,101 @@
+"""A self-contained HTML page of pictures and tables; the report and the demo fill it."""
+
+from __future__ import annotations
+
+import io
+import re
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from breakeven.report.theme import DARK, LIGHT, Theme, drawing
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Draw = Callable[[Theme], "Figure"]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One figure: how to draw it on either paper, and the sentence under it.
+
+    `first`: above the warnings, among what a reader sees without scrolling.
+    """
+
+    draw: Draw
+    caption: str
+    first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cells are text already: units stand in the head, bounds in brackets."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+
+def render_page(
+    *,
+    title: str,
+    facts: Sequence[str],
+    verdict: str,
+    pictures: Sequence[Picture],
+    warnings: Sequence[str],
+    tables: Sequence[Table],
+    footer: str,
+) -> str:
+    """Render the page; all text is escaped, pictures are inline SVG in a light and a dark version."""
+    import jinja2  # noqa: PLC0415 - only pages need it
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("breakeven.report"),
+        autoescape=True,
+        trim_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.globals["figure"] = _figure
+    return environment.get_template("page.html.j2").render(
+        title=title,
+        facts=facts,
+        verdict=verdict,
+        pictures=pictures,
+        warnings=warnings,
+        tables=tables,
+        footer=footer,
+    )
+
+
+def render_png(draw: Draw, theme: Theme = LIGHT, dots_per_inch: int = 150) -> bytes:
+    """Draw one picture as PNG."""
+    buffer = io.BytesIO()
+    with drawing(theme):
+        # Without the program's version in its metadata, the same profile gives the same bytes.
+        draw(theme).savefig(buffer, format="png", dpi=dots_per_inch, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def _figure(picture: Picture) -> str:
+    import markupsafe  # noqa: PLC0415 - comes with jinja2
+
+    both = "".join(
+        f'<div class="on-{theme.name}">{_svg(picture.draw, theme)}</div>' for theme in (LIGHT, DARK)
+    )
+    caption = markupsafe.escape(picture.caption)
+    return markupsafe.Markup(f"<figure>{both}<figcaption>{caption}</figcaption></figure>")
+
+
+def _svg(draw: Draw, theme: Theme) -> str:
+    buffer = io.StringIO()
+    with drawing(theme):
+        draw(theme).savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    # Two pictures on one page may not share identifiers: clip paths of one would cut the other.
+    prefix = f"{theme.name}{zlib.crc32(text.encode()):08x}-"
+    text = re.sub(r'\bid="', f'id="{prefix}', text)
+    return re.sub(r'(url\(#|href="#)', rf"\1{prefix}", text)
