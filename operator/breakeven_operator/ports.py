@@ -1,0 +1,200 @@
+"""What the operator needs from the outside, as protocols; `adapters/` holds the real ones, `tests/fakes` the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from breakeven_operator.plan import FitOutcome, Ref, Resource
+
+Manifest = Mapping[str, Any]
+"""One Kubernetes object as JSON."""
+
+
+class ClusterError(Exception):
+    """The API server did not do what was asked; the text is one line fit for a status.
+
+    Attributes:
+        status: HTTP status, 0 when there was no answer.
+    """
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(" ".join(message.split()))
+        self.status = status
+
+
+class FieldConflictError(ClusterError):
+    """A field belongs to another field manager (HTTP 409 of server-side apply).
+
+    Attributes:
+        managers: who owns it.
+    """
+
+    def __init__(self, message: str, managers: tuple[str, ...]) -> None:
+        super().__init__(message, status=409)
+        self.managers = managers
+
+
+class StaleObjectError(ClusterError):
+    """The object has changed since it was read (HTTP 409 on resourceVersion or uid)."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, status=409)
+
+
+class MetricsError(Exception):
+    """Prometheus gave no usable answer; the text is one line, without addresses' credentials."""
+
+
+class Cluster(Protocol):
+    """The Kubernetes API, as far as the operator uses it. Every method raises ClusterError."""
+
+    async def list(
+        self, resource: Resource, namespace: str | None = None, labels: str = ""
+    ) -> list[Manifest]:
+        """All objects of a kind, cluster-wide when `namespace` is None; `labels` is a label selector."""
+        ...
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> Manifest | None:
+        """One object, None when there is none."""
+        ...
+
+    async def create(self, resource: Resource, body: Manifest) -> Manifest:
+        """Create; raises ClusterError with status 409 when the name is taken."""
+        ...
+
+    async def apply(
+        self,
+        resource: Resource,
+        body: Manifest,
+        *,
+        force: bool = False,
+        subresource: str | None = None,
+        manager: str = ...,
+    ) -> Manifest:
+        """Server-side apply; raises FieldConflictError when another manager owns a field and `force` is False."""
+        ...
+
+    async def replace(self, resource: Resource, body: Manifest) -> Manifest:
+        """PUT; the body's resourceVersion must be current, or StaleObjectError."""
+        ...
+
+    async def delete(self, ref: Ref) -> None:
+        """Delete with dependents in the background; an absent object is fine."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One Prometheus with everything needed to ask it; equal sources share their queries.
+
+    Attributes:
+        address: base URL.
+        namespace: of the Secrets below.
+        bearer_secret, ca_secret, cert_secret, key_secret: (Secret name, key), read when asked and never kept in status.
+        headers: further plain headers (a tenant); never credentials.
+    """
+
+    address: str
+    namespace: str = ""
+    bearer_secret: tuple[str, str] | None = None
+    ca_secret: tuple[str, str] | None = None
+    cert_secret: tuple[str, str] | None = None
+    key_secret: tuple[str, str] | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One element of an instant vector.
+
+    Attributes:
+        labels: label set without the metric's name.
+        value: may be NaN or infinite.
+    """
+
+    labels: Mapping[str, str]
+    value: float
+
+
+class Metrics(Protocol):
+    """Prometheus."""
+
+    async def query(self, source: Source, promql: str) -> Sequence[Series]:
+        """One instant query; raises MetricsError."""
+        ...
+
+
+class Fitter(Protocol):
+    """The library's fit, outside this process."""
+
+    async def fit(self, points_csv: str, arguments: Sequence[str]) -> FitOutcome:
+        """Fit a points file; never raises for a bad fit, see FitOutcome.error."""
+        ...
+
+
+class Clock(Protocol):
+    """Time, so that tests own it."""
+
+    def now(self) -> datetime:
+        """Wall clock, timezone-aware UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSettings:
+    """What every calibration Job has in common; from the operator's own environment.
+
+    Attributes:
+        image: the operator's own image, for the load driver.
+        image_pull_policy: for the driver's container; empty: the cluster's default.
+        service_account: ServiceAccount of the Jobs in the target's namespace.
+        priority_class: PriorityClass of calibration pods; empty: none.
+        queue_name: Kueue's queue; empty: none.
+        gpu_label: node label that names the GPU class.
+        ttl_seconds_after_finished: how long a finished Job stays readable.
+    """
+
+    image: str
+    image_pull_policy: str = ""
+    service_account: str = "breakeven-trial"
+    priority_class: str = ""
+    queue_name: str = ""
+    gpu_label: str = "nvidia.com/gpu.product"
+    ttl_seconds_after_finished: int = 600
+    scheduling_grace_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """Everything about one CalibrationRun that its state machine may look at.
+
+    Attributes:
+        run: the CalibrationRun object.
+        service: the SpeculativeService it belongs to; None when that is gone.
+        target: the Deployment it copies; None when that is gone.
+        fingerprint: of the target as it runs now, see `reconcile.fingerprint`; None when it cannot be told.
+        gpu_product: GPU class of the target's pods (value of `TrialSettings.gpu_label`); None when unknown.
+        jobs: Jobs labelled with this run; pods: their pods.
+        selectors: label selectors in the namespace (Services, PodMonitors, PodDisruptionBudgets, NetworkPolicies, ...)
+            that must not match a calibration pod: `{"matchLabels": {...}, "matchExpressions": [...]}` each.
+        may_start: whether this run may start new Jobs now (the fleet runs one calibration at a time).
+        settings: what all Jobs have in common.
+    """
+
+    run: Manifest
+    service: Manifest | None
+    target: Manifest | None
+    fingerprint: str | None
+    gpu_product: str | None
+    jobs: tuple[Manifest, ...]
+    pods: tuple[Manifest, ...]
+    selectors: tuple[Manifest, ...]
+    may_start: bool
+    settings: TrialSettings
