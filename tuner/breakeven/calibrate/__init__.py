@@ -1,0 +1,16 @@
+"""Measure one running engine: which loads, for how long, and what each of them says.
+
+    loads      what is imposed: so many clients, or so many requests per second      pure
+    workload   what one request asks for                                             pure
+    records    what happened to one request                                          pure
+    counters   /metrics pages -> tokens per step, acceptance, preemptions            pure
+    window     records of a steady window -> means, quantiles, in-flight, precision  pure
+    points     one measured operating point: its row in a points file, its flags     pure
+    design     which load to measure next, and when to stop                          pure
+    client     the only socket: streamed completions and the metrics page
+    measuring  one operating point under a steady load
+    sweep      design and measuring in a loop: resumable, budgeted, reporting
+
+The driver is part of what is measured (it may share a node with the engine), so it is one small open-loop client
+that reports its own send lag; points with too much of it are flagged, never silently kept.
+"""

@@ -1,0 +1,217 @@
+"""The only socket of the driver: streamed completions and the metrics page of one engine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+
+from breakeven.calibrate.records import CUT_OFF, RequestRecord
+from breakeven.errors import BreakevenError
+
+# The last event carries the usage; with room for the longest text piece in front of it.
+_TAIL_BYTES = 8192
+
+
+class EngineError(BreakevenError):
+    """The engine cannot be reached or answers what no vLLM answers; one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where the engine is and how it is talked to.
+
+    Attributes:
+        url: base address, `http://host:port` or https.
+        model: served model name; None: the only one the engine serves.
+        api_key: sent as a bearer token; never shown.
+        ca_file: CA certificate for https; None: the system's.
+        request_timeout_s: a request without its last byte by then has failed.
+    """
+
+    url: str
+    model: str | None = None
+    api_key: str | None = field(default=None, repr=False)
+    ca_file: Path | None = None
+    request_timeout_s: float = 600.0
+
+
+class EngineClient:
+    """One engine, one connection pool; an async context manager.
+
+    Completion requests fix the output length (`ignore_eos`, `min_tokens` = `max_tokens`), stream, and ask for the
+    token usage in the last event. Only that event is parsed: parsing every token's JSON costs several times what the
+    rest of the driver costs and shows up as send lag.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._base = endpoint.url.rstrip("/").removesuffix("/v1")
+        self._session: aiohttp.ClientSession | None = None
+        self._model = endpoint.model
+
+    async def __aenter__(self) -> Self:
+        headers = {"Authorization": f"Bearer {self._endpoint.api_key}"} if self._endpoint.api_key else {}
+        tls: ssl.SSLContext | bool = True
+        if self._endpoint.ca_file is not None:
+            try:
+                tls = ssl.create_default_context(cafile=str(self._endpoint.ca_file))
+            except (OSError, ssl.SSLError) as error:
+                raise EngineError(
+                    f"{self._endpoint.ca_file}: {error}; expected a CA certificate in PEM"
+                ) from error
+        # No limit: a pool that makes requests wait for a connection turns an open loop into a closed one.
+        self._session = aiohttp.ClientSession(
+            # vLLM's server closes idle connections after 5 s; reusing one at that moment would fail a request.
+            connector=aiohttp.TCPConnector(limit=0, ssl=tls, keepalive_timeout=2.0),
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=self._endpoint.request_timeout_s),
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        """The open connection pool."""
+        if self._session is None:
+            raise RuntimeError("the client is used outside its context")
+        return self._session
+
+    async def model(self) -> str:
+        """The model name requests carry: the configured one, or the first the engine serves.
+
+        Raises:
+            EngineError: unreachable, not an OpenAI-compatible server, or the configured name is not served.
+        """
+        page = await self._get("/v1/models")
+        try:
+            served = [str(entry["id"]) for entry in json.loads(page)["data"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise EngineError(
+                f"{self._base}/v1/models: not a list of models; expected an OpenAI API"
+            ) from error
+        if not served:
+            raise EngineError(f"{self._base}/v1/models: no model; expected one")
+        if self._model is None:
+            self._model = served[0]
+        if self._model not in served:
+            raise EngineError(
+                f"{self._base}: model {self._model!r} is not served; expected one of {', '.join(served)}"
+            )
+        return self._model
+
+    async def metrics_page(self) -> str | None:
+        """The metrics page as it is now, unparsed; None if the engine has none."""
+        async with self.session.get(f"{self._base}/metrics") as answer:
+            return await answer.text() if answer.status == 200 else None
+
+    async def wait_until_ready(self, deadline_s: float, pause_s: float = 1.0) -> None:
+        """Return once `/health` answers 200.
+
+        Args:
+            deadline_s: seconds to wait at most.
+            pause_s: between attempts.
+
+        Raises:
+            EngineError: not ready in time; the last answer is named.
+        """
+        end_s = time.monotonic() + deadline_s
+        seen = "no answer"
+        while True:
+            try:
+                async with self.session.get(
+                    f"{self._base}/health", timeout=aiohttp.ClientTimeout(total=5)
+                ) as answer:
+                    if answer.status == 200:
+                        return
+                    seen = f"HTTP {answer.status}"
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                seen = type(error).__name__
+            if time.monotonic() + pause_s > end_s:
+                raise EngineError(f"{self._base}/health: {seen} for {deadline_s:.0f} s; expected 200")
+            await asyncio.sleep(pause_s)
+
+    async def complete(self, prompt: str | list[int], output_tokens: int, record: RequestRecord) -> None:
+        """Send one request and fill in its record as the answer streams; failures are in the record, never raised.
+
+        Args:
+            prompt: text or token ids.
+            output_tokens: exact number of tokens to produce.
+            record: its `sent_s` is set here, at the moment of sending.
+        """
+        body: dict[str, Any] = {
+            "model": self._model,
+            "prompt": prompt,
+            "max_tokens": output_tokens,
+            "min_tokens": output_tokens,
+            "ignore_eos": True,
+            "temperature": 0.0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        record.sent_s = time.monotonic()
+        try:
+            async with self.session.post(f"{self._base}/v1/completions", json=body) as answer:
+                if answer.status != 200:
+                    record.error = f"HTTP {answer.status}"
+                    return
+                tail = b""
+                async for piece in answer.content.iter_any():
+                    if record.first_token_s is None:
+                        record.first_token_s = time.monotonic()
+                    tail = (tail + piece)[-_TAIL_BYTES:]
+            record.error = _read_usage(tail, record)
+        except (aiohttp.ClientError, OSError) as error:
+            record.error = type(error).__name__
+        except TimeoutError:
+            record.error = f"no end after {self._endpoint.request_timeout_s:g} s"
+        except asyncio.CancelledError:
+            record.error = CUT_OFF
+            raise
+        finally:
+            record.done_s = time.monotonic()
+
+    async def _get(self, path: str) -> str:
+        try:
+            async with self.session.get(f"{self._base}{path}") as answer:
+                if answer.status != 200:
+                    raise EngineError(f"{self._base}{path}: HTTP {answer.status}; expected 200")
+                return await answer.text()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise EngineError(
+                f"{self._base}{path}: {type(error).__name__}: {error}; expected an engine there"
+            ) from error
+
+
+def _read_usage(tail: bytes, record: RequestRecord) -> str | None:
+    """Take the token counts from the end of a stream; returns what is wrong with it, None if nothing."""
+    events = [line[5:].strip() for line in tail.split(b"\n") if line.startswith(b"data:")]
+    if not events or events[-1] != b"[DONE]":
+        return "the stream broke off"
+    for event in reversed(events[:-1]):
+        try:
+            content = json.loads(event)
+        except ValueError:
+            continue
+        if not isinstance(content, dict):
+            continue
+        if content.get("error"):
+            return "error in the stream"
+        usage = content.get("usage")
+        if isinstance(usage, dict):
+            record.prompt_tokens = int(usage.get("prompt_tokens") or 0)
+            record.output_tokens = int(usage.get("completion_tokens") or 0)
+            return None if record.output_tokens > 0 else "no output tokens"
+    return "no usage in the stream"

@@ -1,0 +1,165 @@
+"""The engine's own counters: two pages of `/metrics` around a window say what happened inside it.
+
+Names are vLLM's (0.1x to 0.33); series of several engine cores (data parallelism) are summed before anything is
+divided. The `vllm:spec_decode_*` counters exist only in an engine that speculates, which is how an engine started
+without the speculation it was asked for is found out.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from itertools import zip_longest
+
+_PER_POSITION = "spec_decode_num_accepted_tokens_per_pos_total"
+_SERIES = (
+    "generation_tokens_total",
+    "time_to_first_token_seconds_count",
+    "inter_token_latency_seconds_count",
+    "spec_decode_num_drafts_total",
+    "spec_decode_num_draft_tokens_total",
+    _PER_POSITION,
+    "num_preemptions_total",
+    "prefix_cache_queries_total",
+    "prefix_cache_hits_total",
+    "num_requests_running",
+    "num_requests_waiting",
+    "kv_cache_usage_perc",
+)
+_SAMPLE = re.compile(
+    rf"^vllm:(?P<name>{'|'.join(_SERIES)})(?:\{{(?P<labels>.*)\}})?\s+(?P<value>[-+.0-9eE]+)\s*$",
+    re.MULTILINE,
+)
+_POSITION = re.compile(r'(?:^|,)position="(\d+)"')
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCounters:
+    """One reading of the counters that a measurement needs; None where the page has no such series.
+
+    Attributes:
+        generation_tokens: tokens produced.
+        first_tokens: requests whose first token was produced.
+        request_steps: gaps between outputs, summed over requests: one per request and decode step.
+        drafts: request-steps in which something was drafted.
+        draft_tokens: tokens drafted.
+        accepted_at: tokens accepted at draft position 1..k.
+        preemptions: requests thrown out of the KV pool.
+        prefix_queries: prompt tokens looked up in the prefix cache.
+        prefix_hits: those found there.
+        running: requests in the batch now (gauge).
+        waiting: requests queued now (gauge).
+        kv_usage: share of the KV pool in use now (gauge), 0 to 1.
+    """
+
+    generation_tokens: float | None = None
+    first_tokens: float | None = None
+    request_steps: float | None = None
+    drafts: float | None = None
+    draft_tokens: float | None = None
+    accepted_at: tuple[float, ...] | None = None
+    preemptions: float | None = None
+    prefix_queries: float | None = None
+    prefix_hits: float | None = None
+    running: float | None = None
+    waiting: float | None = None
+    kv_usage: float | None = None
+
+    @property
+    def speculates(self) -> bool:
+        """The engine was started with speculation."""
+        return self.drafts is not None
+
+
+def read_counters(page: str) -> EngineCounters:
+    """Read one page in the Prometheus text format.
+
+    A regular expression over the samples in place of a full parser: pages are read while load is being generated,
+    and a parser that builds 800 objects from 54 kB would show up as send lag.
+    """
+    sums: dict[str, float] = {}
+    peaks: dict[str, float] = {}
+    accepted: dict[int, float] = {}
+    for sample in _SAMPLE.finditer(page):
+        name = sample["name"]
+        value = float(sample["value"])
+        sums[name] = sums.get(name, 0.0) + value
+        peaks[name] = max(peaks.get(name, -math.inf), value)
+        if name == _PER_POSITION:
+            position = _POSITION.search(sample["labels"] or "")
+            if position:
+                index = int(position[1])
+                accepted[index] = accepted.get(index, 0.0) + value
+    drafts = sums.get("spec_decode_num_drafts_total")
+    positions = tuple(accepted.get(index, 0.0) for index in range(max(accepted, default=-1) + 1))
+    return EngineCounters(
+        generation_tokens=sums.get("generation_tokens_total"),
+        first_tokens=sums.get("time_to_first_token_seconds_count"),
+        request_steps=sums.get("inter_token_latency_seconds_count"),
+        drafts=drafts,
+        draft_tokens=sums.get("spec_decode_num_draft_tokens_total"),
+        accepted_at=positions if drafts is not None else None,
+        preemptions=sums.get("num_preemptions_total"),
+        prefix_queries=sums.get("prefix_cache_queries_total"),
+        prefix_hits=sums.get("prefix_cache_hits_total"),
+        running=sums.get("num_requests_running"),
+        waiting=sums.get("num_requests_waiting"),
+        kv_usage=peaks.get("kv_cache_usage_perc"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EngineWindow:
+    """What the engine did between two readings.
+
+    Attributes:
+        tokens_per_step: E, tokens per request-step with the bonus token: (tokens - first tokens) / request-steps.
+            Right for drafters that draft only sometimes (n-gram, suffix), where 1 + accepted/drafts is not.
+        drafted_per_step: drafted tokens per request-step.
+        survival: share of drafts whose first i tokens were all accepted, i = 1..k.
+        drafts: number of drafts behind `survival`.
+        preemptions: requests thrown out of the KV pool.
+        prefix_hit_ratio: share of prompt tokens that cost no prefill.
+    """
+
+    tokens_per_step: float | None = None
+    drafted_per_step: float | None = None
+    survival: tuple[float, ...] = ()
+    drafts: float | None = None
+    preemptions: float | None = None
+    prefix_hit_ratio: float | None = None
+
+
+def between(before: EngineCounters, after: EngineCounters) -> EngineWindow:
+    """Difference of two readings of one engine; a figure without data is None, never zero."""
+    steps = _delta(before.request_steps, after.request_steps)
+    tokens = _delta(before.generation_tokens, after.generation_tokens)
+    first = _delta(before.first_tokens, after.first_tokens)
+    drafts = _delta(before.drafts, after.drafts)
+    decoded = None if tokens is None or first is None else tokens - first
+    accepted = [
+        late - early
+        for early, late in zip_longest(before.accepted_at or (), after.accepted_at or (), fillvalue=0.0)
+    ]
+    return EngineWindow(
+        tokens_per_step=_ratio(decoded, steps),
+        drafted_per_step=_ratio(_delta(before.draft_tokens, after.draft_tokens), steps),
+        survival=tuple(count / drafts for count in accepted) if drafts else (),
+        drafts=drafts,
+        preemptions=_delta(before.preemptions, after.preemptions),
+        prefix_hit_ratio=_ratio(
+            _delta(before.prefix_hits, after.prefix_hits), _delta(before.prefix_queries, after.prefix_queries)
+        ),
+    )
+
+
+def _delta(before: float | None, after: float | None) -> float | None:
+    """Growth of a counter; None if it is missing or went backwards (the engine restarted in between)."""
+    if before is None or after is None or after < before:
+        return None
+    return after - before
+
+
+def _ratio(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None

@@ -1,0 +1,278 @@
+"""Which load to measure next: a pure function of what has been measured, so that resuming is the same as going on.
+
+A sweep runs from synchronous (one client) to the throughput ceiling (as many clients as allowed), then open-loop
+rates between the two. The line through those two ends estimates C1 and C2 and with them the saturation rate 1/C2
+(pessimistic where latency bends upward, so nothing is aimed beyond the engine); rates are spread evenly in
+utilisation. Each next rate is the one furthest from everything measured: a sweep that is cut short still covers its
+range. A rate at which the engine turns out saturated bounds the rest from above, and the gap below it is filled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from breakeven.calibrate.loads import Load, LoadMode
+from breakeven.calibrate.points import Flag, Measured
+from breakeven.errors import InputError
+
+SAME_RATE = 0.05  # two rates closer than this, relative to the larger, are one load
+
+
+@dataclass(frozen=True, slots=True)
+class SweepSettings:
+    """The shape of one arm's sweep; every time is settable.
+
+    Attributes:
+        loads: operating points wanted, the synchronous one and the ceiling included.
+        arrivals: open-loop arrivals, Poisson or constant.
+        max_concurrency: clients of the ceiling point.
+        lowest_utilisation, highest_utilisation: range of the open-loop rates, as shares of the saturation rate.
+        point_seconds: longest window of a point.
+        min_point_seconds: shortest window.
+        warmup_seconds: load before the window; never less than one expected request latency.
+        relative_error: standard error of a point's mean latency at which its window may end.
+        min_requests: complete requests before its window may end.
+        max_seconds: time for the whole sweep; None: no limit.
+        reference_rps: rates measured for another arm; a planned rate near one of them becomes it, so that arms can
+            be compared at equal load.
+        extra_attempts: how many more points than `loads` may be spent when some turn out unusable.
+    """
+
+    loads: int = 8
+    arrivals: LoadMode = LoadMode.POISSON
+    max_concurrency: int = 64
+    lowest_utilisation: float = 0.15
+    highest_utilisation: float = 0.80
+    point_seconds: float = 60.0
+    min_point_seconds: float = 5.0
+    warmup_seconds: float = 5.0
+    relative_error: float = 0.01
+    min_requests: int = 20
+    max_seconds: float | None = None
+    reference_rps: tuple[float, ...] = ()
+    extra_attempts: int = 3
+
+    def __post_init__(self) -> None:
+        if self.loads < 3:
+            raise InputError("loads", str(self.loads), "at least 3 (both ends and one between)")
+        if self.arrivals is LoadMode.CLOSED:
+            raise InputError("arrivals", "closed", "poisson or constant between the two closed-loop ends")
+        if self.max_concurrency < 2:
+            raise InputError("maximal concurrency", str(self.max_concurrency), "at least 2")
+        if not 0 < self.lowest_utilisation < self.highest_utilisation < 1:
+            raise InputError(
+                "utilisation",
+                f"{self.lowest_utilisation} to {self.highest_utilisation}",
+                "0 < lowest < highest < 1",
+            )
+        if not 0 < self.min_point_seconds <= self.point_seconds:
+            raise InputError(
+                "seconds per point",
+                f"{self.point_seconds:g}",
+                f"at least the shortest, {self.min_point_seconds:g}",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """L = C1 + n * C2 through what has been measured so far; good enough to choose loads, not a fit."""
+
+    c1_s: float
+    c2_s: float
+
+    @property
+    def saturation_rps(self) -> float:
+        """1/C2."""
+        return 1 / self.c2_s
+
+    def latency_s(self, rps: float) -> float:
+        """Expected open-loop latency; infinite from saturation on."""
+        free = 1 - rps * self.c2_s
+        return self.c1_s / free if free > 0 else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Measure this next.
+
+    Attributes:
+        load: what to impose.
+        latency_s: expected mean latency; None before anything is known.
+        inflight: expected number in flight; None before anything is known.
+        warmup_s: load before the window.
+        window_s: longest window.
+        number: which point of the sweep this is, from 1.
+        total: points the sweep will have.
+    """
+
+    load: Load
+    latency_s: float | None
+    inflight: float | None
+    warmup_s: float
+    window_s: float
+    number: int
+    total: int
+
+    @property
+    def expected_s(self) -> float:
+        """Longest time the step takes, its last answers included."""
+        return self.warmup_s + self.window_s + (self.latency_s or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Nothing more to measure.
+
+    Attributes:
+        complete: every wanted load has a usable point.
+        reason: one sentence: what ended the sweep.
+    """
+
+    complete: bool
+    reason: str
+
+
+def line_through(measured: Sequence[Measured]) -> Line | None:
+    """The line through all usable points (relative weights), or through both closed-loop ends if they are all there is.
+
+    None until two different numbers in flight were measured, or when latency does not grow with company.
+    """
+    points = [point for point in measured if point.usable]
+    if len({round(point.inflight, 1) for point in points}) < 2:
+        points = [point for point in measured if point.load.clients is not None]
+    if len({round(point.inflight, 1) for point in points}) < 2:
+        return None
+    latency = np.array([point.latency_s for point in points])
+    others = np.array(
+        [point.inflight - 1 if point.load.clients is not None else point.inflight for point in points]
+    ).clip(min=0.0)
+    design = np.column_stack([np.ones_like(others), others]) / latency[:, None]
+    c1, c2 = np.linalg.lstsq(design, np.ones_like(latency), rcond=None)[0]
+    return Line(float(c1), float(c2)) if c1 > 0 and c2 > 0 else None
+
+
+def planned_rates(settings: SweepSettings, measured: Sequence[Measured]) -> tuple[float, ...]:
+    """The open-loop rates of the sweep, ascending, fixed by its two closed-loop ends; empty until both are measured."""
+    ends = line_through([point for point in measured if point.load.clients is not None])
+    if ends is None:
+        return ()
+    shares = np.linspace(settings.lowest_utilisation, settings.highest_utilisation, settings.loads - 2)
+    step = float(shares[1] - shares[0]) if len(shares) > 1 else settings.highest_utilisation
+    rates: list[float] = []
+    for share in shares:
+        wanted = float(share) * ends.saturation_rps
+        near = min(settings.reference_rps, key=lambda rate: abs(rate - wanted), default=wanted)
+        if abs(near - wanted) > step / 2 * ends.saturation_rps or near in rates:
+            near = wanted
+        rates.append(
+            near if near <= settings.highest_utilisation * ends.saturation_rps * (1 + SAME_RATE) else wanted
+        )
+    return tuple(sorted(rates))
+
+
+def next_step(settings: SweepSettings, measured: Sequence[Measured], spent_s: float = 0.0) -> Step | Finished:
+    """Decide what to measure next.
+
+    Args:
+        settings: shape of the sweep.
+        measured: every point of this arm so far, flagged ones included, in any order.
+        spent_s: time spent on the sweep so far.
+
+    Returns:
+        The next step, its window shortened to what is left of the time if need be, or why there is none.
+    """
+    usable = _usable(measured)
+    if len(measured) >= settings.loads + settings.extra_attempts:
+        return Finished(complete=False, reason=f"{usable} usable points after {len(measured)} attempts")
+    for clients in (1, settings.max_concurrency):
+        if not any(_is_end(point, clients) for point in measured):
+            return _within_time(settings, measured, Load(LoadMode.CLOSED, clients), None, spent_s)
+    if usable >= settings.loads:
+        return Finished(complete=True, reason=f"all {settings.loads} loads measured")
+    line, rates = line_through(measured), planned_rates(settings, measured)
+    rate = _furthest(settings, rates, measured) if line and rates else None
+    if rate is None:
+        reason = (
+            "no load left below saturation"
+            if line
+            else "latency does not grow with company: no rate to aim at"
+        )
+        return Finished(complete=False, reason=reason)
+    return _within_time(settings, measured, Load(settings.arrivals, rate), line, spent_s)
+
+
+def _is_end(point: Measured, clients: int) -> bool:
+    """The point is the closed-loop end of the sweep: alone, or with any greater number of clients."""
+    return point.load.clients is not None and (point.load.clients > 1) == (clients > 1)
+
+
+def _usable(measured: Sequence[Measured]) -> int:
+    """Points that count towards the wanted number; the ceiling does even when it queues, which is its purpose."""
+    return sum(point.usable or (point.load.clients or 0) > 1 for point in measured)
+
+
+def _furthest(settings: SweepSettings, rates: Sequence[float], measured: Sequence[Measured]) -> float | None:
+    """The planned rate furthest from all measured ones; once they are used up, the middle of the widest gap."""
+    done = [point.load.rps for point in measured if point.load.rps is not None]
+    saturated = [
+        point.load.rps
+        for point in measured
+        if point.load.rps is not None and {Flag.SATURATED, Flag.PREEMPTING} & set(point.flags)
+    ]
+    bound = min(saturated, default=math.inf)
+    occupied = [0.0, *done, rates[-1] / settings.highest_utilisation]
+    left = [
+        rate
+        for rate in rates
+        if rate < bound and all(abs(rate - other) > SAME_RATE * max(rate, other) for other in done)
+    ]
+    if left:
+        return max(left, key=lambda rate: min(abs(rate - other) for other in occupied))
+    edges = sorted({0.0, *(rate for rate in done if rate < bound), min(bound, rates[-1])})
+    gaps = [(high - low, (low + high) / 2) for low, high in pairwise(edges)]
+    width, middle = max(gaps, default=(0.0, 0.0))
+    return middle if width > 2 * SAME_RATE * edges[-1] else None
+
+
+def _within_time(
+    settings: SweepSettings, measured: Sequence[Measured], load: Load, line: Line | None, spent_s: float
+) -> Step | Finished:
+    latency_s, inflight = None, None
+    if load.rps is not None and line is not None:
+        # Beyond the last planned utilisation the line's own estimate would ask for hours of warm-up.
+        busiest = settings.highest_utilisation * line.saturation_rps
+        latency_s = line.latency_s(min(load.rps, busiest))
+        inflight = load.rps * latency_s
+    elif load.clients is not None and (lone := [p for p in measured if p.load.clients == 1]):
+        latency_s, inflight = lone[-1].latency_s, float(load.clients)
+    warmup_s = max(settings.warmup_seconds, latency_s or 0.0)
+    number = len(measured) + 1
+    step = Step(
+        load, latency_s, inflight, warmup_s, settings.point_seconds, number, max(settings.loads, number)
+    )
+    if settings.max_seconds is None:
+        return step
+    left_s = settings.max_seconds - spent_s - warmup_s - (latency_s or 0.0)
+    if left_s < settings.min_point_seconds:
+        return Finished(
+            complete=False, reason=f"time is up: {spent_s:.0f} of {settings.max_seconds:.0f} s used"
+        )
+    return Step(load, latency_s, inflight, warmup_s, min(settings.point_seconds, left_s), number, step.total)
+
+
+def seconds_left(settings: SweepSettings, measured: Sequence[Measured], spent_s: float = 0.0) -> float:
+    """Estimate of the time to the end of the sweep, from how long the windows so far really took."""
+    windows = [point.seconds for point in measured if point.load.rps is not None] or [
+        point.seconds for point in measured
+    ]
+    window_s = sum(windows) / len(windows) if windows else settings.point_seconds
+    line = line_through(measured)
+    middle_s = line.latency_s(0.5 * line.saturation_rps) if line else 0.0
+    per_point_s = window_s + max(settings.warmup_seconds, middle_s) + middle_s
+    left_s = max(0, settings.loads - _usable(measured)) * per_point_s
+    return left_s if settings.max_seconds is None else max(0.0, min(left_s, settings.max_seconds - spent_s))

@@ -1,0 +1,289 @@
+"""One operating point: start near the steady state, hold the load, and let nothing about the end bias the answers.
+
+Three phases under one unbroken load:
+
+    warm-up   begins with the expected number of requests in flight, of staggered lengths; nothing counts
+    window    requests sent in it count; ends when the mean is precise enough, or at its limit
+    tail      the load goes on until every counted request is answered; then the rest is cut off
+
+An open loop started from an empty engine takes L/(1 - utilisation) to fill up (25 lone latencies at utilisation
+0.8), so a window after a short warm-up would be measured on the way up; starting with the expected population makes
+the warm-up one latency long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+from breakeven.arm import Arm
+from breakeven.calibrate.client import EngineClient, EngineError
+from breakeven.calibrate.counters import EngineCounters, EngineWindow, between, read_counters
+from breakeven.calibrate.design import Step
+from breakeven.calibrate.loads import Load, residual_lengths, send_offsets
+from breakeven.calibrate.points import Point
+from breakeven.calibrate.records import CUT_OFF, RequestRecord
+from breakeven.calibrate.window import relative_error, summarise
+from breakeven.calibrate.workload import Prompts
+
+_CHECK_S = 0.5  # between looks at a running window
+_SCRAPE_EVERY = 4  # looks between readings of the engine's gauges
+_PROMPTS_PER_POINT = 1_000_000  # points of one sweep never share a prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """When a window may end before its limit, and how long its answers are waited for.
+
+    Attributes:
+        relative_error: standard error of the mean latency, relative to it.
+        min_requests: complete requests.
+        min_window_s: seconds.
+        tail_s: longest wait for counted requests after the window.
+    """
+
+    relative_error: float = 0.01
+    min_requests: int = 20
+    min_window_s: float = 5.0
+    tail_s: float = 300.0
+
+
+@dataclass
+class _Traffic:
+    """The requests of one measurement: sends them, keeps their records in order, knows which are open."""
+
+    client: EngineClient
+    prompts: Prompts
+    output_tokens: int
+    first_prompt: int
+    records: list[RequestRecord] = field(default_factory=list)
+    open: dict[asyncio.Task[None], RequestRecord] = field(default_factory=dict)
+    failures: int = 0
+
+    def send(self, scheduled_s: float, output_tokens: int | None = None) -> asyncio.Task[None]:
+        """Start one request now."""
+        record = RequestRecord(scheduled_s=scheduled_s, sent_s=time.monotonic())
+        prompt = self.prompts.prompt(self.first_prompt + len(self.records))
+        self.records.append(record)
+        task = asyncio.create_task(self.client.complete(prompt, output_tokens or self.output_tokens, record))
+        self.open[task] = record
+        task.add_done_callback(self._over)
+        return task
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        record = self.open.pop(task)
+        self.failures += record.error not in {None, CUT_OFF}
+
+    @property
+    def failing(self) -> bool:
+        """So many requests fail that waiting longer would only fail more."""
+        return self.failures > max(3, 0.2 * (len(self.records) - len(self.open)))
+
+
+async def _open_loop(traffic: _Traffic, load: Load, seed: int, population: int) -> None:
+    """Send at the load's times for ever; what is late is sent at once and shows as lag."""
+    start_s = time.monotonic()
+    for length in residual_lengths(population, traffic.output_tokens):
+        traffic.send(start_s, length)
+    for offset_s in send_offsets(load, seed):
+        await asyncio.sleep(start_s + offset_s - time.monotonic())
+        traffic.send(start_s + offset_s)
+
+
+async def _closed_loop(traffic: _Traffic, clients: int) -> None:
+    """Keep `clients` requests in flight for ever; the first of each client has a staggered length."""
+
+    async def client(first_tokens: int) -> None:
+        await traffic.send(time.monotonic(), first_tokens)
+        while True:
+            failures = traffic.failures
+            await traffic.send(time.monotonic())
+            # An engine that refuses at once must not be asked in a tight loop.
+            await asyncio.sleep(0.1 if traffic.failures > failures else 0)
+
+    async with asyncio.TaskGroup() as group:
+        for length in residual_lengths(clients, traffic.output_tokens):
+            group.create_task(client(length))
+
+
+@asynccontextmanager
+async def _under_load(traffic: _Traffic, step: Step, seed: int) -> AsyncIterator[None]:
+    """Hold the step's load on the engine while the body runs; afterwards nothing of it is left."""
+    clients = step.load.clients
+    if clients is None:
+        sending = _open_loop(traffic, step.load, seed, round(step.inflight or 0))
+    else:
+        sending = _closed_loop(traffic, clients)
+    sender = asyncio.create_task(sending)
+    try:
+        yield
+    finally:
+        # Not awaited one by one: cancelling the sender first and waiting would let the engine empty meanwhile.
+        leftover = [sender, *traffic.open]
+        for task in leftover:
+            task.cancel()
+        ends = await asyncio.gather(*leftover, return_exceptions=True)
+    if isinstance(ends[0], Exception):
+        raise ends[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What all points of one sweep have in common.
+
+    Attributes:
+        arm: what the engine runs; copied into the points.
+        prompts: where prompts come from; steps of different numbers use different ones.
+        output_tokens: exact output length.
+        precision: when windows may end early.
+    """
+
+    arm: Arm
+    prompts: Prompts
+    output_tokens: int
+    precision: Precision
+
+
+async def measure(
+    client: EngineClient,
+    trial: Trial,
+    step: Step,
+    seed: int,
+    on_progress: Callable[[float], None] | None = None,
+) -> Point:
+    """Measure one operating point.
+
+    Args:
+        client: the engine, opened.
+        trial: what is asked, and how precisely.
+        step: load, expectations and time limits.
+        seed: of the arrivals.
+        on_progress: called about twice a second with the seconds spent on this point.
+
+    Raises:
+        EngineError: no request at all was answered; the first error is named.
+    """
+    traffic = _Traffic(
+        client, trial.prompts, trial.output_tokens, first_prompt=step.number * _PROMPTS_PER_POINT
+    )
+    begun_s = time.monotonic()
+
+    def report() -> None:
+        if on_progress is not None:
+            on_progress(time.monotonic() - begun_s)
+
+    phases = _Phases(traffic, step, trial.precision, report)
+    async with _under_load(traffic, step, seed):
+        await phases.warm_up()
+        start_s = time.monotonic()
+        overloaded = await phases.window()
+        end_s = time.monotonic()
+        await phases.scrape()
+        overloaded = overloaded or not await phases.tail(end_s)
+    seen = summarise(traffic.records, start_s, end_s)
+    if seen is None:
+        errors = [record.error for record in traffic.records if record.error not in {None, CUT_OFF}]
+        what = errors[0] if errors else "all still in flight"
+        raise EngineError(f"{step.load}: no answer in {end_s - begun_s:.0f} s ({what}); expected some")
+    readings = [read_counters(page) for page in phases.pages]
+    return Point(
+        trial.arm,
+        step.load,
+        seen,
+        between(readings[0], readings[-1]) if len(readings) > 1 else EngineWindow(),
+        queued_ratio=_queued_ratio(readings),
+        kv_usage_max=max(
+            (reading.kv_usage for reading in readings if reading.kv_usage is not None), default=None
+        ),
+        overloaded=overloaded,
+    )
+
+
+@dataclass
+class _Phases:
+    """What happens under the load, in order; pages are kept unread until it is over, because reading takes time."""
+
+    traffic: _Traffic
+    step: Step
+    precision: Precision
+    report: Callable[[], None]
+    pages: list[str] = field(default_factory=list)
+
+    async def scrape(self) -> None:
+        page = await self.traffic.client.metrics_page()
+        if page is not None:
+            self.pages.append(page)
+
+    async def warm_up(self) -> None:
+        """Wait until the warm-up's time is over and every request of the initial population is answered.
+
+        At most one window longer: with a wrong expectation the window shows what is wrong.
+        """
+        begun_s = time.monotonic()
+        records, step = self.traffic.records, self.step
+        first = max(1, step.load.clients or round(step.inflight or 0))
+        while not self.traffic.failing:
+            waited_s = time.monotonic() - begun_s
+            turned_over = len(records) >= first and all(
+                record.done_s is not None for record in records[:first]
+            )
+            if waited_s >= step.warmup_s and (turned_over or waited_s >= step.warmup_s + step.window_s):
+                return
+            self.report()
+            await asyncio.sleep(min(_CHECK_S, max(0.02, step.warmup_s - waited_s)))
+
+    async def window(self) -> bool:
+        """Return when the window should end; True if it should because requests pile up without bound."""
+        begun_s = time.monotonic()
+        await self.scrape()
+        expected = (
+            self.step.inflight if self.step.inflight is not None else float(self.step.load.clients or 1)
+        )
+        bound = max(4 * expected, expected + 50)
+        looks = 0
+        while (waited_s := time.monotonic() - begun_s) < self.step.window_s and not self.traffic.failing:
+            if len(self.traffic.open) > bound:
+                return True
+            if waited_s >= self.precision.min_window_s and _precise(self.traffic, self.precision, begun_s):
+                return False
+            looks += 1
+            if looks % _SCRAPE_EVERY == 0:
+                await self.scrape()
+            self.report()
+            await asyncio.sleep(min(_CHECK_S, self.step.window_s - waited_s))
+        return False
+
+    async def tail(self, end_s: float) -> bool:
+        """Wait for the requests sent before the window's end while the load goes on; True if all are over in time."""
+        limit_s = time.monotonic() + self.precision.tail_s
+        while pending := [task for task, record in self.traffic.open.items() if record.sent_s < end_s]:
+            left_s = limit_s - time.monotonic()
+            if left_s <= 0 or self.traffic.failing:
+                return self.traffic.failing
+            await asyncio.wait(pending, timeout=min(_CHECK_S, left_s))
+            self.report()
+        return True
+
+
+def _precise(traffic: _Traffic, precision: Precision, start_s: float) -> bool:
+    """Whether the requests answered without a gap since the window's start tell the mean precisely enough.
+
+    Only the leading run counts: taking every answered request would leave out the slow ones still in flight.
+    """
+    counted = (record for record in traffic.records if record.sent_s >= start_s)
+    run = list(takewhile(lambda record: record.done_s is not None, counted))
+    if sum(record.complete for record in run) < precision.min_requests:
+        return False
+    return relative_error(traffic.records, start_s, run[-1].sent_s + 1e-9) <= precision.relative_error
+
+
+def _queued_ratio(readings: list[EngineCounters]) -> float | None:
+    """Waiting requests as a share of all in the engine, over all readings; None without the gauges."""
+    seen = [(reading.running, reading.waiting) for reading in readings]
+    known = [(running, waiting) for running, waiting in seen if running is not None and waiting is not None]
+    total = sum(running + waiting for running, waiting in known)
+    return sum(waiting for _, waiting in known) / total if total else None

@@ -1,0 +1,221 @@
+"""One measured operating point: its row in a points file, and when not to use it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from breakeven.arm import Arm
+from breakeven.calibrate.counters import EngineWindow
+from breakeven.calibrate.loads import Load, LoadMode
+from breakeven.calibrate.window import WindowStatistics
+
+
+class Flag(StrEnum):
+    """Why a measured point does not say what its row says; the word in the row's `flag` column."""
+
+    DRIVER_LAGGING = "DriverLagging"
+    REQUESTS_FAILED = "RequestsFailed"
+    SATURATED = "Saturated"
+    NOT_STEADY = "NotSteady"
+    PREEMPTING = "Preempting"
+    TOO_FEW_REQUESTS = "TooFewRequests"
+
+    @property
+    def meaning(self) -> str:
+        """One sentence for a person."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Flag.DRIVER_LAGGING: "the driver sent late: its machine was too busy for the imposed load",
+    Flag.REQUESTS_FAILED: "some requests got no complete answer",
+    Flag.SATURATED: "the engine could not keep up with the imposed load: requests queued",
+    Flag.NOT_STEADY: "Little's law does not hold in the window: the load was still rising or falling",
+    Flag.PREEMPTING: "the KV pool was full and the engine threw requests out",
+    Flag.TOO_FEW_REQUESTS: "too few requests in the time allowed for the point",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a point is flagged.
+
+    Attributes:
+        send_lag_s: tolerated 99th percentile of the send lag,
+        send_lag_ratio: or this share of the mean latency if that is more.
+        little_residual: tolerated |N - rate * L| / N in an open loop.
+        growth_ratio: an open loop whose answers per second stay below this share of the requests is saturated.
+        queued_ratio: an engine that keeps more than this share of its requests waiting is saturated.
+        min_requests: fewer complete requests are too few.
+    """
+
+    send_lag_s: float = 0.02
+    send_lag_ratio: float = 0.05
+    little_residual: float = 0.10
+    growth_ratio: float = 0.85
+    queued_ratio: float = 0.10
+    min_requests: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One operating point of one arm.
+
+    Attributes:
+        arm: what was measured.
+        load: what was imposed.
+        clients: what the clients saw.
+        engine: what the engine counted.
+        queued_ratio: mean share of the engine's requests that waited, of the gauges seen; None without metrics.
+        kv_usage_max: highest share of the KV pool in use that was seen.
+        overloaded: the load was cut short because requests piled up.
+    """
+
+    arm: Arm
+    load: Load
+    clients: WindowStatistics
+    engine: EngineWindow
+    queued_ratio: float | None = None
+    kv_usage_max: float | None = None
+    overloaded: bool = False
+
+    def flags(self, limits: Limits) -> tuple[Flag, ...]:
+        """Every reason against the point, gravest first; empty if it is good."""
+        seen = self.clients
+        lag_limit_s = max(limits.send_lag_s, limits.send_lag_ratio * seen.latency.mean_s)
+        piling_up = self.load.rps is not None and seen.achieved_rps < limits.growth_ratio * seen.offered_rps
+        # The count of answers at low rates is small; only a pile that is also large in itself means saturation.
+        piling_up = piling_up and (seen.offered_rps - seen.achieved_rps) * seen.seconds > max(
+            5, seen.mean_inflight
+        )
+        queueing = self.queued_ratio is not None and self.queued_ratio > limits.queued_ratio
+        verdicts = {
+            Flag.DRIVER_LAGGING: seen.send_lag_p99_s > lag_limit_s,
+            Flag.REQUESTS_FAILED: seen.failed > 0,
+            Flag.SATURATED: self.overloaded or piling_up or queueing,
+            Flag.NOT_STEADY: self.load.rps is not None and seen.little_residual > limits.little_residual,
+            Flag.PREEMPTING: bool(self.engine.preemptions),
+            Flag.TOO_FEW_REQUESTS: seen.requests < limits.min_requests,
+        }
+        return tuple(flag for flag, raised in verdicts.items() if raised)
+
+    def row(self, limits: Limits, workload: str | None = None) -> dict[str, str]:
+        """The point as a row of a points file; a figure that does not exist is an empty field.
+
+        Columns beyond the points file's contract: `flag`, `send_lag_p99_s`, `little_residual`, `relative_error`,
+        `window_s`, `failed`, `queued_ratio`, `kv_usage_max`, `prefix_hit_ratio`.
+        """
+        seen, engine = self.clients, self.engine
+        figures: dict[str, float | None] = {
+            "mean_latency_s": seen.latency.mean_s,
+            "mean_inflight": seen.mean_inflight,
+            "achieved_rps": seen.achieved_rps,
+            "p50_latency_s": seen.latency.p50_s,
+            "p95_latency_s": seen.latency.p95_s,
+            "p99_latency_s": seen.latency.p99_s,
+            "ttft_mean_s": seen.ttft.mean_s,
+            "ttft_p95_s": seen.ttft.p95_s,
+            "tpot_mean_s": seen.tpot_mean_s,
+            "tokens_per_second": seen.tokens_per_second,
+            "prompt_tokens": seen.prompt_tokens,
+            "output_tokens": seen.output_tokens,
+            "output_tokens_sq": seen.output_tokens_sq,
+            "tokens_per_step": engine.tokens_per_step,
+            "drafted_per_step": engine.drafted_per_step if self.arm.k else None,
+            "drafts": engine.drafts,
+            "requests": seen.requests,
+            "preemptions": engine.preemptions,
+            "window_s": seen.seconds,
+            "failed": seen.failed,
+            "send_lag_p99_s": seen.send_lag_p99_s,
+            "little_residual": seen.little_residual if self.load.rps is not None else None,
+            "relative_error": seen.relative_error,
+            "queued_ratio": self.queued_ratio,
+            "kv_usage_max": self.kv_usage_max,
+            "prefix_hit_ratio": engine.prefix_hit_ratio,
+        }
+        # Survivals are a probability profile: at position i no more survive than at i - 1, whatever rounding says.
+        figures |= {f"accept_{index}": share for index, share in enumerate(engine.survival, start=1)}
+        words = {
+            "method": self.arm.method,
+            "k": str(self.arm.k),
+            "candidate": self.arm.candidate or "",
+            "load_mode": self.load.mode.value,
+            "concurrency": "" if self.load.clients is None else str(self.load.clients),
+            "request_rate_rps": "" if self.load.rps is None else decimal(self.load.rps),
+            "workload": workload or "",
+            "flag": " ".join(self.flags(limits)),
+        }
+        return words | {name: decimal(value) for name, value in figures.items()}
+
+
+def decimal(value: float | None) -> str:
+    """A number in six significant digits without an exponent where that is readable; empty if there is none."""
+    if value is None or not math.isfinite(value):
+        return ""
+    return (
+        f"{value:.6g}"
+        if 1e-4 <= abs(value) < 1e6 or value == 0
+        else f"{value:.0f}"
+        if abs(value) >= 1e6
+        else f"{value:.3e}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What the sweep's design needs to know of a point, measured now or read back from a row.
+
+    Attributes:
+        load: what was imposed.
+        latency_s: mean end-to-end latency.
+        inflight: mean number in flight.
+        achieved_rps: answers per second.
+        flags: reasons against the point.
+        seconds: length of its window.
+    """
+
+    load: Load
+    latency_s: float
+    inflight: float
+    achieved_rps: float
+    flags: tuple[Flag, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def usable(self) -> bool:
+        """Nothing speaks against the point."""
+        return not self.flags
+
+    @classmethod
+    def of(cls, point: Point, limits: Limits) -> Measured:
+        """The same of a point just measured."""
+        seen = point.clients
+        return cls(
+            point.load,
+            seen.latency.mean_s,
+            seen.mean_inflight,
+            seen.achieved_rps,
+            point.flags(limits),
+            seen.seconds,
+        )
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, str]) -> Measured | None:
+        """The same of a row that `Point.row` wrote; None if the row lacks what a sweep needs to go on from it."""
+        try:
+            concurrency = row.get("concurrency", "")
+            mode = LoadMode(row.get("load_mode") or ("closed" if concurrency else "poisson"))
+            return cls(
+                Load(mode, float(concurrency or row["request_rate_rps"])),
+                float(row["mean_latency_s"]),
+                float(row["mean_inflight"]),
+                float(row["achieved_rps"]),
+                tuple(Flag(word) for word in row.get("flag", "").split()),
+                float(row.get("window_s") or 0.0),
+            )
+        except (KeyError, ValueError):
+            return None

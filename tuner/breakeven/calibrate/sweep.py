@@ -1,0 +1,156 @@
+"""One arm's sweep: ask the design what to measure, measure it, hand the point over, until the design says stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from breakeven.arm import Arm
+from breakeven.calibrate.client import EngineClient, EngineError
+from breakeven.calibrate.counters import read_counters
+from breakeven.calibrate.design import Finished, Step, SweepSettings, next_step, seconds_left
+from breakeven.calibrate.measuring import Precision, Trial, measure
+from breakeven.calibrate.points import Limits, Measured, Point
+from breakeven.calibrate.records import RequestRecord
+from breakeven.calibrate.workload import Prompts, ProsePrompts, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a sweep is.
+
+    Attributes:
+        step: what is being measured.
+        done: points measured so far, those of an earlier start included.
+        total: points the sweep will have.
+        point_seconds: seconds spent on this point.
+        seconds_left: estimate for the rest of the sweep.
+    """
+
+    step: Step
+    done: int
+    total: int
+    point_seconds: float
+    seconds_left: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Everything that describes one arm's sweep.
+
+    Attributes:
+        arm: what the engine runs.
+        workload: what requests ask for.
+        settings: which loads, and how long.
+        limits: when a point is flagged.
+        prompts: the prompts to use; None: made-up prose of the wanted length.
+    """
+
+    arm: Arm
+    workload: Workload = field(default_factory=Workload)
+    settings: SweepSettings = field(default_factory=SweepSettings)
+    limits: Limits = field(default_factory=Limits)
+    prompts: Prompts | None = None
+
+    @property
+    def precision(self) -> Precision:
+        """When windows may end early."""
+        return Precision(
+            self.settings.relative_error, self.settings.min_requests, self.settings.min_point_seconds
+        )
+
+
+async def run_sweep(
+    client: EngineClient,
+    sweep: Sweep,
+    measured: Sequence[Measured],
+    *,
+    on_point: Callable[[Point], Awaitable[None]],
+    on_progress: Callable[[Progress], None] | None = None,
+    spent_s: float = 0.0,
+) -> Finished:
+    """Measure what is missing of a sweep.
+
+    A point is handed over before the next one starts; stopping the sweep (cancellation) loses at most the point
+    under way, and starting it again with the points so far goes on where it stopped.
+
+    Args:
+        client: the engine, opened.
+        sweep: what to measure.
+        measured: points of this arm and workload from earlier starts.
+        on_point: makes a point durable.
+        on_progress: called about twice a second.
+        spent_s: seconds that earlier starts used of the sweep's time.
+
+    Returns:
+        What ended the sweep.
+
+    Raises:
+        EngineError: the engine is not there, does not run the arm, or answers nothing.
+    """
+    await client.model()
+    await check_arm(client, sweep.arm)
+    prompts = sweep.prompts or await sized_prose(client, sweep.workload)
+    trial = Trial(sweep.arm, prompts, sweep.workload.output_tokens, sweep.precision)
+    points = list(measured)
+    begun_s = time.monotonic()
+    while True:
+        used_s = spent_s + time.monotonic() - begun_s
+        step = next_step(sweep.settings, points, used_s)
+        if isinstance(step, Finished):
+            return step
+
+        left_s = seconds_left(sweep.settings, points, used_s)
+
+        def report(point_s: float, step: Step = step, left_s: float = left_s) -> None:
+            if on_progress is not None:
+                rest_s = max(0.0, left_s - point_s)
+                on_progress(Progress(step, len(points), step.total, point_s, rest_s))
+
+        report(0.0)
+        # One seed for all arms: they meet the same arrivals (common random numbers), each load its own.
+        seed = sweep.workload.seed * 1000 + step.number
+        point = await measure(client, trial, step, seed, report)
+        await on_point(point)
+        points.append(Measured.of(point, sweep.limits))
+
+
+async def check_arm(client: EngineClient, arm: Arm) -> None:
+    """Refuse to measure an engine that does not run the arm: speculation lost on the way looks like a slow drafter.
+
+    Says nothing about an engine without a metrics page.
+
+    Raises:
+        EngineError: it speculates although it should not, does not although it should, or with another draft length.
+    """
+    page = await client.metrics_page()
+    if page is None:
+        return
+    counters = read_counters(page)
+    if arm.k == 0 and counters.speculates:
+        raise EngineError(
+            "the engine speculates (its metrics have vllm:spec_decode_*); expected an engine without"
+        )
+    if arm.k > 0 and counters.generation_tokens is not None and not counters.speculates:
+        raise EngineError(f"the engine does not speculate (no vllm:spec_decode_* metrics); expected {arm}")
+    positions = len(counters.accepted_at or ())
+    if arm.k > 0 and positions not in {0, arm.k}:
+        raise EngineError(f"the engine drafts up to {positions} tokens per step; expected {arm.k} for {arm}")
+
+
+async def sized_prose(client: EngineClient, workload: Workload) -> ProsePrompts:
+    """Made-up prose of the wanted number of tokens: one request tells how the engine's tokenizer counts words.
+
+    Raises:
+        EngineError: the request was refused (a prompt too long for the model, a missing API key).
+    """
+    prose = ProsePrompts(workload.prompt_tokens, workload.seed)
+    record = RequestRecord(scheduled_s=time.monotonic(), sent_s=time.monotonic())
+    await client.complete(prose.prompt(0), 1, record)
+    if not record.complete:
+        raise EngineError(
+            f"a first request with about {workload.prompt_tokens} prompt tokens failed ({record.error}); expected an"
+            " answer (is the model long enough, is an API key needed?)"
+        )
+    return prose.resized(workload.prompt_tokens, record.prompt_tokens)

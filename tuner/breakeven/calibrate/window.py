@@ -1,0 +1,160 @@
+"""From the records of a steady window to its statistics.
+
+Which requests count: those *sent* inside the window, each waited for to its end while the load goes on. Counting the
+requests that *finished* inside it, or stopping the load before the last answers, would favour short latencies and
+make the last requests run in an emptying engine.
+
+The number in flight is the exact integral of the count of open requests over the window, warm-up requests that are
+still running included: the requests met by those that count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from breakeven.calibrate.records import CUT_OFF, RequestRecord
+
+BATCHES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Mean and quantiles of one kind of latency, seconds."""
+
+    mean_s: float
+    p50_s: float
+    p95_s: float
+    p99_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class WindowStatistics:
+    """What clients saw in one window.
+
+    Attributes:
+        seconds: length of the window.
+        requests: complete requests sent in the window; everything below is about them.
+        failed: requests sent in the window that the engine refused or broke off.
+        offered_rps: requests sent per second.
+        achieved_rps: complete answers per second in the window, whenever their request was sent.
+        mean_inflight: time average of the requests in flight.
+        latency: end to end.
+        ttft: until the first piece of output.
+        tpot_mean_s: per output token after the first, a ratio of sums: E2E = TTFT + (g - 1) * TPOT holds for the
+            three means of one window.
+        tokens_per_second: output tokens of complete answers per second of the window.
+        prompt_tokens, output_tokens, output_tokens_sq: means per request.
+        send_lag_p99_s: 99th percentile of the delay between a request's time and its sending.
+        relative_error: standard error of the mean latency at the window's in-flight number, relative to it; infinite
+            with too few requests to tell.
+    """
+
+    seconds: float
+    requests: int
+    failed: int
+    offered_rps: float
+    achieved_rps: float
+    mean_inflight: float
+    latency: Spread
+    ttft: Spread
+    tpot_mean_s: float
+    tokens_per_second: float
+    prompt_tokens: float
+    output_tokens: float
+    output_tokens_sq: float
+    send_lag_p99_s: float
+    relative_error: float
+
+    @property
+    def little_residual(self) -> float:
+        """|N - rate * L| / N: how far the window is from a steady state (Little's law), relative."""
+        if not self.mean_inflight > 0:
+            return math.inf
+        return abs(self.mean_inflight - self.offered_rps * self.latency.mean_s) / self.mean_inflight
+
+
+def mean_inflight(records: Sequence[RequestRecord], start_s: float, end_s: float) -> float:
+    """Time average of open requests over [start, end]; a request without an end is open until then."""
+    return _mean_open(*_times(records), start_s, end_s)
+
+
+def _times(records: Sequence[RequestRecord]) -> tuple[np.ndarray, np.ndarray]:
+    """Begin and end of every request; the end of one still in flight is infinite."""
+    sent = np.array([record.sent_s for record in records])
+    done = np.array([math.inf if record.done_s is None else record.done_s for record in records])
+    return sent, done
+
+
+def _mean_open(sent: np.ndarray, done: np.ndarray, start_s: float, end_s: float) -> float:
+    overlap_s = np.minimum(done, end_s) - np.maximum(sent, start_s)
+    return float(np.clip(overlap_s, 0.0, None).sum()) / (end_s - start_s)
+
+
+def summarise(records: Sequence[RequestRecord], start_s: float, end_s: float) -> WindowStatistics | None:
+    """Statistics of the window [start, end); None if no request sent in it was answered.
+
+    Args:
+        records: every request of the measurement, warm-up included, in the order of sending.
+        start_s: begin of the window on the records' clock.
+        end_s: its end.
+    """
+    seconds = end_s - start_s
+    sent = [record for record in records if start_s <= record.sent_s < end_s]
+    complete = [record for record in sent if record.complete]
+    if not complete or not seconds > 0:
+        return None
+    output = np.array([record.output_tokens for record in complete], dtype=float)
+    streaming_s = sum((record.done_s or 0.0) - (record.first_token_s or 0.0) for record in complete)
+    finished = [record for record in records if record.complete and start_s <= (record.done_s or 0.0) < end_s]
+    return WindowStatistics(
+        seconds=seconds,
+        requests=len(complete),
+        failed=sum(record.error not in {None, CUT_OFF} for record in sent),
+        offered_rps=len(sent) / seconds,
+        achieved_rps=len(finished) / seconds,
+        mean_inflight=mean_inflight(records, start_s, end_s),
+        latency=_spread([record.latency_s for record in complete]),
+        ttft=_spread([(record.first_token_s or 0.0) - record.sent_s for record in complete]),
+        tpot_mean_s=streaming_s / max(1.0, float(np.sum(output - 1))),
+        tokens_per_second=sum(record.output_tokens for record in finished) / seconds,
+        prompt_tokens=float(np.mean([record.prompt_tokens for record in complete])),
+        output_tokens=float(np.mean(output)),
+        output_tokens_sq=float(np.mean(output**2)),
+        send_lag_p99_s=float(np.percentile([record.sent_s - record.scheduled_s for record in sent], 99)),
+        relative_error=relative_error(records, start_s, end_s),
+    )
+
+
+def relative_error(records: Sequence[RequestRecord], start_s: float, end_s: float) -> float:
+    """Standard error of the mean latency *given the number in flight*, relative to the mean, from batch means.
+
+    Latencies of neighbours are alike (they share the engine), so independent batches of neighbours carry the error,
+    not single requests. Most of the scatter between batches near saturation is the random walk of the number in
+    flight, which every point reports and the fit takes into account; what matters is the scatter around the line
+    through the batches' (in-flight, latency), so that line's slope is removed first.
+    """
+    sent = [record for record in records if start_s <= record.sent_s < end_s and record.complete]
+    if len(sent) < 2 * BATCHES:
+        return math.inf
+    edges = [len(sent) * index // BATCHES for index in range(BATCHES + 1)]
+    times = [start_s, *(sent[edge].sent_s for edge in edges[1:-1]), end_s]
+    latency = np.array([np.mean([record.latency_s for record in sent[a:b]]) for a, b in pairwise(edges)])
+    opened, closed = _times(records)
+    inflight = np.array([_mean_open(opened, closed, a, b) if b > a else math.nan for a, b in pairwise(times)])
+    residual, freedom = latency - latency.mean(), BATCHES - 1
+    centred = inflight - inflight.mean()
+    moved = float(np.std(inflight)) > 0.02 * float(np.mean(inflight))  # False for NaN too
+    if moved:
+        slope = max(0.0, float(centred @ residual) / float(centred @ centred))
+        residual, freedom = residual - slope * centred, BATCHES - 2
+    return float(np.sqrt(residual @ residual / freedom / BATCHES) / latency.mean())
+
+
+def _spread(values: Sequence[float]) -> Spread:
+    p50, p95, p99 = np.percentile(values, [50, 95, 99])
+    return Spread(float(np.mean(values)), float(p50), float(p95), float(p99))
