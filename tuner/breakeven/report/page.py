@@ -58,12 +58,18 @@ def render_page(
         trim_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.globals["figure"] = _figure
     return environment.get_template("page.html.j2").render(
         title=title,
         facts=facts,
         verdict=verdict,
-        pictures=pictures,
+        pictures=[
+            {
+                "first": picture.first,
+                "caption": picture.caption,
+                "svg": {theme.name: _svg(picture.draw, theme) for theme in (LIGHT, DARK)},
+            }
+            for picture in pictures
+        ],
         warnings=warnings,
         tables=tables,
         footer=footer,
@@ -77,16 +83,6 @@ def render_png(draw: Draw, theme: Theme = LIGHT, dots_per_inch: int = 150) -> by
         # Without the program's version in its metadata, the same profile gives the same bytes.
         draw(theme).savefig(buffer, format="png", dpi=dots_per_inch, metadata={"Software": None})
     return buffer.getvalue()
-
-
-def _figure(picture: Picture) -> str:
-    import markupsafe  # noqa: PLC0415 - comes with jinja2
-
-    both = "".join(
-        f'<div class="on-{theme.name}">{_svg(picture.draw, theme)}</div>' for theme in (LIGHT, DARK)
-    )
-    caption = markupsafe.escape(picture.caption)
-    return markupsafe.Markup(f"<figure>{both}<figcaption>{caption}</figcaption></figure>")
 
 
 def _svg(draw: Draw, theme: Theme) -> str:
