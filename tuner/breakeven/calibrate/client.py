@@ -112,6 +112,13 @@ class EngineClient:
             )
         return self._model
 
+    async def version(self) -> str | None:
+        """What `/version` says, for the record; None if it says nothing."""
+        try:
+            return str(json.loads(await self._get("/version"))["version"])
+        except (EngineError, ValueError, KeyError, TypeError):
+            return None
+
     async def metrics_page(self) -> str | None:
         """The metrics page as it is now, unparsed; None if the engine has none."""
         async with self.session.get(f"{self._base}/metrics") as answer:

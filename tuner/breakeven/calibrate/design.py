@@ -17,8 +17,9 @@ from itertools import pairwise
 import numpy as np
 
 from breakeven.calibrate.loads import Load, LoadMode
-from breakeven.calibrate.points import Flag, Measured
+from breakeven.calibrate.points import Measured
 from breakeven.errors import InputError
+from breakeven.reasons import Reason
 
 SAME_RATE = 0.05  # two rates closer than this, relative to the larger, are one load
 
@@ -222,7 +223,7 @@ def _furthest(settings: SweepSettings, rates: Sequence[float], measured: Sequenc
     saturated = [
         point.load.rps
         for point in measured
-        if point.load.rps is not None and {Flag.SATURATED, Flag.PREEMPTING} & set(point.flags)
+        if point.load.rps is not None and {Reason.SATURATED_POINT, Reason.PREEMPTING} & set(point.flags)
     ]
     bound = min(saturated, default=math.inf)
     occupied = [0.0, *done, rates[-1] / settings.highest_utilisation]

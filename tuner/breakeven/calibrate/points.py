@@ -5,38 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from breakeven.arm import Arm
 from breakeven.calibrate.counters import EngineWindow
 from breakeven.calibrate.loads import Load, LoadMode
 from breakeven.calibrate.window import WindowStatistics
-
-
-class Flag(StrEnum):
-    """Why a measured point does not say what its row says; the word in the row's `flag` column."""
-
-    DRIVER_LAGGING = "DriverLagging"
-    REQUESTS_FAILED = "RequestsFailed"
-    SATURATED = "Saturated"
-    NOT_STEADY = "NotSteady"
-    PREEMPTING = "Preempting"
-    TOO_FEW_REQUESTS = "TooFewRequests"
-
-    @property
-    def meaning(self) -> str:
-        """One sentence for a person."""
-        return _MEANINGS[self]
-
-
-_MEANINGS = {
-    Flag.DRIVER_LAGGING: "the driver sent late: its machine was too busy for the imposed load",
-    Flag.REQUESTS_FAILED: "some requests got no complete answer",
-    Flag.SATURATED: "the engine could not keep up with the imposed load: requests queued",
-    Flag.NOT_STEADY: "Little's law does not hold in the window: the load was still rising or falling",
-    Flag.PREEMPTING: "the KV pool was full and the engine threw requests out",
-    Flag.TOO_FEW_REQUESTS: "too few requests in the time allowed for the point",
-}
+from breakeven.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +56,7 @@ class Point:
     kv_usage_max: float | None = None
     overloaded: bool = False
 
-    def flags(self, limits: Limits) -> tuple[Flag, ...]:
+    def flags(self, limits: Limits) -> tuple[Reason, ...]:
         """Every reason against the point, gravest first; empty if it is good."""
         seen = self.clients
         lag_limit_s = max(limits.send_lag_s, limits.send_lag_ratio * seen.latency.mean_s)
@@ -93,16 +67,16 @@ class Point:
         )
         queueing = self.queued_ratio is not None and self.queued_ratio > limits.queued_ratio
         verdicts = {
-            Flag.DRIVER_LAGGING: seen.send_lag_p99_s > lag_limit_s,
-            Flag.REQUESTS_FAILED: seen.failed > 0,
-            Flag.SATURATED: self.overloaded or piling_up or queueing,
-            Flag.NOT_STEADY: self.load.rps is not None and seen.little_residual > limits.little_residual,
-            Flag.PREEMPTING: bool(self.engine.preemptions),
-            Flag.TOO_FEW_REQUESTS: seen.requests < limits.min_requests,
+            Reason.DRIVER_LAGGING: seen.send_lag_p99_s > lag_limit_s,
+            Reason.REQUESTS_FAILED: seen.failed > 0,
+            Reason.SATURATED_POINT: self.overloaded or piling_up or queueing,
+            Reason.NOT_STEADY: self.load.rps is not None and seen.little_residual > limits.little_residual,
+            Reason.PREEMPTING: bool(self.engine.preemptions),
+            Reason.POINT_TOO_SHORT: seen.requests < limits.min_requests,
         }
         return tuple(flag for flag, raised in verdicts.items() if raised)
 
-    def row(self, limits: Limits, workload: str | None = None) -> dict[str, str]:
+    def row(self, limits: Limits) -> dict[str, str]:
         """The point as a row of a points file; a figure that does not exist is an empty field.
 
         Columns beyond the points file's contract: `flag`, `send_lag_p99_s`, `little_residual`, `relative_error`,
@@ -146,7 +120,6 @@ class Point:
             "load_mode": self.load.mode.value,
             "concurrency": "" if self.load.clients is None else str(self.load.clients),
             "request_rate_rps": "" if self.load.rps is None else decimal(self.load.rps),
-            "workload": workload or "",
             "flag": " ".join(self.flags(limits)),
         }
         return words | {name: decimal(value) for name, value in figures.items()}
@@ -182,7 +155,7 @@ class Measured:
     latency_s: float
     inflight: float
     achieved_rps: float
-    flags: tuple[Flag, ...] = ()
+    flags: tuple[Reason, ...] = ()
     seconds: float = 0.0
 
     @property
@@ -214,7 +187,7 @@ class Measured:
                 float(row["mean_latency_s"]),
                 float(row["mean_inflight"]),
                 float(row["achieved_rps"]),
-                tuple(Flag(word) for word in row.get("flag", "").split()),
+                tuple(Reason(word) for word in row.get("flag", "").split()),
                 float(row.get("window_s") or 0.0),
             )
         except (KeyError, ValueError):

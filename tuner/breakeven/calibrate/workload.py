@@ -109,6 +109,13 @@ class Workload:
     seed: int = 0
     name: str | None = None
 
+    @property
+    def identity(self) -> str:
+        """Points with the same identity belong to one sweep and may be continued together."""
+        return "/".join(
+            filter(None, [f"p{self.prompt_tokens}-g{self.output_tokens}-s{self.seed}", self.name])
+        )
+
     def __post_init__(self) -> None:
         if self.prompt_tokens < 1:
             raise InputError("prompt tokens", str(self.prompt_tokens), "at least 1")

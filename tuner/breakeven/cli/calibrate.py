@@ -1,0 +1,332 @@
+"""`breakeven calibrate`: sweep one running engine and append its points to a points file."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from breakeven.cli.output import echo_json, json_option, write_atomically
+from breakeven.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+    from breakeven.calibrate.client import Endpoint
+    from breakeven.calibrate.design import Finished
+    from breakeven.calibrate.points import Point
+    from breakeven.calibrate.sweep import Progress, Sweep
+
+_IDENTITY = ("method", "k", "candidate", "sweep", "model", "gpu")
+_HEADER = f"{'arm':<12} {'load':<12} {'latency s':>10} {'in flight':>10} {'TTFT s':>8} {'TPOT ms':>8} {'E':>6} {'requests':>9}"
+
+
+@click.command()
+@click.option("--url", required=True, help="The engine, http://host:port.")
+@click.option("--method", required=True, help="What the engine runs: none, or vLLM's method name.")
+@click.option("--k", type=click.IntRange(0), help="Draft length; not needed with --method none.")
+@click.option("--candidate", help="Your name for the drafter, where one method is tried with several.")
+@click.option(
+    "-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="Points file."
+)
+@click.option("--model", help="Served model name.  [default: the engine's first]")
+@click.option(
+    "--loads", type=click.IntRange(3), default=8, show_default=True, help="Operating points, both ends too."
+)
+@click.option(
+    "--prompt-tokens", type=click.IntRange(1), default=256, show_default=True, help="Wanted prompt length."
+)
+@click.option(
+    "--output-tokens", type=click.IntRange(2), default=128, show_default=True, help="Exact output length."
+)
+@click.option(
+    "--max-seconds", type=click.FloatRange(0, min_open=True), help="Time for the sweep.  [default: no limit]"
+)
+@click.option(
+    "--point-seconds", type=click.FloatRange(1), default=60.0, show_default=True, help="Longest window."
+)
+@click.option(
+    "--warmup-seconds", type=click.FloatRange(0), default=5.0, show_default=True, help="Before each window."
+)
+@click.option(
+    "--relative-error",
+    type=click.FloatRange(0, 0.5, min_open=True),
+    default=0.01,
+    show_default=True,
+    help="A window may end when its mean latency is this precise (standard error).",
+)
+@click.option(
+    "--max-concurrency", type=click.IntRange(2), default=64, show_default=True, help="Clients at the ceiling."
+)
+@click.option("--arrivals", type=click.Choice(["poisson", "constant"]), default="poisson", show_default=True)
+@click.option(
+    "--prompts",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Your own prompts, one per line, in place of made-up prose: acceptance depends on the text.",
+)
+@click.option(
+    "--random-tokens", is_flag=True, help="Prompts of random token ids: exact length, hardly any acceptance."
+)
+@click.option("--workload", help="Name of the workload, copied into the points.")
+@click.option("--gpu", help="GPU product, copied into the points.")
+@click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the engine's API key.")
+@click.option(
+    "--ca", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="CA certificate for https."
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of prompts and arrivals.")
+@json_option
+def command(**options: Any) -> None:
+    """Sweep one running engine: from one client to the throughput ceiling, and open-loop rates between.
+
+    Each point is in the file before the next one starts. Stop with Ctrl-C and give the same command again to go
+    on; points that are there are not measured twice. Nothing else may use the engine meanwhile.
+
+    \b
+      breakeven calibrate --url http://localhost:8000 --method none -o points.csv
+      breakeven calibrate --url http://localhost:8001 --method eagle3 --k 3 -o points.csv
+      breakeven fit points.csv -o profile.json
+    """
+    as_json = options.pop("as_json")
+    sweep, endpoint = _sweep(options), _endpoint(options)
+    file = PointsFile(options["output"])
+    run = _Run(sweep, endpoint, file, gpu=options["gpu"] or "", as_json=as_json)
+    finished = asyncio.run(run.sweep_engine())
+    if as_json:
+        echo_json(
+            {
+                "arm": {"method": sweep.arm.method, "k": sweep.arm.k},
+                "file": str(file.path),
+                "complete": finished.complete,
+                "reason": finished.reason,
+                "points": [_numbers(row) for row in run.rows],
+            }
+        )
+        return
+    click.echo(f"{file.path}: {len(run.rows)} points of {sweep.arm}; {finished.reason}")
+
+
+def _sweep(options: Mapping[str, Any]) -> Sweep:
+    from breakeven.arm import Arm
+    from breakeven.calibrate.design import SweepSettings
+    from breakeven.calibrate.loads import LoadMode
+    from breakeven.calibrate.sweep import Sweep
+    from breakeven.calibrate.workload import Prompts, TextPrompts, TokenPrompts, Workload
+
+    method, k = options["method"], options["k"]
+    if k is None:
+        if method != "none":
+            raise click.UsageError(f"--k is needed with --method {method}")
+        k = 0
+    try:
+        arm = Arm(method, k, options["candidate"])
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if options["prompts"] is not None and options["random_tokens"]:
+        raise click.UsageError("--prompts and --random-tokens exclude each other")
+    workload = Workload(
+        options["prompt_tokens"], options["output_tokens"], options["seed"], options["workload"]
+    )
+    prompts: Prompts | None = None
+    if options["prompts"] is not None:
+        prompts = TextPrompts(_lines(options["prompts"]))
+    elif options["random_tokens"]:
+        prompts = TokenPrompts(workload.prompt_tokens, workload.seed)
+    settings = SweepSettings(
+        loads=options["loads"],
+        arrivals=LoadMode(options["arrivals"]),
+        max_concurrency=options["max_concurrency"],
+        point_seconds=options["point_seconds"],
+        min_point_seconds=min(5.0, options["point_seconds"]),
+        warmup_seconds=options["warmup_seconds"],
+        relative_error=options["relative_error"],
+        max_seconds=options["max_seconds"],
+    )
+    return Sweep(arm, workload, settings, prompts=prompts)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except UnicodeDecodeError as error:
+        raise InputError(str(path), "not UTF-8", "text with one prompt per line") from error
+
+
+def _endpoint(options: Mapping[str, Any]) -> Endpoint:
+    from breakeven.calibrate.client import Endpoint
+
+    url = options["url"]
+    if not url.startswith(("http://", "https://")):
+        raise click.UsageError(f"--url {url}: expected http://host:port or https://host:port")
+    name, key = options["api_key_env"], None
+    if name is not None:
+        key = os.environ.get(name)
+        if not key:
+            raise InputError(
+                f"--api-key-env {name}", "not set or empty", "the engine's API key in that variable"
+            )
+    return Endpoint(url, options["model"], key, options["ca"])
+
+
+class PointsFile:
+    """A points file that grows by one row at a time and is whole at every moment."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def rows(self) -> list[dict[str, str]]:
+        """Every row as it stands in the file; none if there is no file yet.
+
+        Raises:
+            InputError: the file is not a CSV with the header of a points file.
+        """
+        if not self.path.exists():
+            return []
+        try:
+            reader = csv.DictReader(io.StringIO(self.path.read_text(encoding="utf-8")), strict=True)
+            rows = list(reader)
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise InputError(str(self.path), str(error), "a points file (CSV with header)") from error
+        missing = {"method", "k"} - set(reader.fieldnames or ())
+        if missing and (rows or reader.fieldnames):
+            raise InputError(
+                f"{self.path}: row 1", f"no column {', '.join(sorted(missing))}", "a points file's header"
+            )
+        for number, row in enumerate(rows, start=2):
+            if None in row or None in row.values():
+                raise InputError(
+                    f"{self.path}: row {number}", "not as many fields as the header", "one per column"
+                )
+        return rows
+
+    def append(self, row: Mapping[str, str]) -> None:
+        """Add a row; columns that the file does not have yet are added to all rows, empty."""
+        rows = [*self.rows(), dict(row)]
+        columns = list(dict.fromkeys(name for each in rows for name in each))
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_atomically(self.path, text.getvalue())
+
+
+@dataclass
+class _Run:
+    """One start of the command: the sweep, and what it prints."""
+
+    sweep: Sweep
+    endpoint: Endpoint
+    file: PointsFile
+    gpu: str
+    as_json: bool
+
+    def __post_init__(self) -> None:
+        self.rows: list[dict[str, str]] = []
+        self._constant: dict[str, str] = {}
+        self._bar: tuple[Bar, TaskID] | None = None
+
+    async def sweep_engine(self) -> Finished:
+        """Measure what the file does not hold yet."""
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        from breakeven.calibrate.client import EngineClient
+        from breakeven.calibrate.points import Measured
+        from breakeven.calibrate.sweep import run_sweep
+
+        existing = self.file.rows()
+        async with EngineClient(self.endpoint) as client:
+            self._constant = {
+                "workload": self.sweep.workload.name or "",
+                "gpu": self.gpu,
+                "model": await client.model(),
+                "engine_version": await client.version() or "",
+                "sweep": self.sweep.workload.identity,
+            }
+            self.rows = [row for row in existing if self._same_sweep(row)]
+            if self.rows:
+                click.echo(f"{self.file.path}: going on after {len(self.rows)} points", err=True)
+            measured = [point for row in self.rows if (point := Measured.of_row(row)) is not None]
+            if not self.as_json:
+                click.echo(_HEADER)
+                for row in self.rows:
+                    click.echo(_line(self.sweep.arm.name, row))
+            with Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.fields[detail]}"),
+                console=Console(stderr=True),
+                transient=True,
+                disable=not sys.stderr.isatty(),
+            ) as bar:
+                self._bar = bar, bar.add_task(self.sweep.arm.name, total=self.sweep.settings.loads, detail="")
+                return await run_sweep(
+                    client, self.sweep, measured, on_point=self._keep, on_progress=self._show
+                )
+
+    def _same_sweep(self, row: Mapping[str, str]) -> bool:
+        """The row belongs to this arm, workload, model and GPU, and so need not be measured again."""
+        arm = self.sweep.arm
+        wanted = {"method": arm.method, "k": str(arm.k), "candidate": arm.candidate or ""} | self._constant
+        return all(row.get(name, "") == wanted[name] for name in _IDENTITY)
+
+    async def _keep(self, point: Point) -> None:
+        row = point.row(self.sweep.limits) | self._constant
+        self.file.append(row)
+        self.rows.append(row)
+        if not self.as_json:
+            click.echo(_line(self.sweep.arm.name, row))
+
+    def _show(self, progress: Progress) -> None:
+        if self._bar is not None:
+            bar, task = self._bar
+            share = min(0.95, progress.point_seconds / progress.step.expected_s)
+            detail = f"{progress.step.load}, {progress.done}/{progress.total} points, {_minutes(progress.seconds_left)} left"
+            bar.update(task, completed=progress.done + share, total=progress.total, detail=detail)
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def _line(arm: str, row: Mapping[str, str]) -> str:
+    """One point as a line under the header, with what speaks against it behind a `!`."""
+    load = (
+        f"{row['concurrency']} closed"
+        if row.get("concurrency")
+        else f"{float(row['request_rate_rps']):.3g} rps"
+    )
+    tpot_ms = f"{float(row['tpot_mean_s']) * 1e3:.2f}" if row.get("tpot_mean_s") else ""
+    step = f"{float(row['tokens_per_step']):.2f}" if row.get("tokens_per_step") else "-"
+    line = (
+        f"{arm:<12} {load:<12} {float(row['mean_latency_s']):>10.4g} {float(row['mean_inflight']):>10.4g}"
+        f" {float(row.get('ttft_mean_s') or 'nan'):>8.3g} {tpot_ms:>8} {step:>6} {row.get('requests', ''):>9}"
+    )
+    return f"{line}  ! {row['flag']}" if row.get("flag") else line
+
+
+def _numbers(row: Mapping[str, str]) -> dict[str, float | str | None]:
+    """A row with numbers as numbers and empty fields as null."""
+    words: Sequence[str] = (
+        "method",
+        "candidate",
+        "load_mode",
+        "workload",
+        "flag",
+        "gpu",
+        "model",
+        "engine_version",
+        "sweep",
+    )
+    return {
+        name: (value or None) if name in words else (float(value) if value else None)
+        for name, value in row.items()
+    }

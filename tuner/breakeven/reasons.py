@@ -1,0 +1,109 @@
+"""Why a fit is believed or not and why a decision went as it did: one word each.
+
+The words are used as they are in results, Kubernetes conditions and events, logs, metric labels and documentation.
+A word is never reused for a second meaning; add one instead. Words about the cluster are the operator's.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """A reason word; `meaning` says in one line what it stands for."""
+
+    meaning: str
+
+    def __new__(cls, word: str, meaning: str) -> Reason:
+        member = str.__new__(cls, word)
+        member._value_ = word
+        member.meaning = meaning
+        return member
+
+    # Fit: whether the measured points carry a law that may be used.
+    FIT_ACCEPTED = "FitAccepted", "The law describes the measured points within the accepted error."
+    TOO_FEW_POINTS = "TooFewPoints", "Fewer usable operating points or loads than the law needs."
+    RESIDUAL_TOO_LARGE = "ResidualTooLarge", "A measured point lies further from the law than is accepted."
+    LEAVE_ONE_OUT_TOO_LARGE = (
+        "LeaveOneOutTooLarge",
+        "The law does not predict a load that was left out of the fit.",
+    )
+    COEFFICIENT_AT_BOUND = "CoefficientAtBound", "A fitted coefficient is zero, which no engine has."
+    LAW_BENDS = (
+        "LawBends",
+        "Latency bends against load: inside the measured range the points are used instead.",
+    )
+    LOAD_RANGE_TOO_NARROW = (
+        "LoadRangeTooNarrow",
+        "The measured loads are too close together to separate C1 from C2.",
+    )
+    NOT_STEADY = (
+        "NotSteady",
+        "In-flight and rate times latency disagree: the point was not in a steady state.",
+    )
+    PREEMPTING = "Preempting", "The engine preempted requests at this point: the KV pool was full."
+    SATURATED_POINT = (
+        "SaturatedPoint",
+        "The point was measured at or beyond saturation, where latency grows with time.",
+    )
+    DRIVER_LAGGING = (
+        "DriverLagging",
+        "The load driver sent late: its machine was too busy for the imposed load.",
+    )
+    REQUESTS_FAILED = "RequestsFailed", "The engine refused or broke off requests at this point."
+    POINT_TOO_SHORT = "PointTooShort", "Too few requests were answered in the time allowed for the point."
+    INFLIGHT_UNKNOWN = "InflightUnknown", "A short closed-loop run without its measured mean in-flight."
+    OUTLIER = "Outlier", "One point disagrees with all others and was left out."
+    NOT_MEASURED = "NotMeasured", "The arm was not measured and nothing measured determines it."
+
+    # Decision: act.
+    GAIN_ABOVE_THRESHOLD = (
+        "GainAboveThreshold",
+        "The arm's gain exceeds the required gain even at the lower bound, against no speculation and the running arm.",
+    )
+    BEYOND_BREAK_EVEN = (
+        "BeyondBreakEven",
+        "The load lies beyond the break-even: the running arm loses even at the upper bound.",
+    )
+    ACCEPTANCE_COLLAPSED = (
+        "AcceptanceCollapsed",
+        "So few drafts are accepted that the running arm loses even at the upper bound.",
+    )
+    SLO_VIOLATED = (
+        "SloViolated",
+        "The running arm misses a latency objective at this load and another arm keeps it.",
+    )
+    ENTERED_SATURATION = (
+        "EnteredSaturation",
+        "The running arm is saturated and another arm carries the load further.",
+    )
+
+    # Decision: stay.
+    BELOW_BREAK_EVEN = (
+        "BelowBreakEven",
+        "The running arm pays at this load and no other arm is clearly better.",
+    )
+    ALREADY_BEST = "AlreadyBest", "The running arm is the best one at this load."
+    GAIN_BELOW_THRESHOLD = (
+        "GainBelowThreshold",
+        "Another arm may be better, but not by the required gain at the lower bound.",
+    )
+    ROLL_NOT_WORTH_IT = (
+        "RollNotWorthIt",
+        "The gain over the horizon does not exceed the capacity that the roll takes.",
+    )
+
+    # Decision: wait.
+    COOLING_DOWN = "CoolingDown", "The last switch is too recent for another one."
+    DWELLING = "Dwelling", "Another arm is better, but has not been so for long enough."
+    WIDE_BOUNDS = "WideBounds", "The bounds of the gain contain both a gain and a loss."
+    EXTRAPOLATED = (
+        "Extrapolated",
+        "The load lies where the law is not to be trusted: nothing is entered there.",
+    )
+    SATURATED = "Saturated", "Every arm is saturated at this load: add replicas; speculation cannot help."
+    NO_BELIEVABLE_FIT = (
+        "NoBelievableFit",
+        "The running arm or the arm without speculation has no fit that may be used.",
+    )
+    NO_LOAD = "NoLoad", "No request in the window: nothing to decide on."
