@@ -7,6 +7,7 @@ A word is never reused for a second meaning; add one instead. Words about the cl
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Self
 
 
 class Reason(StrEnum):
@@ -14,7 +15,8 @@ class Reason(StrEnum):
 
     meaning: str
 
-    def __new__(cls, word: str, meaning: str) -> Reason:
+    def __new__(cls, word: str, meaning: str) -> Self:
+        """Make a member that is its word and carries its meaning."""
         member = str.__new__(cls, word)
         member._value_ = word
         member.meaning = meaning

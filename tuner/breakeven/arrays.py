@@ -1,0 +1,61 @@
+"""How formulas take their arguments: anything numpy can broadcast, checked once, never silently repaired."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray: TypeAlias = NDArray[np.float64]
+"""What every formula returns; a scalar argument gives a zero-dimensional result that `float()` accepts."""
+
+BoolArray: TypeAlias = NDArray[np.bool_]
+
+
+def nonnegative(name: str, value: ArrayLike) -> FloatArray:
+    """Return the value as floats; NaN means "unknown" and passes through.
+
+    Raises:
+        ValueError: an element is negative or infinite.
+    """
+    array = np.asarray(value, dtype=float)
+    if np.any(array < 0) or np.any(np.isinf(array)):
+        raise ValueError(f"{name}: {value!r} is not a finite number of at least 0")
+    return array
+
+
+def positive(name: str, value: ArrayLike) -> FloatArray:
+    """Return the value as floats; NaN passes through.
+
+    Raises:
+        ValueError: an element is zero, negative or infinite.
+    """
+    array = np.asarray(value, dtype=float)
+    if np.any(array <= 0) or np.any(np.isinf(array)):
+        raise ValueError(f"{name}: {value!r} is not a finite number above 0")
+    return array
+
+
+def at_least(name: str, value: ArrayLike, least: float) -> FloatArray:
+    """Return the value as floats; NaN passes through.
+
+    Raises:
+        ValueError: an element is below `least` or infinite.
+    """
+    array = np.asarray(value, dtype=float)
+    if np.any(array < least) or np.any(np.isinf(array)):
+        raise ValueError(f"{name}: {value!r} is not a finite number of at least {least:g}")
+    return array
+
+
+def probability(name: str, value: ArrayLike) -> FloatArray:
+    """Return the value as floats; NaN passes through.
+
+    Raises:
+        ValueError: an element is outside [0, 1].
+    """
+    array = np.asarray(value, dtype=float)
+    if np.any(array < 0) or np.any(array > 1):
+        raise ValueError(f"{name}: {value!r} is not a probability between 0 and 1")
+    return array
