@@ -95,17 +95,15 @@ def rps_at(c1_s: ArrayLike, c2_s: ArrayLike, others: ArrayLike) -> FloatArray:
 def others_met(mean_inflight: ArrayLike, closed_loop: ArrayLike) -> FloatArray:
     """Turn a measured mean in-flight (requests) into n, the law's load.
 
-    In a closed loop a request never meets itself, so n is one less; in an open loop an arrival meets the whole time
-    average. `closed_loop` is boolean per element.
+    In a closed loop a request never meets itself, so n is one less (0 for a lone client, whose mean in-flight falls
+    below 1 by the pauses between its requests); in an open loop an arrival meets the whole time average.
+    `closed_loop` is boolean per element.
 
     Raises:
-        ValueError: in-flight is negative, or below 1 in a closed loop by more than rounding.
+        ValueError: in-flight is negative.
     """
     inflight = nonnegative("mean_inflight", mean_inflight)
-    others = inflight - np.asarray(closed_loop, dtype=bool)
-    if np.any(others < -0.05):
-        raise ValueError(f"mean_inflight: {mean_inflight!r} is below 1 in a closed loop")
-    return np.maximum(others, 0.0)
+    return np.asarray(np.maximum(inflight - np.asarray(closed_loop, dtype=bool), 0.0))
 
 
 def mean_inflight_closed(concurrency: ArrayLike, requests: ArrayLike, rho: ArrayLike = 0.5) -> FloatArray:
