@@ -1,0 +1,85 @@
+"""The API server's audit log as data: who wrote what, when, and what came of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+
+@dataclass(frozen=True)
+class AuditEvent:
+    """One write request, complete.
+
+    Attributes:
+        at: when the API server received it.
+        user: for a pod, `system:serviceaccount:NAMESPACE:NAME`.
+        user_agent: as the client names itself.
+        verb: create, update, patch, delete or deletecollection.
+        group: API group, empty for the core.
+        resource: plural, for example `deployments`.
+        subresource: for example `status`, or empty.
+        namespace: empty for cluster-wide objects.
+        name: empty where the server chose it or the request named none.
+        code: HTTP status of the answer.
+        dry_run: the server was asked to change nothing.
+        body: object or patch as sent; None where the audit policy keeps it out (secrets, events, leases).
+    """
+
+    at: dt.datetime
+    user: str
+    user_agent: str
+    verb: str
+    group: str
+    resource: str
+    subresource: str
+    namespace: str
+    name: str
+    code: int
+    dry_run: bool
+    body: Any
+
+    @classmethod
+    def of(cls, event: Mapping[str, Any]) -> Self:
+        """From an event of `audit.k8s.io/v1` at stage ResponseComplete."""
+        target = event.get("objectRef", {})
+        return cls(
+            at=dt.datetime.fromisoformat(event["requestReceivedTimestamp"]),
+            user=event["user"]["username"],
+            user_agent=event.get("userAgent", ""),
+            verb=event["verb"],
+            group=target.get("apiGroup", ""),
+            resource=target.get("resource", ""),
+            subresource=target.get("subresource", ""),
+            namespace=target.get("namespace", ""),
+            name=target.get("name", ""),
+            code=event.get("responseStatus", {}).get("code", 0),
+            dry_run="dryRun=All" in event.get("requestURI", ""),
+            body=event.get("requestObject"),
+        )
+
+    @property
+    def wrote(self) -> bool:
+        """Whether it changed the cluster: neither refused nor a rehearsal."""
+        return 200 <= self.code < 300 and not self.dry_run
+
+
+def read(log: Path) -> Iterator[AuditEvent]:
+    """All events so far, oldest first, through rotated files too.
+
+    The API server writes an event before it sends its answer: whoever has seen an answer finds its event here.
+    A last line that is still being written is left for the next reading.
+    """
+    # Rotated files carry their time in the name (audit-2026-01-31T...), which sorts; the current one comes last.
+    for path in [*sorted(log.parent.glob(f"{log.stem}-*{log.suffix}")), log]:
+        if not path.exists():
+            continue
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                if line.endswith("\n"):
+                    event = json.loads(line)
+                    if event["stage"] == "ResponseComplete":
+                        yield AuditEvent.of(event)

@@ -1,0 +1,135 @@
+"""Where each program of the cluster is on this machine; builds once what is missing.
+
+Looked for in this order, program by program:
+
+1. `BREAKEVEN_ASSETS`, a folder: taken as it is.
+2. `KUBEBUILDER_ASSETS`, the same idea of other projects: taken when its Kubernetes minor version is the pinned one,
+   because an older API server under a newer controller manager is outside of Kubernetes' own version skew policy.
+3. the cache folder (`cache.py`), into which it is built from pinned source.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from localcluster.building import build
+from localcluster.cache import cache_folder, exclusive
+from localcluster.catalog import PROGRAMS, Bundle, Program
+from localcluster.errors import LocalClusterError
+from localcluster.progress import Say, duration, say
+from localcluster.toolchain import install
+
+# Go's module cache and its compiled packages for all programs, measured: 3.9 and 4.6 GB.
+WORKSHOP_GB: Final = 9
+SKEW_CHECKED: Final = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+
+
+def ensure(
+    names: Iterable[str] = tuple(PROGRAMS),
+    *,
+    environment: Mapping[str, str] | None = None,
+    tell: Say = say,
+) -> Mapping[str, Path]:
+    """Paths of the named programs, each built now if this machine does not have it.
+
+    Args:
+        names: programs of `catalog.PROGRAMS`.
+        environment: where `BREAKEVEN_ASSETS` and the others are read from; the process's own by default.
+        tell: receives progress.
+
+    Raises:
+        LocalClusterError: a program cannot be had; its text says what to do.
+        KeyError: a name is not in the catalogue.
+    """
+    env = os.environ if environment is None else environment
+    wanted = {name: PROGRAMS[name] for name in names}
+    cache = cache_folder(env)
+    found = _present(wanted, cache, env)
+    if len(found) < len(wanted):
+        with exclusive(cache, tell):
+            # Another builder may have finished them while this one waited for the lock.
+            found = _present(wanted, cache, env)
+            missing = {name: entry for name, entry in wanted.items() if name not in found}
+            if missing:
+                found |= _build_all(missing, cache, env, tell)
+            if len(_present(PROGRAMS, cache, env)) == len(PROGRAMS):
+                shutil.rmtree(_workshop(cache), ignore_errors=True)
+    return MappingProxyType({name: found[name] for name in wanted})
+
+
+def _workshop(cache: Path) -> Path:
+    """Holds the toolchain and Go's caches while something is left to build; deleted when everything is there."""
+    return cache / "workshop"
+
+
+def _present(
+    wanted: Mapping[str, tuple[Bundle, Program]], cache: Path, environment: Mapping[str, str]
+) -> dict[str, Path]:
+    found = {}
+    for name, (bundle, _) in wanted.items():
+        candidates = [
+            _asset(name, "BREAKEVEN_ASSETS", environment),
+            _matching(_asset(name, "KUBEBUILDER_ASSETS", environment), bundle),
+            cache / bundle.cache_name() / name,
+        ]
+        path = next((c for c in candidates if c is not None and os.access(c, os.X_OK) and c.is_file()), None)
+        if path is not None:
+            found[name] = path
+    return found
+
+
+def _asset(name: str, variable: str, environment: Mapping[str, str]) -> Path | None:
+    folder = environment.get(variable)
+    if not folder:
+        return None
+    if not Path(folder).is_dir():
+        raise LocalClusterError(
+            f"{variable}={folder} is not a folder; expected one that holds programs like {name}"
+        )
+    return Path(folder).absolute() / name
+
+
+def _matching(path: Path | None, bundle: Bundle) -> Path | None:
+    """The path if it may stand beside programs of the pinned version."""
+    if path is None or path.name not in SKEW_CHECKED or not path.is_file():
+        return path
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
+    return path if same_minor(said, bundle.version()) else None
+
+
+def same_minor(said: str, pinned: str) -> bool:
+    """Whether `Kubernetes v1.36.1` and `v1.36.3` agree in major and minor version."""
+    found = re.search(r"v(\d+\.\d+)\.", said)
+    return found is not None and pinned.startswith(f"v{found[1]}.")
+
+
+def _build_all(
+    missing: Mapping[str, tuple[Bundle, Program]], cache: Path, environment: Mapping[str, str], tell: Say
+) -> dict[str, Path]:
+    usual_s = sum(program.usual_s for _, program in missing.values())
+    tell(f"building {len(missing)} programs once, usually {duration(usual_s)}; they are kept in {cache}")
+    fresh = not _workshop(cache).exists()
+    toolchain = install(_workshop(cache), environment, tell)
+    if fresh and toolchain.environment["GOCACHE"].startswith(str(cache)):
+        _require_space(cache)
+    built = {}
+    for position, (name, (bundle, program)) in enumerate(missing.items(), start=1):
+        built[name] = cache / bundle.cache_name() / name
+        build(bundle, program, built[name], toolchain, tell, f"{position}/{len(missing)}")
+    return built
+
+
+def _require_space(cache: Path) -> None:
+    free_gb = shutil.disk_usage(cache).free / 1e9
+    if free_gb < WORKSHOP_GB:
+        raise LocalClusterError(
+            f"{cache} has {free_gb:.1f} GB free; expected {WORKSHOP_GB} GB while building (deleted afterwards); "
+            "set XDG_CACHE_HOME to a roomier place"
+        )

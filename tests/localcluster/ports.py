@@ -1,0 +1,33 @@
+"""Free ports on loopback."""
+
+from __future__ import annotations
+
+import random
+import socket
+from pathlib import Path
+from typing import Final
+
+_RANGE_FILE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_LOWEST: Final = 10240
+
+
+def free_ports(count: int) -> list[int]:
+    """Distinct TCP ports that nobody listens on at 127.0.0.1 now.
+
+    They lie below the range from which the kernel takes the near ends of outgoing connections. A port from `bind(0)`
+    comes out of that very range, and between being chosen here and being bound by a server that starts seconds
+    later some client's connection would now and then be given it.
+    """
+    ephemeral = int(_RANGE_FILE.read_text().split()[0]) if _RANGE_FILE.exists() else 32768
+    candidates = range(_LOWEST, ephemeral) if ephemeral - _LOWEST > 1000 else range(49152, 65536)
+    found: list[int] = []
+    for port in random.SystemRandom().sample(candidates, len(candidates)):
+        if len(found) == count:
+            return found
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        found.append(port)
+    raise OSError(f"fewer than {count} free ports on 127.0.0.1")
