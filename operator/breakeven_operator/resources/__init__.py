@@ -1,0 +1,46 @@
+"""The three kinds of `breakeven.dev/v1alpha1` as frozen models; the CRDs are generated from them.
+
+    SpeculativeService   a person asks for it: which workload, which ways of speculating, what may be done
+    CalibrationRun       one measurement; made by the operator, a CronJob or a person
+    SpeculationProfile   an accepted fit; made by the operator
+
+`SpeculativeService.read(object, where)` parses what the API server holds; `.to_json_object()` is its inverse.
+"""
+
+from breakeven_operator.resources.base import API_VERSION, CATEGORY, GROUP, VERSION, Model
+from breakeven_operator.resources.calibrationrun import (
+    CalibrationRun,
+    CalibrationRunSpec,
+    CalibrationRunStatus,
+)
+from breakeven_operator.resources.servicestatus import SpeculativeServiceStatus
+from breakeven_operator.resources.speculationprofile import (
+    SpeculationProfile,
+    SpeculationProfileSpec,
+    SpeculationProfileStatus,
+)
+from breakeven_operator.resources.speculativeservice import (
+    OPT_IN_ANNOTATION,
+    OPT_IN_VARIABLE,
+    SpeculativeService,
+    SpeculativeServiceSpec,
+)
+
+__all__ = [
+    "API_VERSION",
+    "CATEGORY",
+    "GROUP",
+    "OPT_IN_ANNOTATION",
+    "OPT_IN_VARIABLE",
+    "VERSION",
+    "CalibrationRun",
+    "CalibrationRunSpec",
+    "CalibrationRunStatus",
+    "Model",
+    "SpeculationProfile",
+    "SpeculationProfileSpec",
+    "SpeculationProfileStatus",
+    "SpeculativeService",
+    "SpeculativeServiceSpec",
+    "SpeculativeServiceStatus",
+]

@@ -1,0 +1,174 @@
+"""What every field of the three kinds is made of: frozen models, rules told once, numbers and times as JSON holds them.
+
+The models are the source of the CRDs (`schema.py`), so a field's bounds and description stand in one place and are
+enforced twice: by the API server on every write and by `read` when the operator parses what it was given.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+from breakeven.errors import InputError
+from breakeven_operator.resources.wording import refusal
+
+GROUP = "breakeven.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+CATEGORY = "breakeven"
+
+DECIMAL_PATTERN = r"^-?[0-9]{1,15}(\.[0-9]{1,12})?$"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A condition between fields, told once for the API server and for Python.
+
+    Attributes:
+        cel: the expression the API server evaluates on the object that carries the rule.
+        problem: what is wrong when it does not hold.
+        wanted: what should stand there.
+        holds: the same condition on the parsed model; `None` where only the API server can know (transitions).
+        field: camelCase path below the object to which the message is attached, such as `.options.method`.
+    """
+
+    cel: str
+    problem: str
+    wanted: str
+    holds: Callable[[Any], bool] | None = None
+    field: str | None = None
+
+    @property
+    def message(self) -> str:
+        """What the API server answers; the same words as in `InputError`."""
+        return f"{self.problem}; expected {self.wanted}"
+
+
+class Model(BaseModel):
+    """A frozen part of a kind: snake_case in Python, camelCase in JSON, unknown fields refused."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, validate_by_name=True, validate_by_alias=True, frozen=True, extra="forbid"
+    )
+    rules: ClassVar[tuple[Rule, ...]] = ()
+
+    @model_validator(mode="after")
+    def _check_rules(self) -> Self:
+        for rule in self.rules:
+            if rule.holds is not None and not rule.holds(self):
+                raise PydanticCustomError(
+                    "rule",
+                    "{problem}; expected {wanted}",
+                    {"problem": rule.problem, "wanted": rule.wanted, "field": rule.field or ""},
+                )
+        return self
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any], where: str) -> Self:
+        """Parse what the API server or a file holds.
+
+        Args:
+            data: the JSON object.
+            where: what it is, as a person would look it up: `SpeculativeService llm/chat`.
+
+        Raises:
+            InputError: one line with the JSON path of the first wrong field and the number of others.
+        """
+        try:
+            return cls.model_validate(data, by_alias=True, by_name=False)
+        except ValidationError as error:
+            place, problem, expected = refusal(error)
+            raise InputError(f"{where}: {place}" if place else where, problem, expected) from None
+
+    def to_json_object(self) -> dict[str, Any]:
+        """The JSON object with camelCase keys; fields without a value are left out, never null."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+class StatusModel(Model):
+    """A part of a status: what a newer version wrote beside it is ignored, so that a downgrade keeps working."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+def decimal_string(value: float) -> str:
+    """Six significant digits without an exponent: `0.0293`, `14400`, `1.82`."""
+    return format(Decimal(f"{value:.6g}"), "f")
+
+
+def _read_decimal(value: object) -> float:
+    if isinstance(value, str) and re.fullmatch(DECIMAL_PATTERN, value):
+        return float(value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    raise PydanticCustomError(
+        "decimal", "not a decimal number", {"wanted": 'a decimal string such as "1.82"'}
+    )
+
+
+def _whole_seconds(value: datetime) -> str:
+    return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _milliseconds(value: datetime) -> str:
+    return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# A float in Python, a decimal string in JSON: the API conventions allow no floats, and a client that re-encodes
+# 1.82 as 1.8200000000000001 would start a write loop.
+Number = Annotated[
+    float,
+    BeforeValidator(_read_decimal),
+    PlainSerializer(decimal_string, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": DECIMAL_PATTERN, "maxLength": 32}),
+]
+# What people read: whole seconds, as Kubernetes' own times.
+Time = Annotated[
+    AwareDatetime,
+    PlainSerializer(_whole_seconds, return_type=str),
+    WithJsonSchema({"type": "string", "format": "date-time", "maxLength": 32}),
+]
+# What decisions are computed from: rounding to seconds would make a one-second window end early or late.
+Instant = Annotated[
+    AwareDatetime,
+    PlainSerializer(_milliseconds, return_type=str),
+    WithJsonSchema({"type": "string", "format": "date-time", "maxLength": 32}),
+]
+
+LABEL_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+NAME_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+ARM_PATTERN = r"^(none|[a-z0-9]([-a-z0-9_.]{0,62}[a-z0-9])?/[1-9][0-9]?)$"
+
+ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=NAME_PATTERN)]
+ArmName = Annotated[str, Field(max_length=72, pattern=ARM_PATTERN)]
+Word = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
+Sentence = Annotated[str, Field(max_length=1024)]
+Cell = Annotated[str, Field(max_length=128)]
+
+
+def list_map(*keys: str) -> dict[str, Any]:
+    """Schema extra of a list whose items are told apart by these fields, so that several writers can own items."""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
+
+
+LIST_SET: dict[str, Any] = {"x-kubernetes-list-type": "set"}
+ATOMIC: dict[str, Any] = {"x-kubernetes-list-type": "atomic"}

@@ -1,0 +1,125 @@
+"""How arms are measured: the part of a spec that SpeculativeService and CalibrationRun share."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from breakeven_operator.resources.base import Model, Rule
+
+
+class Budget(Model):
+    """What one calibration may cost at most; what is measured by then is kept."""
+
+    max_gpu_seconds: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=2592000,
+            description="GPUs times seconds that the pods of one calibration may hold, engine start-up included.",
+        ),
+    ] = 14400
+    max_duration_seconds: Annotated[
+        int,
+        Field(ge=1, le=604800, description="Time from the first pod to the last point of one calibration."),
+    ] = 14400
+
+
+class Workload(Model):
+    """The requests that are sent."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.promptTokens) == has(self.outputTokens)",
+            "one of promptTokens and outputTokens is given without the other",
+            "both or none",
+            lambda workload: (workload.prompt_tokens is None) == (workload.output_tokens is None),
+        ),
+    )
+
+    prompt_tokens: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=1048576,
+            description="Mean prompt length, tokens. Without it: what the target has seen lately, else 512.",
+        ),
+    ] = None
+    output_tokens: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=1048576,
+            description="Mean output length, tokens. Without it: what the target has seen lately, else 256.",
+        ),
+    ] = None
+
+
+class Calibration(Model):
+    """When and how long the arms are measured."""
+
+    schedule: Annotated[
+        str | None,
+        Field(
+            min_length=9,
+            max_length=100,
+            pattern=r"^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|\S+ \S+ \S+ \S+ \S+)$",
+            description="Cron expression for measuring anew, such as `0 3 * * 0`. Without it: only on change, age or request.",
+        ),
+    ] = None
+    time_zone: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=64,
+            pattern=r"^[A-Za-z][A-Za-z0-9_+/-]*$",
+            description="IANA time zone of the schedule, such as Europe/Berlin. Without it: that of the control plane.",
+        ),
+    ] = None
+    budget: Annotated[Budget, Field(description="What one calibration may cost at most.")] = Budget()
+    workload: Annotated[Workload, Field(description="The requests that are sent.")] = Workload()
+    loads: Annotated[
+        int,
+        Field(
+            ge=3,
+            le=20,
+            description="Operating points per arm, from one request at a time to the ceiling. Five or more allow predictions "
+            "from the points themselves where the law bends.",
+        ),
+    ] = 7
+    point_seconds: Annotated[
+        int, Field(ge=1, le=3600, description="Measuring time of one point, after its warm-up.")
+    ] = 60
+    warmup_seconds: Annotated[
+        int,
+        Field(ge=0, le=600, description="Time at each load that is not counted, until the engine is steady."),
+    ] = 15
+    startup_deadline_seconds: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=86400,
+            description="How long an engine may take from its container's start to its first answer.",
+        ),
+    ] = 1800
+    pending_deadline_seconds: Annotated[
+        int, Field(ge=1, le=86400, description="How long a calibration pod may wait for a GPU.")
+    ] = 900
+    min_interval_seconds: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=2592000,
+            description="Least time between two calibrations that the operator starts by itself; one asked for by "
+            "annotation or by hand does not wait.",
+        ),
+    ] = 3600
+    profile_max_age_seconds: Annotated[
+        int,
+        Field(ge=1, le=31536000, description="Age at which a profile is measured anew (30 days by default)."),
+    ] = 2592000
+    run_history_limit: Annotated[
+        int,
+        Field(ge=1, le=20, description="Finished CalibrationRuns and replaced SpeculationProfiles to keep."),
+    ] = 3

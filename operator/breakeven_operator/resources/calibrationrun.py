@@ -1,0 +1,304 @@
+"""CalibrationRun: one sweep over the arms of a service; owned by it, resumable, kept for a while."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from breakeven_operator.resources.base import (
+    LIST_SET,
+    ArmName,
+    Cell,
+    Instant,
+    Model,
+    Number,
+    ObjectName,
+    Rule,
+    Sentence,
+    StatusModel,
+    Word,
+    list_map,
+)
+from breakeven_operator.resources.calibration import Budget, Workload
+from breakeven_operator.resources.meta import Condition, Metadata, ObjectReference, ServiceReference
+
+MAX_ARMS = 37  # none, and six methods with six draft lengths each
+
+
+class Trigger(StrEnum):
+    """Why a run was made."""
+
+    MANUAL = "Manual"
+    INITIAL = "Initial"
+    SCHEDULE = "Schedule"
+    REQUESTED = "Requested"
+    FINGERPRINT_CHANGED = "FingerprintChanged"
+    PROFILE_EXPIRED = "ProfileExpired"
+    CANDIDATES_CHANGED = "CandidatesChanged"
+
+
+class Phase(StrEnum):
+    """How far a run has come; Succeeded, Failed and Superseded are final."""
+
+    PENDING = "Pending"
+    STARTING = "Starting"
+    MEASURING = "Measuring"
+    FITTING = "Fitting"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    SUPERSEDED = "Superseded"
+
+    @property
+    def final(self) -> bool:
+        """Nothing more will happen to a run in this phase."""
+        return self in {Phase.SUCCEEDED, Phase.FAILED, Phase.SUPERSEDED}
+
+
+class ArmPhase(StrEnum):
+    """How far one arm of a run has come."""
+
+    WAITING = "Waiting"
+    STARTING = "Starting"
+    MEASURING = "Measuring"
+    DONE = "Done"
+    FAILED = "Failed"
+
+
+class CalibrationRunSpec(Model):
+    """What to measure; what is left out comes from the service."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("self == oldSelf", "a CalibrationRun's spec cannot be changed", "another CalibrationRun"),
+    )
+
+    service_ref: Annotated[
+        ServiceReference, Field(description="The SpeculativeService whose arms are measured.")
+    ]
+    arms: Annotated[
+        tuple[ArmName, ...],
+        Field(
+            max_length=MAX_ARMS,
+            json_schema_extra=LIST_SET,
+            description="Arms to measure, none or <name>/<draft length>. Without it: all of the service. none is always measured.",
+        ),
+    ] = ()
+    trigger: Annotated[Trigger, Field(description="Why the run was made.")] = Trigger.MANUAL
+    budget: Annotated[
+        Budget | None, Field(description="What it may cost at most. Without it: the service's budget.")
+    ] = None
+    workload: Annotated[
+        Workload | None, Field(description="The requests to send. Without it: the service's workload.")
+    ] = None
+    loads: Annotated[
+        int | None,
+        Field(ge=3, le=20, description="Operating points per arm. Without it: as the service says."),
+    ] = None
+
+
+class PlannedArm(StatusModel):
+    """One arm as it is measured."""
+
+    arm: Annotated[ArmName, Field(description="Its name.")]
+    method: Annotated[str, Field(max_length=64, description="vLLM's word for its method.")]
+    k: Annotated[int, Field(ge=0, description="Draft length, tokens per step.")]
+    candidate: Annotated[
+        str | None, Field(max_length=63, description="Name of the method in the service's spec.")
+    ] = None
+    speculative_config: Annotated[
+        str, Field(max_length=8192, description="Value of --speculative-config; null for none.")
+    ]
+
+
+class Plan(StatusModel):
+    """What the run measures, fixed when it starts, so that a change of the service's spec cannot bend it half-way."""
+
+    arms: Annotated[
+        tuple[PlannedArm, ...],
+        Field(
+            max_length=MAX_ARMS,
+            json_schema_extra=list_map("arm"),
+            description="Arms in the order of measuring.",
+        ),
+    ] = ()
+    loads: Annotated[int, Field(ge=1, description="Operating points per arm.")]
+    prompt_tokens: Annotated[int, Field(ge=1, description="Mean prompt length, tokens.")]
+    output_tokens: Annotated[int, Field(ge=1, description="Mean output length, tokens.")]
+    point_seconds: Annotated[int, Field(ge=1, description="Measuring time of one point.")]
+    warmup_seconds: Annotated[int, Field(ge=0, description="Uncounted time at each load.")]
+    startup_deadline_seconds: Annotated[int, Field(ge=1, description="How long an engine may take to start.")]
+    pending_deadline_seconds: Annotated[int, Field(ge=1, description="How long a pod may wait for a GPU.")]
+    budget: Annotated[Budget, Field(description="What the run may cost at most.")]
+    confidence_percent: Annotated[
+        int, Field(ge=50, le=99, description="Confidence of the fit's intervals.")
+    ] = 90
+    target: Annotated[ObjectName, Field(description="Name of the workload that was copied.")]
+    target_uid: Annotated[str | None, Field(max_length=64, description="Its UID.")] = None
+    container_name: Annotated[str, Field(max_length=63, description="Container that runs vLLM.")]
+    image: Annotated[str | None, Field(max_length=1024, description="Image of that container.")] = None
+    model: Annotated[str | None, Field(max_length=512, description="Model that is served.")] = None
+    served_model_name: Annotated[
+        str | None, Field(max_length=512, description="Name under which it is asked.")
+    ] = None
+    gpu_product: Annotated[str, Field(max_length=128, description="GPU class the pods are pinned to.")]
+    gpus_per_pod: Annotated[int, Field(ge=0, description="GPUs each pod holds.")] = 1
+    fingerprint: Annotated[str, Field(max_length=64, description="What the profile will count for.")]
+
+
+class Point(StatusModel):
+    """One measured operating point of one arm: a row of a points file, its columns in camelCase."""
+
+    arm: Annotated[ArmName, Field(description="The arm.")]
+    index: Annotated[int, Field(ge=0, le=1023, description="Number of the point within the arm.")]
+    time: Annotated[Instant | None, Field(description="When it was finished.")] = None
+    method: Annotated[
+        str | None, Field(max_length=64, description="vLLM's word for the method; none without speculation.")
+    ] = None
+    k: Annotated[int | None, Field(ge=0, description="Draft length, tokens per step.")] = None
+    candidate: Annotated[
+        str | None, Field(max_length=63, description="Name of the method in the service's spec.")
+    ] = None
+    load_mode: Annotated[
+        Literal["closed", "poisson", "constant"] | None, Field(description="How load was imposed.")
+    ] = None
+    request_rate_rps: Annotated[
+        Number | None, Field(description="Offered rate of an open loop, requests per second.")
+    ] = None
+    concurrency: Annotated[Number | None, Field(description="Imposed concurrency of a closed loop.")] = None
+    mean_latency_s: Annotated[Number | None, Field(description="Mean end-to-end latency, seconds.")] = None
+    mean_inflight: Annotated[
+        Number | None, Field(description="Measured mean number of requests in flight.")
+    ] = None
+    achieved_rps: Annotated[Number | None, Field(description="Completions per second.")] = None
+    p50_latency_s: Annotated[Number | None, Field(description="Median end-to-end latency, seconds.")] = None
+    p95_latency_s: Annotated[Number | None, Field(description="95th percentile of latency, seconds.")] = None
+    p99_latency_s: Annotated[Number | None, Field(description="99th percentile of latency, seconds.")] = None
+    ttft_mean_s: Annotated[Number | None, Field(description="Mean time to first token, seconds.")] = None
+    ttft_p95_s: Annotated[
+        Number | None, Field(description="95th percentile of time to first token, seconds.")
+    ] = None
+    tpot_mean_s: Annotated[Number | None, Field(description="Mean time per output token, seconds.")] = None
+    tpot_p95_s: Annotated[
+        Number | None, Field(description="95th percentile of time per output token, seconds.")
+    ] = None
+    tokens_per_second: Annotated[Number | None, Field(description="Output tokens per second.")] = None
+    prompt_tokens: Annotated[Number | None, Field(description="Mean prompt length, tokens.")] = None
+    output_tokens: Annotated[Number | None, Field(description="Mean output length, tokens.")] = None
+    output_tokens_sq: Annotated[Number | None, Field(description="Mean of the squared output length.")] = None
+    tokens_per_step: Annotated[
+        Number | None, Field(description="Tokens per request-step, bonus token included.")
+    ] = None
+    drafted_per_step: Annotated[Number | None, Field(description="Drafted tokens per request-step.")] = None
+    accept: Annotated[
+        tuple[Number, ...],
+        Field(
+            max_length=32,
+            json_schema_extra={"x-kubernetes-list-type": "atomic"},
+            description="Survival by position.",
+        ),
+    ] = ()
+    drafts: Annotated[Number | None, Field(description="Drafts behind the survival.")] = None
+    requests: Annotated[
+        int | None, Field(ge=0, description="Requests that finished in the measuring time.")
+    ] = None
+    failed_requests: Annotated[int | None, Field(ge=0, description="Requests that failed in it.")] = None
+    preemptions: Annotated[int | None, Field(ge=0, description="Preemptions by the engine in it.")] = None
+    replicate: Annotated[int | None, Field(ge=0, description="Number of the repetition of one load.")] = None
+    duration_s: Annotated[Number | None, Field(description="Measuring time, seconds.")] = None
+    engine_version: Annotated[str | None, Field(max_length=64, description="What the engine says it is.")] = (
+        None
+    )
+
+
+class ArmStatus(StatusModel):
+    """How measuring one arm goes."""
+
+    arm: Annotated[ArmName, Field(description="The arm.")]
+    phase: Annotated[ArmPhase | None, Field(description="Waiting, Starting, Measuring, Done or Failed.")] = (
+        None
+    )
+    job: Annotated[ObjectName | None, Field(description="Job that measures it.")] = None
+    pod: Annotated[ObjectName | None, Field(description="Pod of that Job.")] = None
+    reason: Annotated[Word | None, Field(description="Why it failed or ended early, in one word.")] = None
+    message: Annotated[
+        Sentence | None, Field(description="The same as a sentence, with the engine's last lines.")
+    ] = None
+    started_time: Annotated[Instant | None, Field(description="When its pod got its GPU.")] = None
+    ready_time: Annotated[Instant | None, Field(description="When its engine answered.")] = None
+    finished_time: Annotated[Instant | None, Field(description="When its pod ended.")] = None
+    gpu_seconds_used: Annotated[
+        Number | None, Field(description="GPUs times seconds its pods have held.")
+    ] = None
+    attempts: Annotated[int, Field(ge=0, description="Pods started for it.")] = 0
+
+
+class RunDisplay(StatusModel):
+    """The columns of kubectl get, ready to print."""
+
+    arm: Annotated[Cell | None, Field(description="Arm under measurement.")] = None
+    points: Annotated[Cell | None, Field(description="Points measured of points planned.")] = None
+    gpu_seconds: Annotated[Cell | None, Field(description="GPU-seconds used of the budget.")] = None
+    break_even: Annotated[
+        Cell | None, Field(description="Break-even with bounds, as far as it is known.")
+    ] = None
+    left: Annotated[Cell | None, Field(description="Estimate of the time left.")] = None
+
+
+class CalibrationRunStatus(StatusModel):
+    """How the run goes; points are written by the load driver, everything else by the operator."""
+
+    observed_generation: Annotated[
+        int | None, Field(ge=0, description="Generation of the spec that was acted upon.")
+    ] = None
+    phase: Annotated[Phase | None, Field(description="How far the run has come.")] = None
+    reason: Annotated[
+        Word | None, Field(description="Why it is there, in one word; see docs/reasons.md.")
+    ] = None
+    message: Annotated[Sentence | None, Field(description="The same as a sentence.")] = None
+    conditions: Annotated[
+        tuple[Condition, ...],
+        Field(
+            max_length=8,
+            json_schema_extra=list_map("type"),
+            description="Complete: the run has ended; Succeeded: with a profile.",
+        ),
+    ] = ()
+    started_time: Annotated[Instant | None, Field(description="When it was admitted.")] = None
+    finished_time: Annotated[Instant | None, Field(description="When it ended.")] = None
+    plan: Annotated[Plan | None, Field(description="What is measured, fixed at the start.")] = None
+    arm_statuses: Annotated[
+        tuple[ArmStatus, ...],
+        Field(max_length=MAX_ARMS, json_schema_extra=list_map("arm"), description="How each arm goes."),
+    ] = ()
+    points: Annotated[
+        tuple[Point, ...],
+        Field(
+            max_length=1024,
+            json_schema_extra=list_map("arm", "index"),
+            description="What was measured; each point is written before the next one starts.",
+        ),
+    ] = ()
+    gpu_seconds_used: Annotated[Number | None, Field(description="GPUs times seconds held so far.")] = None
+    profile_ref: Annotated[
+        ObjectReference | None, Field(description="The SpeculationProfile that came out.")
+    ] = None
+    display: Annotated[
+        RunDisplay | None, Field(description="The columns of kubectl get, ready to print.")
+    ] = None
+
+    def points_of(self, arm: str) -> tuple[Point, ...]:
+        """The points of one arm by index."""
+        return tuple(
+            sorted((point for point in self.points if point.arm == arm), key=lambda point: point.index)
+        )
+
+
+class CalibrationRun(Model):
+    """One measurement of a service's arms on pods of its own."""
+
+    api_version: Literal["breakeven.dev/v1alpha1"] = "breakeven.dev/v1alpha1"
+    kind: Literal["CalibrationRun"] = "CalibrationRun"
+    metadata: Metadata
+    spec: Annotated[CalibrationRunSpec, Field(description="What to measure.")]
+    status: Annotated[CalibrationRunStatus, Field(description="How the run goes.")] = CalibrationRunStatus()

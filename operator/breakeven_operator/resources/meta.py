@@ -1,0 +1,82 @@
+"""Metadata and the parts that more than one kind uses."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from breakeven_operator.resources.base import LABEL_PATTERN, Model, ObjectName, StatusModel, Time, Word
+
+
+class Metadata(Model):
+    """The few fields of an object's metadata that decisions use; all others are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: ObjectName
+    namespace: str = "default"
+    uid: str = ""
+    generation: int = 0
+    resource_version: str = ""
+    creation_timestamp: Time | None = None
+    deletion_timestamp: Time | None = None
+    labels: Annotated[dict[str, str], Field(default_factory=dict)]
+    annotations: Annotated[dict[str, str], Field(default_factory=dict)]
+
+
+class ConditionStatus(StrEnum):
+    """What Kubernetes allows as a condition's status."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+class Condition(StatusModel):
+    """One aspect of the object's state, as in every Kubernetes API."""
+
+    type: Annotated[Word, Field(description="Name of the aspect, such as Ready or Profitable.")]
+    status: Annotated[
+        ConditionStatus, Field(description="True, False, or Unknown where nothing could be observed.")
+    ]
+    reason: Annotated[
+        Word, Field(description="One word why; docs/reasons.md says what each word means and what to do.")
+    ]
+    message: Annotated[
+        str, Field(max_length=4096, description="One sentence with the figures that decided.")
+    ] = ""
+    last_transition_time: Annotated[Time, Field(description="When the status last changed.")]
+    observed_generation: Annotated[
+        int | None, Field(ge=0, description="The generation of the spec that this condition is about.")
+    ] = None
+
+
+class ServiceReference(Model):
+    """The SpeculativeService an object belongs to, in the same namespace."""
+
+    name: Annotated[
+        str,
+        Field(
+            min_length=1, max_length=42, pattern=LABEL_PATTERN, description="Name of the SpeculativeService."
+        ),
+    ]
+
+
+class ObjectReference(Model):
+    """An object of a known kind in the same namespace."""
+
+    name: Annotated[ObjectName, Field(description="Name of the object.")]
+
+
+class SecretKeyReference(Model):
+    """One key of a Secret in the namespace of the SpeculativeService; read at every use, never copied."""
+
+    name: Annotated[ObjectName, Field(description="Name of the Secret.")]
+    key: Annotated[
+        str,
+        Field(
+            min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$", description="Key inside the Secret."
+        ),
+    ]

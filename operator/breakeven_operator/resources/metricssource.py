@@ -1,0 +1,153 @@
+"""Where a service's load and latency are read: the Prometheus part of a spec."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from breakeven_operator.resources.base import Model, Rule, list_map
+from breakeven_operator.resources.meta import ObjectReference, SecretKeyReference
+
+
+class MatchOperator(StrEnum):
+    """How a label is compared."""
+
+    EQUAL = "="
+    NOT_EQUAL = "!="
+    MATCHES = "=~"
+    NOT_MATCHES = "!~"
+
+
+class LabelMatcher(Model):
+    """One more condition on every series, such as cluster or tenant; the value is escaped for you."""
+
+    label: Annotated[
+        str,
+        Field(min_length=1, max_length=128, pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", description="Label name."),
+    ]
+    operator: Annotated[MatchOperator, Field(description="=, !=, =~ or !~ as in PromQL.")] = (
+        MatchOperator.EQUAL
+    )
+    value: Annotated[
+        str, Field(max_length=512, description="Label value, or an RE2 expression for =~ and !~.")
+    ]
+
+
+class TenantHeader(Model):
+    """A header that selects the tenant (Mimir, Cortex, Thanos)."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.value) != has(self.valueSecretRef)",
+            "tenantHeader has both or none of value and valueSecretRef",
+            "exactly one of them",
+            lambda header: (header.value is None) != (header.value_secret_ref is None),
+        ),
+    )
+
+    name: Annotated[
+        str,
+        Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9-]+$", description="Name of the header."),
+    ] = "X-Scope-OrgID"
+    value: Annotated[
+        str | None, Field(min_length=1, max_length=256, pattern=r"^[\x21-\x7e]+$", description="Its value.")
+    ] = None
+    value_secret_ref: Annotated[SecretKeyReference | None, Field(description="Its value from a Secret.")] = (
+        None
+    )
+
+
+class Prometheus(Model):
+    """A server that answers the Prometheus query API."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.address) || !(has(self.bearerTokenSecretRef) || has(self.caSecretRef) "
+            "|| has(self.clientCertSecretRef) || has(self.tenantHeader))",
+            "credentials are given without the server they are for",
+            "address as well",
+            lambda prometheus: (
+                prometheus.address is not None
+                or not any(
+                    (
+                        prometheus.bearer_token_secret_ref,
+                        prometheus.ca_secret_ref,
+                        prometheus.client_cert_secret_ref,
+                        prometheus.tenant_header,
+                    )
+                )
+            ),
+            ".address",
+        ),
+    )
+
+    address: Annotated[
+        str | None,
+        Field(
+            min_length=8,
+            max_length=512,
+            pattern=r"^https?://[^\s@]+$",
+            description="URL, such as http://prometheus.monitoring:9090. Without it: the operator's own setting.",
+        ),
+    ] = None
+    bearer_token_secret_ref: Annotated[
+        SecretKeyReference | None,
+        Field(description="Token for the Authorization header; read anew as it expires."),
+    ] = None
+    ca_secret_ref: Annotated[
+        SecretKeyReference | None,
+        Field(description="Certificate authority that signed the server's certificate (PEM)."),
+    ] = None
+    client_cert_secret_ref: Annotated[
+        ObjectReference | None,
+        Field(description="A kubernetes.io/tls Secret for mutual TLS (keys tls.crt, tls.key)."),
+    ] = None
+    tenant_header: Annotated[TenantHeader | None, Field(description="Header that selects the tenant.")] = None
+    extra_matchers: Annotated[
+        tuple[LabelMatcher, ...],
+        Field(
+            max_length=8,
+            json_schema_extra=list_map("label"),
+            description="Conditions added to every series, where one Prometheus holds several clusters.",
+        ),
+    ] = ()
+
+
+class MetricsSource(Model):
+    """How the target is watched."""
+
+    prometheus: Annotated[Prometheus, Field(description="The server that is asked.")] = Prometheus()
+    served_model_name: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=512,
+            description="vLLM's model_name label. Without it: from the target's command line.",
+        ),
+    ] = None
+    window_seconds: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=86400,
+            description="Time over which rates and means are taken; at least four scrape intervals.",
+        ),
+    ] = 300
+    staleness_seconds: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=86400,
+            description="Age of the newest sample beyond which the figures are not used (MetricsStale).",
+        ),
+    ] = 120
+    min_requests: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=1000000,
+            description="Fewer finished requests than this in the window do not decide anything (TooFewRequests).",
+        ),
+    ] = 30

@@ -1,0 +1,396 @@
+"""Status of a SpeculativeService: everything the operator needs after a restart, and everything a person asks."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from breakeven_operator.resources.base import (
+    ATOMIC,
+    ArmName,
+    Cell,
+    Instant,
+    Number,
+    ObjectName,
+    Sentence,
+    StatusModel,
+    Time,
+    Word,
+    list_map,
+)
+from breakeven_operator.resources.meta import Condition
+
+
+class Verdict(StrEnum):
+    """For which loads the compared arm beats no speculation (design of the model, comparison table)."""
+
+    BELOW = "Below"
+    ABOVE = "Above"
+    ALWAYS = "Always"
+    NEVER = "Never"
+    TIE = "Tie"
+    UNCERTAIN = "Uncertain"
+
+
+class ArmSource(StrEnum):
+    """What made the pods run the arm they run."""
+
+    ANNOTATION = "Annotation"
+    COMMAND_LINE = "CommandLine"
+    UNSET = "Unset"
+
+
+class RolloutPhase(StrEnum):
+    """How far a change of arm has come."""
+
+    INTENDED = "Intended"
+    ROLLING = "Rolling"
+    CONFIRMING = "Confirming"
+    UNDOING = "Undoing"
+
+
+class HistoryResult(StrEnum):
+    """How a change of arm ended."""
+
+    CONFIRMED = "Confirmed"
+    UNCONFIRMED = "Unconfirmed"
+    UNDONE = "Undone"
+    SUPERSEDED = "Superseded"
+
+
+class Target(StatusModel):
+    """What the target was found to be."""
+
+    uid: Annotated[
+        str | None, Field(max_length=64, description="UID of the target; another one means it was recreated.")
+    ] = None
+    generation: Annotated[int | None, Field(ge=0, description="Generation of the target that was read.")] = (
+        None
+    )
+    container_name: Annotated[str | None, Field(max_length=63, description="Container that runs vLLM.")] = (
+        None
+    )
+    image: Annotated[
+        str | None, Field(max_length=1024, description="Image of that container, by digest where pods tell.")
+    ] = None
+    model: Annotated[str | None, Field(max_length=512, description="Model that is served.")] = None
+    served_model_name: Annotated[
+        str | None, Field(max_length=512, description="Value of vLLM's model_name label that is asked for.")
+    ] = None
+    gpu_product: Annotated[
+        str | None,
+        Field(max_length=128, description="GPU class of the nodes its pods run on (nvidia.com/gpu.product)."),
+    ] = None
+    gpus_per_pod: Annotated[int | None, Field(ge=0, description="GPUs each pod holds.")] = None
+    replicas: Annotated[int | None, Field(ge=0, description="Pods wanted.")] = None
+    ready_replicas: Annotated[int | None, Field(ge=0, description="Pods ready.")] = None
+    fingerprint: Annotated[
+        str | None,
+        Field(
+            max_length=64,
+            description="Hash of image, model, engine arguments without speculative ones, GPU class and parallelism: "
+            "a profile counts only for its own.",
+        ),
+    ] = None
+    opted_in: Annotated[
+        bool | None, Field(description="Whether the manifest takes its arm from the annotation.")
+    ] = None
+    drain_configured: Annotated[bool | None, Field(description="Whether a restart loses no request.")] = None
+
+
+class PodsOfArm(StatusModel):
+    """How many pods run an arm."""
+
+    arm: Annotated[ArmName, Field(description="The arm.")]
+    pods: Annotated[int, Field(ge=0, description="Pods that run it.")]
+
+
+class Current(StatusModel):
+    """What runs now."""
+
+    arm: Annotated[ArmName | None, Field(description="The arm the target's pods run.")] = None
+    method: Annotated[
+        str | None, Field(max_length=64, description="vLLM's word for its method; none without speculation.")
+    ] = None
+    draft_length: Annotated[int | None, Field(ge=0, description="Tokens drafted per step.")] = None
+    source: Annotated[ArmSource | None, Field(description="Annotation, CommandLine (static), or Unset.")] = (
+        None
+    )
+    since: Annotated[Time | None, Field(description="Since when.")] = None
+    pods_by_arm: Annotated[
+        tuple[PodsOfArm, ...],
+        Field(
+            max_length=8,
+            json_schema_extra=list_map("arm"),
+            description="More than one entry only during a roll.",
+        ),
+    ] = ()
+
+
+class Alternative(StatusModel):
+    """The best arm among those that were not chosen."""
+
+    arm: Annotated[ArmName, Field(description="The arm.")]
+    speedup: Annotated[
+        Number | None, Field(description="Its speedup against no speculation at this load.")
+    ] = None
+    speedup_lower: Annotated[Number | None, Field(description="Lower bound.")] = None
+    speedup_upper: Annotated[Number | None, Field(description="Upper bound.")] = None
+
+
+class DecisionStatus(StatusModel):
+    """The last decision with the figures that made it."""
+
+    time: Annotated[Instant | None, Field(description="When it was made.")] = None
+    action: Annotated[Word | None, Field(description="Stay, Switch or Hold.")] = None
+    arm: Annotated[ArmName | None, Field(description="The arm that should run.")] = None
+    running_arm: Annotated[ArmName | None, Field(description="The arm that ran when it was made.")] = None
+    reason: Annotated[Word | None, Field(description="One word why; see docs/reasons.md.")] = None
+    message: Annotated[
+        Sentence | None, Field(description="The same as a sentence, with what would change it.")
+    ] = None
+    compared_arm: Annotated[
+        ArmName | None,
+        Field(
+            description="The speculative arm that the following figures are about: the running one, else the best one."
+        ),
+    ] = None
+    speedup: Annotated[
+        Number | None, Field(description="Latency without speculation over latency with the compared arm.")
+    ] = None
+    speedup_lower: Annotated[Number | None, Field(description="Lower bound of the speedup.")] = None
+    speedup_upper: Annotated[Number | None, Field(description="Upper bound of the speedup.")] = None
+    c1_ratio: Annotated[
+        Number | None, Field(description="C1,R: latency of a lone request, compared arm over none.")
+    ] = None
+    c2_ratio: Annotated[
+        Number | None,
+        Field(
+            description="C2,R: cost of company, compared arm over none; above 1 the gain shrinks with load."
+        ),
+    ] = None
+    c2_ratio_lower: Annotated[Number | None, Field(description="Lower bound of C2,R.")] = None
+    c2_ratio_upper: Annotated[Number | None, Field(description="Upper bound of C2,R.")] = None
+    verdict: Annotated[Verdict | None, Field(description="For which loads the compared arm pays.")] = None
+    break_even_rps: Annotated[
+        Number | None, Field(description="Load per replica at which the gain is gone, requests per second.")
+    ] = None
+    break_even_lower_rps: Annotated[Number | None, Field(description="Lower bound; absent where open.")] = (
+        None
+    )
+    break_even_upper_rps: Annotated[Number | None, Field(description="Upper bound; absent where open.")] = (
+        None
+    )
+    confidence_percent: Annotated[
+        int | None, Field(ge=0, le=100, description="Confidence of all bounds here.")
+    ] = None
+    load_rps: Annotated[
+        Number | None, Field(description="Offered load per replica, requests per second.")
+    ] = None
+    inflight: Annotated[Number | None, Field(description="Mean requests in flight per replica.")] = None
+    utilization: Annotated[Number | None, Field(description="Load over the running arm's saturation.")] = None
+    tokens_per_step: Annotated[
+        Number | None, Field(description="Measured tokens per request-step of the running arm.")
+    ] = None
+    observed_latency_seconds: Annotated[
+        Number | None, Field(description="Measured mean latency of a request.")
+    ] = None
+    predicted_latency_seconds: Annotated[
+        Number | None, Field(description="What the profile predicts for the running arm.")
+    ] = None
+    requests: Annotated[
+        int | None, Field(ge=0, description="Finished requests behind the measured figures.")
+    ] = None
+    window_seconds: Annotated[Number | None, Field(description="Time over which they were counted.")] = None
+    evidence_time: Annotated[Instant | None, Field(description="Time of the newest sample used.")] = None
+    alternative: Annotated[Alternative | None, Field(description="The best arm that was not chosen.")] = None
+    held_until: Annotated[
+        Instant | None, Field(description="End of the cool-down, dwell or back-off that holds a change back.")
+    ] = None
+    profile: Annotated[ObjectName | None, Field(description="SpeculationProfile the figures come from.")] = (
+        None
+    )
+
+
+class MemoryStatus(StatusModel):
+    """What the decision remembers from one cycle to the next, so that a restart changes nothing."""
+
+    running_arm: Annotated[ArmName | None, Field(description="The arm that was running.")] = None
+    last_switch_time: Annotated[
+        Instant | None, Field(description="When the arm was last changed; starts the cool-down.")
+    ] = None
+    candidate_arm: Annotated[
+        ArmName | None, Field(description="An arm that has been best since candidateSinceTime.")
+    ] = None
+    candidate_since_time: Annotated[Instant | None, Field(description="Since when.")] = None
+    failures: Annotated[int, Field(ge=0, description="Rolls undone in a row.")] = 0
+    backoff_until_time: Annotated[Instant | None, Field(description="No roll before this.")] = None
+    restores: Annotated[
+        int, Field(ge=0, description="How often the annotation was put back after somebody dropped it.")
+    ] = 0
+    written_value: Annotated[
+        str | None,
+        Field(
+            max_length=8192,
+            description="The annotation's value as last written by the operator; anything else is somebody's.",
+        ),
+    ] = None
+    recalibrate: Annotated[
+        str | None,
+        Field(max_length=256, description="Value of the recalibrate annotation that was last acted upon."),
+    ] = None
+    resume: Annotated[
+        str | None,
+        Field(max_length=256, description="Value of the resume annotation that was last acted upon."),
+    ] = None
+    taken_over_by: Annotated[
+        str | None,
+        Field(max_length=128, description="Field manager that owns the annotation in the operator's place."),
+    ] = None
+
+
+class Rollout(StatusModel):
+    """A change of arm on its way; written before the target is."""
+
+    id: Annotated[str, Field(max_length=64, description="Name of this change in events and logs.")]
+    from_arm: Annotated[ArmName | None, Field(description="The arm that ran.")] = None
+    to_arm: Annotated[ArmName | None, Field(description="The arm that shall run.")] = None
+    reason: Annotated[Word | None, Field(description="Why, in one word.")] = None
+    phase: Annotated[RolloutPhase, Field(description="Intended, Rolling, Confirming or Undoing.")] = (
+        RolloutPhase.INTENDED
+    )
+    value: Annotated[
+        str | None, Field(max_length=8192, description="The annotation's value that is written.")
+    ] = None
+    previous_value: Annotated[
+        str | None,
+        Field(max_length=8192, description="The annotation's value to go back to; absent: there was none."),
+    ] = None
+    started_time: Annotated[Instant | None, Field(description="When it was decided.")] = None
+    deadline_time: Annotated[
+        Instant | None, Field(description="When it is undone unless it has finished.")
+    ] = None
+    unschedulable_since_time: Annotated[
+        Instant | None, Field(description="Since when a new pod has found no GPU.")
+    ] = None
+    finished_time: Annotated[
+        Instant | None, Field(description="When all pods ran the new arm; measuring starts here.")
+    ] = None
+    target_generation: Annotated[
+        int | None, Field(ge=0, description="The target's generation after the write.")
+    ] = None
+    predicted_speedup: Annotated[
+        Number | None, Field(description="Predicted latency ratio, old arm over new.")
+    ] = None
+    predicted_speedup_lower: Annotated[Number | None, Field(description="Lower bound.")] = None
+    predicted_speedup_upper: Annotated[Number | None, Field(description="Upper bound.")] = None
+    load_rps: Annotated[Number | None, Field(description="Load per replica at which it was decided.")] = None
+    latency_before_seconds: Annotated[
+        Number | None, Field(description="Measured mean latency before it.")
+    ] = None
+
+
+class HistoryEntry(StatusModel):
+    """A change of arm that has ended."""
+
+    time: Annotated[Time, Field(description="When it ended.")]
+    from_arm: Annotated[ArmName | None, Field(description="The arm that ran.")] = None
+    to_arm: Annotated[ArmName | None, Field(description="The arm that should run.")] = None
+    reason: Annotated[Word | None, Field(description="Why, in one word.")] = None
+    result: Annotated[
+        HistoryResult, Field(description="Confirmed, Unconfirmed (not enough data), Undone or Superseded.")
+    ]
+    predicted_speedup: Annotated[
+        Number | None, Field(description="Predicted latency ratio, old arm over new.")
+    ] = None
+    measured_speedup: Annotated[
+        Number | None, Field(description="Measured latency ratio, corrected for load.")
+    ] = None
+    seconds: Annotated[Number | None, Field(description="How long it took.")] = None
+    message: Annotated[Sentence | None, Field(description="The same as a sentence.")] = None
+
+
+class CalibrationStatus(StatusModel):
+    """Where measuring stands."""
+
+    run: Annotated[ObjectName | None, Field(description="CalibrationRun under way, else the last one.")] = (
+        None
+    )
+    profile: Annotated[ObjectName | None, Field(description="SpeculationProfile in force.")] = None
+    profile_time: Annotated[Time | None, Field(description="When it was measured.")] = None
+    fingerprint: Annotated[str | None, Field(max_length=64, description="What it was measured on.")] = None
+    points_done: Annotated[int | None, Field(ge=0, description="Points of the run that are measured.")] = None
+    points_planned: Annotated[int | None, Field(ge=0, description="Points of the run in all.")] = None
+    gpu_seconds_used: Annotated[Number | None, Field(description="GPU-seconds the run has held so far.")] = (
+        None
+    )
+    seconds_left: Annotated[Number | None, Field(description="Estimate of the time the run still takes.")] = (
+        None
+    )
+    last_run_time: Annotated[
+        Instant | None, Field(description="When the last run ended, whatever its result.")
+    ] = None
+    startup_seconds: Annotated[
+        Number | None, Field(description="Longest engine start-up seen; sets the deadline of rolls.")
+    ] = None
+
+
+class ServiceDisplay(StatusModel):
+    """The columns of kubectl get, ready to print."""
+
+    target: Annotated[Cell | None, Field(description="Kind and name of the target.")] = None
+    arm: Annotated[Cell | None, Field(description="Running arm.")] = None
+    pays: Annotated[Cell | None, Field(description="Yes, No or ?: does speculation pay at this load.")] = None
+    speedup: Annotated[Cell | None, Field(description="Speedup of the compared arm with bounds.")] = None
+    break_even: Annotated[Cell | None, Field(description="Load per replica at which the gain is gone.")] = (
+        None
+    )
+    load: Annotated[Cell | None, Field(description="Load per replica.")] = None
+    recommended: Annotated[Cell | None, Field(description="Arm that should run.")] = None
+    c2_ratio: Annotated[Cell | None, Field(description="C2,R with bounds.")] = None
+    profile: Annotated[Cell | None, Field(description="Profile in force.")] = None
+    reason: Annotated[Cell | None, Field(description="Reason word with progress.")] = None
+
+
+class SpeculativeServiceStatus(StatusModel):
+    """What is, written by the operator."""
+
+    observed_generation: Annotated[
+        int | None, Field(ge=0, description="Generation of the spec that was last acted upon.")
+    ] = None
+    conditions: Annotated[
+        tuple[Condition, ...],
+        Field(
+            max_length=16,
+            json_schema_extra=list_map("type"),
+            description="Ready: spec valid and the operator able to act. Calibrated: a profile is in force. Profitable: speculation "
+            "pays at this load. Progressing: a roll is under way.",
+        ),
+    ] = ()
+    target: Annotated[Target | None, Field(description="What the target was found to be.")] = None
+    current: Annotated[Current | None, Field(description="What runs now.")] = None
+    decision: Annotated[
+        DecisionStatus | None, Field(description="The last decision with the figures that made it.")
+    ] = None
+    memory: Annotated[
+        MemoryStatus | None, Field(description="What the decision remembers between cycles.")
+    ] = None
+    rollout: Annotated[Rollout | None, Field(description="A change of arm on its way.")] = None
+    calibration: Annotated[CalibrationStatus | None, Field(description="Where measuring stands.")] = None
+    history: Annotated[
+        tuple[HistoryEntry, ...],
+        Field(
+            max_length=10,
+            json_schema_extra=ATOMIC,
+            description="Changes of arm that have ended, newest first.",
+        ),
+    ] = ()
+    display: Annotated[
+        ServiceDisplay | None, Field(description="The columns of kubectl get, ready to print.")
+    ] = None
+
+    def condition(self, type_: str) -> Condition | None:
+        """The condition of this type, if it was ever set."""
+        return next((condition for condition in self.conditions if condition.type == type_), None)

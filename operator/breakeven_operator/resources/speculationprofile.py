@@ -1,0 +1,150 @@
+"""SpeculationProfile: an accepted fit; written once by the operator, read by people and by others."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from breakeven_operator.resources.base import (
+    ArmName,
+    Cell,
+    Model,
+    Number,
+    Rule,
+    Sentence,
+    StatusModel,
+    Time,
+    Word,
+    list_map,
+)
+from breakeven_operator.resources.calibrationrun import MAX_ARMS
+from breakeven_operator.resources.meta import Condition, Metadata, ObjectReference, ServiceReference
+from breakeven_operator.resources.servicestatus import Verdict
+
+
+class FitQuality(StrEnum):
+    """Whether the fit may be believed."""
+
+    GOOD = "Good"
+    PARTIAL = "Partial"
+    REJECTED = "Rejected"
+
+
+class ProfileArm(Model):
+    """The fitted law of one arm, L = C1 + n*C2, and how it compares with no speculation."""
+
+    arm: Annotated[ArmName, Field(description="The arm.")]
+    method: Annotated[str, Field(max_length=64, description="vLLM's word for its method.")]
+    k: Annotated[int, Field(ge=0, description="Draft length, tokens per step.")]
+    candidate: Annotated[
+        str | None, Field(max_length=63, description="Name of the method in the service's spec.")
+    ] = None
+    c1_seconds: Annotated[Number | None, Field(description="C1: mean latency of a lone request.")] = None
+    c1_lower_seconds: Annotated[Number | None, Field(description="Lower bound of C1.")] = None
+    c1_upper_seconds: Annotated[Number | None, Field(description="Upper bound of C1.")] = None
+    c2_seconds: Annotated[Number | None, Field(description="C2: what each other request in flight adds.")] = (
+        None
+    )
+    c2_lower_seconds: Annotated[Number | None, Field(description="Lower bound of C2.")] = None
+    c2_upper_seconds: Annotated[Number | None, Field(description="Upper bound of C2.")] = None
+    saturation_rps: Annotated[Number | None, Field(description="Load per replica at which it saturates.")] = (
+        None
+    )
+    tokens_per_step: Annotated[
+        Number | None, Field(description="Tokens per request-step while it was measured.")
+    ] = None
+    points: Annotated[int | None, Field(ge=0, description="Points behind the fit.")] = None
+    max_relative_error_percent: Annotated[Number | None, Field(description="Worst residual.")] = None
+    believable: Annotated[bool | None, Field(description="Whether decisions may use it.")] = None
+    reason: Annotated[Word | None, Field(description="Why, in one word.")] = None
+    c1_ratio: Annotated[Number | None, Field(description="C1,R: C1 over that of none.")] = None
+    c2_ratio: Annotated[Number | None, Field(description="C2,R: C2 over that of none.")] = None
+    verdict: Annotated[Verdict | None, Field(description="For which loads it beats none.")] = None
+    break_even_rps: Annotated[
+        Number | None, Field(description="Load per replica at which the gain is gone.")
+    ] = None
+    break_even_lower_rps: Annotated[Number | None, Field(description="Lower bound; absent where open.")] = (
+        None
+    )
+    break_even_upper_rps: Annotated[Number | None, Field(description="Upper bound; absent where open.")] = (
+        None
+    )
+
+
+class SpeculationProfileSpec(Model):
+    """What was measured and fitted."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("self == oldSelf", "a SpeculationProfile's spec cannot be changed", "a new calibration"),
+    )
+
+    service_ref: Annotated[ServiceReference, Field(description="The SpeculativeService it was measured for.")]
+    run_ref: Annotated[ObjectReference | None, Field(description="The CalibrationRun it came from.")] = None
+    gpu_product: Annotated[str, Field(max_length=128, description="GPU class it was measured on.")]
+    model: Annotated[str | None, Field(max_length=512, description="Model it was measured with.")] = None
+    image: Annotated[str | None, Field(max_length=1024, description="Engine image it was measured with.")] = (
+        None
+    )
+    fingerprint: Annotated[
+        str, Field(max_length=64, description="It counts only for a target with this fingerprint.")
+    ]
+    created_time: Annotated[Time | None, Field(description="When the last point was measured.")] = None
+    confidence_percent: Annotated[int, Field(ge=50, le=99, description="Confidence of all bounds.")] = 90
+    arms: Annotated[
+        tuple[ProfileArm, ...],
+        Field(
+            max_length=MAX_ARMS,
+            json_schema_extra=list_map("arm"),
+            description="The fitted law of each arm, for readers.",
+        ),
+    ] = ()
+    profile: Annotated[
+        str,
+        Field(
+            min_length=2,
+            max_length=524288,
+            description="The whole fit as JSON: save it to a file and `breakeven plan FILE` answers from it.",
+        ),
+    ]
+
+
+class ProfileDisplay(StatusModel):
+    """The columns of kubectl get, ready to print."""
+
+    worst: Annotated[Cell | None, Field(description="Worst residual of all arms.")] = None
+    break_even: Annotated[
+        Cell | None, Field(description="Break-even of the best speculative arm with bounds.")
+    ] = None
+
+
+class SpeculationProfileStatus(StatusModel):
+    """Whether it counts."""
+
+    in_force: Annotated[bool | None, Field(description="Whether decisions use it now.")] = None
+    fit: Annotated[
+        FitQuality | None, Field(description="Good; Partial: not all arms are believable; Rejected.")
+    ] = None
+    worst_error_percent: Annotated[Number | None, Field(description="Worst residual of all arms.")] = None
+    reason: Annotated[Word | None, Field(description="Why it is or is not in force, in one word.")] = None
+    message: Annotated[Sentence | None, Field(description="The same as a sentence.")] = None
+    conditions: Annotated[
+        tuple[Condition, ...],
+        Field(max_length=8, json_schema_extra=list_map("type"), description="InForce: decisions use it."),
+    ] = ()
+    display: Annotated[
+        ProfileDisplay | None, Field(description="The columns of kubectl get, ready to print.")
+    ] = None
+
+
+class SpeculationProfile(Model):
+    """What one calibration found: per arm the latency law, its bounds and its break-even."""
+
+    api_version: Literal["breakeven.dev/v1alpha1"] = "breakeven.dev/v1alpha1"
+    kind: Literal["SpeculationProfile"] = "SpeculationProfile"
+    metadata: Metadata
+    spec: Annotated[SpeculationProfileSpec, Field(description="What was measured and fitted.")]
+    status: Annotated[SpeculationProfileStatus, Field(description="Whether it counts.")] = (
+        SpeculationProfileStatus()
+    )
