@@ -1,0 +1,98 @@
+"""What the demo will show: loads and expectations, taken from the measured profile and from nothing else.
+
+The cost file of the simulated engine is never read here. Another cost file gives another profile, hence other loads,
+other expectations and another story, down to "speculation pays at every load" or "never".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.profile import Profile
+
+# Predictions above this utilisation are extrapolation, so no load of the story lies above it (for the arm expected).
+HIGHEST_UTILISATION = 0.70
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One stretch of constant load.
+
+    Attributes:
+        name: as printed.
+        rps: load per replica.
+        best: the arm that the measured laws say is fastest by at least the minimum gain; what should run.
+        other: the best arm of the other side (no speculation, or the fastest speculative arm).
+        best_latency_s, other_latency_s: predicted; None where that arm is saturated at this load.
+    """
+
+    name: str
+    rps: float
+    best: Arm
+    other: Arm
+    best_latency_s: float | None
+    other_latency_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """Three loads, and in one sentence what they are to show."""
+
+    sentence: str
+    phases: tuple[Phase, Phase, Phase]
+    switches: bool
+
+
+def tell(profile: Profile, min_gain: float) -> Story:
+    """Choose the loads that show what this profile says.
+
+    Scans loads up to 70 % of the saturation of the most capable arm. Where the best arm changes between speculation and none, "low" lies in the
+    middle of the lower range and "high" in the middle of the upper one; otherwise low and high are a fifth and
+    nine tenths of the range, and the story is that one side wins throughout.
+    """
+    arms = [fit.arm for fit in profile.arms if fit.believable]
+    top_rps = HIGHEST_UTILISATION * max(profile.arm(arm).saturation_rps for arm in arms)
+    grid = [top_rps * step / 60 for step in range(3, 61)]
+    winners = [_best(profile, arms, rps, min_gain) for rps in grid]
+    speculates = [winner.k > 0 for winner in winners]
+    if speculates[0] == speculates[-1]:
+        low, high = 0.2 * top_rps, 0.9 * top_rps
+        sentence = (
+            f"{winners[0]} wins at every load that was measured: nothing should be switched"
+            if winners[0] == winners[-1]
+            else f"{winners[0]} wins at low load and {winners[-1]} at high load"
+        )
+    else:
+        change = next(i for i, side in enumerate(speculates) if side != speculates[0])
+        boundary = (grid[change - 1] + grid[change]) / 2
+        low, high = 0.4 * boundary, boundary + 0.6 * (top_rps - boundary)
+        pays = "until" if speculates[0] else "from"
+        sentence = f"speculation pays {pays} about {boundary:.1f} requests/s per replica"
+    phases = tuple(
+        _phase(profile, arms, name, rps, min_gain)
+        for name, rps in (("low", low), ("high", high), ("low again", low))
+    )
+    return Story(sentence, (phases[0], phases[1], phases[2]), phases[0].best != phases[1].best)
+
+
+def _best(profile: Profile, arms: Sequence[Arm], rps: float, min_gain: float) -> Arm:
+    """The fastest arm, where speculation must beat none by the minimum gain."""
+    latencies = {arm: profile.predict(arm, rps=rps).latency_s for arm in arms}
+    alive = {arm: latency for arm, latency in latencies.items() if latency is not None}
+    fastest = min(alive, key=lambda arm: alive[arm])
+    plain = alive.get(NO_SPECULATION)
+    return NO_SPECULATION if plain is not None and plain < alive[fastest] * (1 + min_gain) else fastest
+
+
+def _phase(profile: Profile, arms: Sequence[Arm], name: str, rps: float, min_gain: float) -> Phase:
+    best = _best(profile, arms, rps, min_gain)
+    other_side = [arm for arm in arms if (arm.k > 0) != (best.k > 0)]
+    latencies = {arm: profile.predict(arm, rps=rps).latency_s for arm in arms}
+    # With every arm of the other side saturated, name the one that holds out longest.
+    other = min(
+        other_side or [arm for arm in arms if arm != best] or [best],
+        key=lambda arm: (latencies[arm] or float("inf"), -profile.arm(arm).saturation_rps),
+    )
+    return Phase(name, rps, best, other, latencies[best], latencies[other])

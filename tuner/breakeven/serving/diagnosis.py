@@ -1,0 +1,221 @@
+"""Does speculation pay right now, and if not, which of the known causes is it?
+
+Figures of one model over one window in, an ordered list of findings out. Each cause is one that users have met (what
+it looks like and what helped is in the finding). Without a profile nothing can say whether speculation pays, since
+that needs the engine's speed without it; the figures alone still show why it cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.profile import Profile
+
+# A draft position that is accepted less often than this costs more to verify than it yields on any engine measured.
+_DEAD_POSITION = 0.05
+# Tokens per request-step below which drafting is pure cost (1 is what no speculation yields).
+_COLLAPSED_TOKENS_PER_STEP = 1.05
+
+
+class Cause(StrEnum):
+    """Why speculation does not pay, or cannot be judged."""
+
+    NO_SERIES = "NoSeries"
+    NO_REQUESTS = "NoRequests"
+    NOT_SPECULATING = "NotSpeculating"
+    ACCEPTANCE_COLLAPSED = "AcceptanceCollapsed"
+    DRAFT_TOO_LONG = "DraftTooLong"
+    BEYOND_BREAK_EVEN = "BeyondBreakEven"
+    SATURATED = "Saturated"
+    KV_CACHE_FULL = "KvCacheFull"
+    PREFILL_DOMINATES = "PrefillDominates"
+    NO_PROFILE = "NoProfile"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Figures of one model over one window, summed over its pods; None where there is no series.
+
+    Attributes:
+        pods: with series of this model. requests: finished in the window. window_s: its length.
+        latency_s, ttft_s: ratios of sums over requests. tokens_per_step: E per request-step, bonus token included.
+        survival: accepted per draft, by position; empty without speculative series.
+        waiting_min: the least that was queued at any time (0: the queue emptied). kv_usage: highest share in use.
+        preemptions: in the window. output_tokens: mean per request.
+    """
+
+    pods: int
+    requests: float
+    window_s: float
+    latency_s: float | None = None
+    ttft_s: float | None = None
+    tokens_per_step: float | None = None
+    survival: Sequence[float] = ()
+    speculating: bool = False
+    waiting_min: float | None = None
+    kv_usage: float | None = None
+    preemptions: float | None = None
+    output_tokens: float | None = None
+
+    @property
+    def rps(self) -> float:
+        """Finished requests per second and pod."""
+        return self.requests / self.window_s / max(self.pods, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One cause, the figures that show it, and what to do first."""
+
+    cause: Cause
+    evidence: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Whether speculation pays (None: cannot be told), with bounds where a profile gives them, and why."""
+
+    pays: bool | None
+    sentence: str
+    speedup: float | None
+    speedup_ci: tuple[float | None, float | None] | None
+    findings: tuple[Finding, ...]
+
+
+def diagnose(snapshot: Snapshot, profile: Profile | None, arm: Arm | None) -> Diagnosis:
+    """Judge one snapshot; `arm` is what runs, needed with a profile."""
+    if snapshot.pods == 0:
+        return _unknown(
+            Finding(
+                Cause.NO_SERIES,
+                "Prometheus holds no vLLM series of this model",
+                "check --model against the label model_name, and that a PodMonitor scrapes the pods",
+            )
+        )
+    if snapshot.requests <= 0:
+        return _unknown(
+            Finding(
+                Cause.NO_REQUESTS,
+                f"no request finished in {snapshot.window_s:g} s",
+                "widen --window-seconds, or wait for traffic",
+            )
+        )
+    findings = _from_figures(snapshot)
+    if not snapshot.speculating:
+        return Diagnosis(None, "the engine does not speculate", None, None, findings)
+    if profile is None or arm is None or arm.k == 0:
+        findings = (
+            *findings,
+            Finding(
+                Cause.NO_PROFILE,
+                "nothing here knows the engine's speed without speculation",
+                "calibrate both arms (breakeven calibrate, breakeven fit) and pass --profile, --method and --k",
+            ),
+        )
+        collapsed = any(finding.cause is Cause.ACCEPTANCE_COLLAPSED for finding in findings)
+        sentence = (
+            "speculation does not pay: almost nothing is accepted"
+            if collapsed
+            else "cannot be told without a profile"
+        )
+        return Diagnosis(False if collapsed else None, sentence, None, None, findings)
+    return _against_profile(snapshot, profile, arm, findings)
+
+
+def _unknown(finding: Finding) -> Diagnosis:
+    return Diagnosis(None, finding.evidence, None, None, (finding,))
+
+
+def _from_figures(snapshot: Snapshot) -> tuple[Finding, ...]:
+    findings = []
+    if not snapshot.speculating:
+        findings.append(
+            Finding(
+                Cause.NOT_SPECULATING,
+                "the pods export no vllm:spec_decode series",
+                "--speculative-config is missing, empty or null; see breakeven lint",
+            )
+        )
+    yielded = snapshot.tokens_per_step
+    if snapshot.speculating and yielded is not None and yielded < _COLLAPSED_TOKENS_PER_STEP:
+        findings.append(
+            Finding(
+                Cause.ACCEPTANCE_COLLAPSED,
+                f"{yielded:.2f} tokens per step: drafting yields nothing",
+                "restart one pod and compare: acceptance lost for good until a restart is an engine fault; otherwise "
+                "the drafter does not fit the model or the text",
+            )
+        )
+    dead = [position for position, share in enumerate(snapshot.survival, 1) if share < _DEAD_POSITION]
+    if dead and len(dead) < len(snapshot.survival):
+        findings.append(
+            Finding(
+                Cause.DRAFT_TOO_LONG,
+                f"position {dead[0]} survives in {snapshot.survival[dead[0] - 1]:.1%} of drafts",
+                f"try num_speculative_tokens {dead[0] - 1}",
+            )
+        )
+    if snapshot.waiting_min is not None and snapshot.waiting_min >= 1:
+        findings.append(
+            Finding(
+                Cause.SATURATED,
+                f"at least {snapshot.waiting_min:.0f} requests waited at any time",
+                "add replicas; past saturation speculation only takes capacity",
+            )
+        )
+    full = snapshot.kv_usage is not None and snapshot.kv_usage > 0.95
+    if full or (snapshot.preemptions or 0) > 0:
+        findings.append(
+            Finding(
+                Cause.KV_CACHE_FULL,
+                f"KV cache up to {snapshot.kv_usage or 0:.0%} full, {snapshot.preemptions or 0:.0f} preemptions",
+                "the drafter takes its share of the pool: lower --max-num-seqs, shorten contexts, or add replicas",
+            )
+        )
+    if snapshot.latency_s and snapshot.ttft_s and snapshot.ttft_s > 0.5 * snapshot.latency_s:
+        findings.append(
+            Finding(
+                Cause.PREFILL_DOMINATES,
+                f"the first token takes {snapshot.ttft_s:.2f} s of {snapshot.latency_s:.2f} s",
+                "speculation speeds only what follows the first token: look at queueing, prefill and prefix caching",
+            )
+        )
+    return tuple(findings)
+
+
+def _against_profile(
+    snapshot: Snapshot, profile: Profile, arm: Arm, findings: tuple[Finding, ...]
+) -> Diagnosis:
+    compared = profile.compare(
+        arm,
+        NO_SPECULATION,
+        rps=snapshot.rps,
+        tokens_per_step=snapshot.tokens_per_step,
+        output_tokens=snapshot.output_tokens,
+    )
+    lower, upper = compared.speedup_ci or (None, None)
+    if compared.speedup is None:
+        return Diagnosis(
+            None, f"the profile cannot compare {arm} at {snapshot.rps:.2f} rps", None, None, findings
+        )
+    bounds = (
+        f"{lower if lower is not None else 0:.2f} to {upper:.2f}" if upper is not None else "no upper bound"
+    )
+    at = f"{compared.speedup:.2f}x ({bounds}) at {snapshot.rps:.2f} rps per pod"
+    if upper is not None and upper < 1:
+        until = f"; the break-even is {compared.break_even_rps:.2f} rps" if compared.break_even_rps else ""
+        beyond = Finding(
+            Cause.BEYOND_BREAK_EVEN,
+            at + until,
+            "run without speculation at this load, or spread it over more replicas",
+        )
+        return Diagnosis(
+            False, f"speculation slows requests: {at}", compared.speedup, (lower, upper), (beyond, *findings)
+        )
+    pays = True if lower is not None and lower > 1 else None
+    sentence = f"speculation pays: {at}" if pays else f"too close to tell: {at}"
+    return Diagnosis(pays, sentence, compared.speedup, (lower, upper), findings)
