@@ -71,7 +71,7 @@ class Traffic:
         self.outcomes: list[Outcome] = []
         self._model = model
         self._workload = workload
-        self._random = random.Random(seed)  # noqa: S311 - arrivals, not secrets
+        self._random = random.Random(seed)
         self._rate_rps = 0.0
         self._rate_changed = asyncio.Event()
         self._in_flight: Counter[str] = Counter()
