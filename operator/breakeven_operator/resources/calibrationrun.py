@@ -202,10 +202,34 @@ class Point(StatusModel):
     requests: Annotated[
         int | None, Field(ge=0, description="Requests that finished in the measuring time.")
     ] = None
-    failed_requests: Annotated[int | None, Field(ge=0, description="Requests that failed in it.")] = None
+    failed: Annotated[int | None, Field(ge=0, description="Requests that failed in it.")] = None
     preemptions: Annotated[int | None, Field(ge=0, description="Preemptions by the engine in it.")] = None
     replicate: Annotated[int | None, Field(ge=0, description="Number of the repetition of one load.")] = None
-    duration_s: Annotated[Number | None, Field(description="Measuring time, seconds.")] = None
+    window_s: Annotated[Number | None, Field(description="Measuring time, seconds.")] = None
+    flag: Annotated[
+        str | None,
+        Field(
+            max_length=256,
+            description="Reason words for which the fit leaves the point out, blank-separated.",
+        ),
+    ] = None
+    little_residual: Annotated[
+        Number | None, Field(description="(in-flight - rate * latency) / in-flight: 0 in a steady state.")
+    ] = None
+    relative_error: Annotated[
+        Number | None, Field(description="Standard error of the mean latency, relative.")
+    ] = None
+    send_lag_p99_s: Annotated[
+        Number | None, Field(description="How late the driver sent, 99th percentile, seconds.")
+    ] = None
+    queued_ratio: Annotated[Number | None, Field(description="Requests waiting over requests in flight.")] = (
+        None
+    )
+    kv_usage_max: Annotated[Number | None, Field(description="Highest KV pool usage seen, 0 to 1.")] = None
+    prefix_hit_ratio: Annotated[
+        Number | None, Field(description="Prompt tokens found in the prefix cache, 0 to 1.")
+    ] = None
+    sweep: Annotated[str | None, Field(max_length=64, description="The sweep the point belongs to.")] = None
     engine_version: Annotated[str | None, Field(max_length=64, description="What the engine says it is.")] = (
         None
     )

@@ -1,0 +1,348 @@
+"""Why the operator acted, held back or failed on the cluster: one word each.
+
+The same word stands in the status, the event, the log line, the metric label and `docs/reasons.md`. Words about fits
+and about the choice of an arm are the library's (`breakeven.reasons.Reason`); the two never share a word.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Self
+
+
+class ClusterReason(StrEnum):
+    """A reason word with its meaning and what a person does about it."""
+
+    meaning: str
+    remedy: str
+
+    def __new__(cls, word: str, meaning: str, remedy: str = "Nothing to do.") -> Self:
+        """Make a member that is its word and carries its texts."""
+        member = str.__new__(cls, word)
+        member._value_ = word
+        member.meaning = meaning
+        member.remedy = remedy
+        return member
+
+    # State of a service.
+    WATCHING = "Watching", "Target, profile and metrics are there; the operator decides every cycle."
+    STABLE = "Stable", "No roll is under way."
+    DISABLED = "Disabled", "The mode is Disabled: nothing is decided.", "Set updatePolicy.mode to Recommend."
+    PAUSED = "Paused", "spec.paused is true: nothing is changed or started.", "Set spec.paused to false."
+    PINNED = (
+        "Pinned",
+        "updatePolicy.pinnedArm says which arm runs.",
+        "Remove pinnedArm to let figures decide.",
+    )
+    RECOMMEND_ONLY = (
+        "RecommendOnly",
+        "Another arm should run; the mode is Recommend, so nothing was changed.",
+        "Set updatePolicy.mode to RollingUpdate, or change the target yourself.",
+    )
+    INVALID_SPEC = "InvalidSpec", "The spec breaks a rule; the message names the field.", "Correct the field."
+
+    # Target.
+    TARGET_NOT_FOUND = (
+        "TargetNotFound",
+        "No object has the name in targetRef, in this namespace.",
+        "Create the target, or delete this SpeculativeService and make one for the right target.",
+    )
+    TARGET_OWNED = (
+        "TargetOwned",
+        "Another controller owns the target and would revert any change of it.",
+        "Point targetRef at a Deployment that no other controller owns.",
+    )
+    CONTAINER_AMBIGUOUS = (
+        "ContainerAmbiguous",
+        "More than one container starts vLLM, or the named one does not exist.",
+        "Set targetRef.containerName.",
+    )
+    NOT_VLLM = (
+        "NotVllm",
+        "No container of the target starts vLLM.",
+        "Start vLLM by `vllm serve` or its image's entrypoint, or name the container.",
+    )
+    SHELL_WRAPPER = (
+        "ShellWrapper",
+        "The container starts vLLM through a shell, in which the arm's JSON would lose its quotes.",
+        "Give the command line as a list in command and args, without `sh -c`.",
+    )
+    ALREADY_MANAGED = (
+        "AlreadyManaged",
+        "An older SpeculativeService has the same target.",
+        "Delete one of the two.",
+    )
+    GPU_CLASS_UNKNOWN = (
+        "GpuClassUnknown",
+        "No node of the target's pods says which GPU it has (label nvidia.com/gpu.product).",
+        "Run GPU Feature Discovery, or label the nodes.",
+    )
+    MIXED_GPU_CLASSES = (
+        "MixedGpuClasses",
+        "Pods of the target run on more than one GPU class, for which no single arm is best.",
+        "Pin the target to one class with a nodeSelector; use one Deployment and SpeculativeService per class.",
+    )
+    VOLUME_NOT_SHAREABLE = (
+        "VolumeNotShareable",
+        "The target mounts a volume or claims a device that a second pod cannot have.",
+        "Use a ReadOnlyMany or ReadWriteMany volume for the model, or bake it into the image.",
+    )
+    NOT_OPTED_IN = (
+        "NotOptedIn",
+        "The target's manifest does not take its arm from the annotation, so a roll would change nothing.",
+        "Add the lines that `breakeven lint deployment.yaml` prints.",
+    )
+    DRAIN_NOT_CONFIGURED = (
+        "DrainNotConfigured",
+        "A restart would break off requests in flight.",
+        "Add the drain lines that `breakeven lint deployment.yaml` prints, or set updatePolicy.drain to AcceptLoss.",
+    )
+    STATIC_CONFIG = (
+        "StaticConfig",
+        "The target's command line sets speculation beside the opt-in argument and would win over it.",
+        "Remove the static --speculative-config (or --spec-*) from the target.",
+    )
+
+    # Metrics: all of them hold the present arm.
+    METRICS_MISSING = (
+        "MetricsMissing",
+        "Prometheus could not be asked: no address, no answer, or an error.",
+        "Check metricsSource.prometheus.address, its credentials and the server; see the runbook MetricsUnavailable.",
+    )
+    METRICS_EMPTY = (
+        "MetricsEmpty",
+        "Prometheus answers, and has no series of the target's pods.",
+        "Check that a PodMonitor (or scrape annotation) covers the target's pods.",
+    )
+    METRICS_NAN = (
+        "MetricsNaN",
+        "A figure is not a number, such as a mean over no requests.",
+        "Wait for traffic; check that windowSeconds covers at least four scrapes.",
+    )
+    METRICS_STALE = (
+        "MetricsStale",
+        "The newest sample is older than metricsSource.stalenessSeconds.",
+        "Check the scrape targets in Prometheus.",
+    )
+    METRICS_MISLABELLED = (
+        "MetricsMislabelled",
+        "There are series of the target's pods, with another model_name.",
+        "Set metricsSource.servedModelName to the label's value.",
+    )
+    METRICS_PARTIAL = (
+        "MetricsPartial",
+        "Some ready pods of the target have no series, so the load per replica is unknown.",
+        "Check why Prometheus does not scrape those pods.",
+    )
+    TOO_FEW_REQUESTS = (
+        "TooFewRequests",
+        "Fewer requests finished in the window than metricsSource.minRequests.",
+        "Wait for traffic, lengthen windowSeconds, or lower minRequests.",
+    )
+
+    # Profile.
+    NO_PROFILE = "NoProfile", "Nothing has been measured for this target yet.", "Wait for the calibration."
+    PROFILE_IN_FORCE = "ProfileInForce", "A believable profile fits the target's fingerprint."
+    FINGERPRINT_CHANGED = (
+        "FingerprintChanged",
+        "Image, model, engine arguments, GPU class or parallelism differ from what was measured.",
+        "Wait for the calibration.",
+    )
+    CANDIDATES_CHANGED = (
+        "CandidatesChanged",
+        "A candidate arm of the spec was not measured.",
+        "Wait for the calibration.",
+    )
+    PROFILE_EXPIRED = (
+        "ProfileExpired",
+        "The profile is older than calibration.profileMaxAgeSeconds.",
+        "Wait for the calibration.",
+    )
+    PROFILE_UNREADABLE = (
+        "ProfileUnreadable",
+        "The profile was written by another version or damaged.",
+        "Delete the SpeculationProfile; it is measured anew.",
+    )
+    PROFILE_SUPERSEDED = "ProfileSuperseded", "A newer profile is in force."
+
+    # Calibration.
+    CALIBRATION_RUNNING = (
+        "CalibrationRunning",
+        "The arms are being measured.",
+        "Wait, or watch `kubectl get calrun`.",
+    )
+    CALIBRATION_STARTED = "CalibrationStarted", "Pods of our own start to measure the arms."
+    CALIBRATION_SUCCEEDED = "CalibrationSucceeded", "All arms are measured and the fit is accepted."
+    CALIBRATION_FAILED = (
+        "CalibrationFailed",
+        "The calibration ended without a profile.",
+        "Read the message of the CalibrationRun and of its armStatuses; see the runbook CalibrationFailed.",
+    )
+    CALIBRATION_REQUESTED = "CalibrationRequested", "The recalibrate annotation has a new value."
+    CALIBRATION_DEFERRED = (
+        "CalibrationDeferred",
+        "Another run is under way, the last one was too recent, or its GPUs are needed for serving.",
+        "Wait; the annotation breakeven.dev/recalibrate skips the waiting time.",
+    )
+    CALIBRATION_SUPERSEDED = "CalibrationSuperseded", "The target or the candidates changed during the run."
+    ARM_STARTING = "ArmStarting", "The engine of an arm loads its weights."
+    ARM_MEASURING = "ArmMeasuring", "The load driver sends requests to the engine of an arm."
+    ARM_MEASURED = "ArmMeasured", "All points of an arm are stored."
+    BUDGET_EXHAUSTED = (
+        "BudgetExhausted",
+        "The GPU-seconds or the time of the budget are used up; points measured so far are kept.",
+        "Raise calibration.budget, or measure fewer arms, loads or seconds per point.",
+    )
+    QUOTA_EXCEEDED = (
+        "QuotaExceeded",
+        "A ResourceQuota refuses the calibration pod.",
+        "Raise the quota or make room in it.",
+    )
+    ADMISSION_DENIED = (
+        "AdmissionDenied",
+        "An admission policy refuses the calibration pod.",
+        "Read the message; the policy must allow pods like the target's.",
+    )
+    UNSCHEDULABLE = (
+        "Unschedulable",
+        "A calibration pod found no node within calibration.pendingDeadlineSeconds.",
+        "Free a GPU of the class, or raise the deadline.",
+    )
+    IMAGE_PULL_FAILED = (
+        "ImagePullFailed",
+        "The image of a calibration pod could not be pulled.",
+        "Check the image and imagePullSecrets of the target.",
+    )
+    ENGINE_OUT_OF_MEMORY = (
+        "EngineOutOfMemory",
+        "The engine ran out of GPU memory while loading: the drafter does not fit beside the model.",
+        "Lower --max-model-len or raise --gpu-memory-utilization of the target, or drop the candidate.",
+    )
+    ENGINE_CONFIG_REFUSED = (
+        "EngineConfigRefused",
+        "The engine refuses the arm's --speculative-config; the message has its words.",
+        "Correct the candidate's method, model or options for this version of the engine.",
+    )
+    ENGINE_CRASHED = (
+        "EngineCrashed",
+        "The engine ended by itself; the message has its last lines.",
+        "Read the last lines.",
+    )
+    STARTUP_DEADLINE_EXCEEDED = (
+        "StartupDeadlineExceeded",
+        "The engine did not answer within calibration.startupDeadlineSeconds.",
+        "Raise the deadline, or find out why it loads slowly.",
+    )
+    DRIVER_FAILED = (
+        "DriverFailed",
+        "The load driver ended with an error.",
+        "Read the log of the Job's main container.",
+    )
+    POD_DISRUPTED = (
+        "PodDisrupted",
+        "The calibration pod was preempted, evicted or lost its node; the points it measured are kept.",
+        "Nothing to do: it is continued.",
+    )
+    FIT_FAILED = (
+        "FitFailed",
+        "The fit refused the points; the message has its words.",
+        "Save the points and run `breakeven fit` on them to see all of its output.",
+    )
+    FIT_REJECTED = (
+        "FitRejected",
+        "No speculative arm, or not the arm without speculation, has a fit to be believed.",
+        "Raise calibration.pointSeconds or loads; look for other work on the GPU.",
+    )
+
+    # Rolls.
+    ROLL_STARTED = "RollStarted", "The annotation was written; the target rolls to another arm."
+    ROLLING = "Rolling", "Pods of the target are being replaced."
+    ROLL_FINISHED = "RollFinished", "All pods of the target run the new arm."
+    ROLL_CONFIRMED = "RollConfirmed", "Measured latency confirms the predicted gain."
+    ROLL_UNCONFIRMED = (
+        "RollUnconfirmed",
+        "The load changed or too few requests came to compare measured with predicted latency.",
+    )
+    ROLL_DISPROVED = (
+        "RollDisproved",
+        "Measured latency contradicts the predicted gain.",
+        "Look for changed lengths or acceptance; ask for a calibration.",
+    )
+    ROLL_BLOCKED = (
+        "RollBlocked",
+        "A change is due and something forbids it for now; the message names it.",
+        "Remove what the message names.",
+    )
+    ROLL_UNDONE = (
+        "RollUndone",
+        "The previous arm was put back.",
+        "Read the reason of the undo in the message.",
+    )
+    ROLL_DEADLINE_EXCEEDED = (
+        "RollDeadlineExceeded",
+        "The new pods were not ready in time.",
+        "Read the new pods' events and logs.",
+    )
+    INSUFFICIENT_GPU = (
+        "InsufficientGPU",
+        "A new pod of the roll found no GPU.",
+        "Free a GPU of the class, or let the target's strategy take a pod away first (maxUnavailable 1, maxSurge 0).",
+    )
+    INSUFFICIENT_CAPACITY = (
+        "InsufficientCapacity",
+        "The pods left during a roll could not carry the load.",
+        "Wait for less load, add a replica, or allow surge.",
+    )
+    REPLICAS_UNREADY = (
+        "ReplicasUnready",
+        "A replica of the target is pending or not ready.",
+        "Bring the target to full strength first.",
+    )
+    AUTOSCALING = (
+        "Autoscaling",
+        "An autoscaler is changing the number of replicas.",
+        "Nothing to do: the roll waits.",
+    )
+    FOREIGN_ROLLOUT = (
+        "ForeignRollout",
+        "The target is being rolled by somebody else.",
+        "Nothing to do: the roll waits.",
+    )
+    BACKING_OFF = "BackingOff", "A roll was undone; the next one waits.", "Remove what made it fail."
+
+    # Other writers of the target.
+    TAKEN_OVER = (
+        "TakenOver",
+        "Another field manager owns the annotation; the message names it.",
+        "To hand it back set the annotation breakeven.dev/resume on the SpeculativeService to a new value.",
+    )
+    ANNOTATION_DROPPED = (
+        "AnnotationDropped",
+        "Somebody replaced the target without the annotation (kubectl replace, Terraform, Argo CD Replace=true).",
+        "Use apply in place of replace.",
+    )
+    REVERTED_TWICE = (
+        "RevertedTwice",
+        "The annotation was dropped again after it was restored twice: the operator stopped.",
+        "Make the other tool keep the annotation, then set breakeven.dev/resume to a new value.",
+    )
+    RESTORED = "Restored", "The annotation was put back after somebody dropped it."
+    RESUMED = "Resumed", "The annotation was taken back at a person's request."
+
+    # The operator itself.
+    API_ERROR = (
+        "ApiError",
+        "The API server refused or did not answer; the message has its words.",
+        "Check RBAC and health.",
+    )
+    FORBIDDEN = (
+        "Forbidden",
+        "The operator's ServiceAccount may not do this.",
+        "Install the chart's RBAC for this namespace.",
+    )
+    NOT_LEADER = "NotLeader", "Another replica of the operator acts."
+    INTERNAL_ERROR = (
+        "InternalError",
+        "A defect in the operator; the log has the traceback. Other services go on.",
+        "Report it with the traceback.",
+    )
