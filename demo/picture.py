@@ -1,0 +1,139 @@
+"""The demo in one picture: per service, where speculation pays, and what the operator did about it over time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from breakeven.profile import Profile
+from breakeven.report.curves import arm_curves
+from breakeven.report.plots import latency_against_load, speedup_against_load
+from breakeven.report.theme import Stroke, Theme
+from demo.record import Record, ServiceRecord
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def draw(record: Record, profiles: Mapping[str, Profile], theme: Theme) -> Figure:
+    """Draw one column per service: speedup and latency against load, and below them the run."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - the terminal part of the demo does without it
+
+    figure = Figure(figsize=(13.0, 11.0))
+    axes = figure.subplots(
+        4, len(record.services), squeeze=False, gridspec_kw={"height_ratios": [3, 3, 2.2, 1.4]}
+    )
+    for column, service in enumerate(record.services.values()):
+        profile = profiles[service.name]
+        curves = arm_curves(profile)
+        strokes = theme.strokes([curve.arm for curve in curves])
+        by_name = {arm.name: stroke for arm, stroke in strokes.items()}
+        loads = sorted({result.phase.rps for result in service.phases})
+        speedup_against_load(axes[0][column], curves, strokes, theme)
+        latency_against_load(axes[1][column], curves, strokes, theme)
+        for rps in loads:
+            for axis in (axes[0][column], axes[1][column]):
+                axis.axvline(rps, color=theme.faint, linewidth=0.9, linestyle=(0, (2, 3)))
+        axes[0][column].set_title(
+            f"{service.name} on {service.gpu}, mode {service.mode}\nDoes it pay? Above the line, yes"
+        )
+        edges = _break_evens(profile)
+        _run(axes[2][column], axes[3][column], record, service, by_name, edges, theme)
+    return figure
+
+
+def _break_evens(profile: Profile) -> Sequence[float]:
+    from breakeven.arm import NO_SPECULATION  # noqa: PLC0415 - used here only
+
+    compared = [profile.compare(fit.arm, NO_SPECULATION, rps=1e-9) for fit in profile.arms if fit.arm.k]
+    return [c.break_even_rps for c in compared if c.break_even_rps is not None]
+
+
+def _run(
+    load: Axes,
+    arms: Axes,
+    record: Record,
+    service: ServiceRecord,
+    strokes: Mapping[str, Stroke],
+    break_evens: Sequence[float],
+    theme: Theme,
+) -> None:
+    """Load with the break-evens, the users' latency, and a ribbon each for running arm, recommended arm and alert."""
+    times = np.array([sample.at_s - record.started_s for sample in service.samples])
+    if not len(times):
+        return
+    rps = [sample.offered_rps for sample in service.samples]
+    load.fill_between(times, rps, step="post", color=theme.shade)
+    load.step(times, rps, where="post", color=theme.faint, linewidth=1.2)
+    for edge in break_evens:
+        load.axhline(edge, color=theme.ink, linewidth=0.9, linestyle=(0, (4, 3)))
+    if break_evens:
+        load.annotate("break-even", (times[0], break_evens[0]), fontsize=8, va="bottom", color=theme.ink)
+    load.set_ylabel("load per replica,\nrequests/s")
+    load.set_title("The run: load (grey) and what users saw (line)")
+    load.tick_params(labelbottom=False)
+    latency = load.twinx()
+    latency.grid(visible=False)
+    latency.spines["right"].set_visible(True)
+    seen = np.array([np.nan if s.latency_s is None else s.latency_s for s in service.samples])
+    latency.plot(times, seen, color=theme.palette[1], linewidth=1.4)
+    latency.set_ylim(bottom=0)
+    latency.set_ylabel("mean latency, s", color=theme.palette[1])
+    ribbons = [("running", "arm"), ("recommended", "recommended")]
+    for height, (_, attribute) in enumerate(reversed(ribbons)):
+        _ribbon(arms, height + 1, times, [getattr(s, attribute) for s in service.samples], strokes, theme)
+    for start, end, _ in _stretches(times, [s.alert or None for s in service.samples]):
+        arms.broken_barh(
+            [(start, end - start)], (0.15, 0.7), facecolor=theme.palette[1], hatch="//", edgecolor=theme.paper
+        )
+    arms.set_yticks([0.5, 1.5, 2.5], ["alert", *(name for name, _ in reversed(ribbons))])
+    arms.set_ylim(0, 3)
+    arms.grid(visible=False)
+    arms.set_xlabel("seconds since the demo began")
+    for axis in (load, arms):
+        axis.set_xlim(float(times[0]), float(times[-1]))
+    if len(break_evens):
+        load.set_ylim(0, 1.15 * max(*rps, *break_evens))
+
+
+def _ribbon(
+    axes: Axes,
+    bottom: int,
+    times: np.ndarray,
+    values: Sequence[str],
+    strokes: Mapping[str, Stroke],
+    theme: Theme,
+) -> None:
+    for start, end, name in _stretches(
+        times, [value if value not in {"", "-"} else None for value in values]
+    ):
+        colour = strokes[name].colour if name in strokes else theme.faint
+        axes.broken_barh([(start, end - start)], (bottom + 0.15, 0.7), facecolor=colour)
+        if end - start > 0.06 * (times[-1] - times[0]):
+            axes.text(
+                (start + end) / 2,
+                bottom + 0.5,
+                name,
+                ha="center",
+                va="center",
+                fontsize=8,
+                weight="bold",
+                color=theme.paper,
+            )
+
+
+def _stretches(times: np.ndarray, values: Sequence[object]) -> list[tuple[float, float, str]]:
+    """Stretches of equal values as (start, end, value); None is no stretch."""
+    found: list[tuple[float, float, str]] = []
+    start = 0
+    for index in range(1, len(values) + 1):
+        if index == len(values) or values[index] != values[start]:
+            if values[start] is not None:
+                found.append(
+                    (float(times[start]), float(times[min(index, len(times) - 1)]), str(values[start]))
+                )
+            start = index
+    return found

@@ -1,0 +1,91 @@
+"""What the demo has seen: samples once a second per service, phases with their outcome, events; plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from demo.story import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One service at one moment, as a person with kubectl and a stopwatch would have seen it.
+
+    Attributes:
+        at_s: wall clock.
+        offered_rps: what the users offer per replica.
+        latency_s: mean of the answers of the last seconds, by the users' own watch; None without answers.
+        arm: what the pods run; `recommended`: what the operator wants.
+        pays, speedup, reason: columns of `kubectl get specsvc`.
+        alert: whether Alertmanager holds SpeculationUnprofitable for it.
+        calibration: progress as `kubectl get calrun` shows it, empty when none runs.
+    """
+
+    at_s: float
+    offered_rps: float
+    latency_s: float | None
+    arm: str
+    recommended: str
+    pays: str
+    speedup: str
+    reason: str
+    alert: bool
+    calibration: str
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """A Kubernetes event of one service."""
+
+    at_s: float
+    service: str
+    kind: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseResult:
+    """One phase of one service, after it ended.
+
+    Attributes:
+        settled_s: wall clock from which the arm ran that the profile calls best (for a Recommend service: from which it was recommended); None: never.
+        latency_s, requests: of the answered requests sent after that.
+        arm, recommended, reason: at the end.
+        alert: whether the alert was firing at the end.
+    """
+
+    phase: Phase
+    started_s: float
+    ended_s: float
+    settled_s: float | None
+    latency_s: float | None
+    requests: int
+    arm: str
+    recommended: str
+    reason: str
+    alert: bool
+
+
+@dataclass(slots=True)
+class ServiceRecord:
+    """Everything seen of one service."""
+
+    name: str
+    gpu: str
+    mode: str
+    samples: list[Sample] = field(default_factory=list)
+    phases: list[PhaseResult] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Record:
+    """Everything the demo has seen."""
+
+    started_s: float
+    services: dict[str, ServiceRecord]
+    events: list[Happening] = field(default_factory=list)
+    requests: int = 0
+    failures: list[str] = field(default_factory=list)
+    shortened: Sequence[tuple[str, str, str]] = ()
