@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -105,6 +105,7 @@ class Step:
         load: what to impose.
         latency_s: expected mean latency; None before anything is known.
         inflight: expected number in flight; None before anything is known.
+        company_s: C2 as known so far; 0 before anything is known.
         warmup_s: load before the window.
         window_s: longest window.
         number: which point of the sweep this is, from 1.
@@ -114,6 +115,7 @@ class Step:
     load: Load
     latency_s: float | None
     inflight: float | None
+    company_s: float
     warmup_s: float
     window_s: float
     number: int
@@ -187,14 +189,13 @@ def next_step(settings: SweepSettings, measured: Sequence[Measured], spent_s: fl
     Returns:
         The next step, its window shortened to what is left of the time if need be, or why there is none.
     """
-    usable = _usable(measured)
-    if len(measured) >= settings.loads + settings.extra_attempts:
-        return Finished(complete=False, reason=f"{usable} usable points after {len(measured)} attempts")
     for clients in (1, settings.max_concurrency):
         if not any(_is_end(point, clients) for point in measured):
             return _within_time(settings, measured, Load(LoadMode.CLOSED, clients), None, spent_s)
-    if usable >= settings.loads:
+    if (usable := _usable(measured)) >= settings.loads:
         return Finished(complete=True, reason=f"all {settings.loads} loads measured")
+    if len(measured) >= settings.loads + settings.extra_attempts:
+        return Finished(complete=False, reason=f"{usable} usable points after {len(measured)} attempts")
     line, rates = line_through(measured), planned_rates(settings, measured)
     rate = _furthest(settings, rates, measured) if line and rates else None
     if rate is None:
@@ -245,25 +246,30 @@ def _within_time(
 ) -> Step | Finished:
     latency_s, inflight = None, None
     if load.rps is not None and line is not None:
-        # Beyond the last planned utilisation the line's own estimate would ask for hours of warm-up.
-        busiest = settings.highest_utilisation * line.saturation_rps
-        latency_s = line.latency_s(min(load.rps, busiest))
+        # The line may have moved since the rate was planned: never expect more than the highest utilisation.
+        latency_s = line.latency_s(min(load.rps, settings.highest_utilisation * line.saturation_rps))
         inflight = load.rps * latency_s
     elif load.clients is not None and (lone := [p for p in measured if p.load.clients == 1]):
         latency_s, inflight = lone[-1].latency_s, float(load.clients)
-    warmup_s = max(settings.warmup_seconds, latency_s or 0.0)
     number = len(measured) + 1
     step = Step(
-        load, latency_s, inflight, warmup_s, settings.point_seconds, number, max(settings.loads, number)
+        load=load,
+        latency_s=latency_s,
+        inflight=inflight,
+        company_s=line.c2_s if line is not None else 0.0,
+        warmup_s=max(settings.warmup_seconds, latency_s or 0.0),
+        window_s=settings.point_seconds,
+        number=number,
+        total=max(settings.loads, number),
     )
     if settings.max_seconds is None:
         return step
-    left_s = settings.max_seconds - spent_s - warmup_s - (latency_s or 0.0)
+    left_s = settings.max_seconds - spent_s - (step.expected_s - step.window_s)
     if left_s < settings.min_point_seconds:
         return Finished(
             complete=False, reason=f"time is up: {spent_s:.0f} of {settings.max_seconds:.0f} s used"
         )
-    return Step(load, latency_s, inflight, warmup_s, min(settings.point_seconds, left_s), number, step.total)
+    return replace(step, window_s=min(settings.point_seconds, left_s))
 
 
 def seconds_left(settings: SweepSettings, measured: Sequence[Measured], spent_s: float = 0.0) -> float:

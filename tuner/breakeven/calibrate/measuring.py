@@ -111,8 +111,8 @@ async def _closed_loop(traffic: _Traffic, clients: int) -> None:
 
 
 @asynccontextmanager
-async def _under_load(traffic: _Traffic, step: Step, seed: int) -> AsyncIterator[None]:
-    """Hold the step's load on the engine while the body runs; afterwards nothing of it is left."""
+async def _under_load(traffic: _Traffic, step: Step, seed: int) -> AsyncIterator[asyncio.Task[None]]:
+    """Hold the step's load on the engine while the body runs; yields the sender; afterwards nothing of it is left."""
     clients = step.load.clients
     if clients is None:
         sending = _open_loop(traffic, step.load, seed, round(step.inflight or 0))
@@ -120,7 +120,7 @@ async def _under_load(traffic: _Traffic, step: Step, seed: int) -> AsyncIterator
         sending = _closed_loop(traffic, clients)
     sender = asyncio.create_task(sending)
     try:
-        yield
+        yield sender
     finally:
         # Not awaited one by one: cancelling the sender first and waiting would let the engine empty meanwhile.
         leftover = [sender, *traffic.open]
@@ -177,14 +177,17 @@ async def measure(
             on_progress(time.monotonic() - begun_s)
 
     phases = _Phases(traffic, step, trial.precision, report)
-    async with _under_load(traffic, step, seed):
+    async with _under_load(traffic, step, seed) as sender:
         await phases.warm_up()
         start_s = time.monotonic()
         overloaded = await phases.window()
         end_s = time.monotonic()
         await phases.scrape()
-        overloaded = overloaded or not await phases.tail(end_s)
-    seen = summarise(traffic.records, start_s, end_s)
+        if overloaded:
+            # More load would only delay the answers that show it; they are flagged, so an emptying engine is fine.
+            sender.cancel()
+        answered = await phases.tail(end_s, step.window_s if overloaded else trial.precision.tail_s)
+    seen = summarise(traffic.records, start_s, end_s, step.company_s)
     if seen is None:
         errors = [record.error for record in traffic.records if record.error not in {None, CUT_OFF}]
         what = errors[0] if errors else "all still in flight"
@@ -199,7 +202,7 @@ async def measure(
         kv_usage_max=max(
             (reading.kv_usage for reading in readings if reading.kv_usage is not None), default=None
         ),
-        overloaded=overloaded,
+        overloaded=overloaded or not answered,
     )
 
 
@@ -248,7 +251,7 @@ class _Phases:
         while (waited_s := time.monotonic() - begun_s) < self.step.window_s and not self.traffic.failing:
             if len(self.traffic.open) > bound:
                 return True
-            if waited_s >= self.precision.min_window_s and _precise(self.traffic, self.precision, begun_s):
+            if waited_s >= self.precision.min_window_s and self._precise(begun_s):
                 return False
             looks += 1
             if looks % _SCRAPE_EVERY == 0:
@@ -257,28 +260,28 @@ class _Phases:
             await asyncio.sleep(min(_CHECK_S, self.step.window_s - waited_s))
         return False
 
-    async def tail(self, end_s: float) -> bool:
-        """Wait for the requests sent before the window's end while the load goes on; True if all are over in time."""
-        limit_s = time.monotonic() + self.precision.tail_s
+    def _precise(self, begun_s: float) -> bool:
+        """Whether the requests answered without a gap since the window's begin tell the mean precisely enough.
+
+        Only the leading run counts: taking every answered request would leave out the slow ones still in flight.
+        """
+        counted = (record for record in self.traffic.records if record.sent_s >= begun_s)
+        run = list(takewhile(lambda record: record.done_s is not None, counted))
+        if sum(record.complete for record in run) < self.precision.min_requests:
+            return False
+        error = relative_error(self.traffic.records, begun_s, run[-1].sent_s + 1e-9, self.step.company_s)
+        return error <= self.precision.relative_error
+
+    async def tail(self, end_s: float, limit_s: float) -> bool:
+        """Wait for the requests sent before the window's end, `limit_s` at most; True if all are over in time."""
+        give_up_s = time.monotonic() + limit_s
         while pending := [task for task, record in self.traffic.open.items() if record.sent_s < end_s]:
-            left_s = limit_s - time.monotonic()
+            left_s = give_up_s - time.monotonic()
             if left_s <= 0 or self.traffic.failing:
                 return self.traffic.failing
             await asyncio.wait(pending, timeout=min(_CHECK_S, left_s))
             self.report()
         return True
-
-
-def _precise(traffic: _Traffic, precision: Precision, start_s: float) -> bool:
-    """Whether the requests answered without a gap since the window's start tell the mean precisely enough.
-
-    Only the leading run counts: taking every answered request would leave out the slow ones still in flight.
-    """
-    counted = (record for record in traffic.records if record.sent_s >= start_s)
-    run = list(takewhile(lambda record: record.done_s is not None, counted))
-    if sum(record.complete for record in run) < precision.min_requests:
-        return False
-    return relative_error(traffic.records, start_s, run[-1].sent_s + 1e-9) <= precision.relative_error
 
 
 def _queued_ratio(readings: list[EngineCounters]) -> float | None:

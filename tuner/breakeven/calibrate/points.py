@@ -12,6 +12,8 @@ from breakeven.calibrate.loads import Load, LoadMode
 from breakeven.calibrate.window import WindowStatistics
 from breakeven.reasons import Reason
 
+_WORDS = {reason.value: reason for reason in Reason}
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -79,7 +81,7 @@ class Point:
     def row(self, limits: Limits) -> dict[str, str]:
         """The point as a row of a points file; a figure that does not exist is an empty field.
 
-        Columns beyond the points file's contract: `flag`, `send_lag_p99_s`, `little_residual`, `relative_error`,
+        Columns beyond the points file's contract: `flag`, `ttft_p95_s`, `tpot_p95_s`, `send_lag_p99_s`, `little_residual`, `relative_error`,
         `window_s`, `failed`, `queued_ratio`, `kv_usage_max`, `prefix_hit_ratio`.
         """
         seen, engine = self.clients, self.engine
@@ -93,6 +95,7 @@ class Point:
             "ttft_mean_s": seen.ttft.mean_s,
             "ttft_p95_s": seen.ttft.p95_s,
             "tpot_mean_s": seen.tpot_mean_s,
+            "tpot_p95_s": seen.tpot_p95_s,
             "tokens_per_second": seen.tokens_per_second,
             "prompt_tokens": seen.prompt_tokens,
             "output_tokens": seen.output_tokens,
@@ -111,7 +114,6 @@ class Point:
             "kv_usage_max": self.kv_usage_max,
             "prefix_hit_ratio": engine.prefix_hit_ratio,
         }
-        # Survivals are a probability profile: at position i no more survive than at i - 1, whatever rounding says.
         figures |= {f"accept_{index}": share for index, share in enumerate(engine.survival, start=1)}
         words = {
             "method": self.arm.method,
@@ -187,7 +189,7 @@ class Measured:
                 float(row["mean_latency_s"]),
                 float(row["mean_inflight"]),
                 float(row["achieved_rps"]),
-                tuple(Reason(word) for word in row.get("flag", "").split()),
+                tuple(_WORDS[word] for word in row.get("flag", "").split()),
                 float(row.get("window_s") or 0.0),
             )
         except (KeyError, ValueError):

@@ -47,6 +47,7 @@ class WindowStatistics:
         ttft: until the first piece of output.
         tpot_mean_s: per output token after the first, a ratio of sums: E2E = TTFT + (g - 1) * TPOT holds for the
             three means of one window.
+        tpot_p95_s: 95th percentile over requests of each one's time per output token.
         tokens_per_second: output tokens of complete answers per second of the window.
         prompt_tokens, output_tokens, output_tokens_sq: means per request.
         send_lag_p99_s: 99th percentile of the delay between a request's time and its sending.
@@ -63,6 +64,7 @@ class WindowStatistics:
     latency: Spread
     ttft: Spread
     tpot_mean_s: float
+    tpot_p95_s: float
     tokens_per_second: float
     prompt_tokens: float
     output_tokens: float
@@ -95,13 +97,16 @@ def _mean_open(sent: np.ndarray, done: np.ndarray, start_s: float, end_s: float)
     return float(np.clip(overlap_s, 0.0, None).sum()) / (end_s - start_s)
 
 
-def summarise(records: Sequence[RequestRecord], start_s: float, end_s: float) -> WindowStatistics | None:
+def summarise(
+    records: Sequence[RequestRecord], start_s: float, end_s: float, company_s: float = 0.0
+) -> WindowStatistics | None:
     """Statistics of the window [start, end); None if no request sent in it was answered.
 
     Args:
         records: every request of the measurement, warm-up included, in the order of sending.
         start_s: begin of the window on the records' clock.
         end_s: its end.
+        company_s: C2 as known so far, for the precision of the mean.
     """
     seconds = end_s - start_s
     sent = [record for record in records if start_s <= record.sent_s < end_s]
@@ -109,7 +114,8 @@ def summarise(records: Sequence[RequestRecord], start_s: float, end_s: float) ->
     if not complete or not seconds > 0:
         return None
     output = np.array([record.output_tokens for record in complete], dtype=float)
-    streaming_s = sum((record.done_s or 0.0) - (record.first_token_s or 0.0) for record in complete)
+    streaming_s = np.array([(record.done_s or 0.0) - (record.first_token_s or 0.0) for record in complete])
+    following = np.maximum(output - 1, 1)
     finished = [record for record in records if record.complete and start_s <= (record.done_s or 0.0) < end_s]
     return WindowStatistics(
         seconds=seconds,
@@ -120,39 +126,47 @@ def summarise(records: Sequence[RequestRecord], start_s: float, end_s: float) ->
         mean_inflight=mean_inflight(records, start_s, end_s),
         latency=_spread([record.latency_s for record in complete]),
         ttft=_spread([(record.first_token_s or 0.0) - record.sent_s for record in complete]),
-        tpot_mean_s=streaming_s / max(1.0, float(np.sum(output - 1))),
+        tpot_mean_s=float(streaming_s.sum() / following.sum()),
+        tpot_p95_s=float(np.percentile(streaming_s / following, 95)),
         tokens_per_second=sum(record.output_tokens for record in finished) / seconds,
         prompt_tokens=float(np.mean([record.prompt_tokens for record in complete])),
         output_tokens=float(np.mean(output)),
         output_tokens_sq=float(np.mean(output**2)),
         send_lag_p99_s=float(np.percentile([record.sent_s - record.scheduled_s for record in sent], 99)),
-        relative_error=relative_error(records, start_s, end_s),
+        relative_error=relative_error(records, start_s, end_s, company_s),
     )
 
 
-def relative_error(records: Sequence[RequestRecord], start_s: float, end_s: float) -> float:
+def relative_error(
+    records: Sequence[RequestRecord], start_s: float, end_s: float, company_s: float = 0.0
+) -> float:
     """Standard error of the mean latency *given the number in flight*, relative to the mean, from batch means.
 
     Latencies of neighbours are alike (they share the engine), so independent batches of neighbours carry the error,
     not single requests. Most of the scatter between batches near saturation is the random walk of the number in
-    flight, which every point reports and the fit takes into account; what matters is the scatter around the line
-    through the batches' (in-flight, latency), so that line's slope is removed first.
+    flight, which every point reports and the fit takes into account: what a batch's company explains by the law's
+    slope is removed first. The slope must come from elsewhere; regressed within the window it would explain
+    everything, because batch by batch Little's law ties latency to the number in flight.
+
+    Args:
+        records: every request, in the order of sending.
+        start_s: begin of the window.
+        end_s: its end.
+        company_s: C2 as known so far; 0: nothing is removed.
+
+    Returns:
+        The relative error; infinite with too few requests to tell.
     """
     sent = [record for record in records if start_s <= record.sent_s < end_s and record.complete]
     if len(sent) < 2 * BATCHES:
         return math.inf
     edges = [len(sent) * index // BATCHES for index in range(BATCHES + 1)]
     times = [start_s, *(sent[edge].sent_s for edge in edges[1:-1]), end_s]
-    latency = np.array([np.mean([record.latency_s for record in sent[a:b]]) for a, b in pairwise(edges)])
     opened, closed = _times(records)
-    inflight = np.array([_mean_open(opened, closed, a, b) if b > a else math.nan for a, b in pairwise(times)])
-    residual, freedom = latency - latency.mean(), BATCHES - 1
-    centred = inflight - inflight.mean()
-    moved = float(np.std(inflight)) > 0.02 * float(np.mean(inflight))  # False for NaN too
-    if moved:
-        slope = max(0.0, float(centred @ residual) / float(centred @ centred))
-        residual, freedom = residual - slope * centred, BATCHES - 2
-    return float(np.sqrt(residual @ residual / freedom / BATCHES) / latency.mean())
+    latency = np.array([np.mean([record.latency_s for record in sent[a:b]]) for a, b in pairwise(edges)])
+    inflight = np.array([_mean_open(opened, closed, a, max(b, a + 1e-9)) for a, b in pairwise(times)])
+    unexplained = latency - company_s * inflight
+    return float(np.std(unexplained, ddof=1) / math.sqrt(BATCHES) / latency.mean())
 
 
 def _spread(values: Sequence[float]) -> Spread:

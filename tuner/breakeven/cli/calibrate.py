@@ -231,6 +231,7 @@ class _Run:
     def __post_init__(self) -> None:
         self.rows: list[dict[str, str]] = []
         self._constant: dict[str, str] = {}
+        self._headed = False
         self._bar: tuple[Bar, TaskID] | None = None
 
     async def sweep_engine(self) -> Finished:
@@ -255,10 +256,8 @@ class _Run:
             if self.rows:
                 click.echo(f"{self.file.path}: going on after {len(self.rows)} points", err=True)
             measured = [point for row in self.rows if (point := Measured.of_row(row)) is not None]
-            if not self.as_json:
-                click.echo(_HEADER)
-                for row in self.rows:
-                    click.echo(_line(self.sweep.arm.name, row))
+            for row in self.rows:
+                self._print(row)
             with Progress(
                 TextColumn("{task.description}"),
                 BarColumn(),
@@ -282,8 +281,16 @@ class _Run:
         row = point.row(self.sweep.limits) | self._constant
         self.file.append(row)
         self.rows.append(row)
+        self._print(row)
+
+    def _print(self, row: Mapping[str, str]) -> None:
         if not self.as_json:
-            click.echo(_line(self.sweep.arm.name, row))
+            click.echo(
+                _line(self.sweep.arm.name, row)
+                if self._headed
+                else f"{_HEADER}\n{_line(self.sweep.arm.name, row)}"
+            )
+            self._headed = True
 
     def _show(self, progress: Progress) -> None:
         if self._bar is not None:

@@ -1,0 +1,91 @@
+"""Pages of /metrics -> tokens per step, acceptance, preemptions; figures of a real vLLM 0.32 page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from breakeven.calibrate.counters import EngineCounters, between, read_counters
+
+LABEL = 'engine="0",model_name="tiny"'
+# A real vLLM 0.32 with n-gram k=3 after eight requests of 50 tokens (samples of its page, in its order).
+NGRAM_PAGE = f"""\
+# HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.
+# TYPE vllm:spec_decode_num_drafts_total counter
+vllm:spec_decode_num_drafts_total{{{LABEL}}} 96.0
+vllm:spec_decode_num_drafts_created{{{LABEL}}} 1.7952498848266363e+09
+vllm:spec_decode_num_draft_tokens_total{{{LABEL}}} 280.0
+vllm:spec_decode_num_accepted_tokens_total{{{LABEL}}} 280.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{{{LABEL},position="0"}} 96.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{{{LABEL},position="1"}} 96.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{{{LABEL},position="2"}} 88.0
+vllm:num_requests_running{{{LABEL}}} 3.0
+vllm:num_requests_waiting{{{LABEL}}} 1.0
+vllm:num_requests_waiting_by_reason{{{LABEL},reason="capacity"}} 7.0
+vllm:kv_cache_usage_perc{{{LABEL}}} 0.125
+vllm:prefix_cache_queries_total{{{LABEL}}} 46.0
+vllm:prefix_cache_hits_total{{{LABEL}}} 0.0
+vllm:num_preemptions_total{{{LABEL}}} 0.0
+vllm:generation_tokens_total{{{LABEL}}} 400.0
+vllm:generation_tokens_created{{{LABEL}}} 1.7952498848285e+09
+vllm:time_to_first_token_seconds_count{{{LABEL}}} 8.0
+vllm:time_to_first_token_seconds_sum{{{LABEL}}} 1.2339599132537842
+vllm:inter_token_latency_seconds_bucket{{{LABEL},le="0.01"}} 120.0
+vllm:inter_token_latency_seconds_count{{{LABEL}}} 127.0
+"""
+ZERO = EngineCounters(
+    generation_tokens=0,
+    first_tokens=0,
+    request_steps=0,
+    drafts=0,
+    draft_tokens=0,
+    accepted_at=(0, 0, 0),
+    preemptions=0,
+)
+
+
+def test_tokens_per_step_counts_steps_without_a_draft():
+    window = between(ZERO, read_counters(NGRAM_PAGE))
+    assert window.tokens_per_step == pytest.approx(392 / 127)  # 3.09; 1 + accepted/drafts would say 3.92
+    assert window.drafted_per_step == pytest.approx(280 / 127)
+    assert window.survival == pytest.approx((1.0, 1.0, 88 / 96))
+    assert window.drafts == 96
+
+
+def test_gauges_are_read_by_their_exact_name():
+    counters = read_counters(NGRAM_PAGE)
+    assert (counters.running, counters.waiting, counters.kv_usage) == (3.0, 1.0, 0.125)
+
+
+def test_several_engine_cores_are_summed_before_anything_is_divided():
+    both = NGRAM_PAGE + NGRAM_PAGE.replace('engine="0"', 'engine="1"').replace("} 400.0", "} 800.0")
+    window = between(ZERO, read_counters(both))
+    assert window.tokens_per_step == pytest.approx((1200 - 16) / 254)
+    assert read_counters(both).kv_usage == 0.125
+
+
+def test_without_speculation_there_are_no_drafts_rather_than_zero():
+    page = "\n".join(line for line in NGRAM_PAGE.splitlines() if "spec_decode" not in line)
+    counters = read_counters(page)
+    assert not counters.speculates
+    window = between(replace(ZERO, drafts=None, draft_tokens=None, accepted_at=None), counters)
+    assert window.drafts is None
+    assert window.survival == ()
+    assert window.drafted_per_step is None
+    assert window.tokens_per_step == pytest.approx(392 / 127)
+
+
+def test_a_counter_that_went_backwards_gives_no_figure():
+    late = read_counters(NGRAM_PAGE)
+    assert between(replace(late, generation_tokens=9999.0), late).tokens_per_step is None
+
+
+def test_an_idle_window_gives_no_figure():
+    late = read_counters(NGRAM_PAGE)
+    window = between(late, late)
+    assert (window.tokens_per_step, window.survival, window.preemptions) == (None, (), 0.0)
+
+
+def test_a_page_of_something_else_has_no_figures():
+    assert read_counters("<html>vllm:generation_tokens_total 5 apples</html>") == EngineCounters()

@@ -1,0 +1,175 @@
+"""The driver against a live engine that obeys the law by construction; real time, kept short."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from breakeven.arm import Arm
+from breakeven.calibrate.client import Endpoint, EngineClient, EngineError
+from breakeven.calibrate.design import Step, SweepSettings
+from breakeven.calibrate.loads import Load, LoadMode
+from breakeven.calibrate.measuring import Precision, Trial, measure
+from breakeven.calibrate.points import Limits, Measured
+from breakeven.calibrate.sweep import Sweep, check_arm, run_sweep, sized_prose
+from breakeven.calibrate.workload import ProsePrompts, Workload
+from breakeven.reasons import Reason
+
+NONE = Arm("none", 0)
+EAGLE = Arm("eagle3", 3)
+LIMITS = Limits(send_lag_s=0.2)  # this machine may be busy; lag has its own test
+QUICK = SweepSettings(
+    loads=3, point_seconds=1.0, min_point_seconds=0.4, warmup_seconds=0.1, max_concurrency=8
+)
+
+
+def step(load: Load, latency_s: float, inflight: float, window_s: float = 1.0, warmup_s: float = 0.2) -> Step:
+    return Step(load, latency_s, inflight, 0.0, warmup_s, window_s, number=1, total=1)
+
+
+def trial(window_s: float = 1.0, output_tokens: int = 50) -> Trial:
+    return Trial(NONE, ProsePrompts(20, 0), output_tokens, Precision(0.0001, 20, window_s))
+
+
+async def test_a_closed_loop_holds_its_clients_and_measures_the_law(lawful):
+    engine_class, serving = lawful
+    async with serving(engine_class()) as engine, EngineClient(Endpoint(engine.url)) as client:
+        point = await measure(client, trial(), step(Load(LoadMode.CLOSED, 6), 0.15, 6.0), seed=1)
+        assert point.clients.mean_inflight == pytest.approx(6.0, abs=0.1)
+        # g * (token + 5 others * company)
+        assert point.clients.latency.mean_s == pytest.approx(50 * (0.002 + 5 * 0.0002), rel=0.1)
+        assert point.flags(LIMITS) == ()
+        assert engine.peak == 6
+        await asyncio.sleep(0.05)
+        assert engine.open == 0, "requests were left on the engine"
+
+
+async def test_an_open_loop_starts_near_its_steady_state(lawful):
+    engine_class, serving = lawful
+    # Utilisation 0.8: 50 tokens * 0.4 ms company * 40 rps; alone 0.1 s, steady 0.5 s with 20 in flight.
+    engine = engine_class(token_s=0.002, company_s=0.0004)
+    async with serving(engine), EngineClient(Endpoint(engine.url)) as client:
+        load = Load(LoadMode.CONSTANT, 40.0)
+        cold = await measure(client, trial(), step(load, 0.1, 0.0, 0.5, 0.1), seed=1)
+        warm = await measure(client, trial(), step(load, 0.5, 20.0, 0.5, 0.5), seed=1)
+        assert warm.clients.latency.mean_s == pytest.approx(0.5, rel=0.2)
+        assert cold.clients.latency.mean_s < 0.8 * warm.clients.latency.mean_s
+
+
+async def test_counted_requests_finish_under_continuing_load(lawful):
+    engine_class, serving = lawful
+    async with serving(engine_class()) as engine, EngineClient(Endpoint(engine.url)) as client:
+        point = await measure(client, trial(0.3), step(Load(LoadMode.POISSON, 60.0), 0.3, 18.0, 0.3), seed=3)
+        assert point.clients.failed == 0
+        sent_in_window = round(point.clients.offered_rps * point.clients.seconds)
+        assert point.clients.requests == sent_in_window
+        # Load went on after the window: requests of the tail were cut off when the last counted answer was there.
+        await asyncio.sleep(0.05)
+        assert engine.aborted > 0
+        assert engine.open == 0
+
+
+async def test_a_load_beyond_saturation_is_cut_short_and_flagged(lawful):
+    engine_class, serving = lawful
+    # Saturation is at 1 / (50 * 4 ms) = 5 rps.
+    async with serving(engine_class(company_s=0.004)) as engine, EngineClient(Endpoint(engine.url)) as client:
+        point = await measure(
+            client, trial(), step(Load(LoadMode.CONSTANT, 80.0), 0.2, 1.0, 3.0, 0.3), seed=1
+        )
+        assert Reason.SATURATED_POINT in point.flags(LIMITS)
+        assert point.overloaded
+
+
+async def test_refused_requests_end_the_point_and_are_named(lawful):
+    engine_class, serving = lawful
+    async with serving(engine_class(fail_after=0)) as engine, EngineClient(Endpoint(engine.url)) as client:
+        with pytest.raises(EngineError, match="HTTP 500"):
+            await measure(client, trial(), step(Load(LoadMode.CLOSED, 2), 0.1, 2.0, 30.0), seed=1)
+
+
+async def test_a_sweep_is_resumed_where_it_was_cut(lawful):
+    engine_class, serving = lawful
+    sweep = Sweep(NONE, Workload(30, 30), QUICK, LIMITS)
+    points = []
+
+    async def keep(point):
+        points.append(point)
+        if len(points) == 2:
+            raise asyncio.CancelledError
+
+    async with serving(engine_class()) as engine, EngineClient(Endpoint(engine.url)) as client:
+        with pytest.raises(asyncio.CancelledError):
+            await run_sweep(client, sweep, [], on_point=keep)
+        first = [Measured.of(point, LIMITS) for point in points]
+        again = []
+        finished = await run_sweep(client, sweep, first, on_point=lambda p: asyncio.sleep(0, again.append(p)))
+        assert finished.complete
+        assert [point.load.mode for point in again] == [LoadMode.POISSON]
+        assert {body["ignore_eos"] for body in engine.bodies} == {True}
+        assert all(body["min_tokens"] == body["max_tokens"] for body in engine.bodies)
+
+
+async def test_prompts_are_sized_by_the_engines_own_count(lawful):
+    engine_class, serving = lawful
+    async with (
+        serving(engine_class(tokens_per_word=1.5)) as engine,
+        EngineClient(Endpoint(engine.url)) as client,
+    ):
+        prose = await sized_prose(client, Workload(prompt_tokens=300))
+        assert prose.words == 200
+
+
+async def test_the_wrong_engine_is_refused_before_anything_is_measured(lawful):
+    engine_class, serving = lawful
+    async with serving(engine_class()) as plain, EngineClient(Endpoint(plain.url)) as client:
+        await check_arm(client, NONE)
+        with pytest.raises(EngineError, match="does not speculate"):
+            await check_arm(client, EAGLE)
+    async with (
+        serving(engine_class(speculative_tokens=3)) as drafting,
+        EngineClient(Endpoint(drafting.url)) as client,
+    ):
+        await check_arm(client, EAGLE)
+        with pytest.raises(EngineError, match="expected an engine without"):
+            await check_arm(client, NONE)
+        with pytest.raises(EngineError, match="up to 3 tokens per step; expected 5"):
+            await check_arm(client, Arm("eagle3", 5))
+
+
+async def test_an_engine_without_metrics_is_measured_all_the_same(lawful):
+    engine_class, serving = lawful
+    async with serving(engine_class(metrics=False)) as engine, EngineClient(Endpoint(engine.url)) as client:
+        await check_arm(client, EAGLE)
+        point = await measure(client, trial(0.3), step(Load(LoadMode.CLOSED, 2), 0.1, 2.0, 0.3), seed=1)
+        assert point.engine.tokens_per_step is None
+        assert point.row(LIMITS)["tokens_per_step"] == ""
+
+
+async def test_the_api_key_is_sent_and_never_shown(lawful):
+    engine_class, serving = lawful
+    async with serving(engine_class(require_key="s3cret")) as engine:
+        endpoint = Endpoint(engine.url, api_key="s3cret")
+        assert "s3cret" not in repr(endpoint)
+        async with EngineClient(endpoint) as client:
+            await sized_prose(client, Workload(20))
+        async with EngineClient(Endpoint(engine.url)) as client:
+            with pytest.raises(EngineError, match="HTTP 401"):
+                await sized_prose(client, Workload(20))
+
+
+async def test_readiness_is_waited_for_and_given_up(lawful):
+    engine_class, serving = lawful
+    async with serving(engine_class()) as engine, EngineClient(Endpoint(engine.url)) as client:
+        await client.wait_until_ready(1.0)
+        assert await client.model() == "tiny"
+    async with EngineClient(Endpoint(engine.url)) as client:
+        with pytest.raises(EngineError, match="/health"):
+            await client.wait_until_ready(0.1, pause_s=0.05)
+
+
+async def test_a_model_that_is_not_served_is_refused(lawful):
+    engine_class, serving = lawful
+    async with serving(engine_class()) as engine, EngineClient(Endpoint(engine.url, model="other")) as client:
+        with pytest.raises(EngineError, match="'other' is not served; expected one of tiny"):
+            await client.model()

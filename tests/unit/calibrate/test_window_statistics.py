@@ -1,0 +1,103 @@
+"""Records of requests -> statistics of a window, on hand-made records with known answers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from breakeven.calibrate.records import CUT_OFF, RequestRecord
+from breakeven.calibrate.window import mean_inflight, relative_error, summarise
+
+
+def record(
+    sent_s: float, latency_s: float | None, ttft_s: float = 0.1, output_tokens: int = 11, **more
+) -> RequestRecord:
+    done_s = None if latency_s is None else sent_s + latency_s
+    return RequestRecord(
+        scheduled_s=more.pop("scheduled_s", sent_s),
+        sent_s=sent_s,
+        first_token_s=sent_s + ttft_s,
+        done_s=done_s,
+        prompt_tokens=20,
+        output_tokens=output_tokens,
+        **more,
+    )
+
+
+def test_inflight_is_the_exact_integral_over_the_window():
+    records = [record(-1.0, 2.0), record(0.5, 1.0), record(1.5, None), record(5.0, 1.0)]
+    # 1 s of the first, 1 s of the second, 0.5 s of the one still open, nothing of the last.
+    assert mean_inflight(records, 0.0, 2.0) == pytest.approx(2.5 / 2)
+
+
+def test_requests_sent_in_the_window_count_wherever_they_end():
+    records = [record(-0.5, 1.0), record(0.5, 1.0), record(1.5, 3.0), record(2.5, 1.0)]
+    seen = summarise(records, 0.0, 2.0)
+    assert seen.requests == 2
+    assert seen.latency.mean_s == pytest.approx(2.0)
+    assert seen.offered_rps == pytest.approx(1.0)
+    assert seen.achieved_rps == pytest.approx(1.0)  # ended inside: the first and the second
+
+
+def test_means_of_one_window_fit_together():
+    records = [record(0.1, 1.1, ttft_s=0.1, output_tokens=11), record(0.2, 2.2, ttft_s=0.2, output_tokens=21)]
+    seen = summarise(records, 0.0, 1.0)
+    assert seen.tpot_mean_s == pytest.approx(3.0 / 30)
+    assert seen.ttft.mean_s + (seen.output_tokens - 1) * seen.tpot_mean_s == pytest.approx(
+        seen.latency.mean_s
+    )
+    assert seen.output_tokens_sq == pytest.approx((11**2 + 21**2) / 2)
+
+
+def test_little_residual_is_zero_in_a_perfect_cycle():
+    records = [record(0.25 * index, 0.5) for index in range(-8, 48)]
+    seen = summarise(records, 0.0, 10.0)
+    assert seen.mean_inflight == pytest.approx(2.0)
+    assert seen.little_residual == pytest.approx(0.0, abs=1e-12)
+
+
+def test_failed_requests_are_counted_and_left_out_of_the_means():
+    records = [record(0.1, 1.0), record(0.2, 0.01, error="HTTP 500"), record(0.3, 0.1, error=CUT_OFF)]
+    seen = summarise(records, 0.0, 1.0)
+    assert (seen.requests, seen.failed) == (1, 1)
+    assert seen.latency.mean_s == pytest.approx(1.0)
+
+
+def test_no_answer_no_statistics():
+    assert summarise([record(0.1, None)], 0.0, 1.0) is None
+    assert summarise([], 0.0, 1.0) is None
+
+
+def test_send_lag_is_the_drivers_own():
+    seen = summarise([record(0.10, 1.0, scheduled_s=0.08), record(0.2, 1.0)], 0.0, 1.0)
+    assert seen.send_lag_p99_s == pytest.approx(0.02, rel=0.02)
+
+
+def test_too_few_requests_tell_no_error():
+    assert relative_error([record(0.1 * index, 0.5) for index in range(10)], 0.0, 1.0) == math.inf
+
+
+def test_relative_error_of_independent_latencies_is_that_of_their_mean():
+    random = np.random.default_rng(5)
+    ratios = []
+    for _ in range(60):
+        # Far apart, so that company explains nothing.
+        latencies = random.normal(1.0, 0.2, 200)
+        records = [record(10.0 * index, float(latency)) for index, latency in enumerate(latencies)]
+        ratios.append(relative_error(records, 0.0, 2000.0) / (0.2 / math.sqrt(200)))
+    assert np.mean(ratios) == pytest.approx(1.0, abs=0.15)
+
+
+def test_scatter_that_company_explains_is_not_error():
+    # One request per second; batches of 25 alternate between one in flight (1 s each) and two (2 s each): C2 = 1.
+    records = [record(float(index), 1.0 if index // 25 % 2 else 2.0) for index in range(250)]
+    explained = relative_error(records, 0.0, 250.0, company_s=1.0)
+    assert explained < 0.1 * relative_error(records, 0.0, 250.0)
+
+
+def test_a_slope_of_zero_removes_nothing():
+    random = np.random.default_rng(1)
+    records = [record(10.0 * index, float(random.normal(1.0, 0.1))) for index in range(100)]
+    assert relative_error(records, 0.0, 1000.0, 0.0) == relative_error(records, 0.0, 1000.0)
