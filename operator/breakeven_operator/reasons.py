@@ -52,6 +52,11 @@ class ClusterReason(StrEnum):
         "Another controller owns the target and would revert any change of it.",
         "Point targetRef at a Deployment that no other controller owns.",
     )
+    TARGET_PAUSED = (
+        "TargetPaused",
+        "The Deployment has spec.paused set, so a change of its template would not be rolled.",
+        "kubectl rollout resume the Deployment.",
+    )
     CONTAINER_AMBIGUOUS = (
         "ContainerAmbiguous",
         "More than one container starts vLLM, or the named one does not exist.",
@@ -104,6 +109,7 @@ class ClusterReason(StrEnum):
     )
 
     # Metrics: all of them hold the present arm.
+    METRICS_AVAILABLE = "MetricsAvailable", "Fresh figures of every ready pod."
     METRICS_MISSING = (
         "MetricsMissing",
         "Prometheus could not be asked: no address, no answer, or an error.",
@@ -272,6 +278,13 @@ class ClusterReason(StrEnum):
         "RollBlocked",
         "A change is due and something forbids it for now; the message names it.",
         "Remove what the message names.",
+    )
+    ROLLING_BACK = "RollingBack", "The previous arm is being put back on the target."
+    ROLLED_BACK = "RolledBack", "All pods run the previous arm again."
+    ENGINE_NOT_STARTING = (
+        "EngineNotStarting",
+        "A new pod's engine does not start with the new arm, so the roll was undone.",
+        "Read the pod's log; remove the arm from the candidates if the engine cannot run it.",
     )
     ROLL_UNDONE = (
         "RollUndone",

@@ -1,0 +1,91 @@
+"""Which arm a target runs: read from its pod template, compared by meaning and not by spelling."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.serving.command_line import speculation
+from breakeven.serving.opt_in import VARIABLE, opt_in
+from breakeven_operator.reconcile.workload import Workload
+from breakeven_operator.resources.speculativeservice import Candidates
+
+
+@dataclass(frozen=True, slots=True)
+class RunningArm:
+    """What a pod template makes vLLM run.
+
+    Attributes:
+        arm: the arm; `None` when the value cannot be read.
+        source: `Annotation`, `Arguments`, or `Unset` (opted in, but the annotation was never written).
+        problem: one line when the value cannot be read, or vLLM would refuse it.
+    """
+
+    arm: Arm | None
+    source: str
+    problem: str | None = None
+
+
+def running_arm(workload: Workload, candidates: Candidates) -> RunningArm:
+    """The arm of the pod template: from the annotation when it is opted in, else from its arguments."""
+    if workload.container is None:
+        return RunningArm(None, "Unset", "the engine's container cannot be told")
+    if opt_in(workload.container).ok:
+        return arm_of_value(workload.value, candidates)
+    said = speculation(workload.command_line)
+    if said.problem is not None:
+        return RunningArm(None, "Arguments", said.problem)
+    if said.variable == VARIABLE and workload.value:
+        # The argument is there and the environment entry is not quite: what runs is not known.
+        return RunningArm(
+            None, "Arguments", "the arguments read the arm from the environment, which is not set up"
+        )
+    return RunningArm(_arm(said.config, candidates), "Arguments")
+
+
+def arm_of_value(value: str | None, candidates: Candidates) -> RunningArm:
+    """The arm that an annotation's value stands for; absent, empty and `null` run without speculation."""
+    if value is None:
+        return RunningArm(NO_SPECULATION, "Unset")
+    if value.strip() in {"", "null", "None"}:
+        return RunningArm(NO_SPECULATION, "Annotation")
+    try:
+        config = json.loads(value)
+    except ValueError as error:
+        return RunningArm(None, "Annotation", f"the annotation's value is not JSON ({error})")
+    if not isinstance(config, dict):
+        return RunningArm(
+            None, "Annotation", f"the annotation's value is {type(config).__name__}, not an object"
+        )
+    return RunningArm(_arm(config, candidates), "Annotation")
+
+
+def same_value(left: str | None, right: str | None) -> bool:
+    """Whether two annotation values mean the same to vLLM, however they are spelled."""
+    return _meaning(left) == _meaning(right)
+
+
+def _meaning(value: str | None) -> Any:
+    if value is None or value.strip() in {"", "null", "None"}:
+        return None
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def _arm(config: Mapping[str, Any] | None, candidates: Candidates) -> Arm:
+    """The candidate whose configuration this is, else an arm named by vLLM's method alone."""
+    if config is None:
+        return NO_SPECULATION
+    k = config.get("num_speculative_tokens")
+    if not isinstance(k, int) or isinstance(k, bool) or k < 1:
+        # vLLM takes k from the drafter's own configuration then; 1 stands for "some".
+        k = 1
+    for method in candidates.methods:
+        if k in method.draft_lengths and json.loads(method.speculative_config(k)) == dict(config):
+            return Arm(method.method, k, method.name)
+    return Arm(str(config.get("method") or "draft_model"), k)

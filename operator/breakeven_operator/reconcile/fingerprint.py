@@ -1,0 +1,116 @@
+"""What a profile is valid for: everything of the target that moves its latency and is not the arm.
+
+In it: the image's digest as the node resolved it, the model, the engine's arguments without speculative ones, the
+engine's environment, GPU product and GPUs per pod. Not in it: our annotation, restartedAt, replicas, resources of
+sidecars; otherwise every roll would recalibrate.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from breakeven.serving.command_line import flag_value, model_of, without_speculation
+from breakeven.serving.opt_in import VARIABLE
+from breakeven_operator.reconcile.workload import Workload
+
+GPU_RESOURCE_SUFFIX = "/gpu"
+# They say where the server listens and what it prints, not how fast it is; a port change is no reason to measure anew.
+_HARMLESS = ("--host", "--port", "--api-key", "--root-path", "--uvicorn-log-level", "--shutdown-timeout")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What is measured.
+
+    Attributes:
+        fingerprint: 12 hexadecimal digits over all of it.
+        model: as the command line names it. served_model: vLLM's `model_name` label.
+        image: digest where known, else the tag of the manifest.
+        gpu_product: GPU class; None when it cannot be told.
+        gpus: per pod.
+    """
+
+    fingerprint: str
+    model: str | None
+    served_model: str | None
+    image: str
+    gpu_product: str | None
+    gpus: int
+
+
+def identify(workload: Workload) -> Identity:
+    """The identity of a workload's current pods (of its template, where no pod runs yet).
+
+    The digest comes from Ready pods of the newest ReplicaSet. While none runs, the manifest's image stands in, and the
+    fingerprint changes once when the digest becomes known: a profile is looked up only with serving pods.
+    """
+    container = workload.container or {}
+    line = workload.command_line
+    digests = sorted({digest(pod.image_id) for pod in workload.serving if pod.image_id})
+    image = digests[-1] if digests else str(container.get("image", ""))
+    gpus = gpus_of(container)
+    product = workload.gpu_products[0] if len(workload.gpu_products) == 1 else workload.gpu_hint
+    model = model_of(line)
+    facts = {
+        "image": image,
+        "arguments": _arguments(line),
+        "environment": _environment(container.get("env") or []),
+        "gpu": product,
+        "gpus": gpus,
+    }
+    text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
+    return Identity(
+        fingerprint=hashlib.sha256(text.encode()).hexdigest()[:12],
+        model=model,
+        served_model=flag_value(line, "--served-model-name") or model,
+        image=image,
+        gpu_product=product,
+        gpus=gpus,
+    )
+
+
+def digest(image_id: str) -> str:
+    """`sha256:...` of an imageID such as `docker.io/vllm/vllm-openai@sha256:...`; the whole text without one."""
+    return image_id.rpartition("@")[2]
+
+
+def gpus_of(container: Mapping[str, Any]) -> int:
+    """GPUs one pod's engine asks for, whatever the vendor's resource is called."""
+    resources = container.get("resources") or {}
+    asked = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+    return sum(int(str(count)) for name, count in asked.items() if name.endswith(GPU_RESOURCE_SUFFIX))
+
+
+def _arguments(line: Sequence[str]) -> list[str]:
+    """Arguments that matter, in their order (vLLM takes the last of two equal flags)."""
+    kept: list[str] = []
+    skip = False
+    for item in without_speculation(line):
+        if skip and not item.startswith("-"):
+            skip = False
+            continue
+        skip = False
+        name = item.partition("=")[0].replace("_", "-")
+        if name in _HARMLESS:
+            skip = "=" not in item
+            continue
+        kept.append(item)
+    return kept
+
+
+def _environment(entries: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """The engine's own environment by name; values of Secrets and ConfigMaps by reference, never by content."""
+    engine = [
+        entry
+        for entry in entries
+        if entry.get("name") != VARIABLE
+        and str(entry.get("name", "")).startswith(("VLLM_", "CUDA_", "NCCL_"))
+    ]
+    return sorted(
+        ([entry.get("name"), entry.get("value"), entry.get("valueFrom")] for entry in engine),
+        key=lambda item: str(item[0]),
+    )

@@ -1,0 +1,287 @@
+"""What the pods of one service do now, from the fleet's query: figures, or the one reason why there are none."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from breakeven_operator.ports import Series
+from breakeven_operator.reconcile.promql import INCREASES, LAST_SEEN, POSITION_STAT, PRESENT, STAT
+from breakeven_operator.reconcile.workload import PodState
+from breakeven_operator.reasons import ClusterReason
+
+PodKey = tuple[str, str]
+# A Ready pod is scraped within a few intervals; younger ones may lack series without anything being wrong.
+_FIRST_SCRAPES_S = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class PodReading:
+    """All statistics of one pod under one model name."""
+
+    model_name: str
+    stats: Mapping[str, float]
+    accepted: Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class FleetReading:
+    """The answer to one fleet query, by pod; or why there is none.
+
+    Attributes:
+        pods: readings by (namespace, pod).
+        present: (namespace, pod, model_name) of every vLLM series anywhere in this Prometheus.
+        error: one line when Prometheus gave no usable answer.
+    """
+
+    pods: Mapping[PodKey, tuple[PodReading, ...]]
+    present: frozenset[tuple[str, str, str]]
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Means over the window, over all counted pods.
+
+    Attributes:
+        rps: offered load per replica, 1/s: completions plus growth of what is in flight or queued.
+        total_rps: the same over all replicas.
+        requests: finished requests in the window. window_s: time that the pods were really watched.
+        inflight: mean number running or waiting per replica; waiting: the part that waits.
+        latency_s, ttft_s, tpot_s: ratios of sums over requests, s; None without a finished request.
+        tokens_per_step: E per request-step, bonus token included; None without decode steps.
+        acceptance: unconditional survival per draft position; empty without drafts.
+        prompt_tokens, output_tokens: means per finished request.
+        saturated: a queue stood at every pod for the whole window.
+        replicas: pods counted.
+        age_s: age of the oldest pod's newest sample.
+    """
+
+    rps: float
+    total_rps: float
+    requests: float
+    window_s: float
+    inflight: float
+    waiting: float
+    latency_s: float | None
+    ttft_s: float | None
+    tpot_s: float | None
+    tokens_per_step: float | None
+    acceptance: tuple[float, ...]
+    prompt_tokens: float | None
+    output_tokens: float | None
+    saturated: bool
+    replicas: int
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """Figures, or a reason to hold.
+
+    Attributes:
+        reason: MetricsAvailable, or why the figures may not be used.
+        message: a whole sentence.
+        figures: set with MetricsAvailable and TooFewRequests (to be shown, not to decide on).
+    """
+
+    reason: ClusterReason
+    message: str
+    figures: Figures | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Whether a decision may rest on the figures."""
+        return self.reason is ClusterReason.METRICS_AVAILABLE
+
+
+def read_fleet(series: Iterable[Series]) -> FleetReading:
+    """Sort the elements of a fleet query's result by pod."""
+    stats: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
+    accepted: dict[tuple[str, str, str], dict[int, float]] = defaultdict(dict)
+    present = set()
+    for element in series:
+        labels = element.labels
+        key = (labels.get("namespace", ""), labels.get("pod", ""), labels.get("model_name", ""))
+        stat = labels.get(STAT, "")
+        if stat == PRESENT:
+            present.add(key)
+        elif stat == POSITION_STAT:
+            if labels.get("position", "").isdigit():
+                accepted[key][int(labels["position"])] = element.value
+        else:
+            stats[key][stat] = element.value
+    pods: dict[PodKey, list[PodReading]] = defaultdict(list)
+    for (namespace, pod, model), values in stats.items():
+        pods[namespace, pod].append(PodReading(model, values, accepted.get((namespace, pod, model), {})))
+    return FleetReading({key: tuple(readings) for key, readings in pods.items()}, frozenset(present))
+
+
+def read_service(
+    fleet: FleetReading,
+    namespace: str,
+    pods: Sequence[PodState],
+    *,
+    known_pods: frozenset[str],
+    model_name: str,
+    window_s: float,
+    staleness_s: float,
+    min_requests: int,
+    now: datetime,
+) -> Live:
+    """The figures of one service, or the reason why a decision must wait.
+
+    Args:
+        fleet: the fleet query's answer.
+        namespace: of the service.
+        pods: the pods that count: Ready, of the newest ReplicaSet.
+        known_pods: names of all pods of the namespace.
+        model_name: vLLM's `model_name` of this service.
+        window_s, staleness_s, min_requests: from the spec.
+        now: of the observation.
+    """
+    if fleet.error is not None:
+        return Live(ClusterReason.METRICS_MISSING, f"Prometheus gives no answer: {fleet.error}")
+    if not pods:
+        return Live(
+            ClusterReason.METRICS_MISSING, "no pod of the newest ReplicaSet is Ready, so none can be measured"
+        )
+    readings: list[tuple[PodState, PodReading]] = []
+    for pod in pods:
+        found = fleet.pods.get((namespace, pod.name), ())
+        match = next((reading for reading in found if reading.model_name == model_name), None)
+        if match is not None:
+            readings.append((pod, match))
+        elif found:
+            names = ", ".join(sorted(reading.model_name or "(none)" for reading in found))
+            return Live(
+                ClusterReason.METRICS_MISLABELLED,
+                f"pod {pod.name} reports model_name {names}, not {model_name}: set metricsSource.servedModelName",
+            )
+    if not readings:
+        return _nothing(fleet, namespace, known_pods, model_name)
+    without = sorted(
+        {pod.name for pod in pods if _age(pod, now) > _FIRST_SCRAPES_S} - {pod.name for pod, _ in readings}
+    )
+    if without:
+        return Live(
+            ClusterReason.METRICS_PARTIAL,
+            f"{len(without)} of {len(pods)} Ready pods have no vLLM series ({without[0]}): their load is unknown",
+        )
+    return _judge(readings, window_s, staleness_s, min_requests, now)
+
+
+def _nothing(fleet: FleetReading, namespace: str, known_pods: frozenset[str], model_name: str) -> Live:
+    """No series under the pods' names: is the model seen under labels that cannot be matched?"""
+    for found_namespace, found_pod, found_model in sorted(fleet.present):
+        if found_model != model_name:
+            continue
+        nameless = not found_namespace or not found_pod
+        if nameless or (found_namespace == namespace and found_pod not in known_pods):
+            return Live(
+                ClusterReason.METRICS_MISLABELLED,
+                f"series of model {model_name} carry namespace={found_namespace!r} pod={found_pod!r}, which is no pod "
+                f"of {namespace}: check the relabelling (honorLabels) of the PodMonitor or scrape job",
+            )
+    return Live(
+        ClusterReason.METRICS_EMPTY,
+        f"Prometheus answers, but holds no vLLM series of the pods in {namespace}: is a PodMonitor scraping them?",
+    )
+
+
+def _judge(
+    readings: Sequence[tuple[PodState, PodReading]],
+    window_s: float,
+    staleness_s: float,
+    min_requests: int,
+    now: datetime,
+) -> Live:
+    for pod, reading in readings:
+        # The position's ratio and the age may be absent; whatever is there must be a number.
+        bad = [name for name, value in reading.stats.items() if not math.isfinite(value)]
+        bad += [POSITION_STAT for value in reading.accepted.values() if not math.isfinite(value)]
+        if bad:
+            return Live(ClusterReason.METRICS_NAN, f"pod {pod.name}: {bad[0]} is not a number")
+    aged = [(reading.stats[LAST_SEEN], pod.name) for pod, reading in readings if LAST_SEEN in reading.stats]
+    # Counters may outlive the gauge's last sample by a window: a series whose last sample is beyond the lookback is old.
+    age_s, oldest = max(aged, default=(math.inf, readings[0][0].name))
+    if len(aged) < len(readings) or age_s > staleness_s:
+        shown = f"{age_s:.0f} s" if math.isfinite(age_s) else "longer ago than Prometheus was asked for"
+        return Live(
+            ClusterReason.METRICS_STALE,
+            f"the newest sample of pod {oldest} is {shown} old (allowed: {staleness_s:g} s)",
+        )
+    spans = [min(window_s, max(_age(pod, now), 0.0)) for pod, _ in readings]
+    figures = _figures([reading for _, reading in readings], spans, age_s)
+    if figures.requests < min_requests:
+        return Live(
+            ClusterReason.TOO_FEW_REQUESTS,
+            f"{figures.requests:.0f} requests finished within {figures.window_s:.0f} s (needed: {min_requests})",
+            figures,
+        )
+    if min(spans) < 0.5 * window_s:
+        return Live(
+            ClusterReason.TOO_FEW_REQUESTS,
+            f"a pod is Ready for {min(spans):.0f} s only; half the window of {window_s:g} s is needed",
+            figures,
+        )
+    return Live(
+        ClusterReason.METRICS_AVAILABLE,
+        f"{len(readings)} pods measured over {figures.window_s:.0f} s",
+        figures,
+    )
+
+
+def _figures(readings: Sequence[PodReading], spans: Sequence[float], age_s: float) -> Figures:
+    total: dict[str, float] = defaultdict(float)
+    accepted: dict[int, float] = defaultdict(float)
+    offered_rps = 0.0
+    for reading, span_s in zip(readings, spans, strict=True):
+        for name, value in reading.stats.items():
+            total[name] += max(value, 0.0) if name in INCREASES else value
+        for position, value in reading.accepted.items():
+            accepted[position] += value
+        # Completions hide demand when a replica saturates: what piled up was offered too. A shrinking pile is old
+        # demand being served, which lowers the offered rate below the completions, never below zero.
+        growth = reading.stats.get("running_growth", 0.0) + reading.stats.get("waiting_growth", 0.0)
+        if span_s > 0:
+            offered_rps += max(reading.stats.get("completed", 0.0) + growth, 0.0) / span_s
+    count = len(readings)
+    finished, steps = total["e2e_n"], total["steps"]
+    e2e_s, ttft_s = _ratio(total["e2e_s"], finished), _ratio(total["ttft_s"], total["started"])
+    output = _ratio(total["output_tokens"], total["output_n"])
+    decode_tokens = total["output_tokens"] - total["output_n"]
+    drafts = total["drafts"]
+    return Figures(
+        rps=offered_rps / count,
+        total_rps=offered_rps,
+        requests=total["completed"],
+        window_s=sum(spans) / count,
+        inflight=(total["running"] + total["waiting"]) / count,
+        waiting=total["waiting"] / count,
+        latency_s=e2e_s,
+        ttft_s=ttft_s,
+        # Ratio of means, as in E2E = TTFT + (g - 1) * TPOT; vLLM's own per-request histogram is a mean of ratios.
+        tpot_s=(
+            _ratio(total["e2e_s"] - (ttft_s or 0.0) * finished, decode_tokens) if ttft_s is not None else None
+        ),
+        # E = (generated - started) / steps: the first token of a request comes from its prefill, not from a step.
+        tokens_per_step=_ratio(total["generated"] - total["started"], steps),
+        acceptance=tuple(accepted[i] / drafts for i in sorted(accepted)) if drafts > 0 else (),
+        prompt_tokens=_ratio(total["prompt_tokens"], total["output_n"]),
+        output_tokens=output,
+        saturated=all(reading.stats.get("waiting_min", 0.0) > 0 for reading in readings),
+        replicas=count,
+        age_s=age_s,
+    )
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole > 0 else None
+
+
+def _age(pod: PodState, now: datetime) -> float:
+    return (now - pod.ready_since).total_seconds() if pod.ready_since else 0.0

@@ -1,0 +1,122 @@
+"""The PromQL that watches a fleet: one instant query per Prometheus, window and set of extra matchers.
+
+Every statistic is summed by (namespace, pod, model_name) and named by the label `stat`, and all are joined by `or`:
+the number of queries does not grow with services or statistics, and all values belong to one evaluation time. Which
+pods count is decided afterwards, in memory, from the pods' names. Text of users reaches a query only through
+`quoted` (values) or not at all (label names are checked).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+STAT = "stat"
+_LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_OPERATORS = frozenset({"=", "!=", "=~", "!~"})
+_BY = "namespace,pod,model_name"
+
+
+class Matcher(NamedTuple):
+    """One label matcher; `value` is raw text."""
+
+    label: str
+    operator: str
+    value: str
+
+    def render(self) -> str:
+        """PromQL text.
+
+        Raises:
+            ValueError: the label is no label name, or the operator none of PromQL's.
+        """
+        if not _LABEL_NAME.fullmatch(self.label):
+            raise ValueError(f"{self.label!r} is not a Prometheus label name")
+        if self.operator not in _OPERATORS:
+            raise ValueError(f"{self.operator!r} is not a PromQL matching operator")
+        return f"{self.label}{self.operator}{quoted(self.value)}"
+
+
+def quoted(text: str) -> str:
+    r"""A PromQL string literal of any text: what is between the quotes can end neither the string nor the query.
+
+    PromQL reads Go's escapes; \ and " are escaped, line ends and other control characters become \n or \xNN.
+    """
+    named = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+    shown = "".join(
+        named.get(c) or (f"\\x{ord(c):02x}" if ord(c) < 0x20 or ord(c) == 0x7F else c) for c in text
+    )
+    return f'"{shown}"'
+
+
+def any_of(values: Iterable[str]) -> str:
+    """A regular expression that matches exactly these texts (RE2, anchored by Prometheus)."""
+    return "|".join(re.escape(value).replace("\\-", "-") for value in sorted(values))
+
+
+# Increases over the window. `request_success` counts finished requests whatever ended them.
+_INCREASES = {
+    "completed": "vllm:request_success_total",
+    "started": "vllm:time_to_first_token_seconds_count",
+    "ttft_s": "vllm:time_to_first_token_seconds_sum",
+    "e2e_s": "vllm:e2e_request_latency_seconds_sum",
+    "e2e_n": "vllm:e2e_request_latency_seconds_count",
+    "generated": "vllm:generation_tokens_total",
+    "steps": "vllm:inter_token_latency_seconds_count",
+    "prompt_tokens": "vllm:request_prompt_tokens_sum",
+    "output_tokens": "vllm:request_generation_tokens_sum",
+    "output_n": "vllm:request_generation_tokens_count",
+    "drafts": "vllm:spec_decode_num_drafts_total",
+}
+_RUNNING = "vllm:num_requests_running"
+_WAITING = "vllm:num_requests_waiting"
+_ACCEPTED = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+
+INCREASES = tuple(_INCREASES)
+POSITION_STAT = "accepted"
+LAST_SEEN = "age_s"
+PRESENT = "present"
+
+
+def fleet_query(namespaces: Sequence[str], extra: Sequence[Matcher], window_s: int, staleness_s: int) -> str:
+    """Everything the operator watches, for all pods of some namespaces.
+
+    Args:
+        namespaces: of the services.
+        extra: further matchers on every series.
+        window_s: over which rates and means are taken.
+        staleness_s: the age that counts as stale; a series is looked for over at least twice this long, so that
+            "old" can be told from "none".
+
+    Returns:
+        An instant query whose result has the labels namespace, pod, model_name, `stat` and, for `accepted`, position.
+
+    Raises:
+        ValueError: a matcher that is none.
+    """
+    own = [Matcher("namespace", "=~", any_of(namespaces)), *extra]
+    chosen = "{" + ",".join(matcher.render() for matcher in own) + "}"
+    anywhere = "{" + ",".join(matcher.render() for matcher in extra) + "}" if extra else ""
+    window = f"[{int(window_s)}s]"
+    lookback_s = max(600, 2 * int(staleness_s))
+    step_s = max(1, min(15, int(staleness_s) // 4))
+    parts = {
+        **{stat: f"sum by ({_BY}) (increase({name}{chosen}{window}))" for stat, name in _INCREASES.items()},
+        POSITION_STAT: f"sum by ({_BY},position) (increase({_ACCEPTED}{chosen}{window}))",
+        "running": f"sum by ({_BY}) (avg_over_time({_RUNNING}{chosen}{window}))",
+        "waiting": f"sum by ({_BY}) (avg_over_time({_WAITING}{chosen}{window}))",
+        # A queue that never emptied is demand beyond capacity; its mean alone could be one short burst.
+        "waiting_min": f"sum by ({_BY}) (min_over_time({_WAITING}{chosen}{window}))",
+        "running_growth": f"sum by ({_BY}) (delta({_RUNNING}{chosen}{window}))",
+        "waiting_growth": f"sum by ({_BY}) (delta({_WAITING}{chosen}{window}))",
+        # Staleness markers hide a series as soon as its target is gone; a subquery still sees its last sample.
+        LAST_SEEN: (
+            f"time() - max by ({_BY}) (max_over_time(timestamp({_RUNNING}{chosen})[{lookback_s}s:{step_s}s]))"
+        ),
+        # Without the namespace's matcher: series that lack the labels to be found by tell of a wrong relabelling.
+        PRESENT: f"count by ({_BY}) ({_RUNNING}{anywhere})",
+    }
+    return "\nor ".join(
+        f'label_replace({expression}, "{STAT}", "{stat}", "", "")' for stat, expression in parts.items()
+    )

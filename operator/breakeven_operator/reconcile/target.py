@@ -1,0 +1,126 @@
+"""Whether the operator can do for a target what its mode asks for; if not, the one reason and the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from breakeven.serving.command_line import runs_through_shell, speculation
+from breakeven.serving.drain import drain
+from breakeven.serving.opt_in import opt_in
+from breakeven_operator.reconcile.fingerprint import Identity
+from breakeven_operator.reconcile.workload import Workload
+from breakeven_operator.resources.speculativeservice import Drain, Mode, SpeculativeServiceSpec
+from breakeven_operator.reasons import ClusterReason
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why something is not done; `message` is a whole sentence that names the way out."""
+
+    reason: ClusterReason
+    message: str
+
+
+def refuse_target(
+    spec: SpeculativeServiceSpec, workload: Workload | None, identity: Identity | None, managed_by: str | None
+) -> Refusal | None:
+    """What keeps the operator from watching and calibrating this target in any mode; None when nothing does.
+
+    Args:
+        spec: of the SpeculativeService.
+        workload: the target; None when there is none of that name.
+        identity: its identity; None without a container.
+        managed_by: another SpeculativeService that has the target already.
+    """
+    name = spec.target_ref.name
+    if workload is None:
+        return Refusal(ClusterReason.TARGET_NOT_FOUND, f"there is no Deployment {name} in this namespace")
+    if managed_by is not None:
+        return Refusal(
+            ClusterReason.ALREADY_MANAGED,
+            f"Deployment {name} already belongs to SpeculativeService {managed_by}, which is older: delete one of the two",
+        )
+    if workload.container is None or identity is None:
+        named = spec.target_ref.container_name
+        return Refusal(
+            ClusterReason.CONTAINER_AMBIGUOUS,
+            f"Deployment {name} has no container {named}"
+            if named
+            else f"Deployment {name} has several containers and not exactly one that starts vLLM: "
+            "set targetRef.containerName",
+        )
+    if runs_through_shell([str(item) for item in workload.container.get("command") or []]):
+        return Refusal(ClusterReason.SHELL_WRAPPER, str(opt_in(workload.container).refusal))
+    if identity.model is None:
+        return Refusal(
+            ClusterReason.NOT_VLLM,
+            f"the command line of container {workload.container.get('name')} names no model: is it `vllm serve MODEL`?",
+        )
+    problem = speculation(workload.command_line).problem
+    if problem is not None:
+        return Refusal(ClusterReason.ENGINE_CONFIG_REFUSED, f"vLLM would refuse to start: {problem}")
+    if len(workload.gpu_products) > 1:
+        return Refusal(
+            ClusterReason.MIXED_GPU_CLASSES,
+            f"pods run on {', '.join(workload.gpu_products)}: one profile cannot describe both; "
+            "pin the class with a nodeSelector, one Deployment per class",
+        )
+    if identity.gpu_product is None and workload.serving:
+        return Refusal(
+            ClusterReason.GPU_CLASS_UNKNOWN,
+            "the nodes of the pods carry no GPU product label and the pod template names none: "
+            "label the nodes (GPU Feature Discovery) or add a nodeSelector",
+        )
+    return None
+
+
+def refuse_rolls(spec: SpeculativeServiceSpec, workload: Workload) -> Refusal | None:
+    """What keeps the operator from rolling this target although its mode asks for it; None when nothing does."""
+    if spec.update_policy.mode is not Mode.ROLLING_UPDATE or workload.container is None:
+        return None
+    if workload.owner is not None:
+        return Refusal(
+            ClusterReason.TARGET_OWNED,
+            f"Deployment {workload.ref.name} is made by {workload.owner}, which would revert the change: "
+            "use mode Recommend and set the arm there",
+        )
+    if workload.paused:
+        return Refusal(
+            ClusterReason.TARGET_PAUSED,
+            f"Deployment {workload.ref.name} has spec.paused set: kubectl rollout resume it first",
+        )
+    lines = opt_in(workload.container)
+    if not lines.ok:
+        edits = [
+            f"{verb} under {change.path}: {' '.join(line.strip() for line in change.lines)}"
+            for verb, changes in (("add", lines.add), ("remove", lines.remove))
+            for change in changes
+        ]
+        return Refusal(
+            ClusterReason.NOT_OPTED_IN,
+            f"Deployment {workload.ref.name} does not let the annotation choose the arm; in its manifest, "
+            + "; ".join(edits)
+            if edits
+            else str(lines.refusal),
+        )
+    draining = drain(workload.pod_spec, workload.container)
+    if spec.update_policy.drain is Drain.REQUIRED and not draining.ok:
+        return Refusal(
+            ClusterReason.DRAIN_NOT_CONFIGURED,
+            "a roll would cut off requests: "
+            + "; ".join(draining.problems)
+            + "; or accept that with updatePolicy.drain AcceptLoss",
+        )
+    return None
+
+
+def older_claim(claims: Iterable[tuple[str, str, str]], own: tuple[str, str]) -> str | None:
+    """The service that claimed a target first, when it is not ours.
+
+    Args:
+        claims: (creation time, uid, name) of every SpeculativeService on the target.
+        own: (creation time, uid) of ours.
+    """
+    first = min(claims, default=None)
+    return first[2] if first is not None and first[:2] < own else None

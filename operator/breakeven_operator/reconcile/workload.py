@@ -1,0 +1,291 @@
+"""A Deployment with its pods as the decisions see it: replicas, strategy, who owns the annotation, how pods start."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from breakeven.serving.opt_in import ANNOTATION, engine_container
+from breakeven_operator.plan import DEPLOYMENTS, FIELD_MANAGER, Ref
+from breakeven_operator.ports import Manifest
+
+REVISION = "deployment.kubernetes.io/revision"
+
+
+@dataclass(frozen=True, slots=True)
+class PodState:
+    """One pod of the workload.
+
+    Attributes:
+        current: belongs to the newest ReplicaSet; only such pods' metrics count.
+        ready_since: when it became Ready; None while it is not.
+        startup_s: seconds from being scheduled to the first Ready; None while it is not.
+        unschedulable_since: when the scheduler first found no place; None when it has one.
+        image_id: digest of the engine's image as the node resolved it; empty until it runs.
+        value: the arm's annotation on the pod; None when absent.
+        trouble: what the container waits for or died of (`CrashLoopBackOff`, `ImagePullBackOff`), empty when nothing.
+    """
+
+    name: str
+    uid: str
+    current: bool
+    ready_since: datetime | None
+    startup_s: float | None
+    unschedulable_since: datetime | None
+    terminating: bool
+    node: str
+    image_id: str
+    value: str | None
+    trouble: str
+
+    @property
+    def ready(self) -> bool:
+        """Ready and not on its way out."""
+        return self.ready_since is not None and not self.terminating
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A Deployment and its pods at one moment.
+
+    Attributes:
+        manifest: the Deployment as the API server returned it.
+        container: the engine's container of the pod template; None when it cannot be told.
+        max_surge, max_unavailable: pods, resolved from percentages as the Deployment controller does.
+        value: the arm's annotation in the pod template; None when absent.
+        value_managers: field managers that own the annotation.
+        last_writer: field manager of the newest change of the object that is not the controller's own and not ours.
+        owner: kind and name of a controller that owns the Deployment; None when nobody does.
+        gpu_products: GPU classes of the nodes on which pods run, sorted.
+        gpu_hint: GPU class that the pod template's nodeSelector names; None when it names none.
+    """
+
+    ref: Ref
+    manifest: Manifest
+    container: Mapping[str, Any] | None
+    generation: int
+    observed_generation: int
+    desired: int
+    total: int
+    updated: int
+    ready: int
+    available: int
+    paused: bool
+    max_surge: int
+    max_unavailable: int
+    value: str | None
+    value_managers: tuple[str, ...]
+    last_writer: str
+    owner: str | None
+    pods: tuple[PodState, ...]
+    gpu_products: tuple[str, ...]
+    gpu_hint: str | None
+
+    @property
+    def pod_spec(self) -> Mapping[str, Any]:
+        """The pod template's spec."""
+        spec: Mapping[str, Any] = self.manifest["spec"]["template"]["spec"]
+        return spec
+
+    @property
+    def settled(self) -> bool:
+        """Everything the template asks for runs, and nothing of an older template does."""
+        return (
+            self.observed_generation >= self.generation
+            and self.updated == self.desired == self.available == self.total
+            and not any(pod.terminating or not pod.current for pod in self.pods)
+        )
+
+    @property
+    def serving(self) -> tuple[PodState, ...]:
+        """Ready pods of the newest ReplicaSet."""
+        return tuple(pod for pod in self.pods if pod.current and pod.ready)
+
+    @property
+    def startup_s(self) -> float | None:
+        """The longest measured start of a current pod, s."""
+        known = [pod.startup_s for pod in self.pods if pod.current and pod.startup_s is not None]
+        return max(known, default=None)
+
+    @property
+    def grace_s(self) -> float:
+        """The pods' termination grace period, s."""
+        return float(self.pod_spec.get("terminationGracePeriodSeconds", 30))
+
+    @property
+    def command_line(self) -> tuple[str, ...]:
+        """Command and arguments of the engine's container as the manifest has them."""
+        container = self.container or {}
+        return tuple(
+            str(item) for item in [*(container.get("command") or []), *(container.get("args") or [])]
+        )
+
+
+def observe(
+    deployment: Manifest,
+    replica_sets: Iterable[Manifest],
+    pods: Iterable[Manifest],
+    nodes: Mapping[str, Mapping[str, str]],
+    *,
+    container_name: str | None,
+    gpu_label: str,
+) -> Workload:
+    """Put a Deployment, its ReplicaSets (metadata suffices), its pods and the nodes' labels together.
+
+    Args:
+        deployment: the Deployment.
+        replica_sets: ReplicaSets of its namespace; those of others are skipped.
+        pods: pods of its namespace; those of others are skipped.
+        nodes: labels by node name.
+        container_name: the engine's container as the user named it; None: tell it from the template.
+        gpu_label: node label that names the GPU class.
+    """
+    meta, spec, status = deployment["metadata"], deployment["spec"], deployment.get("status") or {}
+    template = spec["template"]
+    container = engine_container(template["spec"], container_name)
+    sets = {s["metadata"]["uid"]: s for s in replica_sets if owner_uid(s) == meta["uid"]}
+    newest = max(sets, key=lambda uid: _revision(sets[uid]), default="")
+    states = tuple(
+        sorted(
+            (
+                _pod(pod, current=owner_uid(pod) == newest, container=(container or {}).get("name", ""))
+                for pod in pods
+                if owner_uid(pod) in sets
+            ),
+            key=lambda state: state.name,
+        )
+    )
+    desired = int(spec.get("replicas", 1))
+    surge, unavailable = _strategy(spec, desired)
+    products = {nodes.get(state.node, {}).get(gpu_label, "") for state in states if state.node}
+    return Workload(
+        ref=Ref(DEPLOYMENTS, meta["namespace"], meta["name"], meta["uid"]),
+        manifest=deployment,
+        container=container,
+        generation=int(meta.get("generation", 0)),
+        observed_generation=int(status.get("observedGeneration", 0)),
+        desired=desired,
+        total=int(status.get("replicas", 0)),
+        updated=int(status.get("updatedReplicas", 0)),
+        ready=int(status.get("readyReplicas", 0)),
+        available=int(status.get("availableReplicas", 0)),
+        paused=bool(spec.get("paused", False)),
+        max_surge=surge,
+        max_unavailable=unavailable,
+        value=((template.get("metadata") or {}).get("annotations") or {}).get(ANNOTATION),
+        value_managers=_managers_of_value(meta),
+        last_writer=_last_writer(meta),
+        owner=_controller(meta),
+        pods=states,
+        gpu_products=tuple(sorted(product for product in products if product)),
+        gpu_hint=(template["spec"].get("nodeSelector") or {}).get(gpu_label),
+    )
+
+
+def owner_uid(manifest: Manifest) -> str:
+    """Uid of the controller that owns an object; empty when none does."""
+    for owner in manifest["metadata"].get("ownerReferences") or []:
+        if owner.get("controller"):
+            return str(owner["uid"])
+    return ""
+
+
+def parse_time(text: str | None) -> datetime | None:
+    """Kubernetes' RFC 3339 time."""
+    return datetime.fromisoformat(text) if text else None
+
+
+def _controller(meta: Mapping[str, Any]) -> str | None:
+    for owner in meta.get("ownerReferences") or []:
+        if owner.get("controller"):
+            return f"{owner['kind']} {owner['name']}"
+    return None
+
+
+def _revision(replica_set: Manifest) -> int:
+    try:
+        return int((replica_set["metadata"].get("annotations") or {}).get(REVISION, "0"))
+    except ValueError:
+        return 0
+
+
+def _strategy(spec: Mapping[str, Any], desired: int) -> tuple[int, int]:
+    """(maxSurge, maxUnavailable) in pods; Recreate takes every pod away at once."""
+    strategy = spec.get("strategy") or {}
+    if strategy.get("type") == "Recreate":
+        return 0, desired
+    rolling = strategy.get("rollingUpdate") or {}
+    surge = _pods_of(rolling.get("maxSurge", "25%"), desired, round_up=True)
+    unavailable = _pods_of(rolling.get("maxUnavailable", "25%"), desired, round_up=False)
+    if surge == 0 and unavailable == 0:
+        unavailable = 1  # as the Deployment controller: otherwise a roll could never move
+    return surge, unavailable
+
+
+def _pods_of(value: int | str, desired: int, *, round_up: bool) -> int:
+    text = str(value)
+    if not text.endswith("%"):
+        return int(text)
+    share = int(text.removesuffix("%")) * desired / 100
+    return math.ceil(share) if round_up else math.floor(share)
+
+
+def _managers_of_value(meta: Mapping[str, Any]) -> tuple[str, ...]:
+    path = ("f:spec", "f:template", "f:metadata", "f:annotations", f"f:{ANNOTATION}")
+    found = []
+    for entry in meta.get("managedFields") or []:
+        fields: Any = entry.get("fieldsV1") or {}
+        for step in path:
+            fields = fields.get(step) if isinstance(fields, Mapping) else None
+            if fields is None:
+                break
+        else:
+            found.append(str(entry.get("manager", "")))
+    return tuple(found)
+
+
+def _last_writer(meta: Mapping[str, Any]) -> str:
+    entries = [
+        (str(entry.get("time", "")), str(entry.get("manager", "")))
+        for entry in meta.get("managedFields") or []
+        if not entry.get("subresource") and entry.get("manager") != FIELD_MANAGER
+    ]
+    return max(entries, default=("", ""))[1]
+
+
+def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    return next((c for c in status.get("conditions") or [] if c.get("type") == kind), {})
+
+
+def _pod(pod: Manifest, *, current: bool, container: str) -> PodState:
+    meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    ready, scheduled = _condition(status, "Ready"), _condition(status, "PodScheduled")
+    ready_since = parse_time(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None
+    start = parse_time(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None
+    engine = next((c for c in status.get("containerStatuses") or [] if c.get("name") == container), {})
+    state = engine.get("state") or {}
+    # A restarted container became Ready again long after it was scheduled: that is no start-up time.
+    fresh = int(engine.get("restartCount", 0)) == 0
+    return PodState(
+        name=meta["name"],
+        uid=meta["uid"],
+        current=current,
+        ready_since=ready_since,
+        startup_s=(ready_since - start).total_seconds() if ready_since and start and fresh else None,
+        unschedulable_since=(
+            parse_time(scheduled.get("lastTransitionTime"))
+            if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable"
+            else None
+        ),
+        terminating="deletionTimestamp" in meta,
+        node=str(spec.get("nodeName", "")),
+        image_id=str(engine.get("imageID", "")),
+        value=(meta.get("annotations") or {}).get(ANNOTATION),
+        trouble=str(
+            (state.get("waiting") or {}).get("reason", "")
+            or (state.get("terminated") or {}).get("reason", "")
+        ),
+    )
