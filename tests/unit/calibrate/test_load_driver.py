@@ -72,8 +72,8 @@ async def test_counted_requests_finish_under_continuing_load(lawful):
 
 async def test_a_load_beyond_saturation_is_cut_short_and_flagged(lawful):
     engine_class, serving = lawful
-    # Saturation is at 1 / (50 * 4 ms) = 5 rps.
-    async with serving(engine_class(company_s=0.004)) as engine, EngineClient(Endpoint(engine.url)) as client:
+    # Saturation is at 1 / (50 * 1 ms) = 20 rps.
+    async with serving(engine_class(company_s=0.001)) as engine, EngineClient(Endpoint(engine.url)) as client:
         point = await measure(
             client, trial(), step(Load(LoadMode.CONSTANT, 80.0), 0.2, 1.0, 3.0, 0.3), seed=1
         )

@@ -186,7 +186,7 @@ async def measure(
         if overloaded:
             # More load would only delay the answers that show it; they are flagged, so an emptying engine is fine.
             sender.cancel()
-        answered = await phases.tail(end_s, step.window_s if overloaded else trial.precision.tail_s)
+        answered = await phases.tail(end_s)
     seen = summarise(traffic.records, start_s, end_s, step.company_s)
     if seen is None:
         errors = [record.error for record in traffic.records if record.error not in {None, CUT_OFF}]
@@ -272,9 +272,9 @@ class _Phases:
         error = relative_error(self.traffic.records, begun_s, run[-1].sent_s + 1e-9, self.step.company_s)
         return error <= self.precision.relative_error
 
-    async def tail(self, end_s: float, limit_s: float) -> bool:
-        """Wait for the requests sent before the window's end, `limit_s` at most; True if all are over in time."""
-        give_up_s = time.monotonic() + limit_s
+    async def tail(self, end_s: float) -> bool:
+        """Wait for the requests sent before the window's end; True if all are over within the precision's tail."""
+        give_up_s = time.monotonic() + self.precision.tail_s
         while pending := [task for task, record in self.traffic.open.items() if record.sent_s < end_s]:
             left_s = give_up_s - time.monotonic()
             if left_s <= 0 or self.traffic.failing:
