@@ -94,7 +94,7 @@ class Source:
         address: base URL.
         namespace: of the Secrets below.
         bearer_secret, ca_secret, cert_secret, key_secret: (Secret name, key), read when asked and never kept in status.
-        headers: further plain headers (a tenant); never credentials.
+        headers: further plain headers (a tenant). secret_headers: the same with values from Secrets.
     """
 
     address: str
@@ -104,6 +104,7 @@ class Source:
     cert_secret: tuple[str, str] | None = None
     key_secret: tuple[str, str] | None = None
     headers: tuple[tuple[str, str], ...] = ()
+    secret_headers: tuple[tuple[str, tuple[str, str]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

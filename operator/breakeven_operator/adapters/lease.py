@@ -1,0 +1,140 @@
+"""A Lease decides which replica acts (coordination.k8s.io, as every Kubernetes controller uses it).
+
+Safety comes from clocks that only run forward: a holder stops acting `lease_s` after its last successful renewal
+*began*, by its own monotonic clock; a candidate takes over only after it has itself watched the same record unchanged
+for `lease_s`. Wall clocks of two machines are never compared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+from breakeven_operator.plan import LEASES
+from breakeven_operator.ports import Clock, Cluster, ClusterError, Manifest
+
+_LOG = logging.getLogger(__name__)
+
+
+class Lease:
+    """Leadership over one Lease object. Call `step` every `retry_s`; act only while `held`.
+
+    Args:
+        cluster: where the Lease lives.
+        clock: monotonic time.
+        namespace, name: of the Lease.
+        identity: of this replica; unique per process.
+        lease_s: how long a silent holder keeps it.
+        margin_s: a holder stops this long before the others may begin.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        namespace: str,
+        name: str,
+        identity: str,
+        *,
+        lease_s: float = 30.0,
+        margin_s: float = 5.0,
+    ) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._lease_s = lease_s
+        self._margin_s = margin_s
+        self._held_until = float("-inf")
+        self._seen: tuple[str, float] | None = None
+        self.changed = asyncio.Event()
+
+    @property
+    def held(self) -> bool:
+        """Whether this replica may act now."""
+        return self._clock.monotonic() < self._held_until
+
+    @property
+    def retry_s(self) -> float:
+        """How often `step` is due."""
+        return self._lease_s / 5
+
+    async def step(self) -> bool:
+        """Try to take or renew the Lease; returns `held`. Never raises for a server that does not answer."""
+        before = self.held
+        try:
+            await self._try()
+        except ClusterError as error:
+            _LOG.warning("lease %s/%s: %s", self._namespace, self._name, error)
+        if self.held != before:
+            _LOG.info("lease %s/%s %s", self._namespace, self._name, "taken" if self.held else "lost")
+            self.changed.set()
+        return self.held
+
+    async def release(self) -> None:
+        """Give it up, so that a successor need not wait for it to run out."""
+        if not self.held:
+            return
+        self._held_until = float("-inf")
+        try:
+            lease = await self._cluster.get(LEASES, self._namespace, self._name)
+            if lease is not None and _holder(lease) == self._identity:
+                await self._cluster.replace(LEASES, _body(lease, "", self._lease_s, released=True))
+        except ClusterError as error:
+            _LOG.info("lease %s/%s not released: %s", self._namespace, self._name, error)
+
+    async def _try(self) -> None:
+        began = self._clock.monotonic()
+        lease = await self._cluster.get(LEASES, self._namespace, self._name)
+        if lease is None:
+            fresh = {"metadata": {"namespace": self._namespace, "name": self._name}}
+            await self._cluster.create(LEASES, _body(fresh, self._identity, self._lease_s))
+            self._held_until = began + self._lease_s - self._margin_s
+            return
+        if not self._may_take(lease, began):
+            self._held_until = float("-inf")
+            return
+        # The resourceVersion in the body makes two takers collide: one of them gets a conflict.
+        await self._cluster.replace(LEASES, _body(lease, self._identity, self._lease_s))
+        self._held_until = began + self._lease_s - self._margin_s
+
+    def _may_take(self, lease: Manifest, now: float) -> bool:
+        holder = _holder(lease)
+        if holder in {"", self._identity}:
+            return True
+        version = str(lease["metadata"].get("resourceVersion", ""))
+        if self._seen is None or self._seen[0] != version:
+            self._seen = (version, now)
+            return False
+        # As long as the other one says, should it run with a longer duration than we do.
+        silent_s = max(self._lease_s, float((lease.get("spec") or {}).get("leaseDurationSeconds") or 0))
+        return now - self._seen[1] > silent_s
+
+
+def _holder(lease: Manifest) -> str:
+    return str((lease.get("spec") or {}).get("holderIdentity") or "")
+
+
+def _body(lease: Manifest, identity: str, lease_s: float, *, released: bool = False) -> dict[str, Any]:
+    spec = dict(lease.get("spec") or {})
+    now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    changed_hands = identity and spec.get("holderIdentity") not in {None, identity}
+    return {
+        "apiVersion": LEASES.api_version,
+        "kind": LEASES.kind,
+        "metadata": {
+            key: lease["metadata"][key]
+            for key in ("namespace", "name", "resourceVersion", "uid")
+            if key in lease["metadata"]
+        },
+        "spec": {
+            "holderIdentity": identity,
+            "leaseDurationSeconds": 1 if released else round(lease_s),
+            "acquireTime": spec.get("acquireTime", now) if spec.get("holderIdentity") == identity else now,
+            "renewTime": now,
+            "leaseTransitions": int(spec.get("leaseTransitions", 0)) + (1 if changed_hands else 0),
+        },
+    }
