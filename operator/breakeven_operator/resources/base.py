@@ -20,13 +20,15 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     PlainSerializer,
     ValidationError,
     WithJsonSchema,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
-from pydantic_core import PydanticCustomError
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError
 
 from breakeven.errors import InputError
 from breakeven_operator.resources.wording import refusal
@@ -62,6 +64,11 @@ class Rule:
         """What the API server answers; the same words as in `InputError`."""
         return f"{self.problem}; expected {self.wanted}"
 
+    def to_json_object(self) -> dict[str, str]:
+        """An item of `x-kubernetes-validations`."""
+        place = {} if self.field is None else {"fieldPath": self.field}
+        return {"rule": self.cel, "message": self.message, **place}
+
 
 class Model(BaseModel):
     """A frozen part of a kind: snake_case in Python, camelCase in JSON, unknown fields refused."""
@@ -81,6 +88,15 @@ class Model(BaseModel):
                     {"problem": rule.problem, "wanted": rule.wanted, "field": rule.field or ""},
                 )
         return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        if cls.rules:
+            schema["x-kubernetes-validations"] = [rule.to_json_object() for rule in cls.rules]
+        return schema
 
     @classmethod
     def read(cls, data: Mapping[str, Any], where: str) -> Self:

@@ -251,7 +251,9 @@ class MemoryStatus(StatusModel):
     ] = None
     pause_seen: Annotated[
         bool,
-        Field(description="Whether spec.paused was set since then; unset again it hands the annotation back."),
+        Field(
+            description="Whether spec.paused was set since then; unset again it hands the annotation back."
+        ),
     ] = False
 
 
@@ -336,7 +338,9 @@ class CalibrationStatus(StatusModel):
     last_run_time: Annotated[
         Instant | None, Field(description="When the last run ended, whatever its result.")
     ] = None
-    failures: Annotated[int, Field(ge=0, description="Runs that failed in a row; each doubles the pause.")] = 0
+    failures: Annotated[
+        int, Field(ge=0, description="Runs that failed in a row; each doubles the pause.")
+    ] = 0
     startup_seconds: Annotated[
         Number | None, Field(description="Longest engine start-up seen; sets the deadline of rolls.")
     ] = None

@@ -82,7 +82,9 @@ class UpdatePolicy(Model):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "self.exitMarginPercent <= self.minGainPercent",
+            # `has`: the API server holds the default {} of updatePolicy against this rule without its fields' defaults.
+            "!has(self.exitMarginPercent) || !has(self.minGainPercent) "
+            "|| self.exitMarginPercent <= self.minGainPercent",
             "exitMarginPercent exceeds minGainPercent: an arm would be left at a gain at which it is entered",
             "exitMarginPercent at most minGainPercent",
             lambda policy: policy.exit_margin_percent <= policy.min_gain_percent,
@@ -93,7 +95,7 @@ class UpdatePolicy(Model):
     mode: Annotated[
         Mode,
         Field(
-            description="Disabled: measure and report on request only. Recommend: decide and report, change nothing. "
+            description="Disabled: decide nothing, measure only when asked. Recommend: decide and report, change nothing. "
             "RollingUpdate: also roll the target to the best arm (needs the opt-in lines in the target's manifest)."
         ),
     ] = Mode.RECOMMEND
@@ -373,9 +375,10 @@ class SpeculativeServiceSpec(Model):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
+            # Not `name + '/' + string(k)`: string() has no known length, which exceeds the cost limit of a CRD.
             "!has(self.updatePolicy) || !has(self.updatePolicy.pinnedArm) || self.updatePolicy.pinnedArm == 'none' "
-            "|| self.candidates.methods.exists(m, m.draftLengths.exists(k, "
-            "self.updatePolicy.pinnedArm == m.name + '/' + string(k)))",
+            "|| self.candidates.methods.exists(m, self.updatePolicy.pinnedArm.startsWith(m.name + '/') "
+            "&& int(self.updatePolicy.pinnedArm.substring(m.name.size() + 1)) in m.draftLengths)",
             "pinnedArm names no candidate",
             "none or <name>/<draft length> as in candidates",
             lambda spec: (
