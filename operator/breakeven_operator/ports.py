@@ -51,7 +51,7 @@ class MetricsError(Exception):
 class Cluster(Protocol):
     """The Kubernetes API, as far as the operator uses it. Every method raises ClusterError."""
 
-    async def list(
+    async def list_all(
         self, resource: Resource, namespace: str | None = None, labels: str = ""
     ) -> list[Manifest]:
         """All objects of a kind, cluster-wide when `namespace` is None; `labels` is a label selector."""

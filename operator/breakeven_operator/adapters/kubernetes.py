@@ -56,9 +56,11 @@ class KubernetesCluster:
         configuration = client.Configuration()
         try:
             if kubeconfig:
-                await config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
+                await config.load_kube_config(  # type: ignore[no-untyped-call]
+                    config_file=kubeconfig, client_configuration=configuration
+                )
             else:
-                config.load_incluster_config(client_configuration=configuration)
+                config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
         except (config.ConfigException, OSError) as error:
             raise ClusterError(f"no access to a cluster: {error}") from error
         # Retrying is the fleet loop's business: the next cycle sees the whole world again.
@@ -67,12 +69,12 @@ class KubernetesCluster:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._api.close()
+        await self._api.close()  # type: ignore[no-untyped-call]
 
-    async def list(
+    async def list_all(
         self, resource: Resource, namespace: str | None = None, labels: str = ""
     ) -> list[Manifest]:
-        """See `Cluster.list`; large collections come in pages of one consistent read."""
+        """See `Cluster.list_all`; large collections come in pages of one consistent read."""
         items: list[Manifest] = []
         token = ""
         accept = _METADATA_ONLY if resource in _METADATA_SUFFICES else "application/json"

@@ -13,7 +13,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import requests
-from prometheus_api_client import PrometheusApiClientException, PrometheusConnect
+from prometheus_api_client.exceptions import PrometheusApiClientException
+from prometheus_api_client.prometheus_connect import PrometheusConnect
 from urllib3.util.retry import Retry
 
 from breakeven_operator.plan import SECRETS

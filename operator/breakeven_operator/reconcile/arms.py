@@ -65,7 +65,7 @@ def arm_of_value(value: str | None, candidates: Candidates) -> RunningArm:
 
 def same_value(left: str | None, right: str | None) -> bool:
     """Whether two annotation values mean the same to vLLM, however they are spelled."""
-    return _meaning(left) == _meaning(right)
+    return bool(_meaning(left) == _meaning(right))
 
 
 def _meaning(value: str | None) -> Any:

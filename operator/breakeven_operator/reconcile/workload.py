@@ -265,7 +265,9 @@ def _pod(pod: Manifest, *, current: bool, container: str) -> PodState:
     ready, scheduled = _condition(status, "Ready"), _condition(status, "PodScheduled")
     ready_since = parse_time(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None
     start = parse_time(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None
-    engine = next((c for c in status.get("containerStatuses") or [] if c.get("name") == container), {})
+    engine: Mapping[str, Any] = next(
+        (c for c in status.get("containerStatuses") or [] if c.get("name") == container), {}
+    )
     state = engine.get("state") or {}
     # A restarted container became Ready again long after it was scheduled: that is no start-up time.
     fresh = int(engine.get("restartCount", 0)) == 0
