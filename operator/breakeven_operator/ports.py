@@ -187,6 +187,7 @@ class RunView:
             that must not match a calibration pod: `{"matchLabels": {...}, "matchExpressions": [...]}` each.
         may_start: whether this run may start new Jobs now (the fleet runs one calibration at a time).
         settings: what all Jobs have in common.
+        events: Events about the Jobs; the only place where a refused pod (quota, admission) shows.
     """
 
     run: Manifest
@@ -199,3 +200,4 @@ class RunView:
     selectors: tuple[Manifest, ...]
     may_start: bool
     settings: TrialSettings
+    events: tuple[Manifest, ...] = ()
