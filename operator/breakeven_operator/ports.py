@@ -186,6 +186,7 @@ class RunView:
         selectors: label selectors in the namespace (Services, PodMonitors, PodDisruptionBudgets, NetworkPolicies, ...)
             that must not match a calibration pod: `{"matchLabels": {...}, "matchExpressions": [...]}` each.
         may_start: whether this run may start new Jobs now (the fleet runs one calibration at a time).
+        duplicate_of: an older unfinished run of the same service that does the same work; this one is to be Superseded.
         settings: what all Jobs have in common.
         events: Events about the Jobs; the only place where a refused pod (quota, admission) shows.
     """
@@ -199,5 +200,6 @@ class RunView:
     pods: tuple[Manifest, ...]
     selectors: tuple[Manifest, ...]
     may_start: bool
+    duplicate_of: str | None
     settings: TrialSettings
     events: tuple[Manifest, ...] = ()

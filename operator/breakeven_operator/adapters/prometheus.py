@@ -45,7 +45,7 @@ class Prometheus:
     """
 
     def __init__(
-        self, cluster: Cluster, *, timeout_s: float = 10.0, bearer_file: str = "", ca_file: str = ""
+        self, cluster: Cluster, *, timeout_s: int = 10, bearer_file: str = "", ca_file: str = ""
     ) -> None:
         self._cluster = cluster
         self._timeout_s = timeout_s
