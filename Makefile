@@ -57,9 +57,10 @@ generate: env ## Rewrite what is generated from code: CRDs, docs
 	@$(BIN)/python -m breakeven_operator.resources --write
 
 lock: env ## Resolve the locked dependencies anew (no registry address is written)
-	@$(BIN)/uv pip compile pyproject.toml --group dev --extra engine --extra report --extra operator --universal \
-		--python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
-		--custom-compile-command "make lock" --quiet --output-file requirements/dev.lock
+	@$(LOCK) --group dev --extra engine --extra report --extra operator --output-file requirements/dev.lock
+	@printf 'hatchling\n' | $(LOCK) --extra operator - --output-file requirements/operator.lock
+LOCK = $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--no-emit-find-links --no-annotate --custom-compile-command "make lock" --quiet
 
 clean: ## Remove the environment, caches and local state (not the built cluster binaries)
 	@rm -rf $(VENV) .local .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
