@@ -1,0 +1,151 @@
+"""Result files of `vllm bench serve --save-result`: one JSON object, one operating point.
+
+Keys read (vLLM 0.8 to 0.33): `request_rate` (number, or "inf" for as fast as `max_concurrency` clients can ask),
+`max_concurrency`, `burstiness`, `completed`, `duration`, `request_throughput`, `total_*_tokens`, `mean_*_ms`,
+`p*_e2el_ms`, `spec_decode_*` and, with `--save-detailed`, the per-request lists. The file does not say which arm ran.
+
+A run starts and ends with an empty engine, so by Little's law throughput times mean latency is its mean in-flight
+exactly, ramp and drain included.
+"""
+
+from __future__ import annotations
+
+from breakeven.arm import Arm
+from breakeven.errors import InputError
+from breakeven.evidence.collecting import Fields
+from breakeven.evidence.jsonwalk import Node
+from breakeven.evidence.points import Point
+
+
+def recognises(document: Node) -> bool:
+    """Tell whether this is a result of `vllm bench serve`."""
+    value = document.value
+    return isinstance(value, dict) and "request_throughput" in value and "completed" in value
+
+
+def read(document: Node, arm: Arm) -> tuple[Point, ...]:
+    """Read one result.
+
+    Args:
+        document: the parsed file.
+        arm: which arm the engine ran.
+
+    Raises:
+        InputError: naming the JSON path.
+    """
+    completed = document.get("completed").number("the number of answered requests")
+    if completed < 1:
+        raise InputError(document.get("completed").where, "no answered request", "a run with answers")
+    fields = Fields(arm)
+    fields.put("requests", "completed", completed)
+    fields.take("achieved_rps", document.get("request_throughput"))
+    fields.take("tokens_per_second", document.get("output_throughput"))
+    _times(document, fields, completed)
+    fields.take("prompt_tokens", document.get("total_input_tokens"), scale=1.0 / completed)
+    fields.take("output_tokens", document.get("total_output_tokens"), scale=1.0 / completed)
+    lengths = document.get("output_lens")
+    if lengths.value:
+        squares = [node.number("output tokens of one request") ** 2 for node in lengths.items()]
+        fields.put("output_tokens_sq", lengths.path, sum(squares) / len(squares))
+    _load(document, fields)
+    _speculation(document, arm, completed, fields)
+    model = document.get("model_id")
+    if model.value is not None:
+        fields.put("model", model.path, model.text("the model's name"))
+    return (fields.point(document.source, 1),)
+
+
+def _times(document: Node, fields: Fields, completed: float) -> None:
+    latency, ttft = document.get("mean_e2el_ms"), document.get("mean_ttft_ms")
+    # Older versions write 0 for what was not measured; `take` leaves it out.
+    fields.take("mean_latency_s", latency, scale=1e-3)
+    if fields.number("mean_latency_s") is None:
+        fields.put("mean_latency_s", latency.path, _mean_latency_s(document, completed))
+    latency_s = fields.number("mean_latency_s")
+    if latency_s is None:
+        raise InputError(
+            latency.where,
+            "nothing there",
+            "mean end-to-end latency (run `vllm bench serve` with --percentile-metrics ttft,tpot,itl,e2el)",
+        )
+    for share in (50, 95, 99):
+        fields.take(f"p{share}_latency_s", document.get(f"p{share}_e2el_ms"), scale=1e-3)
+    if fields.number("p50_latency_s") is None:
+        fields.take("p50_latency_s", document.get("median_e2el_ms"), scale=1e-3)
+    fields.take("ttft_mean_s", ttft, scale=1e-3)
+    fields.take("tpot_mean_s", document.get("mean_tpot_ms"), scale=1e-3)
+    # The file's TPOT is a mean of per-request ratios; the ratio of sums is what makes E2E = TTFT + (g-1)*TPOT hold.
+    ttft_s, tokens = fields.number("ttft_mean_s"), document.get("total_output_tokens").optional_number()
+    if ttft_s is not None and tokens and tokens > completed and latency_s > ttft_s:
+        fields.put("tpot_mean_s", "mean_e2el_ms", (latency_s - ttft_s) / (tokens / completed - 1.0))
+
+
+def _mean_latency_s(document: Node, completed: float) -> float | None:
+    """Rebuild the mean where e2el was not among the percentile metrics: it is not by default."""
+    latencies = document.get("latencies")
+    if latencies.value:
+        return sum(node.number("seconds") for node in latencies.items()) / completed
+    first, gaps = document.get("ttfts"), document.get("itls")
+    if first.value and gaps.value:
+        total_s = sum(node.number("seconds") for node in first.items())
+        total_s += sum(gap.number("seconds") for row in gaps.items() for gap in row.items())
+        return total_s / completed
+    ttft_ms, tpot_ms = (document.get(f"mean_{name}_ms").optional_number() for name in ("ttft", "tpot"))
+    tokens = document.get("total_output_tokens").optional_number()
+    if not (ttft_ms and tpot_ms and tokens):
+        return None
+    return (ttft_ms + (tokens / completed - 1.0) * tpot_ms) / 1e3
+
+
+def _load(document: Node, fields: Fields) -> None:
+    rate, clients = document.get("request_rate"), document.get("max_concurrency")
+    limit = clients.optional_number("the number of clients, or null")
+    if rate.value in ("inf", "Infinity", None):
+        if limit is None:
+            raise InputError(
+                clients.where,
+                "nothing there, with request_rate inf: every request is sent at once, which is no steady load",
+                "a run with --max-concurrency or with --request-rate",
+            )
+        fields.put("concurrency", clients.path, limit)
+    else:
+        fields.put("request_rate_rps", rate.path, rate.number("requests per second, or inf"))
+        burstiness = document.get("burstiness").optional_number("a number above 0")
+        even = burstiness is not None and burstiness >= 10
+        fields.put("load_mode", "burstiness", "constant" if even else "poisson")
+        inflight = (fields.number("achieved_rps") or 0.0) * (fields.number("mean_latency_s") or 0.0)
+        # Clients that are all busy turn an open loop into a closed one: requests wait in the load generator.
+        fields.flag("SaturatedPoint", when=limit is not None and inflight > 0.9 * limit)
+    fields.flag("RequestsFailed", when=document.get("failed").optional_number())
+
+
+def _speculation(document: Node, arm: Arm, completed: float, fields: Fields) -> None:
+    """Tokens per request-step from the counters.
+
+    A step yields its accepted drafts and one more token, so decoded tokens less accepted ones are the steps, whether
+    a step drafted (eagle) or found no match (n-gram, suffix). `spec_decode_acceptance_length` is per *draft* and
+    says more than was had wherever steps do not draft.
+    """
+    accepted_node = document.get("spec_decode_accepted_tokens")
+    accepted = accepted_node.optional_number("accepted tokens")
+    if accepted is None:
+        return
+    if arm.k == 0:
+        raise InputError(
+            accepted_node.where,
+            "counters of a speculating engine",
+            "--method and --k of the arm that ran, not none",
+        )
+    decoded = (document.get("total_output_tokens").optional_number() or 0.0) - completed
+    steps = decoded - accepted
+    if steps > 0:
+        fields.put("tokens_per_step", accepted_node.path, min(decoded / steps, arm.k + 1.0))
+        drafted = document.get("spec_decode_draft_tokens")
+        share = drafted.optional_number("drafted tokens")
+        if share is not None:
+            fields.put("drafted_per_step", drafted.path, min(share / steps, float(arm.k)))
+    fields.take("drafts", document.get("spec_decode_num_drafts"))
+    shares = document.get("spec_decode_per_position_acceptance_rates")
+    if shares.value is not None:
+        for position, node in enumerate(shares.items(), start=1):
+            fields.put(f"accept_{position}", node.path, node.number("a share between 0 and 1"))
