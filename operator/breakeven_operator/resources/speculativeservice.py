@@ -366,7 +366,14 @@ class ServiceLevel(Model):
         Field(ge=1, le=3600000, description="95th percentile of time to first token, milliseconds."),
     ] = None
     e2e_p95_milliseconds: Annotated[
-        int | None, Field(ge=1, le=86400000, description="95th percentile of a whole request, milliseconds.")
+        int | None,
+        Field(
+            # The generated alias would read e2EP95.
+            alias="e2eP95Milliseconds",
+            ge=1,
+            le=86400000,
+            description="95th percentile of a whole request, milliseconds.",
+        ),
     ] = None
 
 

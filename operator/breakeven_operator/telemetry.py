@@ -1,0 +1,337 @@
+"""What the operator says about itself and its services on /metrics.
+
+Everything about a service is read out of the status that was just written, so that a dashboard and `kubectl get` never
+disagree, and a service that is gone takes its series along: the collector below yields what was last published and
+keeps no series of its own.
+
+The labels are `specsvc_namespace` and `specsvc`, not `namespace` and `service`: Prometheus' own labels for the
+scraped pod have those names and would rename ours to `exported_namespace` unless every user sets `honorLabels`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from breakeven import __version__
+from breakeven.reasons import Reason
+from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.servicestatus import DecisionStatus
+
+SERVICE_LABELS = ("specsvc_namespace", "specsvc")
+
+Samples = Iterator[tuple[tuple[str, ...], float]]
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceGauge:
+    """A gauge of every service.
+
+    Attributes:
+        name: metric name with its unit.
+        help: what the value means.
+        samples: (values of `labels`, value) of one service at a time; none where there is nothing to say.
+        labels: labels beside those that name the service.
+    """
+
+    name: str
+    help: str
+    samples: Callable[[SpeculativeService, datetime], Samples]
+    labels: tuple[str, ...] = ()
+
+
+def _one(value: float | None, *labels: str) -> Samples:
+    if value is not None:
+        yield labels, float(value)
+
+
+def _bounds(arm: str | None, estimate: float | None, lower: float | None, upper: float | None) -> Samples:
+    if arm is None:
+        return
+    for bound, value in (("estimate", estimate), ("lower", lower), ("upper", upper)):
+        yield from _one(value, arm, bound)
+
+
+def _decision(service: SpeculativeService) -> DecisionStatus:
+    return service.status.decision or DecisionStatus()
+
+
+def _speedup(service: SpeculativeService, _: datetime) -> Samples:
+    decision = _decision(service)
+    return _bounds(decision.compared_arm, decision.speedup, decision.speedup_lower, decision.speedup_upper)
+
+
+def _c2_ratio(service: SpeculativeService, _: datetime) -> Samples:
+    decision = _decision(service)
+    return _bounds(decision.compared_arm, decision.c2_ratio, decision.c2_ratio_lower, decision.c2_ratio_upper)
+
+
+def _break_even(service: SpeculativeService, _: datetime) -> Samples:
+    decision = _decision(service)
+    return _bounds(
+        decision.compared_arm,
+        decision.break_even_rps,
+        decision.break_even_lower_rps,
+        decision.break_even_upper_rps,
+    )
+
+
+def _c1_ratio(service: SpeculativeService, _: datetime) -> Samples:
+    decision = _decision(service)
+    return _one(decision.c1_ratio, decision.compared_arm) if decision.compared_arm else iter(())
+
+
+def _info(service: SpeculativeService, _: datetime) -> Samples:
+    target = service.spec.target_ref
+    found = service.status.target
+    gpu_product = found.gpu_product if found and found.gpu_product else ""
+    yield (str(service.spec.update_policy.mode), f"{target.kind}/{target.name}", gpu_product), 1.0
+
+
+def _running(service: SpeculativeService, _: datetime) -> Samples:
+    current = service.status.current
+    return _one(1.0, current.arm) if current and current.arm else iter(())
+
+
+def _recommended(service: SpeculativeService, _: datetime) -> Samples:
+    arm = _decision(service).arm
+    return _one(1.0, arm) if arm else iter(())
+
+
+def _draft_tokens(service: SpeculativeService, _: datetime) -> Samples:
+    return _one(service.status.current.draft_length if service.status.current else None)
+
+
+def _ready(service: SpeculativeService, _: datetime) -> Samples:
+    condition = service.status.condition("Ready")
+    return _one(float(condition.status == "True") if condition else None)
+
+
+def _profile_age(service: SpeculativeService, now: datetime) -> Samples:
+    calibration = service.status.calibration
+    measured = calibration.profile_time if calibration and calibration.profile else None
+    return _one((now - measured).total_seconds() if measured else None)
+
+
+def _timestamp(time: datetime | None) -> Samples:
+    return _one(time.timestamp() if time else None)
+
+
+SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
+    ServiceGauge(
+        "breakeven_service_info",
+        "1 for every service; its mode, target and GPU class are labels.",
+        _info,
+        ("mode", "target", "gpu_product"),
+    ),
+    ServiceGauge("breakeven_ready", "1 if the spec is valid and the operator able to act.", _ready),
+    ServiceGauge(
+        "breakeven_paused", "1 if spec.paused is set.", lambda service, _: _one(float(service.spec.paused))
+    ),
+    ServiceGauge(
+        "breakeven_current_arm_info", "1 for the arm that the target's pods run.", _running, ("arm",)
+    ),
+    ServiceGauge(
+        "breakeven_current_draft_tokens",
+        "Draft length of the running arm, tokens per step; 0 without speculation.",
+        _draft_tokens,
+    ),
+    ServiceGauge("breakeven_recommended_arm_info", "1 for the arm that should run.", _recommended, ("arm",)),
+    ServiceGauge(
+        "breakeven_speedup_ratio",
+        "Latency without speculation over latency with the arm at the present load; below 1 it loses.",
+        _speedup,
+        ("arm", "bound"),
+    ),
+    ServiceGauge(
+        "breakeven_c1_ratio",
+        "C1,R: latency of a lone request, arm over no speculation.",
+        _c1_ratio,
+        ("arm",),
+    ),
+    ServiceGauge(
+        "breakeven_c2_ratio",
+        "C2,R: cost of company, arm over no speculation; above 1 the gain shrinks with load.",
+        _c2_ratio,
+        ("arm", "bound"),
+    ),
+    ServiceGauge(
+        "breakeven_break_even_requests_per_second",
+        "Load per replica at which the arm's gain is gone; absent where there is none or a bound is open.",
+        _break_even,
+        ("arm", "bound"),
+    ),
+    ServiceGauge(
+        "breakeven_load_requests_per_second",
+        "Offered load per replica.",
+        lambda service, _: _one(_decision(service).load_rps),
+    ),
+    ServiceGauge(
+        "breakeven_inflight_requests",
+        "Mean requests in flight per replica.",
+        lambda service, _: _one(_decision(service).inflight),
+    ),
+    ServiceGauge(
+        "breakeven_utilization_ratio",
+        "Load over the running arm's saturation.",
+        lambda service, _: _one(_decision(service).utilization),
+    ),
+    ServiceGauge(
+        "breakeven_tokens_per_step",
+        "Measured tokens per request-step of the running arm, bonus token included.",
+        lambda service, _: _one(_decision(service).tokens_per_step),
+    ),
+    ServiceGauge(
+        "breakeven_observed_latency_seconds",
+        "Measured mean latency of a request.",
+        lambda service, _: _one(_decision(service).observed_latency_seconds),
+    ),
+    ServiceGauge(
+        "breakeven_predicted_latency_seconds",
+        "Mean latency that the profile predicts for the running arm at the present load.",
+        lambda service, _: _one(_decision(service).predicted_latency_seconds),
+    ),
+    ServiceGauge(
+        "breakeven_evidence_timestamp_seconds",
+        "Time of the newest sample behind the figures above; alerts must check its age.",
+        lambda service, _: _timestamp(_decision(service).evidence_time),
+    ),
+    ServiceGauge(
+        "breakeven_decision_timestamp_seconds",
+        "Time of the last decision.",
+        lambda service, _: _timestamp(_decision(service).time),
+    ),
+    ServiceGauge(
+        "breakeven_profile_age_seconds", "Time since the profile in force was measured.", _profile_age
+    ),
+    ServiceGauge(
+        "breakeven_rollout_in_progress",
+        "1 while the operator changes the arm of the target.",
+        lambda service, _: _one(float(service.status.rollout is not None)),
+    ),
+)
+
+# Name without `_total`, what it counts, labels beside those that name the service.
+SERVICE_COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "breakeven_decisions": ("Decisions by what was done and why.", ("action", "reason")),
+    "breakeven_rollouts": ("Changes of arm that have ended, by result.", ("result",)),
+    "breakeven_calibrations": ("Calibrations that have ended, by reason word.", ("reason",)),
+    "breakeven_calibration_gpu_seconds": ("GPUs times seconds that calibrations have held.", ()),
+}
+
+
+class FleetCollector(Collector):
+    """Series of the services that exist, from their statuses; a service that is gone has none."""
+
+    def __init__(self) -> None:
+        self._services: Sequence[SpeculativeService] = ()
+        self._now: datetime | None = None
+        self._tallies: dict[str, Tally[tuple[str, ...]]] = {name: Tally() for name in SERVICE_COUNTERS}
+
+    def publish(self, services: Iterable[SpeculativeService], now: datetime) -> None:
+        """Replace what /metrics says about services; forget those that are not among them."""
+        self._services, self._now = tuple(services), now
+        present = {_key(service) for service in self._services}
+        for tally in self._tallies.values():
+            for labels in [labels for labels in tally if labels[:2] not in present]:
+                del tally[labels]
+
+    def count(self, counter: str, service: SpeculativeService, *labels: str, by: float = 1.0) -> None:
+        """Add to one of SERVICE_COUNTERS.
+
+        Raises:
+            ValueError: it has other labels.
+        """
+        expected = SERVICE_COUNTERS[counter][1]
+        if len(labels) != len(expected):
+            raise ValueError(f"{counter} has the labels {expected}, got {labels}")
+        # A Tally's values are annotated as int; sums of GPU-seconds are floats and add up all the same.
+        self._tallies[counter][*_key(service), *labels] += by  # type: ignore[assignment]
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by the registry at every scrape."""
+        if self._now is None:
+            return
+        for gauge in SERVICE_GAUGES:
+            family = GaugeMetricFamily(gauge.name, gauge.help, labels=(*SERVICE_LABELS, *gauge.labels))
+            for service in self._services:
+                for labels, value in gauge.samples(service, self._now):
+                    family.add_metric((*_key(service), *labels), value)
+            yield family
+        for name, (text, labels) in SERVICE_COUNTERS.items():
+            counter = CounterMetricFamily(name, text, labels=(*SERVICE_LABELS, *labels))
+            for values, total in self._tallies[name].items():
+                counter.add_metric(values, total)
+            yield counter
+
+    def describe(self) -> Iterable[Metric]:
+        """Names for the registry's check against duplicates, without any series."""
+        yield from (GaugeMetricFamily(gauge.name, gauge.help) for gauge in SERVICE_GAUGES)
+        yield from (CounterMetricFamily(name, text) for name, (text, _) in SERVICE_COUNTERS.items())
+
+
+def _key(service: SpeculativeService) -> tuple[str, str]:
+    return service.metadata.namespace, service.metadata.name
+
+
+class Telemetry:
+    """Every metric of the operator, registered in one registry of its own.
+
+    Attributes:
+        fleet: what is said about services.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.fleet = FleetCollector()
+        registry.register(self.fleet)
+        self.build_info = Gauge(
+            "breakeven_build_info", "1; the operator's version is a label.", ["version"], registry=registry
+        )
+        self.build_info.labels(__version__).set(1)
+        self.leader = Gauge("breakeven_leader", "1 if this replica acts.", registry=registry)
+        self.services = Gauge(
+            "breakeven_services", "SpeculativeServices that are watched.", registry=registry
+        )
+        self.cycle_duration = Histogram(
+            "breakeven_cycle_duration_seconds",
+            "Time of one pass over all services.",
+            buckets=(0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30),
+            registry=registry,
+        )
+        self.last_cycle = Gauge(
+            "breakeven_last_cycle_timestamp_seconds", "Time at which the last pass ended.", registry=registry
+        )
+        self.errors = Counter("breakeven_errors", "Errors by reason word.", ["reason"], registry=registry)
+        self.prometheus_queries = Counter(
+            "breakeven_prometheus_queries",
+            "Queries to Prometheus by outcome: ok, empty or error.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.api_requests = Counter(
+            "breakeven_api_requests",
+            "Requests to the API server by verb and status code.",
+            ["verb", "code"],
+            registry=registry,
+        )
+
+    def decided(self, service: SpeculativeService, action: str, reason: Reason | ClusterReason) -> None:
+        """Count a decision; the reason is the word that status, event and log use."""
+        self.fleet.count("breakeven_decisions", service, action, reason)
+
+
+__all__ = [
+    "SERVICE_COUNTERS",
+    "SERVICE_GAUGES",
+    "ClusterReason",
+    "FleetCollector",
+    "ServiceGauge",
+    "Telemetry",
+]
