@@ -1,0 +1,16 @@
+"""The node agent: Kubernetes nodes whose pods are local processes ("process kubelet").
+
+A kubelet needs root, cgroups and a container runtime. This package does a kubelet's work with none of them: it registers
+Node objects, keeps their Leases, runs every pod that the scheduler binds to them as processes on this machine, each pod on
+an address of its own in 127.0.0.0/8, and reports pod status, events and logs as a kubelet does. The README beside this file
+lists what it honours and what it refuses.
+
+Layers, each knowing only those below it:
+
+* decisions on frozen data, no input or output: `podspec`, `variables`, `quantities`, `fieldrefs`, `environment`, `images`,
+  `gpus`, `support`, `states`, `backoff`, `thresholds`, `lifecycle`, `status`, `mounts`, `payloads`, `rewriting`, `nodeobjects`;
+* one kind of input or output each: `kubeconfig`, `api`, `objects`, `events`, `atomicfiles`, `addresses`, `processes`
+  (with `launcher`, the program that becomes the container), `actions`, `isolation`;
+* what lives for a while: `probing`, `container`, `volumes`, `podworker`, `node`, `kubeletapi`;
+* the process: `agent`, `warden`, `__main__`.
+"""

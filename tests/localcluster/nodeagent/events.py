@@ -1,0 +1,130 @@
+"""Kubernetes Events about pods and nodes: the same thing again counts up instead of piling up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from localcluster.nodeagent.api import FAILURES, MERGE, Api, ApiError
+from localcluster.nodeagent.status import timestamp
+
+_log = logging.getLogger(__name__)
+
+Severity: TypeAlias = Literal["Normal", "Warning"]
+_MESSAGE_LIMIT = 1024  # the API's own
+_KNOWN_LIMIT = 4096
+_QUEUE_LIMIT = 1024
+# A probe that fails every few seconds would be a write every few seconds.
+_REPEAT_S = 60.0
+
+
+@dataclass(frozen=True)
+class About:
+    """The object an event is about."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    api_version: str = "v1"
+
+
+@dataclass
+class _Known:
+    path: str
+    count: int
+    written_count: int
+    written_at: float
+
+
+class Recorder:
+    """Writes events in the background and in order; when the server cannot take them they are dropped and logged."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._queue: asyncio.Queue[tuple[About, Severity, str, str, str]] = asyncio.Queue(_QUEUE_LIMIT)
+        self._known: dict[tuple[About, str, str, str], _Known] = {}
+
+    def record(
+        self, about: About, severity: Severity, reason: str, message: str, field_path: str = ""
+    ) -> None:
+        """Notes one event; returns at once."""
+        _log.info("%s %s/%s: %s: %s", about.kind, about.namespace, about.name, reason, message)
+        try:
+            self._queue.put_nowait((about, severity, reason, message[:_MESSAGE_LIMIT], field_path))
+        except asyncio.QueueFull:
+            _log.warning("event queue is full; dropped %s", reason)
+
+    async def run(self) -> None:
+        """Writes what is noted, until cancelled."""
+        while True:
+            item = await self._queue.get()
+            try:
+                await self._write(*item)
+            except FAILURES as error:
+                _log.warning("event %s not written: %s", item[2], error)
+
+    async def _write(
+        self, about: About, severity: Severity, reason: str, message: str, field_path: str
+    ) -> None:
+        key = (about, reason, message, field_path)
+        known = self._known.get(key)
+        if known is None:
+            await self._create(key, severity)
+            return
+        known.count += 1
+        due = time.monotonic() - known.written_at >= _REPEAT_S
+        if not due and known.count < 2 * known.written_count:
+            return
+        body = {"count": known.count, "lastTimestamp": timestamp(time.time())}
+        try:
+            await self._api.patch(known.path, body, MERGE)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            # Events live for an hour; the next one starts a new series.
+            del self._known[key]
+            return
+        known.written_count, known.written_at = known.count, time.monotonic()
+
+    async def _create(self, key: tuple[About, str, str, str], severity: Severity) -> None:
+        about, reason, message, field_path = key
+        namespace = about.namespace or "default"
+        name = f"{about.name}.{time.time_ns():x}"
+        path = f"/api/v1/namespaces/{namespace}/events"
+        await self._api.create(path, _event(about, severity, reason, message, field_path, namespace, name))
+        while len(self._known) >= _KNOWN_LIMIT:
+            self._known.pop(next(iter(self._known)))
+        self._known[key] = _Known(f"{path}/{name}", 1, 1, time.monotonic())
+
+
+def _event(
+    about: About, severity: Severity, reason: str, message: str, field_path: str, namespace: str, name: str
+) -> dict[str, Any]:
+    now = timestamp(time.time())
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": namespace, "name": name},
+        "involvedObject": {
+            "apiVersion": about.api_version,
+            "kind": about.kind,
+            "namespace": about.namespace,
+            "name": about.name,
+            "uid": about.uid,
+            **({"fieldPath": field_path} if field_path else {}),
+        },
+        "type": severity,
+        "reason": reason,
+        "message": message,
+        "source": {"component": "kubelet", "host": about.node},
+        "reportingComponent": "kubelet",
+        "reportingInstance": about.node,
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }

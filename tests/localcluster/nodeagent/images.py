@@ -1,0 +1,156 @@
+"""Which local program a container image stands for (the table is `images.yaml`, which also documents its fields)."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import posixpath
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+BUILT_IN = Path(__file__).with_name("images.yaml")
+_FIELDS = {"images", "entrypoint", "aliases", "defaults", "env", "user"}
+
+
+class ImageTableError(ValueError):
+    """An image table that cannot be read; the message names the file and the entry."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """One entry of the table."""
+
+    images: tuple[str, ...]
+    entrypoint: tuple[str, ...]
+    aliases: tuple[tuple[str, ...], ...] = ()
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    user: int = 0
+
+    def command_line(self, command: Sequence[str], args: Sequence[str], pod_ip: str) -> list[str]:
+        """What to execute for a container's command and args (already expanded); empty when there is nothing to run.
+
+        A command replaces the entrypoint, as in Kubernetes, unless it spells the entrypoint out.
+        """
+        given = list(args) if not command else self._without_alias([*command, *args])
+        if given is None:
+            return [*command, *args]
+        line = [*_filled(self.entrypoint, pod_ip), *given]
+        for option, value in self.defaults.items():
+            if not any(word == option or word.startswith(f"{option}=") for word in given):
+                line += _filled([option, value], pod_ip)
+        return line
+
+    def shims(self) -> dict[str, str]:
+        """Shell scripts, by program name, that stand for the aliases inside a shell's command line."""
+        return {
+            alias[0]: _shim(alias, _filled(self.entrypoint, ""), self.defaults)
+            for alias in self.aliases
+            if not alias[0].startswith("python")
+        }
+
+    def _without_alias(self, line: Sequence[str]) -> list[str] | None:
+        for alias in self.aliases:
+            head = [
+                posixpath.basename(word) if at == 0 else word for at, word in enumerate(line[: len(alias)])
+            ]
+            if tuple(head) == alias:
+                return list(line[len(alias) :])
+        return None
+
+
+def load(*files: Path) -> tuple[Program, ...]:
+    """The tables of `files`, in their order, then the built-in one.
+
+    Raises:
+        ImageTableError: a file is missing, is no YAML or holds an entry with unknown or missing fields.
+    """
+    return tuple(program for file in (*files, BUILT_IN) for program in _read(file))
+
+
+def find(image: str, table: Sequence[Program]) -> Program | None:
+    """The first program whose patterns match the image; None for an image this machine does not have."""
+    name = normalised(image)
+    for program in table:
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in program.images):
+            return program
+    return None
+
+
+def normalised(image: str) -> str:
+    """The image without Docker Hub's implied prefixes and with a tag, as the table's patterns expect it."""
+    name = image.removeprefix("docker.io/").removeprefix("library/")
+    last = name.rpartition("/")[2]
+    return name if ":" in last or "@" in last else f"{name}:latest"
+
+
+def image_id(image: str) -> str:
+    """A digest reference for `containerStatuses[].imageID`: the image's own digest, or one that is stable for its name."""
+    repository, at, _ = image.partition("@")
+    if at:
+        return image
+    name = normalised(repository)
+    return f"{name.rpartition(':')[0]}@sha256:{hashlib.sha256(name.encode()).hexdigest()}"
+
+
+def bin_folder() -> str:
+    """The folder of the running Python's programs (not resolved: a virtual environment's Python is a link)."""
+    return str(Path(sys.executable).parent)
+
+
+def _filled(words: Sequence[str], pod_ip: str) -> list[str]:
+    # str.format would trip over the braces of JSON in user-given tables.
+    places = {"{bin}": bin_folder(), "{python}": sys.executable, "{pod_ip}": pod_ip}
+    filled = list(words)
+    for place, value in places.items():
+        filled = [word.replace(place, value) for word in filled]
+    return filled
+
+
+def _shim(alias: Sequence[str], entrypoint: Sequence[str], defaults: Mapping[str, str]) -> str:
+    lines = [
+        "#!/bin/sh",
+        "# Written by the node agent: the image's program for use inside a shell's command line.",
+    ]
+    lines += [f'[ "$1" = {shlex.quote(word)} ] && shift' for word in alias[1:]]
+    for option, value in defaults.items():
+        text = value.replace("{pod_ip}", "$BREAKEVEN_POD_IP")
+        lines.append(
+            f'case " $* " in *" {option} "*|*" {option}="*) ;; *) set -- "$@" {option} "{text}" ;; esac'
+        )
+    lines.append(f'exec {shlex.join(entrypoint)} "$@"')
+    return "\n".join(lines) + "\n"
+
+
+def _read(file: Path) -> list[Program]:
+    try:
+        entries = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise ImageTableError(f"{file}: {error}") from error
+    if not isinstance(entries, list):
+        raise ImageTableError(f"{file}: expected a list of entries")
+    return [_program(entry, f"{file}: entry {number}") for number, entry in enumerate(entries, start=1)]
+
+
+def _program(entry: Any, where: str) -> Program:
+    if not isinstance(entry, dict) or not {"images", "entrypoint"} <= entry.keys() <= _FIELDS:
+        raise ImageTableError(
+            f"{where}: expected fields images and entrypoint, and of {', '.join(sorted(_FIELDS))} only"
+        )
+    for name in ("images", "entrypoint"):
+        if not isinstance(entry[name], list) or not all(isinstance(item, str) for item in entry[name]):
+            raise ImageTableError(f"{where}: {name} is not a list of strings")
+    return Program(
+        images=tuple(entry["images"]),
+        entrypoint=tuple(entry["entrypoint"]),
+        aliases=tuple(tuple(alias) for alias in entry.get("aliases", [])),
+        defaults={str(option): str(value) for option, value in entry.get("defaults", {}).items()},
+        env={str(name): str(value) for name, value in entry.get("env", {}).items()},
+        user=int(entry.get("user", 0)),
+    )

@@ -1,0 +1,196 @@
+"""Containers' processes: started through `launcher`, awaited through pidfds, ended with everything they started."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from localcluster.nodeagent import launcher
+from localcluster.nodeagent.mounts import Bind, Make
+
+_LAUNCHER = launcher.__file__
+
+
+class StartError(Exception):
+    """The command could not be executed; the text says why."""
+
+
+@dataclass(frozen=True)
+class Root:
+    """A container's root file system, user and host name, for `launcher`."""
+
+    folder: Path  # any empty directory; each container mounts its own root there in its own namespace
+    make: tuple[Make, ...]
+    binds: tuple[Bind, ...]
+    tmpfs: tuple[str, ...]
+    read_only: bool
+    uid: int
+    gid: int
+    hostname: str
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What to execute: in a root of its own, in the namespaces of a running process, or just here (both None)."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: str
+    root: Root | None = None
+    join: int | None = None
+
+    def document(self) -> bytes:
+        """The JSON document that `launcher` reads."""
+        spec: dict[str, object] = {
+            "argv": list(self.argv), "env": dict(self.env), "cwd": self.cwd, "parent": os.getpid()
+        }  # fmt: skip
+        if self.join is not None:
+            spec["join"] = self.join
+        elif self.root is not None:
+            spec["root"] = {
+                "folder": str(self.root.folder),
+                "make": [(m.what, m.path, m.text) for m in self.root.make],
+                "binds": [(b.source, b.target, b.read_only, b.is_dir) for b in self.root.binds],
+                "tmpfs": list(self.root.tmpfs),
+                "read_only": self.root.read_only,
+                "uid": self.root.uid,
+                "gid": self.root.gid,
+                "hostname": self.root.hostname,
+            }
+        return json.dumps(spec).encode()
+
+
+class Process:
+    """One running command, leader of a session of its own."""
+
+    def __init__(self, pid: int, pidfd: int) -> None:
+        self.pid = pid
+        self._pidfd = pidfd
+        self._exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._namespace = ""
+        asyncio.get_running_loop().add_reader(pidfd, self._reap)
+
+    @classmethod
+    async def start(cls, launch: Launch, output: int) -> Process:
+        """Executes the command with standard output and error at the descriptor `output`; returns once it runs.
+
+        Raises:
+            StartError: the namespaces, the root or the command could not be had.
+        """
+        errors, errors_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        with contextlib.ExitStack() as closing:
+            closing.callback(os.close, errors)
+            with _document(launch.document()) as document:
+                pid = _spawn(document, errors_end, output)
+            process = cls(pid, os.pidfd_open(pid))
+            message = await _read_all(errors)
+        if message:
+            await process.exited()
+            raise StartError(message)
+        if launch.root is not None:
+            # Not for a command that joined a container: killing its namespace would kill the container.
+            process._namespace = _namespace_of(pid)
+        return process
+
+    @property
+    def running(self) -> bool:
+        """Whether the command itself still runs."""
+        return not self._exit.done()
+
+    async def exited(self) -> int:
+        """Waits for the end; the exit code, or 128 plus the signal's number."""
+        return await asyncio.shield(self._exit)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signals the command alone, as a container runtime signals a container's first process."""
+        if self.running:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, number)
+
+    def kill_everything(self) -> None:
+        """Kills the command and all it started, also what has moved to a session of its own."""
+        self.signal(signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        for pid in _members(self._namespace):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _reap(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        _, status = os.waitpid(self.pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        self._exit.set_result(code if code >= 0 else 128 - code)
+
+
+@contextlib.contextmanager
+def _document(content: bytes) -> Iterator[int]:
+    """The content as a descriptor at its beginning."""
+    with os.fdopen(os.memfd_create("launch"), "w+b") as file:
+        file.write(content)
+        file.seek(0)
+        yield file.fileno()
+
+
+def _spawn(document: int, errors_end: int, output: int) -> int:
+    """Starts the launcher with its descriptors in place; takes over `errors_end`."""
+    # Copies above the numbers the launcher uses: otherwise moving one into place could overwrite another.
+    sources = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in (document, errors_end, output)]
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_DUP2, sources[2], 1),
+        (os.POSIX_SPAWN_DUP2, sources[2], 2),
+        (os.POSIX_SPAWN_DUP2, sources[0], launcher.SPEC_FD),
+        (os.POSIX_SPAWN_DUP2, sources[1], launcher.ERROR_FD),
+    ]
+    try:
+        return os.posix_spawn(
+            sys.executable, [sys.executable, "-I", "-S", _LAUNCHER], {}, file_actions=actions, setsid=True
+        )
+    finally:
+        for fd in (*sources, errors_end):
+            os.close(fd)
+
+
+async def _read_all(descriptor: int) -> str:
+    """Everything written to a pipe until its last writer is gone."""
+    loop = asyncio.get_running_loop()
+    parts: list[bytes] = []
+    while True:
+        ready = asyncio.Event()
+        loop.add_reader(descriptor, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_reader(descriptor)
+        part = os.read(descriptor, 4096)
+        if not part:
+            return b"".join(parts).decode(errors="replace")
+        parts.append(part)
+
+
+def _namespace_of(pid: int | str) -> str:
+    """A process's mount namespace; empty when it is gone or somebody else's."""
+    try:
+        return str(Path(f"/proc/{pid}/ns/mnt").readlink())
+    except OSError:
+        return ""
+
+
+def _members(namespace: str) -> Iterator[int]:
+    """Processes in a mount namespace; none for this process's own, which is everybody's."""
+    if not namespace or namespace == _namespace_of("self"):
+        return
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit() and _namespace_of(entry.name) == namespace:
+            yield int(entry.name)

@@ -1,0 +1,209 @@
+"""Turns a container of a pod into something to execute: environment, command line, root file system, GPUs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from localcluster.nodeagent import environment, gpus, images, mounts, rewriting, variables
+from localcluster.nodeagent.environment import ConfigError, Lookup
+from localcluster.nodeagent.fieldrefs import Placement
+from localcluster.nodeagent.images import Program
+from localcluster.nodeagent.isolation import Isolation, container_root
+from localcluster.nodeagent.mounts import Bind
+from localcluster.nodeagent.podspec import ContainerSpec, PodSpec
+from localcluster.nodeagent.processes import Launch
+
+SERVICE_ACCOUNT = (
+    "/var/run/secrets/kubernetes.io/serviceaccount"  # where client libraries look; not a secret itself
+)
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_HOSTS = "/etc/hosts"
+
+
+class UnknownImageError(Exception):
+    """The image table has no entry for the image."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What every container of a node has in common."""
+
+    images: tuple[Program, ...]
+    isolation: Isolation
+    root_folder: Path
+    api_host: str
+    api_port: int
+    gpu_product: str
+
+    def services(self) -> dict[str, str]:
+        """The variables a kubelet adds for the API server. Other Services have no reachable address here, so none."""
+        host, port = self.api_host, str(self.api_port)
+        return {
+            "KUBERNETES_SERVICE_HOST": host,
+            "KUBERNETES_SERVICE_PORT": port,
+            "KUBERNETES_SERVICE_PORT_HTTPS": port,
+            "KUBERNETES_PORT": f"tcp://{host}:{port}",
+        }
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """A pod's folders on this machine."""
+
+    folder: Path
+    volumes: Mapping[str, tuple[str, bool]]  # per volume: its folder, and whether it is always read-only
+
+    def of(self, container: str) -> Path:
+        """The folder of one container: logs, home, termination message."""
+        return self.folder / "containers" / container
+
+
+def identity(pod: PodSpec, container: ContainerSpec, program: Program) -> tuple[int, int]:
+    """User and group that the container sees itself as; outside it is always the agent's user.
+
+    Raises:
+        ConfigError: runAsNonRoot forbids what would be root.
+    """
+    security = {
+        **(pod.raw["spec"].get("securityContext") or {}),
+        **{k: v for k, v in (container.raw.get("securityContext") or {}).items() if v is not None},
+    }
+    user = int(security.get("runAsUser", program.user))
+    group = int(security.get("runAsGroup", program.user if "runAsUser" not in security else 0))
+    if security.get("runAsNonRoot") and user == 0:
+        raise ConfigError("container has runAsNonRoot and image will run as root")
+    return user, group
+
+
+async def prepare(
+    pod: PodSpec,
+    container: ContainerSpec,
+    where: Placement,
+    machine: Machine,
+    rooms: Rooms,
+    lookup: Lookup,
+    gpu_indexes: Sequence[int],
+) -> Launch:
+    """What to execute for a container, with its folders made.
+
+    Raises:
+        UnknownImageError: no program stands for the image.
+        ConfigError: the pod names something that does not exist, or gives no command to an image without one.
+    """
+    program = images.find(container.image, machine.images)
+    if program is None:
+        raise UnknownImageError(container.image)
+    user, group = identity(pod, container, program)
+    room = rooms.of(container.name)
+    home = room / "home"
+    home.mkdir(parents=True, exist_ok=True)
+    own = await environment.assemble(pod, container, where, machine.services(), lookup)
+    env = {**_image_env(pod, program, where, room), **_gpu_env(container, machine, gpu_indexes), **own}
+    env.setdefault("HOME", str(home))
+    argv = program.command_line(
+        variables.expand_all(container.raw.get("command", []), own),
+        variables.expand_all(container.raw.get("args", []), own),
+        where.pod_ip,
+    )
+    if not argv:
+        raise ConfigError(f"no command: image {container.image} has no program of its own here")
+    binds = list(mounts.binds(container, rooms.volumes, own))
+    cwd = container.raw.get("workingDir") or str(home)
+    if not machine.isolation.allowed:
+        return _rewritten(pod, machine, argv, env, cwd, binds, rooms)
+    host = mounts.LocalHost()
+    read_only = bool((container.raw.get("securityContext") or {}).get("readOnlyRootFilesystem"))
+    binds += _runtime_binds(pod, container, where, room, cwd, binds)
+    root = container_root(
+        machine.root_folder, binds, host, read_only=read_only, uid=user, gid=group, hostname=hostname(pod)
+    )
+    return Launch(argv, env, cwd, root=root)
+
+
+def hostname(pod: PodSpec) -> str:
+    """The pod's host name, in Linux' 64 characters."""
+    return str(pod.raw["spec"].get("hostname") or pod.name)[:63].rstrip("-.")
+
+
+def termination_message(room: Path) -> Path:
+    """The file a container finds at its terminationMessagePath."""
+    return room / "termination-log"
+
+
+def _image_env(pod: PodSpec, program: Program, where: Placement, room: Path) -> dict[str, str]:
+    folders = [images.bin_folder(), _SYSTEM_PATH]
+    env = {"HOSTNAME": hostname(pod), **program.env}
+    if shims := program.shims():
+        folder = room / "bin"
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, script in shims.items():
+            (folder / name).write_text(script, encoding="utf-8")
+            (folder / name).chmod(0o755)
+        folders.insert(0, str(folder))
+        env["BREAKEVEN_POD_IP"] = where.pod_ip
+    return {"PATH": ":".join(folders), **_simulation_env(), **env}
+
+
+def _simulation_env() -> dict[str, str]:
+    """What the agent was told about the hardware it simulates (say, BREAKEVEN_SIM_COSTS): the same for every pod."""
+    return {name: value for name, value in os.environ.items() if name.startswith("BREAKEVEN_SIM_")}
+
+
+def _gpu_env(container: ContainerSpec, machine: Machine, indexes: Sequence[int]) -> dict[str, str]:
+    if not container.extended_resource(gpus.RESOURCE):
+        return {"NVIDIA_VISIBLE_DEVICES": "void"}
+    return {
+        "NVIDIA_VISIBLE_DEVICES": ",".join(map(str, indexes)),
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(len(indexes)))),
+        "BREAKEVEN_SIM_GPU": machine.gpu_product,
+    }
+
+
+def _runtime_binds(
+    pod: PodSpec, container: ContainerSpec, where: Placement, room: Path, cwd: str, binds: Sequence[Bind]
+) -> list[Bind]:
+    """What a container runtime adds to the volumes: /etc/hosts, the termination message, a missing working directory."""
+    taken = {bind.target for bind in binds}
+    message = termination_message(room)
+    message.write_bytes(b"")
+    path = container.raw.get("terminationMessagePath", "/dev/termination-log")
+    found = [Bind(str(message), path, read_only=False, is_dir=False)]
+    hosts = room / "hosts"
+    hosts.write_text(hosts_file(pod, where), encoding="utf-8")
+    found.append(Bind(str(hosts), _HOSTS, read_only=False, is_dir=False))
+    if not Path(cwd).exists() and not any(cwd == target or cwd.startswith(f"{target}/") for target in taken):
+        work = room / "work"
+        work.mkdir(exist_ok=True)
+        found.append(Bind(str(work), cwd, read_only=False, is_dir=True))
+    return [bind for bind in found if bind.target not in taken]
+
+
+def hosts_file(pod: PodSpec, where: Placement) -> str:
+    """/etc/hosts as a kubelet manages it, hostAliases included."""
+    lines = ["# Kubernetes-managed hosts file.", "127.0.0.1\tlocalhost", f"{where.pod_ip}\t{hostname(pod)}"]
+    aliases = pod.raw["spec"].get("hostAliases", [])
+    lines += ["\t".join([alias["ip"], *alias.get("hostnames", [])]) for alias in aliases]
+    return "\n".join(lines) + "\n"
+
+
+def _rewritten(
+    pod: PodSpec,
+    machine: Machine,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    cwd: str,
+    binds: Sequence[Bind],
+    rooms: Rooms,
+) -> Launch:
+    """The container without a root of its own: its paths name the volumes' folders."""
+    env = {name: rewriting.rewrite(value, binds) for name, value in env.items()}
+    account = next((bind.source for bind in binds if bind.target == SERVICE_ACCOUNT), None)
+    if account and "KUBECONFIG" not in env:
+        file = rooms.folder / "kubeconfig"
+        server = f"https://{machine.api_host}:{machine.api_port}"
+        file.write_text(rewriting.kubeconfig(server, account, pod.namespace), encoding="utf-8")
+        env["KUBECONFIG"] = str(file)
+    return Launch([rewriting.rewrite(word, binds) for word in argv], env, rewriting.rewrite(cwd, binds))

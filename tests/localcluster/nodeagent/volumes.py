@@ -1,0 +1,55 @@
+"""A pod's volumes on this machine: folders made and filled before its containers start, and kept up to date after."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from localcluster.nodeagent import atomicfiles, payloads
+from localcluster.nodeagent.fieldrefs import Placement
+from localcluster.nodeagent.objects import PodObjects
+from localcluster.nodeagent.podspec import Json, PodSpec
+
+# A kubelet refreshes mounted ConfigMaps and Secrets about once a minute; half of that is the age a shared read may have.
+REFRESH_S, _SHARED_AGE_S = 60.0, 30.0
+
+
+class PodVolumes:
+    """The volumes of one pod."""
+
+    def __init__(self, folder: Path, pod: PodSpec, objects: PodObjects) -> None:
+        self._folder = folder
+        self._volumes: list[Json] = list(pod.raw["spec"].get("volumes", []))
+        self._objects = objects
+        self.refresh_at = 0.0
+
+    def folders(self) -> Mapping[str, tuple[str, bool]]:
+        """Per volume: its folder, and whether its kind is always read-only."""
+        return {v["name"]: (str(self._folder / v["name"]), "emptyDir" not in v) for v in self._volumes}
+
+    async def publish(self, pod: PodSpec, where: Placement, *, first: bool) -> None:
+        """Makes or updates every volume and sets when to do it again.
+
+        Raises:
+            MissingSourceError: a ConfigMap, Secret or key that is not optional does not exist; the message names the volume.
+            ApiError, aiohttp.ClientError, TimeoutError, OSError: the API server could not be asked.
+        """
+        self._objects.max_age_s = 0.0 if first else _SHARED_AGE_S
+        for volume in self._volumes:
+            folder = self._folder / volume["name"]
+            if "emptyDir" in volume:
+                folder.mkdir(parents=True, exist_ok=True)
+                folder.chmod(0o777)
+                continue
+            try:
+                files = await payloads.volume_files(volume, pod, where, self._objects)
+            except payloads.MissingSourceError as error:
+                raise payloads.MissingSourceError(
+                    f'MountVolume.SetUp failed for volume "{volume["name"]}" : {error}'
+                ) from error
+            await asyncio.to_thread(atomicfiles.publish, folder, files)
+        # Spread, so that pods started together do not ask together.
+        self.refresh_at = time.time() + REFRESH_S * random.uniform(0.8, 1.2)
