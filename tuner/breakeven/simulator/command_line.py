@@ -319,7 +319,8 @@ def _put(target: dict[str, Any], path: list[str], text: str) -> None:
     for key in path[:-1]:
         inner = target.setdefault(key, {})
         if not isinstance(inner, dict):
-            raise ValueError(  # noqa: TRY004  # the text is wrong, not its Python typef"{'.'.join(path)}: {key} is given both as a value and as a mapping")
+            problem = f"{'.'.join(path)}: {key} is given both as a value and as a mapping"
+            raise ValueError(problem)  # noqa: TRY004  # the text is wrong, not a Python type
         target = inner
     try:
         value = json.loads(text)

@@ -1,0 +1,318 @@
+"""The HTTP endpoints of the simulated vLLM."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+
+import numpy as np
+from aiohttp import web
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    Summary,
+    generate_latest,
+)
+
+from breakeven.simulator.drafting import TextSource
+from breakeven.simulator.engine import Request
+from breakeven.simulator.exposition import EngineMetrics
+from breakeven.simulator.pacing import PacedEngine, Stream
+from breakeven.simulator.protocol import (
+    ApiError,
+    ChunkWriter,
+    Generation,
+    count_tokens,
+    parse_body,
+    parse_generation,
+    text_of,
+    whole_answer,
+)
+
+VERSION = "0.32.0+breakeven"
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_NOT_COUNTED = frozenset({"/metrics", "/health", "/ping", "/version", "/load", "/server_info", "/sim/clock"})
+_HIGH_RESOLUTION = (.01, .025, .05, .075, .1, .25, .5, .75, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 7.5, 10, 30, 60)  # fmt: skip
+_BY_HANDLER = (0.1, 0.5, 1)
+_STRIDE = 7919  # requests begin at different places of the made-up text
+
+
+class Api:
+    """Handlers over one paced engine.
+
+    Args:
+        paced: the engine in real time.
+        metrics: its page.
+        names: model names answered to.
+        max_model_len: tokens of one request.
+        natural_output_tokens: mean length of answers that may end by themselves; `None`: they never do.
+        texts: what drafts get accepted; `None` without speculation.
+        seed: of natural lengths.
+        api_keys: accepted bearer tokens; empty: everybody may.
+    """
+
+    def __init__(
+        self,
+        paced: PacedEngine,
+        metrics: EngineMetrics,
+        names: tuple[str, ...],
+        max_model_len: int,
+        natural_output_tokens: float | None,
+        texts: TextSource | None,
+        seed: int,
+        api_keys: tuple[str, ...] = (),
+    ) -> None:
+        self._paced = paced
+        self._metrics = metrics
+        self._names = names
+        self._max_model_len = max_model_len
+        self._natural_output_tokens = natural_output_tokens
+        self._texts = texts
+        self._seed = seed
+        self._authorizations = frozenset(f"Bearer {key}" for key in api_keys)
+        self._created = int(time.time())
+        self._count = 0
+        self.draining = False
+        self.quiet = asyncio.Event()
+        """Set while no request of any kind is open."""
+        self.quiet.set()
+        self._open = 0
+        self._registry = CollectorRegistry()
+        GCCollector(self._registry)
+        PlatformCollector(self._registry)
+        ProcessCollector(registry=self._registry)
+        self._registry.register(metrics)
+        self._http = _HttpMetrics(self._registry)
+
+    def application(self) -> web.Application:
+        """The routes, behind authorisation and HTTP metrics."""
+        app = web.Application(middlewares=[self._frame], client_max_size=64 * 2**20)
+        app.add_routes(
+            [
+                web.post("/v1/completions", self._completions),
+                web.post("/v1/chat/completions", self._chat),
+                web.get("/v1/models", self._models),
+                web.post("/tokenize", self._tokenize),
+                web.get("/health", self._health),
+                web.get("/ping", self._health),
+                web.post("/ping", self._health),
+                web.get("/version", self._version),
+                web.get("/metrics", self._metrics_page),
+                web.get("/sim/clock", self._clock),
+            ]
+        )
+        return app
+
+    @web.middleware
+    async def _frame(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        began = time.perf_counter()
+        self._open += 1
+        self.quiet.clear()
+        response: web.StreamResponse
+        try:
+            if self._authorizations and request.path.startswith("/v1"):
+                given = request.headers.get("Authorization", "")
+                if given not in self._authorizations:
+                    return _json({"error": "Unauthorized"}, status=401)
+            response = await handler(request)
+        except ApiError as refused:
+            response = _json(refused.body, status=refused.status)
+        finally:
+            self._open -= 1
+            if self._open == 0:
+                self.quiet.set()
+        response.headers.setdefault("Server", "uvicorn") if not response.prepared else None
+        if request.path not in _NOT_COUNTED:
+            self._http.observe(request, response, time.perf_counter() - began)
+        return response
+
+    # Generation -------------------------------------------------------------------------------------------
+
+    async def _completions(self, request: web.Request) -> web.StreamResponse:
+        return await self._generate(request, chat=False)
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        return await self._generate(request, chat=True)
+
+    async def _generate(self, http: web.Request, *, chat: bool) -> web.StreamResponse:
+        if self.draining:
+            raise ApiError(500, "EngineCore is shutting down.", "InternalServerError")
+        body = parse_body(await http.read())
+        generation = parse_generation(body, chat=chat, names=self._names, max_model_len=self._max_model_len)
+        number = self._count
+        self._count += 1
+        total, reason = self._length(generation, number)
+        text = self._texts.draw(number, total) if self._texts is not None else None
+        stream = self._paced.submit(Request(number, 0.0, generation.prompt_tokens, total, text))
+        identifier = f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex[:16]}"
+        try:
+            if generation.stream:
+                return await self._streamed(http, generation, stream, identifier, reason)
+            finished = False
+            while not finished:
+                _, finished = await stream.more()
+        except (asyncio.CancelledError, ConnectionError):
+            if not stream.finished:
+                self._paced.abort(stream.request)
+                self._metrics.record_aborted()
+            raise
+        self._metrics.record_finished(stream.request, reason, generation.max_tokens)
+        words = text_of(number * _STRIDE, total)
+        return _json(whole_answer(generation, identifier, int(time.time()), words, total, reason))
+
+    async def _streamed(
+        self, http: web.Request, generation: Generation, stream: Stream, identifier: str, reason: str
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream; charset=utf-8", "Server": "uvicorn"}
+        )
+        writer = ChunkWriter(generation, identifier, int(time.time()))
+        start, sent, finished = stream.request.number * _STRIDE, 0, False
+        await response.prepare(http)
+        head = writer.opening()
+        while not finished:
+            tokens, finished = await stream.more()
+            data = head + writer.chunk(
+                text_of(start + sent, tokens), sent + tokens, reason if finished else None
+            )
+            head = b""
+            sent += tokens
+            if finished:
+                self._metrics.record_finished(stream.request, reason, generation.max_tokens)
+                data += writer.closing(sent)
+            await response.write(data)
+        await response.write_eof()
+        return response
+
+    def _length(self, generation: Generation, number: int) -> tuple[int, str]:
+        """Output tokens of a request and why it ends there."""
+        mean = self._natural_output_tokens
+        if generation.ignore_eos or mean is None:
+            return generation.max_tokens, "length"
+        # A key of its own: the text of a request must not depend on whether its length was drawn.
+        natural = int(np.random.default_rng((self._seed, number, 1)).geometric(1.0 / mean))
+        total = max(natural, generation.min_tokens, 1)
+        return (total, "stop") if total < generation.max_tokens else (generation.max_tokens, "length")
+
+    # Everything else --------------------------------------------------------------------------------------
+
+    async def _models(self, _: web.Request) -> web.Response:
+        permission = {
+            "id": f"modelperm-{uuid.uuid4().hex[:16]}",
+            "object": "model_permission",
+            "created": int(time.time()),
+            "allow_create_engine": False,
+            "allow_sampling": True,
+            "allow_logprobs": True,
+            "allow_search_indices": False,
+            "allow_view": True,
+            "allow_fine_tuning": False,
+            "organization": "*",
+            "group": None,
+            "is_blocking": False,
+        }
+        cards = [
+            {
+                "id": name,
+                "object": "model",
+                "created": self._created,
+                "owned_by": "vllm",
+                "root": self._names[0],
+                "parent": None,
+                "max_model_len": self._max_model_len,
+                "permission": [permission],
+            }
+            for name in self._names
+        ]
+        return _json({"object": "list", "data": cards})
+
+    async def _tokenize(self, http: web.Request) -> web.Response:
+        body = parse_body(await http.read())
+        prompt = body.get("prompt")
+        if not isinstance(prompt, str):
+            raise ApiError(400, "prompt must be a string", parameter="prompt")
+        count = count_tokens(prompt)
+        answer = {
+            "count": count,
+            "max_model_len": self._max_model_len,
+            "tokens": list(range(count)),
+            "token_strs": None,
+        }
+        return _json(answer)
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.Response(status=503 if self._paced.killed else 200)
+
+    async def _version(self, _: web.Request) -> web.Response:
+        return _json({"version": VERSION})
+
+    async def _metrics_page(self, _: web.Request) -> web.Response:
+        return web.Response(
+            body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
+
+    async def _clock(self, _: web.Request) -> web.Response:
+        return web.Response(
+            text=json.dumps(dataclasses.asdict(self._paced.clock())), content_type="application/json"
+        )
+
+
+def _json(body: object, status: int = 200) -> web.Response:
+    """JSON as vLLM sends it: no blanks, no charset."""
+    encoded = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+    return web.Response(body=encoded, status=status, content_type="application/json")
+
+
+class _HttpMetrics:
+    """The http_* families of prometheus-fastapi-instrumentator, which vLLM serves beside its own."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        by = ["handler", "status", "method"]
+        self._requests = Counter(
+            "http_requests", "Total number of requests by method, status and handler.", by, registry=registry
+        )
+        only = "by handler. Only value of header is respected. Otherwise ignored. No percentile calculated. "
+        self._request_size = Summary(
+            "http_request_size_bytes",
+            f"Content length of incoming requests {only}",
+            ["handler"],
+            registry=registry,
+        )
+        self._response_size = Summary(
+            "http_response_size_bytes",
+            f"Content length of outgoing responses {only}",
+            ["handler"],
+            registry=registry,
+        )
+        self._fine = Histogram(
+            "http_request_duration_highr_seconds",
+            "Latency with many buckets but no API specific labels. Made for more accurate percentile calculations. ",
+            buckets=_HIGH_RESOLUTION,
+            registry=registry,
+        )
+        self._coarse = Histogram(
+            "http_request_duration_seconds",
+            "Latency with only few buckets by handler. Made to be only used if aggregation by handler is important. ",
+            ["handler", "method"],
+            buckets=_BY_HANDLER,
+            registry=registry,
+        )
+
+    def observe(self, request: web.Request, response: web.StreamResponse, seconds: float) -> None:
+        """Count one answered request."""
+        resource = request.match_info.route.resource
+        handler = resource.canonical if resource is not None else "none"
+        self._requests.labels(handler, f"{response.status // 100}xx", request.method).inc()
+        self._request_size.labels(handler).observe(request.content_length or 0)
+        self._response_size.labels(handler).observe(response.content_length or 0)
+        self._fine.observe(seconds)
+        self._coarse.labels(handler, request.method).observe(seconds)
