@@ -104,11 +104,13 @@ class WriteStatus:
 
     Attributes:
         resource_version: when given, the write fails if the object has changed since it was read.
+        manager: field manager; a second one where two parts of the operator write different fields of one object.
     """
 
     ref: Ref
     status: Mapping[str, Any]
     resource_version: str | None = None
+    manager: str = FIELD_MANAGER
 
 
 @dataclass(frozen=True, slots=True)

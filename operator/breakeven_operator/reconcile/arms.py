@@ -11,7 +11,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.serving.command_line import speculation
 from breakeven.serving.opt_in import VARIABLE, opt_in
 from breakeven_operator.reconcile.workload import Workload
-from breakeven_operator.resources.speculativeservice import Candidates
+from breakeven_operator.resources.candidates import Candidates
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from breakeven_operator.resources.servicestatus import (
     Rollout,
     RolloutPhase,
 )
-from breakeven_operator.resources.speculativeservice import UpdatePolicy
+from breakeven_operator.resources.updatepolicy import UpdatePolicy
 
 # Without any measured start of this engine: long enough for a large model from a cold disk.
 _UNKNOWN_STARTUP_S = 1800.0

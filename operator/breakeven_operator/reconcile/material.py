@@ -1,0 +1,96 @@
+"""Whether a status is worth a write: state at once, figures now and then, noise never.
+
+A status that is written every cycle because a load moved from 3.1 to 3.2 would be the operator's largest load on the
+API server, and would wake every watcher of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+_SMALL = 0.05
+# Times of the observation itself: they say when, not what.
+_STAMPS = frozenset({"decision.time", "decision.evidenceTime"})
+# Figures and the texts that carry them.
+_FIGURES = (
+    "decision.",
+    "display.",
+    "calibration.",
+    "conditions.message",
+    "history.",
+    "rollout.unschedulableSinceTime",
+)
+# ... but not these of them.
+_STATE = frozenset(
+    {
+        "decision.action",
+        "decision.arm",
+        "decision.runningArm",
+        "decision.reason",
+        "decision.comparedArm",
+        "decision.profile",
+        "decision.heldUntil",
+        "decision.verdict",
+        "display.arm",
+        "display.pays",
+        "display.recommended",
+        "calibration.run",
+        "calibration.profile",
+        "calibration.failures",
+        "calibration.lastRunTime",
+    }
+)
+
+
+def worth_writing(
+    old: Mapping[str, Any], new: Mapping[str, Any], written: datetime | None, now: datetime, refresh_s: float
+) -> bool:
+    """Whether `new` should replace `old`, which was written at `written`.
+
+    Args:
+        old, new: status objects as JSON.
+        written: None: nothing was ever written.
+        now: time of the observation.
+        refresh_s: figures that moved by more than 5 % are written at most this often.
+    """
+    if written is None:
+        return True
+    before, after = dict(_leaves(old)), dict(_leaves(new))
+    due = now - written >= timedelta(seconds=refresh_s)
+    for path in before.keys() | after.keys():
+        key = _generic(path)
+        if key in _STAMPS or before.get(path) == after.get(path):
+            continue
+        if key in _STATE or not key.startswith(_FIGURES):
+            return True
+        if due and not _close(before.get(path), after.get(path)):
+            return True
+    return False
+
+
+def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _leaves(inner, (*path, str(key)))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            # Conditions by type, so that their order does not matter.
+            name = str(inner.get("type", index)) if isinstance(inner, Mapping) else str(index)
+            yield from _leaves(inner, (*path, f"[{name}]"))
+    else:
+        yield path, value
+
+
+def _generic(path: tuple[str, ...]) -> str:
+    return ".".join(step for step in path if not step.startswith("["))
+
+
+def _close(old: Any, new: Any) -> bool:
+    try:
+        a, b = float(old), float(new)
+    except (TypeError, ValueError):
+        # Texts repeat the figures; they are refreshed together with a figure that moved.
+        return isinstance(old, str) and isinstance(new, str)
+    return abs(a - b) <= _SMALL * max(abs(a), abs(b))

@@ -1,0 +1,65 @@
+"""Figures as people read them: three significant digits, the unit, bounds in brackets."""
+
+from __future__ import annotations
+
+import math
+
+from breakeven.profile import Comparison
+
+Bounds = tuple[float | None, float | None] | None
+
+
+def figure(value: float | None, unit: str = "") -> str:
+    """`8.9 rps`; `-` where there is none."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    digits = f"{value:.3g}"
+    if "e" in digits:
+        digits = f"{value:.0f}"
+    return f"{digits} {unit}".strip()
+
+
+def ratio(value: float | None, bounds: Bounds) -> str:
+    """`1.82 [1.74,1.90]`; an open end shows as `-`."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    if bounds is None:
+        return f"{value:.2f}"
+    ends = ["-" if end is None or not math.isfinite(end) else f"{end:.2f}" for end in bounds]
+    return f"{value:.2f} [{ends[0]},{ends[1]}]"
+
+
+def between(bounds: Bounds, digits: int = 2) -> str:
+    """`1.74 to 1.90`; empty without bounds."""
+    if bounds is None:
+        return ""
+    ends = ["open" if end is None or not math.isfinite(end) else f"{end:.{digits}f}" for end in bounds]
+    return f"{ends[0]} to {ends[1]}"
+
+
+def break_even(comparison: Comparison | None) -> str:
+    """The column BREAK-EVEN: a load, or the word of the verdict."""
+    if comparison is None:
+        return "-"
+    verdict = str(comparison.verdict).lower()
+    if verdict in {"below", "above"}:
+        shown = figure(comparison.break_even_rps, "rps")
+        return f"above {shown}" if verdict == "above" and shown != "-" else shown
+    return verdict
+
+
+def pays_until(comparison: Comparison) -> str:
+    """What would change the answer, as the end of a sentence."""
+    verdict = str(comparison.verdict).lower()
+    if verdict in {"always", "never", "tie", "uncertain"}:
+        return {
+            "always": "pays at every load",
+            "never": "pays at no load",
+            "tie": "costs and saves the same at every load",
+            "uncertain": "the bounds contain a gain and a loss",
+        }[verdict]
+    word = "pays until" if verdict == "below" else "pays from"
+    if comparison.break_even_rps is None:
+        return f"{word} a load beyond the measured range"
+    bounds = between(comparison.break_even_ci_rps, 1)
+    return f"{word} {figure(comparison.break_even_rps, 'rps')}" + (f" ({bounds})" if bounds else "")
