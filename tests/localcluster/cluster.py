@@ -51,6 +51,7 @@ class LocalCluster:
         self._control = Control(self._state.socket)
         self._launched: Launched | None = None
         self._endpoints = Endpoints("", 0, 0)
+        self._programs: dict[str, Path] = {}
 
     @classmethod
     def attach(cls, state_dir: Path) -> Self:
@@ -118,7 +119,7 @@ class LocalCluster:
 
     def start(self) -> None:
         """Builds what is missing, starts the control plane and returns when pods can be created."""
-        programs = ensure(CONTROL_PLANE)
+        programs = self._have(CONTROL_PLANE)
         lock = self._state.lock()
         if lock is None:
             raise LocalClusterError(f"a cluster runs in {self._state.root} already")
@@ -244,7 +245,7 @@ class LocalCluster:
             lookback_s: how old a sample an instant query still takes; Prometheus' own default.
             extra_scrapes: entries of `scrape_configs` besides the annotated pods.
         """
-        programs = ensure(MONITORING)
+        programs = self._have(MONITORING)
         port, alertmanager_port = free_ports(2)
         self._endpoints = replace(
             self._endpoints,
@@ -318,7 +319,7 @@ class LocalCluster:
     def _tool(
         self, name: str, arguments: Sequence[str], *, stdin: str = "", check: bool
     ) -> subprocess.CompletedProcess[str]:
-        program = ensure([name])[name]
+        program = self._have([name])[name]
         done = subprocess.run(
             [program, *arguments],
             input=stdin,
@@ -331,6 +332,11 @@ class LocalCluster:
             complaint = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
             raise LocalClusterError(f"{name} {' '.join(arguments)}: exit {done.returncode}: {complaint}")
         return done
+
+    def _have(self, names: Sequence[str]) -> Mapping[str, Path]:
+        """Paths of programs, found or built at their first use by this cluster and the same ever after."""
+        self._programs |= ensure([name for name in names if name not in self._programs])
+        return self._programs
 
     def _run(
         self,

@@ -91,7 +91,9 @@ def build_environment(go: Path, workshop: Path, environment: Mapping[str, str]) 
         [go, "env", "-changed", "-json", "GOCACHE", "GOMODCACHE"], env=build, capture_output=True, check=True
     )
     chosen = json.loads(asked.stdout)
-    for variable, folder in (("GOCACHE", "objects"), ("GOMODCACHE", "modules")):
-        if variable not in chosen:
-            build[variable] = os.fspath(workshop / folder)
+    if "GOCACHE" not in chosen:
+        build["GOCACHE"] = os.fspath(workshop / "objects")
+    if "GOMODCACHE" not in chosen:
+        # Go write-protects what it unpacks, folders included, so that nobody but root could delete the workshop.
+        build |= {"GOMODCACHE": os.fspath(workshop / "modules"), "GOFLAGS": "-modcacherw"}
     return build

@@ -211,6 +211,7 @@ def test_a_cross_compiling_user_still_gets_programs_for_this_machine(tmp_path):
         "GOWORK": "off",
         "CGO_ENABLED": "0",
         "GOMODCACHE": str(tmp_path / "w/modules"),
+        "GOFLAGS": "-modcacherw",
     }
 
 

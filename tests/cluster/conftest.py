@@ -1,0 +1,81 @@
+"""One real cluster for the whole run, a namespace of its own for each test.
+
+Fixtures (session unless said otherwise):
+
+* `cluster`: control plane and two nodes (an A100 and an H100 one, 8 GPUs each).
+* `prometheus`: its Prometheus' URL; scrapes and evaluates every second, with Alertmanager.
+* `kube`: an API client of the `kubernetes` package, as administrator.
+* `namespace` (per test): the name of a fresh namespace in which pods can be created; deleted with all that is in
+  it, pods ended, before the next test starts.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import kubernetes
+import pytest
+
+from localcluster import LocalCluster
+from localcluster.binaries import ensure
+
+HERE = Path(__file__).parent
+# A pod that ends politely, a roll that has to fail by its deadline: longer than a unit test, but never for ever.
+TIMEOUT_S = 300
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.cluster)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(TIMEOUT_S))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    # Here and not in a fixture: a first build takes minutes, and a fixture's time counts as its test's.
+    wanted = any(item.path.is_relative_to(HERE) for item in session.items)
+    if wanted and not session.config.option.collectonly:
+        capture = session.config.pluginmanager.getplugin("capturemanager")
+        with capture.global_and_fixture_disabled():
+            ensure()
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster() as running:
+        running.start_nodes()
+        yield running
+
+
+@pytest.fixture(scope="session")
+def prometheus(cluster: LocalCluster) -> str:
+    cluster.start_prometheus(scrape_interval_s=1.0)
+    return cluster.prometheus_url
+
+
+@pytest.fixture(scope="session")
+def kube(cluster: LocalCluster) -> Iterator[kubernetes.client.ApiClient]:
+    with kubernetes.config.new_client_from_config(str(cluster.kubeconfig)) as client:
+        yield client
+
+
+@pytest.fixture
+def namespace(cluster: LocalCluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower().removeprefix("test_")).strip("-")
+    name = f"{words[:40].strip('-')}-{secrets.token_hex(3)}"
+    cluster.kubectl("create", "namespace", name)
+    # Pods are refused until the controller manager has made it.
+    cluster.kubectl("wait", "--for=create", "serviceaccount/default", f"--namespace={name}", "--timeout=60s")
+    yield name
+    started = time.monotonic()
+    cluster.kubectl("delete", "namespace", name, "--wait", "--timeout=120s")
+    taken = time.monotonic() - started
+    if taken > 60:
+        pytest.fail(
+            f"namespace {name} took {taken:.0f} s to go: something in it has a finalizer or ignores SIGTERM"
+        )
