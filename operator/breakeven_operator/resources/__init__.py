@@ -20,8 +20,6 @@ from breakeven_operator.resources.speculationprofile import (
     SpeculationProfileStatus,
 )
 from breakeven_operator.resources.speculativeservice import (
-    OPT_IN_ANNOTATION,
-    OPT_IN_VARIABLE,
     SpeculativeService,
     SpeculativeServiceSpec,
 )
@@ -30,8 +28,6 @@ __all__ = [
     "API_VERSION",
     "CATEGORY",
     "GROUP",
-    "OPT_IN_ANNOTATION",
-    "OPT_IN_VARIABLE",
     "VERSION",
     "CalibrationRun",
     "CalibrationRunSpec",

@@ -1,0 +1,176 @@
+"""Which ways of speculating are tried: the candidates part of a service's spec."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.serving.command_line import arm_json
+from breakeven_operator.resources.base import LABEL_PATTERN, LIST_SET, Model, Rule, list_map
+
+# Methods that load a drafter of their own, and methods that have none. Others (mtp, dspark, ...) may do either.
+_NEEDS_MODEL = ("draft_model", "eagle", "eagle3", "dflash")
+_WITHOUT_MODEL = ("ngram", "ngram_gpu", "suffix")
+
+
+class SpeculativeMethod(Model):
+    """One way of speculating, tried with several draft lengths."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.name != 'none'",
+            "the name none is taken by the arm without speculation, which is always a candidate",
+            "another name",
+            lambda method: method.name != "none",
+            ".name",
+        ),
+        Rule(
+            f"!(self.method in {list(_NEEDS_MODEL)}) || has(self.model)",
+            f"methods {', '.join(_NEEDS_MODEL)} load a drafter and none is named",
+            "the drafter in model",
+            lambda method: method.method not in _NEEDS_MODEL or method.model is not None,
+            ".model",
+        ),
+        Rule(
+            f"!(self.method in {list(_WITHOUT_MODEL)}) || !has(self.model)",
+            f"methods {', '.join(_WITHOUT_MODEL)} load no drafter",
+            "no model",
+            lambda method: method.method not in _WITHOUT_MODEL or method.model is None,
+            ".model",
+        ),
+        Rule(
+            "!has(self.options) || !(has(self.options.method) || has(self.options.model) "
+            "|| has(self.options.num_speculative_tokens))",
+            "options repeats method, model or num_speculative_tokens",
+            "the fields method, model and draftLengths beside options",
+            lambda method: not {"method", "model", "num_speculative_tokens"} & method.options.keys(),
+            ".options",
+        ),
+        Rule(
+            "!has(self.options) || !has(self.options.rejection_sample_method) "
+            "|| self.options.rejection_sample_method != 'synthetic'",
+            "rejection_sample_method synthetic accepts drafts by chance, so its answers are wrong",
+            "a lossless rejection_sample_method, or none",
+            lambda method: method.options.get("rejection_sample_method") != "synthetic",
+            ".options.rejection_sample_method",
+        ),
+    )
+
+    name: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=24,
+            pattern=LABEL_PATTERN,
+            description="Your name for it; its arms are called <name>/<draft length>.",
+        ),
+    ]
+    method: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=64,
+            pattern=r"^[a-z][a-z0-9_]*$",
+            description="vLLM's word: draft_model, eagle, eagle3, mtp, ngram, suffix, dflash, dspark, or any other that "
+            "the engine's version knows.",
+        ),
+    ]
+    model: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=512,
+            # A newline or blank inside would only confuse whoever reads the pod's command line.
+            pattern=r"^[^\s]+$",
+            description="Drafter: a Hugging Face repository or a path inside the container.",
+        ),
+    ] = None
+    draft_lengths: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=32)], ...],
+        Field(
+            min_length=1,
+            max_length=6,
+            json_schema_extra=LIST_SET,
+            description="Draft lengths (tokens per step) to measure and choose from. A short and a long one predict "
+            "those between to a few percent.",
+        ),
+    ] = (2, 7)
+    options: Annotated[
+        dict[str, Any],
+        Field(
+            default_factory=dict,
+            max_length=32,
+            description="Further keys of vLLM's --speculative-config, passed on as they are: prompt_lookup_max, "
+            "draft_tensor_parallel_size, quantization, ...",
+            json_schema_extra={
+                "additionalProperties": None,
+                "x-kubernetes-preserve-unknown-fields": True,
+                "properties": {
+                    # Declared because a CEL rule sees only declared keys of an open object.
+                    "method": {
+                        "type": "string",
+                        "maxLength": 64,
+                        "description": "Not allowed here: use method beside options.",
+                    },
+                    "model": {
+                        "type": "string",
+                        "maxLength": 512,
+                        "description": "Not allowed here: use model beside options.",
+                    },
+                    "num_speculative_tokens": {
+                        "type": "integer",
+                        "description": "Not allowed here: use draftLengths.",
+                    },
+                    "rejection_sample_method": {
+                        "type": "string",
+                        "maxLength": 64,
+                        "description": "vLLM's acceptance rule; synthetic is refused because it changes the answers.",
+                    },
+                },
+            },
+        ),
+    ]
+
+    def arms(self) -> tuple[Arm, ...]:
+        """Its arms, by draft length."""
+        return tuple(Arm(self.method, k, self.name) for k in sorted(self.draft_lengths))
+
+    def speculative_config(self, k: int) -> str:
+        """The value of vLLM's --speculative-config at draft length `k`, spelled in the one way that arms have."""
+        config: dict[str, Any] = {**self.options, "method": self.method, "num_speculative_tokens": k}
+        if self.model is not None:
+            config["model"] = self.model
+        return arm_json(config)
+
+
+class Candidates(Model):
+    """What may run on the target beside no speculation, which is always a candidate."""
+
+    methods: Annotated[
+        tuple[SpeculativeMethod, ...],
+        Field(
+            min_length=1,
+            max_length=6,
+            json_schema_extra=list_map("name"),
+            description="Methods to try. Every arm costs calibration time: one engine start plus one point per load.",
+        ),
+    ]
+
+    def arms(self) -> tuple[Arm, ...]:
+        """No speculation first, then every method at every draft length."""
+        return (NO_SPECULATION, *(arm for method in self.methods for arm in method.arms()))
+
+    def speculative_config(self, arm: Arm) -> str:
+        """What the target's annotation holds for `arm`; `null` for no speculation.
+
+        Raises:
+            KeyError: no candidate has this arm.
+        """
+        if arm == NO_SPECULATION:
+            return arm_json(None)
+        for method in self.methods:
+            if arm in method.arms():
+                return method.speculative_config(arm.k)
+        raise KeyError(arm.name)
