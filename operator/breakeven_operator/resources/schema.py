@@ -54,7 +54,7 @@ def _node(raw: Mapping[str, Any], definitions: Mapping[str, Any], *, with_defaul
         node["format"] = "int64"
     node |= {key: source[key] for key in _BOUNDS if key in source}
     default = source.get("default")
-    if with_defaults and default is not None:
+    if with_defaults and default not in (None, [], {}):
         # The defaults inside an object come from its own fields once the object exists.
         node["default"] = {} if node.get("type") == "object" else default
     if "items" in source:
@@ -92,7 +92,7 @@ def _described(node: Mapping[str, Any]) -> str:
     text = str(node.get("description", ""))
     notes = []
     default = node.get("default")
-    if default is not None and default not in ({}, []):
+    if default not in (None, {}):
         notes.append(f"Default {_shown(default)}.")
     if node.get("type") == "integer" and "minimum" in node and "maximum" in node:
         notes.append(f"{node['minimum']} to {node['maximum']}.")
