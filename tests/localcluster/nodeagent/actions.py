@@ -65,7 +65,7 @@ async def _execute(launch: Launch) -> Result:
         try:
             code = await process.exited()
         finally:
-            process.kill_everything()
+            process.kill()
         output.seek(0)
         text = output.read(_OUTPUT_LIMIT).decode(errors="replace")
     return Result(ok=code == 0, output=text if code == 0 or text else f"exit code {code}")

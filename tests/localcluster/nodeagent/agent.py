@@ -15,9 +15,11 @@ from localcluster.nodeagent import images, isolation, kubeconfig, kubeletapi
 from localcluster.nodeagent.api import FAILURES, Api
 from localcluster.nodeagent.backoff import Backoff
 from localcluster.nodeagent.events import Recorder
+from localcluster.nodeagent.isolation import Isolation
 from localcluster.nodeagent.node import Node, Shared
 from localcluster.nodeagent.nodeobjects import NodeSpec
 from localcluster.nodeagent.sandbox import Machine
+from localcluster.nodeagent.volumes import REFRESH_S
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +38,8 @@ class Settings:
     tls_key: Path | None = None
     client_authority: Path | None = None
     backoff: Backoff = field(default_factory=Backoff)
+    refresh_s: float = REFRESH_S
+    namespaces: bool = True
 
 
 async def run(settings: Settings) -> None:
@@ -51,7 +55,11 @@ async def run(settings: Settings) -> None:
     table = images.load(*settings.images)
     connection = kubeconfig.load(settings.kubeconfig)
     settings.state_dir.mkdir(parents=True, exist_ok=True)
-    found = await isolation.detect(settings.state_dir)
+    found = (
+        await isolation.detect(settings.state_dir)
+        if settings.namespaces
+        else Isolation(allowed=False, reason="switched off")
+    )
     if not found.allowed:
         _log.warning(
             "no user namespaces here (%s): mount paths are rewritten in command lines instead", found.reason
@@ -75,7 +83,14 @@ async def run(settings: Settings) -> None:
         probes = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
         recorder = Recorder(api)
         shared = Shared(
-            api, recorder, probes, machine, settings.backoff, settings.state_dir, await _version(api)
+            api=api,
+            recorder=recorder,
+            probes=probes,
+            machine=machine,
+            backoff=settings.backoff,
+            refresh_s=settings.refresh_s,
+            state_dir=settings.state_dir,
+            version=await _version(api),
         )
         nodes = [Node(spec, shared) for spec in settings.nodes]
         if settings.tls_certificate and settings.tls_key:

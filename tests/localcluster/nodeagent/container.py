@@ -160,7 +160,7 @@ class Container:
     def kill(self) -> None:
         """Ends everything at once; for the agent's own end."""
         if self._process:
-            self._process.kill_everything()
+            self._process.kill()
 
     async def close(self) -> None:
         """Ends everything of the container, waits for it and gives its GPUs back."""
@@ -228,7 +228,6 @@ class Container:
         """Follows one run of the container to its end."""
         health = self._task(self._hooks_and_probes())
         code = await process.exited()
-        process.kill_everything()
         for task in (health, self._stopping):
             if task is not None:
                 task.cancel()
@@ -271,7 +270,7 @@ class Container:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
                     await self._sooner.wait()
-        process.kill_everything()
+        process.kill()
 
     async def _hook(self, action: Action, name: str, reason: str, timeout_s: float | None) -> bool:
         """Runs a lifecycle hook; a preStop hook ends early when stopping must hurry."""

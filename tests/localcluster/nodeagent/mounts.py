@@ -24,7 +24,6 @@ Kind: TypeAlias = Literal["dir", "file", "link"]
 # What a container runtime puts into /dev; the machine's disks and consoles stay out.
 _DEVICES = (
     "full",
-    "fuse",
     "null",
     "ptmx",
     "pts",

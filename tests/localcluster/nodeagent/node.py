@@ -41,6 +41,7 @@ class Shared:
     probes: aiohttp.ClientSession
     machine: Callable[[NodeSpec], Machine]
     backoff: Backoff
+    refresh_s: float
     state_dir: Path
     version: str
 
@@ -72,6 +73,7 @@ class Node:
             allocatable=spec.allocatable(),
             folder=self._pods,
             backoff=shared.backoff,
+            refresh_s=shared.refresh_s,
         )
 
     async def register(self) -> None:

@@ -57,6 +57,7 @@ class Neighbourhood:
     allocatable: dict[str, str]
     folder: Path
     backoff: Backoff
+    refresh_s: float
 
 
 class PodWorker:
@@ -77,9 +78,13 @@ class PodWorker:
         old = pod.get("status", {})
         self._over = old.get("phase") in _TERMINAL
         self._started_at = status.seconds(old.get("startTime")) or time.time()
-        self._where = Placement(near.node, near.addresses.node, old.get("podIP", ""), near.allocatable)
+        address = old.get("podIP", "")
+        if address and not self._over:
+            # Now, before a new pod's worker can be given the address that this pod has had.
+            address = near.addresses.take(self._pod.uid, address)
+        self._where = Placement(near.node, near.addresses.node, address, near.allocatable)
         self._objects = PodObjects(near.objects, self._pod)
-        self._volumes = PodVolumes(self._folder / "volumes", self._pod, self._objects)
+        self._volumes = PodVolumes(self._folder / "volumes", self._pod, self._objects, near.refresh_s)
         self.containers = {
             c.name: Container(c, self._first_state(c, old), f"{self._pod.uid}/{c.name}", self._wake.set)
             for c in self._pod.containers

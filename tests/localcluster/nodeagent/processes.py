@@ -69,13 +69,14 @@ class Launch:
 
 
 class Process:
-    """One running command, leader of a session of its own."""
+    """One running command, leader of a session of its own; whatever it leaves behind is killed as it ends."""
 
     def __init__(self, pid: int, pidfd: int) -> None:
         self.pid = pid
         self._pidfd = pidfd
         self._exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._namespace = ""
+        # Held open: the kernel gives a namespace's number to the next one as soon as nobody has it.
+        self._namespace: int | None = None
         asyncio.get_running_loop().add_reader(pidfd, self._reap)
 
     @classmethod
@@ -95,9 +96,10 @@ class Process:
         if message:
             await process.exited()
             raise StartError(message)
-        if launch.root is not None:
+        if launch.root is not None and process.running:
             # Not for a command that joined a container: killing its namespace would kill the container.
-            process._namespace = _namespace_of(pid)
+            with contextlib.suppress(OSError):
+                process._namespace = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
         return process
 
     @property
@@ -115,20 +117,22 @@ class Process:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, number)
 
-    def kill_everything(self) -> None:
-        """Kills the command and all it started, also what has moved to a session of its own."""
+    def kill(self) -> None:
+        """Ends the command and all it started, at once."""
         self.signal(signal.SIGKILL)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
-        for pid in _members(self._namespace):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
 
     def _reap(self) -> None:
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(self._pidfd)
-        os.close(self._pidfd)
+        asyncio.get_running_loop().remove_reader(self._pidfd)
+        # Before the command is collected: until then no other process can have its number.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        if self._namespace is not None:
+            for pid in _members(self._namespace):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            os.close(self._namespace)
         _, status = os.waitpid(self.pid, 0)
+        os.close(self._pidfd)
         code = os.waitstatus_to_exitcode(status)
         self._exit.set_result(code if code >= 0 else 128 - code)
 
@@ -179,18 +183,11 @@ async def _read_all(descriptor: int) -> str:
         parts.append(part)
 
 
-def _namespace_of(pid: int | str) -> str:
-    """A process's mount namespace; empty when it is gone or somebody else's."""
-    try:
-        return str(Path(f"/proc/{pid}/ns/mnt").readlink())
-    except OSError:
-        return ""
-
-
-def _members(namespace: str) -> Iterator[int]:
-    """Processes in a mount namespace; none for this process's own, which is everybody's."""
-    if not namespace or namespace == _namespace_of("self"):
-        return
+def _members(namespace: int) -> Iterator[int]:
+    """Processes in an open mount namespace, also those that have moved to a session of their own."""
+    wanted = os.fstat(namespace)
     for entry in os.scandir("/proc"):
-        if entry.name.isdigit() and _namespace_of(entry.name) == namespace:
-            yield int(entry.name)
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if os.path.samestat(Path(entry.path, "ns/mnt").stat(), wanted):
+                    yield int(entry.name)

@@ -13,17 +13,19 @@ from localcluster.nodeagent.fieldrefs import Placement
 from localcluster.nodeagent.objects import PodObjects
 from localcluster.nodeagent.podspec import Json, PodSpec
 
-# A kubelet refreshes mounted ConfigMaps and Secrets about once a minute; half of that is the age a shared read may have.
-REFRESH_S, _SHARED_AGE_S = 60.0, 30.0
+# A kubelet refreshes mounted ConfigMaps and Secrets about once a minute. A read may be shared for half of that.
+REFRESH_S = 60.0
+_SHARED_AGE = 0.5
 
 
 class PodVolumes:
     """The volumes of one pod."""
 
-    def __init__(self, folder: Path, pod: PodSpec, objects: PodObjects) -> None:
+    def __init__(self, folder: Path, pod: PodSpec, objects: PodObjects, refresh_s: float) -> None:
         self._folder = folder
         self._volumes: list[Json] = list(pod.raw["spec"].get("volumes", []))
         self._objects = objects
+        self._refresh_s = refresh_s
         self.refresh_at = 0.0
 
     def folders(self) -> Mapping[str, tuple[str, bool]]:
@@ -37,7 +39,7 @@ class PodVolumes:
             MissingSourceError: a ConfigMap, Secret or key that is not optional does not exist; the message names the volume.
             ApiError, aiohttp.ClientError, TimeoutError, OSError: the API server could not be asked.
         """
-        self._objects.max_age_s = 0.0 if first else _SHARED_AGE_S
+        self._objects.max_age_s = 0.0 if first else _SHARED_AGE * self._refresh_s
         for volume in self._volumes:
             folder = self._folder / volume["name"]
             if "emptyDir" in volume:
@@ -52,4 +54,4 @@ class PodVolumes:
                 ) from error
             await asyncio.to_thread(atomicfiles.publish, folder, files)
         # Spread, so that pods started together do not ask together.
-        self.refresh_at = time.time() + REFRESH_S * random.uniform(0.8, 1.2)
+        self.refresh_at = time.time() + self._refresh_s * random.uniform(0.8, 1.2)
