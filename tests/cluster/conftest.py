@@ -5,15 +5,14 @@ Fixtures (session unless said otherwise):
 * `cluster`: control plane and two nodes (an A100 and an H100 one, 8 GPUs each).
 * `prometheus`: its Prometheus' URL; scrapes and evaluates every second, with Alertmanager.
 * `kube`: an API client of the `kubernetes` package, as administrator.
-* `namespace` (per test): the name of a fresh namespace in which pods can be created; deleted with all that is in
-  it, pods ended, before the next test starts.
+* `namespace` (per test): the name of a fresh namespace in which pods can be created; its pods have ended, and their
+  GPUs are free, before the next test starts.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,10 +71,7 @@ def namespace(cluster: LocalCluster, request: pytest.FixtureRequest) -> Iterator
     # Pods are refused until the controller manager has made it.
     cluster.kubectl("wait", "--for=create", "serviceaccount/default", f"--namespace={name}", "--timeout=60s")
     yield name
-    started = time.monotonic()
-    cluster.kubectl("delete", "namespace", name, "--wait", "--timeout=120s")
-    taken = time.monotonic() - started
-    if taken > 60:
-        pytest.fail(
-            f"namespace {name} took {taken:.0f} s to go: something in it has a finalizer or ignores SIGTERM"
-        )
+    # A namespace that is being deleted takes no new pods, so nothing replaces those that go; its other content goes
+    # five seconds later, when the controller manager gets to it, and nobody waits for that.
+    cluster.kubectl("delete", "namespace", name, "--wait=false")
+    cluster.kubectl("delete", "pods", "--all", f"--namespace={name}", "--grace-period=1", "--timeout=60s")

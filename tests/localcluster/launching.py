@@ -50,7 +50,8 @@ def launch(state: StateFolder, lock: int, *, keep_state: bool) -> Launched:
         LocalClusterError: it did not come up; its own last words say why.
     """
     reading, writing = os.pipe2(os.O_CLOEXEC)
-    command = [sys.executable, "-m", "localcluster.supervisor", "--state-dir", str(state.root)]
+    # -P: a file named like a module of the standard library in the starter's folder is not our business.
+    command = [sys.executable, "-P", "-m", "localcluster.supervisor", "--state-dir", str(state.root)]
     command += ["--lock-fd", str(lock), "--lifeline-fd", str(reading)]
     command += ["--keep-state"] if keep_state else []
     with state.log("supervisor").open("wb") as log:

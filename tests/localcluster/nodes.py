@@ -49,7 +49,7 @@ def agent_command(
 ) -> list[str]:
     """Command line of the node agent for these nodes; it serves its kubelet port with the cluster's certificates."""
     return [
-        sys.executable, "-m", "localcluster.nodeagent",
+        sys.executable, "-P", "-m", "localcluster.nodeagent",
         "--kubeconfig", str(state.kubeconfig_of("node-agent")),
         "--state-dir", str(state.root / "nodes" / agent),
         "--tls-cert-file", str(state.pki / "node.crt"),
