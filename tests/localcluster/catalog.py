@@ -47,9 +47,9 @@ class Bundle:
         requires: module path whose pinned version names the bundle.
         programs: what is built from it.
         tags: Go build tags.
-        stamps: variables of the linker that carry the version, with `{version}`, `{major}`, `{minor}` and `{bare}`
-            (the version without its `v`) to be filled in; without them a program reports itself as a development
-            build, and Helm and kubectl compare that with what they support.
+        stamps: variables of the linker that carry the version, with `{version}`, `{major}`, `{minor}`, `{bare}` (the
+            version without its `v`) and `{release}` (see `release_of`) to be filled in; without them a program
+            reports itself as a development build, and Helm and kubectl compare that with what they support.
     """
 
     folder: str
@@ -73,7 +73,14 @@ class Bundle:
         version = self.version()
         bare = version.removeprefix("v")
         major, minor, *_ = bare.split(".")
-        stamps = (s.format(version=version, bare=bare, major=major, minor=minor) for s in self.stamps)
+        words = {
+            "version": version,
+            "bare": bare,
+            "major": major,
+            "minor": minor,
+            "release": release_of(bare),
+        }
+        stamps = (stamp.format_map(words) for stamp in self.stamps)
         return " ".join(["-s", "-w", *(f"-X {stamp}" for stamp in stamps)])
 
     def cache_name(self) -> str:
@@ -102,6 +109,12 @@ def pinned_version(go_mod: str, module: str) -> str:
     if found is None:
         raise ValueError(f"go.mod does not require {module}")
     return found[1]
+
+
+def release_of(bare: str) -> str:
+    """The release that a Prometheus module version stands for: its Go module 0.315.0 is Prometheus 3.15.0."""
+    _, number, patch = bare.split(".")
+    return f"{int(number) // 100}.{int(number) % 100}.{patch}"
 
 
 def toolchain_version(lock: str) -> str:
@@ -147,7 +160,7 @@ BUNDLES: Final = (
         ),
         # Kubernetes discovery only: the clouds' SDKs stay out of the build and of the program.
         tags=("netgo", "remove_all_sd", "enable_kubernetes_sd"),
-        stamps=("github.com/prometheus/common/version.Version={bare}",),
+        stamps=("github.com/prometheus/common/version.Version={release}",),
     ),
     Bundle(
         folder="alertmanager",

@@ -71,6 +71,13 @@ def test_linker_flags_stamp_the_version():
     assert "{" not in flags
 
 
+def test_prometheus_names_itself_by_its_release():
+    assert catalog.release_of("0.315.0") == "3.15.0"
+    assert catalog.release_of("0.302.1") == "3.2.1"
+    bundle = next(b for b in BUNDLES if b.folder == "prometheus")
+    assert re.search(r"version\.Version=3\.\d+\.\d+$", bundle.linker_flags())
+
+
 @pytest.mark.parametrize("changed", ["go.mod", "go.sum", "toolchain.lock"])
 def test_cache_name_changes_with_whatever_decides_the_content(changed, tmp_path, monkeypatch):
     bundle = BUNDLES[-1]
