@@ -114,7 +114,7 @@ class Director:
         return found
 
     async def play(
-        self, phases: Mapping[str, Phase], *, timeout_s: float, measure_s: float, switches: bool
+        self, phases: Mapping[str, Phase], *, timeout_s: float, measure_s: float, switches: Mapping[str, bool]
     ) -> None:
         """Run one phase on every player until each has settled and has been measured, or the time is over."""
         started = time.time()

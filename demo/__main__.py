@@ -1,0 +1,248 @@
+"""`make demo`: a real control plane, a simulated GPU fleet, the real operator, and a day of load in five minutes."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table as TerminalTable
+
+from breakeven.errors import BreakevenError
+from breakeven.profile import Profile
+from breakeven.report.page import Picture, Table, render_page, render_png
+from breakeven.simulator.costs import read_costs
+from demo import stage
+from demo.director import Director, Player, StoryError
+from demo.picture import draw
+from demo.record import Record, ServiceRecord
+from demo.sight import Sight
+from demo.story import Story, tell
+from demo.summary import PHASE_HEAD, Check, judge, phase_rows
+from demo.traffic import Endpoints, Traffic, Workload
+from demo.view import View
+from localcluster import LocalCluster, LocalClusterError
+
+STATE = stage.ROOT / ".local"
+RESULTS = stage.ROOT / ".demo"
+DEFAULT_COSTS = stage.EXAMPLES / "engine-costs" / "demo.json"
+# While arms are measured, users already ask a little: the service has its figures when the profile is there.
+_EARLY_RPS = 1.0
+_CALIBRATION_TIMEOUT_S = 300.0
+_PHASE_TIMEOUT_S = 90.0
+_MEASURE_S = 10.0
+MIN_GAIN = 0.05
+
+
+def main() -> int:
+    """Parse, run, tell; 0 only if everything happened that the measured laws said must happen."""
+    parser = argparse.ArgumentParser(prog="demo", description=__doc__)
+    parser.add_argument(
+        "--costs", type=Path, default=DEFAULT_COSTS, help="engine cost document (docs/engine-costs.md)"
+    )
+    parser.add_argument("--keep", action="store_true", help="leave the cluster up and say what to try")
+    options = parser.parse_args()
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    try:
+        read_costs(str(options.costs))
+        return asyncio.run(_demo(options.costs.resolve(), console, keep=options.keep))
+    except (BreakevenError, LocalClusterError, StoryError) as problem:
+        console.print(f"demo: {problem}", style="bold", markup=False)
+        return 1
+    except KeyboardInterrupt:
+        console.print("demo: interrupted; the cluster is gone")
+        return 130
+
+
+async def _demo(costs: Path, console: Console, *, keep: bool) -> int:
+    started = time.time()
+    RESULTS.mkdir(exist_ok=True)
+    with LocalCluster(STATE) as cluster:
+        record = Record(
+            started,
+            {
+                "chat": ServiceRecord("chat", "A100", "RollingUpdate"),
+                "code": ServiceRecord("code", "H100", "Recommend"),
+            },
+            shortened=stage.shortened(),
+        )
+        with View(record, console) as view:
+            view.step(f"control plane is up (kubectl --kubeconfig {os.path.relpath(cluster.kubeconfig)})")
+            cluster.start_nodes(environment={"BREAKEVEN_SIM_COSTS": str(costs)})
+            view.step("two nodes with 8 GPUs each: A100 and H100")
+            cluster.start_prometheus(
+                stage.alert_rules(cluster, cluster.state_dir), scrape_interval_s=1.0, lookback_s=5.0
+            )
+            view.step("Prometheus and Alertmanager run")
+            stage.install_operator(cluster)
+            stage.apply_examples(cluster)
+            view.step("operator installed by Helm; two Deployments and two SpeculativeServices applied")
+            stories, profiles = await _play(cluster, record, view)
+        checks = judge(record, stories, _writes(cluster))
+        _tell(console, record, profiles, stories, checks)
+        console.print(f"took {time.time() - started:.0f} s")
+        if keep:
+            cluster.detach()
+            _what_to_try(console, cluster)
+    return 0 if all(check.ok for check in checks) else 1
+
+
+async def _play(
+    cluster: LocalCluster, record: Record, view: View
+) -> tuple[dict[str, Story], dict[str, Profile]]:
+    players = {
+        "chat": _player(record.services["chat"], replicas=2, seed=1),
+        "code": _player(record.services["code"], replicas=1, seed=2),
+    }
+    async with Sight(cluster.kubeconfig, stage.NAMESPACE, cluster.alertmanager_url) as sight:
+        director = Director(sight, record, players, view)
+        async with contextlib.AsyncExitStack() as running:
+            tasks = [asyncio.create_task(director.watch())]
+            tasks += [asyncio.create_task(player.traffic.run()) for player in players.values()]
+            running.push_async_callback(_end, tasks)
+            await director.until(
+                "vLLM pods ready", lambda: all(p.traffic.endpoints.urls for p in players.values()), 120
+            )
+            for player in players.values():
+                player.traffic.set_rate(_EARLY_RPS * player.replicas)
+            view.step("calibrating every arm on pods of their own, users already asking a little")
+            profiles = await director.calibrated(_CALIBRATION_TIMEOUT_S)
+            stories = {name: tell(profile, MIN_GAIN) for name, profile in profiles.items()}
+            for name, story in stories.items():
+                view.step(f"measured: {name}: {story.sentence}")
+            for number in range(3):
+                phases = {name: story.phases[number] for name, story in stories.items()}
+                loads = ", ".join(f"{name} {phase.rps:.1f} rps" for name, phase in phases.items())
+                view.step(f"{phases['chat'].name} load: {loads} per replica")
+                await director.play(
+                    phases,
+                    timeout_s=_PHASE_TIMEOUT_S,
+                    measure_s=_MEASURE_S,
+                    switches={name: story.switches for name, story in stories.items()},
+                )
+        outcomes = [outcome for player in players.values() for outcome in player.traffic.outcomes]
+        record.requests = len(outcomes)
+        record.failures = [f"{o.error} ({o.pod})" for o in outcomes if o.error]
+    return stories, profiles
+
+
+def _player(service: ServiceRecord, *, replicas: int, seed: int) -> Player:
+    traffic = Traffic(service.name, Workload(64, 32), Endpoints(), seed=seed)
+    return Player(service, traffic, {"app": f"{service.name}-vllm"}, 8000, replicas, {})
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """End the watch at once and the users when their last answers are there."""
+    for task in tasks:
+        task.cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+
+
+def _writes(cluster: LocalCluster) -> dict[str, list[str]]:
+    """Writes of the operator's account to each Deployment, from the API server's own audit log."""
+    found: dict[str, list[str]] = {"chat": [], "code": []}
+    for event in cluster.audit_events():
+        is_operator = event.user.startswith(f"system:serviceaccount:{stage.OPERATOR_NAMESPACE}:")
+        if (
+            is_operator
+            and event.wrote
+            and event.resource == "deployments"
+            and event.namespace == stage.NAMESPACE
+        ):
+            found.setdefault(event.name.removesuffix("-vllm"), []).append(f"{event.verb} {event.name}")
+    return found
+
+
+def _tell(
+    console: Console,
+    record: Record,
+    profiles: Mapping[str, Profile],
+    stories: Mapping[str, Story],
+    checks: Sequence[Check],
+) -> None:
+    rows = phase_rows(record)
+    summary = TerminalTable(title="What happened", title_justify="left")
+    for head in PHASE_HEAD:
+        summary.add_column(head)
+    for row in rows:
+        summary.add_row(*row)
+    console.print(summary)
+    short = TerminalTable(title="Shortened for the demo", title_justify="left")
+    for head in ("setting", "production", "here"):
+        short.add_column(head)
+    for row in record.shortened:
+        short.add_row(*row)
+    console.print(short)
+    for check in checks:
+        console.print(
+            f"{'ok  ' if check.ok else 'FAIL'}  {check.what}: {check.detail}", markup=False, highlight=False
+        )
+    png, page, data = RESULTS / "demo.png", RESULTS / "demo.html", RESULTS / "checks.json"
+    png.write_bytes(render_png(lambda theme: draw(record, profiles, theme), dots_per_inch=120))
+    page.write_text(_page(record, profiles, stories, checks))
+    data.write_text(json.dumps([{"what": c.what, "ok": c.ok, "detail": c.detail} for c in checks], indent=2))
+    console.print(f"picture: {os.path.relpath(png)}   page: {os.path.relpath(page)}", markup=False)
+
+
+def _page(
+    record: Record, profiles: Mapping[str, Profile], stories: Mapping[str, Story], checks: Sequence[Check]
+) -> str:
+    failed = [f"{check.what}: {check.detail}" for check in checks if not check.ok]
+    return render_page(
+        title="Breakeven demo: a simulated GPU fleet through a day of load",
+        facts=[f"{service.name}: {service.gpu}, {service.mode}" for service in record.services.values()],
+        verdict="; ".join(f"{name}: {story.sentence}" for name, story in stories.items()),
+        pictures=[
+            Picture(
+                lambda theme: draw(record, profiles, theme),
+                "Above: what calibration measured (points), the fitted law with its bounds, and the break-even; the dashed "
+                "lines are the loads of this run. Below: the run.",
+                first=True,
+            )
+        ],
+        warnings=failed,
+        tables=[
+            Table("What happened", PHASE_HEAD, phase_rows(record)),
+            Table(
+                "Checks",
+                ("check", "", "detail"),
+                [(c.what, "ok" if c.ok else "FAILED", c.detail) for c in checks],
+            ),
+            Table("Shortened for the demo", ("setting", "production", "here"), record.shortened),
+            Table(
+                "Events",
+                ("seconds", "object", "reason", "message"),
+                [(f"{e.at_s - record.started_s:.0f}", e.service, e.reason, e.message) for e in record.events],
+            ),
+        ],
+        footer="The engine is simulated; control plane, operator, Prometheus and Helm are real. Loads and expectations come from the measured profiles.",
+    )
+
+
+def _what_to_try(console: Console, cluster: LocalCluster) -> None:
+    console.print(
+        f"""The cluster stays up. Try:
+  export KUBECONFIG={os.path.relpath(cluster.kubeconfig)} PATH={os.path.relpath(cluster.state_dir / "bin")}:$PATH
+  kubectl get specsvc,calrun,specprof -n {stage.NAMESPACE} -o wide
+  kubectl describe specsvc chat -n {stage.NAMESPACE}
+  kubectl explain specsvc.spec --recursive
+  kubectl annotate specsvc chat -n {stage.NAMESPACE} breakeven.dev/recalibrate=now
+  Prometheus {cluster.prometheus_url}   Alertmanager {cluster.alertmanager_url}
+End it with: make cluster-down""",
+        markup=False,
+        highlight=False,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+"""What stands on the stage: the operator from its chart, and the examples with the changes that a short demo needs.
+
+Every change is a line in `shortened`, with the value that production has, and ends up in the demo's summary.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from breakeven_operator.resources import SpeculativeService
+from localcluster import LocalCluster
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "examples"
+CHART = ROOT / "charts" / "breakeven"
+NAMESPACE = "llm"
+OPERATOR_NAMESPACE = "breakeven"
+
+Manifest = dict[str, Any]
+
+# What time makes long, made short. Values are of this demo only; `shortened` lists them beside the defaults.
+_SHORT_SPEC: Mapping[str, Any] = {
+    "updatePolicy": {
+        "cooldownSeconds": 15,
+        "stabilizationWindowSeconds": 4,
+        "horizonSeconds": 14400,
+        "rollDeadlineSeconds": 90,
+    },
+    "calibration": {
+        "loads": 7,
+        "pointSeconds": 3,
+        "warmupSeconds": 1,
+        "workload": {"promptTokens": 64, "outputTokens": 32},
+    },
+    "metricsSource": {"windowSeconds": 12, "stalenessSeconds": 8, "minRequests": 15},
+}
+_CANDIDATES: Mapping[str, Any] = {
+    "methods": [
+        {"name": "eagle", "method": "eagle3", "model": "AngelSlim/Qwen3-8B_eagle3", "draftLengths": [2, 5]}
+    ]
+}
+# The Recommend service speculates already, by a static flag, as many users do before they ask whether it pays.
+_STATIC_ARM = '{"method":"eagle3","model":"AngelSlim/Qwen3-8B_eagle3","num_speculative_tokens":5}'
+PROBE_PERIOD_S = 1
+PRE_STOP_S = 3
+OPERATOR_CYCLE_S = 2
+
+
+def install_operator(cluster: LocalCluster) -> None:
+    """Install the chart as a user would, with an operator that looks more often than in production."""
+    cluster.helm(
+        "install",
+        "breakeven",
+        str(CHART),
+        "--namespace",
+        OPERATOR_NAMESPACE,
+        "--create-namespace",
+        "--set",
+        f"prometheus.address={cluster.prometheus_url}",
+        "--set",
+        f"operator.cycleSeconds={OPERATOR_CYCLE_S}",
+    )
+
+
+def alert_rules(cluster: LocalCluster, folder: Path) -> list[Path]:
+    """The chart's alert rules as Prometheus loads them, with the delays shortened; the paths written."""
+    rendered = cluster.helm(
+        "template",
+        "breakeven",
+        str(CHART),
+        "--show-only",
+        "templates/prometheusrule.yaml",
+        "--set",
+        "prometheusRule.enabled=true",
+        "--set",
+        "alerts.forSeconds=3",
+    ).stdout
+    path = folder / "breakeven-rules.yaml"
+    path.write_text(rendered)
+    return [path]
+
+
+def apply_examples(cluster: LocalCluster) -> dict[str, Manifest]:
+    """Apply both Deployments and both SpeculativeServices; returns the latter by name."""
+    cluster.kubectl("create", "namespace", NAMESPACE)
+    chat = _fast(_load("vllm-a100.yaml"), replicas=2)
+    code = _fast(_load("vllm-h100.yaml"), replicas=1)
+    _run_statically(code[0])
+    services = [
+        service("chat", "chat-vllm", "RollingUpdate"),
+        service("code", "code-vllm", "Recommend"),
+    ]
+    cluster.kubectl("apply", "--namespace", NAMESPACE, "-f", "-", stdin=yaml.safe_dump_all([*chat, *code]))
+    cluster.kubectl("apply", "--namespace", NAMESPACE, "-f", "-", stdin=yaml.safe_dump_all(services))
+    return {item["metadata"]["name"]: item for item in services}
+
+
+def service(name: str, target: str, mode: str) -> Manifest:
+    """`examples/speculativeservice.yaml` for one target, with this demo's candidates and short intervals."""
+    manifest: Manifest = copy.deepcopy(_load("speculativeservice.yaml")[0])
+    manifest["metadata"]["name"] = name
+    spec = manifest["spec"]
+    spec["targetRef"]["name"] = target
+    spec["candidates"] = copy.deepcopy(dict(_CANDIDATES))
+    spec.pop("slo", None)
+    spec["calibration"].pop("schedule", None)
+    _merge(spec, _SHORT_SPEC)
+    spec["updatePolicy"]["mode"] = mode
+    return manifest
+
+
+def shortened() -> list[tuple[str, str, str]]:
+    """(setting, production value, this demo's value) of everything that differs."""
+    minimal = {
+        "apiVersion": "breakeven.dev/v1alpha1",
+        "kind": "SpeculativeService",
+        "metadata": {"name": "defaults"},
+        "spec": {"targetRef": {"name": "x"}, "candidates": dict(_CANDIDATES)},
+    }
+    spec = SpeculativeService.read(minimal, "defaults").spec.to_json_object()
+    rows = []
+    for path, value in _leaves(_SHORT_SPEC):
+        default: Any = spec
+        for key in path:
+            default = (default or {}).get(key)
+        if default != value:
+            rows.append((".".join(path), "from traffic" if default is None else str(default), str(value)))
+    rows.append(("vLLM readinessProbe.periodSeconds", "5", str(PROBE_PERIOD_S)))
+    rows.append(("vLLM preStop sleep, s", "10", str(PRE_STOP_S)))
+    rows.append(("alert delay, s", "300", "3"))
+    return rows
+
+
+def _fast(manifests: list[Manifest], replicas: int) -> list[Manifest]:
+    pod = manifests[0]["spec"]["template"]["spec"]
+    manifests[0]["spec"]["replicas"] = replicas
+    container = pod["containers"][0]
+    container["readinessProbe"]["periodSeconds"] = PROBE_PERIOD_S
+    container["startupProbe"]["periodSeconds"] = PROBE_PERIOD_S
+    container["lifecycle"]["preStop"]["sleep"]["seconds"] = PRE_STOP_S
+    # The example asks for a real engine's memory and CPU; here they only have to fit the simulated node.
+    container["resources"]["requests"] = {"cpu": "1", "memory": "1Gi"}
+    return manifests
+
+
+def _run_statically(deployment: Manifest) -> None:
+    container = deployment["spec"]["template"]["spec"]["containers"][0]
+    container["args"] = [
+        f"--speculative-config={_STATIC_ARM}" if item.startswith("--speculative-config") else item
+        for item in container["args"]
+    ]
+
+
+def _load(name: str) -> list[Manifest]:
+    return list(yaml.safe_load_all((EXAMPLES / name).read_text()))
+
+
+def _merge(base: Manifest, change: Mapping[str, Any]) -> None:
+    for key, value in change.items():
+        if isinstance(value, Mapping) and isinstance(base.get(key), dict):
+            _merge(base[key], value)
+        else:
+            base[key] = copy.deepcopy(value)
+
+
+def _leaves(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, (*path, key))
+        else:
+            yield (*path, key), value
