@@ -55,6 +55,10 @@ class Reason(StrEnum):
     REQUESTS_FAILED = "RequestsFailed", "The engine refused or broke off requests at this point."
     POINT_TOO_SHORT = "PointTooShort", "Too few requests were answered in the time allowed for the point."
     INFLIGHT_UNKNOWN = "InflightUnknown", "A short closed-loop run without its measured mean in-flight."
+    OTHER_LENGTHS = (
+        "OtherLengths",
+        "The row's output length differs from that of the arm's other rows: another law.",
+    )
     OUTLIER = "Outlier", "One point disagrees with all others and was left out."
     NOT_MEASURED = "NotMeasured", "The arm was not measured and nothing measured determines it."
 
@@ -65,12 +69,13 @@ class Reason(StrEnum):
     )
     BEYOND_BREAK_EVEN = (
         "BeyondBreakEven",
-        "The load lies beyond the break-even: the running arm loses even at the upper bound.",
+        "The load lies where speculation does not pay: it loses even at the upper bound.",
     )
     ACCEPTANCE_COLLAPSED = (
         "AcceptanceCollapsed",
-        "So few drafts are accepted that the running arm loses even at the upper bound.",
+        "So few drafts are accepted now that the running arm cannot gain at any load.",
     )
+    NEVER_PAYS = "NeverPays", "The running arm is slower than no speculation at every load."
     SLO_VIOLATED = (
         "SloViolated",
         "The running arm misses a latency objective at this load and another arm keeps it.",
@@ -107,5 +112,9 @@ class Reason(StrEnum):
     NO_BELIEVABLE_FIT = (
         "NoBelievableFit",
         "The running arm or the arm without speculation has no fit that may be used.",
+    )
+    PEAK_AHEAD = (
+        "PeakAhead",
+        "Another arm is better now, but a load is expected within the horizon at which it would lose or saturate.",
     )
     NO_LOAD = "NoLoad", "No request in the window: nothing to decide on."

@@ -1,0 +1,304 @@
+"""How every arm stands at the load of now: the figures that a decision is made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.errors import BreakevenError
+from breakeven.planning.objective import Latencies, Slo
+
+Bounds = tuple[float | None, float | None]
+"""Lower and upper end; `None`: open."""
+
+
+class Prediction(Latencies, Protocol):
+    """What a model says about one arm at one load."""
+
+    @property
+    def latency_ci_s(self) -> Bounds | None:
+        """Interval of the latency (s)."""
+
+    @property
+    def extrapolated(self) -> bool:
+        """Whether the load is outside what was measured."""
+
+    @property
+    def saturated(self) -> bool:
+        """Whether there is no steady state."""
+
+
+class Comparison(Protocol):
+    """What a model says about one arm against another at one load."""
+
+    @property
+    def speedup(self) -> float | None:
+        """Latency of the other over latency of the arm (1)."""
+
+    @property
+    def speedup_ci(self) -> Bounds | None:
+        """Its interval."""
+
+    @property
+    def c1_ratio_ci(self) -> Bounds | None:
+        """Interval of C1R."""
+
+    @property
+    def c2_ratio_ci(self) -> Bounds | None:
+        """Interval of C2R."""
+
+    @property
+    def c2_ratio(self) -> float | None:
+        """C2R: above 1 the gain shrinks with load."""
+
+    @property
+    def break_even_rps(self) -> float | None:
+        """Rate at which both are equally fast (1/s)."""
+
+    @property
+    def break_even_ci_rps(self) -> Bounds | None:
+        """Its interval."""
+
+
+class FittedArm(Protocol):
+    """What a model knows of an arm apart from any load."""
+
+    @property
+    def believable(self) -> bool:
+        """Whether the fit may be used."""
+
+    @property
+    def saturation_rps(self) -> float:
+        """Measured saturation where there is one, else the law's (1/s)."""
+
+    @property
+    def tokens_per_step(self) -> float | None:
+        """E when it was calibrated."""
+
+
+class LatencyModel(Protocol):
+    """What deciding needs of a profile (`breakeven.profile.Profile`)."""
+
+    @property
+    def confidence(self) -> float:
+        """Two-sided confidence of every interval."""
+
+    def arm(self, arm: Arm) -> FittedArm:
+        """Return the arm's fit; raise KeyError or a BreakevenError where the arm was not measured."""
+
+    def predict(self, arm: Arm, **conditions: Any) -> Prediction:
+        """Predict latencies; conditions: rps, tokens_per_step, prompt_tokens, output_tokens, quantile."""
+
+    def compare(self, arm: Arm, against: Arm, **conditions: Any) -> Comparison:
+        """Compare at equal rate; conditions as above and against_tokens_per_step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What was observed of a service over one window, per replica.
+
+    Attributes:
+        rps: offered request rate per replica (1/s).
+        window_s: length of the window (s).
+        requests: requests finished in it.
+        inflight: mean number in flight per replica; `None`: not observed.
+        latency_s: measured mean end-to-end latency (s); `None`: not observed.
+        tokens_per_step: E of the running arm; `None`: not observed, or no speculation runs.
+        prompt_tokens: mean per request; `None`: as calibrated.
+        output_tokens: mean per request; `None`: as calibrated.
+        saturated: measured, not modelled: the queue grows, requests are preempted.
+        peak_rps: highest rate per replica expected within the policy's horizon; `None`: the load of now.
+    """
+
+    rps: float
+    window_s: float
+    requests: float
+    inflight: float | None = None
+    latency_s: float | None = None
+    tokens_per_step: float | None = None
+    prompt_tokens: float | None = None
+    output_tokens: float | None = None
+    saturated: bool = False
+    peak_rps: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("rps", "window_s", "requests"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(
+                    f"{name}: {value!r} is not a finite number of at least 0; missing data is not a load"
+                )
+        for name in (
+            "inflight",
+            "latency_s",
+            "tokens_per_step",
+            "prompt_tokens",
+            "output_tokens",
+            "peak_rps",
+        ):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise ValueError(
+                    f"{name}: {value!r} is not a finite number of at least 0; use None for unknown"
+                )
+
+    @property
+    def idle(self) -> bool:
+        """Whether there was nothing to decide on."""
+        return self.rps == 0 or self.requests == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Acceptance that was measured live: it outranks the calibrated one for every arm of the same drafter."""
+
+    arm: Arm
+    tokens_per_step: float
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One believable arm at the load of now.
+
+    Attributes:
+        arm: which.
+        prediction: means at this load.
+        utilisation: rate over saturation.
+        saturation_rps: measured saturation where there is one, less where acceptance has fallen since (1/s).
+        missed: limits of the SLO that it misses.
+        tokens_per_step: E that was assumed; `None`: as calibrated.
+        calibrated_tokens_per_step: E when the arm was measured.
+        against_none: comparison with no speculation; `None` for no speculation itself.
+        against_running: comparison with the running arm; `None` for the running arm itself.
+    """
+
+    arm: Arm
+    prediction: Prediction
+    utilisation: float
+    saturation_rps: float
+    missed: tuple[str, ...]
+    tokens_per_step: float | None
+    calibrated_tokens_per_step: float | None
+    against_none: Comparison | None
+    against_running: Comparison | None
+
+    @property
+    def latency_s(self) -> float:
+        """Predicted mean latency (s), infinite where saturated."""
+        return math.inf if self.prediction.latency_s is None else self.prediction.latency_s
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """All arms that may be judged, at one load.
+
+    Attributes:
+        running: the running arm; `None` without a believable fit.
+        none: no speculation; `None` without a believable fit.
+        candidates: the other believable arms, no speculation included, in the order given.
+        unbelievable: arms that were named but have no fit that may be used.
+    """
+
+    running: Standing | None
+    none: Standing | None
+    candidates: tuple[Standing, ...]
+    unbelievable: tuple[Arm, ...]
+
+
+def survey(
+    profile: LatencyModel, load: Load, running: Arm, candidates: Sequence[Arm], seen: Sequence[Seen], slo: Slo
+) -> Field:
+    """Judge every arm at the load of now, with the acceptance that is known best.
+
+    Args:
+        profile: the fitted model.
+        load: what was observed.
+        running: the arm that runs.
+        candidates: arms that may run; no speculation and the running arm always belong.
+        seen: acceptance measured live, the newest per drafter.
+        slo: the limits.
+    """
+    arms = tuple(dict.fromkeys((NO_SPECULATION, running, *candidates)))
+    fits = {arm: fit for arm in arms if (fit := believable_fit(profile, arm)) is not None}
+    acceptance = {arm: _tokens_per_step(profile, arm, seen) for arm in fits}
+
+    def conditions(arm: Arm) -> dict[str, Any]:
+        return {
+            "tokens_per_step": acceptance[arm],
+            "prompt_tokens": load.prompt_tokens,
+            "output_tokens": load.output_tokens,
+        }
+
+    def against(arm: Arm, other: Arm) -> Comparison | None:
+        if arm == other or other not in fits:
+            return None
+        return profile.compare(
+            arm, other, rps=load.rps, against_tokens_per_step=acceptance[other], **conditions(arm)
+        )
+
+    def stand(arm: Arm) -> Standing:
+        mean = profile.predict(arm, rps=load.rps, **conditions(arm))
+        held = mean
+        if slo.is_set and slo.quantile is not None:
+            held = profile.predict(arm, rps=load.rps, quantile=slo.quantile, **conditions(arm))
+        against_none = against(arm, NO_SPECULATION)
+        saturation_rps = fits[arm].saturation_rps
+        if against_none is not None and acceptance[arm] is not None and against_none.c2_ratio:
+            # Fewer accepted drafts cost capacity; a saturation measured on better days would hide it.
+            saturation_rps = min(saturation_rps, fits[NO_SPECULATION].saturation_rps / against_none.c2_ratio)
+        return Standing(
+            arm=arm,
+            prediction=mean,
+            utilisation=load.rps / saturation_rps,
+            saturation_rps=saturation_rps,
+            missed=slo.missed(held),
+            tokens_per_step=acceptance[arm],
+            calibrated_tokens_per_step=fits[arm].tokens_per_step,
+            against_none=against_none,
+            against_running=against(arm, running),
+        )
+
+    standings = {arm: stand(arm) for arm in fits}
+    return Field(
+        running=standings.get(running),
+        none=standings.get(NO_SPECULATION),
+        candidates=tuple(standings[arm] for arm in arms if arm in fits and arm != running),
+        unbelievable=tuple(arm for arm in arms if arm not in fits),
+    )
+
+
+def believable_fit(profile: LatencyModel, arm: Arm) -> FittedArm | None:
+    """Return the arm's fit if it may be used, else `None`."""
+    try:
+        fit = profile.arm(arm)
+    except (KeyError, BreakevenError):
+        return None
+    return fit if fit.believable else None
+
+
+def bounds_of(interval: Bounds | None) -> tuple[float, float]:
+    """Return an interval of a positive figure with open ends as 0 and infinity."""
+    lower, upper = interval if interval is not None else (None, None)
+    return (0.0 if lower is None else lower, math.inf if upper is None else upper)
+
+
+def _tokens_per_step(profile: LatencyModel, arm: Arm, seen: Sequence[Seen]) -> float | None:
+    """Live E of the arm, or the live E of another draft length of its drafter carried over; `None`: as calibrated.
+
+    Carried over, accepted drafts keep their proportion: (E - 1) scales by what live did to the arm that was seen.
+    """
+    if arm == NO_SPECULATION:
+        return None
+    for measured in seen:
+        if measured.arm == arm:
+            return min(max(measured.tokens_per_step, 1.0), arm.k + 1.0)
+        if measured.arm.family != arm.family:
+            continue
+        here, there = believable_fit(profile, arm), believable_fit(profile, measured.arm)
+        if here and there and here.tokens_per_step and there.tokens_per_step and there.tokens_per_step > 1:
+            kept = max(measured.tokens_per_step - 1.0, 0.0) / (there.tokens_per_step - 1.0)
+            return min(1.0 + kept * (here.tokens_per_step - 1.0), arm.k + 1.0)
+    return None

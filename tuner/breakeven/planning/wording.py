@@ -1,0 +1,231 @@
+"""A decision in one sentence: the figures that decided, their bounds and units, and what would change it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from breakeven.arm import Arm
+from breakeven.planning.standing import Bounds, Comparison, Standing
+from breakeven.reasons import Reason
+
+if TYPE_CHECKING:
+    from breakeven.planning.guard import Decision
+
+
+def sentence(decision: Decision) -> str:
+    """Return the decision as one sentence without a full stop, below 500 characters for names of usual length."""
+    figure = _figure(decision)
+    body = f"{figure}; {_because(decision)}" if figure else _because(decision)
+    if decision.arm != decision.running:
+        return f"{decision.running} -> {decision.arm}: {body}"
+    return body
+
+
+def speedup_text(comparison: Comparison, confidence: float) -> str:
+    """`1.82x (90 %: 1.74 to 1.90)`; an open end reads `or more` / `or less`; no figure reads `no figure`."""
+    if comparison.speedup is None:
+        return "no figure for the speedup (an arm is saturated)"
+    return f"{comparison.speedup:.2f}x ({confidence * 100:.0f} %: {_range(comparison.speedup_ci, '.2f')})"
+
+
+def break_even_text(comparison: Comparison) -> str:
+    """`pays until 8.9 rps (8.4 to 9.3)`, or from where; empty where there is no break-even to tell."""
+    if comparison.break_even_rps is None:
+        return ""
+    direction = "from" if comparison.c2_ratio is not None and comparison.c2_ratio < 1 else "until"
+    bounds = f" ({_range(comparison.break_even_ci_rps, '.3g')})" if comparison.break_even_ci_rps else ""
+    return f"pays {direction} {comparison.break_even_rps:.3g} rps{bounds}"
+
+
+def duration_text(seconds: float) -> str:
+    """`45 s`, `12 min`, `3.5 h`."""
+    if seconds < 120:
+        return f"{math.ceil(seconds)} s"
+    if seconds < 7200:
+        return f"{math.ceil(seconds / 60)} min"
+    return f"{seconds / 3600:.3g} h"
+
+
+def _range(bounds: Bounds | None, form: str) -> str:
+    lower, upper = bounds if bounds is not None else (None, None)
+    if lower is None and upper is None:
+        return "unknown"
+    if upper is None:
+        return f"{lower:{form}} or more"
+    return f"{0.0 if lower is None else lower:{form}} to {upper:{form}}"
+
+
+def _figure(decision: Decision) -> str:
+    """The speculative arm's figures at this load; empty where there is none."""
+    if decision.against_none is None or decision.subject is None:
+        return ""
+    pays = break_even_text(decision.against_none)
+    text = f"{decision.subject} is {speedup_text(decision.against_none, decision.confidence)}"
+    return f"{text} at {decision.load.rps:.3g} rps per replica" + (f"; {pays}" if pays else "")
+
+
+def _standing(decision: Decision, arm: Arm | None) -> Standing | None:
+    if decision.field is None or arm is None:
+        return None
+    everyone = (decision.field.running, *decision.field.candidates)
+    return next((c for c in everyone if c is not None and c.arm == arm), None)
+
+
+def _against_running(decision: Decision) -> str:
+    """How the other arm compares with the running one, where that is not already in the figures."""
+    if decision.against_running is None or decision.against_running is decision.against_none:
+        return ""
+    other = decision.arm if decision.arm != decision.running else decision.alternative
+    if not decision.running.k or other is None or not other.k:
+        return ""
+    return (
+        f"{other} against {decision.running} {speedup_text(decision.against_running, decision.confidence)}; "
+    )
+
+
+def _because(decision: Decision) -> str:
+    """The reason with what would change it."""
+    explain = _EXPLANATIONS.get(decision.reason)
+    return explain(decision) if explain is not None else decision.reason.meaning
+
+
+def _enter(decision: Decision) -> str:
+    return f"above {1 + decision.policy.min_gain:.2f}x at the lower bound"
+
+
+def _leave(decision: Decision) -> str:
+    return f"below {1 + decision.policy.exit_margin:.2f}x at the upper bound"
+
+
+def _gains(decision: Decision) -> str:
+    return f"{_against_running(decision)}it is entered {_enter(decision)} and left {_leave(decision)}"
+
+
+def _beyond(decision: Decision) -> str:
+    if decision.running.k:
+        return f"it is left {_leave(decision)} and entered again {_enter(decision)}"
+    return f"no speculation is right; it would be entered {_enter(decision)}, which takes another load"
+
+
+def _collapsed(decision: Decision) -> str:
+    standing = _standing(decision, decision.running)
+    if standing is None or standing.tokens_per_step is None:
+        return "too few drafts are accepted; a new calibration that shows a gain brings it back"
+    calibrated = standing.calibrated_tokens_per_step
+    beside = f" ({calibrated:.2f} when it was calibrated)" if calibrated is not None else ""
+    return (
+        f"it makes {standing.tokens_per_step:.2f} tokens per step{beside}; a new calibration that shows a gain brings "
+        "it back"
+    )
+
+
+def _violated(decision: Decision) -> str:
+    standing = _standing(decision, decision.running)
+    missed = ", ".join(standing.missed) if standing else "a limit"
+    return f"{decision.running} misses the objective ({missed}) and {decision.arm} keeps it"
+
+
+def _entered_saturation(decision: Decision) -> str:
+    carrying = _standing(decision, decision.arm)
+    more = f"{carrying.saturation_rps:.3g} rps" if carrying else "more"
+    return f"{decision.running} is saturated at {decision.load.rps:.3g} rps per replica, {decision.arm} carries {more}"
+
+
+def _saturated(decision: Decision) -> str:
+    return (
+        f"{decision.running} is saturated at {decision.load.rps:.3g} rps per replica and no other arm that may be "
+        "entered carries more; add replicas"
+    )
+
+
+def _best(decision: Decision) -> str:
+    if decision.running.k:
+        return f"it is left {_leave(decision)}"
+    return f"no speculation is right at {decision.load.rps:.3g} rps per replica: no other arm is measured"
+
+
+def _below(decision: Decision) -> str:
+    return f"{_against_running(decision)}{_other(decision)} is entered {_enter(decision)}"
+
+
+def _roll(decision: Decision) -> str:
+    return (
+        f"{_against_running(decision)}over {duration_text(decision.policy.horizon_s)} the gain does not pay for the "
+        f"{duration_text(decision.policy.roll_seconds)} that a roll takes each replica away"
+    )
+
+
+def _peak(decision: Decision) -> str:
+    peak = decision.load.rps if decision.load.peak_rps is None else decision.load.peak_rps
+    return (
+        f"{_other(decision)} would lose at the peak of {peak:.3g} rps expected within "
+        f"{duration_text(decision.policy.horizon_s)}; it is entered when no such peak is ahead"
+    )
+
+
+def _cooling(decision: Decision) -> str:
+    return (
+        f"{_against_running(decision)}{_other(decision)} is wanted, but the last switch is younger than the cool-down "
+        f"of {duration_text(decision.policy.cooldown_s)}"
+    )
+
+
+def _dwelling(decision: Decision) -> str:
+    return (
+        f"{_against_running(decision)}{_other(decision)} is entered when it has been better for "
+        f"{duration_text(decision.policy.dwell_s)}"
+    )
+
+
+def _wide(_: Decision) -> str:
+    return "the bounds tell neither a gain nor a loss; more calibration points would narrow them"
+
+
+def _extrapolated(decision: Decision) -> str:
+    judged = _standing(decision, decision.subject)
+    where = (
+        f"{judged.arm} is at {100 * judged.utilisation:.0f} % of its saturation"
+        if judged
+        else "the load is high"
+    )
+    return (
+        f"{where} or outside the measured loads, and predictions are trusted up to "
+        f"{100 * decision.policy.max_utilisation:.0f} %: nothing is changed on an extrapolation"
+    )
+
+
+def _unbelievable(decision: Decision) -> str:
+    arms = decision.field.unbelievable if decision.field else ()
+    return f"there is no fit that may be used for {', '.join(map(str, arms)) or 'the arm'}; recalibrate"
+
+
+def _idle(decision: Decision) -> str:
+    return f"no request in the last {duration_text(decision.load.window_s)}: nothing to decide on"
+
+
+def _other(decision: Decision) -> Arm | str:
+    return decision.alternative or "another arm"
+
+
+_EXPLANATIONS: dict[Reason, Callable[[Decision], str]] = {
+    Reason.GAIN_ABOVE_THRESHOLD: _gains,
+    Reason.BEYOND_BREAK_EVEN: _beyond,
+    Reason.ACCEPTANCE_COLLAPSED: _collapsed,
+    Reason.NEVER_PAYS: lambda _: "it is slower at every load; only a new calibration can bring it back",
+    Reason.SLO_VIOLATED: _violated,
+    Reason.ENTERED_SATURATION: _entered_saturation,
+    Reason.SATURATED: _saturated,
+    Reason.BELOW_BREAK_EVEN: _best,
+    Reason.ALREADY_BEST: _best,
+    Reason.GAIN_BELOW_THRESHOLD: _below,
+    Reason.ROLL_NOT_WORTH_IT: _roll,
+    Reason.PEAK_AHEAD: _peak,
+    Reason.COOLING_DOWN: _cooling,
+    Reason.DWELLING: _dwelling,
+    Reason.WIDE_BOUNDS: _wide,
+    Reason.EXTRAPOLATED: _extrapolated,
+    Reason.NO_BELIEVABLE_FIT: _unbelievable,
+    Reason.NO_LOAD: _idle,
+}
