@@ -24,7 +24,6 @@ from prometheus_client import (
 )
 
 from breakeven.simulator.drafting import TextSource
-from breakeven.simulator.engine import Request
 from breakeven.simulator.exposition import EngineMetrics
 from breakeven.simulator.pacing import PacedEngine, Stream
 from breakeven.simulator.protocol import (
@@ -37,6 +36,7 @@ from breakeven.simulator.protocol import (
     text_of,
     whole_answer,
 )
+from breakeven.simulator.requests import Request
 
 VERSION = "0.32.0+breakeven"
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -40,11 +40,14 @@ class Plan:
         advance: tokens gained per step (the last one cut at the request's end).
         drafted: drafts verified per step: k, or 0 where the lookup found nothing.
         accepted: drafts accepted per step, before the cut: what vLLM counts.
+        drafts_at_all: false where k is 0, so that nobody sums zeros.
     """
 
     advance: NDArray[np.int64]
     drafted: NDArray[np.int64]
     accepted: NDArray[np.int64]
+
+    drafts_at_all: bool = True
 
     def __len__(self) -> int:
         return len(self.advance)
@@ -71,7 +74,7 @@ def plain_steps(generated: int, total: int) -> Plan:
     """The steps without drafts: one token each."""
     ones = np.ones(total - generated, np.int64)
     zeros = np.zeros(total - generated, np.int64)
-    return Plan(ones, zeros, zeros)
+    return Plan(ones, zeros, zeros, drafts_at_all=False)
 
 
 def survival(rate: float, decay: float, positions: int = MAX_DRAFTS) -> NDArray[np.float64]:

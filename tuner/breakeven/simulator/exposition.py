@@ -14,7 +14,8 @@ from itertools import accumulate
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
-from breakeven.simulator.engine import Engine, Request, StepReport
+from breakeven.simulator.engine import Engine
+from breakeven.simulator.requests import Request, StepReport
 
 FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")
 

@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from breakeven.simulator.engine import Engine, Request, StepReport
+from breakeven.simulator.engine import Engine
+from breakeven.simulator.requests import Request, StepReport
 
 
 @dataclass(slots=True)

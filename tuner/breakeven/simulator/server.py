@@ -22,9 +22,10 @@ from aiohttp import web
 from breakeven.errors import BreakevenError, InputError
 from breakeven.simulator.api import VERSION, Api
 from breakeven.simulator.command_line import ServeArguments
+from breakeven.simulator.configuration import DraftLengths, EngineConfig
 from breakeven.simulator.costs import EngineCosts, load_costs
 from breakeven.simulator.drafting import TextSource
-from breakeven.simulator.engine import DraftLengths, Engine, EngineConfig
+from breakeven.simulator.engine import Engine
 from breakeven.simulator.exposition import CacheInfo, EngineMetrics
 from breakeven.simulator.pacing import PacedEngine
 from breakeven.simulator.speculative_config import Speculation, speculation

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from breakeven.errors import InputError
-from breakeven.simulator.engine import DraftLengths
+from breakeven.simulator.configuration import DraftLengths
 
 WHERE = "--speculative-config"
 METHODS = frozenset(
