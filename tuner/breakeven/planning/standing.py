@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
@@ -71,8 +71,8 @@ class FittedArm(Protocol):
         """Whether the fit may be used."""
 
     @property
-    def saturation_rps(self) -> float:
-        """Measured saturation where there is one, else the law's (1/s)."""
+    def saturation_rps(self) -> float | None:
+        """Measured saturation where there is one, else the law's (1/s); `None` without a fit."""
 
     @property
     def tokens_per_step(self) -> float | None:
@@ -89,11 +89,30 @@ class LatencyModel(Protocol):
     def arm(self, arm: Arm) -> FittedArm:
         """Return the arm's fit; raise KeyError or a BreakevenError where the arm was not measured."""
 
-    def predict(self, arm: Arm, **conditions: Any) -> Prediction:
-        """Predict latencies; conditions: rps, tokens_per_step, prompt_tokens, output_tokens, quantile."""
+    def predict(
+        self,
+        arm: Arm,
+        *,
+        rps: float | None = None,
+        tokens_per_step: float | None = None,
+        prompt_tokens: float | None = None,
+        output_tokens: float | None = None,
+        quantile: float | None = None,
+    ) -> Prediction:
+        """Predict latencies at `rps`: means, or a quantile; `None` elsewhere: as calibrated."""
 
-    def compare(self, arm: Arm, against: Arm, **conditions: Any) -> Comparison:
-        """Compare at equal rate; conditions as above and against_tokens_per_step."""
+    def compare(
+        self,
+        arm: Arm,
+        against: Arm,
+        *,
+        rps: float | None = None,
+        tokens_per_step: float | None = None,
+        against_tokens_per_step: float | None = None,
+        prompt_tokens: float | None = None,
+        output_tokens: float | None = None,
+    ) -> Comparison:
+        """Compare at equal rate; `None`: as calibrated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,38 +242,46 @@ def survey(
     """
     arms = tuple(dict.fromkeys((NO_SPECULATION, running, *candidates)))
     fits = {arm: fit for arm in arms if (fit := believable_fit(profile, arm)) is not None}
+    saturation = {arm: fit.saturation_rps for arm, fit in fits.items() if fit.saturation_rps is not None}
     acceptance = {arm: _tokens_per_step(profile, arm, seen) for arm in fits}
-
-    def conditions(arm: Arm) -> dict[str, Any]:
-        return {
-            "tokens_per_step": acceptance[arm],
-            "prompt_tokens": load.prompt_tokens,
-            "output_tokens": load.output_tokens,
-        }
 
     def against(arm: Arm, other: Arm) -> Comparison | None:
         if arm == other or other not in fits:
             return None
         return profile.compare(
-            arm, other, rps=load.rps, against_tokens_per_step=acceptance[other], **conditions(arm)
+            arm,
+            other,
+            rps=load.rps,
+            tokens_per_step=acceptance[arm],
+            against_tokens_per_step=acceptance[other],
+            prompt_tokens=load.prompt_tokens,
+            output_tokens=load.output_tokens,
+        )
+
+    def predict(arm: Arm, quantile: float | None) -> Prediction:
+        return profile.predict(
+            arm,
+            rps=load.rps,
+            tokens_per_step=acceptance[arm],
+            prompt_tokens=load.prompt_tokens,
+            output_tokens=load.output_tokens,
+            quantile=quantile,
         )
 
     def stand(arm: Arm) -> Standing:
-        mean = profile.predict(arm, rps=load.rps, **conditions(arm))
-        held = mean
-        if slo.is_set and slo.quantile is not None:
-            held = profile.predict(arm, rps=load.rps, quantile=slo.quantile, **conditions(arm))
+        mean = predict(arm, None)
+        promised = predict(arm, slo.quantile) if slo.is_set and slo.quantile is not None else mean
         against_none = against(arm, NO_SPECULATION)
-        saturation_rps = fits[arm].saturation_rps
+        saturation_rps = saturation[arm]
         if against_none is not None and acceptance[arm] is not None and against_none.c2_ratio:
             # Fewer accepted drafts cost capacity; a saturation measured on better days would hide it.
-            saturation_rps = min(saturation_rps, fits[NO_SPECULATION].saturation_rps / against_none.c2_ratio)
+            saturation_rps = min(saturation_rps, saturation[NO_SPECULATION] / against_none.c2_ratio)
         return Standing(
             arm=arm,
             prediction=mean,
             utilisation=load.rps / saturation_rps,
             saturation_rps=saturation_rps,
-            missed=slo.missed(held),
+            missed=slo.missed(promised),
             tokens_per_step=acceptance[arm],
             calibrated_tokens_per_step=fits[arm].tokens_per_step,
             against_none=against_none,
@@ -276,7 +303,7 @@ def believable_fit(profile: LatencyModel, arm: Arm) -> FittedArm | None:
         fit = profile.arm(arm)
     except (KeyError, BreakevenError):
         return None
-    return fit if fit.believable else None
+    return fit if fit.believable and fit.saturation_rps is not None else None
 
 
 def bounds_of(interval: Bounds | None) -> tuple[float, float]:
