@@ -18,7 +18,7 @@ from rich.table import Table as TerminalTable
 from breakeven.errors import BreakevenError
 from breakeven.profile import Profile
 from breakeven.report.page import Picture, Table, render_page, render_png
-from breakeven.simulator.costs import read_costs
+from breakeven.simulator.costs import parse_costs
 from demo import stage
 from demo.director import Director, Player, StoryError
 from demo.picture import draw
@@ -29,6 +29,7 @@ from demo.summary import PHASE_HEAD, Check, judge, phase_rows
 from demo.traffic import Endpoints, Traffic, Workload
 from demo.view import View
 from localcluster import LocalCluster, LocalClusterError
+from localcluster.nodes import DEFAULT as NODES
 
 STATE = stage.ROOT / ".local"
 RESULTS = stage.ROOT / ".demo"
@@ -51,9 +52,10 @@ def main() -> int:
     options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 160)
     try:
-        read_costs(str(options.costs))
-        return asyncio.run(_demo(options.costs.resolve(), console, keep=options.keep))
-    except (BreakevenError, LocalClusterError, StoryError) as problem:
+        for node in NODES:
+            parse_costs(options.costs.read_text(), node.product, str(options.costs))
+        return _demo(options.costs.resolve(), console, keep=options.keep)
+    except (BreakevenError, LocalClusterError, StoryError, OSError) as problem:
         console.print(f"demo: {problem}", style="bold", markup=False)
         return 1
     except KeyboardInterrupt:
@@ -61,7 +63,7 @@ def main() -> int:
         return 130
 
 
-async def _demo(costs: Path, console: Console, *, keep: bool) -> int:
+def _demo(costs: Path, console: Console, *, keep: bool) -> int:
     started = time.time()
     RESULTS.mkdir(exist_ok=True)
     with LocalCluster(STATE) as cluster:
@@ -84,7 +86,7 @@ async def _demo(costs: Path, console: Console, *, keep: bool) -> int:
             stage.install_operator(cluster)
             stage.apply_examples(cluster)
             view.step("operator installed by Helm; two Deployments and two SpeculativeServices applied")
-            stories, profiles = await _play(cluster, record, view)
+            stories, profiles = asyncio.run(_play(cluster, record, view))
         checks = judge(record, stories, _writes(cluster))
         _tell(console, record, profiles, stories, checks)
         console.print(f"took {time.time() - started:.0f} s")
