@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import cast
 
-from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.planning.guard import Decision, Load, Memory, Policy, Slo, decide
+from breakeven.arm import Arm
+from breakeven.planning.guard import Decision, Load, Memory, Policy, Seen, decide
+from breakeven.planning.objective import Slo
 from breakeven.profile import Comparison, Profile
 from breakeven_operator.reconcile.live import Figures
 from breakeven_operator.resources import SpeculativeServiceSpec
-from breakeven_operator.resources.servicestatus import MemoryStatus
+from breakeven_operator.resources.servicestatus import MemoryStatus, SeenAcceptance
 
 # Without any measured start of this engine.
 _UNKNOWN_ROLL_S = 600.0
+_SLO_QUANTILE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,18 +26,16 @@ class Choice:
     Attributes:
         decision: the guard's; None when it was not asked (no profile, no usable figures).
         memory: for the status.
-        compared: the speculative arm that the figures of the status are about: the running one, else the best one.
-        against_none: that arm against no speculation at this load.
-        predicted_s: what the profile says about the running arm's mean latency at this load, s; None when saturated.
-        utilization: load over the running arm's saturation.
     """
 
     decision: Decision | None
     memory: MemoryStatus
-    compared: Arm | None = None
-    against_none: Comparison | None = None
-    predicted_s: float | None = None
-    utilization: float | None = None
+
+    @property
+    def against_none(self) -> Comparison | None:
+        """The decision's subject against no speculation at this load."""
+        # The guard knows a comparison by protocol; what it returns is what the profile made.
+        return cast("Comparison | None", self.decision.against_none) if self.decision is not None else None
 
 
 def load_of(figures: Figures) -> Load:
@@ -42,7 +43,7 @@ def load_of(figures: Figures) -> Load:
     return Load(
         rps=figures.rps,
         window_s=figures.window_s,
-        requests=round(figures.requests),
+        requests=figures.requests,
         inflight=figures.inflight,
         latency_s=figures.latency_s,
         tokens_per_step=figures.tokens_per_step,
@@ -53,7 +54,7 @@ def load_of(figures: Figures) -> Load:
 
 
 def policy_of(spec: SpeculativeServiceSpec, roll_s: float | None) -> Policy:
-    """The guard's thresholds from the spec; `roll_s` is the time a roll takes."""
+    """The guard's thresholds from the spec; `roll_s` is the time a roll takes each replica away."""
     policy, slo = spec.update_policy, spec.slo
     return Policy(
         min_gain=policy.min_gain_percent / 100,
@@ -67,6 +68,7 @@ def policy_of(spec: SpeculativeServiceSpec, roll_s: float | None) -> Policy:
             tpot_s=_seconds(slo.tpot_p95_milliseconds),
             ttft_s=_seconds(slo.ttft_p95_milliseconds),
             e2e_s=_seconds(slo.e2e_p95_milliseconds),
+            quantile=_SLO_QUANTILE,
         ),
     )
 
@@ -80,7 +82,7 @@ def choose(
     roll_s: float | None,
     now: datetime,
 ) -> Choice:
-    """Ask the guard, and gather what the status shows beside its decision.
+    """Ask the guard.
 
     Args:
         spec: of the service.
@@ -88,27 +90,29 @@ def choose(
         figures: usable ones.
         running: the arm that runs.
         remembered: from the status.
-        roll_s: how long a roll takes, s; None when no start was ever measured.
+        roll_s: how long a roll takes a replica away, s; None when no start was ever measured.
         now: time of the observation.
     """
-    arms = {arm.name: arm for arm in spec.candidates.arms()}
-    measured = {fit.arm for fit in profile.arms}
-    candidates = [arm for arm in arms.values() if arm in measured]
-    if running not in candidates and running in measured:
-        candidates.append(running)
+    arms = {arm.name: arm for arm in (*spec.candidates.arms(), running)}
     candidate = arms.get(remembered.candidate_arm or "")
     memory = Memory(
         running=running,
         last_switch_s=_epoch(remembered.last_switch_time),
         candidate=candidate,
         candidate_since_s=_epoch(remembered.candidate_since_time) if candidate is not None else None,
+        seen=tuple(
+            Seen(arms[seen.arm], seen.tokens_per_step) for seen in remembered.seen if seen.arm in arms
+        ),
     )
-    decision = decide(profile, load_of(figures), memory, policy_of(spec, roll_s), now.timestamp(), candidates)
-    return Choice(
-        decision=decision,
-        memory=_remember(remembered, decision.memory, running),
-        **_shown(profile, figures, running, decision, candidates),
+    decision = decide(
+        profile,
+        load_of(figures),
+        memory,
+        policy_of(spec, roll_s),
+        now.timestamp(),
+        spec.candidates.arms(),
     )
+    return Choice(decision, _remember(remembered, decision.memory, running))
 
 
 def forget_candidate(remembered: MemoryStatus) -> MemoryStatus:
@@ -116,44 +120,26 @@ def forget_candidate(remembered: MemoryStatus) -> MemoryStatus:
     return remembered.model_copy(update={"candidate_arm": None, "candidate_since_time": None})
 
 
-def _shown(
-    profile: Profile, figures: Figures, running: Arm, decision: Decision, candidates: list[Arm]
-) -> dict[str, object]:
-    wanted = [running, decision.arm, decision.alternative]
-    believable = [fit.arm for fit in profile.arms if fit.believable and fit.arm in candidates]
-    compared = next((arm for arm in wanted if arm is not None and arm != NO_SPECULATION), None)
-    if compared is None:
-        others = [arm for arm in believable if arm != NO_SPECULATION]
-        compared = others[0] if others else None
-    against = None
-    if compared is not None and compared in {fit.arm for fit in profile.arms}:
-        against = profile.compare(compared, NO_SPECULATION, **live_state(figures, compared == running))
-    fit = next((fit for fit in profile.arms if fit.arm == running), None)
-    predicted = profile.predict(running, **live_state(figures, live=True)) if fit is not None else None
-    return {
-        "compared": compared,
-        "against_none": against,
-        "predicted_s": predicted.latency_s if predicted is not None else None,
-        "utilization": predicted.utilisation if predicted is not None else None,
-    }
-
-
-def live_state(figures: Figures, live: bool) -> dict[str, float | None]:
-    """Arguments of a prediction at the present load; tokens per step only for the arm they were measured on."""
-    return {
-        "rps": figures.rps,
-        "tokens_per_step": figures.tokens_per_step if live else None,
-        "prompt_tokens": figures.prompt_tokens,
-        "output_tokens": figures.output_tokens,
-    }
-
-
 def _remember(status: MemoryStatus, memory: Memory, running: Arm) -> MemoryStatus:
-    return status.model_copy(
-        update={
-            "running_arm": running.name,
+    # A Switch clears the guard's candidate; whether it is carried out is decided elsewhere, and until it is, the
+    # wish stands: time and running arm in the status follow the target, not the wish.
+    switched = memory.running != running
+    kept = (
+        {}
+        if switched
+        else {
             "candidate_arm": memory.candidate.name if memory.candidate is not None else None,
             "candidate_since_time": _time(memory.candidate_since_s),
+        }
+    )
+    return status.model_copy(
+        update={
+            **kept,
+            "running_arm": running.name,
+            "seen": tuple(
+                SeenAcceptance(arm=seen.arm.name, tokens_per_step=seen.tokens_per_step)
+                for seen in memory.seen
+            ),
         }
     )
 

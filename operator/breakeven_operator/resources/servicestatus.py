@@ -214,6 +214,13 @@ class DecisionStatus(StatusModel):
     )
 
 
+class SeenAcceptance(StatusModel):
+    """Acceptance measured live on the target."""
+
+    arm: Annotated[ArmName, Field(description="The arm that ran.")]
+    tokens_per_step: Annotated[Number, Field(description="Tokens per request-step, bonus token included.")]
+
+
 class MemoryStatus(StatusModel):
     """What the decision remembers from one cycle to the next, so that a restart changes nothing."""
 
@@ -225,6 +232,14 @@ class MemoryStatus(StatusModel):
         ArmName | None, Field(description="An arm that has been best since candidateSinceTime.")
     ] = None
     candidate_since_time: Annotated[Instant | None, Field(description="Since when.")] = None
+    seen: Annotated[
+        tuple[SeenAcceptance, ...],
+        Field(
+            max_length=8,
+            json_schema_extra=list_map("arm"),
+            description="Newest live acceptance per drafter; it outranks the calibrated one until a new profile counts.",
+        ),
+    ] = ()
     failures: Annotated[int, Field(ge=0, description="Rolls undone in a row.")] = 0
     backoff_until_time: Annotated[Instant | None, Field(description="No roll before this.")] = None
     restores: Annotated[

@@ -1,0 +1,43 @@
+"""Everything a decision about one service may look at, frozen at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from breakeven_operator.reconcile.calibrated import ProfileEntry
+from breakeven_operator.reconcile.live import FleetReading
+from breakeven_operator.reconcile.workload import Workload
+from breakeven_operator.resources import CalibrationRun
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One service's surroundings.
+
+    Attributes:
+        workload: the target; None when there is none.
+        managed_by: an older SpeculativeService on the same target.
+        fleet: answer of the Prometheus this service is watched with.
+        known_pods: names of all pods of the namespace.
+        profiles: SpeculationProfiles of this service.
+        runs: CalibrationRuns of this service that are unfinished or not yet accounted for.
+    """
+
+    workload: Workload | None
+    managed_by: str | None
+    fleet: FleetReading
+    known_pods: frozenset[str]
+    profiles: Sequence[ProfileEntry] = ()
+    runs: Sequence[CalibrationRun] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The operator's own settings that decisions use.
+
+    Attributes:
+        status_refresh_s: figures in a status are renewed at most this often.
+    """
+
+    status_refresh_s: float = 60.0

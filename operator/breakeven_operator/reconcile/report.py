@@ -1,0 +1,351 @@
+"""The status of a service: what was seen, what was decided and why, in the shape that people and restarts read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from breakeven.arm import Arm
+from breakeven.planning.standing import Standing
+from breakeven.profile import Comparison
+from breakeven.serving.drain import drain
+from breakeven.serving.opt_in import opt_in
+from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.reconcile.arms import RunningArm, arm_of_value
+from breakeven_operator.reconcile.calibrated import Calibrated
+from breakeven_operator.reconcile.conditions import (
+    CALIBRATED,
+    METRICS,
+    PROFITABLE,
+    PROGRESSING,
+    READY,
+    Aspect,
+    merge,
+)
+from breakeven_operator.reconcile.decide import Choice
+from breakeven_operator.reconcile.fingerprint import Identity
+from breakeven_operator.reconcile.live import Live
+from breakeven_operator.reconcile.rollout import Step
+from breakeven_operator.reconcile.target import Refusal
+from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND, Verdict
+from breakeven_operator.reconcile.wording import break_even, figure, pays_until, ratio
+from breakeven_operator.reconcile.workload import Workload
+from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
+from breakeven_operator.resources.servicestatus import (
+    Alternative,
+    ArmSource,
+    Current,
+    DecisionStatus,
+    PodsOfArm,
+    ServiceDisplay,
+    Target,
+    Verdict as PaysWhere,
+)
+
+_HISTORY = 10
+Bounds = tuple[float | None, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Everything a cycle found out about one service."""
+
+    service: SpeculativeService
+    workload: Workload | None
+    identity: Identity | None
+    running: RunningArm | None
+    calibrated: Calibrated
+    live: Live | None
+    step: Step
+    choice: Choice
+    verdict: Verdict
+    cannot_roll: Refusal | None
+    now: datetime
+
+
+def report(picture: Picture) -> SpeculativeServiceStatus:
+    """The whole status of this cycle."""
+    service, old, step = picture.service, picture.service.status, picture.step
+    current = _current(picture)
+    decision = _decision(picture)
+    history = (*reversed(step.ended), *old.history)[:_HISTORY]
+    memory = step.memory
+    profile = picture.calibrated.entry.name if picture.calibrated.entry is not None else None
+    if old.calibration is not None and profile is not None and old.calibration.profile not in {None, profile}:
+        # Acceptance seen before belongs to the profile before.
+        memory = memory.model_copy(update={"seen": ()})
+    status = SpeculativeServiceStatus(
+        observed_generation=service.metadata.generation,
+        target=_target(picture),
+        current=current,
+        decision=decision,
+        memory=memory,
+        rollout=step.rollout,
+        calibration=picture.calibrated.status,
+        history=history,
+        display=_display(picture, current),
+    )
+    conditions = merge(old.conditions, _aspects(picture, status), service.metadata.generation, picture.now)
+    return status.model_copy(update={"conditions": conditions})
+
+
+def _target(picture: Picture) -> Target | None:
+    workload, identity = picture.workload, picture.identity
+    if workload is None:
+        return None
+    container = workload.container
+    return Target(
+        uid=workload.ref.uid,
+        generation=workload.generation,
+        container_name=str(container.get("name")) if container else None,
+        image=identity.image if identity else None,
+        model=identity.model if identity else None,
+        served_model_name=(
+            picture.service.spec.metrics_source.served_model_name
+            or (identity.served_model if identity else None)
+        ),
+        gpu_product=identity.gpu_product if identity else None,
+        gpus_per_pod=identity.gpus if identity else None,
+        replicas=workload.desired,
+        ready_replicas=workload.ready,
+        fingerprint=identity.fingerprint if identity else None,
+        opted_in=opt_in(container).ok if container else None,
+        drain_configured=drain(workload.pod_spec, container).ok if container else None,
+    )
+
+
+def _current(picture: Picture) -> Current | None:
+    running, workload = picture.running, picture.workload
+    if running is None or workload is None:
+        return None
+    source = {"Annotation": ArmSource.ANNOTATION, "Arguments": ArmSource.COMMAND_LINE}.get(
+        running.source, ArmSource.UNSET
+    )
+    arm = running.arm
+    old = picture.service.status.current
+    name = arm.name if arm is not None else None
+    since = old.since if old is not None and old.arm == name and old.since is not None else picture.now
+    counts: dict[str, int] = {}
+    for pod in workload.pods:
+        if pod.terminating:
+            continue
+        if source is ArmSource.COMMAND_LINE:
+            runs = arm
+        else:
+            runs = arm_of_value(pod.value, picture.service.spec.candidates).arm
+        if runs is not None:
+            counts[runs.name] = counts.get(runs.name, 0) + 1
+    return Current(
+        arm=name,
+        method=arm.method if arm is not None else None,
+        draft_length=arm.k if arm is not None else None,
+        source=source,
+        since=since,
+        pods_by_arm=tuple(PodsOfArm(arm=key, pods=counts[key]) for key in sorted(counts))[:8],
+    )
+
+
+def _decision(picture: Picture) -> DecisionStatus:
+    verdict, figures = picture.verdict, picture.live.figures if picture.live is not None else None
+    decision = picture.choice.decision
+    running = picture.running.arm if picture.running is not None else None
+    fields: dict[str, object] = {
+        "time": picture.now,
+        "action": verdict.action,
+        "arm": verdict.arm.name if verdict.arm is not None else None,
+        "running_arm": running.name if running is not None else None,
+        "reason": str(verdict.reason),
+        "message": verdict.message[:1024],
+        "profile": picture.calibrated.entry.name if picture.calibrated.entry is not None else None,
+    }
+    if figures is not None:
+        fields |= {
+            "load_rps": figures.rps,
+            "inflight": figures.inflight,
+            "tokens_per_step": figures.tokens_per_step,
+            "observed_latency_seconds": figures.latency_s,
+            "requests": max(0, round(figures.requests)),
+            "window_seconds": figures.window_s,
+            "evidence_time": picture.now - timedelta(seconds=figures.age_s),
+        }
+    if decision is not None:
+        fields |= {
+            "confidence_percent": round(100 * decision.confidence),
+            "held_until": (
+                datetime.fromtimestamp(decision.until_s, UTC)
+                if decision.until_s is not None and verdict.reason == decision.reason
+                else None
+            ),
+            **_prediction(decision.field.running if decision.field is not None else None),
+            **_comparison(decision.subject, picture.choice.against_none),
+            "alternative": _alternative(
+                decision.alternative, decision.field.candidates if decision.field else ()
+            ),
+        }
+    return DecisionStatus(**fields)  # type: ignore[arg-type]
+
+
+def _prediction(running: Standing | None) -> dict[str, object]:
+    if running is None:
+        return {}
+    return {
+        "predicted_latency_seconds": _finite(running.prediction.latency_s),
+        "utilization": _finite(running.utilisation),
+    }
+
+
+def _comparison(subject: Arm | None, comparison: Comparison | None) -> dict[str, object]:
+    if subject is None or comparison is None:
+        return {}
+    lower, upper = comparison.speedup_ci or (None, None)
+    c2_lower, c2_upper = comparison.c2_ratio_ci or (None, None)
+    even_lower, even_upper = comparison.break_even_ci_rps or (None, None)
+    return {
+        "compared_arm": subject.name,
+        "speedup": _finite(comparison.speedup),
+        "speedup_lower": _finite(lower),
+        "speedup_upper": _finite(upper),
+        "c1_ratio": _finite(comparison.c1_ratio),
+        "c2_ratio": _finite(comparison.c2_ratio),
+        "c2_ratio_lower": _finite(c2_lower),
+        "c2_ratio_upper": _finite(c2_upper),
+        "verdict": PaysWhere(str(comparison.verdict).capitalize()),
+        "break_even_rps": _finite(comparison.break_even_rps),
+        "break_even_lower_rps": _finite(even_lower),
+        "break_even_upper_rps": _finite(even_upper),
+    }
+
+
+def _alternative(arm: Arm | None, standings: tuple[Standing, ...]) -> Alternative | None:
+    if arm is None:
+        return None
+    standing = next((s for s in standings if s.arm == arm), None)
+    against = standing.against_none if standing is not None else None
+    lower, upper = (against.speedup_ci if against is not None else None) or (None, None)
+    return Alternative(
+        arm=arm.name,
+        speedup=_finite(against.speedup) if against is not None else None,
+        speedup_lower=_finite(lower),
+        speedup_upper=_finite(upper),
+    )
+
+
+def _pays(comparison: Comparison | None) -> bool | None:
+    """Whether speculation pays at this load; None when the bounds contain both."""
+    if comparison is None or comparison.speedup is None:
+        return None
+    lower, upper = comparison.speedup_ci or (None, None)
+    if lower is not None and lower > 1:
+        return True
+    return False if upper is not None and upper < 1 else None
+
+
+def _display(picture: Picture, current: Current | None) -> ServiceDisplay:
+    target, verdict = picture.service.spec.target_ref, picture.verdict
+    comparison = picture.choice.against_none
+    figures = picture.live.figures if picture.live is not None else None
+    pays = {True: "Yes", False: "No", None: "?"}[_pays(comparison)]
+    reason = str(verdict.reason)
+    run = picture.calibrated.run
+    if run is not None and run.status.display is not None and run.status.display.points:
+        reason += f" {run.status.display.points} points"
+        if run.status.display.left:
+            reason += f", {run.status.display.left} left"
+    return ServiceDisplay(
+        target=f"{target.kind}/{target.name}"[:128],
+        arm=(current.arm if current is not None else None) or "?",
+        pays=pays,
+        speedup=ratio(comparison.speedup, comparison.speedup_ci) if comparison is not None else "-",
+        break_even=break_even(comparison),
+        load=figure(figures.rps, "rps") if figures is not None else "-",
+        recommended=verdict.arm.name
+        if verdict.arm is not None and picture.calibrated.entry is not None
+        else "-",
+        c2_ratio=ratio(comparison.c2_ratio, comparison.c2_ratio_ci) if comparison is not None else "-",
+        profile=picture.calibrated.entry.name if picture.calibrated.entry is not None else "-",
+        reason=reason[:128],
+    )
+
+
+def _aspects(picture: Picture, status: SpeculativeServiceStatus) -> tuple[Aspect, ...]:
+    calibrated, live = picture.calibrated, picture.live
+    entry = calibrated.entry
+    return (
+        _ready(picture),
+        Aspect(
+            METRICS,
+            live.usable if live is not None else None,
+            str(live.reason if live is not None else picture.verdict.reason),
+            live.message if live is not None else picture.verdict.message,
+        ),
+        Aspect(CALIBRATED, entry is not None, str(calibrated.reason), calibrated.message),
+        _profitable(picture),
+        _progressing(picture, status),
+    )
+
+
+def _ready(picture: Picture) -> Aspect:
+    service, cannot, step = picture.service, picture.cannot_roll, picture.step
+    if cannot is not None:
+        return Aspect(READY, False, str(cannot.reason), cannot.message)
+    if step.memory.taken_over_by is not None:
+        reason = step.reason or ClusterReason.TAKEN_OVER
+        return Aspect(
+            READY, False, str(reason), step.message or f"{step.memory.taken_over_by} owns the annotation"
+        )
+    if picture.running is not None and picture.running.arm is None:
+        return Aspect(READY, False, str(picture.verdict.reason), picture.verdict.message)
+    if service.spec.paused:
+        return Aspect(
+            READY, True, str(ClusterReason.PAUSED), "spec.paused is set: nothing is changed or started"
+        )
+    profile = (
+        f"profile {picture.calibrated.entry.name} in force"
+        if picture.calibrated.entry
+        else "no profile in force yet"
+    )
+    metrics = "metrics fresh" if picture.live is not None and picture.live.usable else "no usable metrics now"
+    return Aspect(READY, True, str(ClusterReason.WATCHING), f"target found, {profile}, {metrics}")
+
+
+def _profitable(picture: Picture) -> Aspect:
+    verdict, comparison, decision = picture.verdict, picture.choice.against_none, picture.choice.decision
+    if decision is None or comparison is None or decision.subject is None or picture.live is None:
+        return Aspect(PROFITABLE, None, str(verdict.reason), verdict.message)
+    figures = picture.live.figures
+    at = f" at {figures.rps:.3g} rps per replica" if figures is not None else ""
+    shown = ratio(comparison.speedup, comparison.speedup_ci)
+    message = f"{decision.subject} is {shown}x{at} ({100 * decision.confidence:.0f} % bounds); {pays_until(comparison)}"
+    return Aspect(PROFITABLE, _pays(comparison), str(decision.reason), message)
+
+
+def _progressing(picture: Picture, status: SpeculativeServiceStatus) -> Aspect:
+    step, verdict = picture.step, picture.verdict
+    if step.rollout is not None and step.busy:
+        return Aspect(PROGRESSING, True, str(step.reason or ClusterReason.ROLLING), step.message)
+    last = status.history[0] if status.history else None
+    tail = (
+        f"last change: {last.from_arm} -> {last.to_arm} ({last.reason}), {last.message}"
+        if last
+        else "no change so far"
+    )
+    if verdict.action == RECOMMEND:
+        return Aspect(
+            PROGRESSING,
+            False,
+            str(ClusterReason.RECOMMEND_ONLY),
+            f"{verdict.arm} should run; mode Recommend changes nothing",
+        )
+    if (
+        verdict.action == HOLD
+        and verdict.arm is not None
+        and picture.running is not None
+        and verdict.arm != picture.running.arm
+    ):
+        return Aspect(PROGRESSING, False, str(ClusterReason.ROLL_BLOCKED), verdict.message)
+    return Aspect(PROGRESSING, False, str(ClusterReason.STABLE), tail)
+
+
+def _finite(value: float | None) -> float | None:
+    """What a decimal of the status can hold."""
+    return value if value is not None and abs(value) < 1e12 else None

@@ -1,0 +1,32 @@
+"""What a cycle decided about a service: an action word, an arm, one reason word, a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from breakeven.arm import Arm
+from breakeven.reasons import Reason
+from breakeven_operator.reasons import ClusterReason
+
+STAY = "Stay"
+SWITCH = "Switch"
+HOLD = "Hold"
+RECOMMEND = "Recommend"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The decision that status, event, log line and metric repeat.
+
+    Attributes:
+        action: Stay: the right arm runs. Switch: the target is rolled. Recommend: it should be, by somebody else.
+            Hold: nothing can or may be done now.
+        arm: the arm that should run; None when that is not known.
+        reason: one word.
+        message: a whole sentence with the figures that decided.
+    """
+
+    action: str
+    arm: Arm | None
+    reason: Reason | ClusterReason
+    message: str
