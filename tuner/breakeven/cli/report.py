@@ -1,0 +1,100 @@
+"""`breakeven report PROFILE.json -o report.html`: a page (and PNGs) worth showing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from breakeven.cli.output import echo_json, json_option, write_atomically
+
+
+@click.command("report", short_help="One self-contained HTML page (and PNGs) of a profile.")
+@click.argument(
+    "profile_path", metavar="PROFILE.json", type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    help="report.html, or report.png for the pictures alone (one file each: report-speedup.png, ...).",
+)
+@click.option("--title", help="Default: model, drafter and GPU as the profile names them.")
+@click.option(
+    "--load-range",
+    nargs=2,
+    type=click.FloatRange(0),
+    metavar="LO HI",
+    help="Loads per replica to shade, rps.",
+)
+@click.option(
+    "--trace", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Shade this trace's loads."
+)
+@click.option(
+    "--replicas", type=click.IntRange(1), default=1, show_default=True, help="Over which --trace spreads."
+)
+@click.option("--png/--no-png", default=False, help="Write the PNGs beside the page as well.")
+@json_option
+def command(
+    profile_path: Path,
+    output: Path,
+    title: str | None,
+    load_range: tuple[float, float] | None,
+    trace: Path | None,
+    replicas: int,
+    *,
+    png: bool,
+    as_json: bool,
+) -> None:
+    """Make a page that says whether speculation pays, until which load, and what not to believe.
+
+    The page is one file: pictures are inside, nothing is loaded from elsewhere, and it is light or dark as the
+    reader's system is.
+
+    \b
+    Example:
+      breakeven report chat.json -o chat.html --load-range 1 6
+    """
+    from breakeven.errors import InputError
+    from breakeven.profile import Profile
+    from breakeven.report.page import render_png
+    from breakeven.report.profile_page import drawings, render_report
+
+    if output.suffix not in {".html", ".png"}:
+        raise InputError("--output", f"{output.name!r}", "a name ending in .html or .png")
+    if load_range and trace:
+        raise InputError("--trace", "given together with --load-range", "one of them")
+    if load_range and load_range[0] >= load_range[1]:
+        raise InputError("--load-range", f"{load_range[0]:g} {load_range[1]:g}", "the lower load first")
+    shaded = _trace_range(trace, replicas) if trace else load_range or None
+    profile = Profile.from_json(profile_path.read_text(encoding="utf-8"), str(profile_path))
+    written: dict[Path, str | bytes] = {}
+    if output.suffix == ".html":
+        written[output] = render_report(profile, title or _title(profile), shaded)
+    if png or output.suffix == ".png":
+        for name, draw in drawings(profile, shaded).items():
+            written[output.with_name(f"{output.stem}-{name}.png")] = render_png(draw)
+    # Everything is drawn before anything is written: a failure leaves no half of a report.
+    for path, content in written.items():
+        write_atomically(path, content)
+    if as_json:
+        echo_json({"written": [str(path) for path in written], "confidence": profile.confidence})
+    else:
+        click.echo("\n".join(str(path) for path in written))
+
+
+def _title(profile: object) -> str:
+    provenance = getattr(profile, "provenance", {})
+    named = [str(provenance[key]) for key in ("model", "gpu", "workload") if provenance.get(key)]
+    return "Does speculative decoding pay? " + ", ".join(named) if named else "Does speculative decoding pay?"
+
+
+def _trace_range(path: Path, replicas: int) -> tuple[float, float]:
+    """5th and 95th percentile of the trace's load per replica."""
+    import numpy as np
+
+    from breakeven.simulator.traces import read_trace
+
+    low, high = np.percentile(read_trace(path).rates_rps(), [5, 95]) / replicas
+    return float(low), float(high)

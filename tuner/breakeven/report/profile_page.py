@@ -1,0 +1,210 @@
+"""The report of one profile: verdict, pictures, what not to believe, parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from breakeven import __version__
+from breakeven.arm import NO_SPECULATION
+from breakeven.profile import Bounds, Profile
+from breakeven.report import curves as computed
+from breakeven.report import plots
+from breakeven.report.page import Draw, Picture, Table, render_page
+from breakeven.report.theme import Theme
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LoadRange = tuple[float, float] | None
+_WIDE = (9.6, 4.6)
+
+
+def render_report(profile: Profile, title: str, load_range_rps: LoadRange = None) -> str:
+    """One self-contained HTML page.
+
+    Args:
+        profile: of at least one arm with a law.
+        title: names what was measured.
+        load_range_rps: loads per replica that the fleet sees, shaded in the pictures.
+    """
+    pictures = [
+        Picture(
+            draw,
+            _CAPTIONS[name],
+            first=name in {"speedup", "latency"},
+        )
+        for name, draw in drawings(profile, load_range_rps).items()
+    ]
+    return render_page(
+        title=title,
+        facts=[f"{key} {value}" for key, value in sorted(profile.provenance.items()) if value]
+        + [f"bounds at {profile.confidence:.0%} confidence"],
+        verdict=verdict(profile, load_range_rps),
+        pictures=pictures,
+        warnings=_warnings(profile),
+        tables=_tables(profile),
+        footer=f"breakeven {__version__}. Speedups are at equal request rate (open loop, Poisson) against no speculation.",
+    )
+
+
+_CAPTIONS = {
+    "speedup": "Speedup over no speculation at equal request rate. Bands are the bounds of the fit, hollow marks are measured "
+    "points (against the predicted latency without speculation), upright ticks are break-evens with their interval.",
+    "latency": "Mean end-to-end latency of a request. Dotted lines are saturation.",
+    "map": "Which measured arm has the lowest predicted latency, if one draft token were accepted with the probability on "
+    "the left at every position. Nothing is said about arms that were not measured.",
+    "fit": "Prediction of the law over measurement, for every point that was used. The shaded lane is 10 % either way.",
+}
+
+
+def drawings(profile: Profile, load_range_rps: LoadRange = None) -> dict[str, Draw]:
+    """Pictures of a profile by name; only those it has data for. Curves are computed once and drawn on any paper."""
+    lines = computed.arm_curves(profile)
+    best = computed.best_arm_map(profile)
+    points = computed.measured_points(profile)
+    arms = [line.arm for line in lines]
+
+    def speedup(theme: Theme) -> Figure:
+        figure, axes = _figure()
+        plots.speedup_against_load(axes, lines, theme.strokes(arms), theme, load_range_rps)
+        return figure
+
+    def latency(theme: Theme) -> Figure:
+        figure, axes = _figure()
+        plots.latency_against_load(axes, lines, theme.strokes(arms), theme, load_range_rps)
+        return figure
+
+    def best_arm(theme: Theme) -> Figure:
+        figure, axes = _figure()
+        if best is not None:
+            plots.best_arm_map(axes, best, theme.strokes(arms), theme)
+        return figure
+
+    def fit(theme: Theme) -> Figure:
+        figure, axes = _figure()
+        plots.measured_against_predicted(axes, points, theme.strokes(arms), theme)
+        return figure
+
+    chosen: dict[str, Draw] = {}
+    if NO_SPECULATION in arms and len(arms) > 1:
+        chosen["speedup"] = speedup
+    if lines:
+        chosen["latency"] = latency
+    if best is not None:
+        chosen["map"] = best_arm
+    if points:
+        chosen["fit"] = fit
+    return chosen
+
+
+def _figure() -> tuple[Figure, plots.Axes]:
+    from matplotlib.figure import Figure  # noqa: PLC0415 - only pictures need it
+
+    figure = Figure(figsize=_WIDE)
+    return figure, figure.add_subplot()
+
+
+def verdict(profile: Profile, load_range_rps: LoadRange = None) -> str:
+    """One sentence with bounds: does the best arm pay, at which load, until when."""
+    fits = computed.drawable(profile)
+    speculative = [fit for fit in fits if fit.k > 0]
+    plain = next((fit for fit in fits if fit.k == 0), None)
+    if plain is None or not speculative:
+        return "Nothing to compare: a profile needs one arm without speculation and one with it."
+    saturation_rps = plain.saturation_rps or 0.0
+    rps = sum(load_range_rps) / 2 if load_range_rps else 0.2 * saturation_rps
+    where = f"at {rps:.2g} requests/s per replica" + ("" if load_range_rps else " (a fifth of saturation)")
+    best = max(
+        (profile.compare(fit.arm, NO_SPECULATION, rps=rps) for fit in speculative),
+        key=lambda c: c.speedup or 0.0,
+    )
+    if best.speedup is None:
+        return f"Whether speculation pays {where} cannot be told from these points."
+    bounds = _bounds(best.speedup_ci)
+    until = ""
+    if best.break_even_rps is not None:
+        sides = {"below": "it pays below", "above": "it pays above"}
+        until = f"; {sides.get(best.verdict, 'the lines cross at')} {best.break_even_rps:.3g} requests/s {_bounds(best.break_even_ci_rps)}"
+    lower, upper = best.speedup_ci or (None, None)
+    if lower is not None and lower > 1:
+        return f"{best.arm} is {best.speedup:.2f}x as fast as no speculation {bounds} {where}{until}."
+    if upper is not None and upper < 1:
+        return f"Speculation slows requests: the best arm, {best.arm}, reaches {best.speedup:.2f}x {bounds} {where}{until}."
+    return f"Too close to tell: {best.arm} is {best.speedup:.2f}x {bounds} {where}{until}."
+
+
+def _warnings(profile: Profile) -> list[str]:
+    doubtful = [
+        f"{fit.arm}: {fit.reason}; no decision should rest on it"
+        for fit in profile.arms
+        if not fit.believable
+    ]
+    return [*doubtful, *(warning for warning in profile.warnings if warning not in doubtful)]
+
+
+def _tables(profile: Profile) -> list[Table]:
+    arms = Table(
+        "Parameters",
+        (
+            "arm",
+            "C1, s",
+            "C2, ms per other in flight",
+            "saturation, rps",
+            "tokens per step",
+            "points",
+            "worst, %",
+            "LOO, %",
+            "verdict on the fit",
+        ),
+        [
+            (
+                fit.arm.name,
+                _with_bounds(fit.c1_s, fit.c1_ci_s, 1),
+                _with_bounds(fit.c2_s, fit.c2_ci_s, 1e3),
+                _with_bounds(fit.saturation_rps, fit.saturation_ci_rps, 1),
+                "-" if fit.tokens_per_step is None else f"{fit.tokens_per_step:.2f}",
+                str(fit.points),
+                _percent(fit.max_relative_error),
+                _percent(fit.loo_error),
+                fit.reason,
+            )
+            for fit in profile.arms
+        ],
+        note="Latency of a request = C1 + C2 * (others in flight).",
+    )
+    pooled = [
+        Table(
+            f"Pooled form of {fit.method}",
+            ("coefficient", "value, ms"),
+            [
+                (name, "not identified" if name in fit.unidentified else f"{1e3 * value:.3g}")
+                for name, value in fit.coefficients.items()
+            ],
+            note=f"C = cp + (g/E) * (cv + kd*cd + cs); mean error {100 * fit.mape:.1f} % over {fit.points} points.",
+        )
+        for fit in profile.pooled
+    ]
+    excluded = [
+        (fit.arm.name, str(row.row), row.reason, row.source) for fit in profile.arms for row in fit.excluded
+    ]
+    left_out = [Table("Points left out", ("arm", "row", "reason", "file"), excluded)] if excluded else []
+    return [arms, *pooled, *left_out]
+
+
+def _with_bounds(value: float | None, bounds: Bounds | None, scale: float) -> str:
+    if value is None:
+        return "-"
+    scaled = None if bounds is None else tuple(None if b is None else scale * b for b in bounds)
+    return f"{scale * value:.3g} {_bounds(scaled)}".rstrip()
+
+
+def _bounds(bounds: Sequence[float | None] | None) -> str:
+    if bounds is None:
+        return ""
+    lower, upper = ("open" if bound is None else f"{bound:.3g}" for bound in bounds)
+    return f"[{lower}, {upper}]"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f}"
