@@ -28,6 +28,7 @@ STRATEGIC = "application/strategic-merge-patch+json"
 _SILENCE_S = 130.0
 _MAX_OBJECT_BYTES = 4 * 2**20
 _BACKOFF_S = (0.2, 10.0)
+_SHORT_S = 1.0
 _GONE = 410
 
 
@@ -129,7 +130,7 @@ class Api:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=_SILENCE_S)
         # A server that ends streams at once is stopping; `follow` knows how long to leave it alone.
         began = -math.inf
-        while time.monotonic() - began > 1.0:
+        while time.monotonic() - began > _SHORT_S:
             began = time.monotonic()
             params = {
                 **selector,

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from localcluster.nodeagent.api import FAILURES, MERGE, Api, ApiError
+from localcluster.nodeagent.api import FAILURES, MERGE, Api, ApiError, describe
 from localcluster.nodeagent.status import timestamp
 
 _log = logging.getLogger(__name__)
@@ -66,7 +66,13 @@ class Recorder:
             try:
                 await self._write(*item)
             except FAILURES as error:
-                _log.warning("event %s not written: %s", item[2], error)
+                _log.warning("event %s not written: %s", item[2], describe(error))
+            finally:
+                self._queue.task_done()
+
+    async def flush(self) -> None:
+        """Waits until everything noted so far is written or given up."""
+        await self._queue.join()
 
     async def _write(
         self, about: About, severity: Severity, reason: str, message: str, field_path: str

@@ -7,6 +7,7 @@ per line. Hence no time per line, and requests that need one are refused.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -85,15 +86,17 @@ async def _logs(request: web.Request, node: Node) -> web.StreamResponse:
     limit = int(query["limitBytes"]) if "limitBytes" in query else None
     follow = query.get("follow") == "true" and query.get("previous") != "true"
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
-    await response.prepare(request)
-    async for chunk in _read(file, tail, container if follow else None, run):
-        piece = chunk if limit is None else chunk[:limit]
-        await response.write(piece)
-        if limit is not None:
-            limit -= len(piece)
-            if limit <= 0:
-                break
-    await response.write_eof()
+    # A reader that goes away in the middle (kubectl logs -f, then Ctrl-C) is no error.
+    with contextlib.suppress(ConnectionError):
+        await response.prepare(request)
+        async for chunk in _read(file, tail, container if follow else None, run):
+            piece = chunk if limit is None else chunk[:limit]
+            await response.write(piece)
+            if limit is not None:
+                limit -= len(piece)
+                if limit <= 0:
+                    break
+        await response.write_eof()
     return response
 
 

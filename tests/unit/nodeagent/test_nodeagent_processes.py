@@ -1,0 +1,336 @@
+"""Containers' processes: what they see, how they end, and that nothing of them stays."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from fakes.node_pods import make_pod
+from localcluster.nodeagent import actions, isolation, mounts, probing
+from localcluster.nodeagent.mounts import Bind
+from localcluster.nodeagent.podspec import ExecAction, HttpAction, SleepAction, TcpAction
+from localcluster.nodeagent.processes import Launch, Process, StartError
+
+ENV = {"PATH": os.defpath}
+
+
+@pytest.fixture
+async def isolated(tmp_path):
+    found = await isolation.detect(tmp_path)
+    if not found.allowed:
+        pytest.skip(f"no user namespaces on this machine: {found.reason}")
+
+    def root(*binds, read_only=False, uid=0):
+        return isolation.container_root(
+            tmp_path / "root",
+            binds,
+            mounts.LocalHost(),
+            read_only=read_only,
+            uid=uid,
+            gid=uid,
+            hostname="chat-0",
+        )
+
+    return root
+
+
+async def start(script, root=None, out=None, **more):
+    with output(out) as file:
+        return await Process.start(Launch(["sh", "-c", script], ENV, "/", root=root, **more), file.fileno())
+
+
+def output(path):
+    return Path(path or os.devnull).open("wb")
+
+
+async def said(tmp_path, script, root=None):
+    process = await start(script, root, tmp_path / "out")
+    assert await process.exited() == 0, (tmp_path / "out").read_text()
+    return (tmp_path / "out").read_text().split("\n")[:-1]
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def gone(pid):
+    # Nobody tells when a process that is not one's child has gone.
+    for _ in range(500):
+        if not alive(pid):
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail(f"process {pid} is still there")
+
+
+@pytest.mark.parametrize(
+    ("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -KILL $$", 137)]
+)
+async def test_exit_codes(script, code):
+    assert await (await start(script)).exited() == code
+
+
+async def test_a_command_that_does_not_exist_and_one_that_may_not_be_executed(tmp_path):
+    (tmp_path / "data").write_text("x")
+    for argv, message in [
+        (["no-such-program"], "no such file"),
+        ([str(tmp_path / "data")], "Permission denied"),
+    ]:
+        with pytest.raises(StartError, match=message):
+            await Process.start(Launch(argv, ENV, "/"), 2)
+    with pytest.raises(StartError, match="/no/such/folder"):
+        await Process.start(Launch(["true"], ENV, "/no/such/folder"), 2)
+
+
+async def test_a_container_has_only_the_environment_it_was_given(tmp_path):
+    lines = await said(tmp_path, "env")
+    assert [line for line in lines if not line.startswith(("PWD=", "SHLVL=", "_=", "OLDPWD="))] == [
+        f"PATH={os.defpath}"
+    ]
+
+
+async def test_a_container_sees_its_volumes_user_and_name(tmp_path, isolated):
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    (volume / "weights").write_text("42")
+    before = set(Path("/").iterdir())
+    root = isolated(
+        Bind(str(volume), "/models/chat", read_only=True, is_dir=True),
+        Bind(str(volume), "/models/chat-rw", read_only=False, is_dir=True),
+        Bind(str(volume / "weights"), "/etc/breakeven/weights", read_only=True, is_dir=False),
+        uid=1234,
+    )  # fmt: skip
+    script = (
+        "cat /models/chat/weights; echo; id -u; uname -n; cat /etc/breakeven/weights; echo; test -e /etc/hosts && echo hosts;"
+        "touch /models/chat/x 2>/dev/null || echo read-only; touch /models/chat-rw/new && echo writable; mkdir /scratch"
+    )
+    lines = await said(tmp_path, script, root)
+    assert lines == ["42", "1234", "chat-0", "42", "hosts", "read-only", "writable"]
+    assert (volume / "new").exists()
+    assert set(Path("/").iterdir()) == before
+
+
+async def test_a_read_only_root(tmp_path, isolated):
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    root = isolated(Bind(str(volume), "/work", read_only=False, is_dir=True), read_only=True)
+    script = f"for d in / /etc {tmp_path} /work /dev/shm; do touch $d/x 2>/dev/null && echo $d; done; echo x > /dev/null && echo null"
+    assert await said(tmp_path, script, root) == ["/work", "/dev/shm", "null"]
+
+
+async def test_what_a_container_started_ends_with_it_even_in_another_session(tmp_path, isolated):
+    process = await start(
+        "setsid sleep 60 & echo $!; sleep 60 & echo $!; echo done; exit 3", isolated(), tmp_path / "out"
+    )
+    assert await process.exited() == 3
+    first, second, _ = (tmp_path / "out").read_text().split()
+    await gone(first)
+    await gone(second)
+
+
+async def test_one_container_s_end_leaves_the_others_alone(isolated):
+    """A namespace's number is reused at once: whoever looks it up after the end kills the next container."""
+    ended = [await start("exit 0", isolated()) for _ in range(8)]
+    others = [await start("sleep 60", isolated()) for _ in range(8)]
+    for process in ended:
+        await process.exited()
+    await asyncio.sleep(0.05)
+    assert all(process.running for process in others)
+    for process in others:
+        process.kill()
+        assert await process.exited() == 137
+
+
+async def test_a_command_in_a_running_container(tmp_path, isolated):
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    main = await start("sleep 60", isolated(Bind(str(volume), "/inside", read_only=False, is_dir=True)))
+    inner = await start("touch /inside/seen && uname -n", out=tmp_path / "out", join=main.pid)
+    assert await inner.exited() == 0
+    assert (volume / "seen").exists()
+    assert (tmp_path / "out").read_text() == "chat-0\n"
+    assert main.running
+    main.kill()
+    await main.exited()
+
+
+GUARDED = """
+import subprocess, sys, time
+from localcluster.nodeagent import warden
+def agent():
+    double = "import os, time; os.setsid(); os.fork() and os._exit(0); print(os.getpid(), flush=True); time.sleep(60)"
+    subprocess.run([sys.executable, "-c", double])
+    print("ready", flush=True)
+    {rest}
+    return 5
+warden.guard(agent)
+"""
+
+
+@pytest.mark.parametrize(
+    ("rest", "end", "code"),
+    [("pass", None, 5), ("time.sleep(60)", "agent", 247), ("time.sleep(60)", "warden", None)],
+)
+def test_nothing_outlives_the_warden_s_agent(rest, end, code):
+    env = {**os.environ, "PYTHONPATH": "tests"}
+    guard = subprocess.Popen(
+        [sys.executable, "-c", GUARDED.format(rest=rest)], stdout=subprocess.PIPE, text=True, env=env
+    )
+    with guard.stdout:
+        orphan = guard.stdout.readline().strip()
+        assert guard.stdout.readline() == "ready\n"
+    children = Path(f"/proc/{guard.pid}/task/{guard.pid}/children").read_text().split()
+    agent = next((pid for pid in children if pid != orphan), None)
+    if end == "agent":
+        os.kill(int(agent), signal.SIGKILL)
+    elif end == "warden":
+        os.kill(guard.pid, signal.SIGTERM)
+    guard.wait(10)
+    if code is not None:
+        assert guard.returncode == code
+    deadline = time.monotonic() + 5
+    while any(map(alive, [orphan, *children])) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not any(map(alive, [orphan, *children]))
+
+
+class Inside:
+    pod_ip = "127.0.0.1"
+
+    def command(self, argv):
+        return Launch(list(argv), ENV, "/")
+
+
+@pytest.fixture
+async def session():
+    async with aiohttp.ClientSession() as made:
+        yield made
+
+
+@pytest.fixture
+async def server():
+    async def answer(request):
+        if request.headers.get("X-Key") != "s3cret":
+            return web.Response(status=401)
+        return web.Response(status=int(request.query.get("status", "200")))
+
+    app = web.Application()
+    app.router.add_get("/health", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield runner.addresses[0][1]
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("query", "headers", "ok", "output"),
+    [
+        ("", (("X-Key", "s3cret"),), True, ""),
+        ("?status=302", (("X-Key", "s3cret"),), True, ""),
+        ("?status=503", (("X-Key", "s3cret"),), False, "HTTP probe failed with statuscode: 503"),
+        ("", (), False, "HTTP probe failed with statuscode: 401"),
+    ],
+)
+async def test_http(session, server, query, headers, ok, output):
+    action = HttpAction(None, server, f"/health{query}", "http", headers)
+    assert await actions.perform(action, Inside(), session, 5) == actions.Result(ok=ok, output=output)
+
+
+async def test_commands_connections_and_timeouts(session, server):
+    async def perform(action, timeout_s=5):
+        result = await actions.perform(action, Inside(), session, timeout_s)
+        return result.ok, result.output
+
+    assert await perform(ExecAction(("true",))) == (True, "")
+    assert await perform(ExecAction(("sh", "-c", "echo why; exit 1"))) == (False, "why\n")
+    assert await perform(ExecAction(("sh", "-c", "exit 4"))) == (False, "exit code 4")
+    assert (await perform(ExecAction(("no-such-program",))))[0] is False
+    assert await perform(ExecAction(("sleep", "60")), 0.2) == (False, "timed out after 0.2s")
+    assert await perform(TcpAction(None, server)) == (True, "")
+    assert (await perform(TcpAction("127.0.0.1", 1)))[0] is False
+    assert await perform(SleepAction(0.01)) == (True, "")
+
+
+class Listener:
+    def __init__(self):
+        self.heard = []
+        self.news = asyncio.Event()
+
+    def _note(self, *what):
+        self.heard.append(what)
+        self.news.set()
+
+    def on_started(self):
+        self._note("started")
+
+    def on_ready(self, *, ready):
+        self._note("ready", ready)
+
+    def on_unhealthy(self, kind, output):
+        self._note("unhealthy", kind)
+
+    def on_dead(self, kind, probe):
+        self._note("dead", kind)
+
+    async def until(self, *what):
+        async with asyncio.timeout(10):
+            while what not in self.heard:
+                self.news.clear()
+                await self.news.wait()
+
+
+def probed(tmp_path, **probes):
+    def probe(name):
+        return {
+            "exec": {"command": ["test", "-e", str(tmp_path / name)]},
+            "periodSeconds": 0.02,
+            "failureThreshold": 2,
+        }
+
+    names = {"startupProbe": "up", "readinessProbe": "ready", "livenessProbe": "live"}
+    body = {field: {**probe(names[field]), **more} for field, more in probes.items()}
+    return make_pod(containers=[{"name": "main", **body}]).container("main")
+
+
+async def watching(container, session):
+    listener = Listener()
+    return listener, asyncio.ensure_future(probing.watch(container, Inside(), session, listener))
+
+
+async def test_probes_gate_each_other_and_report_changes(tmp_path, session):
+    container = probed(tmp_path, startupProbe={"failureThreshold": 1000}, readinessProbe={}, livenessProbe={})
+    (tmp_path / "live").touch()
+    listener, task = await watching(container, session)
+    await listener.until("unhealthy", "Startup")
+    assert ("started",) not in listener.heard
+    (tmp_path / "up").touch()
+    await listener.until("started")
+    await listener.until("ready", False)
+    (tmp_path / "ready").touch()
+    await listener.until("ready", True)
+    assert ("dead", "liveness") not in listener.heard
+    (tmp_path / "live").unlink()
+    await listener.until("dead", "liveness")
+    task.cancel()
+
+
+async def test_a_startup_probe_that_gives_up_ends_the_watch(tmp_path, session):
+    listener, task = await watching(probed(tmp_path, startupProbe={}, readinessProbe={}), session)
+    await asyncio.wait_for(task, 10)
+    assert listener.heard == [("unhealthy", "Startup"), ("unhealthy", "Startup"), ("dead", "startup")]
+
+
+async def test_without_probes_a_container_is_started_and_ready_at_once(tmp_path, session):
+    listener, task = await watching(probed(tmp_path), session)
+    await task
+    assert listener.heard == [("started",), ("ready", True)]
