@@ -115,12 +115,17 @@ class WriteStatus:
 
 @dataclass(frozen=True, slots=True)
 class EmitEvent:
-    """An Event on one of our objects; `reason` is a reason word, `message` a whole sentence."""
+    """An Event on one of our objects; `reason` is a reason word, `message` a whole sentence.
+
+    Attributes:
+        throttled: said at most once in a while for the same object and reason, however often it comes and goes.
+    """
 
     ref: Ref
     reason: str
     message: str
     warning: bool = False
+    throttled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,8 @@ def calibrated(
     Args:
         service: whose it is.
         identity: of the target with serving pods; None while that cannot be told (then nothing is in force).
-        profiles: of this service. runs: of this service, unfinished or not yet accounted for.
+        profiles: of this service.
+        runs: of this service, unfinished or not yet accounted for.
         startup_s: longest start of the target's own pods.
         now: time of the observation.
     """
@@ -140,8 +141,10 @@ def _in_force(
         return (
             None,
             ClusterReason.FINGERPRINT_CHANGED,
-            f"{newest[0].name} was measured on {newest[0].fingerprint}, the target is {identity.fingerprint} "
-            "(image, model, arguments, GPU class or parallelism differ)",
+            (
+                f"{newest[0].name} was measured on {newest[0].fingerprint}, the target is {identity.fingerprint} "
+                "(image, model, arguments, GPU class or parallelism differ)"
+            ),
             Trigger.FINGERPRINT_CHANGED,
         )
     entry = own[0]

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from breakeven_operator.ports import Series
+from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.promql import INCREASES, LAST_SEEN, POSITION_STAT, PRESENT, STAT
 from breakeven_operator.reconcile.workload import PodState
-from breakeven_operator.reasons import ClusterReason
 
 PodKey = tuple[str, str]
 # A Ready pod is scraped within a few intervals; younger ones may lack series without anything being wrong.
@@ -140,7 +140,9 @@ def read_service(
         pods: the pods that count: Ready, of the newest ReplicaSet.
         known_pods: names of all pods of the namespace.
         model_name: vLLM's `model_name` of this service.
-        window_s, staleness_s, min_requests: from the spec.
+        window_s: over which the figures were taken.
+        staleness_s: age of a sample beyond which the figures are not used.
+        min_requests: fewer finished requests decide nothing.
         now: of the observation.
     """
     if fleet.error is not None:

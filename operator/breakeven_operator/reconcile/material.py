@@ -50,7 +50,8 @@ def worth_writing(
     """Whether `new` should replace `old`, which was written at `written`.
 
     Args:
-        old, new: status objects as JSON.
+        old: status as the API server has it, JSON.
+        new: status of this cycle, JSON.
         written: None: nothing was ever written.
         now: time of the observation.
         refresh_s: figures that moved by more than 5 % are written at most this often.

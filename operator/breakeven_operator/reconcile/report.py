@@ -39,6 +39,8 @@ from breakeven_operator.resources.servicestatus import (
     PodsOfArm,
     ServiceDisplay,
     Target,
+)
+from breakeven_operator.resources.servicestatus import (
     Verdict as PaysWhere,
 )
 

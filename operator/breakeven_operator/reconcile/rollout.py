@@ -1,7 +1,7 @@
-"""A change of arm from its intent to its end: written down first, watched, undone when it does not come up.
+r"""A change of arm from its intent to its end: written down first, watched, undone when it does not come up.
 
     Intended -> Rolling -> Confirming -> (ended)
-                       \\-> Undoing -> (ended)
+                       \-> Undoing -> (ended)
 
 The phase is in the service's status before the target is written, so that an operator that starts anew finds its own
 unfinished work and neither repeats nor forgets it. Everything here is a pure function of status, target and time.
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.reasons import Reason
 from breakeven_operator.plan import WriteAnnotation
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.arms import same_value
@@ -42,9 +43,10 @@ _HOPELESS = frozenset(
 class Event:
     """What to say on the service's events."""
 
-    reason: ClusterReason
+    reason: Reason | ClusterReason
     message: str
     warning: bool = False
+    throttled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,8 @@ def begin(
 
     Args:
         situation: with nothing under way but, at most, the confirmation of an earlier change.
-        from_arm, to_arm: what runs and what shall run.
+        from_arm: what runs.
+        to_arm: what shall run.
         value: the annotation's new value.
         reason: reason word of the decision.
         prediction: what the decision expects.

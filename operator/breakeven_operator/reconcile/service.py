@@ -362,7 +362,9 @@ def _outcome(picture: Picture, limits: Limits) -> Outcome:
         actions.append(WriteStatus(ref, status.to_json_object(), service.metadata.resource_version or None))
     if step.write is not None and not taking_back:
         actions.append(step.write)
-    actions.extend(EmitEvent(ref, str(e.reason), e.message, e.warning) for e in _events(picture, old))
+    actions.extend(
+        EmitEvent(ref, str(e.reason), e.message, e.warning, e.throttled) for e in _events(picture, old)
+    )
     return Outcome(
         plan=Plan(subject=ref, actions=tuple(actions), facts=_facts(picture, status)),
         status=status,
@@ -381,7 +383,7 @@ def _events(picture: Picture, old: SpeculativeServiceStatus) -> tuple[Event, ...
             and isinstance(verdict.reason, ClusterReason)
             and verdict.reason in _WARNINGS
         )
-        events.append(Event(verdict.reason, verdict.message, warning))  # type: ignore[arg-type]
+        events.append(Event(verdict.reason, verdict.message, warning, throttled=True))
     if picture.calibrated.create is not None:
         events.append(Event(ClusterReason.CALIBRATION_REQUESTED, picture.calibrated.message))
     return tuple(events)

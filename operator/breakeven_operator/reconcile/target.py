@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from breakeven.serving.command_line import runs_through_shell, speculation
 from breakeven.serving.drain import drain
 from breakeven.serving.opt_in import opt_in
+from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.fingerprint import Identity
 from breakeven_operator.reconcile.workload import Workload
 from breakeven_operator.resources.speculativeservice import SpeculativeServiceSpec
 from breakeven_operator.resources.updatepolicy import Drain, Mode
-from breakeven_operator.reasons import ClusterReason
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,372 @@
+"""One reading of the whole world: a fixed number of LISTs and queries, however many services there are."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from breakeven.errors import BreakevenError, InputError
+from breakeven.profile import Profile
+from breakeven_operator.plan import (
+    BUDGETS,
+    CORE_SERVICES,
+    CRONJOBS,
+    DEPLOYMENTS,
+    EVENTS,
+    JOBS,
+    NETWORK_POLICIES,
+    NODES,
+    POD_MONITORS,
+    PODS,
+    PROFILES,
+    REPLICASETS,
+    RUNS,
+    SERVICES,
+    Resource,
+)
+from breakeven_operator.ports import Cluster, ClusterError, Manifest, Metrics, MetricsError, Source
+from breakeven_operator.reconcile.calibrated import ProfileEntry
+from breakeven_operator.reconcile.live import FleetReading, read_fleet
+from breakeven_operator.reconcile.promql import Matcher, fleet_query
+from breakeven_operator.reconcile.workload import parse_time
+from breakeven_operator.resources import SpeculationProfile, SpeculativeService
+
+_LOG = logging.getLogger(__name__)
+FINISHED_LABEL = "breakeven.dev/finished"
+RUN_LABEL = "breakeven.dev/run"
+MANAGED = "app.kubernetes.io/managed-by=breakeven"
+_SELECTING = (CORE_SERVICES, BUDGETS, NETWORK_POLICIES, POD_MONITORS)
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What one Prometheus is asked for the services that share it."""
+
+    source: Source | None
+    matchers: tuple[Matcher, ...]
+    window_s: int
+    staleness_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything a cycle decides on; manifests by namespace.
+
+    Attributes:
+        services: parsed.
+        manifests: the same as the API server returned them, by uid.
+        invalid: manifests that break the schema's rules, with the one line that says how.
+        runs: unfinished, or not yet accounted for.
+        node_labels: by node name.
+        profiles: by (namespace, service name).
+        readings: what each Prometheus said.
+        selectors, events: only of namespaces in which a calibration is under way.
+    """
+
+    services: tuple[SpeculativeService, ...]
+    manifests: Mapping[str, Manifest]
+    invalid: tuple[tuple[Manifest, str], ...]
+    deployments: Mapping[tuple[str, str], Manifest]
+    replica_sets: Mapping[str, Sequence[Manifest]]
+    pods: Mapping[str, Sequence[Manifest]]
+    jobs: Mapping[str, Sequence[Manifest]]
+    cron_jobs: Mapping[tuple[str, str], Manifest]
+    runs: Sequence[Manifest]
+    node_labels: Mapping[str, Mapping[str, str]]
+    profiles: Mapping[tuple[str, str], Sequence[ProfileEntry]]
+    readings: Mapping[Watch, FleetReading]
+    selectors: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
+    events: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
+
+
+class Observer:
+    """Reads the world.
+
+    Args:
+        cluster, metrics: ports.
+        namespaces: to look for services in; empty: everywhere.
+        default_source: Prometheus of services that name none.
+    """
+
+    def __init__(
+        self, cluster: Cluster, metrics: Metrics, *, namespaces: Sequence[str], default_source: Source | None
+    ) -> None:
+        self._cluster = cluster
+        self._metrics = metrics
+        self._namespaces = tuple(namespaces)
+        self._default_source = default_source
+        # A profile's spec never changes: it is read once and parsed once.
+        self._profiles: dict[str, ProfileEntry] = {}
+        self.prometheus_errors = 0
+        self.prometheus_answers = 0
+
+    async def observe(self) -> Snapshot:
+        """One cycle's reading.
+
+        Raises:
+            ClusterError: the API server did not give a collection without which nothing can be decided.
+        """
+        manifests = await self._everywhere(SERVICES)
+        services, invalid = _parsed(manifests)
+        if not manifests:
+            return _nothing()
+        scope = self._scope(manifests)
+        deployments, sets, pods, jobs, crons, runs, heads, nodes = await asyncio.gather(
+            self._list(DEPLOYMENTS, scope),
+            self._list(REPLICASETS, scope),
+            self._list(PODS, scope),
+            self._list(JOBS, scope, MANAGED),
+            self._list(CRONJOBS, scope, MANAGED),
+            self._list(RUNS, scope, f"!{FINISHED_LABEL}"),
+            self._list(PROFILES, scope),
+            self._nodes(),
+        )
+        busy = sorted({run["metadata"]["namespace"] for run in runs})
+        profiles, readings, selectors, events = await asyncio.gather(
+            self._known_profiles(heads),
+            self._readings(services),
+            self._selectors(busy),
+            self._events(busy),
+        )
+        return Snapshot(
+            services=services,
+            manifests={m["metadata"]["uid"]: m for m in manifests},
+            invalid=invalid,
+            deployments={_key(d): d for d in deployments},
+            replica_sets=_by_namespace(sets),
+            pods=_by_namespace(pods),
+            jobs=_by_namespace(jobs),
+            cron_jobs={_key(c): c for c in crons},
+            runs=runs,
+            node_labels={n["metadata"]["name"]: n["metadata"].get("labels") or {} for n in nodes},
+            profiles=profiles,
+            readings=readings,
+            selectors=selectors,
+            events=events,
+        )
+
+    def watch_of(self, service: SpeculativeService) -> Watch:
+        """How a service is watched; equal watches share one query."""
+        source = service.spec.metrics_source
+        matchers = tuple(Matcher(m.label, str(m.operator), m.value) for m in source.prometheus.extra_matchers)
+        return Watch(
+            _source_of(service) or self._default_source,
+            matchers,
+            source.window_seconds,
+            source.staleness_seconds,
+        )
+
+    def _scope(self, manifests: Sequence[Manifest]) -> tuple[str | None, ...]:
+        """Namespaces to list; a constant number of requests: the only one, those watched, or all at once."""
+        if self._namespaces:
+            return self._namespaces
+        own = {manifest["metadata"]["namespace"] for manifest in manifests}
+        return tuple(own) if len(own) == 1 else (None,)
+
+    async def _everywhere(self, resource: Resource) -> list[Manifest]:
+        return await self._list(resource, self._namespaces or (None,))
+
+    async def _list(
+        self, resource: Resource, scope: Sequence[str | None], labels: str = ""
+    ) -> list[Manifest]:
+        pages = await asyncio.gather(*(self._cluster.list_all(resource, name, labels) for name in scope))
+        return [manifest for page in pages for manifest in page]
+
+    async def _nodes(self) -> list[Manifest]:
+        try:
+            return await self._cluster.list_all(NODES)
+        except ClusterError as error:
+            if error.status != 403:
+                raise
+            # With a Role instead of a ClusterRole: the pod template's nodeSelector tells the GPU class, or nothing does.
+            return []
+
+    async def _known_profiles(self, heads: Sequence[Manifest]) -> dict[tuple[str, str], list[ProfileEntry]]:
+        present = {head["metadata"]["uid"] for head in heads}
+        for uid in self._profiles.keys() - present:
+            del self._profiles[uid]
+        found: dict[tuple[str, str], list[ProfileEntry]] = defaultdict(list)
+        for head in heads:
+            meta = head["metadata"]
+            entry = self._profiles.get(meta["uid"])
+            if entry is None:
+                manifest = await self._cluster.get(PROFILES, meta["namespace"], meta["name"])
+                if manifest is None:
+                    continue
+                entry = read_profile(manifest)
+                self._profiles[entry.uid] = entry
+            found[meta["namespace"], entry.service].append(entry)
+        return found
+
+    def note_in_force(self, entry: ProfileEntry) -> None:
+        """What was written into a profile's status, so that it is not written again."""
+        self._profiles[entry.uid] = entry
+
+    async def _readings(self, services: Iterable[SpeculativeService]) -> dict[Watch, FleetReading]:
+        namespaces: dict[Watch, set[str]] = defaultdict(set)
+        for service in services:
+            namespaces[self.watch_of(service)].add(service.metadata.namespace)
+        watches = list(namespaces)
+        answers = await asyncio.gather(
+            *(self._reading(watch, sorted(namespaces[watch])) for watch in watches)
+        )
+        return dict(zip(watches, answers, strict=True))
+
+    async def _reading(self, watch: Watch, namespaces: Sequence[str]) -> FleetReading:
+        if watch.source is None:
+            return FleetReading({}, frozenset(), "no address: set metricsSource.prometheus.address")
+        try:
+            promql = fleet_query(namespaces, watch.matchers, watch.window_s, watch.staleness_s)
+            reading = read_fleet(await self._metrics.query(watch.source, promql))
+        except (MetricsError, ValueError) as error:
+            self.prometheus_errors += 1
+            return FleetReading({}, frozenset(), str(error))
+        self.prometheus_answers += 1
+        return reading
+
+    async def _selectors(self, namespaces: Sequence[str]) -> dict[str, list[Manifest]]:
+        found: dict[str, list[Manifest]] = defaultdict(list)
+        for namespace in namespaces:
+            for resource in _SELECTING:
+                try:
+                    manifests = await self._cluster.list_all(resource, namespace)
+                except ClusterError as error:
+                    # Without that kind installed, or the right to read it, nothing of it can be avoided.
+                    if error.status not in {403, 404}:
+                        raise
+                    continue
+                found[namespace].extend(filter(None, map(_selector, manifests)))
+        return found
+
+    async def _events(self, namespaces: Sequence[str]) -> dict[str, list[Manifest]]:
+        """Events about Jobs; a pod that quota or admission refuses shows nowhere else."""
+        found: dict[str, list[Manifest]] = {}
+        for namespace in namespaces:
+            try:
+                events = await self._cluster.list_all(EVENTS, namespace)
+            except ClusterError as error:
+                if error.status != 403:
+                    raise
+                continue
+            found[namespace] = [e for e in events if (e.get("regarding") or {}).get("kind") == "Job"]
+        return found
+
+
+def read_profile(manifest: Manifest) -> ProfileEntry:
+    """Parse a SpeculationProfile; one that cannot be read is an entry with its problem."""
+    meta = manifest["metadata"]
+    where = f"SpeculationProfile {meta['namespace']}/{meta['name']}"
+    try:
+        parsed = SpeculationProfile.read(
+            {
+                key: manifest[key]
+                for key in ("apiVersion", "kind", "metadata", "spec", "status")
+                if key in manifest
+            },
+            where,
+        )
+    except InputError as error:
+        spec = manifest.get("spec") or {}
+        return ProfileEntry(
+            name=meta["name"],
+            uid=meta["uid"],
+            service=str((spec.get("serviceRef") or {}).get("name", "")),
+            fingerprint=str(spec.get("fingerprint", "")),
+            gpu_product=str(spec.get("gpuProduct", "")),
+            created=_creation(manifest),
+            arms=frozenset(),
+            profile=None,
+            problem=str(error),
+        )
+    profile, problem = None, None
+    try:
+        profile = Profile.from_json(parsed.spec.profile, where)
+    except BreakevenError as error:
+        problem = str(error)
+    return ProfileEntry(
+        name=parsed.metadata.name,
+        uid=parsed.metadata.uid,
+        service=parsed.spec.service_ref.name,
+        fingerprint=parsed.spec.fingerprint,
+        gpu_product=parsed.spec.gpu_product,
+        created=parsed.spec.created_time or _creation(manifest),
+        arms=frozenset(fit.arm.name for fit in profile.arms) if profile is not None else frozenset(),
+        profile=profile,
+        problem=problem,
+        in_force=parsed.status.in_force,
+    )
+
+
+def _parsed(
+    manifests: Iterable[Manifest],
+) -> tuple[tuple[SpeculativeService, ...], tuple[tuple[Manifest, str], ...]]:
+    """Services that can be acted upon, and those that break a rule (a CRD older than the operator lets them through)."""
+    services, invalid = [], []
+    for manifest in manifests:
+        meta = manifest["metadata"]
+        try:
+            services.append(
+                SpeculativeService.read(manifest, f"SpeculativeService {meta['namespace']}/{meta['name']}")
+            )
+        except InputError as error:
+            invalid.append((manifest, str(error)))
+    return tuple(services), tuple(invalid)
+
+
+def _source_of(service: SpeculativeService) -> Source | None:
+    """The Prometheus a service names; None when it names none."""
+    given = service.spec.metrics_source.prometheus
+    if given.address is None:
+        return None
+    bearer, authority, tls, tenant = (
+        given.bearer_token_secret_ref,
+        given.ca_secret_ref,
+        given.client_cert_secret_ref,
+        given.tenant_header,
+    )
+    secret = tenant.value_secret_ref if tenant is not None else None
+    return Source(
+        address=given.address,
+        # Only where Secrets are read does the namespace make two sources different.
+        namespace=service.metadata.namespace if any((bearer, authority, tls, secret)) else "",
+        bearer_secret=(bearer.name, bearer.key) if bearer is not None else None,
+        ca_secret=(authority.name, authority.key) if authority is not None else None,
+        cert_secret=(tls.name, "tls.crt") if tls is not None else None,
+        key_secret=(tls.name, "tls.key") if tls is not None else None,
+        headers=((tenant.name, tenant.value),) if tenant is not None and tenant.value is not None else (),
+        secret_headers=((tenant.name, (secret.name, secret.key)),)
+        if tenant is not None and secret is not None
+        else (),
+    )
+
+
+def _selector(manifest: Manifest) -> Manifest | None:
+    """The label selector of something that selects pods, in the form of matchLabels and matchExpressions."""
+    spec = manifest.get("spec") or {}
+    selector = spec.get("selector") or spec.get("podSelector")
+    if not selector:
+        return None
+    return selector if {"matchLabels", "matchExpressions"} & selector.keys() else {"matchLabels": selector}
+
+
+def _nothing() -> Snapshot:
+    return Snapshot((), {}, (), {}, {}, {}, {}, {}, (), {}, {}, {})
+
+
+def _by_namespace(manifests: Iterable[Manifest]) -> dict[str, list[Manifest]]:
+    found: dict[str, list[Manifest]] = defaultdict(list)
+    for manifest in manifests:
+        found[manifest["metadata"]["namespace"]].append(manifest)
+    return found
+
+
+def _key(manifest: Manifest) -> tuple[str, str]:
+    return manifest["metadata"]["namespace"], manifest["metadata"]["name"]
+
+
+def _creation(manifest: Manifest) -> datetime:
+    return parse_time(manifest["metadata"].get("creationTimestamp")) or datetime.fromtimestamp(0, UTC)
