@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from breakeven.simulator.configuration import DraftLengths, EngineConfig
 from breakeven.simulator.costs import parse_costs
 

@@ -6,12 +6,13 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from breakeven.simulator.configuration import EngineConfig
 from breakeven.simulator.drafting import DraftedText, TextSource
 from breakeven.simulator.engine import Engine
 from breakeven.simulator.requests import Request
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 
 def poisson(

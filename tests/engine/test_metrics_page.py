@@ -1,0 +1,143 @@
+"""The /metrics page against the captured one, and the counts on it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from pathlib import Path
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from prometheus_client.parser import text_string_to_metric_families
+
+from breakeven.simulator.api import Api
+from breakeven.simulator.drafting import DraftedText, TextSource
+from breakeven.simulator.engine import Engine
+from breakeven.simulator.exposition import CacheInfo, EngineMetrics
+from breakeven.simulator.pacing import PacedEngine
+from breakeven.simulator.requests import Request
+
+CAPTURED = json.loads(Path(__file__).with_name("vllm_0_32_metrics.json").read_text())
+CACHE = CacheInfo(16, 10_000, 1024.0, 0.92, 1024, None)
+
+
+def shape(page: str) -> dict[str, dict[str, object]]:
+    found: dict[str, dict[str, object]] = {}
+    for family in text_string_to_metric_families(page):
+        labels = sorted({key for sample in family.samples for key in sample.labels if key != "le"})
+        bounds = list(dict.fromkeys(s.labels["le"] for s in family.samples if "le" in s.labels))
+        found[family.name] = {"type": family.type, "labels": labels} | (
+            {"le": " ".join(bounds)} if bounds else {}
+        )
+    return found
+
+
+def value(metrics: EngineMetrics, sample: str, **labels: str) -> float:
+    for family in metrics.collect():
+        for found in family.samples:
+            if found.name == f"vllm:{sample}" and labels.items() <= found.labels.items():
+                return float(found.value)
+    return math.nan
+
+
+@pytest.mark.parametrize("method", [None, "ngram"])
+async def test_the_page_has_the_names_labels_types_and_buckets_of_the_captured_one(make_config, method):
+    config = make_config(method, 3 if method else 0, step__base_s=1e-4, step__per_token_s=1e-6)
+    engine = Engine(config)
+    metrics = EngineMetrics(engine, "tiny", CACHE, created_s=1.0)
+    paced = PacedEngine(engine, metrics.record_step)
+    texts = TextSource(config.costs.methods["ngram"].text, 0) if method else None
+    api = Api(paced, metrics, ("tiny",), 1024, None, texts, 0)
+    running = asyncio.create_task(paced.run())
+    async with TestClient(TestServer(api.application())) as client:
+        for path, body in (
+            ("completions", {"prompt": "a b c", "max_tokens": 30}),
+            ("completions", {"model": "nope"}),
+        ):
+            await client.post(f"/v1/{path}", json=body)
+        await client.get("/v1/models")
+        answer = await client.get("/metrics")
+        page = await answer.text()
+        assert answer.headers["Content-Type"].startswith("text/plain; version=")
+    running.cancel()
+    expected = dict(CAPTURED["without_speculation"])
+    if method:
+        expected |= CAPTURED["added_by_speculation"]
+    assert shape(page) == expected
+
+
+def run(config, requests, *, late=()) -> tuple[Engine, EngineMetrics]:
+    engine = Engine(config)
+    metrics = EngineMetrics(engine, "tiny", CACHE, created_s=1.0)
+    for request in requests:
+        engine.submit(request)
+    while engine.outstanding:
+        report = engine.step()
+        metrics.record_step(report)
+        for gain in report.progress:
+            gain.request.last_token_s = report.end_s
+        for request in report.finished:
+            metrics.record_finished(request, "length", request.output_tokens)
+    return engine, metrics
+
+
+def test_tokens_per_request_step_from_the_page(make_config):
+    requests = [Request(i, 0.1 * i, 20, 40, DraftedText([3] * 40)) for i in range(5)]
+    engine, metrics = run(make_config("eagle3", 3), requests)
+    gained = value(metrics, "generation_tokens_total") - value(metrics, "time_to_first_token_seconds_count")
+    steps = value(metrics, "inter_token_latency_seconds_count")
+    assert (gained, steps) == (5 * 39, engine.request_steps)
+    assert gained / steps == 3.0
+
+
+def test_without_speculation_every_request_step_gives_one_token(make_config):
+    engine, metrics = run(make_config(), [Request(i, 0.0, 20, 40) for i in range(3)])
+    assert value(metrics, "inter_token_latency_seconds_count") == 3 * 39 == engine.request_steps
+    assert math.isnan(value(metrics, "spec_decode_num_drafts_total"))
+
+
+def test_steps_without_a_match_are_no_drafts(make_config):
+    matches = [i % 2 == 0 for i in range(41)]
+    requests = [Request(0, 0.0, 20, 41, DraftedText([2] * 41, matches))]
+    _, metrics = run(make_config("ngram", 3), requests)
+    # From 1: no match, one token; from 2: a match, two tokens; and so on, always meeting even places.
+    drafts = value(metrics, "spec_decode_num_drafts_total")
+    assert drafts == 20
+    assert value(metrics, "inter_token_latency_seconds_count") == 21
+    assert value(metrics, "spec_decode_num_draft_tokens_total") == 3 * drafts
+    assert value(metrics, "spec_decode_num_accepted_tokens_total") == drafts
+    by_position = [
+        value(metrics, "spec_decode_num_accepted_tokens_per_pos_total", position=str(i)) for i in range(3)
+    ]
+    assert by_position == [drafts, 0, 0]
+
+
+def test_phases_of_a_request_add_up(make_config):
+    requests = [Request(i, 0.0, 100, 30) for i in range(4)]
+    engine, metrics = run(make_config(seqs=2), requests)
+    total = value(metrics, "e2e_request_latency_seconds_sum")
+    phases = [value(metrics, f"request_{phase}_time_seconds_sum") for phase in ("queue", "prefill", "decode")]
+    assert (
+        sum(phases)
+        == pytest.approx(total)
+        == pytest.approx(sum(r.finished_s - r.arrival_s for r in requests))
+    )
+    assert phases[0] > 0
+    assert value(metrics, "request_inference_time_seconds_sum") == pytest.approx(phases[1] + phases[2])
+    assert value(metrics, "request_success_total", finished_reason="length") == 4
+    assert value(metrics, "prompt_tokens_total") == 400
+    assert value(metrics, "iteration_tokens_total_sum") == 400 + 120
+    assert value(metrics, "iteration_tokens_total_count") == engine.steps
+    mean_gap = value(metrics, "request_time_per_output_token_seconds_sum") / 4
+    assert mean_gap == pytest.approx(phases[2] / 4 / 29)
+
+
+def test_preemptions_and_the_pool_show(make_config):
+    engine, metrics = run(make_config(pool=410), [Request(i, 0.0, 100, 100) for i in range(4)])
+    assert value(metrics, "num_preemptions_total") == engine.preemptions > 0
+    assert value(metrics, "request_num_preemptions_sum") == engine.preemptions
+    engine.submit(Request(9, engine.clock_s, 205, 10))
+    engine.step()
+    assert value(metrics, "kv_cache_usage_perc") == pytest.approx(206 / 410)
+    assert (value(metrics, "num_requests_running"), value(metrics, "num_requests_waiting")) == (1, 0)
