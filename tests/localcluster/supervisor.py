@@ -102,6 +102,8 @@ class Supervisor:
         writer.close()
 
     async def _perform(self, request: Mapping[str, Any]) -> Any:  # noqa: PLR0911 - one return per word
+        # What has ended before the question came has ended in the answer, whether or not its SIGCHLD was handled.
+        self._reap()
         match request["do"]:
             case "start":
                 return self._start(ProcessSpec(**request["spec"]))

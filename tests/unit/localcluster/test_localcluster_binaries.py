@@ -1,5 +1,6 @@
 """Finding programs, building what is missing once, and leaving nothing half done."""
 
+import contextlib
 import multiprocessing
 import os
 import stat
@@ -52,6 +53,20 @@ def test_builds_what_is_missing_once(world):
     assert all(os.access(path, os.X_OK) for path in first.values())
     assert ensure(["helm", "etcd"], environment=env, tell=quiet) == first
     assert built == ["etcd", "helm"]
+
+
+def test_what_another_builder_finished_meanwhile_is_not_built_again(world, monkeypatch):
+    built, env = world
+
+    @contextlib.contextmanager
+    def waited(folder, _say):
+        bundle, _ = PROGRAMS["helm"]
+        program(folder / bundle.cache_name() / "helm")
+        yield
+
+    monkeypatch.setattr(binaries, "exclusive", waited)
+    ensure(["etcd", "helm"], environment=env, tell=quiet)
+    assert built == ["etcd"]
 
 
 def test_cache_follows_the_xdg_rules(tmp_path):

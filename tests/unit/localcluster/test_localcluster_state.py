@@ -1,5 +1,6 @@
 """The state folder, ports, certificates, kubeconfigs and audit log."""
 
+import fcntl
 import json
 import os
 import socket
@@ -70,6 +71,23 @@ def test_one_cluster_per_folder(state):
     assert again is not None
     assert state.lock() is None
     os.close(again)
+
+
+def test_a_lock_on_a_file_that_is_gone_is_none(state, monkeypatch):
+    # A cluster that stops between this one's open and lock takes the file away with its lock.
+    take, taken = fcntl.flock, []
+
+    def stop_the_other_first(descriptor, how):
+        if not taken:
+            (state.root / "lock").unlink()
+        taken.append(descriptor)
+        take(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", stop_the_other_first)
+    held = state.lock()
+    assert os.path.samestat(os.fstat(held), (state.root / "lock").stat())
+    assert len(taken) == 2
+    os.close(held)
 
 
 def test_ports_are_free_distinct_and_no_clients(tmp_path):

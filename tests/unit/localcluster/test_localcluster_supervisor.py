@@ -17,8 +17,6 @@ from localcluster.nodes import with_this_package
 from localcluster.state import StateFolder
 
 SLEEP = ["/bin/sh", "-c", "exec sleep 600"]
-# Starts a grandchild, ends at once: what is left is nobody's but the subreaper's.
-ORPHANING = ["/bin/sh", "-c", "sleep 600 & exit 0"]
 
 
 @pytest.fixture
@@ -64,22 +62,22 @@ def test_processes_start_stop_and_start_again(state, launched):
     assert [p.returncode for p in launched.control.status()] == [None]
 
 
-def test_a_process_that_ends_by_itself_is_reported(state, launched):
-    watched = Watched(
-        launched.control.start(spec(state, "a", ["/bin/sh", "-c", "read x; echo bye; exit 7"])).pid
-    )
+@pytest.fixture
+def word(tmp_path):
+    """A named pipe: opening it waits until the other side has opened it too, so each can wait for the other."""
+    pipe = tmp_path / "word"
+    os.mkfifo(pipe)
+    return pipe
+
+
+def test_a_process_that_ends_by_itself_is_reported(state, launched, word):
+    script = f"read answer < {word}; echo $answer; exit 7"
+    watched = Watched(launched.control.start(spec(state, "a", ["/bin/sh", "-c", script])).pid)
+    word.write_text("bye\n")
     assert watched.gone()
     (ended,) = launched.control.status()
     assert (ended.returncode, ended.stopped) == (7, False)
     assert last_line(state.log("a")) == "bye"
-
-
-@pytest.fixture
-def word(tmp_path):
-    """A named pipe: a process says `echo > PIPE` when it is where the test wants it; reading waits for that."""
-    pipe = tmp_path / "word"
-    os.mkfifo(pipe)
-    return pipe
 
 
 def test_grace_is_granted_and_then_ends(state, launched, word):
@@ -102,6 +100,10 @@ def test_what_a_process_leaves_behind_goes_with_it(state, launched, word):
     assert all(w.gone() for w in watched)
 
 
+def test_a_terminals_interrupt_is_the_starters_to_handle(launched):
+    assert os.getsid(launched._popen.pid) == launched._popen.pid
+
+
 def test_signals_are_delivered(state, launched):
     watched = Watched(launched.control.start(spec(state, "a", SLEEP)).pid)
     launched.control.signal("a", "SIGINT")
@@ -122,11 +124,12 @@ def test_refusals_are_one_line(state, launched):
     assert len(launched.control.status()) == 1
 
 
-def test_shutdown_ends_everything_and_removes_the_state(state, launched):
+def test_shutdown_ends_everything_and_removes_the_state(state, launched, word):
     control = launched.control
     watched = [Watched(control.start(spec(state, "a", SLEEP)).pid)]
-    control.start(spec(state, "b", ORPHANING))
-    watched += [Watched(pid) for pid in descendants.of(launched._popen.pid)]
+    # Starts a process and ends at once: what is left is nobody's but the subreaper's.
+    control.start(spec(state, "b", ["/bin/sh", "-c", f"sleep 600 & echo $! > {word}"]))
+    watched.append(Watched(int(word.read_text())))
     control.shutdown()
     assert all(w.gone() for w in watched)
     assert not state.root.exists()
