@@ -189,6 +189,8 @@ class RunView:
         duplicate_of: an older unfinished run of the same service that does the same work; this one is to be Superseded.
         settings: what all Jobs have in common.
         events: Events about the Jobs; the only place where a refused pod (quota, admission) shows.
+        seen_lengths: mean prompt and output tokens of the target's recent requests; None when unknown.
+        claims: PersistentVolumeClaims that the target mounts; one that only one pod may mount cannot be copied.
     """
 
     run: Manifest
@@ -203,3 +205,5 @@ class RunView:
     duplicate_of: str | None
     settings: TrialSettings
     events: tuple[Manifest, ...] = ()
+    claims: tuple[Manifest, ...] = ()
+    seen_lengths: tuple[float, float] | None = None

@@ -33,6 +33,7 @@ class Endpoint:
         model: served model name; None: the only one the engine serves.
         api_key: sent as a bearer token; never shown.
         ca_file: CA certificate for https; None: the system's.
+        check_hostname: whether the certificate must name the host; a pod asked by its address has one that does not.
         request_timeout_s: a request without its last byte by then has failed.
     """
 
@@ -40,6 +41,7 @@ class Endpoint:
     model: str | None = None
     api_key: str | None = field(default=None, repr=False)
     ca_file: Path | None = None
+    check_hostname: bool = True
     request_timeout_s: float = 600.0
 
 
@@ -63,6 +65,7 @@ class EngineClient:
         if self._endpoint.ca_file is not None:
             try:
                 tls = ssl.create_default_context(cafile=str(self._endpoint.ca_file))
+                tls.check_hostname = self._endpoint.check_hostname
             except (OSError, ssl.SSLError) as error:
                 raise EngineError(
                     f"{self._endpoint.ca_file}: {error}; expected a CA certificate in PEM"

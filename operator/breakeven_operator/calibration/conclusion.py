@@ -1,0 +1,213 @@
+"""From the fit to a profile: the gate, and the SpeculationProfile for readers and for the operator itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from breakeven.arm import NO_SPECULATION
+from breakeven.errors import BreakevenError
+from breakeven.profile import ArmFit, Comparison, Profile
+from breakeven.reasons import Reason
+from breakeven_operator.calibration.jobs import MANAGED_BY, RUN_LABEL, SERVICE_LABEL, owner_reference
+from breakeven_operator.calibration.machine import read_run
+from breakeven_operator.calibration.turn import Turn
+from breakeven_operator.plan import PROFILES, Action, Create, FitOutcome, Ref, WriteStatus
+from breakeven_operator.ports import RunView
+from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.resources.calibrationrun import Phase, Plan
+from breakeven_operator.resources.meta import ObjectReference, ServiceReference
+from breakeven_operator.resources.servicestatus import Verdict
+from breakeven_operator.resources.speculationprofile import (
+    FitQuality,
+    ProfileArm,
+    ProfileDisplay,
+    SpeculationProfileSpec,
+    SpeculationProfileStatus,
+)
+
+
+def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action, ...]:
+    """What to do once the fit has run: a profile if it may be believed, otherwise the reason why not.
+
+    Believable means: the arm without speculation and at least one speculative arm have a law that holds. Arms without
+    one stay in the profile, marked, so that nobody looks for them in vain; decisions leave them alone.
+
+    Raises:
+        InputError: the run cannot be read.
+    """
+    run = read_run(view)
+    turn = Turn(view, run, now)
+    plan = run.status.plan
+    if plan is None or run.status.phase is None or run.status.phase.final or view.service is None:
+        return ()
+    if outcome.profile_json is None:
+        return turn.finish(Phase.FAILED, ClusterReason.FIT_FAILED, outcome.error or "the fit gave no reason")
+    try:
+        profile = Profile.from_json(outcome.profile_json, f"fit of {run.metadata.name}")
+    except BreakevenError as error:
+        return turn.finish(Phase.FAILED, ClusterReason.FIT_FAILED, str(error))
+    findings = [Finding(profile, fit) for fit in profile.arms]
+    dense = next((finding for finding in findings if finding.fit.k == 0), None)
+    good = [finding for finding in findings if finding.fit.believable]
+    if dense is None or not dense.fit.believable or len(good) < 2:
+        return turn.finish(Phase.FAILED, ClusterReason.FIT_REJECTED, _complaints(findings))
+    best = _best(findings)
+    doubts = [finding for finding in findings if not finding.fit.believable]
+    arms, points = len(good), sum(finding.fit.points for finding in good)
+    message = f"{arms} arms, {points} points, worst residual {_percent(_worst(good))}"
+    if doubts:
+        message += f"; not to be used: {_complaints(doubts)}"
+    return (
+        Create(PROFILES, _profile_object(turn, plan, findings, outcome.profile_json)),
+        WriteStatus(
+            Ref(PROFILES, run.metadata.namespace, run.metadata.name),
+            SpeculationProfileStatus(
+                fit=FitQuality.PARTIAL if doubts else FitQuality.GOOD,
+                worst_error_percent=100 * _worst(good),
+                display=ProfileDisplay(worst=_percent(_worst(good)), break_even=best),
+            ).to_json_object(),
+        ),
+        *turn.finish(
+            Phase.SUCCEEDED,
+            ClusterReason.CALIBRATION_SUCCEEDED,
+            message,
+            {"profile_ref": ObjectReference(name=run.metadata.name)},
+            break_even=best,
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One arm of the profile and how it compares with no speculation."""
+
+    profile: Profile
+    fit: ArmFit
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """Against no speculation; None for that arm itself, and where either has no law."""
+        if self.fit.k == 0 or self.fit.c1_s is None:
+            return None
+        try:
+            return self.profile.compare(self.fit.arm, NO_SPECULATION)
+        except BreakevenError:
+            return None
+
+    def break_even(self) -> str | None:
+        """`8.7 [8.1,9.4] rps`, or the verdict where there is no such load."""
+        comparison = self.comparison
+        if comparison is None:
+            return None
+        if comparison.break_even_rps is None:
+            return str(comparison.verdict)
+        lower, upper = comparison.break_even_ci_rps or (None, None)
+        bounds = f" [{_end(lower)},{_end(upper)}]" if (lower, upper) != (None, None) else ""
+        return f"{comparison.break_even_rps:.3g}{bounds} rps"
+
+    def readable(self) -> ProfileArm:
+        """The arm as the SpeculationProfile shows it."""
+        fit, comparison = self.fit, self.comparison
+        c1_lower, c1_upper = fit.c1_ci_s or (None, None)
+        c2_lower, c2_upper = fit.c2_ci_s or (None, None)
+        lower, upper = (comparison.break_even_ci_rps if comparison else None) or (None, None)
+        return ProfileArm(
+            arm=fit.arm.name,
+            method=fit.method,
+            k=fit.k,
+            candidate=fit.candidate,
+            c1_seconds=fit.c1_s,
+            c1_lower_seconds=c1_lower,
+            c1_upper_seconds=c1_upper,
+            c2_seconds=fit.c2_s,
+            c2_lower_seconds=c2_lower,
+            c2_upper_seconds=c2_upper,
+            saturation_rps=fit.saturation_rps,
+            tokens_per_step=fit.tokens_per_step,
+            points=fit.points,
+            max_relative_error_percent=None
+            if fit.max_relative_error is None
+            else 100 * fit.max_relative_error,
+            believable=fit.believable,
+            reason=fit.reason or None,
+            c1_ratio=comparison.c1_ratio if comparison else None,
+            c2_ratio=comparison.c2_ratio if comparison else None,
+            verdict=Verdict(str(comparison.verdict).capitalize()) if comparison else None,
+            break_even_rps=comparison.break_even_rps if comparison else None,
+            break_even_lower_rps=lower,
+            break_even_upper_rps=upper,
+        )
+
+
+def _profile_object(turn: Turn, plan: Plan, findings: Iterable[Finding], text: str) -> dict[str, object]:
+    """The SpeculationProfile; named after its run, so that a cycle repeated after a crash makes it once."""
+    run, service = turn.run, turn.view.service
+    if service is None:
+        raise ValueError("a profile belongs to a service")
+    points = [point.time for point in run.status.points if point.time is not None]
+    spec = SpeculationProfileSpec(
+        service_ref=ServiceReference(name=run.spec.service_ref.name),
+        run_ref=ObjectReference(name=run.metadata.name),
+        gpu_product=plan.gpu_product,
+        model=plan.model,
+        image=plan.image,
+        fingerprint=plan.fingerprint,
+        created_time=max(points, default=turn.now),
+        confidence_percent=plan.confidence_percent,
+        arms=tuple(finding.readable() for finding in findings),
+        profile=json.dumps(json.loads(text), separators=(",", ":")),
+    )
+    labels = {**MANAGED_BY, SERVICE_LABEL: run.spec.service_ref.name, RUN_LABEL: run.metadata.name}
+    return {
+        "apiVersion": PROFILES.api_version,
+        "kind": PROFILES.kind,
+        "metadata": {
+            "name": run.metadata.name,
+            "namespace": run.metadata.namespace,
+            "labels": labels,
+            "ownerReferences": [owner_reference(service)],
+        },
+        "spec": spec.to_json_object(),
+    }
+
+
+def _best(findings: Iterable[Finding]) -> str | None:
+    """The break-even of the believable speculative arm that pays up to the highest load."""
+    candidates = [finding for finding in findings if finding.fit.believable and finding.fit.k > 0]
+
+    def reach(finding: Finding) -> tuple[bool, float]:
+        comparison = finding.comparison
+        always = comparison is not None and str(comparison.verdict) == "always"
+        return always, (comparison.break_even_rps or 0.0) if comparison is not None else -1.0
+
+    return max(candidates, key=reach).break_even() if candidates else None
+
+
+def _complaints(findings: Iterable[Finding]) -> str:
+    """Why the arms that are not believed are not: `none: ResidualTooLarge (worst 14.2 %)`."""
+    words = {reason.value: reason.meaning for reason in Reason}
+    said = []
+    for finding in findings:
+        fit = finding.fit
+        if fit.believable:
+            continue
+        worst = (
+            "" if fit.max_relative_error is None else f", worst residual {_percent(fit.max_relative_error)}"
+        )
+        said.append(f"{fit.arm.name}: {fit.reason} ({words.get(fit.reason, 'no law').rstrip('.')}{worst})")
+    return "; ".join(said) or "no speculative arm was fitted"
+
+
+def _worst(findings: Iterable[Finding]) -> float:
+    return max((finding.fit.max_relative_error or 0.0 for finding in findings), default=0.0)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}%"
+
+
+def _end(bound: float | None) -> str:
+    return "-" if bound is None else f"{bound:.3g}"

@@ -1,0 +1,281 @@
+"""What became of one arm's Job: told from the Job, its pod and its events, with the engine's own last words.
+
+Logs are not read (that would need a right of its own): containers have `terminationMessagePolicy:
+FallbackToLogsOnError`, so the last lines of one that failed stand in the pod's status.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum, auto
+from typing import Any
+
+from breakeven_operator.calibration import podstatus
+from breakeven_operator.calibration.jobs import DRIVER
+from breakeven_operator.calibration.podcopy import ENGINE
+from breakeven_operator.ports import Manifest
+from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.reconcile.workload import parse_time
+
+_IMAGE_GRACE = timedelta(seconds=120)
+_PULL_TROUBLE = frozenset({"ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "RegistryUnavailable"})
+_BAD_IMAGE = frozenset({"InvalidImageName", "ErrImageNeverPull"})
+_BAD_POD = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
+_OUT_OF_MEMORY = re.compile(
+    r"out of memory|OutOfMemory|No available memory for the cache blocks|free memory on device"
+    r"|KV cache is needed, which is larger|OOM when allocating",
+    re.IGNORECASE,
+)
+_BAD_CONFIG = re.compile(
+    r"speculative[_ -]config|SpeculativeConfig|num_speculative_tokens|unrecognized arguments|validation error"
+    r"|error: argument|speculative (?:decoding|method|model)",
+    re.IGNORECASE,
+)
+_LAST_LINES = 6
+_LONGEST = 700
+
+
+class Stage(Enum):
+    """How far an arm's trial is."""
+
+    ABSENT = auto()  # there is no Job
+    QUEUED = auto()  # no pod, or a pod without a node
+    STARTING = auto()  # the engine loads
+    MEASURING = auto()  # the driver runs
+    DONE = auto()  # the Job completed
+    BROKEN = auto()  # it will not complete
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What became of one arm's Job.
+
+    Attributes:
+        stage: how far it is.
+        reason: why it is broken, or why it waits; None when there is nothing to say.
+        message: the same as a sentence, with the engine's last lines where they tell it.
+        pod: the newest pod.
+        scheduled: when a pod of it first got its place, and with it its GPUs.
+        ready: when the engine first answered.
+        ended: when the last pod ended; None while one runs.
+        gpu_seconds: seconds that pods seen now have held a place (times GPUs per pod is the caller's).
+    """
+
+    stage: Stage
+    reason: ClusterReason | None = None
+    message: str = ""
+    pod: str | None = None
+    scheduled: datetime | None = None
+    ready: datetime | None = None
+    ended: datetime | None = None
+    held_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """How long what may take.
+
+    Attributes:
+        pending: without a node.
+        startup: from the engine's start to its first answer.
+    """
+
+    pending: timedelta
+    startup: timedelta
+
+
+def diagnose(
+    job: Manifest | None,
+    pods: Iterable[Manifest],
+    events: Iterable[Manifest],
+    deadlines: Deadlines,
+    now: datetime,
+) -> Diagnosis:
+    """Tell what became of an arm's Job.
+
+    Args:
+        job: the Job; None when there is none.
+        pods: its pods.
+        events: Events about the Job.
+        deadlines: how long what may take.
+        now: the present.
+    """
+    if job is None:
+        return Diagnosis(Stage.ABSENT)
+    mine = sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
+    held_s = sum(podstatus.held_s(pod, now) for pod in mine)
+    newest = mine[-1] if mine else None
+    stage, reason, message = _stage(job, newest, events, deadlines, now)
+    return Diagnosis(
+        stage,
+        reason,
+        message,
+        pod=newest["metadata"]["name"] if newest else None,
+        scheduled=min((time for pod in mine if (time := podstatus.scheduled(pod))), default=None),
+        ready=min((time for pod in mine if (time := podstatus.started(pod, DRIVER))), default=None),
+        ended=podstatus.ended_at(newest) if newest else None,
+        held_s=held_s,
+    )
+
+
+_Verdict = tuple[Stage, ClusterReason | None, str]
+
+
+def _stage(
+    job: Manifest, pod: Manifest | None, events: Iterable[Manifest], deadlines: Deadlines, now: datetime
+) -> _Verdict:
+    conditions = {
+        c["type"]: c for c in (job.get("status") or {}).get("conditions") or [] if c.get("status") == "True"
+    }
+    if "Complete" in conditions or "SuccessCriteriaMet" in conditions:
+        return Stage.DONE, None, ""
+    # The pod knows better than the Job why it failed, and knows it earlier.
+    trouble = _pod_trouble(pod, deadlines, now) if pod is not None else None
+    if trouble is not None:
+        return trouble
+    failed = conditions.get("Failed") or conditions.get("FailureTarget")
+    if failed is not None:
+        return _job_failure(failed)
+    return _living(pod, deadlines, now) if pod is not None else _without_pod(job, events, deadlines, now)
+
+
+def _job_failure(failed: Mapping[str, Any]) -> _Verdict:
+    if failed.get("reason") == "DeadlineExceeded":
+        return Stage.BROKEN, ClusterReason.BUDGET_EXHAUSTED, "the Job reached its activeDeadlineSeconds"
+    return (
+        Stage.BROKEN,
+        ClusterReason.DRIVER_FAILED,
+        _sentence(str(failed.get("message") or "the Job failed")),
+    )
+
+
+def _without_pod(job: Manifest, events: Iterable[Manifest], deadlines: Deadlines, now: datetime) -> _Verdict:
+    """A Job whose pod the API server refuses says so only in its events."""
+    created = parse_time(job["metadata"].get("creationTimestamp")) or now
+    late = now - created > deadlines.pending
+    if (job.get("spec") or {}).get("suspend"):
+        stage = Stage.BROKEN if late else Stage.QUEUED
+        return stage, ClusterReason.UNSCHEDULABLE, "the Job is suspended: its queue has not admitted it"
+    refusals = [
+        str(e.get("note") or e.get("message") or "") for e in events if e.get("reason") == "FailedCreate"
+    ]
+    if not refusals:
+        if late:
+            return Stage.BROKEN, ClusterReason.UNSCHEDULABLE, "the Job got no pod"
+        return Stage.QUEUED, None, ""
+    note = refusals[-1]
+    reason = ClusterReason.QUOTA_EXCEEDED if "exceeded quota" in note else ClusterReason.ADMISSION_DENIED
+    # Quota may become free within the deadline; a policy's refusal does not go away by waiting.
+    final = late or reason is ClusterReason.ADMISSION_DENIED
+    return (Stage.BROKEN if final else Stage.QUEUED), reason, _sentence(note)
+
+
+def _pod_trouble(pod: Manifest, deadlines: Deadlines, now: datetime) -> _Verdict | None:
+    """What went wrong with a pod; None when nothing did."""
+    return _not_started(pod, now) or _evicted(pod) or _engine_death(pod, deadlines) or _driver_death(pod)
+
+
+def _not_started(pod: Manifest, now: datetime) -> _Verdict | None:
+    """A container that Kubernetes cannot start."""
+    waited = now - (podstatus.scheduled(pod) or now)
+    for container in podstatus.containers(pod):
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        word, detail = waiting.get("reason", ""), waiting.get("message", "")
+        if word in _BAD_IMAGE or (word in _PULL_TROUBLE and waited > _IMAGE_GRACE):
+            message = f"image {container.get('image', '')}: {detail or word}"
+            return Stage.BROKEN, ClusterReason.IMAGE_PULL_FAILED, _sentence(message)
+        if word in _BAD_POD:
+            message = f"container {container.get('name', '')}: {word}: {detail}"
+            return Stage.BROKEN, ClusterReason.CALIBRATION_FAILED, _sentence(message)
+    return None
+
+
+def _evicted(pod: Manifest) -> _Verdict | None:
+    """The Job controller replaces it; nothing is broken."""
+    if podstatus.condition(pod, "DisruptionTarget").get("status") != "True":
+        return None
+    message = str((pod.get("status") or {}).get("message") or "the pod was evicted or preempted")
+    return Stage.QUEUED, ClusterReason.POD_DISRUPTED, _sentence(message)
+
+
+def _engine_death(pod: Manifest, deadlines: Deadlines) -> _Verdict | None:
+    """The engine ended before the driver had; afterwards Kubernetes ends it, and that is no death."""
+    driver = (podstatus.container(pod, DRIVER).get("state") or {}).get("terminated")
+    crash = podstatus.ended(podstatus.container(pod, ENGINE))
+    if crash is None or (driver is not None and driver.get("exitCode") == 0):
+        return None
+    started, finished = parse_time(crash.get("startedAt")), parse_time(crash.get("finishedAt"))
+    killed = crash.get("exitCode") in {137, 143} and crash.get("reason") != "OOMKilled"
+    if killed and started and finished and finished - started >= deadlines.startup:
+        # Restarted because it did not answer in time: it was killed, it did not crash.
+        return _startup_exceeded(deadlines)
+    return (Stage.BROKEN, *_classify(crash))
+
+
+def _driver_death(pod: Manifest) -> _Verdict | None:
+    ended = (podstatus.container(pod, DRIVER).get("state") or {}).get("terminated")
+    if ended is not None and ended.get("exitCode") != 0:
+        said = last_lines(str(ended.get("message") or "")) or f"the driver ended with {ended.get('exitCode')}"
+        return Stage.BROKEN, ClusterReason.DRIVER_FAILED, _sentence(said)
+    status = pod.get("status") or {}
+    if status.get("phase") == "Failed":
+        return (
+            Stage.BROKEN,
+            ClusterReason.DRIVER_FAILED,
+            _sentence(str(status.get("message") or "the pod failed")),
+        )
+    return None
+
+
+def _living(pod: Manifest, deadlines: Deadlines, now: datetime) -> _Verdict:
+    scheduled = podstatus.condition(pod, "PodScheduled")
+    if scheduled.get("status") != "True":
+        created = parse_time(pod["metadata"].get("creationTimestamp")) or now
+        said = str(scheduled.get("message") or "the pod has no node yet")
+        stage = Stage.BROKEN if now - created > deadlines.pending else Stage.QUEUED
+        return stage, ClusterReason.UNSCHEDULABLE, _sentence(said)
+    if podstatus.started(pod, DRIVER) is not None:
+        return Stage.MEASURING, ClusterReason.ARM_MEASURING, ""
+    running = parse_time(
+        ((podstatus.container(pod, ENGINE).get("state") or {}).get("running") or {}).get("startedAt")
+    )
+    if running is not None and now - running > deadlines.startup + timedelta(seconds=30):
+        return _startup_exceeded(deadlines)
+    return Stage.STARTING, ClusterReason.ARM_STARTING, ""
+
+
+def _startup_exceeded(deadlines: Deadlines) -> _Verdict:
+    return (
+        Stage.BROKEN,
+        ClusterReason.STARTUP_DEADLINE_EXCEEDED,
+        f"the engine did not answer within {deadlines.startup.total_seconds():.0f} s",
+    )
+
+
+def _classify(crash: Mapping[str, Any]) -> tuple[ClusterReason, str]:
+    """Name an engine's death by its exit and its last lines."""
+    said = str(crash.get("message") or "")
+    shown = last_lines(said) or f"the engine ended with exit code {crash.get('exitCode')}"
+    if crash.get("reason") == "OOMKilled":
+        return ClusterReason.ENGINE_OUT_OF_MEMORY, _sentence(
+            f"the engine was killed for its memory use: {shown}"
+        )
+    if _OUT_OF_MEMORY.search(said):
+        return ClusterReason.ENGINE_OUT_OF_MEMORY, _sentence(shown)
+    if _BAD_CONFIG.search(said):
+        return ClusterReason.ENGINE_CONFIG_REFUSED, _sentence(shown)
+    return ClusterReason.ENGINE_CRASHED, _sentence(shown)
+
+
+def last_lines(text: str, count: int = _LAST_LINES) -> str:
+    """The last lines of a log that say something, on one line, shortened from the front."""
+    lines = [line.strip() for line in text.splitlines() if line.strip(" ^~\t")]
+    shown = " | ".join(lines[-count:])
+    return shown if len(shown) <= _LONGEST else f"...{shown[-_LONGEST:]}"
+
+
+def _sentence(text: str) -> str:
+    return " ".join(text.split())[: _LONGEST + 200]

@@ -1,0 +1,235 @@
+"""One Job per arm: the engine as native sidecar, the load driver as main container, and nothing that outlives it.
+
+Nothing holds a GPU when the operator is dead: the Job ends with its driver or at its own deadline, and is removed
+some time after. A pod that was preempted or evicted is replaced by the Job controller and goes on from the points it
+stored; any other failure ends the Job, because the same engine would fail the same way again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from breakeven.serving.command_line import flag_value
+from breakeven_operator.calibration import podcopy
+from breakeven_operator.plan import JOBS, RUNS
+from breakeven_operator.ports import Manifest, TrialSettings
+from breakeven_operator.resources.calibrationrun import Plan, PlannedArm
+
+DRIVER = "driver"
+SERVICE_LABEL = "breakeven.dev/service"
+RUN_LABEL = "breakeven.dev/run"
+ARM_LABEL = "breakeven.dev/arm"
+MANAGED_BY = {"app.kubernetes.io/managed-by": "breakeven"}
+_MAX_NAME = (
+    57  # the Job controller appends `-xxxxx` for the pod, whose name is also a label value of 63 characters
+)
+TOKEN_MOUNT = {
+    "name": "breakeven-token",
+    "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+    "readOnly": True,
+}
+_DRIVER_RESOURCES = {"requests": {"cpu": "500m", "memory": "192Mi"}, "limits": {"memory": "512Mi"}}
+
+
+@dataclass(frozen=True, slots=True)
+class TrialLimits:
+    """What one arm's Job may use.
+
+    Attributes:
+        sweep_s: time for measuring, given to the driver.
+        active_s: time from the Job's start after which Kubernetes ends it, operator or not.
+    """
+
+    sweep_s: int
+    active_s: int
+
+
+def arm_label(arm: str) -> str:
+    """The arm's name as a label value: `eagle/7` becomes `eagle-7`."""
+    return re.sub(r"[^A-Za-z0-9-]+", "-", arm).strip("-").lower()
+
+
+def job_name(run: str, arm: str) -> str:
+    """Name of the arm's Job; the same run and arm always give the same name, cut with a hash when too long."""
+    name = f"{run}-{arm_label(arm)}"
+    if len(name) <= _MAX_NAME:
+        return name
+    return f"{name[: _MAX_NAME - 7].rstrip('-.')}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"
+
+
+def account_name(service: str) -> str:
+    """Name of the ServiceAccount and RoleBinding of a service's drivers."""
+    return f"breakeven-{service}"
+
+
+def build_job(
+    run: Manifest,
+    plan: Plan,
+    arm: PlannedArm,
+    target: Manifest,
+    selectors: tuple[Manifest, ...],
+    settings: TrialSettings,
+    limits: TrialLimits,
+) -> dict[str, Any]:
+    """The Job that measures one arm.
+
+    Args:
+        run: the CalibrationRun; it owns the Job.
+        plan: what the run measures.
+        arm: which arm.
+        target: the Deployment whose pod template is copied.
+        selectors: label selectors that must not match the pod.
+        settings: what all Jobs have in common.
+        limits: how long it may take.
+
+    Raises:
+        NotCopyableError: the template cannot be copied; the message says why.
+    """
+    meta, template = run["metadata"], target["spec"]["template"]
+    engine = podcopy.engine_of(template, plan.container_name)
+    address = podcopy.engine_address(engine)
+    own = {
+        **MANAGED_BY,
+        SERVICE_LABEL: run["spec"]["serviceRef"]["name"],
+        RUN_LABEL: meta["name"],
+        ARM_LABEL: arm_label(arm.arm),
+    }
+    labels = podcopy.pod_labels(template, target["spec"].get("selector") or {}, selectors, own)
+    spec = podcopy.pod_spec(template, engine, settings.gpu_label, plan.gpu_product)
+    config = json.loads(arm.speculative_config)
+    spec["initContainers"].append(podcopy.engine_sidecar(engine, config, plan.startup_deadline_seconds))
+    spec["containers"] = [_driver(run, plan, arm, engine, address, settings, limits, spec)]
+    spec["volumes"] = [*(spec.get("volumes") or []), token_volume()]
+    spec |= {
+        "restartPolicy": "Never",
+        "serviceAccountName": account_name(run["spec"]["serviceRef"]["name"]),
+        # The engine is a third party's image: only the driver gets the token, by the volume above.
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 30,
+    }
+    if settings.priority_class:
+        spec["priorityClassName"] = settings.priority_class
+    queue = {"kueue.x-k8s.io/queue-name": settings.queue_name} if settings.queue_name else {}
+    return {
+        "apiVersion": JOBS.api_version,
+        "kind": JOBS.kind,
+        "metadata": {
+            "name": job_name(meta["name"], arm.arm),
+            "namespace": meta["namespace"],
+            "labels": {**own, **queue},
+            "ownerReferences": [owner_reference(run)],
+        },
+        "spec": {
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": limits.active_s,
+            "ttlSecondsAfterFinished": settings.ttl_seconds_after_finished,
+            "podFailurePolicy": {
+                "rules": [
+                    {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+                ]
+            },
+            "template": {
+                "metadata": {"labels": labels, "annotations": podcopy.pod_annotations(template)},
+                "spec": spec,
+            },
+        },
+    }
+
+
+def owner_reference(owner: Manifest) -> dict[str, Any]:
+    """Makes the dependent go with its owner; it does not block the owner's deletion, which would need a right on it."""
+    return {
+        "apiVersion": owner.get("apiVersion") or RUNS.api_version,
+        "kind": owner.get("kind") or RUNS.kind,
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
+
+
+def _driver(
+    run: Manifest,
+    plan: Plan,
+    arm: PlannedArm,
+    engine: Manifest,
+    address: podcopy.EngineAddress,
+    settings: TrialSettings,
+    limits: TrialLimits,
+    spec: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The load driver: reads everything from its environment, talks to the engine at the pod's own address."""
+    env: list[dict[str, Any]] = [
+        {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": "BREAKEVEN_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
+        {"name": "BREAKEVEN_RUN", "value": run["metadata"]["name"]},
+        {"name": "BREAKEVEN_ARM", "value": arm.arm},
+        {"name": "BREAKEVEN_METHOD", "value": arm.method},
+        {"name": "BREAKEVEN_K", "value": str(arm.k)},
+        {"name": "BREAKEVEN_CANDIDATE", "value": arm.candidate or ""},
+        {"name": "BREAKEVEN_URL", "value": f"{address.scheme}://$(POD_IP):{address.port}"},
+        {"name": "BREAKEVEN_MODEL", "value": plan.served_model_name or ""},
+        {"name": "BREAKEVEN_LOADS", "value": str(plan.loads)},
+        {"name": "BREAKEVEN_PROMPT_TOKENS", "value": str(plan.prompt_tokens)},
+        {"name": "BREAKEVEN_OUTPUT_TOKENS", "value": str(plan.output_tokens)},
+        {"name": "BREAKEVEN_POINT_SECONDS", "value": str(plan.point_seconds)},
+        {"name": "BREAKEVEN_WARMUP_SECONDS", "value": str(plan.warmup_seconds)},
+        {"name": "BREAKEVEN_MAX_SECONDS", "value": str(limits.sweep_s)},
+        {"name": "BREAKEVEN_MAX_CONCURRENCY", "value": str(podcopy.max_concurrency(engine))},
+    ]
+    driver: dict[str, Any] = {"name": DRIVER, "image": settings.image}
+    mounts: list[dict[str, Any]] = [TOKEN_MOUNT]
+    if address.key_variable is not None:
+        env.append({**address.key_variable, "name": "BREAKEVEN_API_KEY"})
+    elif engine.get("envFrom") and flag_value(list(engine.get("args") or []), "--api-key") is None:
+        # The key may be among them (VLLM_API_KEY); by reference, like the engine's own.
+        driver["envFrom"] = engine["envFrom"]
+    if address.certificate is not None:
+        env.append({"name": "BREAKEVEN_CA_FILE", "value": address.certificate})
+        mounts += [
+            {**mount, "readOnly": True}
+            for mount in engine.get("volumeMounts") or []
+            if address.certificate.startswith(f"{mount['mountPath'].rstrip('/')}/")
+        ]
+    if settings.image_pull_policy:
+        driver["imagePullPolicy"] = settings.image_pull_policy
+    root = (spec.get("securityContext") or {}).get("runAsUser") == 0
+    return {
+        **driver,
+        "command": ["breakeven-operator"],
+        "args": ["trial"],
+        "env": env,
+        "resources": _DRIVER_RESOURCES,
+        "volumeMounts": mounts,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+            # A pod that runs as root by the target's own wish would be refused with runAsNonRoot.
+            **({} if root else {"runAsNonRoot": True}),
+        },
+    }
+
+
+def token_volume() -> dict[str, Any]:
+    """What Kubernetes itself would mount, for one container only."""
+    return {
+        "name": TOKEN_MOUNT["name"],
+        "projected": {
+            "sources": [
+                {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
+                {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+                {
+                    "downwardAPI": {
+                        "items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]
+                    }
+                },
+            ]
+        },
+    }

@@ -1,0 +1,140 @@
+"""What a run measures, fixed at its start: arms, loads, lengths, deadlines, and whom it copies."""
+
+from __future__ import annotations
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.serving.command_line import flag_value, model_of
+from breakeven_operator.calibration import podcopy
+from breakeven_operator.calibration.jobs import TrialLimits
+from breakeven_operator.ports import RunView
+from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.reconcile.fingerprint import gpus_of
+from breakeven_operator.resources.calibrationrun import (
+    ArmStatus,
+    CalibrationRun,
+    CalibrationRunSpec,
+    Plan,
+    PlannedArm,
+)
+from breakeven_operator.resources.speculativeservice import SpeculativeService
+
+DEFAULT_PROMPT_TOKENS = 512
+DEFAULT_OUTPUT_TOKENS = 256
+# Beside its window and warm-up a point waits for its last answers, and some points are measured twice.
+_POINT_OVERHEAD_S = 60
+_SPARE_POINTS = 3
+_STOPPING_S = 60
+
+
+def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -> Plan:
+    """Fix what the run measures.
+
+    Raises:
+        podcopy.NotCopyableError: it cannot be measured; says why.
+    """
+    if view.target is None:
+        name = service.spec.target_ref.name
+        raise podcopy.NotCopyableError(
+            ClusterReason.TARGET_NOT_FOUND, f"there is no Deployment {name} in this namespace"
+        )
+    if view.gpu_product is None or view.fingerprint is None:
+        raise podcopy.NotCopyableError(
+            ClusterReason.GPU_CLASS_UNKNOWN,
+            "the GPU class of the target's pods cannot be told: label the nodes (GPU Feature Discovery) or add a"
+            f" nodeSelector on {view.settings.gpu_label}",
+        )
+    template = view.target["spec"]["template"]
+    podcopy.check_copyable(template, view.claims)
+    engine = podcopy.engine_of(template, service.spec.target_ref.container_name)
+    podcopy.engine_address(engine)
+    line = [str(item) for item in [*(engine.get("command") or []), *(engine.get("args") or [])]]
+    calibration = service.spec.calibration
+    model = model_of(line)
+    prompt_tokens, output_tokens = _lengths(view, run.spec, service)
+    return Plan(
+        arms=tuple(_planned(service, arm) for arm in wanted_arms(run.spec, service)),
+        loads=run.spec.loads or calibration.loads,
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+        point_seconds=calibration.point_seconds,
+        warmup_seconds=calibration.warmup_seconds,
+        startup_deadline_seconds=calibration.startup_deadline_seconds,
+        pending_deadline_seconds=calibration.pending_deadline_seconds,
+        budget=run.spec.budget or calibration.budget,
+        confidence_percent=service.spec.update_policy.confidence_percent,
+        target=view.target["metadata"]["name"],
+        target_uid=view.target["metadata"].get("uid"),
+        container_name=engine["name"],
+        image=engine.get("image"),
+        model=model,
+        served_model_name=flag_value(line, "--served-model-name") or model,
+        gpu_product=view.gpu_product,
+        gpus_per_pod=gpus_of(engine),
+        fingerprint=view.fingerprint,
+    )
+
+
+def wanted_arms(spec: CalibrationRunSpec, service: SpeculativeService) -> tuple[Arm, ...]:
+    """The arms to measure: no speculation first, because nothing can be compared without it.
+
+    Raises:
+        podcopy.NotCopyableError: the run names an arm that the service does not have.
+    """
+    known = {arm.name: arm for arm in service.spec.candidates.arms()}
+    unknown = [name for name in spec.arms if name not in known]
+    if unknown:
+        raise podcopy.NotCopyableError(
+            ClusterReason.INVALID_SPEC,
+            f"spec.arms: {', '.join(unknown)} is no arm of the service; expected some of {', '.join(known)}",
+        )
+    names = spec.arms or tuple(known)
+    return (NO_SPECULATION, *(known[name] for name in known if name in names and name != NO_SPECULATION.name))
+
+
+def _planned(service: SpeculativeService, arm: Arm) -> PlannedArm:
+    return PlannedArm(
+        arm=arm.name,
+        method=arm.method,
+        k=arm.k,
+        candidate=arm.candidate,
+        speculative_config=service.spec.candidates.speculative_config(arm),
+    )
+
+
+def _lengths(view: RunView, spec: CalibrationRunSpec, service: SpeculativeService) -> tuple[int, int]:
+    """(prompt, output) tokens: as the run says, else the service, else what the target has seen, else 512 and 256."""
+    for workload in (spec.workload, service.spec.calibration.workload):
+        if workload is not None and workload.prompt_tokens is not None and workload.output_tokens is not None:
+            return workload.prompt_tokens, workload.output_tokens
+    if view.seen_lengths is not None:
+        prompt_tokens, output_tokens = view.seen_lengths
+        return max(1, round(prompt_tokens)), max(2, round(output_tokens))
+    return DEFAULT_PROMPT_TOKENS, DEFAULT_OUTPUT_TOKENS
+
+
+def trial_limits(
+    plan: Plan, arms: tuple[ArmStatus, ...], index: int, used_gpu_s: float, elapsed_s: float
+) -> TrialLimits:
+    """Time for arm number `index`: what its points need, and not more than its share of what is left of the budget.
+
+    The share leaves the arms after it enough to be measured too; time that an arm does not need goes to the others.
+    """
+    gpus = max(1, plan.gpus_per_pod)
+    left_s = min(
+        (plan.budget.max_gpu_seconds - used_gpu_s) / gpus, plan.budget.max_duration_seconds - elapsed_s
+    )
+    share_s = max(0.0, left_s) / (len(plan.arms) - index)
+    starts = [
+        (arm.ready_time - arm.started_time).total_seconds()
+        for arm in arms
+        if arm.ready_time and arm.started_time
+    ]
+    startup_s = sum(starts) / len(starts) if starts else 0.0
+    needed_s = (plan.loads + _SPARE_POINTS) * (plan.point_seconds + plan.warmup_seconds + _POINT_OVERHEAD_S)
+    sweep_s = max(1, round(min(needed_s, share_s - startup_s)))
+    active_s = min(
+        plan.pending_deadline_seconds + plan.startup_deadline_seconds + sweep_s + _STOPPING_S,
+        # The budget counts from the moment the pod holds its GPUs, which the Job's own clock does not know.
+        plan.pending_deadline_seconds + round(left_s) + _STOPPING_S,
+    )
+    return TrialLimits(sweep_s=sweep_s, active_s=max(1, active_s))

@@ -1,0 +1,322 @@
+"""From the target's pod template to a calibration pod: the same engine, nobody else's traffic, nobody else's place.
+
+The copy runs the target's image with the target's arguments, all speculation replaced by the arm's, on the same GPU
+class. It loses whatever would bring it users' requests (labels that anything selects on), keep it from being
+scheduled (anti-affinity that every serving pod meets) or give it rights and ranks of a serving pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from breakeven.serving.command_line import (
+    flag_value,
+    runs_through_shell,
+    with_speculation,
+    without_speculation,
+)
+from breakeven.serving.opt_in import ANNOTATION, VARIABLE, engine_container
+from breakeven_operator.ports import Manifest
+from breakeven_operator.reasons import ClusterReason
+
+ENGINE = "engine"
+DEFAULT_PORT = 8000
+MAX_CLIENTS = 64
+_ANNOTATION_GROUPS = (
+    "prometheus.io/",
+    "sidecar.istio.io/",
+    "linkerd.io/",
+    "breakeven.dev/",
+    "kubectl.kubernetes.io/",
+)
+_LABELS_OF_CONTROLLERS = frozenset(
+    {
+        "pod-template-hash",
+        "controller-revision-hash",
+        "kueue.x-k8s.io/queue-name",
+        "kueue.x-k8s.io/priority-class",
+    }
+)
+# A mesh's proxy would stand between driver and engine, and keep the Job from ever completing.
+_NO_MESH = {"sidecar.istio.io/inject": "false", "linkerd.io/inject": "disabled"}
+_POD_FIELDS = (
+    "dnsConfig",
+    "dnsPolicy",
+    "enableServiceLinks",
+    "hostAliases",
+    "hostIPC",
+    "imagePullSecrets",
+    "os",
+    "overhead",
+    "resourceClaims",
+    "runtimeClassName",
+    "schedulerName",
+    "securityContext",
+    "tolerations",
+    "volumes",
+)
+_ENGINE_FIELDS = (
+    "command",
+    "env",
+    "envFrom",
+    "image",
+    "imagePullPolicy",
+    "resources",
+    "securityContext",
+    "volumeDevices",
+    "volumeMounts",
+    "workingDir",
+)
+
+
+class NotCopyableError(Exception):
+    """The target cannot be copied; says why as a reason word and a sentence."""
+
+    def __init__(self, reason: ClusterReason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class EngineAddress:
+    """How the driver reaches the engine in its own pod.
+
+    Attributes:
+        scheme: http or https.
+        port: the engine's.
+        key_variable: the environment entry with the API key, copied by reference; None: the engine asks for none.
+        certificate: path of the engine's own certificate, for https.
+    """
+
+    scheme: str
+    port: int
+    key_variable: Mapping[str, Any] | None
+    certificate: str | None
+
+
+def engine_of(template: Manifest, container_name: str | None) -> Manifest:
+    """The container that runs vLLM.
+
+    Raises:
+        NotCopyableError: it cannot be told, or vLLM is started through a shell.
+    """
+    container = engine_container(template["spec"], container_name)
+    if container is None:
+        raise NotCopyableError(
+            ClusterReason.CONTAINER_AMBIGUOUS, "the target has not exactly one container that starts vLLM"
+        )
+    if runs_through_shell([str(item) for item in container.get("command") or []]):
+        raise NotCopyableError(
+            ClusterReason.SHELL_WRAPPER,
+            "the target starts vLLM through a shell, in which an arm's JSON loses its quotes",
+        )
+    return container
+
+
+def engine_address(engine: Manifest) -> EngineAddress:
+    """Read port, TLS and API key from the engine's command line and environment.
+
+    Raises:
+        NotCopyableError: the API key stands in the arguments themselves; it could only be copied as plain text.
+    """
+    line = _command_line(engine)
+    ports = [
+        port["containerPort"] for port in engine.get("ports") or [] if port.get("protocol", "TCP") == "TCP"
+    ]
+    given = flag_value(line, "--port")
+    certificate = flag_value(line, "--ssl-certfile")
+    return EngineAddress(
+        scheme="https" if certificate else "http",
+        port=int(given) if given and given.isdigit() else (ports[0] if ports else DEFAULT_PORT),
+        key_variable=_key_variable(engine, flag_value(line, "--api-key")),
+        certificate=certificate,
+    )
+
+
+def max_concurrency(engine: Manifest) -> int:
+    """Clients of the ceiling point: as many as the engine runs at once (`--max-num-seqs`), at most 64.
+
+    More clients than it runs would measure its queue; more than 64 would take longer and tell no more of the slope.
+    """
+    given = flag_value(_command_line(engine), "--max-num-seqs")
+    return min(MAX_CLIENTS, max(2, int(given))) if given and given.isdigit() else MAX_CLIENTS
+
+
+def _key_variable(engine: Manifest, argument: str | None) -> Mapping[str, Any] | None:
+    name = "VLLM_API_KEY"
+    if argument is not None:
+        if not (argument.startswith("$(") and argument.endswith(")")):
+            raise NotCopyableError(
+                ClusterReason.CALIBRATION_FAILED,
+                "the API key stands in the target's arguments: put it into a Secret and the environment variable"
+                " VLLM_API_KEY, from where the load driver can read it by reference",
+            )
+        name = argument[2:-1]
+    return next((entry for entry in engine.get("env") or [] if entry.get("name") == name), None)
+
+
+def check_copyable(template: Manifest, claims: Iterable[Manifest]) -> None:
+    """Refuse what only one pod can have.
+
+    Raises:
+        NotCopyableError: a named ResourceClaim, or a volume that may be mounted by one node or pod only.
+    """
+    spec = template["spec"]
+    for claim in spec.get("resourceClaims") or []:
+        if claim.get("resourceClaimName"):
+            raise NotCopyableError(
+                ClusterReason.VOLUME_NOT_SHAREABLE,
+                f"the target uses ResourceClaim {claim['resourceClaimName']} by name, which a second pod cannot have:"
+                " use a ResourceClaimTemplate",
+            )
+    mounted = {
+        volume["persistentVolumeClaim"]["claimName"]
+        for volume in spec.get("volumes") or []
+        if "persistentVolumeClaim" in volume
+    }
+    for claim in claims:
+        name, modes = claim["metadata"]["name"], set(claim["spec"].get("accessModes") or [])
+        if name in mounted and modes and not modes & {"ReadOnlyMany", "ReadWriteMany"}:
+            raise NotCopyableError(
+                ClusterReason.VOLUME_NOT_SHAREABLE,
+                f"PersistentVolumeClaim {name} is {'/'.join(sorted(modes))}: a calibration pod cannot mount it beside the"
+                " target's; use ReadOnlyMany or ReadWriteMany for the model",
+            )
+
+
+def pod_labels(
+    template: Manifest, target_selector: Manifest, selectors: Sequence[Manifest], own: Mapping[str, str]
+) -> dict[str, str]:
+    """Labels of the copy: the template's without those that anything selects on, and our own.
+
+    The target's own selector counts among them: its autoscaler would average our pods into its metrics. A selector
+    without any requirement selects every pod of the namespace and cannot be escaped.
+
+    Raises:
+        NotCopyableError: a selector picks pods by the absence of a label.
+    """
+    wanted = [target_selector, *selectors]
+    selected = {key for selector in wanted for key in _keys(selector)}
+    template_labels = (template.get("metadata") or {}).get("labels") or {}
+    kept = {
+        key: value
+        for key, value in template_labels.items()
+        if key not in selected and key not in _LABELS_OF_CONTROLLERS
+    }
+    labels = {**kept, **own}
+    for selector in wanted:
+        if _keys(selector) and matches(selector, labels):
+            raise NotCopyableError(
+                ClusterReason.CALIBRATION_FAILED,
+                f"a selector on {', '.join(sorted(_keys(selector)))} in this namespace picks calibration pods too:"
+                " make it require a label that only serving pods have",
+            )
+    return labels
+
+
+def _keys(selector: Manifest) -> set[str]:
+    required = set(selector.get("matchLabels") or {})
+    return required | {expression["key"] for expression in selector.get("matchExpressions") or []}
+
+
+def matches(selector: Manifest, labels: Mapping[str, str]) -> bool:
+    """Whether a label selector picks an object with these labels."""
+    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+        return False
+    for expression in selector.get("matchExpressions") or []:
+        key, values = expression["key"], expression.get("values") or []
+        holds = {
+            "In": labels.get(key) in values and key in labels,
+            "NotIn": labels.get(key) not in values,
+            "Exists": key in labels,
+            "DoesNotExist": key not in labels,
+        }[expression["operator"]]
+        if not holds:
+            return False
+    return True
+
+
+def pod_annotations(template: Manifest) -> dict[str, str]:
+    """Annotations of the copy: none that scrape, inject a proxy or choose the arm."""
+    given = (template.get("metadata") or {}).get("annotations") or {}
+    kept = {
+        key: value
+        for key, value in given.items()
+        if not key.startswith(_ANNOTATION_GROUPS) and key != ANNOTATION
+    }
+    return {**kept, **_NO_MESH}
+
+
+def pod_spec(template: Manifest, engine: Manifest, gpu_label: str, gpu_product: str) -> dict[str, Any]:
+    """The copy's pod spec without containers: where and how it runs, on the same GPU class.
+
+    Node affinity stays (it may name a zone with the model's volume); what relates pods to pods goes. Init containers
+    that run to their end stay (they may fetch the drafter); other sidecars go.
+    """
+    spec = template["spec"]
+    copy = {name: spec[name] for name in _POD_FIELDS if name in spec}
+    copy["nodeSelector"] = {**(spec.get("nodeSelector") or {}), gpu_label: gpu_product}
+    node_affinity = (spec.get("affinity") or {}).get("nodeAffinity")
+    if node_affinity:
+        copy["affinity"] = {"nodeAffinity": node_affinity}
+    copy["initContainers"] = [
+        container
+        for container in spec.get("initContainers") or []
+        if container.get("restartPolicy") != "Always" and container["name"] != engine["name"]
+    ]
+    return copy
+
+
+def engine_sidecar(
+    engine: Manifest, speculative_config: Mapping[str, Any] | None, startup_s: int
+) -> dict[str, Any]:
+    """The engine as a native sidecar that counts as started when it answers.
+
+    Liveness goes (a busy engine must not be restarted in mid-measurement), readiness and preStop go (nobody follows
+    the pod). Its last log lines become its termination message, so that a failure can be told without reading logs.
+
+    Args:
+        engine: the target's container.
+        speculative_config: the arm's; None: no speculation.
+        startup_s: how long it may take to answer.
+    """
+    sidecar = {name: engine[name] for name in _ENGINE_FIELDS if name in engine}
+    if "env" in sidecar:
+        sidecar["env"] = [entry for entry in sidecar["env"] if entry.get("name") != VARIABLE]
+    if "command" in sidecar:
+        sidecar["command"] = without_speculation([str(item) for item in engine["command"]])
+    arm_args = with_speculation([str(item) for item in engine.get("args") or []], speculative_config)
+    # Kubernetes would expand `$(...)` inside the arm's JSON.
+    sidecar["args"] = [*arm_args[:-1], arm_args[-1].replace("$(", "$$(")]
+    address = engine_address(engine)
+    probe = dict(engine.get("startupProbe") or engine.get("readinessProbe") or {})
+    if not {"httpGet", "exec", "tcpSocket", "grpc"} & probe.keys():
+        probe = {"httpGet": {"path": "/health", "port": address.port, "scheme": address.scheme.upper()}}
+    handler = {
+        name: value for name, value in probe.items() if name in {"httpGet", "exec", "tcpSocket", "grpc"}
+    }
+    period_s = 2
+    return {
+        "name": ENGINE,
+        **sidecar,
+        "ports": [_without_host_port(port) for port in engine.get("ports") or []],
+        "restartPolicy": "Always",
+        "startupProbe": {
+            **handler,
+            "periodSeconds": period_s,
+            "timeoutSeconds": max(2, int(probe.get("timeoutSeconds", 2))),
+            "failureThreshold": max(1, -(-startup_s // period_s)),
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+
+
+def _without_host_port(port: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in port.items() if name not in {"hostPort", "hostIP"}}
+
+
+def _command_line(engine: Manifest) -> list[str]:
+    return [str(item) for item in [*(engine.get("command") or []), *(engine.get("args") or [])]]

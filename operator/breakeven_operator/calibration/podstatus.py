@@ -1,0 +1,65 @@
+"""What a pod's status says about its containers; all kinds of containers alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from breakeven_operator.ports import Manifest
+from breakeven_operator.reconcile.workload import parse_time
+
+
+def containers(pod: Manifest) -> list[Mapping[str, Any]]:
+    """Statuses of all containers, those of init containers and native sidecars first."""
+    status = pod.get("status") or {}
+    return [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+
+
+def container(pod: Manifest, name: str) -> Mapping[str, Any]:
+    """Status of one container; empty before there is one."""
+    return next((status for status in containers(pod) if status.get("name") == name), {})
+
+
+def condition(pod: Manifest, kind: str) -> Mapping[str, Any]:
+    """One condition; empty before there is one."""
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return next((condition for condition in conditions if condition.get("type") == kind), {})
+
+
+def ended(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """How a container ended, now or before its last restart; None while its first run goes on."""
+    for state in (status.get("lastState") or {}, status.get("state") or {}):
+        end: Mapping[str, Any] | None = state.get("terminated")
+        if end is not None:
+            return end
+    return None
+
+
+def scheduled(pod: Manifest) -> datetime | None:
+    """When the pod got its node, and with it its GPUs."""
+    placed = condition(pod, "PodScheduled")
+    return parse_time(placed.get("lastTransitionTime")) if placed.get("status") == "True" else None
+
+
+def started(pod: Manifest, name: str) -> datetime | None:
+    """When a container's present run began; None while it waits."""
+    state = container(pod, name).get("state") or {}
+    return parse_time((state.get("running") or state.get("terminated") or {}).get("startedAt"))
+
+
+def ended_at(pod: Manifest) -> datetime | None:
+    """When the pod's last container ended; None while the pod lives."""
+    if (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}:
+        return None
+    ends = [
+        parse_time(((status.get("state") or {}).get("terminated") or {}).get("finishedAt"))
+        for status in containers(pod)
+    ]
+    return max((end for end in ends if end is not None), default=None)
+
+
+def held_s(pod: Manifest, now: datetime) -> float:
+    """Seconds between getting a node and ending."""
+    start = scheduled(pod)
+    return max(0.0, ((ended_at(pod) or now) - start).total_seconds()) if start else 0.0
