@@ -1,0 +1,252 @@
+"""`breakeven fit POINTS... -o PROFILE.json`: the latency law of every measured arm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from breakeven.arm import Arm
+from breakeven.cli.output import confidence_option, echo_json, json_option, write_atomically
+from breakeven.errors import InputError
+
+if TYPE_CHECKING:
+    from breakeven.evidence.points import Point
+    from breakeven.profile import ArmFit, PooledFit, Profile
+
+
+def points_options(command: Any) -> Any:
+    """Add what every command takes that accepts points files: arms of files that do not name theirs, and filters."""
+    for option in (
+        click.option(
+            "--where",
+            "conditions",
+            metavar="COLUMN=VALUE",
+            multiple=True,
+            help="Use only rows with this value; may be repeated.",
+        ),
+        click.option(
+            "--k",
+            "lengths",
+            type=click.IntRange(0, 1000),
+            multiple=True,
+            help="Draft length of the arm of each JSON file, in their order.",
+        ),
+        click.option(
+            "--method",
+            "methods",
+            multiple=True,
+            help="Method of the arm of each JSON file, in their order; one for all files if given once.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def read_points(
+    files: tuple[Path, ...], methods: tuple[str, ...], lengths: tuple[int, ...], conditions: tuple[str, ...]
+) -> tuple[Point, ...]:
+    """Read all files and keep the rows that meet the conditions.
+
+    Raises:
+        InputError: as the readers; also arms that do not pair with the files.
+    """
+    from breakeven.evidence.reading import matching, read_file
+
+    arms = _arms(files, methods, lengths)
+    points = tuple(point for file in files for point in read_file(file, arms.get(file)))
+    pairs = []
+    for condition in conditions:
+        column, equals, value = condition.partition("=")
+        if not equals or not column.strip():
+            raise click.BadParameter(f"{condition!r} is not COLUMN=VALUE", param_hint="--where")
+        pairs.append((column.strip(), value.strip()))
+    return matching(points, pairs)
+
+
+def _arms(files: tuple[Path, ...], methods: tuple[str, ...], lengths: tuple[int, ...]) -> dict[Path, Arm]:
+    """Pair methods and draft lengths with the files that do not name their arm."""
+    if not methods:
+        if lengths:
+            raise click.UsageError("--k without --method")
+        return {}
+    silent = [file for file in files if file.suffix.lower() != ".csv"]
+    wanted = max(len(silent), 1)
+    if len(methods) not in (1, wanted):
+        raise click.UsageError(f"{len(methods)} times --method for {wanted} files that do not name their arm")
+    all_methods = methods * wanted if len(methods) == 1 else methods
+    if not lengths and set(all_methods) == {"none"}:
+        lengths = (0,)
+    if len(lengths) not in (1, wanted):
+        raise click.UsageError(f"{len(lengths)} times --k for {wanted} files that do not name their arm")
+    all_lengths = lengths * wanted if len(lengths) == 1 else lengths
+    found = {}
+    for file, method, k in zip(silent, all_methods, all_lengths, strict=False):
+        try:
+            found[file] = Arm(method, k)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+    return found
+
+
+@click.command("fit", short_help="Fit the latency law of every measured arm.")
+@click.argument(
+    "files",
+    metavar="POINTS...",
+    nargs=-1,
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="PROFILE.json",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The profile to write.",
+)
+@points_options
+@click.option(
+    "--group-by", metavar="COLUMN", help="Fit each value of a column by itself, into PROFILE-<value>.json."
+)
+@confidence_option
+@json_option
+def command(
+    files: tuple[Path, ...],
+    output: Path,
+    methods: tuple[str, ...],
+    lengths: tuple[int, ...],
+    conditions: tuple[str, ...],
+    group_by: str | None,
+    confidence: float,
+    *,
+    as_json: bool,
+) -> None:
+    """Fit L = C1 + n*C2 to every arm of one or more points files.
+
+    C1 is the latency of a lone request, C2 what each other request in flight adds, both in seconds. Rows that say
+    nothing about a steady state are left out and counted. GuideLLM reports and results of `vllm bench serve` are
+    taken as well; they do not say which arm ran, so say it with --method and --k.
+
+    \b
+    Example:
+      breakeven fit points.csv -o chat.json
+      breakeven fit none.json eagle.json --method none --method eagle3 --k 0 --k 3 -o chat.json
+      breakeven fit all.csv --where workload=chat -o chat.json
+    """
+    from breakeven.evidence.reading import grouped
+    from breakeven.fitting import fit_points
+
+    if not output.parent.is_dir():
+        raise InputError(str(output.parent), "no such folder", "a folder to write the profile to")
+    points = read_points(files, methods, lengths, conditions)
+    if group_by is None:
+        profile = fit_points(points, confidence)
+        write_atomically(output, profile.to_json())
+        _show(profile, as_json=as_json)
+        return
+    groups = grouped(points, group_by)
+    profiles = {value: fit_points(rows, confidence) for value, rows in groups.items()}
+    paths = {value: output.with_stem(f"{output.stem}-{_file_part(value)}") for value in profiles}
+    if len(set(paths.values())) < len(paths):
+        raise InputError(
+            f"--group-by {group_by}", "values that give the same file name", "values that differ in letters"
+        )
+    for value, profile in profiles.items():
+        write_atomically(paths[value], profile.to_json())
+    if as_json:
+        members = [
+            {group_by: value, "profile": str(paths[value]), **facts(profile)}
+            for value, profile in profiles.items()
+        ]
+        echo_json({"confidence": confidence, "groups": members})
+        return
+    for value, profile in profiles.items():
+        click.echo(f"{group_by} {value}: {paths[value]}")
+        _show(profile, as_json=False)
+
+
+def _file_part(value: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in value)[:64]
+
+
+def facts(profile: Profile) -> dict[str, Any]:
+    """Return what `fit --json` says of a profile."""
+    return {
+        "confidence": profile.confidence,
+        "arms": [_arm_facts(fit) for fit in profile.arms],
+        "pooled": [_pooled_facts(fit) for fit in profile.pooled],
+        "warnings": list(profile.warnings),
+    }
+
+
+def _arm_facts(fit: ArmFit) -> dict[str, Any]:
+    measured = fit.measured_range
+    return {
+        "method": fit.method,
+        "k": fit.k,
+        **({"candidate": fit.candidate} if fit.candidate else {}),
+        "c1_s": fit.c1_s,
+        "c1_ci_s": fit.c1_ci_s,
+        "c2_s": fit.c2_s,
+        "c2_ci_s": fit.c2_ci_s,
+        "saturation_rps": fit.saturation_rps,
+        "saturation_ci_rps": fit.saturation_ci_rps,
+        "points": fit.points,
+        "excluded": [{"row": row.row, "reason": row.reason, "source": row.source} for row in fit.excluded],
+        "max_relative_error": fit.max_relative_error,
+        "r2": fit.r2,
+        "loo_error": fit.loo_error,
+        "measured_range": None if measured is None else {"rps": measured.rps, "inflight": measured.inflight},
+        "believable": fit.believable,
+        "reason": fit.reason,
+        "basis": fit.basis,
+        "tokens_per_step": fit.tokens_per_step,
+    }
+
+
+def _pooled_facts(fit: PooledFit) -> dict[str, Any]:
+    return {
+        "method": fit.method,
+        "coefficients": {
+            name: None if name in fit.unidentified else value for name, value in fit.coefficients.items()
+        },
+        "mape": fit.mape,
+        "unidentified": list(fit.unidentified),
+        "points": fit.points,
+        "draft_lengths": list(fit.draft_lengths),
+    }
+
+
+def _show(profile: Profile, *, as_json: bool) -> None:
+    if as_json:
+        echo_json(facts(profile))
+        return
+    from breakeven.cli.tables import bounds, figure, percent, print_table, print_warnings
+
+    print_table(
+        ("arm", "C1 s", "C2 ms/req", "saturation rps", "points", "worst", "left out", "verdict"),
+        [
+            (
+                str(fit.arm),
+                bounds(fit.c1_s, fit.c1_ci_s),
+                bounds(fit.c2_s, fit.c2_ci_s, scale=1e3),
+                figure(fit.saturation_rps),
+                str(fit.points),
+                percent(fit.max_relative_error),
+                percent(fit.loo_error),
+                fit.reason,
+            )
+            for fit in profile.arms
+        ],
+    )
+    for fit in profile.pooled:
+        known = ", ".join(
+            f"{name} {figure(1e3 * value)}"
+            for name, value in fit.coefficients.items()
+            if name not in fit.unidentified
+        )
+        missing = f"; not identified: {', '.join(fit.unidentified)}" if fit.unidentified else ""
+        click.echo(f"pooled {fit.method}, ms: {known}; mean error {percent(fit.mape)}{missing}")
+    print_warnings(profile.warnings)

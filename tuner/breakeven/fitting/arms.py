@@ -1,0 +1,244 @@
+"""Fit one arm: its rows in, its law with bounds and diagnostics out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from breakeven.acceptance import survival_per_step
+from breakeven.arm import Arm
+from breakeven.evidence.points import Point
+from breakeven.fitting import diagnostics
+from breakeven.fitting.loads import Observation, observe
+from breakeven.fitting.solve import Solution, solve
+from breakeven.fitting.uncertainty import bounds, inverse_bounds, law_fit, replicate_noise
+from breakeven.mixture import LOOKUP_METHODS
+from breakeven.profile.fits import (
+    Acceptance,
+    ArmFit,
+    Bounds,
+    Excluded,
+    LawFit,
+    Lengths,
+    MeasuredRange,
+    Measurement,
+)
+from breakeven.profile.student import t_quantile
+from breakeven.reasons import Reason
+
+_SAME_LENGTH = 0.10
+"""Rows whose mean output length differs by more than this from the commonest one follow another law."""
+
+_CEILING = (Reason.SATURATED_POINT, Reason.PREEMPTING)
+
+
+def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: float) -> ArmFit:
+    """Fit the rows of one arm; never raises for what the data cannot tell, the result says so.
+
+    Args:
+        arm: the arm.
+        points: its rows.
+        ramp_share: rho of short closed-loop runs, from `loads.ramp_share_of`.
+        confidence: two-sided level of all bounds.
+    """
+    used, rejected = observe(points, ramp_share)
+    excluded = list(rejected)
+    used, other_lengths = _of_one_length(used)
+    excluded += [(one.point, Reason.OTHER_LENGTHS) for one in other_lengths]
+    bad = set(diagnostics.outliers(used))
+    excluded += [(used[i].point, Reason.OUTLIER) for i in sorted(bad)]
+    used = [one for i, one in enumerate(used) if i not in bad]
+    solution = diagnostics.fit_law(used)
+    fit = law_fit(solution, replicate_noise(used)) if solution is not None else None
+    errors = diagnostics.left_out_errors(used)
+    left_out = float(np.mean(errors)) if errors else None
+    bend = diagnostics.bend(used, solution) if solution is not None else None
+    t = t_quantile(confidence, fit.dof) if fit is not None else float("inf")
+    believable, reason = diagnostics.verdict(used, fit, left_out, bend, t)
+    ceiling = _ceiling_rps(used, excluded)
+    c1_ci, c2_ci, saturation, saturation_ci = _figures(fit, ceiling, confidence)
+    return ArmFit(
+        method=arm.method,
+        k=arm.k,
+        candidate=arm.candidate,
+        c1_s=fit.c1_s if fit else None,
+        c1_ci_s=c1_ci,
+        c2_s=fit.c2_s if fit else None,
+        c2_ci_s=c2_ci,
+        saturation_rps=saturation,
+        saturation_ci_rps=saturation_ci,
+        points=len(used),
+        excluded=tuple(
+            Excluded(point.origin.row, reason.value, point.origin.source)
+            for point, reason in sorted(
+                excluded, key=lambda pair: (pair[0].origin.source, pair[0].origin.row)
+            )
+        ),
+        max_relative_error=fit.max_relative_error if fit else None,
+        r2=diagnostics.r_squared(diagnostics.latencies(used), solution.fitted)
+        if solution is not None
+        else None,
+        loo_error=left_out,
+        measured_range=_range(used),
+        believable=believable,
+        reason=reason.value,
+        basis="points" if bend is not None else "arm",
+        bend=bend,
+        fit=fit if fit is not None and fit.c1_s > 0 and fit.c2_s > 0 else None,
+        ttft=_side_law(used, lambda point: point.ttft_mean_s),
+        tpot=_side_law(used, lambda point: point.tpot_mean_s),
+        quantiles=_quantiles(used),
+        acceptance=_acceptance(arm, used, confidence),
+        lengths=lengths_of(used),
+        measured_saturation_rps=ceiling,
+        measurements=tuple(_measurement(one) for one in used),
+    )
+
+
+def _of_one_length(used: list[Observation]) -> tuple[list[Observation], list[Observation]]:
+    """Keep the rows of the commonest output length: a law holds for one mix of lengths."""
+    known = [one.point.output_tokens for one in used if one.point.output_tokens is not None]
+    if not known:
+        return used, []
+
+    def near(length: float | None, center: float) -> bool:
+        return length is None or abs(length / center - 1.0) <= _SAME_LENGTH
+
+    center = max(known, key=lambda length: sum(near(other, length) for other in known))
+    kept = [one for one in used if near(one.point.output_tokens, center)]
+    return kept, [one for one in used if not near(one.point.output_tokens, center)]
+
+
+def _figures(
+    fit: LawFit | None, ceiling: float | None, confidence: float
+) -> tuple[Bounds | None, Bounds | None, float | None, Bounds | None]:
+    """Bounds of C1 and C2, saturation and its bounds: a measured ceiling below 1/C2 replaces what the law promises."""
+    if fit is None:
+        return None, None, ceiling, None
+    c1_ci = bounds(fit.c1_s, fit.covariance[0][0], fit.dof, confidence)
+    c2_ci = bounds(fit.c2_s, fit.covariance[1][1], fit.dof, confidence)
+    if not fit.c2_s > 0:
+        return c1_ci, c2_ci, ceiling, None
+    saturation, saturation_ci = 1.0 / fit.c2_s, inverse_bounds(c2_ci)
+    if ceiling is not None and ceiling < saturation:
+        saturation = ceiling
+        if saturation_ci is not None and saturation_ci[0] is not None:
+            saturation_ci = (min(saturation_ci[0], ceiling), ceiling)
+    return c1_ci, c2_ci, saturation, saturation_ci
+
+
+def _ceiling_rps(used: Sequence[Observation], excluded: Sequence[tuple[Point, Reason]]) -> float | None:
+    """Highest answered rate, once at least one row shows that more was asked for than could be answered."""
+    ceilings = [
+        point.achieved_rps
+        for point, reason in excluded
+        if reason in _CEILING and point.achieved_rps is not None and "RequestsFailed" not in point.flags[1:]
+    ]
+    if not ceilings:
+        return None
+    return max([*ceilings, *(one.rps for one in used)])
+
+
+def _side_law(used: Sequence[Observation], figure: Callable[[Point], float | None]) -> LawFit | None:
+    """Fit the law a + b*n to another figure of the same rows, with the mean's n."""
+    rows = [(one, value) for one in used if (value := figure(one.point)) is not None]
+    if len({round(one.others, 9) for one, _ in rows}) < 2:
+        return None
+    solution: Solution = solve(
+        diagnostics.design([one for one, _ in rows]), np.array([value for _, value in rows])
+    )
+    fit = law_fit(solution)
+    return fit if fit.c1_s > 0 else None
+
+
+def _quantiles(used: Sequence[Observation]) -> dict[str, LawFit]:
+    figures: dict[str, Callable[[Point], float | None]] = {
+        "0.5": lambda point: point.p50_latency_s,
+        "0.95": lambda point: point.p95_latency_s,
+        "0.99": lambda point: point.p99_latency_s,
+    }
+    return {share: law for share, figure in figures.items() if (law := _side_law(used, figure)) is not None}
+
+
+def _acceptance(arm: Arm, used: Sequence[Observation], confidence: float) -> Acceptance | None:
+    """E and survival over all rows, weighted by requests; the scatter between rows is their sampling error.
+
+    Rows are blocks of time, which is what the uncertainty must come from: tokens of one request are alike, and
+    counts of drafts promise ten times too much.
+    """
+    if arm.k == 0:
+        return None
+    rows = [one.point for one in used]
+    survival = _weighted_survival(arm, rows)
+    measured = [
+        (point.tokens_per_step, point.requests or 1.0) for point in rows if point.tokens_per_step is not None
+    ]
+    bounds_of_e: Bounds | None = None
+    if measured:
+        values, weights = (np.array(x) for x in zip(*measured, strict=True))
+        e = float(np.average(values, weights=weights))
+        if len(values) >= 3:
+            spread = float(np.std(values, ddof=1)) / len(values) ** 0.5
+            half = t_quantile(confidence, len(values) - 1) * spread
+            bounds_of_e = max(1.0, e - half), min(arm.k + 1.0, e + half)
+    elif survival is not None and arm.method not in LOOKUP_METHODS:
+        # A model drafter drafts at every step, so survival per draft is survival per step.
+        e = float(1.0 + survival.sum())
+    else:
+        return None
+    per_step: tuple[float, ...] = ()
+    if survival is not None and survival.sum() > 0:
+        possible = min(e, 1.0 + float(survival.sum()))
+        per_step = tuple(float(x) for x in survival_per_step(survival, possible))
+    drafted = [point.drafted_per_step for point in rows if point.drafted_per_step is not None]
+    return Acceptance(e, bounds_of_e, per_step, float(np.mean(drafted)) if drafted else float(arm.k))
+
+
+def _weighted_survival(
+    arm: Arm, rows: Sequence[Point]
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]] | None:
+    profiles = [
+        (point.accept, point.drafts or point.requests or 1.0) for point in rows if len(point.accept) == arm.k
+    ]
+    if not profiles:
+        return None
+    mean = np.average(
+        [profile for profile, _ in profiles], axis=0, weights=[weight for _, weight in profiles]
+    )
+    return np.minimum.accumulate(np.asarray(mean, dtype=float))
+
+
+def lengths_of(used: Sequence[Observation]) -> Lengths:
+    """Return the mean tokens per request over the rows that say."""
+
+    def mean(figure: Callable[[Point], float | None]) -> float | None:
+        values = [value for one in used if (value := figure(one.point)) is not None]
+        return float(np.mean(values)) if values else None
+
+    return Lengths(
+        mean(lambda point: point.prompt_tokens),
+        mean(lambda point: point.output_tokens),
+        mean(lambda point: point.output_tokens_sq),
+    )
+
+
+def _range(used: Sequence[Observation]) -> MeasuredRange | None:
+    if not used:
+        return None
+    rates, inflight = [one.rps for one in used], [one.inflight for one in used]
+    return MeasuredRange((min(rates), max(rates)), (min(inflight), max(inflight)))
+
+
+def _measurement(one: Observation) -> Measurement:
+    return Measurement(
+        row=one.point.origin.row,
+        source=one.point.origin.source,
+        mode=one.point.mode.value,
+        others=one.others,
+        inflight=one.inflight,
+        rps=one.rps,
+        latency_s=one.latency_s,
+        concurrency=one.point.concurrency,
+        inflight_assumed=one.assumed,
+    )

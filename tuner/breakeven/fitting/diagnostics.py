@@ -1,0 +1,196 @@
+"""When not to believe a fit: one bad point, a law that bends, loads that were left out and missed.
+
+Out-of-sample errors decide, not R^2: over the range of a sweep every rising curve has an R^2 near 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from breakeven.arrays import FloatArray
+from breakeven.fitting.loads import Observation
+from breakeven.fitting.solve import Solution, solve
+from breakeven.profile.fits import Bend, LawFit
+from breakeven.profile.student import t_quantile
+from breakeven.reasons import Reason
+
+FEWEST_LOADS = 3
+"""A law of two coefficients through fewer loads has nothing left to check it by."""
+
+FEWEST_LOADS_TO_INTERPOLATE = 5
+
+RESIDUAL_LIMIT = 0.15
+"""Accepted relative distance of a measured point: real cells within the law lie up to 0.11 away."""
+
+LEFT_OUT_LIMIT = 0.15
+"""Accepted mean relative error at a load that was left out."""
+
+_BEND_MARGIN = 0.6
+"""Interpolation replaces the law where its error out of sample is below this share of the law's. On pure noise
+interpolation is about a fifth worse than the law; the margin keeps chance from choosing it in more than one of fifty
+straight data sets (simulated with 5 to 9 loads)."""
+
+_BEND_LEAST = 0.015
+"""A law that misses left-out loads by less than this is good enough whatever interpolation does."""
+
+_LEAST_RISE = 0.05
+"""A sweep over which latency rises by less than this share of C1 says nothing about C2."""
+
+_OUTLIER_LEAST = 0.10
+_OUTLIER_LEVEL = 0.01
+
+
+def design(observations: Sequence[Observation]) -> FloatArray:
+    """Rows (1, n) of the base law, shape (rows, 2)."""
+    return np.array([[1.0, one.others] for one in observations])
+
+
+def latencies(observations: Sequence[Observation]) -> FloatArray:
+    """Mean latency (s) of each, shape (rows,)."""
+    return np.array([one.latency_s for one in observations])
+
+
+def by_load(observations: Sequence[Observation]) -> list[list[Observation]]:
+    """Group replicates of one imposed load, ascending in the mean number of others."""
+    groups: dict[tuple[str, float], list[Observation]] = {}
+    for one in observations:
+        groups.setdefault(one.load, []).append(one)
+    return sorted(groups.values(), key=lambda group: float(np.mean([one.others for one in group])))
+
+
+def fit_law(observations: Sequence[Observation]) -> Solution | None:
+    """Solve the base law; None where the loads do not separate two coefficients."""
+    others = {round(one.others, 9) for one in observations}
+    if len(others) < 2:
+        return None
+    return solve(design(observations), latencies(observations))
+
+
+def outliers(observations: Sequence[Observation]) -> list[int]:
+    """Find rows that all others agree to contradict; at most one row in five.
+
+    A row is named where the law of the others misses it by more than 10 % and by more than a t test at 1 % (shared
+    out over the rows) explains, and no replicate of its load confirms it. Index of each in `observations`.
+    """
+    kept = list(range(len(observations)))
+    found: list[int] = []
+    while len(found) < len(observations) // FEWEST_LOADS_TO_INTERPOLATE:
+        worst = _worst([observations[i] for i in kept])
+        if worst is None:
+            break
+        found.append(kept.pop(worst))
+    return found
+
+
+def _worst(observations: Sequence[Observation]) -> int | None:
+    if len(by_load(observations)) < FEWEST_LOADS_TO_INTERPOLATE:
+        return None
+    limit = t_quantile(1.0 - _OUTLIER_LEVEL / len(observations), len(observations) - 3)
+    worst, most = None, 0.0
+    for index, one in enumerate(observations):
+        rest = [*observations[:index], *observations[index + 1 :]]
+        if any(other.load == one.load and abs(other.latency_s / one.latency_s - 1) < 0.05 for other in rest):
+            continue
+        solution = fit_law(rest)
+        if solution is None:
+            continue
+        row = np.array([1.0, one.others])
+        expected = float(row @ solution.coefficients)
+        miss = one.latency_s / max(expected, 1e-12) - 1.0
+        spread = solution.noise() * float(
+            np.sqrt(1.0 + row @ solution.unscaled_covariance @ row / max(expected, 1e-12) ** 2)
+        )
+        strength = abs(miss) / max(spread, 1e-12)
+        if abs(miss) > _OUTLIER_LEAST and strength > max(limit, most):
+            worst, most = index, strength
+    return worst
+
+
+def left_out_errors(observations: Sequence[Observation]) -> list[float]:
+    """Relative errors of the law at each load, fitted without that load; empty where too few loads are left."""
+    groups = by_load(observations)
+    errors = []
+    for index, group in enumerate(groups):
+        solution = fit_law([one for i, other in enumerate(groups) if i != index for one in other])
+        if solution is None:
+            continue
+        errors.append(_error(design(group) @ solution.coefficients, group))
+    return errors
+
+
+def bend(observations: Sequence[Observation], solution: Solution) -> Bend | None:
+    """Say where the law bends, if linear interpolation between neighbours predicts left-out inner loads better.
+
+    Only inner loads are compared, which both can predict; None with fewer than five loads.
+    """
+    groups = by_load(observations)
+    if len(groups) < FEWEST_LOADS_TO_INTERPOLATE:
+        return None
+    law_errors, points_errors = [], []
+    for before, group, after in zip(groups, groups[1:], groups[2:], strict=False):
+        rest = fit_law([one for other in groups if other is not group for one in other])
+        if rest is None:
+            return None
+        law_errors.append(_error(design(group) @ rest.coefficients, group))
+        (low_n, low_s), (high_n, high_s) = _center(before), _center(after)
+        share = (design(group)[:, 1] - low_n) / max(high_n - low_n, 1e-12)
+        points_errors.append(_error(low_s + share * (high_s - low_s), group))
+    law_error, points_error = float(np.mean(law_errors)), float(np.mean(points_errors))
+    if law_error < _BEND_LEAST or points_error > _BEND_MARGIN * law_error:
+        return None
+    worst = int(np.argmax(np.abs(solution.residuals)))
+    return Bend(observations[worst].others, float(solution.residuals[worst]), law_error, points_error)
+
+
+def _center(group: Sequence[Observation]) -> tuple[float, float]:
+    return float(np.mean([one.others for one in group])), float(np.mean([one.latency_s for one in group]))
+
+
+def _error(predicted: FloatArray, group: Sequence[Observation]) -> float:
+    return float(np.mean(np.abs(predicted / latencies(group) - 1.0)))
+
+
+def verdict(
+    observations: Sequence[Observation],
+    law: LawFit | None,
+    left_out: float | None,
+    bends: Bend | None,
+    t: float,
+) -> tuple[bool, Reason]:
+    """Whether decisions may rest on the fit, and the word that says why.
+
+    Args:
+        observations: rows used.
+        law: the fitted law.
+        left_out: mean relative error at left-out loads.
+        bends: where the law bends, if it does.
+        t: Student quantile of the law's bounds; infinite without degrees of freedom.
+    """
+    if law is None or len(by_load(observations)) < FEWEST_LOADS:
+        return False, Reason.TOO_FEW_POINTS
+    others = [one.others for one in observations]
+    rise = (max(others) - min(others)) * law.c2_s
+    narrow = rise < _LEAST_RISE * law.c1_s or t * law.covariance[1][1] ** 0.5 > law.c2_s
+    # Interpolation has no use for the law's residuals: what it misses itself is what counts.
+    missed = law.max_relative_error if bends is None else bends.points_error
+    against = (
+        (not (law.c1_s > 0 and law.c2_s > 0), Reason.COEFFICIENT_AT_BOUND),
+        (narrow and bends is None, Reason.LOAD_RANGE_TOO_NARROW),
+        (missed > RESIDUAL_LIMIT, Reason.RESIDUAL_TOO_LARGE),
+        (
+            bends is None and left_out is not None and left_out > LEFT_OUT_LIMIT,
+            Reason.LEAVE_ONE_OUT_TOO_LARGE,
+        ),
+    )
+    for speaks_against, reason in against:
+        if speaks_against:
+            return False, reason
+    return True, Reason.LAW_BENDS if bends is not None else Reason.FIT_ACCEPTED
+
+
+def r_squared(measured: FloatArray, fitted: FloatArray) -> float | None:
+    """Share of the variance explained; None where there is no variance. Reported because people ask for it."""
+    spread = float(np.sum((measured - measured.mean()) ** 2))
+    return 1.0 - float(np.sum((measured - fitted) ** 2)) / spread if spread > 0 else None

@@ -1,0 +1,153 @@
+"""The speculation-aware form, fitted over all draft lengths of one method and the arm without speculation.
+
+Linear in its coefficients, so nonnegative least squares with relative residuals is its optimum. What the measured
+arms do not determine is not invented: prefill terms need more than one output length, a flat drafting cost needs two
+draft lengths. Terms that are left open are 0 in the fit and named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from breakeven.arrays import BoolArray, FloatArray
+from breakeven.evidence.points import Point
+from breakeven.fitting.arms import lengths_of
+from breakeven.fitting.loads import Observation, observe
+from breakeven.fitting.solve import solve
+from breakeven.profile.fits import ArmFit, Lengths, PooledFit
+from breakeven.reasons import Reason
+from breakeven.speculation import COEFFICIENTS, design, latency_design, mean_kv_tokens
+
+_LENGTHS_DIFFER = 1.15
+"""Largest over smallest output length from which prefill and decoding are told apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    observation: Observation
+    tokens_per_step: float
+    drafted_per_step: float
+    output_tokens: float
+
+
+def fit_pooled(
+    family: str, fits: Sequence[ArmFit], points: Sequence[Point], ramp_share: float
+) -> PooledFit | None:
+    """Fit one family; None where its rows lack output lengths or acceptance, or are too few.
+
+    Args:
+        family: candidate or method name.
+        fits: fits of all arms; rows that they excluded are not used here either, except for other lengths.
+        points: all rows.
+        ramp_share: rho of short closed-loop runs.
+    """
+    members = [fit for fit in fits if fit.k == 0 or fit.arm.family == family]
+    rows = [row for fit in members for row in _rows(fit, points, ramp_share)]
+    speculating = [
+        fit for fit in members if fit.k > 0 and any(row.observation.point.arm == fit.arm for row in rows)
+    ]
+    if not speculating:
+        return None
+    reference = lengths_of([row.observation for row in rows])
+    x = _design(rows, reference)
+    usable = _determined(rows, x)
+    if len(rows) <= int(usable.sum()):
+        return None
+    y = np.array([row.observation.latency_s for row in rows])
+    solution = solve(x[:, usable], y)
+    coefficients, covariance = np.zeros(len(COEFFICIENTS)), np.zeros((len(COEFFICIENTS), len(COEFFICIENTS)))
+    coefficients[usable] = solution.coefficients
+    noise = solution.noise()
+    covariance[np.ix_(usable, usable)] = noise**2 * solution.unscaled_covariance
+    others = [row.observation.others for row in rows]
+    return PooledFit(
+        method=family,
+        coefficients=dict(zip(COEFFICIENTS, coefficients.tolist(), strict=True)),
+        mape=float(np.mean(np.abs(solution.fitted / y - 1.0))),
+        unidentified=tuple(name for name, kept in zip(COEFFICIENTS, usable, strict=True) if not kept),
+        covariance=tuple(tuple(float(v) for v in line) for line in covariance),
+        dof=len(rows) - int(solution.free.sum()),
+        noise=noise,
+        points=len(rows),
+        draft_lengths=tuple(sorted({row.observation.point.arm.k for row in rows})),
+        others_range=(min(others), max(others)),
+        lengths=reference,
+        tokens_per_step={
+            fit.k: fit.tokens_per_step for fit in speculating if fit.tokens_per_step is not None
+        },
+        survival={
+            fit.k: fit.acceptance.survival
+            for fit in speculating
+            if fit.acceptance and fit.acceptance.survival
+        },
+        drafted_per_step={fit.k: fit.acceptance.drafted_per_step for fit in speculating if fit.acceptance},
+        vllm_method=speculating[0].method,
+    )
+
+
+def _rows(fit: ArmFit, points: Sequence[Point], ramp_share: float) -> list[_Row]:
+    left_out = {(row.source, row.row) for row in fit.excluded if row.reason != Reason.OTHER_LENGTHS}
+    used, _ = observe([point for point in points if point.arm == fit.arm], ramp_share)
+    rows = []
+    for one in used:
+        point = one.point
+        # A row's own acceptance explains its own latency better than the arm's mean does.
+        e = 1.0 if fit.k == 0 else (point.tokens_per_step or fit.tokens_per_step)
+        if e is None or point.output_tokens is None or (point.origin.source, point.origin.row) in left_out:
+            continue
+        drafted = 0.0 if fit.k == 0 else (point.drafted_per_step or _drafted(fit))
+        rows.append(_Row(one, e, drafted, point.output_tokens))
+    return rows
+
+
+def _drafted(fit: ArmFit) -> float:
+    return fit.acceptance.drafted_per_step if fit.acceptance else float(fit.k)
+
+
+def _design(rows: Sequence[_Row], reference: Lengths) -> FloatArray:
+    e, drafted, tokens = (
+        np.array([getattr(row, name) for row in rows])
+        for name in ("tokens_per_step", "drafted_per_step", "output_tokens")
+    )
+    prompt_ratio, kv_ratio = (
+        np.array(x) for x in zip(*(_ratios(row, reference) for row in rows), strict=True)
+    )
+    return latency_design(
+        design(e, drafted, tokens),
+        design(e, drafted, tokens, prompt_ratio=prompt_ratio, kv_ratio=kv_ratio),
+        np.array([row.observation.others for row in rows]),
+    )
+
+
+def _ratios(row: _Row, reference: Lengths) -> tuple[float, float]:
+    point = row.observation.point
+    if not point.prompt_tokens or not reference.prompt_tokens or not reference.output_tokens:
+        return 1.0, 1.0
+    here = mean_kv_tokens(point.prompt_tokens, row.output_tokens, point.output_tokens_sq)
+    mean = mean_kv_tokens(reference.prompt_tokens, reference.output_tokens)
+    return point.prompt_tokens / reference.prompt_tokens, float(here / mean)
+
+
+def _determined(rows: Sequence[_Row], x: FloatArray) -> BoolArray:
+    """Which of the eight coefficients may enter: those that the rows tell from the ones before.
+
+    Prefill and decoding differ in how they grow with output length, so without two lengths there is no p: it could be
+    squeezed out of differences in acceptance, as noise. The flat cost s goes before the per-token cost d.
+    """
+    tokens = [row.output_tokens for row in rows]
+    two_lengths = max(tokens) >= _LENGTHS_DIFFER * min(tokens)
+    kept = np.zeros(len(COEFFICIENTS), dtype=bool)
+    for name in ("c1v", "c2v", "c1d", "c2d", "c1s", "c2s", *(("c1p", "c2p") if two_lengths else ())):
+        column = COEFFICIENTS.index(name)
+        if not np.any(x[:, column] > 0):
+            continue
+        trial = kept.copy()
+        trial[column] = True
+        weighted = x[:, trial] / np.linalg.norm(x[:, trial], axis=0)
+        singular = np.linalg.svd(weighted, compute_uv=False)
+        if len(rows) > trial.sum() and singular[-1] > 1e-3 * singular[0]:
+            kept = trial
+    return kept

@@ -1,0 +1,61 @@
+"""From a solution to bounds: noise from residuals and replicates, covariance, Student intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from breakeven.fitting.loads import Observation
+from breakeven.fitting.solve import Solution
+from breakeven.profile.fits import Bounds, LawFit
+from breakeven.profile.student import t_quantile
+
+
+def replicate_noise(observations: Sequence[Observation]) -> float:
+    """Pooled relative scatter of rows with the same imposed load; 0 where no load was repeated.
+
+    The law's residuals can be small by luck; what repetition shows is then the honest noise.
+    """
+    groups: dict[tuple[str, float], list[float]] = {}
+    for one in observations:
+        groups.setdefault(one.load, []).append(one.latency_s)
+    square, dof = 0.0, 0
+    for latencies in groups.values():
+        relative = np.asarray(latencies) / np.mean(latencies) - 1.0
+        square += float(relative @ relative)
+        dof += len(latencies) - 1
+    return float(np.sqrt(square / dof)) if dof else 0.0
+
+
+def law_fit(solution: Solution, replicates: float = 0.0) -> LawFit:
+    """Give a two-coefficient solution its covariance: noise squared times (X'WX)^-1."""
+    noise = max(solution.noise(), replicates)
+    covariance = noise**2 * solution.unscaled_covariance
+    c1, c2 = (float(x) for x in solution.coefficients)
+    return LawFit(
+        c1,
+        c2,
+        (
+            (float(covariance[0, 0]), float(covariance[0, 1])),
+            (float(covariance[1, 0]), float(covariance[1, 1])),
+        ),
+        max(solution.residuals.size - 2, 0),
+        noise,
+        float(np.max(np.abs(solution.residuals))),
+    )
+
+
+def bounds(value: float, variance: float, dof: int, confidence: float) -> Bounds | None:
+    """Student interval of a positive quantity; None without degrees of freedom."""
+    if dof < 1:
+        return None
+    half = t_quantile(confidence, dof) * variance**0.5
+    return max(value - half, 0.0), value + half
+
+
+def inverse_bounds(of: Bounds | None) -> Bounds | None:
+    """Bounds of 1/x from those of x > 0; open above where x may be 0."""
+    if of is None or of[0] is None or of[1] is None:
+        return None
+    return 1.0 / of[1], (1.0 / of[0] if of[0] > 0 else None)

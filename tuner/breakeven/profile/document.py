@@ -1,0 +1,232 @@
+"""The profile: everything a fit found, as one versioned document that predicts by itself.
+
+JSON round trip is exact. Reading needs no scipy; a document of another version, or one that was edited into something
+impossible, is refused with the JSON path of the first fault.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.errors import InputError, NotIdentifiedError
+from breakeven.profile.comparisons import Comparison, compare_curves
+from breakeven.profile.conditions import Conditions, measured_curve
+from breakeven.profile.curves import Curve
+from breakeven.profile.fits import ArmFit, PooledFit
+from breakeven.profile.pooling import pooled_curve
+from breakeven.profile.predictions import LoadPoint, Prediction, predict_on
+
+SCHEMA = "breakeven.dev/profile/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A fitted profile of one model on one GPU class under one workload.
+
+    Attributes:
+        confidence: two-sided level of all bounds stored in it.
+        arms: fit of every measured arm, no speculation first.
+        pooled: speculation-aware fits by method.
+        warnings: what a reader must know before believing the rest, a sentence each.
+        provenance: where it comes from: files, gpu, model, workload, engine_version, fingerprint, created.
+        schema: version of the document.
+    """
+
+    confidence: float
+    arms: tuple[ArmFit, ...]
+    pooled: tuple[PooledFit, ...] = ()
+    warnings: tuple[str, ...] = ()
+    provenance: Mapping[str, str] = field(default_factory=dict)
+    schema: str = SCHEMA
+
+    @classmethod
+    def from_json(cls, text: str, where: str = "profile") -> Profile:
+        """Read a document.
+
+        Args:
+            text: the JSON text.
+            where: name of the file, for messages.
+
+        Raises:
+            InputError: not JSON, another version, or a field that is missing or wrong; names the JSON path.
+        """
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InputError(where, "not JSON", "a profile written by `breakeven fit`") from error
+        found = document.get("schema") if isinstance(document, dict) else None
+        if found != SCHEMA:
+            shown = "no schema" if found is None else f"schema {str(found)[:60]!r}"
+            raise InputError(where, shown, f"a profile written by `breakeven fit` (schema {SCHEMA})")
+        profile = _validated(document, where)
+        _check(profile, where)
+        return profile
+
+    def to_json(self) -> str:
+        """Write the document, indented, with a final newline."""
+        text: str = _adapter().dump_json(self, indent=2).decode()
+        return text + "\n"
+
+    def document(self) -> dict[str, Any]:
+        """Return the document as JSON types."""
+        document: dict[str, Any] = _adapter().dump_python(self, mode="json")
+        return document
+
+    def arm(self, arm: Arm) -> ArmFit:
+        """Return the fit of a measured arm.
+
+        Raises:
+            NotIdentifiedError: the arm was not measured.
+        """
+        for fit in self.arms:
+            if fit.arm == arm:
+                return fit
+        known = ", ".join(str(fit.arm) for fit in self.arms) or "none at all"
+        raise NotIdentifiedError(f"{arm}: not in the profile; measured arms: {known}")
+
+    def measured(self, arm: Arm) -> bool:
+        """Tell whether the arm was measured."""
+        return any(fit.arm == arm for fit in self.arms)
+
+    def curve(self, arm: Arm, conditions: Conditions | None = None) -> Curve:
+        """Latency of an arm against load: from its own fit, else from the pooled form of its family.
+
+        Raises:
+            NotIdentifiedError: neither exists or determines what is asked.
+            InputError: impossible conditions.
+        """
+        wanted = conditions or Conditions()
+        if self.measured(arm):
+            return measured_curve(self.arm(arm), wanted)
+        for pooled in self.pooled:
+            if pooled.method == arm.family:
+                return pooled_curve(pooled, arm, wanted)
+        return measured_curve(self.arm(arm), wanted)
+
+    def predict(
+        self,
+        arm: Arm,
+        *,
+        rps: float | None = None,
+        concurrency: float | None = None,
+        tokens_per_step: float | None = None,
+        prompt_tokens: float | None = None,
+        output_tokens: float | None = None,
+        quantile: float | None = None,
+        confidence: float | None = None,
+    ) -> Prediction:
+        """Predict one arm at one load.
+
+        Args:
+            arm: measured or not; one that was not is predicted from the pooled form of its method.
+            rps: rate of an open loop (Poisson); this or `concurrency`.
+            concurrency: imposed concurrency of a closed loop.
+            tokens_per_step: E now; None: as measured.
+            prompt_tokens: mean prompt length now; None: as measured.
+            output_tokens: mean output length now; None: as measured.
+            quantile: 0.5, 0.95 or 0.99 in place of the mean.
+            confidence: level of the bounds; None: the profile's.
+
+        Raises:
+            InputError: an argument outside its range.
+            NotIdentifiedError: what was measured does not determine the answer.
+        """
+        load = LoadPoint(rps, concurrency)
+        conditions = Conditions(tokens_per_step, prompt_tokens, output_tokens)
+        return predict_on(
+            arm,
+            self.curve(arm, conditions),
+            load,
+            confidence or self.confidence,
+            fit=self.arm(arm) if self.measured(arm) else None,
+            conditions=conditions,
+            quantile=quantile,
+        )
+
+    def compare(
+        self,
+        arm: Arm,
+        against: Arm = NO_SPECULATION,
+        *,
+        rps: float | None = None,
+        concurrency: float | None = None,
+        tokens_per_step: float | None = None,
+        against_tokens_per_step: float | None = None,
+        prompt_tokens: float | None = None,
+        output_tokens: float | None = None,
+        rps_range: tuple[float, float] | None = None,
+        confidence: float | None = None,
+    ) -> Comparison:
+        """Compare an arm with another one at one load.
+
+        Args:
+            arm: the arm judged.
+            against: what it is compared with.
+            rps: equal rate to compare at; this or `concurrency`.
+            concurrency: equal concurrency to compare at.
+            tokens_per_step: E of `arm` now; None: as measured.
+            against_tokens_per_step: E of `against` now.
+            prompt_tokens: mean prompt length now.
+            output_tokens: mean output length now.
+            rps_range: rates for which the verdict is meant; None: the measured range.
+            confidence: level of the bounds; None: the profile's.
+
+        Raises:
+            InputError: an argument outside its range.
+            NotIdentifiedError: what was measured does not determine one of the two.
+        """
+        return compare_curves(
+            (arm, self.curve(arm, Conditions(tokens_per_step, prompt_tokens, output_tokens))),
+            (against, self.curve(against, Conditions(against_tokens_per_step, prompt_tokens, output_tokens))),
+            LoadPoint(rps, concurrency),
+            confidence or self.confidence,
+            rps_range,
+        )
+
+
+@cache
+def _adapter() -> Any:
+    from pydantic import TypeAdapter  # noqa: PLC0415  not needed to use a profile that was just fitted
+
+    return TypeAdapter(Profile)
+
+
+def _validated(document: object, where: str) -> Profile:
+    from pydantic import ValidationError  # noqa: PLC0415
+
+    try:
+        profile: Profile = _adapter().validate_json(json.dumps(document))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+        raise InputError(
+            f"{where}: {path.lstrip('.')}", str(first["msg"]), "what `breakeven fit` writes"
+        ) from error
+    except ValueError as error:
+        raise InputError(where, str(error), "what `breakeven fit` writes") from error
+    return profile
+
+
+def _check(profile: Profile, where: str) -> None:
+    """Refuse what types cannot: impossible arms and coefficients."""
+    if not 0 < profile.confidence < 1:
+        raise InputError(f"{where}: confidence", f"{profile.confidence:g}", "a share between 0 and 1")
+    for index, fit in enumerate(profile.arms):
+        place = f"{where}: arms[{index}]"
+        try:
+            _ = fit.arm
+        except ValueError as error:
+            raise InputError(place, str(error), "an arm") from error
+        if fit.fit is not None:
+            numbers = np.array([fit.fit.c1_s, fit.fit.c2_s, *np.ravel(fit.fit.covariance)])
+            if not (np.all(np.isfinite(numbers)) and fit.fit.c1_s > 0 and fit.fit.c2_s > 0):
+                raise InputError(f"{place}.fit", "coefficients that no law has", "c1_s and c2_s above 0")
+            if not fit.measurements:
+                raise InputError(f"{place}.measurements", "an empty list", "the rows that were used")

@@ -1,0 +1,270 @@
+"""What a fit says about one arm, or about all draft lengths of one method: values, bounds and when not to believe it.
+
+Plain frozen data with the names and units of the command line's JSON; no figure is NaN, a missing one is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from breakeven.acceptance import AcceptanceModel
+from breakeven.arm import Arm
+from breakeven.law import Law
+
+Bounds = tuple[float | None, float | None]
+"""Lower and upper bound at the document's confidence; None is an open end."""
+
+Matrix2 = tuple[tuple[float, float], tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class LawFit:
+    """A fitted law a + b*n of latency, TTFT, TPOT or a quantile against the others in flight.
+
+    Attributes:
+        c1_s: a (s), above 0.
+        c2_s: b (s per other request), above 0.
+        covariance: of (c1_s, c2_s) in s^2.
+        dof: degrees of freedom of the covariance; 0 means that it is not known (and is written as 0).
+        noise: relative standard deviation of one point, the larger of residual and replicate scatter.
+        max_relative_error: largest relative distance of a measured point from the law.
+    """
+
+    c1_s: float
+    c2_s: float
+    covariance: Matrix2
+    dof: int
+    noise: float
+    max_relative_error: float
+
+    @property
+    def law(self) -> Law:
+        """The coefficients as the formulas take them."""
+        return Law(self.c1_s, self.c2_s, self.covariance)
+
+
+@dataclass(frozen=True, slots=True)
+class Excluded:
+    """A row that was not used.
+
+    Attributes:
+        row: line of the points file (the header is 1), or index of the run in a JSON file.
+        reason: a word of `breakeven.reasons`.
+        source: the file's name.
+    """
+
+    row: int
+    reason: str
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A row that was used, reduced to what the law sees: what plots draw and interpolation uses.
+
+    Attributes:
+        row: as in `Excluded`.
+        source: the file's name.
+        mode: closed, poisson or constant.
+        others: mean number of other requests in flight that a request met.
+        inflight: mean number in flight.
+        rps: answered requests per second.
+        latency_s: mean end-to-end latency.
+        concurrency: imposed concurrency; None in an open loop.
+        inflight_assumed: whether the mean in-flight of a short closed-loop run had to be assumed.
+    """
+
+    row: int
+    source: str
+    mode: str
+    others: float
+    inflight: float
+    rps: float
+    latency_s: float
+    concurrency: float | None = None
+    inflight_assumed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRange:
+    """Range of loads of the used rows; the lower and upper ends of answered rate and of mean in-flight."""
+
+    rps: tuple[float, float]
+    inflight: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Bend:
+    """Where latency bends away from the law.
+
+    Attributes:
+        others: load (others in flight) of the largest distance.
+        residual: relative distance there, measured over law less 1.
+        law_error: mean relative error of the law at inner loads left out of the fit.
+        points_error: the same of linear interpolation between the neighbours.
+    """
+
+    others: float
+    residual: float
+    law_error: float
+    points_error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Mean tokens per request at which an arm was measured; None where the files do not say."""
+
+    prompt_tokens: float | None = None
+    output_tokens: float | None = None
+    output_tokens_sq: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """What was accepted while the arm was measured.
+
+    Attributes:
+        tokens_per_step: E per request-step, bonus token included.
+        tokens_per_step_ci: its bounds from the scatter between points; None with fewer than three.
+        survival: per request-step and position; empty where unknown.
+        drafted_per_step: drafted tokens per request-step.
+    """
+
+    tokens_per_step: float
+    tokens_per_step_ci: Bounds | None = None
+    survival: tuple[float, ...] = ()
+    drafted_per_step: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ArmFit:
+    """One arm's law, how well it holds and what it was fitted to.
+
+    Attributes:
+        method, k, candidate: the arm.
+        c1_s, c2_s: coefficients (s); None where two loads were not left.
+        c1_ci_s, c2_ci_s: their bounds; None without degrees of freedom.
+        saturation_rps: 1/C2, or the measured ceiling where that came earlier.
+        saturation_ci_rps: bounds of it.
+        points: number of rows used.
+        excluded: rows left out, with reason.
+        max_relative_error, r2, loo_error: how well the law holds (loo_error: mean relative error at a load that was
+            left out); None where not known.
+        measured_range: range of load.
+        believable: whether decisions may rest on it.
+        reason: the word that says why or why not.
+        basis: `arm` (the law) or `points` (interpolation inside the measured range).
+        bend: where the law bends, if it does.
+        fit: the law with its covariance; None where there is none.
+        ttft, tpot: laws of TTFT and TPOT where measured.
+        quantiles: laws by quantile, keys "0.5", "0.95", "0.99".
+        acceptance: None where not measured.
+        lengths: tokens per request.
+        measured_saturation_rps: highest rate that a saturated point carried; None where none was measured.
+        measurements: the rows used.
+    """
+
+    method: str
+    k: int
+    candidate: str | None = None
+    c1_s: float | None = None
+    c1_ci_s: Bounds | None = None
+    c2_s: float | None = None
+    c2_ci_s: Bounds | None = None
+    saturation_rps: float | None = None
+    saturation_ci_rps: Bounds | None = None
+    points: int = 0
+    excluded: tuple[Excluded, ...] = ()
+    max_relative_error: float | None = None
+    r2: float | None = None
+    loo_error: float | None = None
+    measured_range: MeasuredRange | None = None
+    believable: bool = False
+    reason: str = ""
+    basis: Literal["arm", "points"] = "arm"
+    bend: Bend | None = None
+    fit: LawFit | None = None
+    ttft: LawFit | None = None
+    tpot: LawFit | None = None
+    quantiles: Mapping[str, LawFit] = field(default_factory=dict)
+    acceptance: Acceptance | None = None
+    lengths: Lengths = field(default_factory=Lengths)
+    measured_saturation_rps: float | None = None
+    measurements: tuple[Measurement, ...] = ()
+
+    @property
+    def arm(self) -> Arm:
+        """The arm's identity."""
+        return Arm(self.method, self.k, self.candidate)
+
+    @property
+    def covariance(self) -> Matrix2:
+        """Covariance of (c1_s, c2_s) in s^2; zero without a law."""
+        return self.fit.covariance if self.fit else ((0.0, 0.0), (0.0, 0.0))
+
+    @property
+    def dof(self) -> int:
+        """Degrees of freedom of the covariance."""
+        return self.fit.dof if self.fit else 0
+
+    @property
+    def noise(self) -> float:
+        """Relative standard deviation of one point."""
+        return self.fit.noise if self.fit else 0.0
+
+    @property
+    def tokens_per_step(self) -> float | None:
+        """E while the arm was measured; 1 without speculation, None where not measured."""
+        if self.k == 0:
+            return 1.0
+        return self.acceptance.tokens_per_step if self.acceptance else None
+
+
+@dataclass(frozen=True, slots=True)
+class PooledFit:
+    """The speculation-aware form of one method, fitted over its draft lengths and the arm without speculation.
+
+        C1 = c1p + (g/E)*(c1v + kd*c1d + c1s*[k>0]),   C2 likewise
+
+    Attributes:
+        method: the family's name (candidate or method).
+        coefficients: c1p, c1v, c1d, c1s, c2p, c2v, c2d, c2s (s); 0 for those not identified.
+        mape: mean relative error over the rows used.
+        unidentified: coefficients that the measured arms do not determine; taken as 0.
+        covariance: of the eight coefficients in the order above (s^2).
+        dof: degrees of freedom.
+        noise: relative standard deviation of one point.
+        points: number of rows used.
+        draft_lengths: draft lengths of the rows used, 0 included if measured.
+        others_range: range of load (others in flight) of the rows used.
+        lengths: mean tokens per request of the rows used.
+        tokens_per_step: measured E by draft length.
+        survival: measured survival per request-step by draft length.
+        drafted_per_step: measured drafted tokens per request-step by draft length.
+        vllm_method: vLLM's own name of the method.
+    """
+
+    method: str
+    coefficients: Mapping[str, float]
+    mape: float
+    unidentified: tuple[str, ...]
+    covariance: tuple[tuple[float, ...], ...]
+    dof: int
+    noise: float
+    points: int
+    draft_lengths: tuple[int, ...]
+    others_range: tuple[float, float]
+    lengths: Lengths
+    tokens_per_step: Mapping[int, float]
+    survival: Mapping[int, tuple[float, ...]]
+    drafted_per_step: Mapping[int, float]
+    vllm_method: str
+
+    @property
+    def acceptance(self) -> AcceptanceModel | None:
+        """E at any draft length; None where no draft length's E was measured."""
+        if not self.tokens_per_step:
+            return None
+        return AcceptanceModel(self.vllm_method, self.tokens_per_step, self.survival)

@@ -1,0 +1,115 @@
+"""Arms that were not measured: their curve from the pooled form of their method.
+
+Three sources of doubt enter the bounds: the coefficients, the acceptance E at a draft length that was not tried, and
+the form itself, which real drafters leave by some percent.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from breakeven.acceptance import TokensPerStep
+from breakeven.arm import Arm
+from breakeven.arrays import FloatArray
+from breakeven.errors import NotIdentifiedError
+from breakeven.law import Law
+from breakeven.mixture import LOOKUP_METHODS
+from breakeven.profile.conditions import Conditions
+from breakeven.profile.curves import Curve
+from breakeven.profile.fits import PooledFit
+from breakeven.speculation import COEFFICIENTS, design, mean_kv_tokens
+
+FORM_ERROR = 0.02
+"""Relative standard deviation of an unmeasured arm's level around the form: 2.2 to 3.3 % mean error on two real
+drafters with three measured draft lengths."""
+
+_SAME = 0.25
+
+
+def pooled_curve(fit: PooledFit, arm: Arm, conditions: Conditions) -> Curve:
+    """Curve of an arm that was not measured.
+
+    Raises:
+        NotIdentifiedError: no acceptance is known for it.
+        InputError: impossible conditions.
+    """
+    conditions.check(arm)
+    e = _tokens_per_step(fit, arm, conditions)
+    drafted = _drafted_per_step(fit, arm)
+    output = conditions.output_tokens or fit.lengths.output_tokens or 1.0
+    covariance = np.asarray(fit.covariance, dtype=float)
+    rows = _rows(fit, conditions, e.value, drafted, output)
+    vector = np.array([fit.coefficients[name] for name in COEFFICIENTS])
+    level = rows @ vector
+    if not np.all(level > 0):
+        raise NotIdentifiedError(
+            f"{arm}: the pooled form of {fit.method} has a coefficient of 0 there: too few arms"
+        )
+    slope = (
+        _rows(fit, conditions, e.upper, drafted, output) - _rows(fit, conditions, e.lower, drafted, output)
+    ) @ vector
+    # The bounds of E are limits, not a confidence interval: a uniform spread between them.
+    doubt_of_e = np.outer(slope, slope) / 12.0
+    doubt = rows @ covariance @ rows.T + doubt_of_e + FORM_ERROR**2 * np.outer(level, level)
+    return Curve(
+        Law(float(level[0]), float(level[1]), doubt),
+        fit.dof,
+        fit.noise,
+        "pooled",
+        fit.others_range,
+        strayed=_strays(fit, arm, conditions),
+    )
+
+
+def tokens_per_step(fit: PooledFit, k: int) -> TokensPerStep | None:
+    """E of the family at any draft length, from what was measured; None without any acceptance."""
+    model = fit.acceptance
+    return None if model is None else model.at(k)
+
+
+def _tokens_per_step(fit: PooledFit, arm: Arm, conditions: Conditions) -> TokensPerStep:
+    given = conditions.tokens_per_step
+    if given is not None:
+        return TokensPerStep(given, given, given, "measured", 0)
+    known = tokens_per_step(fit, arm.k)
+    if known is None:
+        raise NotIdentifiedError(
+            f"{arm}: no acceptance was measured for {fit.method}; give --tokens-per-step or --alpha"
+        )
+    return known
+
+
+def _drafted_per_step(fit: PooledFit, arm: Arm) -> float:
+    """Return k for model drafters; lookup drafts at some steps only, the same share of them at every k."""
+    if fit.vllm_method not in LOOKUP_METHODS or not fit.drafted_per_step:
+        return float(arm.k)
+    return arm.k * float(np.mean([drafted / k for k, drafted in fit.drafted_per_step.items()]))
+
+
+def _rows(fit: PooledFit, conditions: Conditions, e: float, drafted: float, output: float) -> FloatArray:
+    """Both rows in all eight coefficients, shape (2, 8): C1 and C2 are their products with them."""
+    prompt_ratio, kv_ratio = 1.0, 1.0
+    measured = fit.lengths
+    if measured.prompt_tokens and measured.output_tokens:
+        prompt = conditions.prompt_tokens or measured.prompt_tokens
+        prompt_ratio = prompt / measured.prompt_tokens
+        here = mean_kv_tokens(prompt, output)
+        kv_ratio = float(here / mean_kv_tokens(measured.prompt_tokens, measured.output_tokens))
+    rows = np.zeros((2, len(COEFFICIENTS)))
+    rows[0, :4] = design(e, drafted, output)
+    rows[1, 4:] = design(e, drafted, output, prompt_ratio=prompt_ratio, kv_ratio=kv_ratio)
+    return rows
+
+
+def _strays(fit: PooledFit, arm: Arm, conditions: Conditions) -> bool:
+    """Whether draft length or lengths are outside what was measured, or a needed term was left open."""
+    longest = max(fit.draft_lengths)
+    flat_unknown = {"c1s", "c2s"} & set(fit.unidentified) and arm.k not in fit.draft_lengths
+    lengths = any(
+        wanted is not None and measured and abs(wanted / measured - 1.0) > _SAME
+        for wanted, measured in (
+            (conditions.prompt_tokens, fit.lengths.prompt_tokens),
+            (conditions.output_tokens, fit.lengths.output_tokens),
+        )
+    )
+    return bool(arm.k > longest or flat_unknown or (lengths and fit.unidentified))
