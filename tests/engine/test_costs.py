@@ -7,6 +7,8 @@ import json
 import pytest
 
 from breakeven.errors import InputError
+from breakeven.simulator import cost_docs
+from breakeven.simulator.command_line import parse
 from breakeven.simulator.costs import CostDocument, default_document, json_schema, load_costs, parse_costs
 
 
@@ -122,3 +124,14 @@ def test_the_schema_describes_every_field_with_its_unit():
     for name, model in json_schema()["$defs"].items():
         for field, about in model["properties"].items():
             assert about.get("description"), f"{name}.{field}"
+
+
+def test_the_page_about_costs_is_current():
+    assert cost_docs.main(["--check"]) == 0, "python -m breakeven.simulator.cost_docs --write"
+
+
+def test_the_schema_can_be_printed(capsys):
+    with pytest.raises(SystemExit) as exited:
+        parse(["--sim-costs-schema"])
+    assert exited.value.code == 0
+    assert json.loads(capsys.readouterr().out) == json_schema()

@@ -19,6 +19,7 @@ import yaml
 
 from breakeven.errors import InputError
 from breakeven.simulator import vllm_flags
+from breakeven.simulator.costs import json_schema
 from breakeven.simulator.speculative_config import parse_json_argument
 
 _DEFAULT_MODEL = "Qwen/Qwen3-0.6B"
@@ -94,7 +95,11 @@ def parse(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> 
         api_keys=tuple(key for key in keys if key),
         speculative_config=speculative,
         shutdown_timeout_s=given.pop("shutdown_timeout"),
-        recorded={name: value for name, value in given.items() if value is not None and name != "config"},
+        recorded={
+            name: value
+            for name, value in given.items()
+            if value is not None and name not in {"config", "sim_costs_schema"}
+        },
         **understood,
     )
 
@@ -164,6 +169,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--seed", type=int, default=0, help="of the simulation")
     add("--sim-costs", metavar="FILE|JSON", help="engine costs; see docs/engine-costs.md")
+    add(
+        "--sim-costs-schema", action=_PrintSchema, nargs=0, help="print the JSON schema of the costs and exit"
+    )
     short: dict[str, list[str]] = {}
     for alias, name in vllm_flags.ALIASES.items():
         short.setdefault(name, []).append(alias)
@@ -176,6 +184,12 @@ def _parser() -> argparse.ArgumentParser:
         count = "+" if name in vllm_flags.LISTS else None
         add(f"--{name}", *short.get(f"--{name}", ()), nargs=count, help=argparse.SUPPRESS)
     return parser
+
+
+class _PrintSchema(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        sys.stdout.write(json.dumps(json_schema(), indent=2) + "\n")
+        parser.exit()
 
 
 def _json_or_none(text: str) -> Any:
