@@ -6,13 +6,14 @@ enforced twice: by the API server on every write and by `read` when the operator
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, cast
 
 from pydantic import (
     AwareDatetime,
@@ -37,6 +38,9 @@ GROUP = "breakeven.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 CATEGORY = "breakeven"
+
+_LIST_TYPE = "x-kubernetes-list-type"
+_LIST_KEYS = "x-kubernetes-list-map-keys"
 
 DECIMAL_PATTERN = r"^-?[0-9]{1,15}(\.[0-9]{1,12})?$"
 
@@ -79,6 +83,16 @@ class Model(BaseModel):
     rules: ClassVar[tuple[Rule, ...]] = ()
 
     @model_validator(mode="after")
+    def _check_lists(self) -> Self:
+        # The API server refuses equal items of such lists by itself; a file that is read must fail alike.
+        for name, info in type(self).model_fields.items():
+            extra = info.json_schema_extra
+            if isinstance(extra, dict) and extra.get(_LIST_TYPE) in {"map", "set"}:
+                keys = cast("list[str]", extra.get(_LIST_KEYS, []))
+                _refuse_equal_items(getattr(self, name), keys, info.alias or name)
+        return self
+
+    @model_validator(mode="after")
     def _check_rules(self) -> Self:
         for rule in self.rules:
             if rule.holds is not None and not rule.holds(self):
@@ -110,7 +124,10 @@ class Model(BaseModel):
             InputError: one line with the JSON path of the first wrong field and the number of others.
         """
         try:
-            return cls.model_validate(data, by_alias=True, by_name=False)
+            # Through JSON text: strict there means what it means to the API server ("2" is no number, a list is one).
+            return cls.model_validate_json(
+                json.dumps(data, default=str), strict=True, by_alias=True, by_name=False
+            )
         except ValidationError as error:
             place, problem, expected = refusal(error)
             raise InputError(f"{where}: {place}" if place else where, problem, expected) from None
@@ -118,6 +135,19 @@ class Model(BaseModel):
     def to_json_object(self) -> dict[str, Any]:
         """The JSON object with camelCase keys; fields without a value are left out, never null."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _refuse_equal_items(items: Sequence[Any], keys: Sequence[str], field: str) -> None:
+    seen: list[Any] = []
+    for position, item in enumerate(items):
+        identity = tuple(getattr(item, key) for key in keys) if keys else item
+        if identity in seen:
+            raise PydanticCustomError(
+                "rule",
+                "{problem}",
+                {"problem": "is there twice", "wanted": "each once", "field": f".{field}[{position}]"},
+            )
+        seen.append(identity)
 
 
 class StatusModel(Model):
@@ -183,8 +213,8 @@ Cell = Annotated[str, Field(max_length=128)]
 
 def list_map(*keys: str) -> dict[str, Any]:
     """Schema extra of a list whose items are told apart by these fields, so that several writers can own items."""
-    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
+    return {_LIST_TYPE: "map", _LIST_KEYS: list(keys)}
 
 
-LIST_SET: dict[str, Any] = {"x-kubernetes-list-type": "set"}
-ATOMIC: dict[str, Any] = {"x-kubernetes-list-type": "atomic"}
+LIST_SET: dict[str, Any] = {_LIST_TYPE: "set"}
+ATOMIC: dict[str, Any] = {_LIST_TYPE: "atomic"}

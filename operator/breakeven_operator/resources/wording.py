@@ -11,11 +11,22 @@ from pydantic_core import ErrorDetails
 def refusal(error: ValidationError) -> tuple[str, str, str]:
     """The first wrong field as (path, problem, expected); the problem says how many more there are."""
     details = error.errors(include_url=False)
+    places = [detail["loc"] for detail in details]
+    # A list whose item is wrong also counts as too short: that error only repeats the other one.
+    details = [
+        detail
+        for detail in details
+        if detail["type"] != "too_short" or not any(_inside(place, detail["loc"]) for place in places)
+    ]
     first = details[0]
     problem, expected = _words(first)
     if len(details) > 1:
         problem += f" (and {len(details) - 1} more)"
     return _path(first), problem, expected
+
+
+def _inside(place: tuple[int | str, ...], outer: tuple[int | str, ...]) -> bool:
+    return len(place) > len(outer) and place[: len(outer)] == outer
 
 
 def _path(detail: ErrorDetails) -> str:
