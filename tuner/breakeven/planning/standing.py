@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -242,59 +242,86 @@ def survey(
     """
     arms = tuple(dict.fromkeys((NO_SPECULATION, running, *candidates)))
     fits = {arm: fit for arm in arms if (fit := believable_fit(profile, arm)) is not None}
-    saturation = {arm: fit.saturation_rps for arm, fit in fits.items() if fit.saturation_rps is not None}
-    acceptance = {arm: _tokens_per_step(profile, arm, seen) for arm in fits}
-
-    def against(arm: Arm, other: Arm) -> Comparison | None:
-        if arm == other or other not in fits:
-            return None
-        return profile.compare(
-            arm,
-            other,
-            rps=load.rps,
-            tokens_per_step=acceptance[arm],
-            against_tokens_per_step=acceptance[other],
-            prompt_tokens=load.prompt_tokens,
-            output_tokens=load.output_tokens,
-        )
-
-    def predict(arm: Arm, quantile: float | None) -> Prediction:
-        return profile.predict(
-            arm,
-            rps=load.rps,
-            tokens_per_step=acceptance[arm],
-            prompt_tokens=load.prompt_tokens,
-            output_tokens=load.output_tokens,
-            quantile=quantile,
-        )
-
-    def stand(arm: Arm) -> Standing:
-        mean = predict(arm, None)
-        promised = predict(arm, slo.quantile) if slo.is_set and slo.quantile is not None else mean
-        against_none = against(arm, NO_SPECULATION)
-        saturation_rps = saturation[arm]
-        if against_none is not None and acceptance[arm] is not None and against_none.c2_ratio:
-            # Fewer accepted drafts cost capacity; a saturation measured on better days would hide it.
-            saturation_rps = min(saturation_rps, saturation[NO_SPECULATION] / against_none.c2_ratio)
-        return Standing(
-            arm=arm,
-            prediction=mean,
-            utilisation=load.rps / saturation_rps,
-            saturation_rps=saturation_rps,
-            missed=slo.missed(promised),
-            tokens_per_step=acceptance[arm],
-            calibrated_tokens_per_step=fits[arm].tokens_per_step,
-            against_none=against_none,
-            against_running=against(arm, running),
-        )
-
-    standings = {arm: stand(arm) for arm in fits}
+    asked = _Survey(profile, load, running, slo, tuple(seen), fits)
+    standings = {arm: standing for arm in fits if (standing := asked.stand(arm)) is not None}
     return Field(
         running=standings.get(running),
         none=standings.get(NO_SPECULATION),
-        candidates=tuple(standings[arm] for arm in arms if arm in fits and arm != running),
-        unbelievable=tuple(arm for arm in arms if arm not in fits),
+        candidates=tuple(standing for arm, standing in standings.items() if arm != running),
+        unbelievable=tuple(arm for arm in arms if arm not in standings),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Survey:
+    """One question put to a model about every arm, always under the same conditions."""
+
+    profile: LatencyModel
+    load: Load
+    running: Arm
+    slo: Slo
+    seen: tuple[Seen, ...]
+    fits: Mapping[Arm, FittedArm]
+
+    def stand(self, arm: Arm) -> Standing | None:
+        """Judge one arm; `None` where the model cannot convert it to these conditions (lengths never measured)."""
+        e = _tokens_per_step(self.profile, arm, self.seen)
+        try:
+            mean = self._predict(arm, None)
+            against_none, against_running = (
+                self._against(arm, NO_SPECULATION),
+                self._against(arm, self.running),
+            )
+        except BreakevenError:
+            return None
+        saturation_rps = self.fits[arm].saturation_rps or math.inf
+        ceiling = self.fits[NO_SPECULATION].saturation_rps if NO_SPECULATION in self.fits else None
+        if e is not None and against_none is not None and against_none.c2_ratio and ceiling:
+            # Fewer accepted drafts cost capacity; a saturation measured on better days would hide it.
+            saturation_rps = min(saturation_rps, ceiling / against_none.c2_ratio)
+        return Standing(
+            arm=arm,
+            prediction=mean,
+            utilisation=self.load.rps / saturation_rps,
+            saturation_rps=saturation_rps,
+            missed=self.slo.missed(self._promised(arm, mean)),
+            tokens_per_step=e,
+            calibrated_tokens_per_step=self.fits[arm].tokens_per_step,
+            against_none=against_none,
+            against_running=against_running,
+        )
+
+    def _predict(self, arm: Arm, quantile: float | None) -> Prediction:
+        return self.profile.predict(
+            arm,
+            rps=self.load.rps,
+            tokens_per_step=_tokens_per_step(self.profile, arm, self.seen),
+            prompt_tokens=self.load.prompt_tokens,
+            output_tokens=self.load.output_tokens,
+            quantile=quantile,
+        )
+
+    def _promised(self, arm: Arm, mean: Prediction) -> Prediction:
+        """Return the latencies that the SLO speaks of; the mean where the quantile was not measured."""
+        if not self.slo.is_set or self.slo.quantile is None:
+            return mean
+        try:
+            return self._predict(arm, self.slo.quantile)
+        except BreakevenError:
+            return mean
+
+    def _against(self, arm: Arm, other: Arm) -> Comparison | None:
+        if arm == other or other not in self.fits:
+            return None
+        return self.profile.compare(
+            arm,
+            other,
+            rps=self.load.rps,
+            tokens_per_step=_tokens_per_step(self.profile, arm, self.seen),
+            against_tokens_per_step=_tokens_per_step(self.profile, other, self.seen),
+            prompt_tokens=self.load.prompt_tokens,
+            output_tokens=self.load.output_tokens,
+        )
 
 
 def believable_fit(profile: LatencyModel, arm: Arm) -> FittedArm | None:

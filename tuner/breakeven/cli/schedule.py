@@ -1,0 +1,176 @@
+"""`breakeven schedule PROFILE.json`: a draft length per batch size, as vLLM takes it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from breakeven.cli.output import echo_json, json_option
+from breakeven.errors import InputError
+
+if TYPE_CHECKING:
+    from breakeven.planning.schedule import Schedule
+    from breakeven.planning.stepwise import StepView
+
+_TAX = (
+    "k = 0 inside the engine is not no speculation: it still feeds the drafter (6.6 to 21.6 % longer per token was "
+    "measured); measure the schedule as one more arm"
+)
+
+
+def _lengths(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    """Read `1-7` or `1,3,7`."""
+    if value is None:
+        return None
+    found: set[int] = set()
+    for item in value.split(","):
+        low, dash, high = item.partition("-")
+        if not low.strip().isdigit() or (dash and not high.strip().isdigit()):
+            raise click.BadParameter(f"{value!r} is not a range like 1-7 or a list like 1,3,7")
+        found.update(range(int(low), int(high if dash else low) + 1))
+    if not found or min(found) < 1 or max(found) > 1000:
+        raise click.BadParameter(f"{value!r} holds no draft length between 1 and 1000, or one outside")
+    return tuple(sorted(found))
+
+
+@click.command("schedule", short_help="Export vLLM's draft length per batch size.")
+@click.argument("profile", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--method", required=True, help="Method (or candidate) as in the profile.")
+@click.option(
+    "--max-batch-size", type=click.IntRange(1, 65536), required=True, help="The engine's --max-num-seqs."
+)
+@click.option(
+    "--draft-lengths",
+    callback=_lengths,
+    metavar="1-7",
+    help="Draft lengths to consider; default: up to the longest measured.",
+)
+@click.option(
+    "--tokens-per-step", type=float, help="E at the longest measured draft length; default: as measured."
+)
+@click.option("--alpha", type=float, help="Rate of independent acceptances instead of the measured profile.")
+@click.option(
+    "--prompt-tokens", type=click.FloatRange(0, min_open=True), help="Mean per request; default: as measured."
+)
+@click.option("--output-tokens", type=click.FloatRange(1), help="Mean per request; default: as measured.")
+@click.option(
+    "--tpot-slo-s", type=click.FloatRange(0, min_open=True), help="Time per output token to keep, in seconds."
+)
+@click.option(
+    "--tpot-worst-case", is_flag=True, help="Keep it in steps that yield one token too: E times stricter."
+)
+@click.option(
+    "--zero-draft-tax-percent",
+    type=click.FloatRange(0, 100),
+    default=0.0,
+    show_default=True,
+    help="How much longer a step with k = 0 takes than without speculation.",
+)
+@json_option
+def command(
+    profile: Path,
+    method: str,
+    max_batch_size: int,
+    draft_lengths: tuple[int, ...] | None,
+    tokens_per_step: float | None,
+    alpha: float | None,
+    prompt_tokens: float | None,
+    output_tokens: float | None,
+    tpot_slo_s: float | None,
+    zero_draft_tax_percent: float,
+    *,
+    tpot_worst_case: bool,
+    as_json: bool,
+) -> None:
+    """The draft length with the highest goodput at every batch size, in few ranges.
+
+    All draft lengths are tried: goodput has more than one local maximum where drafting has a flat cost. Differences
+    under half a percent are merged away.
+
+    \b
+    Example:
+      breakeven schedule chat.json --method eagle3 --max-batch-size 256 --tpot-slo-s 0.04
+    """
+    if alpha is not None and tokens_per_step is not None:
+        raise click.UsageError("give --alpha or --tokens-per-step, not both")
+    if tpot_worst_case and tpot_slo_s is None:
+        raise click.UsageError("--tpot-worst-case needs --tpot-slo-s")
+    from breakeven.planning.schedule import schedule
+    from breakeven.planning.stepwise import Acceptance, step_view
+    from breakeven.profile import Profile
+
+    try:
+        text = profile.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(str(profile), "not text", "a profile written by `breakeven fit`") from error
+    view = step_view(
+        Profile.from_json(text, str(profile)),
+        method,
+        max_batch_size,
+        acceptance=Acceptance(alpha, tokens_per_step),
+        draft_lengths=draft_lengths,
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+    )
+    step_s = view.step_s.copy()
+    step_s[:, 0] *= 1.0 + zero_draft_tax_percent / 100.0
+    found = schedule(
+        step_s, view.tokens_per_step, view.draft_lengths, tpot_limit_s=tpot_slo_s, worst_case=tpot_worst_case
+    )
+    document = _document(found, view, method, tpot_slo_s, worst_case=tpot_worst_case)
+    if as_json:
+        echo_json(document)
+    else:
+        _print(document)
+
+
+def _document(
+    found: Schedule, view: StepView, method: str, tpot_slo_s: float | None, *, worst_case: bool
+) -> dict[str, Any]:
+    ranges = [list(entry) for entry in found.ranges]
+    warnings = list(view.warnings)
+    if not found.speculates:
+        warnings.append(
+            "no draft length pays at any batch size: run without speculation instead of this schedule"
+        )
+    elif any(k == 0 for _, _, k in found.ranges):
+        warnings.append(_TAX)
+    e = dict(zip(view.draft_lengths, (float(x) for x in view.tokens_per_step), strict=True))
+    # At the upper end of a range a request's tokens take longest.
+    tpot = [
+        float(view.step_s[high - 1, view.draft_lengths.index(k)]) / (1.0 if worst_case else e[k])
+        for _, high, k in found.ranges
+    ]
+    if tpot_slo_s is not None and (
+        late := [r[:2] for r, t in zip(ranges, tpot, strict=True) if t > tpot_slo_s]
+    ):
+        warnings.append(
+            f"no draft length keeps {tpot_slo_s:g} s per token up to batch size {late[-1][1]}; the fastest is taken"
+        )
+    return {
+        # vLLM refuses 0: a schedule that never drafts still has to name a reserve.
+        "num_speculative_tokens": max(found.num_speculative_tokens, 1),
+        "num_speculative_tokens_per_batch_size": ranges,
+        "method": method,
+        "tokens_per_step": {str(k): value for k, value in e.items()},
+        "tpot_s": tpot,
+        "basis": view.basis,
+        "warnings": warnings,
+    }
+
+
+def _print(document: dict[str, Any]) -> None:
+    from breakeven.cli.tables import figure, print_table, print_warnings
+
+    ranges = document["num_speculative_tokens_per_batch_size"]
+    rows = [
+        (f"{low}-{high}", str(k), figure(document["tokens_per_step"][str(k)]), figure(1000.0 * tpot))
+        for (low, high, k), tpot in zip(ranges, document["tpot_s"], strict=True)
+    ]
+    print_table(("batch size", "draft length", "tokens per step", "TPOT at the upper end ms"), rows)
+    keys = ("num_speculative_tokens", "num_speculative_tokens_per_batch_size")
+    click.echo(f"add to --speculative-config: {json.dumps({key: document[key] for key in keys})}")
+    print_warnings(document["warnings"])

@@ -1,0 +1,384 @@
+"""Every arm at one load: predicted, compared with no speculation, checked against objectives; and the best of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.errors import NotIdentifiedError
+from breakeven.planning.envelope import fastest_by_rps
+from breakeven.profile import Comparison, Conditions, Curve, LawFit, LoadPoint, Prediction, Profile
+from breakeven.reasons import Reason
+
+_GRID = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Objectives:
+    """Latency objectives; None: no objective.
+
+    Attributes:
+        tpot_s: mean time per output token.
+        ttft_s: mean time to first token.
+        e2e_s: end-to-end latency, of the mean or of `quantile`.
+        quantile: which quantile of latency `e2e_s` is about; None for the mean.
+    """
+
+    tpot_s: float | None = None
+    ttft_s: float | None = None
+    e2e_s: float | None = None
+    quantile: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One arm at the load.
+
+    Attributes:
+        arm: the arm.
+        measured: whether it was measured, rather than derived from the pooled form.
+        believable: whether decisions may rest on it.
+        prediction: at the load.
+        comparison: against no speculation; None where that was not measured, and for no speculation itself.
+        saturation_rps: rate beyond which it has no steady state.
+        meets_slo: whether all objectives are kept; None where an objective's figure was not measured.
+        capacity_rps: largest rate that keeps the objectives; saturation without any; None where unknown.
+        tokens_per_second: output tokens of the replica; None where the output length is unknown.
+    """
+
+    arm: Arm
+    measured: bool
+    believable: bool
+    prediction: Prediction
+    comparison: Comparison | None
+    saturation_rps: float
+    meets_slo: bool | None
+    capacity_rps: float | None
+    tokens_per_second: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A range of rates in which one arm is fastest."""
+
+    from_rps: float
+    to_rps: float
+    arm: Arm
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """All candidates at one load.
+
+    Attributes:
+        best: the recommended arm.
+        reason: the word that says why.
+        candidates: every arm, no speculation first.
+        skipped: arms left out, with a sentence each.
+    """
+
+    best: Arm
+    reason: Reason
+    candidates: tuple[Candidate, ...]
+    skipped: tuple[str, ...] = field(default=())
+
+    @property
+    def chosen(self) -> Candidate:
+        """The best arm's entry."""
+        return next(one for one in self.candidates if one.arm == self.best)
+
+
+def rank(
+    profile: Profile,
+    load: LoadPoint,
+    conditions: Callable[[Arm], Conditions],
+    objectives: Objectives,
+    *,
+    unmeasured: Sequence[Arm] = (),
+    min_gain: float = 0.0,
+    rps_range: tuple[float, float] | None = None,
+    confidence: float | None = None,
+) -> Ranking:
+    """Predict, compare and choose.
+
+    Args:
+        profile: the fit.
+        load: rate or concurrency of one replica.
+        conditions: acceptance and lengths to predict an arm for.
+        objectives: latency objectives.
+        unmeasured: arms to add from the pooled form.
+        min_gain: where above 0, an arm is only chosen if the lower bound of its speedup exceeds 1 + min_gain.
+        rps_range: rates for which verdicts are meant; None: the measured range.
+        confidence: level of the bounds; None: the profile's.
+
+    Raises:
+        NotIdentifiedError: no arm has a law, or an objective is about a figure that no arm was measured for.
+    """
+    candidates, skipped = [], []
+    for arm in [*(fit.arm for fit in profile.arms), *unmeasured]:
+        try:
+            candidates.append(_candidate(profile, arm, load, conditions, objectives, rps_range, confidence))
+        except NotIdentifiedError as problem:
+            skipped.append(str(problem))
+    if not candidates:
+        raise NotIdentifiedError(skipped[0] if skipped else "the profile holds no arm")
+    if _asks_for_more(objectives) and all(one.meets_slo is None for one in candidates):
+        raise NotIdentifiedError(
+            "an objective is about TTFT, TPOT or a quantile that was measured for no arm"
+        )
+    best, reason = _choose(candidates, min_gain)
+    return Ranking(best, reason, tuple(candidates), tuple(skipped))
+
+
+def _asks_for_more(objectives: Objectives) -> bool:
+    return any(limit is not None for limit in (objectives.tpot_s, objectives.ttft_s, objectives.quantile))
+
+
+def _candidate(
+    profile: Profile,
+    arm: Arm,
+    load: LoadPoint,
+    conditions: Callable[[Arm], Conditions],
+    objectives: Objectives,
+    rps_range: tuple[float, float] | None,
+    confidence: float | None,
+) -> Candidate:
+    wanted = conditions(arm)
+    curve = profile.curve(arm, wanted)
+    prediction = profile.predict(
+        arm,
+        rps=load.rps,
+        concurrency=load.concurrency,
+        tokens_per_step=wanted.tokens_per_step,
+        prompt_tokens=wanted.prompt_tokens,
+        output_tokens=wanted.output_tokens,
+        confidence=confidence,
+    )
+    measured = profile.measured(arm)
+    comparison = None
+    if arm != NO_SPECULATION and profile.measured(NO_SPECULATION) and profile.arm(NO_SPECULATION).fit:
+        comparison = profile.compare(
+            arm,
+            rps=load.rps,
+            concurrency=load.concurrency,
+            tokens_per_step=wanted.tokens_per_step,
+            prompt_tokens=wanted.prompt_tokens,
+            output_tokens=wanted.output_tokens,
+            rps_range=rps_range,
+            confidence=confidence,
+        )
+    return Candidate(
+        arm,
+        measured,
+        profile.arm(arm).believable if measured else not curve.strayed,
+        prediction,
+        comparison,
+        curve.saturation_rps,
+        _meets(profile, arm, curve, prediction, wanted, objectives),
+        _capacity_rps(profile, arm, curve, wanted, objectives),
+        _tokens_per_second(profile, arm, load, wanted, prediction),
+    )
+
+
+def _limits(
+    profile: Profile, arm: Arm, wanted: Conditions, objectives: Objectives
+) -> list[tuple[Callable[[float], float] | None, float]]:
+    """Each objective as (figure among n others, limit); the mean latency is not among them. None: not measured."""
+    found: list[tuple[Callable[[float], float] | None, float]] = []
+    for limit, name in ((objectives.ttft_s, "ttft"), (objectives.tpot_s, "tpot")):
+        if limit is not None:
+            found.append((_part(profile, arm, wanted, name), limit))
+    if objectives.e2e_s is not None and objectives.quantile is not None:
+        found.append((_quantile(profile, arm, wanted, objectives.quantile), objectives.e2e_s))
+    return found
+
+
+def _part(profile: Profile, arm: Arm, wanted: Conditions, name: str) -> Callable[[float], float] | None:
+    fit = profile.arm(arm) if profile.measured(arm) else None
+    law: LawFit | None = getattr(fit, name) if fit is not None else None
+    if law is None:
+        return None
+
+    def figure(others: float) -> float:
+        found = _at(profile, arm, wanted, others, None)
+        value = found.ttft_s if name == "ttft" else found.tpot_s
+        return float("nan") if value is None else value
+
+    return figure
+
+
+def _quantile(
+    profile: Profile, arm: Arm, wanted: Conditions, share: float
+) -> Callable[[float], float] | None:
+    if not profile.measured(arm) or f"{share:g}" not in profile.arm(arm).quantiles:
+        return None
+
+    def figure(others: float) -> float:
+        found = _at(profile, arm, wanted, others, share)
+        return float("nan") if found.latency_s is None else found.latency_s
+
+    return figure
+
+
+def _at(profile: Profile, arm: Arm, wanted: Conditions, others: float, quantile: float | None) -> Prediction:
+    return profile.predict(
+        arm,
+        concurrency=others + 1.0,
+        tokens_per_step=wanted.tokens_per_step,
+        prompt_tokens=wanted.prompt_tokens,
+        output_tokens=wanted.output_tokens,
+        quantile=quantile,
+    )
+
+
+def _meets(
+    profile: Profile,
+    arm: Arm,
+    curve: Curve,
+    prediction: Prediction,
+    wanted: Conditions,
+    objectives: Objectives,
+) -> bool | None:
+    if prediction.latency_s is None or prediction.inflight is None:
+        return False
+    if (
+        objectives.e2e_s is not None
+        and objectives.quantile is None
+        and prediction.latency_s > objectives.e2e_s
+    ):
+        return False
+    # In a closed loop a request meets one fewer than are in flight, in an open loop all of them.
+    closed = curve.among(max(prediction.inflight - 1.0, 0.0))[0] == prediction.latency_s
+    others = prediction.inflight - 1.0 if closed else prediction.inflight
+    limits = _limits(profile, arm, wanted, objectives)
+    if any(figure is not None and figure(max(others, 0.0)) > limit for figure, limit in limits):
+        return False
+    return None if any(figure is None for figure, _ in limits) else True
+
+
+def _capacity_rps(
+    profile: Profile, arm: Arm, curve: Curve, wanted: Conditions, objectives: Objectives
+) -> float | None:
+    """Largest rate that keeps every objective; each figure rises with load, so its limit is a number in flight."""
+    capacity = curve.saturation_rps
+    if objectives.e2e_s is not None and objectives.quantile is None:
+        capacity = min(capacity, curve.capacity_rps(objectives.e2e_s))
+    for figure, limit in _limits(profile, arm, wanted, objectives):
+        if figure is None:
+            return None
+        at_zero, at_one = figure(0.0), figure(1.0)
+        if at_zero > limit:
+            return 0.0
+        if at_one > at_zero:
+            others = (limit - at_zero) / (at_one - at_zero)
+            capacity = min(capacity, others / curve.among(others)[0])
+    return capacity
+
+
+def _tokens_per_second(
+    profile: Profile, arm: Arm, load: LoadPoint, wanted: Conditions, prediction: Prediction
+) -> float | None:
+    tokens = wanted.output_tokens
+    if tokens is None:
+        fits = [fit for fit in profile.arms if fit.arm == arm] or list(profile.arms)
+        tokens = fits[0].lengths.output_tokens
+    if tokens is None or prediction.latency_s is None:
+        return None
+    rate = load.rps if load.rps is not None else float(load.concurrency or 1.0) / prediction.latency_s
+    return rate * tokens
+
+
+def _choose(candidates: Sequence[Candidate], min_gain: float) -> tuple[Arm, Reason]:
+    """Lowest expected latency among the arms that may be chosen."""
+    trusted = [one for one in candidates if one.believable] or list(candidates)
+    running = [one for one in trusted if not one.prediction.saturated]
+    if not running:
+        return max(trusted, key=lambda one: one.saturation_rps).arm, Reason.SATURATED
+    keeping = [one for one in running if one.meets_slo is not False] or running
+    eligible = [one for one in keeping if one.arm == NO_SPECULATION or _gains(one, min_gain)] or keeping
+    best = min(eligible, key=lambda one: one.prediction.latency_s or float("inf"))
+    return best.arm, _reason(best, candidates, keeping, min_gain)
+
+
+def _gains(one: Candidate, min_gain: float) -> bool:
+    if min_gain <= 0 or one.comparison is None:
+        return True
+    bounds = one.comparison.speedup_ci
+    if bounds is None:
+        return one.comparison.speedup == float("inf")
+    return bounds[0] is not None and bounds[0] > 1.0 + min_gain
+
+
+def _reason(
+    best: Candidate, candidates: Sequence[Candidate], keeping: Sequence[Candidate], min_gain: float
+) -> Reason:
+    if not any(one.believable for one in candidates):
+        return Reason.NO_BELIEVABLE_FIT
+    if best.meets_slo is False:
+        return Reason.SLO_VIOLATED
+    if best.arm == NO_SPECULATION:
+        faster = [
+            one for one in keeping if (one.prediction.latency_s or 0) < (best.prediction.latency_s or 0)
+        ]
+        if faster and min_gain > 0:
+            return Reason.GAIN_BELOW_THRESHOLD
+        return Reason.BEYOND_BREAK_EVEN if len(candidates) > 1 else Reason.ALREADY_BEST
+    if best.comparison is None:
+        return Reason.ALREADY_BEST
+    bounds = best.comparison.speedup_ci
+    if bounds is not None and (bounds[0] or 0.0) <= 1.0 and (bounds[1] is None or bounds[1] >= 1.0):
+        return Reason.WIDE_BOUNDS
+    return Reason.GAIN_ABOVE_THRESHOLD
+
+
+def envelope(curves: Sequence[tuple[Arm, Curve]], rps_range: tuple[float, float]) -> tuple[Stretch, ...]:
+    """Which arm is fastest over a range of rates.
+
+    Exact for laws; where points or a measured ceiling take part, crossings are found by bisection.
+
+    Raises:
+        ValueError: the range is empty or negative.
+    """
+    low, high = rps_range
+    if all(curve.knots is None and curve.ceiling_rps is None for _, curve in curves):
+        found = fastest_by_rps(
+            np.array([float(curve.law.c1) for _, curve in curves]),
+            np.array([float(curve.law.c2) for _, curve in curves]),
+            low,
+            high,
+        )
+        return tuple(
+            Stretch(float(start), float(stop), curves[index][0])
+            for index, start, stop in zip(found.arm, found.start, found.stop, strict=True)
+        )
+    return tuple(_scan(curves, low, high))
+
+
+def _scan(curves: Sequence[tuple[Arm, Curve]], low: float, high: float) -> list[Stretch]:
+    if not 0 <= low < high:
+        raise ValueError(f"load range {low!r} to {high!r} is empty or negative")
+
+    def fastest(rps: float) -> int:
+        latencies = [curve.at_rps(rps)[0] for _, curve in curves]
+        if np.all(np.isnan(latencies)):
+            return int(np.argmax([curve.saturation_rps for _, curve in curves]))
+        return int(np.nanargmin(latencies))
+
+    grid = np.linspace(low, high, _GRID)
+    leaders = [fastest(float(rps)) for rps in grid]
+    stretches: list[Stretch] = []
+    start = low
+    for index in range(1, _GRID):
+        if leaders[index] == leaders[index - 1]:
+            continue
+        left, right = float(grid[index - 1]), float(grid[index])
+        for _ in range(50):
+            middle = 0.5 * (left + right)
+            left, right = (middle, right) if fastest(middle) == leaders[index - 1] else (left, middle)
+        stretches.append(Stretch(start, right, curves[leaders[index - 1]][0]))
+        start = right
+    stretches.append(Stretch(start, high, curves[leaders[-1]][0]))
+    return stretches
