@@ -82,7 +82,7 @@ class Sight:
         async with self._http.get(address) as answer:
             alerts: Sequence[Object] = await answer.json()
         return {
-            str(alert["labels"].get("service") or alert["labels"].get("name", ""))
+            str(alert["labels"].get("specsvc", ""))
             for alert in alerts
             if alert["labels"].get("alertname") == ALERT and alert["status"]["state"] == "active"
         }

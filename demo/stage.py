@@ -49,6 +49,7 @@ _STATIC_ARM = '{"method":"eagle3","model":"AngelSlim/Qwen3-8B_eagle3","num_specu
 PROBE_PERIOD_S = 1
 PRE_STOP_S = 3
 OPERATOR_CYCLE_S = 2
+ALERT_DELAY_S = 3
 
 
 def install_operator(cluster: LocalCluster) -> None:
@@ -74,11 +75,11 @@ def alert_rules(cluster: LocalCluster, folder: Path) -> list[Path]:
         "breakeven",
         str(CHART),
         "--show-only",
-        "templates/prometheusrule.yaml",
+        "templates/alerts.yaml",
         "--set",
-        "prometheusRule.enabled=true",
+        "alerts.prometheusRule=Always",
         "--set",
-        "alerts.forSeconds=3",
+        f"alerts.rules.SpeculationUnprofitable.for={ALERT_DELAY_S}s",
     ).stdout
     path = folder / "breakeven-rules.yaml"
     path.write_text(rendered)
@@ -132,7 +133,8 @@ def shortened() -> list[tuple[str, str, str]]:
             rows.append((".".join(path), "from traffic" if default is None else str(default), str(value)))
     rows.append(("vLLM readinessProbe.periodSeconds", "5", str(PROBE_PERIOD_S)))
     rows.append(("vLLM preStop sleep, s", "10", str(PRE_STOP_S)))
-    rows.append(("alert delay, s", "300", "3"))
+    rows.append(("operator cycle, s", "15", str(OPERATOR_CYCLE_S)))
+    rows.append(("alert SpeculationUnprofitable, for", "10m", f"{ALERT_DELAY_S}s"))
     return rows
 
 
