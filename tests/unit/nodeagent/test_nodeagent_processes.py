@@ -46,6 +46,10 @@ async def start(script, root=None, out=None, **more):
         return await Process.start(Launch(["sh", "-c", script], ENV, "/", root=root, **more), file.fileno())
 
 
+def top_level():
+    return set(Path("/").iterdir())
+
+
 def output(path):
     return Path(path or os.devnull).open("wb")
 
@@ -102,7 +106,7 @@ async def test_a_container_sees_its_volumes_user_and_name(tmp_path, isolated):
     volume = tmp_path / "volume"
     volume.mkdir()
     (volume / "weights").write_text("42")
-    before = set(Path("/").iterdir())
+    before = top_level()
     root = isolated(
         Bind(str(volume), "/models/chat", read_only=True, is_dir=True),
         Bind(str(volume), "/models/chat-rw", read_only=False, is_dir=True),
@@ -116,7 +120,7 @@ async def test_a_container_sees_its_volumes_user_and_name(tmp_path, isolated):
     lines = await said(tmp_path, script, root)
     assert lines == ["42", "1234", "chat-0", "42", "hosts", "read-only", "writable"]
     assert (volume / "new").exists()
-    assert set(Path("/").iterdir()) == before
+    assert top_level() == before
 
 
 async def test_a_read_only_root(tmp_path, isolated):
