@@ -177,7 +177,7 @@ def _candidate(
         prediction,
         comparison,
         curve.saturation_rps,
-        _meets(profile, arm, curve, prediction, wanted, objectives),
+        _meets(profile, arm, curve, load, wanted, objectives),
         _capacity_rps(profile, arm, curve, wanted, objectives),
         _tokens_per_second(profile, arm, load, wanted, prediction),
     )
@@ -235,26 +235,15 @@ def _at(profile: Profile, arm: Arm, wanted: Conditions, others: float, quantile:
 
 
 def _meets(
-    profile: Profile,
-    arm: Arm,
-    curve: Curve,
-    prediction: Prediction,
-    wanted: Conditions,
-    objectives: Objectives,
+    profile: Profile, arm: Arm, curve: Curve, load: LoadPoint, wanted: Conditions, objectives: Objectives
 ) -> bool | None:
-    if prediction.latency_s is None or prediction.inflight is None:
+    latency_s, others, _ = load.on(curve)
+    if np.isnan(latency_s):
         return False
-    if (
-        objectives.e2e_s is not None
-        and objectives.quantile is None
-        and prediction.latency_s > objectives.e2e_s
-    ):
+    if objectives.e2e_s is not None and objectives.quantile is None and latency_s > objectives.e2e_s:
         return False
-    # In a closed loop a request meets one fewer than are in flight, in an open loop all of them.
-    closed = curve.among(max(prediction.inflight - 1.0, 0.0))[0] == prediction.latency_s
-    others = prediction.inflight - 1.0 if closed else prediction.inflight
     limits = _limits(profile, arm, wanted, objectives)
-    if any(figure is not None and figure(max(others, 0.0)) > limit for figure, limit in limits):
+    if any(figure is not None and figure(others) > limit for figure, limit in limits):
         return False
     return None if any(figure is None for figure, _ in limits) else True
 
@@ -320,18 +309,21 @@ def _reason(
     if best.meets_slo is False:
         return Reason.SLO_VIOLATED
     if best.arm == NO_SPECULATION:
-        faster = [
-            one for one in keeping if (one.prediction.latency_s or 0) < (best.prediction.latency_s or 0)
-        ]
-        if faster and min_gain > 0:
-            return Reason.GAIN_BELOW_THRESHOLD
-        return Reason.BEYOND_BREAK_EVEN if len(candidates) > 1 else Reason.ALREADY_BEST
-    if best.comparison is None:
-        return Reason.ALREADY_BEST
-    bounds = best.comparison.speedup_ci
+        return _reason_for_none(best, candidates, keeping, min_gain)
+    bounds = best.comparison.speedup_ci if best.comparison is not None else None
     if bounds is not None and (bounds[0] or 0.0) <= 1.0 and (bounds[1] is None or bounds[1] >= 1.0):
         return Reason.WIDE_BOUNDS
-    return Reason.GAIN_ABOVE_THRESHOLD
+    return Reason.ALREADY_BEST if best.comparison is None else Reason.GAIN_ABOVE_THRESHOLD
+
+
+def _reason_for_none(
+    none: Candidate, candidates: Sequence[Candidate], keeping: Sequence[Candidate], min_gain: float
+) -> Reason:
+    if len(candidates) == 1:
+        return Reason.ALREADY_BEST
+    limit = none.prediction.latency_s or 0.0
+    faster = min_gain > 0 and any((one.prediction.latency_s or limit) < limit for one in keeping)
+    return Reason.GAIN_BELOW_THRESHOLD if faster else Reason.BEYOND_BREAK_EVEN
 
 
 def envelope(curves: Sequence[tuple[Arm, Curve]], rps_range: tuple[float, float]) -> tuple[Stretch, ...]:

@@ -1,0 +1,127 @@
+"""`breakeven predict PROFILE.json --method M --k K --rps R`: latency of one arm at one load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from breakeven.arm import Arm
+from breakeven.cli.output import confidence_option, echo_json, json_option
+from breakeven.cli.profiles import length_options, load_given, load_options, profile_argument, read_profile
+from breakeven.errors import InputError
+
+
+@click.command("predict", short_help="Latency of one arm at one load.")
+@profile_argument
+@click.option("--method", required=True, help="none, or the speculative method.")
+@click.option("--k", type=click.IntRange(0, 1000), help="Draft length; 0 (the default) only for method none.")
+@click.option("--candidate", help="The drafter's name, where one method was measured with several drafters.")
+@load_options
+@click.option(
+    "--tokens-per-step",
+    type=click.FloatRange(min=1),
+    help="Tokens per request-step E now, bonus token included.",
+)
+@click.option("--alpha", type=click.FloatRange(0, 1), help="Independent acceptance rate, in place of E.")
+@length_options
+@click.option(
+    "--quantile",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="0.5, 0.95 or 0.99 in place of the mean.",
+)
+@confidence_option
+@json_option
+def command(
+    profile_path: Path,
+    method: str,
+    k: int | None,
+    candidate: str | None,
+    rps: float | None,
+    concurrency: float | None,
+    tokens_per_step: float | None,
+    alpha: float | None,
+    prompt_tokens: float | None,
+    output_tokens: float | None,
+    quantile: float | None,
+    confidence: float,
+    *,
+    as_json: bool,
+) -> None:
+    """Predict the latency of one arm at a rate (open loop) or a concurrency (closed loop).
+
+    A measured arm is predicted from its own law, or from its points where the law bends; another draft length of a
+    measured method from the pooled form, with its acceptance derived from what was measured.
+
+    \b
+    Example:
+      breakeven predict chat.json --method eagle3 --k 3 --rps 4
+      breakeven predict chat.json --method eagle3 --k 5 --concurrency 16 --tokens-per-step 2.6
+    """
+    from breakeven.acceptance import tokens_per_step_iid
+
+    load_given(rps, concurrency)
+    if tokens_per_step is not None and alpha is not None:
+        raise click.UsageError("--tokens-per-step and --alpha say the same thing; give one")
+    arm = arm_of(method, k, candidate)
+    if alpha is not None:
+        tokens_per_step = float(tokens_per_step_iid(alpha, arm.k))
+    if tokens_per_step is not None and tokens_per_step > arm.k + 1:
+        raise InputError("--tokens-per-step", f"{tokens_per_step:g} for {arm}", f"1 to k + 1 = {arm.k + 1}")
+    profile = read_profile(profile_path, confidence, arm)
+    found = profile.predict(
+        arm,
+        rps=rps,
+        concurrency=concurrency,
+        tokens_per_step=tokens_per_step,
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+        quantile=quantile,
+        confidence=confidence,
+    )
+    if as_json:
+        echo_json(
+            {
+                "confidence": confidence,
+                "latency_s": found.latency_s,
+                "latency_ci_s": found.latency_ci_s,
+                "ttft_s": found.ttft_s,
+                "tpot_s": found.tpot_s,
+                "inflight": found.inflight,
+                "utilisation": found.utilisation,
+                "saturated": found.saturated,
+                "extrapolated": found.extrapolated,
+                "basis": found.basis,
+            }
+        )
+        return
+    from breakeven.cli.tables import bounds, figure
+
+    where = f"{rps:g} rps" if rps is not None else f"concurrency {concurrency:g}"
+    what = "latency" if quantile is None else f"latency quantile {quantile:g}"
+    if found.saturated:
+        click.echo(f"{arm} at {where}: saturated; it carries {figure(profile.curve(arm).saturation_rps)} rps")
+        return
+    click.echo(f"{arm} at {where}: {what} {bounds(found.latency_s, found.latency_ci_s)} s")
+    ttft = f"TTFT {figure(found.ttft_s)} s, " if found.ttft_s is not None else ""
+    tpot = f"TPOT {figure(found.tpot_s)} s, " if found.tpot_s is not None else ""
+    click.echo(
+        f"{ttft}{tpot}{figure(found.inflight)} in flight, utilisation {found.utilisation:.2f}, from {_BASIS[found.basis]}"
+    )
+    if found.extrapolated:
+        click.echo("! extrapolated: outside what was measured, or above utilisation 0.75")
+
+
+_BASIS = {
+    "points": "the arm's measured points",
+    "arm": "the arm's own law",
+    "pooled": "the pooled form of its method",
+}
+
+
+def arm_of(method: str, k: int | None, candidate: str | None = None) -> Arm:
+    """Make an arm of options; a draft length that does not fit the method is wrong usage."""
+    try:
+        return Arm(method, 0 if k is None else k, candidate if k else None)
+    except ValueError as error:
+        raise click.UsageError(f"{error} (--method, --k)") from error

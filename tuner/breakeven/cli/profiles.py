@@ -1,0 +1,107 @@
+"""What every command takes that starts from a profile: the file, and the conditions to predict for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from breakeven.arm import Arm
+from breakeven.errors import InputError
+
+if TYPE_CHECKING:
+    from breakeven.profile import Profile
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def profile_argument(command: F) -> F:
+    """Add the PROFILE argument."""
+    return click.argument(
+        "profile_path", metavar="PROFILE.json", type=click.Path(exists=True, dir_okay=False, path_type=Path)
+    )(command)
+
+
+def load_options(command: F) -> F:
+    """Add --rps and --concurrency; `load_given` checks that it is one of them."""
+    for option in (
+        click.option(
+            "--concurrency",
+            type=click.FloatRange(min=1, max=1e6),
+            help="Clients of a closed loop, each waiting for its answer before it asks again.",
+        ),
+        click.option(
+            "--rps",
+            type=click.FloatRange(min=0, max=1e6),
+            help="Requests per second of one replica, open loop (Poisson).",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def length_options(command: F) -> F:
+    """Add --prompt-tokens and --output-tokens."""
+    for option in (
+        click.option(
+            "--output-tokens",
+            type=click.FloatRange(min=1, max=1e8),
+            help="Mean output tokens per request, if other than measured.",
+        ),
+        click.option(
+            "--prompt-tokens",
+            type=click.FloatRange(min=0, max=1e8, min_open=True),
+            help="Mean prompt tokens per request, if other than measured.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def load_given(rps: float | None, concurrency: float | None) -> None:
+    """Refuse none or both of --rps and --concurrency as wrong usage."""
+    if (rps is None) == (concurrency is None):
+        raise click.UsageError("one of --rps (open loop) and --concurrency (closed loop) is needed")
+
+
+def read_profile(path: Path, confidence: float, arm: Arm | None = None) -> Profile:
+    """Read a profile, or fit one from a points file on the fly.
+
+    Args:
+        path: a profile written by `breakeven fit`, or any file that `breakeven fit` takes.
+        confidence: level of a fit on the fly.
+        arm: the arm of a result file that does not name it.
+
+    Raises:
+        InputError: as `Profile.from_json` and the readers.
+    """
+    from breakeven.profile import Profile
+
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}: byte {error.start}", "not UTF-8 text", "a profile or a points file"
+        ) from error
+    except OSError as error:
+        raise InputError(str(path), error.strerror or "cannot be read", "a readable file") from error
+    if not text.strip():
+        raise InputError(str(path), "an empty file", "a profile written by `breakeven fit`")
+    if '"breakeven.dev/profile/' in text or not _is_evidence(text, str(path)):
+        return Profile.from_json(text, str(path))
+    from breakeven.evidence.reading import read_text
+    from breakeven.fitting import fit_points
+
+    return fit_points(read_text(text, str(path), arm), confidence)
+
+
+def _is_evidence(text: str, source: str) -> bool:
+    """Tell a file of measurements from a broken profile, whose refusal is about profiles."""
+    from breakeven.evidence import guidellm, jsonwalk, prometheus, vllmbench
+
+    if not text.lstrip().startswith(("{", "[")):
+        return True
+    document = jsonwalk.parse(text, source)
+    return any(reader.recognises(document) for reader in (guidellm, vllmbench, prometheus))
