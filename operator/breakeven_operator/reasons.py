@@ -306,6 +306,11 @@ class ClusterReason(StrEnum):
         "The pods left during a roll could not carry the load.",
         "Wait for less load, add a replica, or allow surge.",
     )
+    ROLL_QUEUED = (
+        "RollQueued",
+        "As many other services as are allowed at a time are being rolled.",
+        "Nothing to do: the roll waits; the operator's maxParallelRolls says how many.",
+    )
     REPLICAS_UNREADY = (
         "ReplicasUnready",
         "A replica of the target is pending or not ready.",

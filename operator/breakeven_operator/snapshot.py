@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -90,10 +90,17 @@ class Observer:
         cluster, metrics: ports.
         namespaces: to look for services in; empty: everywhere.
         default_source: Prometheus of services that name none.
+        counted: told of every query's outcome: ok, empty or error.
     """
 
     def __init__(
-        self, cluster: Cluster, metrics: Metrics, *, namespaces: Sequence[str], default_source: Source | None
+        self,
+        cluster: Cluster,
+        metrics: Metrics,
+        *,
+        namespaces: Sequence[str],
+        default_source: Source | None,
+        counted: Callable[[str], None] | None = None,
     ) -> None:
         self._cluster = cluster
         self._metrics = metrics
@@ -101,8 +108,7 @@ class Observer:
         self._default_source = default_source
         # A profile's spec never changes: it is read once and parsed once.
         self._profiles: dict[str, ProfileEntry] = {}
-        self.prometheus_errors = 0
-        self.prometheus_answers = 0
+        self._counted = counted or (lambda _outcome: None)
 
     async def observe(self) -> Snapshot:
         """One cycle's reading.
@@ -223,9 +229,9 @@ class Observer:
             promql = fleet_query(namespaces, watch.matchers, watch.window_s, watch.staleness_s)
             reading = read_fleet(await self._metrics.query(watch.source, promql))
         except (MetricsError, ValueError) as error:
-            self.prometheus_errors += 1
+            self._counted("error")
             return FleetReading({}, frozenset(), str(error))
-        self.prometheus_answers += 1
+        self._counted("ok" if reading.pods else "empty")
         return reading
 
     async def _selectors(self, namespaces: Sequence[str]) -> dict[str, list[Manifest]]:

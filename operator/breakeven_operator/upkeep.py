@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from breakeven_operator.plan import (
 )
 from breakeven_operator.ports import Manifest, TrialSettings
 from breakeven_operator.reasons import ClusterReason
-from breakeven_operator.reconcile.calibrated import ProfileEntry, owner_reference
+from breakeven_operator.reconcile.calibrated import ProfileEntry
 from breakeven_operator.resources import API_VERSION, CalibrationRun, SpeculativeService
 from breakeven_operator.snapshot import FINISHED_LABEL
 
@@ -31,24 +31,13 @@ _HASH = "breakeven.dev/desired"
 IN_FORCE_MANAGER = "breakeven-in-force"
 
 
-def settings_for(service: str, settings: TrialSettings) -> TrialSettings:
-    """Every service has an account of its own, which goes with it."""
-    return replace(settings, service_account=f"breakeven-{service}")
-
-
-def access(service: SpeculativeService, settings: TrialSettings, cluster_role: str) -> tuple[Action, ...]:
-    """ServiceAccount and RoleBinding that the service's Jobs run under."""
-    account, binding = calibration.trial_access(
-        service.metadata.namespace, settings_for(service.metadata.name, settings), cluster_role
-    )
-    return (
-        Apply(SERVICE_ACCOUNTS, _owned(account, service)),
-        Apply(ROLE_BINDINGS, _owned(binding, service)),
-    )
+def access(manifest: Manifest, cluster_role: str) -> tuple[Action, ...]:
+    """ServiceAccount and RoleBinding that the service's Jobs run under; they go with it."""
+    account, binding = calibration.trial_access(manifest, cluster_role)
+    return (Apply(SERVICE_ACCOUNTS, account), Apply(ROLE_BINDINGS, binding))
 
 
 def schedule(
-    service: SpeculativeService,
     manifest: Manifest,
     existing: Manifest | None,
     settings: TrialSettings,
@@ -57,13 +46,12 @@ def schedule(
     """Make, change or remove the service's CronJob; nothing when it is as it should be.
 
     Args:
-        service: whose it is.
-        manifest: the same as the API server returned it.
+        manifest: the SpeculativeService.
         existing: the CronJob as it stands.
         settings: what calibration Jobs have in common.
         cluster_role: the ClusterRole with the drivers' rights.
     """
-    wanted = calibration.schedule_job(manifest, settings_for(service.metadata.name, settings))
+    wanted = calibration.schedule_job(manifest, settings)
     if wanted is None:
         if existing is None:
             return ()
@@ -75,7 +63,7 @@ def schedule(
     if standing.get(_HASH) == mark:
         return ()
     marked = {**wanted, "metadata": {**wanted["metadata"], "annotations": {_HASH: mark}}}
-    return (*access(service, settings, cluster_role), Apply(CRONJOBS, marked))
+    return (*access(manifest, cluster_role), Apply(CRONJOBS, marked))
 
 
 def mark_in_force(
@@ -146,8 +134,3 @@ def retire(
 
 def _service_of(run: Manifest) -> str:
     return str(((run.get("spec") or {}).get("serviceRef") or {}).get("name", ""))
-
-
-def _owned(manifest: Mapping[str, Any], service: SpeculativeService) -> dict[str, Any]:
-    meta = {**manifest["metadata"], "ownerReferences": [owner_reference(service)]}
-    return {**manifest, "metadata": meta}

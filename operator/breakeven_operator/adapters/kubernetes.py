@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast
 
 import aiohttp
@@ -37,17 +37,31 @@ class _Response(Protocol):
 class KubernetesCluster:
     """The `Cluster` port. One instance per process and event loop; `close` it.
 
-    Attributes:
-        requests: API requests made so far, for the operator's own metrics.
+    Args:
+        configuration: the client's.
+        counted: told of every request: verb and status code (0: no answer).
+        timeout_s: of one request.
     """
 
-    def __init__(self, configuration: Any, *, timeout_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        configuration: Any,
+        *,
+        counted: Callable[[str, int], None] | None = None,
+        timeout_s: float = 30.0,
+    ) -> None:
         self._api = client.ApiClient(configuration)
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, connect=10.0)
-        self.requests = 0
+        self._counted = counted or (lambda _verb, _code: None)
 
     @classmethod
-    async def connect(cls, kubeconfig: str | None = None, *, timeout_s: float = 30.0) -> KubernetesCluster:
+    async def connect(
+        cls,
+        kubeconfig: str | None = None,
+        *,
+        counted: Callable[[str, int], None] | None = None,
+        timeout_s: float = 30.0,
+    ) -> KubernetesCluster:
         """From a kubeconfig file when one is named, else from the pod's ServiceAccount.
 
         Raises:
@@ -65,7 +79,7 @@ class KubernetesCluster:
             raise ClusterError(f"no access to a cluster: {error}") from error
         # Retrying is the fleet loop's business: the next cycle sees the whole world again.
         configuration.retries = False
-        return cls(configuration, timeout_s=timeout_s)
+        return cls(configuration, counted=counted, timeout_s=timeout_s)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -147,7 +161,6 @@ class KubernetesCluster:
         accept: str = "application/json",
         content: str = "application/json",
     ) -> dict[str, Any]:
-        self.requests += 1
         headers = {"Accept": accept, "Content-Type": content}
         try:
             method, url, headers, _, _ = await self._api.param_serialize(
@@ -165,7 +178,9 @@ class KubernetesCluster:
             )
             data = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self._counted(method, 0)
             raise ClusterError(f"{method} {path}: {type(error).__name__} {error}") from error
+        self._counted(method, response.status)
         try:
             answer: dict[str, Any] = json.loads(data) if data else {}
         except ValueError:

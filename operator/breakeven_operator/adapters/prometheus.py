@@ -39,9 +39,6 @@ class Prometheus:
 
     Secrets are read at every query (they rotate) and live no longer than it; TLS files stand in a private temporary
     folder for that time because `requests` takes paths only.
-
-    Attributes:
-        queries: asked so far, for the operator's own metrics.
     """
 
     def __init__(
@@ -51,12 +48,10 @@ class Prometheus:
         self._timeout_s = timeout_s
         self._bearer_file = bearer_file
         self._ca_file = ca_file
-        self.queries = 0
 
     async def query(self, source: Source, promql: str) -> Sequence[Series]:
         """See `Metrics.query`."""
         credentials = await self._credentials(source)
-        self.queries += 1
         rows = await asyncio.to_thread(self._ask, source, credentials, promql)
         try:
             return [Series(row["metric"], float(row["value"][1])) for row in rows]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from breakeven.arm import Arm
+import math
+
+from breakeven.errors import BreakevenError
 from breakeven.profile import Profile
 from breakeven_operator.reasons import ClusterReason
-from breakeven_operator.reconcile.decide import live_state
 from breakeven_operator.reconcile.live import Live
 from breakeven_operator.reconcile.rollout import Situation, Step, end, undo
 from breakeven_operator.resources.servicestatus import HistoryResult
@@ -38,14 +39,19 @@ def confirm(situation: Situation, profile: Profile | None, live: Live, window_s:
         why = live.message if not usable else "the profile in force does not hold both arms"
         return end(situation, HistoryResult.UNCONFIRMED, f"{change} could not be measured: {why}", None)
     assert figures is not None and figures.latency_s  # noqa: PT018, S101 - told apart above; for the type checker
-    before = profile.predict(old, **live_state(figures, live=False))
+    rps, prompt, output = figures.rps, figures.prompt_tokens, figures.output_tokens
+    try:
+        # No live acceptance: the old arm's is not known any more, and the new one's already shows in the measurement.
+        before = profile.predict(old, rps=rps, prompt_tokens=prompt, output_tokens=output)
+        expected = profile.compare(new, old, rps=rps, prompt_tokens=prompt, output_tokens=output).speedup
+    except BreakevenError as error:
+        return end(situation, HistoryResult.UNCONFIRMED, f"{change} could not be judged: {error}", None)
     at = f"at {figures.rps:.3g} rps per replica"
     if before.latency_s is None:
         message = f"{change}: measured {figures.latency_s:.3g} s {at}, where {old} would be saturated"
         return end(situation, HistoryResult.CONFIRMED, message, None)
     measured = before.latency_s / figures.latency_s
-    expected = profile.compare(new, old, **live_state(figures, live=False)).speedup
-    against = f" against predicted {expected:.2f}x" if expected else ""
+    against = f" against predicted {expected:.2f}x" if expected and math.isfinite(expected) else ""
     message = f"{change}: measured {measured:.2f}x{against} {at}"
     slowest_s = max(before.latency_s, (before.latency_ci_s or (0.0, before.latency_s))[1] or 0.0)
     if figures.latency_s <= slowest_s * (1 + _NOISE):
@@ -53,8 +59,3 @@ def confirm(situation: Situation, profile: Profile | None, live: Live, window_s:
     if before.extrapolated or rollout.reason == ClusterReason.PINNED:
         return end(situation, HistoryResult.UNCONFIRMED, message, measured)
     return undo(situation, rollout, ClusterReason.ROLL_DISPROVED, message)
-
-
-def arm_named(profile: Profile, name: str) -> Arm | None:
-    """The arm of a profile with this printed name."""
-    return next((fit.arm for fit in profile.arms if fit.arm.name == name), None)

@@ -38,6 +38,8 @@ class Limits:
 
     Attributes:
         status_refresh_s: figures in a status are renewed at most this often.
+        may_roll: whether the fleet's number of rolls at a time allows another one.
     """
 
     status_refresh_s: float = 60.0
+    may_roll: bool = True

@@ -184,7 +184,7 @@ def _decision(picture: Picture) -> DecisionStatus:
                 decision.alternative, decision.field.candidates if decision.field else ()
             ),
         }
-    return DecisionStatus(**fields)  # type: ignore[arg-type]
+    return DecisionStatus(**fields)
 
 
 def _prediction(running: Standing | None) -> dict[str, object]:

@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from breakeven.arm import Arm
+from breakeven.errors import BreakevenError
 from breakeven.planning.guard import Action as GuardAction
+from breakeven.reasons import Reason
 from breakeven_operator.plan import SERVICES, Action, EmitEvent, Plan, Ref, WriteStatus
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.arms import RunningArm, running_arm
@@ -35,7 +37,7 @@ from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND, STAY, SWITCH, 
 from breakeven_operator.reconcile.workload import Workload
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
 from breakeven_operator.resources.servicestatus import MemoryStatus, RolloutPhase
-from breakeven_operator.resources.speculativeservice import Mode
+from breakeven_operator.resources.updatepolicy import Mode
 
 RESUME_ANNOTATION = "breakeven.dev/resume"
 
@@ -96,8 +98,12 @@ def reconcile(
     cannot_roll = refuse_rolls(service.spec, workload)
     verdict, choice = _judge(service, situation, state, live, running, step)
     memory = choice.memory
-    if verdict.action == SWITCH and running.arm is not None:
+    if verdict.action == SWITCH and verdict.arm is not None and running.arm is not None:
         blocked = _blocked(service, situation, state, live, running.arm, verdict, cannot_roll)
+        if blocked is None and not limits.may_roll:
+            queued = "other services are being rolled; this one is next"
+            message = f"{verdict.arm} should run ({verdict.reason}), but {queued}"
+            blocked = Verdict(HOLD, verdict.arm, ClusterReason.ROLL_QUEUED, message)
         if blocked is None:
             value = service.spec.candidates.speculative_config(verdict.arm)
             started = begin(
@@ -223,9 +229,13 @@ def _judge(
         return Verdict(HOLD, arm, state.reason, f"{state.message}; keeping {arm}"), idle
     choice = idle
     if live.usable and live.figures is not None:
-        choice = choose(
-            service.spec, profile, live.figures, arm, situation.memory, _roll_s(situation), situation.now
-        )
+        try:
+            choice = choose(
+                service.spec, profile, live.figures, arm, situation.memory, _roll_s(situation), situation.now
+            )
+        except BreakevenError as error:
+            # What was measured does not tell about this load, these lengths or this arm.
+            return Verdict(HOLD, arm, Reason.NO_BELIEVABLE_FIT, f"{error}; keeping {arm}"), idle
     if service.spec.update_policy.mode is Mode.DISABLED:
         return Verdict(
             HOLD, arm, ClusterReason.DISABLED, f"mode Disabled decides nothing; keeping {arm}"
@@ -404,6 +414,7 @@ _WARNINGS = frozenset(ClusterReason) - {
     ClusterReason.RESUMED,
     ClusterReason.AUTOSCALING,
     ClusterReason.FOREIGN_ROLLOUT,
+    ClusterReason.ROLL_QUEUED,
 }
 
 

@@ -1,0 +1,241 @@
+"""The composition root: which adapter plays which port, which task starts when, and how everything stops."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import kopf
+from prometheus_client import CollectorRegistry, ProcessCollector
+
+from breakeven_operator import web
+from breakeven_operator.adapters.clock import SystemClock
+from breakeven_operator.adapters.fitter import ChildFitter
+from breakeven_operator.adapters.kubernetes import KubernetesCluster
+from breakeven_operator.adapters.lease import Lease
+from breakeven_operator.adapters.prometheus import Prometheus
+from breakeven_operator.apply import Writer
+from breakeven_operator.fleet import Fleet, FleetSettings
+from breakeven_operator.handlers import register
+from breakeven_operator.health import Health
+from breakeven_operator.loop import Loop
+from breakeven_operator.plan import SERVICES
+from breakeven_operator.ports import ClusterError, Source
+from breakeven_operator.settings import Settings, configure_kopf
+from breakeven_operator.snapshot import Observer
+from breakeven_operator.telemetry import Telemetry
+
+_LOG = logging.getLogger(__name__)
+_RETRY_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    cluster: KubernetesCluster
+    fleet: Fleet
+    lease: Lease
+    loop: Loop
+    health: Health
+    registry: CollectorRegistry
+
+
+async def run(settings: Settings, *, dry_run: bool = False) -> None:
+    """Run until SIGTERM or SIGINT; a cycle under way is finished, and the Lease given up.
+
+    Args:
+        settings: checked.
+        dry_run: decide and print, write nothing, take no Lease.
+
+    Raises:
+        ClusterError: no access to a cluster.
+        RuntimeError: a part of the operator ended by itself; the process should be restarted.
+    """
+    stop = asyncio.Event()
+    _on_signals(stop)
+    async with _parts(settings, dry_run=dry_run) as parts:
+        server = await web.serve(parts.registry, parts.health, settings.listen_host, settings.listen_port)
+        # kopf cancels on its way out every task that was begun after it: ours must stand before.
+        cycles = asyncio.create_task(_cycles(parts), name="cycles")
+        stopping = asyncio.create_task(stop.wait(), name="stop")
+        kopf_stop, kopf_ready = asyncio.Event(), asyncio.Event()
+        watching = asyncio.create_task(_watch(settings, parts, kopf_stop, kopf_ready), name="watch")
+        taken_back = asyncio.create_task(_take_signals_back(kopf_ready, stop), name="signals")
+        try:
+            await asyncio.wait({cycles, watching, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            unexpected = [task.get_name() for task in (cycles, watching) if task.done()]
+            parts.loop.stop()
+            with contextlib.suppress(asyncio.CancelledError):
+                await cycles
+            kopf_stop.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watching
+            for task in (stopping, taken_back):
+                task.cancel()
+            await server.cleanup()
+        if unexpected and not stop.is_set():
+            raise RuntimeError(f"ended by itself: {', '.join(unexpected)}")
+
+
+async def run_once(settings: Settings, *, dry_run: bool) -> bool:
+    """One cycle; False when the world could not be read, or another replica leads.
+
+    Raises:
+        ClusterError: no access to a cluster.
+    """
+    async with _parts(settings, dry_run=dry_run) as parts:
+        if not dry_run and not await parts.lease.step():
+            _LOG.warning("another replica holds the lease; nothing was done")
+            return False
+        try:
+            return await parts.loop.once() is not None
+        finally:
+            await parts.lease.release()
+
+
+@contextlib.asynccontextmanager
+async def _parts(settings: Settings, *, dry_run: bool) -> AsyncIterator[_Parts]:
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    telemetry = Telemetry(registry)
+    clock = SystemClock()
+    cluster = await KubernetesCluster.connect(
+        settings.kubeconfig or None,
+        counted=lambda verb, code: telemetry.api_requests.labels(verb, str(code)).inc(),
+    )
+    metrics = Prometheus(
+        cluster,
+        timeout_s=settings.prometheus_timeout_s,
+        bearer_file=settings.prometheus_bearer_file,
+        ca_file=settings.prometheus_ca_file,
+    )
+    observer = Observer(
+        cluster,
+        metrics,
+        namespaces=settings.watch_namespaces,
+        default_source=Source(settings.prometheus_address) if settings.prometheus_address else None,
+        counted=lambda outcome: telemetry.prometheus_queries.labels(outcome).inc(),
+    )
+    lease = Lease(
+        cluster, clock, settings.namespace, settings.lease_name, settings.identity, lease_s=settings.lease_s
+    )
+    writer = Writer(
+        cluster,
+        ChildFitter(),
+        clock,
+        may_act=lambda: lease.held,
+        reporter=settings.identity,
+        show=_print if dry_run else None,
+    )
+    fleet = Fleet(
+        cluster,
+        clock,
+        observer,
+        writer,
+        telemetry,
+        FleetSettings(
+            trial=settings.trial,
+            trial_cluster_role=settings.trial_cluster_role,
+            status_refresh_s=settings.status_refresh_s,
+            max_parallel_rolls=settings.max_parallel_rolls,
+            max_parallel_calibrations=settings.max_parallel_calibrations,
+        ),
+    )
+    health = Health(clock, settings.cycle_s)
+    leadership = _NoLease() if dry_run else lease
+    loop = Loop(fleet, leadership, health, telemetry, clock, cycle_s=settings.cycle_s)
+    try:
+        yield _Parts(cluster, fleet, lease, loop, health, registry)
+    finally:
+        await cluster.close()
+
+
+async def _cycles(parts: _Parts) -> None:
+    await _wait_for_kinds(parts)
+    await parts.loop.run()
+
+
+async def _wait_for_kinds(parts: _Parts) -> None:
+    """Until the CRDs are there: started before, kopf would never notice them in a namespace, nor could we list."""
+    told = False
+    while True:
+        try:
+            await parts.cluster.list_all(SERVICES)
+        except ClusterError as error:
+            if error.status != 404:
+                # Everything else is the loop's to report and to outlast; a Role may not list everywhere.
+                return
+            if not told:
+                _LOG.warning(
+                    "the CustomResourceDefinition of SpeculativeService is not installed yet; waiting"
+                )
+                told = True
+            parts.health.loop_turned()
+            await asyncio.sleep(_RETRY_S)
+        else:
+            return
+
+
+async def _watch(settings: Settings, parts: _Parts, stop: asyncio.Event, ready: asyncio.Event) -> None:
+    await _wait_for_kinds(parts)
+    registry = kopf.OperatorRegistry()
+    # Without any client library: the token's file is read anew when it has expired.
+    kopf.on.login(registry=registry)(_login)
+    register(registry, parts.health, parts.loop.wake)
+    kopf_settings = kopf.OperatorSettings()
+    configure_kopf(kopf_settings)
+    # With a Role, listing CRDs is forbidden and would be retried for ever.
+    kopf_settings.scanning.disabled = bool(settings.watch_namespaces)
+    parts.health.watch_started()
+    await kopf.operator(
+        registry=registry,
+        settings=kopf_settings,
+        namespaces=settings.watch_namespaces,
+        clusterwide=not settings.watch_namespaces,
+        standalone=True,
+        stop_flag=stop,
+        ready_flag=ready,
+    )
+
+
+async def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+    return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+
+
+async def _take_signals_back(ready: asyncio.Event, stop: asyncio.Event) -> None:
+    """Kopf puts its own handlers on SIGTERM, which would cancel a cycle half-way; stopping is ours to order."""
+    await ready.wait()
+    _on_signals(stop)
+
+
+def _on_signals(stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+
+
+class _NoLease:
+    """A dry run writes nothing, so it needs nobody's leave."""
+
+    held = True
+    retry_s = 3600.0
+
+    def __init__(self) -> None:
+        self.changed = asyncio.Event()
+
+    async def step(self) -> bool:
+        return True
+
+    async def release(self) -> None:
+        return None
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"would {line}\n")
+    sys.stdout.flush()

@@ -1,0 +1,127 @@
+"""When the fleet's cycles run: on a timer, woken by events, only while this replica holds the Lease."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Protocol
+
+from breakeven_operator.fleet import CycleReport
+from breakeven_operator.health import Health
+from breakeven_operator.ports import Clock, ClusterError
+from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.telemetry import Telemetry
+
+_LOG = logging.getLogger(__name__)
+# A burst of events becomes one cycle.
+_SETTLE_S = 0.5
+
+
+class _Cycles(Protocol):
+    async def cycle(self) -> CycleReport: ...
+
+
+class _Leadership(Protocol):
+    @property
+    def held(self) -> bool: ...
+
+    @property
+    def retry_s(self) -> float: ...
+
+    changed: asyncio.Event
+
+    async def step(self) -> bool: ...
+
+    async def release(self) -> None: ...
+
+
+class Loop:
+    """Runs cycles until it is told to stop; a cycle under way is finished first.
+
+    Args:
+        fleet: what to run.
+        lease: whether to run it.
+        health: told of every turn.
+        telemetry: the operator's metrics.
+        clock: monotonic time.
+        cycle_s: longest time between two cycles.
+    """
+
+    def __init__(
+        self,
+        fleet: _Cycles,
+        lease: _Leadership,
+        health: Health,
+        telemetry: Telemetry,
+        clock: Clock,
+        *,
+        cycle_s: float,
+    ) -> None:
+        self._fleet = fleet
+        self._lease = lease
+        self._health = health
+        self._telemetry = telemetry
+        self._clock = clock
+        self._cycle_s = cycle_s
+        self._wake = asyncio.Event()
+        self._stop = asyncio.Event()
+
+    def wake(self) -> None:
+        """Something changed: do not wait for the timer."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Finish the cycle under way and end."""
+        self._stop.set()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Cycles until `stop`; then the Lease is given up."""
+        renewing = asyncio.create_task(self._renew(), name="lease")
+        try:
+            while not self._stop.is_set():
+                if self._lease.held:
+                    await self.once()
+                self._health.loop_turned()
+                await self._pause()
+        finally:
+            renewing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await renewing
+            await self._lease.release()
+
+    async def once(self) -> CycleReport | None:
+        """One cycle; None when the world could not be read."""
+        started = self._clock.monotonic()
+        try:
+            report = await self._fleet.cycle()
+        except ClusterError as error:
+            reason = ClusterReason.FORBIDDEN if error.status == 403 else ClusterReason.API_ERROR
+            self._telemetry.errors.labels(str(reason)).inc()
+            _LOG.warning("cycle: %s", error)
+            return None
+        except Exception:  # noqa: BLE001 - reported in full, and the loop goes on
+            # A bug in one cycle; the next one starts from a new reading. A loop that ended here would be a silent stop.
+            _LOG.exception("cycle failed")
+            self._telemetry.errors.labels(str(ClusterReason.INTERNAL_ERROR)).inc()
+            return None
+        self._telemetry.cycle_duration.observe(self._clock.monotonic() - started)
+        self._telemetry.last_cycle.set(self._clock.now().timestamp())
+        self._health.cycle_succeeded(report.generations)
+        return report
+
+    async def _renew(self) -> None:
+        while True:
+            self._telemetry.leader.set(float(await self._lease.step()))
+            if self._lease.changed.is_set():
+                self._lease.changed.clear()
+                self._wake.set()
+            await asyncio.sleep(self._lease.retry_s)
+
+    async def _pause(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), self._cycle_s)
+            if not self._stop.is_set():
+                await asyncio.sleep(_SETTLE_S)
+        self._wake.clear()
