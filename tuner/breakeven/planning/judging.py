@@ -10,7 +10,16 @@ from dataclasses import dataclass, replace
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.policy import Policy
-from breakeven.planning.standing import Field, LatencyModel, Load, Seen, Standing, bounds_of, survey
+from breakeven.planning.standing import (
+    Field,
+    LatencyModel,
+    Load,
+    Seen,
+    Standing,
+    bounds_of,
+    speedup_bounds,
+    survey,
+)
 from breakeven.reasons import Reason
 
 
@@ -66,21 +75,24 @@ def judge(
     running, none = field.running, field.none
     if running is None or none is None:
         return Refusal(Reason.NO_BELIEVABLE_FIT, None, uncertain=True)
-    entries = [c for c in field.candidates if _may_enter(c, running, load, policy)]
+    worthwhile = [c for c in field.candidates if _beats_none(c, policy)]
     lost = _lost_at_any_load(running, policy)
     if lost is not None or _loses_here(running, none, load, policy):
-        # Whoever leaves may go to another speculative arm, if that one is sure to gain.
-        target = fastest([none, *(c for c in entries if not c.missed or none.missed)])
+        # Whoever leaves may go to another speculative arm that is sure to gain. It need not be surely better than the
+        # one that is left: that one is known to be worse than no speculation.
+        target = fastest([none, *(c for c in worthwhile if not c.missed or none.missed)])
         reason = lost or Reason.BEYOND_BREAK_EVEN
         return Wish(target, reason, urgent=lost is Reason.ACCEPTANCE_COLLAPSED)
     if load.saturated:
         return _leave_saturated(field, running, policy)
-    keeping = [c for c in (none, *entries) if c.arm != running.arm and not c.missed and trusted(c, policy)]
+    keeping = [c for c in (none, *worthwhile) if c.arm != running.arm and not c.missed and trusted(c, policy)]
     if running.missed and keeping:
         return Wish(fastest(keeping), Reason.SLO_VIOLATED, urgent=True)
-    worthy = [c for c in entries if not c.missed or running.missed]
-    if worthy:
-        return _enter(profile, _steady_choice(worthy, candidate, policy), running.arm, load, policy, seen)
+    entries = [
+        c for c in worthwhile if _beats_running(c, running, load, policy) and (not c.missed or running.missed)
+    ]
+    if entries:
+        return _enter(profile, _steady_choice(entries, candidate, policy), running.arm, load, policy, seen)
     return _stay_speculating(field, running, policy) if running.arm.k else _stay_without(field, policy)
 
 
@@ -116,7 +128,7 @@ def _loses_here(running: Standing, none: Standing, load: Load, policy: Policy) -
     """Whether the running arm is surely slower than no speculation at this load."""
     if running.against_none is None:
         return False
-    if bounds_of(running.against_none.speedup_ci)[1] >= 1.0 + policy.exit_margin or not trusted(none, policy):
+    if speedup_bounds(running.against_none)[1] >= 1.0 + policy.exit_margin or not trusted(none, policy):
         return False
     if trusted(running, policy):
         return True
@@ -137,24 +149,31 @@ def _leave_saturated(field: Field, running: Standing, policy: Policy) -> Wish | 
         return Refusal(
             Reason.SATURATED, fastest(field.candidates) if field.candidates else None, uncertain=True
         )
-    return Wish(max(carrying, key=lambda c: c.saturation_rps), Reason.ENTERED_SATURATION, urgent=True)
+    steady = [c for c in carrying if trusted(c, policy)]
+    target = fastest(steady) if steady else max(carrying, key=lambda c: c.saturation_rps)
+    return Wish(target, Reason.ENTERED_SATURATION, urgent=True)
 
 
-def _may_enter(c: Standing, running: Standing, load: Load, policy: Policy) -> bool:
-    """Whether a speculative arm's gain is sure enough, against no speculation and against the running arm."""
-    if c.against_none is None or c.against_running is None or not trusted(c, policy):
+def _beats_none(c: Standing, policy: Policy) -> bool:
+    """Whether a speculative arm is surely better than no speculation, where its law may be believed."""
+    return (
+        c.against_none is not None
+        and trusted(c, policy)
+        and speedup_bounds(c.against_none)[0] > 1 + policy.min_gain
+    )
+
+
+def _beats_running(c: Standing, running: Standing, load: Load, policy: Policy) -> bool:
+    """Whether an arm is surely better than the running one."""
+    if c.against_running is None:
         return False
-    sure = _sure_speedup(c)
-    if not trusted(running, policy) and load.latency_s is not None:
+    sure = speedup_bounds(c.against_running)[0]
+    if not trusted(running, policy):
         # The running arm's law is extrapolation here: what its requests really take must show the gain as well.
+        if load.latency_s is None:
+            return False
         sure = min(sure, load.latency_s / bounds_of(c.prediction.latency_ci_s)[1])
     return sure > 1.0 + policy.min_gain
-
-
-def _sure_speedup(c: Standing) -> float:
-    """Lower bound of the speedup against no speculation and the running arm, whichever is lower."""
-    comparisons = (c.against_none, c.against_running)
-    return min(bounds_of(comparison.speedup_ci)[0] for comparison in comparisons if comparison is not None)
 
 
 def _steady_choice(entries: Sequence[Standing], candidate: Arm | None, policy: Policy) -> Standing:
@@ -179,7 +198,9 @@ def _enter(
 
 def _pays_for_roll(c: Standing, policy: Policy) -> bool:
     """Whether the time saved over the horizon exceeds the capacity that the roll takes from each replica."""
-    return (1.0 - 1.0 / _sure_speedup(c)) * policy.horizon_s > policy.roll_seconds
+    comparisons = (c.against_none, c.against_running)
+    sure = min(speedup_bounds(comparison)[0] for comparison in comparisons if comparison is not None)
+    return (1.0 - 1.0 / sure) * policy.horizon_s > policy.roll_seconds
 
 
 def _survives_peak(
@@ -193,14 +214,14 @@ def _survives_peak(
     if field.running is None or field.running.utilisation >= 1.0:
         # Saturation ahead is worth avoiding only if another arm would carry that load.
         return field.running is not None and all(other.utilisation >= 1.0 for other in field.candidates)
-    sure_losses = (bounds_of(o.against_running.speedup_ci)[0] for o in field.candidates if o.against_running)
+    sure_losses = (speedup_bounds(o.against_running)[0] for o in field.candidates if o.against_running)
     return all(lower <= 1.0 + policy.exit_margin for lower in sure_losses)
 
 
 def _stay_speculating(field: Field, running: Standing, policy: Policy) -> Refusal:
     """Name the reason for which a running speculative arm stays."""
     rival = fastest(field.candidates)
-    lower, upper = bounds_of(running.against_none.speedup_ci if running.against_none else None)
+    lower, upper = speedup_bounds(running.against_none)
     if not trusted(running, policy):
         return Refusal(Reason.EXTRAPOLATED, rival, uncertain=True)
     if lower <= 1.0 <= upper:
@@ -215,7 +236,7 @@ def _stay_without(field: Field, policy: Policy) -> Refusal:
     if not field.candidates:
         return Refusal(Reason.ALREADY_BEST, None)
     rival = fastest(field.candidates)
-    lower, upper = bounds_of(rival.against_none.speedup_ci if rival.against_none else None)
+    lower, upper = speedup_bounds(rival.against_none)
     if upper < 1.0:
         return Refusal(Reason.BEYOND_BREAK_EVEN, rival)
     if not trusted(rival, policy):

@@ -339,6 +339,15 @@ def bounds_of(interval: Bounds | None) -> tuple[float, float]:
     return (0.0 if lower is None else lower, math.inf if upper is None else upper)
 
 
+def speedup_bounds(comparison: Comparison | None) -> tuple[float, float]:
+    """Bounds of the speedup; where only one arm is saturated there is no interval, but no doubt either."""
+    if comparison is None:
+        return 0.0, math.inf
+    if comparison.speedup_ci is None and comparison.speedup in (0.0, math.inf):
+        return comparison.speedup, comparison.speedup
+    return bounds_of(comparison.speedup_ci)
+
+
 def _tokens_per_step(profile: LatencyModel, arm: Arm, seen: Sequence[Seen]) -> float | None:
     """Live E of the arm, or the live E of another draft length of its drafter carried over; `None`: as calibrated.
 

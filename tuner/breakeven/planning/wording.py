@@ -24,9 +24,9 @@ def sentence(decision: Decision) -> str:
 
 
 def speedup_text(comparison: Comparison, confidence: float) -> str:
-    """`1.82x (90 %: 1.74 to 1.90)`; an open end reads `or more` / `or less`; no figure reads `no figure`."""
-    if comparison.speedup is None:
-        return "no figure for the speedup (an arm is saturated)"
+    """`1.82x (90 %: 1.74 to 1.90)`; an open end reads `or more`."""
+    if comparison.speedup_ci is None:
+        return "no figure" if comparison.speedup is None else f"{comparison.speedup:.2f}x (without bounds)"
     return f"{comparison.speedup:.2f}x ({confidence * 100:.0f} %: {_range(comparison.speedup_ci, '.2f')})"
 
 
@@ -59,11 +59,18 @@ def _range(bounds: Bounds | None, form: str) -> str:
 
 def _figure(decision: Decision) -> str:
     """The speculative arm's figures at this load; empty where there is none."""
-    if decision.against_none is None or decision.subject is None:
+    comparison, load = decision.against_none, f"at {decision.load.rps:.3g} rps per replica"
+    if comparison is None or decision.subject is None:
         return ""
-    pays = break_even_text(decision.against_none)
-    text = f"{decision.subject} is {speedup_text(decision.against_none, decision.confidence)}"
-    return f"{text} at {decision.load.rps:.3g} rps per replica" + (f"; {pays}" if pays else "")
+    if comparison.speedup in (0.0, math.inf):
+        one = decision.subject if comparison.speedup == 0 else "no speculation"
+        text = f"{one} is saturated {load} by its law and the other is not"
+    elif comparison.speedup is None:
+        text = f"{decision.subject} and no speculation are both saturated {load} by their laws"
+    else:
+        text = f"{decision.subject} is {speedup_text(comparison, decision.confidence)} {load}"
+    pays = break_even_text(comparison)
+    return f"{text}; {pays}" if pays else text
 
 
 def _standing(decision: Decision, arm: Arm | None) -> Standing | None:
@@ -92,21 +99,23 @@ def _because(decision: Decision) -> str:
 
 
 def _enter(decision: Decision) -> str:
-    return f"above {1 + decision.policy.min_gain:.2f}x at the lower bound"
+    return f"when its lower bound exceeds {1 + decision.policy.min_gain:.2f}x"
 
 
 def _leave(decision: Decision) -> str:
-    return f"below {1 + decision.policy.exit_margin:.2f}x at the upper bound"
+    return f"when its upper bound falls below {1 + decision.policy.exit_margin:.2f}x"
 
 
 def _gains(decision: Decision) -> str:
-    return f"{_against_running(decision)}it is entered {_enter(decision)} and left {_leave(decision)}"
+    enough = f"the lower bound exceeds {1 + decision.policy.min_gain:.2f}x"
+    return f"{_against_running(decision)}{enough}; {decision.arm} is left {_leave(decision)}"
 
 
 def _beyond(decision: Decision) -> str:
     if decision.running.k:
-        return f"it is left {_leave(decision)} and entered again {_enter(decision)}"
-    return f"no speculation is right; it would be entered {_enter(decision)}, which takes another load"
+        lost = f"the upper bound is below {1 + decision.policy.exit_margin:.2f}x"
+        return f"{lost}; {decision.running} is entered again {_enter(decision)}"
+    return f"no speculation is right; {_other(decision)} is entered {_enter(decision)}"
 
 
 def _collapsed(decision: Decision) -> str:
@@ -142,7 +151,7 @@ def _saturated(decision: Decision) -> str:
 
 def _best(decision: Decision) -> str:
     if decision.running.k:
-        return f"it is left {_leave(decision)}"
+        return f"{decision.running} is left {_leave(decision)}"
     return f"no speculation is right at {decision.load.rps:.3g} rps per replica: no other arm is measured"
 
 
