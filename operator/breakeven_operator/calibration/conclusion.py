@@ -93,7 +93,7 @@ class Finding:
         if self.fit.k == 0 or self.fit.c1_s is None:
             return None
         try:
-            return self.profile.compare(self.fit.arm, NO_SPECULATION)
+            return self.profile.compare(self.fit.arm, NO_SPECULATION, rps=0.0)
         except BreakevenError:
             return None
 
@@ -103,7 +103,7 @@ class Finding:
         if comparison is None:
             return None
         if comparison.break_even_rps is None:
-            return str(comparison.verdict)
+            return "beyond measured" if comparison.break_even_beyond_range else str(comparison.verdict)
         lower, upper = comparison.break_even_ci_rps or (None, None)
         bounds = f" [{_end(lower)},{_end(upper)}]" if (lower, upper) != (None, None) else ""
         return f"{comparison.break_even_rps:.3g}{bounds} rps"

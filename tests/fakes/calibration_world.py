@@ -1,0 +1,279 @@
+"""A service, its target and a small world in which a run's actions have their effects."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import yaml
+
+from breakeven_operator import calibration
+from breakeven_operator.calibration.jobs import ARM_LABEL, DRIVER
+from breakeven_operator.calibration.podcopy import ENGINE
+from breakeven_operator.plan import JOBS, PROFILES, RUNS, Create, Delete, EmitEvent, Fit, WriteStatus
+from breakeven_operator.ports import RunView, TrialSettings
+
+START = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
+
+TARGET = yaml.safe_load("""
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: chat-vllm, namespace: llm, uid: target-uid}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: chat-vllm}}
+  template:
+    metadata:
+      labels: {app: chat-vllm, team: nlp, tier: serving, kueue.x-k8s.io/queue-name: serving}
+      annotations:
+        prometheus.io/scrape: "true"
+        kubectl.kubernetes.io/restartedAt: "2026-11-20T00:00:00Z"
+        breakeven.dev/speculative-config: '{"method":"ngram","num_speculative_tokens":3}'
+        vault.hashicorp.com/role: llm
+    spec:
+      hostNetwork: true
+      nodeName: a100-7
+      priorityClassName: serving-critical
+      priority: 1000000
+      serviceAccountName: chat
+      schedulerName: bin-packer
+      nodeSelector: {pool: gpu}
+      tolerations: [{key: nvidia.com/gpu, operator: Exists}]
+      imagePullSecrets: [{name: registry}]
+      topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]
+      affinity:
+        nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: In, values: [a]}]}]}}
+        podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: kubernetes.io/hostname}]}
+      initContainers:
+      - {name: fetch-drafter, image: fetch:1}
+      - {name: log-shipper, image: logs:1, restartPolicy: Always}
+      containers:
+      - name: vllm
+        image: vllm/vllm-openai:v0.32.0
+        command: [vllm, serve]
+        args: [Qwen/Qwen3-8B, --port=8001, "--served-model-name=chat", --spec-method, ngram, --spec-tokens=3, --api-key=$(CHAT_KEY)]
+        env:
+        - {name: BREAKEVEN_SPECULATIVE_CONFIG, valueFrom: {fieldRef: {fieldPath: "metadata.annotations['breakeven.dev/speculative-config']"}}}
+        - {name: CHAT_KEY, valueFrom: {secretKeyRef: {name: chat-key, key: token}}}
+        - {name: HF_HOME, value: /models}
+        ports: [{name: http, containerPort: 8001, hostPort: 8001}]
+        resources: {limits: {nvidia.com/gpu: 2}, requests: {cpu: "4"}}
+        lifecycle: {preStop: {sleep: {seconds: 10}}}
+        livenessProbe: {httpGet: {path: /health, port: http}}
+        readinessProbe: {httpGet: {path: /health, port: http}, periodSeconds: 5}
+        volumeMounts: [{name: weights, mountPath: /models}]
+      - {name: auth-proxy, image: proxy:1}
+      volumes: [{name: weights, persistentVolumeClaim: {claimName: weights}}]
+""")
+
+SERVICE = yaml.safe_load("""
+apiVersion: breakeven.dev/v1alpha1
+kind: SpeculativeService
+metadata: {name: chat, namespace: llm, uid: service-uid, generation: 1}
+spec:
+  targetRef: {apiVersion: apps/v1, kind: Deployment, name: chat-vllm, containerName: vllm}
+  candidates:
+    methods:
+    - {name: eagle, method: eagle3, model: org/eagle, draftLengths: [2, 7]}
+  calibration:
+    schedule: "0 3 * * 0"
+    loads: 5
+    pointSeconds: 20
+    warmupSeconds: 5
+    startupDeadlineSeconds: 600
+    pendingDeadlineSeconds: 300
+    budget: {maxGpuSeconds: 6000, maxDurationSeconds: 7200}
+    workload: {promptTokens: 64, outputTokens: 32}
+""")
+
+RUN = yaml.safe_load("""
+apiVersion: breakeven.dev/v1alpha1
+kind: CalibrationRun
+metadata: {name: chat-7f3c2, namespace: llm, uid: run-uid, generation: 1}
+spec: {serviceRef: {name: chat}, trigger: Initial}
+""")
+
+SETTINGS = TrialSettings(image="ghcr.io/breakeven-dev/breakeven:1.0.0")
+
+
+def timestamp(time: datetime) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass
+class World:
+    """The cluster as one run sees it; `turn` is one cycle of the operator."""
+
+    run: dict[str, Any] = field(default_factory=lambda: copy.deepcopy(RUN))
+    service: dict[str, Any] | None = field(default_factory=lambda: copy.deepcopy(SERVICE))
+    target: dict[str, Any] | None = field(default_factory=lambda: copy.deepcopy(TARGET))
+    now: datetime = START
+    jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    pods: dict[str, dict[str, Any]] = field(default_factory=dict)
+    cluster_events: list[dict[str, Any]] = field(default_factory=list)
+    fingerprint: str | None = "abc123"
+    may_start: bool = True
+    duplicate_of: str | None = None
+    said: list[EmitEvent] = field(default_factory=list)
+    fits: list[Fit] = field(default_factory=list)
+    profiles: list[dict[str, Any]] = field(default_factory=list)
+    most_jobs: int = 0
+    _uids: Any = field(default_factory=lambda: itertools.count(1))
+
+    def view(self) -> RunView:
+        return RunView(
+            run=self.run,
+            service=self.service,
+            target=self.target,
+            fingerprint=self.fingerprint,
+            gpu_product="NVIDIA-A100-SXM4-80GB",
+            jobs=tuple(self.jobs.values()),
+            pods=tuple(self.pods.values()),
+            selectors=({"matchLabels": {"tier": "serving"}},),
+            may_start=self.may_start,
+            duplicate_of=self.duplicate_of,
+            settings=SETTINGS,
+            events=tuple(self.cluster_events),
+        )
+
+    def turn(self, seconds: float = 15.0) -> dict[str, Any]:
+        """One cycle; returns the run's status."""
+        self.now += timedelta(seconds=seconds)
+        self.do(calibration.advance(self.view(), self.now))
+        return self.status
+
+    def do(self, actions) -> None:
+        for action in actions:
+            match action:
+                case WriteStatus(ref=ref, status=status) if ref.resource == RUNS:
+                    assert "points" not in status, "points belong to the drivers"
+                    points = self.status.get("points")
+                    self.run["status"] = json.loads(json.dumps(status)) | (
+                        {"points": points} if points else {}
+                    )
+                case WriteStatus():
+                    pass
+                case Create(resource=resource, body=body) if resource == JOBS:
+                    job = json.loads(json.dumps(body))
+                    job["metadata"] |= {
+                        "uid": f"job-{next(self._uids)}",
+                        "creationTimestamp": timestamp(self.now),
+                    }
+                    self.jobs[job["metadata"]["name"]] = job
+                    self.most_jobs = max(self.most_jobs, len(self.jobs))
+                case Create(resource=resource, body=body) if resource == PROFILES:
+                    self.profiles.append(json.loads(json.dumps(body)))
+                case Delete(ref=ref):
+                    job = self.jobs.pop(ref.name)
+                    assert job["metadata"]["uid"] == ref.uid
+                    self.pods = {
+                        name: pod for name, pod in self.pods.items() if not name.startswith(ref.name)
+                    }
+                case EmitEvent():
+                    self.said.append(action)
+                case Fit():
+                    self.fits.append(action)
+                case _:
+                    raise AssertionError(action)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return self.run.setdefault("status", {})
+
+    @property
+    def job(self) -> dict[str, Any]:
+        (job,) = self.jobs.values()
+        return job
+
+    def place_pod(self, suffix: str = "aaaaa") -> dict[str, Any]:
+        """The scheduler binds a pod of the only Job; its engine starts to load."""
+        name = f"{self.job['metadata']['name']}-{suffix}"
+        placed = timestamp(self.now)
+        self.pods[name] = {
+            "metadata": {
+                "name": name,
+                "creationTimestamp": placed,
+                "labels": {ARM_LABEL: self.job["metadata"]["labels"][ARM_LABEL]},
+            },
+            "status": {
+                "phase": "Pending",
+                "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": placed}],
+                "initContainerStatuses": [
+                    {"name": ENGINE, "image": "vllm", "state": {"running": {"startedAt": placed}}}
+                ],
+                "containerStatuses": [
+                    {
+                        "name": DRIVER,
+                        "image": "breakeven",
+                        "state": {"waiting": {"reason": "PodInitializing"}},
+                    }
+                ],
+            },
+        }
+        return self.pods[name]
+
+    def start_driver(self, pod: dict[str, Any]) -> None:
+        pod["status"]["phase"] = "Running"
+        pod["status"]["containerStatuses"][0]["state"] = {"running": {"startedAt": timestamp(self.now)}}
+
+    def store(self, arm: str, count: int, c1_s: float = 1.0, c2_s: float = 0.05, flag: str = "") -> None:
+        """The driver stores `count` points that obey a law."""
+        points = self.status.setdefault("points", [])
+        method, _, k = arm.partition("/")
+        for index in range(count):
+            rps = 0.8 / c2_s * (index + 1) / (count + 1)
+            latency_s = c1_s / (1 - rps * c2_s)
+            points.append(
+                {
+                    "arm": arm,
+                    "index": index,
+                    "time": timestamp(self.now),
+                    "method": "none" if arm == "none" else "eagle3",
+                    "k": int(k or 0),
+                    **({"candidate": method} if k else {}),
+                    "loadMode": "poisson",
+                    "requestRateRps": f"{rps:.6f}",
+                    "meanLatencyS": f"{latency_s:.6f}",
+                    "meanInflight": f"{rps * latency_s:.6f}",
+                    "achievedRps": f"{rps:.6f}",
+                    "promptTokens": "64",
+                    "outputTokens": "32",
+                    "requests": 200,
+                    "windowS": "20",
+                    **({"flag": flag} if flag else {}),
+                    **({"accept": ["0.7", "0.5"], "drafts": "900", "tokensPerStep": "2.2"} if k else {}),
+                }
+            )
+
+    def finish_job(self, pod: dict[str, Any]) -> None:
+        ended = {
+            "terminated": {"exitCode": 0, "startedAt": timestamp(self.now), "finishedAt": timestamp(self.now)}
+        }
+        pod["status"]["phase"] = "Succeeded"
+        for kind in ("initContainerStatuses", "containerStatuses"):
+            pod["status"][kind][0]["state"] = ended
+        self.job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+
+    def measure_arm(self, points: int = 5, **law: float) -> str:
+        """The whole life of one arm's Job, from being created to being complete; returns the arm."""
+        arm = next(a["arm"] for a in self.status["armStatuses"] if a["phase"] == "Starting")
+        pod = self.place_pod()
+        self.turn(60)
+        self.start_driver(pod)
+        self.turn()
+        self.store(arm, points, **law)
+        self.turn(100)
+        self.finish_job(pod)
+        return arm
+
+    def fail_job(self, reason: str = "PodFailurePolicy", message: str = "a container failed") -> None:
+        self.job["status"] = {
+            "conditions": [{"type": "Failed", "status": "True", "reason": reason, "message": message}]
+        }
+
+    def budget(self, **budget: int) -> None:
+        self.service["spec"]["calibration"]["budget"] = budget
