@@ -59,7 +59,7 @@ async def run(settings: Settings, *, dry_run: bool = False) -> None:
     stop = asyncio.Event()
     _on_signals(stop)
     async with _parts(settings, dry_run=dry_run) as parts:
-        server = await web.serve(parts.registry, parts.health, settings.listen_host, settings.listen_port)
+        server = await web.serve(parts.registry, parts.health, settings.bind_address, settings.port)
         # kopf cancels on its way out every task that was begun after it: ours must stand before.
         cycles = asyncio.create_task(_cycles(parts), name="cycles")
         stopping = asyncio.create_task(stop.wait(), name="stop")

@@ -27,10 +27,10 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-def configure(level: str) -> None:
+def configure(level: str, *, text: bool = False) -> None:
     """Send everything to stderr; the framework's narration only from warnings on."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s") if text else JsonLines())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)

@@ -28,8 +28,8 @@ class Settings:
     """The operator's own settings; every field is one environment variable of the same name with prefix BREAKEVEN_.
 
     Attributes:
-        identity: of this replica (POD_NAME, else the host's name and process id).
-        namespace: the operator's own (POD_NAMESPACE); the Lease lives there.
+        identity: of this replica (BREAKEVEN_POD_NAME, else the host's name and process id).
+        namespace: the operator's own; the Lease lives there.
         kubeconfig: file to use (KUBECONFIG); empty: the pod's ServiceAccount.
         watch_namespaces: where services are looked for; empty: everywhere.
         cycle_s: time between two cycles that nothing has woken.
@@ -43,8 +43,10 @@ class Settings:
         gpu_label: node label that names the GPU class.
         max_parallel_rolls: over all services.
         max_parallel_calibrations: over all services.
-        listen_host, listen_port: of /metrics, /healthz and /readyz.
+        bind_address, port: of /metrics, /healthz and /readyz.
         log_level: of the operator's own log.
+        log_format: json, or text for people.
+        dry_run: decide and print, write nothing.
     """
 
     identity: str
@@ -63,9 +65,11 @@ class Settings:
     trial_cluster_role: str
     max_parallel_rolls: int
     max_parallel_calibrations: int
-    listen_host: str
-    listen_port: int
+    bind_address: str
+    port: int
     log_level: str
+    log_format: str
+    dry_run: bool
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
@@ -84,8 +88,8 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
                 "BREAKEVEN_WATCH_NAMESPACES", f"{namespace!r}", "names of namespaces, separated by commas"
             )
     settings = Settings(
-        identity=environment.get("POD_NAME") or f"{os.uname().nodename}-{os.getpid()}",
-        namespace=read.label("POD_NAMESPACE", "default", prefix=""),
+        identity=read.text("POD_NAME", f"{os.uname().nodename}-{os.getpid()}"),
+        namespace=read.label("NAMESPACE", "default"),
         kubeconfig=environment.get("KUBECONFIG", ""),
         watch_namespaces=namespaces,
         cycle_s=read.number("CYCLE_SECONDS", 15.0, 0.1, 3600.0),
@@ -105,14 +109,17 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
             ),
             priority_class=read.text("TRIAL_PRIORITY_CLASS", ""),
             queue_name=read.text("TRIAL_QUEUE_NAME", ""),
+            ttl_seconds_after_finished=int(read.number("TRIAL_TTL_SECONDS", 600, 0, 604800)),
             gpu_label=read.text("GPU_LABEL", "nvidia.com/gpu.product"),
         ),
         trial_cluster_role=read.text("TRIAL_CLUSTER_ROLE", "breakeven-trial"),
         max_parallel_rolls=int(read.number("MAX_PARALLEL_ROLLS", 3, 1, 1000)),
         max_parallel_calibrations=int(read.number("MAX_PARALLEL_CALIBRATIONS", 1, 1, 100)),
-        listen_host=read.text("LISTEN_HOST", "0.0.0.0"),  # noqa: S104 - in a pod, the kubelet and Prometheus ask
-        listen_port=int(read.number("LISTEN_PORT", 8080, 1, 65535)),
+        bind_address=read.text("BIND_ADDRESS", "0.0.0.0"),  # noqa: S104 - in a pod, the kubelet and Prometheus ask
+        port=int(read.number("PORT", 8080, 0, 65535)),
         log_level=read.one_of("LOG_LEVEL", "INFO", _LEVELS),
+        log_format=read.one_of("LOG_FORMAT", "json", ("json", "text")),
+        dry_run=read.one_of("DRY_RUN", "false", ("true", "false")) == "true",
     )
     read.refuse_unknown()
     return settings
@@ -155,9 +162,9 @@ class _Reader:
         self._environment = environment
         self._known: set[str] = {"BREAKEVEN_SPECULATIVE_CONFIG"}
 
-    def text(self, name: str, default: str, *, prefix: str = "BREAKEVEN_") -> str:
-        self._known.add(prefix + name)
-        return self._environment.get(prefix + name) or default
+    def text(self, name: str, default: str) -> str:
+        self._known.add(f"BREAKEVEN_{name}")
+        return self._environment.get(f"BREAKEVEN_{name}") or default
 
     def number(self, name: str, default: float, low: float, high: float) -> float:
         text = self.text(name, str(default))
@@ -166,10 +173,12 @@ class _Reader:
             raise InputError(f"BREAKEVEN_{name}", f"is {text}", f"a number from {low:g} to {high:g}")
         return value
 
-    def label(self, name: str, default: str, *, prefix: str = "BREAKEVEN_") -> str:
-        text = self.text(name, default, prefix=prefix)
+    def label(self, name: str, default: str) -> str:
+        text = self.text(name, default)
         if not _LABEL.fullmatch(text):
-            raise InputError(prefix + name, f"is {text!r}", "a name of lower-case letters, digits and -")
+            raise InputError(
+                f"BREAKEVEN_{name}", f"is {text!r}", "a name of lower-case letters, digits and -"
+            )
         return text
 
     def matching(self, name: str, default: str, pattern: re.Pattern[str], expected: str) -> str:

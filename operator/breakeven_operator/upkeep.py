@@ -17,6 +17,7 @@ from breakeven_operator.plan import (
     SERVICE_ACCOUNTS,
     Action,
     Apply,
+    Create,
     Delete,
     Ref,
     WriteStatus,
@@ -34,7 +35,7 @@ IN_FORCE_MANAGER = "breakeven-in-force"
 def access(manifest: Manifest, cluster_role: str) -> tuple[Action, ...]:
     """ServiceAccount and RoleBinding that the service's Jobs run under; they go with it."""
     account, binding = calibration.trial_access(manifest, cluster_role)
-    return (Apply(SERVICE_ACCOUNTS, account), Apply(ROLE_BINDINGS, binding))
+    return (Create(SERVICE_ACCOUNTS, account), Create(ROLE_BINDINGS, binding))
 
 
 def schedule(
