@@ -15,6 +15,7 @@ from breakeven.calibrate.points import Limits, Measured
 from breakeven.calibrate.sweep import Sweep, check_arm, run_sweep, sized_prose
 from breakeven.calibrate.workload import ProsePrompts, Workload
 from breakeven.reasons import Reason
+from fakes.lawful_engine import LawfulEngine, serving
 
 NONE = Arm("none", 0)
 EAGLE = Arm("eagle3", 3)
@@ -32,9 +33,8 @@ def trial(window_s: float = 1.0, output_tokens: int = 50) -> Trial:
     return Trial(NONE, ProsePrompts(20, 0), output_tokens, Precision(0.0001, 20, window_s))
 
 
-async def test_a_closed_loop_holds_its_clients_and_measures_the_law(lawful):
-    engine_class, serving = lawful
-    async with serving(engine_class()) as engine, EngineClient(Endpoint(engine.url)) as client:
+async def test_a_closed_loop_holds_its_clients_and_measures_the_law():
+    async with serving(LawfulEngine()) as engine, EngineClient(Endpoint(engine.url)) as client:
         point = await measure(client, trial(), step(Load(LoadMode.CLOSED, 6), 0.15, 6.0), seed=1)
         assert point.clients.mean_inflight == pytest.approx(6.0, abs=0.1)
         # g * (token + 5 others * company)
@@ -45,10 +45,9 @@ async def test_a_closed_loop_holds_its_clients_and_measures_the_law(lawful):
         assert engine.open == 0, "requests were left on the engine"
 
 
-async def test_an_open_loop_starts_near_its_steady_state(lawful):
-    engine_class, serving = lawful
+async def test_an_open_loop_starts_near_its_steady_state():
     # Utilisation 0.8: 50 tokens * 0.4 ms company * 40 rps; alone 0.1 s, steady 0.5 s with 20 in flight.
-    engine = engine_class(token_s=0.002, company_s=0.0004)
+    engine = LawfulEngine(token_s=0.002, company_s=0.0004)
     async with serving(engine), EngineClient(Endpoint(engine.url)) as client:
         load = Load(LoadMode.CONSTANT, 40.0)
         cold = await measure(client, trial(), step(load, 0.1, 0.0, 0.5, 0.1), seed=1)
@@ -57,9 +56,8 @@ async def test_an_open_loop_starts_near_its_steady_state(lawful):
         assert cold.clients.latency.mean_s < 0.8 * warm.clients.latency.mean_s
 
 
-async def test_counted_requests_finish_under_continuing_load(lawful):
-    engine_class, serving = lawful
-    async with serving(engine_class()) as engine, EngineClient(Endpoint(engine.url)) as client:
+async def test_counted_requests_finish_under_continuing_load():
+    async with serving(LawfulEngine()) as engine, EngineClient(Endpoint(engine.url)) as client:
         point = await measure(client, trial(0.3), step(Load(LoadMode.POISSON, 60.0), 0.3, 18.0, 0.3), seed=3)
         assert point.clients.failed == 0
         sent_in_window = round(point.clients.offered_rps * point.clients.seconds)
@@ -70,10 +68,9 @@ async def test_counted_requests_finish_under_continuing_load(lawful):
         assert engine.open == 0
 
 
-async def test_a_load_beyond_saturation_is_cut_short_and_flagged(lawful):
-    engine_class, serving = lawful
+async def test_a_load_beyond_saturation_is_cut_short_and_flagged():
     # Saturation is at 1 / (50 * 1 ms) = 20 rps.
-    async with serving(engine_class(company_s=0.001)) as engine, EngineClient(Endpoint(engine.url)) as client:
+    async with serving(LawfulEngine(company_s=0.001)) as engine, EngineClient(Endpoint(engine.url)) as client:
         point = await measure(
             client, trial(), step(Load(LoadMode.CONSTANT, 80.0), 0.2, 1.0, 3.0, 0.3), seed=1
         )
@@ -81,15 +78,13 @@ async def test_a_load_beyond_saturation_is_cut_short_and_flagged(lawful):
         assert point.overloaded
 
 
-async def test_refused_requests_end_the_point_and_are_named(lawful):
-    engine_class, serving = lawful
-    async with serving(engine_class(fail_after=0)) as engine, EngineClient(Endpoint(engine.url)) as client:
+async def test_refused_requests_end_the_point_and_are_named():
+    async with serving(LawfulEngine(fail_after=0)) as engine, EngineClient(Endpoint(engine.url)) as client:
         with pytest.raises(EngineError, match="HTTP 500"):
             await measure(client, trial(), step(Load(LoadMode.CLOSED, 2), 0.1, 2.0, 30.0), seed=1)
 
 
-async def test_a_sweep_is_resumed_where_it_was_cut(lawful):
-    engine_class, serving = lawful
+async def test_a_sweep_is_resumed_where_it_was_cut():
     sweep = Sweep(NONE, Workload(30, 30), QUICK, LIMITS)
     points = []
 
@@ -98,7 +93,7 @@ async def test_a_sweep_is_resumed_where_it_was_cut(lawful):
         if len(points) == 2:
             raise asyncio.CancelledError
 
-    async with serving(engine_class()) as engine, EngineClient(Endpoint(engine.url)) as client:
+    async with serving(LawfulEngine()) as engine, EngineClient(Endpoint(engine.url)) as client:
         with pytest.raises(asyncio.CancelledError):
             await run_sweep(client, sweep, [], on_point=keep)
         first = [Measured.of(point, LIMITS) for point in points]
@@ -110,24 +105,22 @@ async def test_a_sweep_is_resumed_where_it_was_cut(lawful):
         assert all(body["min_tokens"] == body["max_tokens"] for body in engine.bodies)
 
 
-async def test_prompts_are_sized_by_the_engines_own_count(lawful):
-    engine_class, serving = lawful
+async def test_prompts_are_sized_by_the_engines_own_count():
     async with (
-        serving(engine_class(tokens_per_word=1.5)) as engine,
+        serving(LawfulEngine(tokens_per_word=1.5)) as engine,
         EngineClient(Endpoint(engine.url)) as client,
     ):
         prose = await sized_prose(client, Workload(prompt_tokens=300))
         assert prose.words == 200
 
 
-async def test_the_wrong_engine_is_refused_before_anything_is_measured(lawful):
-    engine_class, serving = lawful
-    async with serving(engine_class()) as plain, EngineClient(Endpoint(plain.url)) as client:
+async def test_the_wrong_engine_is_refused_before_anything_is_measured():
+    async with serving(LawfulEngine()) as plain, EngineClient(Endpoint(plain.url)) as client:
         await check_arm(client, NONE)
         with pytest.raises(EngineError, match="does not speculate"):
             await check_arm(client, EAGLE)
     async with (
-        serving(engine_class(speculative_tokens=3)) as drafting,
+        serving(LawfulEngine(speculative_tokens=3)) as drafting,
         EngineClient(Endpoint(drafting.url)) as client,
     ):
         await check_arm(client, EAGLE)
@@ -137,18 +130,16 @@ async def test_the_wrong_engine_is_refused_before_anything_is_measured(lawful):
             await check_arm(client, Arm("eagle3", 5))
 
 
-async def test_an_engine_without_metrics_is_measured_all_the_same(lawful):
-    engine_class, serving = lawful
-    async with serving(engine_class(metrics=False)) as engine, EngineClient(Endpoint(engine.url)) as client:
+async def test_an_engine_without_metrics_is_measured_all_the_same():
+    async with serving(LawfulEngine(metrics=False)) as engine, EngineClient(Endpoint(engine.url)) as client:
         await check_arm(client, EAGLE)
         point = await measure(client, trial(0.3), step(Load(LoadMode.CLOSED, 2), 0.1, 2.0, 0.3), seed=1)
         assert point.engine.tokens_per_step is None
         assert point.row(LIMITS)["tokens_per_step"] == ""
 
 
-async def test_the_api_key_is_sent_and_never_shown(lawful):
-    engine_class, serving = lawful
-    async with serving(engine_class(require_key="s3cret")) as engine:
+async def test_the_api_key_is_sent_and_never_shown():
+    async with serving(LawfulEngine(require_key="s3cret")) as engine:
         endpoint = Endpoint(engine.url, api_key="s3cret")
         assert "s3cret" not in repr(endpoint)
         async with EngineClient(endpoint) as client:
@@ -158,9 +149,8 @@ async def test_the_api_key_is_sent_and_never_shown(lawful):
                 await sized_prose(client, Workload(20))
 
 
-async def test_readiness_is_waited_for_and_given_up(lawful):
-    engine_class, serving = lawful
-    async with serving(engine_class()) as engine, EngineClient(Endpoint(engine.url)) as client:
+async def test_readiness_is_waited_for_and_given_up():
+    async with serving(LawfulEngine()) as engine, EngineClient(Endpoint(engine.url)) as client:
         await client.wait_until_ready(1.0)
         assert await client.model() == "tiny"
     async with EngineClient(Endpoint(engine.url)) as client:
@@ -168,8 +158,7 @@ async def test_readiness_is_waited_for_and_given_up(lawful):
             await client.wait_until_ready(0.1, pause_s=0.05)
 
 
-async def test_a_model_that_is_not_served_is_refused(lawful):
-    engine_class, serving = lawful
-    async with serving(engine_class()) as engine, EngineClient(Endpoint(engine.url, model="other")) as client:
+async def test_a_model_that_is_not_served_is_refused():
+    async with serving(LawfulEngine()) as engine, EngineClient(Endpoint(engine.url, model="other")) as client:
         with pytest.raises(EngineError, match="'other' is not served; expected one of tiny"):
             await client.model()

@@ -1,0 +1,170 @@
+"""`breakeven calibrate` from outside: files, exit codes, resuming."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from breakeven.calibrate.points import Point
+from breakeven.cli.calibrate import PointsFile, _lines, command
+from breakeven.errors import BreakevenError, InputError
+from breakeven.evidence.reading import read_file
+from fakes.lawful_engine import LawfulEngine, serving
+
+QUICK = ["--loads", "3", "--point-seconds", "1", "--warmup-seconds", "0", "--max-concurrency", "8"]
+SMALL = ["--prompt-tokens", "30", "--output-tokens", "30"]
+
+
+def rows_of(file):
+    with file.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+@pytest.fixture(autouse=True)
+def nothing_speaks_against_a_point(monkeypatch):
+    """A busy machine must not decide these tests; flags have tests of their own."""
+    monkeypatch.setattr(Point, "flags", lambda *_: ())
+
+
+async def invoke(*arguments: str):
+    """Run the command in a thread of its own, as the engine lives in this loop."""
+    return await asyncio.to_thread(
+        CliRunner().invoke, command, list(map(str, arguments)), standalone_mode=False, catch_exceptions=True
+    )
+
+
+async def test_points_are_appended_and_another_arm_joins_the_file(tmp_path):
+    file = tmp_path / "points.csv"
+    async with serving(LawfulEngine()) as engine:
+        first = await invoke("--url", engine.url, "--method", "none", "-o", file, *QUICK, *SMALL)
+        assert first.exception is None
+        assert "all 3 loads measured" in first.output
+    async with serving(LawfulEngine(speculative_tokens=3)) as engine:
+        second = await invoke(
+            "--url", engine.url, "--method", "eagle3", "--k", 3, "-o", file, *QUICK, *SMALL, "--json"
+        )
+        assert second.exception is None
+    document = json.loads(second.stdout)
+    assert document["arm"] == {"method": "eagle3", "k": 3}
+    assert document["complete"] is True
+    assert [point["load_mode"] for point in document["points"]] == ["closed", "closed", "poisson"]
+    assert document["points"][0]["request_rate_rps"] is None
+    rows = rows_of(file)
+    assert [row["method"] for row in rows] == ["none"] * 3 + ["eagle3"] * 3
+    assert {row["model"] for row in rows} == {"tiny"}
+
+
+async def test_what_is_there_is_not_measured_again(tmp_path):
+    file = tmp_path / "points.csv"
+    async with serving(LawfulEngine()) as engine:
+        await invoke("--url", engine.url, "--method", "none", "-o", file, *QUICK, *SMALL)
+        lines = file.read_text().splitlines()
+        file.write_text("\n".join(lines[:-1]) + "\n")
+        requests = len(engine.bodies)
+        resumed = await invoke("--url", engine.url, "--method", "none", "-o", file, *QUICK, *SMALL)
+        assert "going on after 2 points" in resumed.stderr
+        assert len(rows_of(file)) == 3
+        assert len(engine.bodies) > requests + 1
+        # Another workload is another sweep.
+        await invoke(
+            "--url",
+            engine.url,
+            "--method",
+            "none",
+            "-o",
+            file,
+            *QUICK,
+            "--prompt-tokens",
+            40,
+            "--output-tokens",
+            30,
+        )
+        assert len(rows_of(file)) == 6
+
+
+async def test_the_fits_reader_takes_the_file(tmp_path):
+    file = tmp_path / "points.csv"
+    async with serving(LawfulEngine()) as engine:
+        await invoke("--url", engine.url, "--method", "none", "-o", file, *QUICK, *SMALL)
+    points = read_file(file)
+    assert len(points) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--method", "eagle3"], "--k is needed"),
+        (["--method", "none", "--k", "3"], "k is 0 for method none"),
+        (["--method", "none", "--prompts", "{file}", "--random-tokens"], "exclude each other"),
+    ],
+)
+async def test_wrong_usage_is_named(tmp_path, arguments, said):
+    texts = tmp_path / "prompts.txt"
+    texts.write_text("hello\n")
+    given = [argument.replace("{file}", str(texts)) for argument in arguments]
+    result = await invoke("--url", "http://127.0.0.1:9", "-o", tmp_path / "p.csv", *given)
+    assert type(result.exception).__name__ == "UsageError"
+    assert said in str(result.exception)
+    assert not (tmp_path / "p.csv").exists()
+
+
+async def test_an_engine_that_is_not_there_leaves_no_file(tmp_path):
+    result = await invoke("--url", "http://127.0.0.1:9", "--method", "none", "-o", tmp_path / "p.csv")
+    assert isinstance(result.exception, BreakevenError)
+    assert "\n" not in str(result.exception)
+    assert not (tmp_path / "p.csv").exists()
+
+
+async def test_a_missing_api_key_is_named_and_its_value_never_is(tmp_path, monkeypatch):
+    result = await invoke(
+        "--url", "http://x", "--method", "none", "-o", tmp_path / "p.csv", "--api-key-env", "NO_KEY"
+    )
+    assert "NO_KEY" in str(result.exception)
+    monkeypatch.setenv("A_KEY", "s3cret")
+    async with serving(LawfulEngine(require_key="s3cret")) as engine:
+        done = await invoke(
+            "--url",
+            engine.url,
+            "--method",
+            "none",
+            "-o",
+            tmp_path / "p.csv",
+            "--api-key-env",
+            "A_KEY",
+            *QUICK,
+            *SMALL,
+        )
+        assert done.exception is None
+    assert "s3cret" not in done.output + (tmp_path / "p.csv").read_text()
+
+
+def test_own_prompts_are_one_per_line(tmp_path):
+    texts = tmp_path / "prompts.txt"
+    texts.write_text("one\n\ntwo words\n")
+    assert _lines(texts) == ["one", "two words"]
+    texts.write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="UTF-8"):
+        _lines(texts)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [("a,b\n1,2\n", "no column k, method"), ("method,k\nnone,0,9\n", "row 2"), ("method,k\nnone\n", "row 2")],
+)
+def test_a_file_that_is_no_points_file_is_left_alone(tmp_path, content, said):
+    file = tmp_path / "points.csv"
+    file.write_text(content)
+    with pytest.raises(InputError, match=said):
+        PointsFile(file).append({"method": "none", "k": "0"})
+    assert file.read_text() == content
+
+
+def test_new_columns_are_added_to_old_rows(tmp_path):
+    file = PointsFile(tmp_path / "points.csv")
+    file.append({"method": "none", "k": "0"})
+    file.append({"method": "ngram", "k": "1", "accept_1": "0.5"})
+    assert file.path.read_text() == "method,k,accept_1\nnone,0,\nngram,1,0.5\n"

@@ -1,0 +1,82 @@
+"""The trial driver against a live engine: points stored one by one, stopped, gone on with."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from breakeven.calibrate.client import EngineError
+from breakeven.calibrate.points import Point
+from breakeven_operator.resources.calibrationrun import CalibrationRun
+from breakeven_operator.trial import run_trial
+from fakes.calibration_world import World
+from fakes.lawful_engine import LawfulEngine, serving
+from fakes.trial_run import StoredRun, trial_environment
+
+
+@pytest.fixture(autouse=True)
+def nothing_speaks_against_a_point(monkeypatch):
+    """A busy machine must not decide these tests; flags have tests of their own."""
+    monkeypatch.setattr(Point, "flags", lambda *_: ())
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.turn()
+    return world
+
+
+@pytest.fixture
+def stored(world):
+    return StoredRun(world.run)
+
+
+async def test_every_point_is_stored_before_the_next_and_a_second_start_repeats_none(stored):
+    async with serving(LawfulEngine(speculative_tokens=2)) as engine:
+        trial = trial_environment(engine.url)
+        finished = await run_trial(trial, stored)
+        assert finished.complete
+        assert stored.applied == [("breakeven-trial-eagle-2", count) for count in (1, 2, 3)]
+        requests = len(engine.bodies)
+        again = await run_trial(trial, stored)
+        assert again.complete
+        assert len(stored.applied) == 3
+        assert len(engine.bodies) == requests + 1, "only the request that sizes prompts"
+    points = CalibrationRun.read(stored.run, "run").status.points_of("eagle/2")
+    assert [point.index for point in points] == [0, 1, 2]
+    assert points[0].concurrency == 1
+    assert points[2].load_mode == "poisson"
+    assert points[0].candidate == "eagle"
+    assert points[0].time is not None
+
+
+async def test_stopping_keeps_what_is_measured_and_going_on_measures_the_rest(stored):
+    async with serving(LawfulEngine(speculative_tokens=2)) as engine:
+        trial = trial_environment(engine.url)
+        task = asyncio.create_task(run_trial(trial, stored))
+        await stored.first_write.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(0.05)
+        assert engine.open == 0
+        await run_trial(trial, stored)
+    assert [count for _, count in stored.applied] == [1, 2, 3]
+
+
+async def test_rates_of_the_arms_before_are_taken_over(stored, world):
+    world.store("none", 1)
+    # Near what this engine would plan by itself: utilisation 0.15 of 1 / (30 * 0.2 ms) = 167 rps.
+    world.status["points"][0] |= {"requestRateRps": "27.5", "meanLatencyS": "0.07", "meanInflight": "1.9"}
+    async with serving(LawfulEngine(speculative_tokens=2)) as engine:
+        await run_trial(trial_environment(engine.url), stored)
+    last = CalibrationRun.read(stored.run, "run").status.points_of("eagle/2")[-1]
+    assert last.request_rate_rps == 27.5
+
+
+async def test_the_wrong_engine_is_named(stored):
+    async with serving(LawfulEngine()) as engine:
+        with pytest.raises(EngineError, match="does not speculate"):
+            await run_trial(trial_environment(engine.url), stored)
