@@ -6,7 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.arrays import FloatArray
+from breakeven.fieller import Interval
 from breakeven.law import Law
 from breakeven.speedup import (
     break_even_interval_rps,
@@ -74,36 +78,45 @@ class LawModel:
         return self.laws[arm]
 
     def predict(
-        self, arm, *, rps=None, tokens_per_step=None, prompt_tokens=None, output_tokens=None, quantile=None
+        self,
+        arm: Arm,
+        *,
+        rps: float | None = None,
+        tokens_per_step: float | None = None,
+        prompt_tokens: float | None = None,
+        output_tokens: float | None = None,
+        quantile: float | None = None,
     ) -> Predicted:
+        rate = rps or 0.0
         law = self.laws[arm].at(tokens_per_step)
-        left = 1.0 - rps * float(law.c2)
+        left = 1.0 - rate * float(law.c2)
         if left <= 0:
             return Predicted(None, None, None, None, extrapolated=True, saturated=True)
         latency = float(law.c1) / left
         spread = self.t * self.laws[arm].noise / left
         bounds = (max(latency * (1 - spread), 0.0), latency * (1 + spread))
-        far = rps > self.laws[arm].measured_to_rps
+        far = rate > self.laws[arm].measured_to_rps
         return Predicted(latency, bounds, 0.1 * latency, 0.01 * latency, extrapolated=far, saturated=False)
 
     def compare(
         self,
-        arm,
-        against,
+        arm: Arm,
+        against: Arm,
         *,
-        rps=None,
-        tokens_per_step=None,
-        against_tokens_per_step=None,
-        prompt_tokens=None,
-        output_tokens=None,
+        rps: float | None = None,
+        tokens_per_step: float | None = None,
+        against_tokens_per_step: float | None = None,
+        prompt_tokens: float | None = None,
+        output_tokens: float | None = None,
     ) -> Compared:
+        rate = rps or 0.0
         mine, other = self.laws[arm].at(tokens_per_step), self.laws[against].at(against_tokens_per_step)
-        speedup = float(speedup_at_rps(other, mine, rps))
+        speedup = float(speedup_at_rps(other, mine, rate))
         return Compared(
             speedup=None if math.isnan(speedup) else speedup,
             speedup_ci=None
             if math.isnan(speedup) or speedup in (0.0, math.inf)
-            else _bounds(speedup_interval_at_rps(other, mine, rps, self.t)),
+            else _bounds(speedup_interval_at_rps(other, mine, rate, self.t)),
             c1_ratio_ci=_bounds(c1_ratio_interval(other, mine, self.t)),
             c2_ratio_ci=_bounds(c2_ratio_interval(other, mine, self.t)),
             c2_ratio=float(c2_ratio(other, mine)),
@@ -112,11 +125,11 @@ class LawModel:
         )
 
 
-def _figure(value) -> float | None:
-    return None if not math.isfinite(value) else float(value)
+def _figure(value: FloatArray) -> float | None:
+    return float(value) if np.isfinite(value) else None
 
 
-def _bounds(interval):
+def _bounds(interval: Interval) -> tuple[float | None, float | None]:
     return (_figure(interval.lower), _figure(interval.upper))
 
 
