@@ -113,7 +113,7 @@ class ClusterReason(StrEnum):
     METRICS_MISSING = (
         "MetricsMissing",
         "Prometheus could not be asked: no address, no answer, or an error.",
-        "Check metricsSource.prometheus.address, its credentials and the server; see the runbook MetricsUnavailable.",
+        "Check metricsSource.prometheus.address, its credentials and the server.",
     )
     METRICS_EMPTY = (
         "MetricsEmpty",
@@ -182,7 +182,7 @@ class ClusterReason(StrEnum):
     CALIBRATION_FAILED = (
         "CalibrationFailed",
         "The calibration ended without a profile.",
-        "Read the message of the CalibrationRun and of its armStatuses; see the runbook CalibrationFailed.",
+        "Read the message of the CalibrationRun and of its armStatuses.",
     )
     CALIBRATION_REQUESTED = "CalibrationRequested", "The recalibrate annotation has a new value."
     CALIBRATION_DEFERRED = (

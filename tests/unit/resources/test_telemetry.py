@@ -1,0 +1,171 @@
+"""/metrics says what the status says, and nothing about services that are gone."""
+
+from datetime import UTC, datetime
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from breakeven.reasons import Reason
+from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.telemetry import SERVICE_COUNTERS, SERVICE_GAUGES, Telemetry
+
+NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+
+
+def service(name="chat", **status):
+    return SpeculativeService.read(
+        {
+            "metadata": {"name": name, "namespace": "llm"},
+            "spec": {
+                "targetRef": {"name": "chat-vllm"},
+                "candidates": {"methods": [{"name": "eagle", "method": "eagle3", "model": "o/h"}]},
+            },
+            "status": status,
+        },
+        name,
+    )
+
+
+FULL = {
+    "conditions": [
+        {
+            "type": "Ready",
+            "status": "True",
+            "reason": "Watching",
+            "lastTransitionTime": "2026-11-21T11:00:00Z",
+        }
+    ],
+    "target": {"gpuProduct": "A100"},
+    "current": {"arm": "eagle/7", "draftLength": 7},
+    "calibration": {"profile": "chat-v3", "profileTime": "2026-11-21T11:00:00Z"},
+    "rollout": {"id": "r1"},
+    "decision": {
+        "time": "2026-11-21T11:59:58Z",
+        "arm": "eagle/2",
+        "comparedArm": "eagle/7",
+        "speedup": "1.82",
+        "speedupLower": "1.74",
+        "speedupUpper": "1.9",
+        "c1Ratio": "0.48",
+        "c2Ratio": "1.48",
+        "breakEvenRps": "8.9",
+        "breakEvenLowerRps": "8.4",
+        "loadRps": "3.1",
+        "inflight": "2.2",
+        "utilization": "0.13",
+        "tokensPerStep": "3.4",
+        "observedLatencySeconds": "0.61",
+        "predictedLatencySeconds": "0.6",
+        "evidenceTime": "2026-11-21T11:59:50Z",
+    },
+}
+
+
+@pytest.fixture
+def registry():
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def telemetry(registry):
+    return Telemetry(registry)
+
+
+def sample(registry, name, **labels):
+    return registry.get_sample_value(name, {"specsvc_namespace": "llm", "specsvc": "chat", **labels})
+
+
+def test_every_figure_of_the_status_has_its_series(registry, telemetry):
+    telemetry.fleet.publish([service(**FULL)], NOW)
+    arm = {"arm": "eagle/7"}
+    assert (
+        sample(
+            registry,
+            "breakeven_service_info",
+            mode="Recommend",
+            target="Deployment/chat-vllm",
+            gpu_product="A100",
+        )
+        == 1
+    )
+    assert sample(registry, "breakeven_ready") == 1
+    assert sample(registry, "breakeven_paused") == 0
+    assert sample(registry, "breakeven_current_arm_info", **arm) == 1
+    assert sample(registry, "breakeven_current_draft_tokens") == 7
+    assert sample(registry, "breakeven_recommended_arm_info", arm="eagle/2") == 1
+    assert sample(registry, "breakeven_speedup_ratio", bound="estimate", **arm) == 1.82
+    assert sample(registry, "breakeven_speedup_ratio", bound="lower", **arm) == 1.74
+    assert sample(registry, "breakeven_speedup_ratio", bound="upper", **arm) == 1.9
+    assert sample(registry, "breakeven_c1_ratio", **arm) == 0.48
+    assert sample(registry, "breakeven_c2_ratio", bound="estimate", **arm) == 1.48
+    assert sample(registry, "breakeven_break_even_requests_per_second", bound="estimate", **arm) == 8.9
+    assert sample(registry, "breakeven_break_even_requests_per_second", bound="lower", **arm) == 8.4
+    assert sample(registry, "breakeven_load_requests_per_second") == 3.1
+    assert sample(registry, "breakeven_inflight_requests") == 2.2
+    assert sample(registry, "breakeven_utilization_ratio") == 0.13
+    assert sample(registry, "breakeven_tokens_per_step") == 3.4
+    assert sample(registry, "breakeven_observed_latency_seconds") == 0.61
+    assert sample(registry, "breakeven_predicted_latency_seconds") == 0.6
+    assert sample(registry, "breakeven_evidence_timestamp_seconds") == NOW.timestamp() - 10
+    assert sample(registry, "breakeven_decision_timestamp_seconds") == NOW.timestamp() - 2
+    assert sample(registry, "breakeven_profile_age_seconds") == 3600
+    assert sample(registry, "breakeven_rollout_in_progress") == 1
+
+
+def test_what_is_not_known_has_no_series_rather_than_zero(registry, telemetry):
+    telemetry.fleet.publish([service(**FULL)], NOW)
+    # An open bound.
+    assert sample(registry, "breakeven_break_even_requests_per_second", bound="upper", arm="eagle/7") is None
+    telemetry.fleet.publish([service()], NOW)
+    known = {
+        gauge.name
+        for gauge in SERVICE_GAUGES
+        if b"\n" + gauge.name.encode() + b"{" in generate_latest(registry)
+    }
+    assert known == {"breakeven_service_info", "breakeven_paused", "breakeven_rollout_in_progress"}
+
+
+def test_a_service_that_is_gone_takes_its_series_along(registry, telemetry):
+    chat, code = service(**FULL), service("code", **FULL)
+    telemetry.fleet.publish([chat, code], NOW)
+    telemetry.decided(chat, "Stay", Reason.BELOW_BREAK_EVEN)
+    telemetry.decided(code, "Hold", ClusterReason.METRICS_STALE)
+    telemetry.fleet.publish([code], NOW)
+    page = generate_latest(registry)
+    assert b'specsvc="chat"' not in page
+    assert b'breakeven_decisions_total{action="Hold",reason="MetricsStale",specsvc="code"' in page
+
+
+def test_counters_add_up(registry, telemetry):
+    chat = service()
+    telemetry.fleet.publish([chat], NOW)
+    for _ in range(3):
+        telemetry.decided(chat, "Hold", ClusterReason.METRICS_STALE)
+    telemetry.fleet.count("breakeven_calibration_gpu_seconds", chat, by=12.5)
+    telemetry.fleet.count("breakeven_calibration_gpu_seconds", chat, by=0.5)
+    assert sample(registry, "breakeven_decisions_total", action="Hold", reason="MetricsStale") == 3
+    assert sample(registry, "breakeven_calibration_gpu_seconds_total") == 13
+
+
+def test_a_counter_with_other_labels_is_refused(telemetry):
+    with pytest.raises(ValueError, match="has the labels"):
+        telemetry.fleet.count("breakeven_rollouts", service())
+
+
+def test_names_follow_prometheus_conventions(telemetry, registry):
+    for gauge in SERVICE_GAUGES:
+        assert gauge.name.startswith("breakeven_")
+        assert not gauge.name.endswith("_total")
+        assert gauge.help.endswith(".")
+        # Prometheus' own labels of the scraped pod.
+        assert not {"namespace", "service", "pod", "job", "instance", "container", "endpoint"} & set(
+            gauge.labels
+        )
+    for name in SERVICE_COUNTERS:
+        assert not name.endswith("_total")
+    generate_latest(registry)
+
+
+def test_nothing_is_said_before_the_first_cycle(registry, telemetry):
+    assert b"specsvc=" not in generate_latest(registry)

@@ -1,0 +1,127 @@
+"""Numbers, times and status models: what is written is what is read."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from breakeven.errors import InputError
+from breakeven_operator.resources.base import DECIMAL_PATTERN, decimal_string
+from breakeven_operator.resources.calibrationrun import CalibrationRunStatus, Point
+from breakeven_operator.resources.meta import Condition
+from breakeven_operator.resources.servicestatus import DecisionStatus, MemoryStatus, SpeculativeServiceStatus
+
+
+@given(st.floats(min_value=-1e14, max_value=1e14).filter(lambda value: value == 0 or abs(value) > 1e-6))
+def test_a_figure_is_read_as_it_was_written_to_six_digits(value):
+    text = DecisionStatus(load_rps=value).to_json_object()["loadRps"]
+    assert DecisionStatus.read({"loadRps": text}, "x").load_rps == pytest.approx(value, rel=1e-5)
+    # Writing what was read changes nothing: a status that is read and written back must not differ.
+    assert decimal_string(float(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (1.82, "1.82"),
+        (14400.0, "14400"),
+        (0.0293456789, "0.0293457"),
+        (1e7, "10000000"),
+        (-0.5, "-0.5"),
+    ],
+)
+def test_a_figure_has_no_exponent(value, text):
+    assert decimal_string(value) == text
+
+
+@given(st.floats(min_value=1e-9, max_value=9e14))
+def test_every_positive_figure_fits_the_schema(value):
+    import re
+
+    text = decimal_string(value)
+    assert re.fullmatch(DECIMAL_PATTERN, text) or value < 1e-6
+    assert len(text) <= 32
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), True, "1e3", "fast", "1,5", ""])
+def test_what_is_no_figure_is_refused(wrong):
+    with pytest.raises((InputError, ValueError), match="decimal"):
+        DecisionStatus(load_rps=wrong)
+
+
+def test_an_instant_keeps_milliseconds_and_a_condition_whole_seconds():
+    moment = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=timezone(timedelta(hours=2)))
+    memory = MemoryStatus(last_switch_time=moment).to_json_object()
+    assert memory["lastSwitchTime"] == "2026-01-02T01:04:05.678Z"
+    condition = Condition(type="Ready", status="True", reason="Watching", last_transition_time=moment)
+    assert condition.to_json_object()["lastTransitionTime"] == "2026-01-02T01:04:05Z"
+    read = MemoryStatus.read(memory, "x").last_switch_time
+    assert read == moment.astimezone(UTC).replace(microsecond=678000)
+
+
+def test_a_time_without_zone_is_refused():
+    with pytest.raises(ValueError, match="timezone"):
+        MemoryStatus(last_switch_time=datetime(2026, 1, 2))  # noqa: DTZ001 -- the point
+
+
+def test_a_point_has_the_columns_of_a_points_file():
+    point = Point(
+        arm="eagle/7",
+        index=3,
+        method="eagle3",
+        k=7,
+        candidate="eagle",
+        request_rate_rps=2.5,
+        mean_latency_s=0.53,
+        p95_latency_s=0.9,
+        tpot_mean_s=0.0065,
+        output_tokens_sq=70000.0,
+        accept=(0.8, 0.6),
+        requests=120,
+    )
+    assert point.to_json_object() == {
+        "arm": "eagle/7",
+        "index": 3,
+        "method": "eagle3",
+        "k": 7,
+        "candidate": "eagle",
+        "requestRateRps": "2.5",
+        "meanLatencyS": "0.53",
+        "p95LatencyS": "0.9",
+        "tpotMeanS": "0.0065",
+        "outputTokensSq": "70000",
+        "accept": ["0.8", "0.6"],
+        "requests": 120,
+    }
+
+
+def test_what_a_newer_version_wrote_into_a_status_is_ignored():
+    status = SpeculativeServiceStatus.read(
+        {"decision": {"arm": "eagle/7", "invented": 1}, "more": {}, "conditions": []}, "x"
+    )
+    assert status.decision.arm == "eagle/7"
+
+
+def test_points_of_an_arm_come_by_index():
+    status = CalibrationRunStatus.read(
+        {"points": [{"arm": "a/2", "index": 1}, {"arm": "none", "index": 0}, {"arm": "a/2", "index": 0}]}, "x"
+    )
+    assert [point.index for point in status.points_of("a/2")] == [0, 1]
+
+
+def test_a_point_is_there_once():
+    with pytest.raises(InputError, match=r"points\[1\]: is there twice; expected each once"):
+        CalibrationRunStatus.read({"points": [{"arm": "none", "index": 0}] * 2}, "run")
+
+
+@pytest.mark.parametrize("arm", ["eagle", "eagle/0", "eagle/07", "/7", "Eagle/7", "eagle/100"])
+def test_what_is_no_arm_is_refused(arm):
+    with pytest.raises(InputError, match="arm: "):
+        DecisionStatus.read({"arm": arm}, "x")
+
+
+@pytest.mark.parametrize("arm", ["none", "eagle/7", "draft_model/12", "a.b-c_d/1"])
+def test_what_is_an_arm_is_read(arm):
+    assert DecisionStatus.read({"arm": arm}, "x").arm == arm
