@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from breakeven.simulator.configuration import DraftLengths, EngineConfig
+from breakeven.simulator.configuration import DraftLengths, EngineConfig, engine_config
 from breakeven.simulator.costs import parse_costs
+from breakeven.simulator.drafting import TextSource
 
 
 def costs_document(**changes: Any) -> dict[str, Any]:
@@ -62,6 +63,19 @@ def make_config() -> Callable[..., EngineConfig]:
         **changes: Any,
     ) -> EngineConfig:
         costs = parse_costs(json.dumps(costs_document(**changes)), "", "test")
-        return EngineConfig(costs, method, DraftLengths(k, tiers), seqs, batched, pool)
+        return engine_config(
+            costs,
+            method,
+            DraftLengths(k, tiers),
+            kv_pool_tokens=pool,
+            max_num_seqs=seqs,
+            max_num_batched_tokens=batched,
+        )
 
     return make
+
+
+@pytest.fixture
+def text_sources() -> Callable[[str, int], TextSource]:
+    costs = parse_costs(json.dumps(costs_document()), "", "test")
+    return lambda method, seed: TextSource(costs.method(method).text, seed)

@@ -10,9 +10,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from breakeven.simulator.configuration import EngineConfig
+from breakeven.simulator.costs import Text
 from breakeven.simulator.drafting import DraftedText, TextSource
 from breakeven.simulator.engine import Engine
 from breakeven.simulator.requests import Request
+
+
+TEXTS = {
+    "eagle3": Text(easy_rate=0.9, hard_rate=0.4, easy_share=0.5, mean_easy_stretch_tokens=100),
+    "ngram": Text(easy_rate=0.8, hard_rate=0.01, easy_share=0.5, hard_match=0.1),
+}
 
 
 def poisson(
@@ -20,7 +27,7 @@ def poisson(
 ) -> list[Request]:
     random = np.random.default_rng(seed)
     arrivals = np.cumsum(random.exponential(1 / rps, count))
-    source = TextSource(config.costs.method(config.method).text, seed) if config.method else None
+    source = TextSource(TEXTS[config.method], seed) if config.method else None
     lengths = random.integers(1, 2 * output, count)
     return [
         Request(i, float(t), prompt, int(n), source.draw(i, int(n)) if source else None)

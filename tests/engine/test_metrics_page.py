@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client.parser import text_string_to_metric_families
 
 from breakeven.simulator.api import Api
-from breakeven.simulator.drafting import DraftedText, TextSource
+from breakeven.simulator.drafting import DraftedText
 from breakeven.simulator.engine import Engine
 from breakeven.simulator.exposition import CacheInfo, EngineMetrics
 from breakeven.simulator.pacing import PacedEngine
@@ -42,12 +42,14 @@ def value(metrics: EngineMetrics, sample: str, **labels: str) -> float:
 
 
 @pytest.mark.parametrize("method", [None, "ngram"])
-async def test_the_page_has_the_names_labels_types_and_buckets_of_the_captured_one(make_config, method):
+async def test_the_page_has_the_names_labels_types_and_buckets_of_the_captured_one(
+    make_config, text_sources, method
+):
     config = make_config(method, 3 if method else 0, step__base_s=1e-4, step__per_token_s=1e-6)
     engine = Engine(config)
     metrics = EngineMetrics(engine, "tiny", CACHE, created_s=1.0)
     paced = PacedEngine(engine, metrics.record_step)
-    texts = TextSource(config.costs.methods["ngram"].text, 0) if method else None
+    texts = text_sources("ngram", 0) if method else None
     api = Api(paced, metrics, ("tiny",), 1024, None, texts, 0)
     running = asyncio.create_task(paced.run())
     async with TestClient(TestServer(api.application())) as client:

@@ -16,13 +16,15 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from breakeven.simulator.books import Books
-from breakeven.simulator.configuration import EngineConfig, StepClock
+from breakeven.simulator.configuration import EngineConfig
+from breakeven.simulator.drafting import DraftedText
 from breakeven.simulator.requests import Progress, Request, StepReport
 
 
@@ -57,7 +59,7 @@ class Engine:
         self.request_steps = 0
         self.busy_s = 0.0
         self.preemptions = 0
-        self._time = StepClock(config)
+        self._time = config.times
         self._max_batch = config.max_batch
         self._pool = config.kv_pool_tokens
         self._k = config.drafts.at(1)
@@ -118,6 +120,25 @@ class Engine:
                 self._step.chunks = [share for share in self._step.chunks if share[0] is not request]
         elif request in self._waiting:
             self._waiting.remove(request)
+
+    def reconfigure(self, config: EngineConfig, text_of: Callable[[Request], DraftedText | None]) -> None:
+        """Go on with another configuration from the next step on, which no real engine can: a bound for rolls.
+
+        Args:
+            config: the new one; its pool must hold what runs.
+            text_of: the text of a request under the new method.
+        """
+        decoding = [request for request in self._running if request.plan is not None]
+        for request in decoding:
+            self._books.withdraw(request)
+        self.config, self._time = config, config.times
+        self._max_batch, self._pool = config.max_batch, config.kv_pool_tokens
+        self._k = config.drafts.at(max(1, self._decoding))
+        for request in (*self._running, *self._waiting):
+            request.text = text_of(request)
+        for request in decoding:
+            self._books.enter(request, self._k)
+        self._ends = None
 
     def next_end_s(self) -> float:
         """When the step under way ends (deciding it if none is); infinity when there is nothing to do."""

@@ -22,7 +22,7 @@ from aiohttp import web
 from breakeven.errors import BreakevenError, InputError
 from breakeven.simulator.api import VERSION, Api
 from breakeven.simulator.command_line import ServeArguments
-from breakeven.simulator.configuration import DraftLengths, EngineConfig
+from breakeven.simulator.configuration import DraftLengths, EngineConfig, engine_config
 from breakeven.simulator.costs import EngineCosts, load_costs
 from breakeven.simulator.drafting import TextSource
 from breakeven.simulator.engine import Engine
@@ -68,14 +68,14 @@ def prepare(arguments: ServeArguments) -> Launch:
             f"cache are needed, which is larger than the available {pool} tokens. Try increasing "
             "`gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine."
         )
-    config = EngineConfig(
-        costs=costs,
-        method=spec.method if spec else None,
-        drafts=spec.drafts if spec else DraftLengths(0),
-        max_num_seqs=arguments.max_num_seqs or costs.limits.max_num_seqs,
-        max_num_batched_tokens=arguments.max_num_batched_tokens or costs.limits.max_num_batched_tokens,
-        kv_pool_tokens=pool,
+    config = engine_config(
+        costs,
+        spec.method if spec else None,
+        spec.drafts if spec else DraftLengths(0),
         drafter=spec.drafter if spec else None,
+        kv_pool_tokens=pool,
+        max_num_seqs=arguments.max_num_seqs,
+        max_num_batched_tokens=arguments.max_num_batched_tokens,
     )
     startup_s = (costs.startup.base_s + (costs.startup.drafter_s if method else 0.0)) * costs.time_scale
     return Launch(arguments, costs, spec, config, max_model_len, startup_s)
