@@ -47,9 +47,9 @@ class Bundle:
         requires: module path whose pinned version names the bundle.
         programs: what is built from it.
         tags: Go build tags.
-        stamps: variables of the linker that carry the version, with `{version}`, `{major}`, `{minor}`, `{bare}` (the
-            version without its `v`) and `{release}` (see `release_of`) to be filled in; without them a program
-            reports itself as a development build, and Helm and kubectl compare that with what they support.
+        stamps: variables of the linker that carry the version, with the words of `_words` to be filled in; without
+            them a program reports itself as a development build, and Helm and kubectl compare that with what they
+            support.
     """
 
     folder: str
@@ -70,18 +70,8 @@ class Bundle:
 
     def linker_flags(self) -> str:
         """Value of `go build -ldflags`: no symbol tables, and the version stamped in."""
-        version = self.version()
-        bare = version.removeprefix("v")
-        major, minor, *_ = bare.split(".")
-        words = {
-            "version": version,
-            "bare": bare,
-            "major": major,
-            "minor": minor,
-            "release": release_of(bare),
-        }
-        stamps = (stamp.format_map(words) for stamp in self.stamps)
-        return " ".join(["-s", "-w", *(f"-X {stamp}" for stamp in stamps)])
+        words = _words((self.source / "go.mod").read_text(), self.version())
+        return " ".join(["-s", "-w", *(f"-X {stamp.format_map(words)}" for stamp in self.stamps)])
 
     def cache_name(self) -> str:
         """Folder name that changes whenever the built programs would.
@@ -109,6 +99,22 @@ def pinned_version(go_mod: str, module: str) -> str:
     if found is None:
         raise ValueError(f"go.mod does not require {module}")
     return found[1]
+
+
+def _words(go_mod: str, version: str) -> dict[str, str]:
+    """What a stamp can say.
+
+    `version` and `bare` (without its `v`); `release` (see `release_of`); `kubernetes_minor`, of the Kubernetes whose
+    client library the module has: without it Helm takes every cluster that it cannot ask for a Kubernetes 1.20.
+    """
+    bare = version.removeprefix("v")
+    client = re.search(r"k8s\.io/client-go v0\.(\d+)\.", go_mod)
+    return {
+        "version": version,
+        "bare": bare,
+        "release": release_of(bare),
+        "kubernetes_minor": client[1] if client else "",
+    }
 
 
 def release_of(bare: str) -> str:
@@ -146,8 +152,8 @@ BUNDLES: Final = (
         ),
         stamps=(
             "k8s.io/component-base/version.gitVersion={version}",
-            "k8s.io/component-base/version.gitMajor={major}",
-            "k8s.io/component-base/version.gitMinor={minor}",
+            "k8s.io/component-base/version.gitMajor=1",
+            "k8s.io/component-base/version.gitMinor={kubernetes_minor}",
             "k8s.io/client-go/pkg/version.gitVersion={version}",
         ),
     ),
@@ -172,7 +178,13 @@ BUNDLES: Final = (
         folder="helm",
         requires="helm.sh/helm/v3",
         programs=(Program("helm", "helm.sh/helm/v3/cmd/helm", 50),),
-        stamps=("helm.sh/helm/v3/internal/version.version={version}",),
+        stamps=(
+            "helm.sh/helm/v3/internal/version.version={version}",
+            "helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1",
+            "helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor={kubernetes_minor}",
+            "helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor=1",
+            "helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor={kubernetes_minor}",
+        ),
     ),
 )
 PROGRAMS: Final = {program.name: (bundle, program) for bundle in BUNDLES for program in bundle.programs}

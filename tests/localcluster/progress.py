@@ -15,5 +15,8 @@ def say(line: str) -> None:
 
 
 def duration(seconds: float) -> str:
-    """`45 s` up to two minutes, then `4 min`."""
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    """`45 s`, then `2 min 30 s`; whole minutes without seconds."""
+    minutes, rest = divmod(round(seconds), 60)
+    return " ".join(
+        filter(None, [f"{minutes} min" if minutes else "", f"{rest} s" if rest or not minutes else ""])
+    )

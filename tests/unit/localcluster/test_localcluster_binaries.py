@@ -231,4 +231,10 @@ def test_a_cross_compiling_user_still_gets_programs_for_this_machine(tmp_path):
 
 
 def test_durations_read_well():
-    assert [duration(s) for s in (5.4, 119, 180)] == ["5 s", "119 s", "3 min"]
+    assert [duration(s) for s in (0, 5.4, 60, 119.6, 185)] == [
+        "0 s",
+        "5 s",
+        "1 min",
+        "2 min",
+        "3 min 5 s",
+    ]

@@ -71,6 +71,12 @@ def test_linker_flags_stamp_the_version():
     assert "{" not in flags
 
 
+def test_helm_assumes_a_kubernetes_of_its_own_client_library():
+    bundle = next(b for b in BUNDLES if b.folder == "helm")
+    minor = pinned_version((bundle.source / "go.mod").read_text(), "k8s.io/client-go").split(".")[1]
+    assert f"chartutil.k8sVersionMinor={minor} " in bundle.linker_flags()
+
+
 def test_prometheus_names_itself_by_its_release():
     assert catalog.release_of("0.315.0") == "3.15.0"
     assert catalog.release_of("0.302.1") == "3.2.1"
