@@ -1,8 +1,8 @@
 """The speculation-aware form, fitted over all draft lengths of one method and the arm without speculation.
 
 Linear in its coefficients, so nonnegative least squares with relative residuals is its optimum. What the measured
-arms do not determine is not invented: prefill terms need more than one output length, a flat drafting cost needs two
-draft lengths. Terms that are left open are 0 in the fit and named.
+arms do not determine is named, not invented: prefill terms need more than one output length, a flat drafting cost two
+draft lengths. Predictions that depend on what was left open carry its whole range in their bounds.
 """
 
 from __future__ import annotations
@@ -19,10 +19,15 @@ from breakeven.fitting.loads import Observation, observe
 from breakeven.fitting.solve import solve
 from breakeven.profile.fits import ArmFit, Lengths, PooledFit
 from breakeven.reasons import Reason
-from breakeven.speculation import COEFFICIENTS, design, latency_design, mean_kv_tokens
+from breakeven.speculation import COEFFICIENTS, design, estimable, latency_design, mean_kv_tokens
 
 _LENGTHS_DIFFER = 1.15
 """Largest over smallest output length from which prefill and decoding are told apart."""
+
+_FEWEST_ROWS = 6
+
+_RANK = 1e-4
+"""Singular values below this share of the largest are noise in E, not information."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +58,8 @@ def fit_pooled(
         return None
     reference = lengths_of([row.observation for row in rows])
     x = _design(rows, reference)
-    usable = _determined(rows, x)
-    if len(rows) <= int(usable.sum()):
+    usable = _entering(rows)
+    if len(rows) < _FEWEST_ROWS:
         return None
     y = np.array([row.observation.latency_s for row in rows])
     solution = solve(x[:, usable], y)
@@ -67,9 +72,9 @@ def fit_pooled(
         method=family,
         coefficients=dict(zip(COEFFICIENTS, coefficients.tolist(), strict=True)),
         mape=float(np.mean(np.abs(solution.fitted / y - 1.0))),
-        unidentified=tuple(name for name, kept in zip(COEFFICIENTS, usable, strict=True) if not kept),
+        unidentified=_unidentified(rows),
         covariance=tuple(tuple(float(v) for v in line) for line in covariance),
-        dof=len(rows) - int(solution.free.sum()),
+        dof=max(len(rows) - int(solution.free.sum()), 0),
         noise=noise,
         points=len(rows),
         draft_lengths=tuple(sorted({row.observation.point.arm.k for row in rows})),
@@ -131,23 +136,41 @@ def _ratios(row: _Row, reference: Lengths) -> tuple[float, float]:
     return point.prompt_tokens / reference.prompt_tokens, float(here / mean)
 
 
-def _determined(rows: Sequence[_Row], x: FloatArray) -> BoolArray:
-    """Which of the eight coefficients may enter: those that the rows tell from the ones before.
+def _entering(rows: Sequence[_Row]) -> BoolArray:
+    """Which of the eight coefficients enter the fit.
 
-    Prefill and decoding differ in how they grow with output length, so without two lengths there is no p: it could be
-    squeezed out of differences in acceptance, as noise. The flat cost s goes before the per-token cost d.
+    All of them, though three arms at one length leave some open: least squares then stops at a solution that the
+    data allow, and predictions carry the range of the others. One speculating arm tells nothing of a flat cost; with
+    that left out the form is the published one.
+    """
+    lengths = {row.observation.point.arm.k for row in rows} - {0}
+    flat = np.array([name.endswith("s") for name in COEFFICIENTS])
+    return ~flat if len(lengths) < 2 else np.ones(len(COEFFICIENTS), dtype=bool)
+
+
+def _unidentified(rows: Sequence[_Row]) -> tuple[str, ...]:
+    """Name the coefficients that the measured arms leave open.
+
+    Prefill and decoding differ in how they grow with output length, so without two lengths there is no p: what fits
+    best comes from differences in acceptance alone and is no measurement. v, d and s are then judged without it.
     """
     tokens = [row.output_tokens for row in rows]
-    two_lengths = max(tokens) >= _LENGTHS_DIFFER * min(tokens)
-    kept = np.zeros(len(COEFFICIENTS), dtype=bool)
-    for name in ("c1v", "c2v", "c1d", "c2d", "c1s", "c2s", *(("c1p", "c2p") if two_lengths else ())):
-        column = COEFFICIENTS.index(name)
-        if not np.any(x[:, column] > 0):
-            continue
-        trial = kept.copy()
-        trial[column] = True
-        weighted = x[:, trial] / np.linalg.norm(x[:, trial], axis=0)
-        singular = np.linalg.svd(weighted, compute_uv=False)
-        if len(rows) > trial.sum() and singular[-1] > 1e-3 * singular[0]:
-            kept = trial
-    return kept
+    open_prefill = max(tokens) < _LENGTHS_DIFFER * min(tokens)
+    kept = slice(1, None) if open_prefill else slice(None)
+    by_arm: dict[tuple[int, float], list[_Row]] = {}
+    for row in rows:
+        by_arm.setdefault((row.observation.point.arm.k, round(row.output_tokens)), []).append(row)
+    arms = np.array(
+        [
+            design(
+                np.mean([row.tokens_per_step for row in group]),
+                np.mean([row.drafted_per_step for row in group]),
+                group[0].output_tokens,
+            )
+            for group in by_arm.values()
+        ]
+    )[:, kept]
+    determined = estimable(arms, np.eye(arms.shape[1]), _RANK)
+    open_terms = {"p"} if open_prefill else set()
+    open_terms |= {term for term, sure in zip("pvds"[kept], determined, strict=True) if not sure}
+    return tuple(name for name in COEFFICIENTS if name[2] in open_terms)

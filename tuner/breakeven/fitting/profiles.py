@@ -89,7 +89,7 @@ def _warnings(
             lengths = ", ".join(str(k) for k in one.draft_lengths)
             yield (
                 f"{one.method}: draft lengths {lengths} do not determine {', '.join(one.unidentified)}; "
-                "measure one more draft length before trusting predictions of others"
+                "measure another draft length before trusting predictions of others"
             )
 
 

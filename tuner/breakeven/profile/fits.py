@@ -230,9 +230,9 @@ class PooledFit:
 
     Attributes:
         method: the family's name (candidate or method).
-        coefficients: c1p, c1v, c1d, c1s, c2p, c2v, c2d, c2s (s); 0 for those not identified.
+        coefficients: c1p, c1v, c1d, c1s, c2p, c2v, c2d, c2s (s).
         mape: mean relative error over the rows used.
-        unidentified: coefficients that the measured arms do not determine; taken as 0.
+        unidentified: coefficients that the measured arms do not determine: their figures are one choice of many.
         covariance: of the eight coefficients in the order above (s^2).
         dof: degrees of freedom.
         noise: relative standard deviation of one point.

@@ -6,6 +6,8 @@ the form itself, which real drafters leave by some percent.
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from breakeven.acceptance import TokensPerStep
@@ -24,6 +26,9 @@ FORM_ERROR = 0.02
 drafters with three measured draft lengths."""
 
 _SAME = 0.25
+
+_WIDE = 0.15
+"""Where the measured arms leave a coefficient open by more than this share of it, a prediction is extrapolation."""
 
 
 def pooled_curve(fit: PooledFit, arm: Arm, conditions: Conditions) -> Curve:
@@ -50,14 +55,16 @@ def pooled_curve(fit: PooledFit, arm: Arm, conditions: Conditions) -> Curve:
     ) @ vector
     # The bounds of E are limits, not a confidence interval: a uniform spread between them.
     doubt_of_e = np.outer(slope, slope) / 12.0
+    left_open = _left_open(fit, rows, vector)
     doubt = rows @ covariance @ rows.T + doubt_of_e + FORM_ERROR**2 * np.outer(level, level)
+    doubt += np.diag(left_open**2) / 12.0
     return Curve(
         Law(float(level[0]), float(level[1]), doubt),
         fit.dof,
         fit.noise,
         "pooled",
         fit.others_range,
-        strayed=_strays(fit, arm, conditions),
+        strayed=_strays(fit, arm, conditions) or bool(np.any(left_open > _WIDE * level)),
     )
 
 
@@ -101,10 +108,46 @@ def _rows(fit: PooledFit, conditions: Conditions, e: float, drafted: float, outp
     return rows
 
 
+def _left_open(fit: PooledFit, rows: FloatArray, vector: FloatArray) -> FloatArray:
+    """Width of the range of C1 and of C2 that the measured arms allow at `rows`, shape (2,).
+
+    Coefficients of at least 0 that reproduce the fitted C1 (or C2) of every measured arm form a polytope; what is
+    linear in them is extreme at its corners, of which there are at most six.
+    """
+    if not fit.unidentified or not fit.lengths.output_tokens:
+        return np.zeros(2)
+    arms = [(1.0, 0.0)] if 0 in fit.draft_lengths else []
+    arms += [(e, fit.drafted_per_step.get(k, float(k))) for k, e in fit.tokens_per_step.items()]
+    measured = np.array([design(e, drafted, fit.lengths.output_tokens) for e, drafted in arms])
+    widths = []
+    for half, row in ((vector[:4], rows[0, :4]), (vector[4:], rows[1, 4:])):
+        values = [float(row @ corner) for corner in _corners(measured, measured @ half)] or [
+            float(row @ half)
+        ]
+        values.append(float(row @ half))
+        widths.append(max(values) - min(values))
+    return np.array(widths)
+
+
+def _corners(design_rows: FloatArray, levels: FloatArray) -> list[FloatArray]:
+    """Corners of {b >= 0: design_rows @ b = levels}: basic solutions with as many columns as the rank."""
+    scaled = design_rows / np.linalg.norm(design_rows, axis=0).clip(1e-300)
+    rank = int(np.linalg.matrix_rank(scaled, tol=1e-6))
+    corners = []
+    for columns in itertools.combinations(range(design_rows.shape[1]), rank):
+        part = design_rows[:, columns]
+        if np.linalg.matrix_rank(scaled[:, columns], tol=1e-6) < rank:
+            continue
+        found = np.linalg.lstsq(part, levels, rcond=None)[0]
+        if np.all(found >= 0) and np.allclose(part @ found, levels, rtol=1e-6):
+            corner = np.zeros(design_rows.shape[1])
+            corner[list(columns)] = found
+            corners.append(corner)
+    return corners
+
+
 def _strays(fit: PooledFit, arm: Arm, conditions: Conditions) -> bool:
-    """Whether draft length or lengths are outside what was measured, or a needed term was left open."""
-    longest = max(fit.draft_lengths)
-    flat_unknown = {"c1s", "c2s"} & set(fit.unidentified) and arm.k not in fit.draft_lengths
+    """Whether draft length or lengths are outside what was measured."""
     lengths = any(
         wanted is not None and measured and abs(wanted / measured - 1.0) > _SAME
         for wanted, measured in (
@@ -112,4 +155,4 @@ def _strays(fit: PooledFit, arm: Arm, conditions: Conditions) -> bool:
             (conditions.output_tokens, fit.lengths.output_tokens),
         )
     )
-    return bool(arm.k > longest or flat_unknown or (lengths and fit.unidentified))
+    return bool(arm.k > max(fit.draft_lengths) or (lengths and fit.unidentified))
