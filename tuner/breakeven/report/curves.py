@@ -29,7 +29,8 @@ class ArmCurve:
         latency_s, latency_lower_s, latency_upper_s: mean request latency and its bounds.
         speedup, speedup_lower, speedup_upper: over no speculation at equal rate.
         measured_rps, measured_latency_s, measured_speedup: the measured points; the speedup is taken against the
-            prediction without speculation at the same rate.
+            prediction without speculation at the same rate. Their rate is the open-loop one at which a request would
+            meet as many others as it did (Little's law): a closed loop's own rate belongs to another kind of load.
         saturation_rps: of this arm.
         break_even_rps, break_even_ci_rps: where the speedup is 1; None where there is none inside the measured range.
     """
@@ -153,10 +154,13 @@ def _curve(profile: Profile, fit: ArmFit, *, compared: bool) -> ArmCurve:
         speedup = np.array([_speedup(profile, fit.arm, load) for load in rps])
         low = profile.compare(fit.arm, NO_SPECULATION, rps=float(rps[0]))
         break_even, bounds = low.break_even_rps, low.break_even_ci_rps or (None, None)
-    measured_rps = np.array([point.rps for point in fit.measurements])
+    measured_rps = np.array([point.others / point.latency_s for point in fit.measurements])
     measured_s = np.array([point.latency_s for point in fit.measurements])
     plain_s = np.array(
-        [_latency_s(profile, NO_SPECULATION, load, None) if compared else np.nan for load in measured_rps]
+        [
+            _latency_s(profile, NO_SPECULATION, max(load, 1e-9), None) if compared else np.nan
+            for load in measured_rps
+        ]
     )
     with np.errstate(invalid="ignore"):
         measured_speedup = np.where(np.isfinite(plain_s), plain_s / measured_s, np.nan)

@@ -137,8 +137,10 @@ def best_arm_map(axes: Axes, best: BestArmMap, strokes: Mapping[Arm, Stroke], th
         where = np.argwhere(best.index == number)
         if len(where) * 200 < best.index.size:
             continue
-        # The median cell of a region lies inside it for the wedge shapes that occur; a mean may fall outside.
-        row, column = where[np.argsort(where[:, 1], kind="stable")][len(where) // 2]
+        # The middle of the region's middle row lies inside it for the wedges that occur; its mean may fall outside.
+        row = int(np.median(where[:, 0]))
+        columns = where[where[:, 0] == row, 1]
+        column = int(np.median(columns)) if len(columns) else int(where[0, 1])
         axes.text(
             best.rps[column],
             best.alpha[row],
