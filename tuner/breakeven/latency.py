@@ -190,13 +190,15 @@ class InflightDistribution:
 
     def probability(self, count: ArrayLike) -> FloatArray:
         """P(exactly `count` in flight); count is a whole number of at least 0."""
-        from scipy.special import gammaln, xlogy  # noqa: PLC0415  the operator predicts without scipy
+        from scipy.special import betaln, gammaln, xlogy  # noqa: PLC0415  the operator predicts without scipy
 
         j = np.floor(nonnegative("count", count))
         poisson = self.rho == 0
         r = np.where(poisson, 1.0, self._shape)
-        spread = gammaln(j + r) - gammaln(r) + r * np.log1p(-self.rho) + xlogy(j, self.rho)
-        logarithm = np.where(poisson, xlogy(j, self.mean) - self.mean, spread) - gammaln(j + 1.0)
+        # The binomial coefficient as a beta function: a difference of gamma functions loses its digits for large r.
+        ways = np.where(j > 0, -betaln(np.maximum(j, 1.0), r) - np.log(np.maximum(j, 1.0)), 0.0)
+        spread = ways + r * np.log1p(-self.rho) + xlogy(j, self.rho)
+        logarithm = np.where(poisson, xlogy(j, self.mean) - self.mean - gammaln(j + 1.0), spread)
         # Nobody is ever in flight at rate 0, where the shape r is 0/0.
         return np.where(self.mean == 0, np.where(j == 0, 1.0, 0.0), np.exp(logarithm))
 

@@ -1,0 +1,179 @@
+"""Laws of the base law: conventions agree, inverses invert, and a queue simulated by events obeys it."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from breakeven.latency import (
+    closed_loop_latency,
+    closed_loop_rps,
+    end_to_end,
+    inflight_distribution,
+    latency_among,
+    littles_law_gap,
+    mean_inflight_closed,
+    open_loop_latency,
+    ordered_quantiles,
+    others_in_flight,
+    others_met,
+    rps_at,
+    saturated,
+    saturation_rps,
+    utilisation,
+)
+from fakes.processor_sharing import simulate
+
+seconds = st.floats(1e-4, 1e3)
+shares = st.floats(0.0, 0.99)
+ratios = st.floats(1e-3, 10.0)
+
+
+@given(seconds, ratios, st.floats(1e-6, 0.99))
+def test_both_load_conventions_give_one_latency(c1, ratio, share):
+    c2 = c1 * ratio
+    rps = share / c2
+    latency = open_loop_latency(c1, c2, rps)
+    assert latency == pytest.approx(latency_among(c1, c2, others_in_flight(c1, c2, rps)), rel=1e-9)
+    assert littles_law_gap(others_in_flight(c1, c2, rps), rps, latency) < 1e-9
+
+
+@given(seconds, ratios, st.floats(0.0, 1e3))
+def test_rate_and_others_are_inverse(c1, ratio, others):
+    c2 = c1 * ratio
+    rps = rps_at(c1, c2, others)
+    assert rps < saturation_rps(c2)
+    assert others_in_flight(c1, c2, rps) == pytest.approx(others, rel=1e-6, abs=1e-9)
+
+
+@given(seconds, seconds)
+def test_a_lone_request_takes_c1_in_every_loop(c1, c2):
+    assert open_loop_latency(c1, c2, 0.0) == pytest.approx(c1)
+    assert closed_loop_latency(c1, c2, 1.0) == pytest.approx(c1)
+
+
+@given(seconds, seconds, shares, shares, st.floats(1.0, 3.0))
+def test_latency_rises_with_load_and_with_either_coefficient(c1, c2, low, high, factor):
+    low, high = sorted((low, high))
+    at_low, at_high = open_loop_latency(c1, c2, np.array([low, high]) / c2)
+    assert at_low <= at_high
+    assert open_loop_latency(c1 * factor, c2, low / c2) >= at_low
+    assert open_loop_latency(c1, c2, low / c2) >= open_loop_latency(c1, c2 / factor, low / c2)
+
+
+@given(seconds, seconds, shares, st.floats(1e-3, 1e3))
+def test_the_unit_of_time_does_not_matter(c1, c2, share, unit):
+    rps = share / c2
+    assert open_loop_latency(c1 * unit, c2 * unit, rps / unit) == pytest.approx(
+        unit * open_loop_latency(c1, c2, rps), rel=1e-6
+    )
+
+
+@given(seconds, seconds, shares)
+def test_every_arm_falls_on_one_curve_when_normalised(c1, c2, share):
+    assert open_loop_latency(c1, c2, share / c2) / c1 == pytest.approx(1.0 / (1.0 - share), rel=1e-9)
+
+
+@given(seconds, seconds, st.floats(1.0, 10.0))
+def test_there_is_no_latency_at_saturation(c1, c2, beyond):
+    assert np.isnan(open_loop_latency(c1, c2, beyond / c2 * (1 + 1e-12)))
+    assert saturated(c2, beyond / c2 * (1 + 1e-12))
+    assert utilisation(c2, 1.0 / c2) == pytest.approx(1.0)
+
+
+@given(seconds, seconds, st.floats(1.0, 1e4))
+def test_a_closed_loop_never_exceeds_saturation(c1, c2, clients):
+    assert closed_loop_rps(c1, c2, clients) * c2 <= max(1.0, clients * c2 / c1)
+    if c1 >= c2:
+        assert closed_loop_rps(c1, c2, clients) <= saturation_rps(c2) * (1 + 1e-12)
+
+
+@given(st.floats(1.0, 1e3), st.floats(1.0, 1e6), st.floats(0.0, 1.0))
+def test_ramp_and_drain_only_lower_the_mean_in_flight(clients, requests, rho):
+    mean = mean_inflight_closed(clients, requests, rho)
+    assert 0 < mean <= clients
+    assert mean_inflight_closed(clients, 1e12, rho) == pytest.approx(clients, rel=1e-6)
+
+
+def test_a_request_never_meets_itself_in_a_closed_loop():
+    assert others_met([8.0, 8.0, 0.97], [True, False, True]).tolist() == [7.0, 8.0, 0.0]
+
+
+@given(hnp.arrays(float, (4, 3), elements=st.floats(0.0, 100.0)))
+def test_quantiles_are_put_in_order_and_stay_so(values):
+    ordered = ordered_quantiles(values)
+    assert np.all(np.diff(ordered, axis=-1) >= 0)
+    assert np.array_equal(ordered_quantiles(ordered), ordered)
+    assert np.all(ordered >= values)
+
+
+@given(seconds, seconds, st.floats(1.0, 1e5))
+def test_end_to_end_is_linear_in_the_laws(ttft, tpot, tokens):
+    assert end_to_end(ttft, tpot, tokens) == pytest.approx(ttft + (tokens - 1) * tpot)
+    assert end_to_end(ttft, tpot, 1.0) == pytest.approx(ttft)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.floats(0.05, 30.0), st.floats(0.0, 0.9))
+def test_the_in_flight_distribution_has_the_moments_of_the_law(shape, rho):
+    c2 = 0.05
+    found = inflight_distribution(shape * c2, c2, rho / c2)
+    top = int(60 + 40 * (found.mean + 10 * np.sqrt(found.variance)))
+    j = np.arange(top)
+    p = found.probability(j)
+    assert p.sum() == pytest.approx(1.0, abs=1e-6)
+    assert (p * j).sum() == pytest.approx(float(found.mean), rel=1e-4, abs=1e-9)
+    assert (p * j**2).sum() - (p * j).sum() ** 2 == pytest.approx(float(found.variance), rel=1e-3, abs=1e-9)
+    assert found.exceedance(5) == pytest.approx(p[6:].sum(), abs=1e-6)
+
+
+def test_without_interference_the_in_flight_number_is_poisson():
+    free = inflight_distribution(2.0, 0.0, 1.5)
+    nearly = inflight_distribution(2.0, 1e-9, 1.5)
+    assert free.probability([0, 3]) == pytest.approx(nearly.probability([0, 3]), rel=1e-6)
+    assert free.exceedance(4) == pytest.approx(float(nearly.exceedance(4)), rel=1e-6)
+    assert free.probability(0) == pytest.approx(np.exp(-3.0))
+
+
+def test_an_idle_service_has_nobody_in_flight():
+    idle = inflight_distribution(1.0, 0.1, 0.0)
+    assert idle.probability([0, 1]).tolist() == [1.0, 0.0]
+    assert idle.exceedance(0) == 0.0
+
+
+@pytest.mark.parametrize("lengths", ["constant", "exponential", "heavy"])
+def test_a_processor_sharing_queue_obeys_the_law_whatever_the_lengths(lengths):
+    c1, c2, rps = 1.0, 0.08, 6.25
+    observed = simulate(c1, c2, rps, lengths, requests=30_000, seed=7)
+    law = float(open_loop_latency(c1, c2, rps))
+    assert observed.mean_latency_s == pytest.approx(law, rel=0.03)
+    assert observed.mean_inflight == pytest.approx(float(others_in_flight(c1, c2, rps)), rel=0.03)
+    expected = inflight_distribution(c1, c2, rps)
+    # Arrivals see time averages (PASTA), so both histograms follow one distribution.
+    for share in (observed.time_share, observed.arrival_share):
+        top = len(share)
+        assert np.abs(np.cumsum(share) - np.cumsum(expected.probability(np.arange(top)))).max() < 0.03
+    assert observed.time_share[20:].sum() == pytest.approx(float(expected.exceedance(19)), rel=0.25)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: open_loop_latency(-1.0, 0.1, 1.0), "c1_s"),
+        (lambda: open_loop_latency(1.0, 0.1, [1.0, -2.0]), "rps"),
+        (lambda: closed_loop_latency(1.0, 0.1, 0.5), "concurrency"),
+        (lambda: inflight_distribution(0.0, 0.1, 1.0), "c1_s"),
+        (lambda: end_to_end(1.0, 1.0, 0.5), "output_tokens"),
+        (lambda: littles_law_gap(0.0, 1.0, 1.0), "mean_inflight"),
+        (lambda: saturation_rps(np.inf), "c2_s"),
+    ],
+)
+def test_impossible_input_is_refused_by_name(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_unknown_stays_unknown_and_shapes_broadcast():
+    assert np.isnan(open_loop_latency(np.nan, 0.1, 1.0))
+    assert open_loop_latency([[1.0], [2.0]], 0.1, [1.0, 2.0, 3.0]).shape == (2, 3)
