@@ -39,9 +39,19 @@ def register(registry: kopf.OperatorRegistry, health: Health, wake: Callable[[],
             seen[uid] = state
             wake()
 
-    async def on_run(**_: Any) -> None:
-        # Few and slow: a point, a phase, a run asked for by hand.
-        wake()
+    async def on_run(event: Mapping[str, Any], **_: Any) -> None:
+        manifest = event.get("object") or {}
+        status = manifest.get("status") or {}
+        uid = str((manifest.get("metadata") or {}).get("uid", ""))
+        # A run asked for, a phase, a point: worth a cycle. The estimate of the time left is not.
+        if event.get("type") == "DELETED":
+            seen.pop(uid, None)
+            wake()
+            return
+        state = (status.get("phase"), len(status.get("points") or ()))
+        if seen.get(uid) != state:
+            seen[uid] = state
+            wake()
 
     kopf.on.event(GROUP, VERSION, SERVICES.plural, registry=registry, id="service")(on_service)
     kopf.on.event(GROUP, VERSION, RUNS.plural, registry=registry, id="run")(on_run)

@@ -16,6 +16,9 @@ async def serve(registry: CollectorRegistry, health: Health, host: str, port: in
         health: what /healthz and /readyz ask.
         host: to bind to.
         port: to bind to; 0 takes a free one.
+
+    Raises:
+        RuntimeError: the address cannot be had.
     """
 
     async def metrics(_: web.Request) -> web.Response:
@@ -34,5 +37,9 @@ async def serve(registry: CollectorRegistry, health: Health, host: str, port: in
     app.add_routes([web.get("/metrics", metrics), web.get("/healthz", healthz), web.get("/readyz", readyz)])
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    await web.TCPSite(runner, host, port).start()
+    try:
+        await web.TCPSite(runner, host, port).start()
+    except OSError as error:
+        await runner.cleanup()
+        raise RuntimeError(f"cannot listen on {host}:{port}: {error.strerror}") from error
     return runner
