@@ -158,7 +158,7 @@ class Observer:
     def watch_of(self, service: SpeculativeService) -> Watch:
         """How a service is watched; equal watches share one query."""
         source = service.spec.metrics_source
-        matchers = tuple(Matcher(m.label, str(m.operator), m.value) for m in source.prometheus.extra_matchers)
+        matchers = tuple(Matcher(m.label, m.operator.sign, m.value) for m in source.prometheus.extra_matchers)
         return Watch(
             _source_of(service) or self._default_source,
             matchers,

@@ -12,12 +12,17 @@ from breakeven_operator.resources.meta import ObjectReference, SecretKeyReferenc
 
 
 class MatchOperator(StrEnum):
-    """How a label is compared."""
+    """How a label is compared. Words, not PromQL's signs: YAML readers stumble over a bare `=`."""
 
-    EQUAL = "="
-    NOT_EQUAL = "!="
-    MATCHES = "=~"
-    NOT_MATCHES = "!~"
+    EQUAL = "Equal"
+    NOT_EQUAL = "NotEqual"
+    MATCHES = "Matches"
+    NOT_MATCHES = "NotMatches"
+
+    @property
+    def sign(self) -> str:
+        """The same in PromQL."""
+        return {"Equal": "=", "NotEqual": "!=", "Matches": "=~", "NotMatches": "!~"}[self]
 
 
 class LabelMatcher(Model):
@@ -27,11 +32,13 @@ class LabelMatcher(Model):
         str,
         Field(min_length=1, max_length=128, pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", description="Label name."),
     ]
-    operator: Annotated[MatchOperator, Field(description="=, !=, =~ or !~ as in PromQL.")] = (
-        MatchOperator.EQUAL
-    )
+    operator: Annotated[
+        MatchOperator,
+        Field(description="Equal, NotEqual, Matches or NotMatches: =, !=, =~ and !~ of PromQL."),
+    ] = MatchOperator.EQUAL
     value: Annotated[
-        str, Field(max_length=512, description="Label value, or an RE2 expression for =~ and !~.")
+        str,
+        Field(max_length=512, description="Label value, or an RE2 expression for Matches and NotMatches."),
     ]
 
 
