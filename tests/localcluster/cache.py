@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -50,10 +51,11 @@ def _drop_partial(folder: Path) -> None:
 def published(target: Path) -> Iterator[Path]:
     """Yields a path to build at; it becomes `target` in one step when the block succeeds, and vanishes otherwise.
 
-    Only under `exclusive`: the unfinished name is fixed, so that the next holder of the lock can recognise it.
+    Only under `exclusive`, whose next holder deletes what a killed one left unfinished. The name carries the process
+    id: a compiler that outlived its builder by a moment must not write into the next builder's file.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(target.name + PARTIAL)
+    unfinished = target.with_name(f"{target.name}.{os.getpid()}{PARTIAL}")
     try:
         yield unfinished
         unfinished.replace(target)
