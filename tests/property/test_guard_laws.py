@@ -168,12 +168,12 @@ def test_a_collapsed_acceptance_switches_off_at_once_at_any_load(model, policy, 
         saturated=data.draw(st.booleans()),
     )
     decision = decide(model, load, Memory(running), replace(policy, slo=Slo()), NOW, list(model.laws))
-    # Unless another drafter is surely better, what follows is no speculation.
-    if decision.action is not Action.SWITCH:
-        assert policy.dwell_s
-        assert decision.reason.value == "Dwelling"
     assert decision.action is Action.SWITCH
-    assert decision.arm.family != running.family
+    assert decision.arm != running
+    if decision.arm.family == running.family:
+        # Another draft length of the same drafter, if even the acceptance carried over leaves it a gain.
+        (other,) = (c for c in decision.field.candidates if c.arm == decision.arm)
+        assert other.tokens_per_step > 1.0 + policy.min_gain
 
 
 @settings(max_examples=40, deadline=None)

@@ -25,11 +25,13 @@ from breakeven.latency import (
 )
 from fakes.processor_sharing import simulate
 
+few = settings(max_examples=30, deadline=None)
 seconds = st.floats(1e-4, 1e3)
 shares = st.floats(0.0, 0.99)
 ratios = st.floats(1e-3, 10.0)
 
 
+@few
 @given(seconds, ratios, st.floats(1e-6, 0.99))
 def test_both_load_conventions_give_one_latency(c1, ratio, share):
     c2 = c1 * ratio
@@ -39,6 +41,7 @@ def test_both_load_conventions_give_one_latency(c1, ratio, share):
     assert littles_law_gap(others_in_flight(c1, c2, rps), rps, latency) < 1e-9
 
 
+@few
 @given(seconds, ratios, st.floats(0.0, 1e3))
 def test_rate_and_others_are_inverse(c1, ratio, others):
     c2 = c1 * ratio
@@ -47,12 +50,14 @@ def test_rate_and_others_are_inverse(c1, ratio, others):
     assert others_in_flight(c1, c2, rps) == pytest.approx(others, rel=1e-6, abs=1e-9)
 
 
+@few
 @given(seconds, seconds)
 def test_a_lone_request_takes_c1_in_every_loop(c1, c2):
     assert open_loop_latency(c1, c2, 0.0) == pytest.approx(c1)
     assert closed_loop_latency(c1, c2, 1.0) == pytest.approx(c1)
 
 
+@few
 @given(seconds, seconds, shares, shares, st.floats(1.0, 3.0))
 def test_latency_rises_with_load_and_with_either_coefficient(c1, c2, low, high, factor):
     low, high = sorted((low, high))
@@ -62,6 +67,7 @@ def test_latency_rises_with_load_and_with_either_coefficient(c1, c2, low, high, 
     assert open_loop_latency(c1, c2, low / c2) >= open_loop_latency(c1, c2 / factor, low / c2)
 
 
+@few
 @given(seconds, seconds, shares, st.floats(1e-3, 1e3))
 def test_the_unit_of_time_does_not_matter(c1, c2, share, unit):
     rps = share / c2
@@ -70,11 +76,13 @@ def test_the_unit_of_time_does_not_matter(c1, c2, share, unit):
     )
 
 
+@few
 @given(seconds, seconds, shares)
 def test_every_arm_falls_on_one_curve_when_normalised(c1, c2, share):
     assert open_loop_latency(c1, c2, share / c2) / c1 == pytest.approx(1.0 / (1.0 - share), rel=1e-9)
 
 
+@few
 @given(seconds, seconds, st.floats(1.0, 10.0))
 def test_there_is_no_latency_at_saturation(c1, c2, beyond):
     assert np.isnan(open_loop_latency(c1, c2, beyond / c2 * (1 + 1e-12)))
@@ -82,6 +90,7 @@ def test_there_is_no_latency_at_saturation(c1, c2, beyond):
     assert utilisation(c2, 1.0 / c2) == pytest.approx(1.0)
 
 
+@few
 @given(seconds, seconds, st.floats(1.0, 1e4))
 def test_a_closed_loop_never_exceeds_saturation(c1, c2, clients):
     assert closed_loop_rps(c1, c2, clients) * c2 <= max(1.0, clients * c2 / c1)
@@ -89,6 +98,7 @@ def test_a_closed_loop_never_exceeds_saturation(c1, c2, clients):
         assert closed_loop_rps(c1, c2, clients) <= saturation_rps(c2) * (1 + 1e-12)
 
 
+@few
 @given(st.floats(1.0, 1e3), st.floats(1.0, 1e6), st.floats(0.0, 1.0))
 def test_ramp_and_drain_only_lower_the_mean_in_flight(clients, requests, rho):
     mean = mean_inflight_closed(clients, requests, rho)
@@ -100,6 +110,7 @@ def test_a_request_never_meets_itself_in_a_closed_loop():
     assert others_met([8.0, 8.0, 0.97], [True, False, True]).tolist() == [7.0, 8.0, 0.0]
 
 
+@few
 @given(hnp.arrays(float, (4, 3), elements=st.floats(0.0, 100.0)))
 def test_quantiles_are_put_in_order_and_stay_so(values):
     ordered = ordered_quantiles(values)
@@ -108,13 +119,14 @@ def test_quantiles_are_put_in_order_and_stay_so(values):
     assert np.all(ordered >= values)
 
 
+@few
 @given(seconds, seconds, st.floats(1.0, 1e5))
 def test_end_to_end_is_linear_in_the_laws(ttft, tpot, tokens):
     assert end_to_end(ttft, tpot, tokens) == pytest.approx(ttft + (tokens - 1) * tpot)
     assert end_to_end(ttft, tpot, 1.0) == pytest.approx(ttft)
 
 
-@settings(max_examples=50, deadline=None)
+@few
 @given(st.floats(0.05, 30.0), st.floats(0.0, 0.9))
 def test_the_in_flight_distribution_has_the_moments_of_the_law(shape, rho):
     c2 = 0.05

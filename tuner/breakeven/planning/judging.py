@@ -5,6 +5,7 @@ Entering needs the lower bound of the gain, leaving needs the upper one: between
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -156,11 +157,12 @@ def _leave_saturated(field: Field, running: Standing, policy: Policy) -> Wish | 
 
 def _beats_none(c: Standing, policy: Policy) -> bool:
     """Whether a speculative arm is surely better than no speculation, where its law may be believed."""
-    return (
-        c.against_none is not None
-        and trusted(c, policy)
-        and speedup_bounds(c.against_none)[0] > 1 + policy.min_gain
-    )
+    if c.against_none is None or not trusted(c, policy):
+        return False
+    e = c.tokens_per_step if c.tokens_per_step is not None else c.calibrated_tokens_per_step
+    # The same bound by which an arm is left: a law that promises more than E would bring it back for ever.
+    sure = min(speedup_bounds(c.against_none)[0], math.inf if e is None else e)
+    return sure > 1.0 + policy.min_gain
 
 
 def _beats_running(c: Standing, running: Standing, load: Load, policy: Policy) -> bool:
