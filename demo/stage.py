@@ -49,6 +49,8 @@ _STATIC_ARM = '{"method":"eagle3","model":"AngelSlim/Qwen3-8B_eagle3","num_specu
 PROBE_PERIOD_S = 1
 PRE_STOP_S = 3
 OPERATOR_CYCLE_S = 2
+# Both services are measured at once.
+PARALLEL_CALIBRATIONS = 2
 ALERT_DELAY_S = 3
 
 
@@ -65,6 +67,10 @@ def install_operator(cluster: LocalCluster) -> None:
         f"prometheus.address={cluster.prometheus_url}",
         "--set",
         f"operator.cycleSeconds={OPERATOR_CYCLE_S}",
+        "--set",
+        f"operator.statusRefreshSeconds={OPERATOR_CYCLE_S}",
+        "--set",
+        f"calibration.maxParallel={PARALLEL_CALIBRATIONS}",
     )
 
 
@@ -133,6 +139,7 @@ def shortened() -> list[tuple[str, str, str]]:
             rows.append((".".join(path), "from traffic" if default is None else str(default), str(value)))
     rows.append(("vLLM readinessProbe.periodSeconds", "5", str(PROBE_PERIOD_S)))
     rows.append(("vLLM preStop sleep, s", "10", str(PRE_STOP_S)))
+    rows.append(("calibrations at the same time", "1", str(PARALLEL_CALIBRATIONS)))
     rows.append(("operator cycle, s", "15", str(OPERATOR_CYCLE_S)))
     rows.append(("alert SpeculationUnprofitable, for", "10m", f"{ALERT_DELAY_S}s"))
     return rows
