@@ -3,16 +3,19 @@
 import json
 import re
 import time
+import urllib.request
 from pathlib import Path
 
 import kubernetes
 import pytest
 import yaml
 
+import breakeven
 from localcluster.nodes import Node
 
 RIG = Node("rig", "NVIDIA-L4", 4)
 AGENT = "rig-agent"
+DEFAULT_COSTS = Path(breakeven.__file__).parent / "simulator/default_costs.json"
 UNTIL_S = 60
 
 
@@ -25,7 +28,13 @@ def rig(cluster, tmp_path_factory):
         "defaults": {"--host": "{pod_ip}"}, "env": {"FROM_IMAGE": "yes"}, "user": 1001,
     }]))  # fmt: skip
     arguments = ["--crash-backoff", "0.5", "--refresh", "1", "--images", str(table)]
-    cluster.start_nodes([RIG], agent=AGENT, extra_arguments=arguments)
+    costs = tmp_path_factory.mktemp("costs") / "costs.json"
+    gpu = json.loads(DEFAULT_COSTS.read_text())["gpus"]["NVIDIA-H100-80GB-HBM3"]
+    costs.write_text(
+        json.dumps({"gpus": {RIG.product: {**gpu, "startup": {"base_s": 0.1, "drafter_s": 0.1}}}})
+    )
+    environment = {"BREAKEVEN_SIM_COSTS": str(costs)}
+    cluster.start_nodes([RIG], agent=AGENT, extra_arguments=arguments, environment=environment)
     yield RIG
     cluster.stop_process(AGENT)
     cluster.kubectl("delete", "node", RIG.name)
@@ -278,6 +287,24 @@ print(ask("pods"), ask("secrets"))
 """
 
 
+def test_a_volume_at_tmp_and_a_read_only_root(do, on_rig, outcome):
+    """As our operator's pod: the state folder of this cluster lies below /tmp, and nothing but volumes can be written."""
+    script = "touch /tmp/x && echo tmp; touch /etc/x || touch $HOME/x || echo refused; pwd; python3 -c 'import breakeven'"
+    on_rig(
+        script=script,
+        containers={
+            "securityContext": {"readOnlyRootFilesystem": True},
+            "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+        },
+        volumes=[{"name": "tmp", "emptyDir": {}}],
+    )
+    assert [line for line in outcome().splitlines() if "touch:" not in line] == [
+        "tmp",
+        "refused",
+        "/pod-home",
+    ]
+
+
 def test_a_pod_has_its_service_account_s_rights_and_no_others(do, on_rig, outcome):
     do("create", "serviceaccount", "reader")
     do("create", "role", "reader", "--verb=list", "--resource=pods")
@@ -285,6 +312,37 @@ def test_a_pod_has_its_service_account_s_rights_and_no_others(do, on_rig, outcom
     do("create", "rolebinding", "reader", "--role=reader", f"--serviceaccount={namespace}:reader")
     on_rig(containers={"command": ["python3", "-c", ASK]}, serviceAccountName="reader")
     assert outcome() == "200 403\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        {"args": ["llama", "--port=8000", "--speculative-config=$(SPEC)"]},
+        {"command": ["sh", "-c", "exec vllm serve llama --port 8000 --speculative-config $SPEC"]},
+    ],
+    ids=["args", "shell"],
+)
+def test_a_vllm_pod_is_a_simulated_engine_on_its_own_address(on_rig, until, command):
+    container = {
+        "name": "vllm", "image": "vllm/vllm-openai:v0.11.0", **command,
+        "env": [{"name": "SPEC", "value": '{"method":"ngram","num_speculative_tokens":3}'}],
+        "ports": [{"name": "http", "containerPort": 8000}], "resources": {"limits": {"nvidia.com/gpu": 1}},
+        "startupProbe": {"httpGet": {"path": "/health", "port": "http"}, "periodSeconds": 1, "failureThreshold": 60},
+    }  # fmt: skip
+    on_rig(containers=[container])
+    address = until(ready)["status"]["podIP"]
+    with urllib.request.urlopen(f"http://{address}:8000/v1/models") as answer:
+        assert json.load(answer)["data"][0]["id"] == "llama"
+    with urllib.request.urlopen(f"http://{address}:8000/metrics") as answer:
+        assert b"vllm:spec_decode_num_drafts" in answer.read()
+
+
+def test_our_own_image(on_rig, outcome):
+    image = "ghcr.io/breakeven-dev/breakeven:0.1.0"
+    on_rig("tool", containers={"image": image, "command": ["breakeven"], "args": ["--version"]})
+    on_rig("operator", containers={"image": image, "command": None, "args": ["--help"]})
+    assert "breakeven" in outcome("tool")
+    assert "usage" in outcome("operator").lower()
 
 
 def test_init_containers_sidecars_and_a_job_that_completes(do, rig, until):
@@ -592,7 +650,9 @@ def test_a_killed_agent_leaves_no_process_and_its_successor_goes_on(do, on_rig, 
     assert main(never)["state"]["terminated"]["exitCode"] == 137
 
 
-def test_without_namespaces_paths_are_rewritten_and_clients_get_a_kubeconfig(do, cluster, until, outcome):
+def test_without_namespaces_paths_are_rewritten_and_clients_get_a_kubeconfig(
+    do, cluster, until, event, outcome
+):
     node = Node("plain", "NVIDIA-L4", 1)
     cluster.start_nodes([node], agent="plain-agent", extra_arguments=["--no-namespaces"])
     try:
@@ -602,6 +662,7 @@ def test_without_namespaces_paths_are_rewritten_and_clients_get_a_kubeconfig(do,
             "command": ["sh", "-c", "cat /conf/k $CONF; kubectl auth whoami -o jsonpath={.status.userInfo.username}"],
             "env": [{"name": "CONF", "value": "/conf/k"}, {"name": "PATH", "value": cluster.environment["PATH"]}],
             "volumeMounts": [{"name": "conf", "mountPath": "/conf"}],
+            "securityContext": {"readOnlyRootFilesystem": True},
         }  # fmt: skip
         spec = {
             "nodeName": node.name,
@@ -612,9 +673,14 @@ def test_without_namespaces_paths_are_rewritten_and_clients_get_a_kubeconfig(do,
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": spec}
         do("create", "-f", "-", stdin=json.dumps(pod))
         assert re.fullmatch(r"vvsystem:serviceaccount:[a-z0-9-]+:default", outcome().strip())
-        container["securityContext"] = {"readOnlyRootFilesystem": True}
-        do("create", "-f", "-", stdin=json.dumps({**pod, "metadata": {"name": "read-only"}}))
-        refused = until(waiting_for("UnsupportedByNodeAgent"), "read-only")
+        event("NotEnforcedByNodeAgent", "readOnlyRootFilesystem")
+        aliased = {
+            **pod,
+            "metadata": {"name": "aliased"},
+            "spec": {**spec, "hostAliases": [{"ip": "127.0.0.1"}]},
+        }
+        do("create", "-f", "-", stdin=json.dumps(aliased))
+        refused = until(waiting_for("UnsupportedByNodeAgent"), "aliased")
         assert "user namespaces" in refused["status"]["message"]
         do("delete", "pod", "--all", "--timeout=20s")
     finally:

@@ -10,7 +10,7 @@ Layers, each knowing only those below it:
 * decisions on frozen data, no input or output: `podspec`, `variables`, `quantities`, `fieldrefs`, `environment`, `images`,
   `gpus`, `support`, `states`, `backoff`, `thresholds`, `lifecycle`, `status`, `mounts`, `payloads`, `rewriting`, `nodeobjects`;
 * one kind of input or output each: `kubeconfig`, `api`, `objects`, `events`, `atomicfiles`, `addresses`, `processes`
-  (with `launcher`, the program that becomes the container), `actions`, `isolation`;
+  (with `launcher`, the program that becomes the container), `rootfiles`, `sandbox`, `actions`, `isolation`;
 * what lives for a while: `probing`, `container`, `volumes`, `podworker`, `node`, `kubeletapi`;
-* the process: `agent`, `warden`, `__main__`.
+* the process: `agent`, `commandline`, `warden`, `__main__`.
 """

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import aiohttp
 
-from localcluster.nodeagent import actions, gpus, images, probing, sandbox
+from localcluster.nodeagent import actions, gpus, images, probing, rootfiles, sandbox
 from localcluster.nodeagent.api import FAILURES, describe
 from localcluster.nodeagent.backoff import Backoff
 from localcluster.nodeagent.environment import ConfigError, Lookup
@@ -312,7 +312,7 @@ class Container:
         """The termination message: the container's own file, or the end of its log when it asks for that and failed."""
         if self._around is None:
             return ""
-        file = sandbox.termination_message(self._around.rooms.of(self.spec.name))
+        file = rootfiles.termination_message(self._around.rooms.of(self.spec.name))
         with contextlib.suppress(OSError):
             if text := file.read_bytes()[:_MESSAGE_BYTES].decode(errors="replace"):
                 return text

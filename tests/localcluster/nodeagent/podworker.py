@@ -195,13 +195,17 @@ class PodWorker:
         """
         if self._verdict is not None:
             return False
-        refused = support.unsupported(self._pod.raw, isolated=self._near.machine.isolation.allowed)
+        isolated = self._near.machine.isolation.allowed
+        refused = support.unsupported(self._pod.raw, isolated=isolated)
         try:
             address = "" if refused else self._near.addresses.take(self._pod.uid, self._where.pod_ip)
         except NoAddressError as error:
             refused = (str(error),)
         if not refused:
-            self._where = replace(self._where, pod_ip=address)
+            if address != self._where.pod_ip:
+                self._where = replace(self._where, pod_ip=address)
+                for message in support.unenforced(self._pod.raw, isolated=isolated):
+                    self._event("Warning", support.UNENFORCED, message)
             return True
         message = "; ".join(refused)
         self._verdict = Verdict(support.REASON, message, failed=False)

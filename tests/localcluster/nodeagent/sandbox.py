@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from localcluster.nodeagent import environment, gpus, images, mounts, rewriting, variables
+from localcluster.nodeagent import environment, gpus, images, mounts, rewriting, rootfiles, variables
 from localcluster.nodeagent.environment import ConfigError, Lookup
 from localcluster.nodeagent.fieldrefs import Placement
 from localcluster.nodeagent.images import Program
@@ -20,7 +20,6 @@ SERVICE_ACCOUNT = (
     "/var/run/secrets/kubernetes.io/serviceaccount"  # where client libraries look; not a secret itself
 )
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_HOSTS = "/etc/hosts"
 
 
 class UnknownImageError(Exception):
@@ -98,11 +97,16 @@ async def prepare(
         raise UnknownImageError(container.image)
     user, group = identity(pod, container, program)
     room = rooms.of(container.name)
-    home = room / "home"
-    home.mkdir(parents=True, exist_ok=True)
+    home_here = rootfiles.home_folder(room)
+    home = rootfiles.HOME if machine.isolation.allowed else str(home_here)
     own = await environment.assemble(pod, container, where, machine.services(), lookup)
-    env = {**_image_env(pod, program, where, room), **_gpu_env(container, machine, gpu_indexes), **own}
-    env.setdefault("HOME", str(home))
+    env = {
+        **_image_env(pod, program, where),
+        **_shims(program, home_here, home),
+        **_gpu_env(container, machine, gpu_indexes),
+        **own,
+    }
+    env.setdefault("HOME", home)
     argv = program.command_line(
         variables.expand_all(container.raw.get("command", []), own),
         variables.expand_all(container.raw.get("args", []), own),
@@ -111,40 +115,42 @@ async def prepare(
     if not argv:
         raise ConfigError(f"no command: image {container.image} has no program of its own here")
     binds = list(mounts.binds(container, rooms.volumes, own))
-    cwd = container.raw.get("workingDir") or str(home)
+    cwd = container.raw.get("workingDir") or home
     if not machine.isolation.allowed:
         return _rewritten(pod, machine, argv, env, cwd, binds, rooms)
-    host = mounts.LocalHost()
-    read_only = bool((container.raw.get("securityContext") or {}).get("readOnlyRootFilesystem"))
-    binds += _runtime_binds(pod, container, where, room, cwd, binds)
+    binds += rootfiles.runtime_binds(pod, container, where, room, cwd, binds)
     root = container_root(
-        machine.root_folder, binds, host, read_only=read_only, uid=user, gid=group, hostname=hostname(pod)
+        machine.root_folder,
+        binds,
+        mounts.LocalHost(),
+        read_only=rootfiles.has_read_only_root(container),
+        uid=user,
+        gid=group,
+        hostname=rootfiles.hostname(pod),
     )
     return Launch(argv, env, cwd, root=root)
 
 
-def hostname(pod: PodSpec) -> str:
-    """The pod's host name, in Linux' 64 characters."""
-    return str(pod.raw["spec"].get("hostname") or pod.name)[:63].rstrip("-.")
+def _image_env(pod: PodSpec, program: Program, where: Placement) -> dict[str, str]:
+    env = {"HOSTNAME": rootfiles.hostname(pod), "PATH": _path(), **_simulation_env(), **program.env}
+    return env | ({"BREAKEVEN_POD_IP": where.pod_ip} if program.aliases else {})
 
 
-def termination_message(room: Path) -> Path:
-    """The file a container finds at its terminationMessagePath."""
-    return room / "termination-log"
+def _path(*before: str) -> str:
+    return ":".join([*before, images.bin_folder(), _SYSTEM_PATH])
 
 
-def _image_env(pod: PodSpec, program: Program, where: Placement, room: Path) -> dict[str, str]:
-    folders = [images.bin_folder(), _SYSTEM_PATH]
-    env = {"HOSTNAME": hostname(pod), **program.env}
-    if shims := program.shims():
-        folder = room / "bin"
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, script in shims.items():
-            (folder / name).write_text(script, encoding="utf-8")
-            (folder / name).chmod(0o755)
-        folders.insert(0, str(folder))
-        env["BREAKEVEN_POD_IP"] = where.pod_ip
-    return {"PATH": ":".join(folders), **_simulation_env(), **env}
+def _shims(program: Program, home_here: Path, home: str) -> dict[str, str]:
+    """Puts the image's programs for shells into the container's home; the PATH that finds them."""
+    scripts = program.shims()
+    if not scripts:
+        return {}
+    folder = home_here / "bin"
+    folder.mkdir(exist_ok=True)
+    for name, script in scripts.items():
+        (folder / name).write_text(script, encoding="utf-8")
+        (folder / name).chmod(0o755)
+    return {"PATH": _path(f"{home}/bin")}
 
 
 def _simulation_env() -> dict[str, str]:
@@ -160,33 +166,6 @@ def _gpu_env(container: ContainerSpec, machine: Machine, indexes: Sequence[int])
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(len(indexes)))),
         "BREAKEVEN_SIM_GPU": machine.gpu_product,
     }
-
-
-def _runtime_binds(
-    pod: PodSpec, container: ContainerSpec, where: Placement, room: Path, cwd: str, binds: Sequence[Bind]
-) -> list[Bind]:
-    """What a container runtime adds to the volumes: /etc/hosts, the termination message, a missing working directory."""
-    taken = {bind.target for bind in binds}
-    message = termination_message(room)
-    message.write_bytes(b"")
-    path = container.raw.get("terminationMessagePath", "/dev/termination-log")
-    found = [Bind(str(message), path, read_only=False, is_dir=False)]
-    hosts = room / "hosts"
-    hosts.write_text(hosts_file(pod, where), encoding="utf-8")
-    found.append(Bind(str(hosts), _HOSTS, read_only=False, is_dir=False))
-    if not Path(cwd).exists() and not any(cwd == target or cwd.startswith(f"{target}/") for target in taken):
-        work = room / "work"
-        work.mkdir(exist_ok=True)
-        found.append(Bind(str(work), cwd, read_only=False, is_dir=True))
-    return [bind for bind in found if bind.target not in taken]
-
-
-def hosts_file(pod: PodSpec, where: Placement) -> str:
-    """/etc/hosts as a kubelet manages it, hostAliases included."""
-    lines = ["# Kubernetes-managed hosts file.", "127.0.0.1\tlocalhost", f"{where.pod_ip}\t{hostname(pod)}"]
-    aliases = pod.raw["spec"].get("hostAliases", [])
-    lines += ["\t".join([alias["ip"], *alias.get("hostnames", [])]) for alias in aliases]
-    return "\n".join(lines) + "\n"
 
 
 def _rewritten(

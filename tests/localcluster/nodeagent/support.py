@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from localcluster.nodeagent.podspec import Json
 
 REASON = "UnsupportedByNodeAgent"
+UNENFORCED = "NotEnforcedByNodeAgent"
 
 VOLUMES = frozenset({"configMap", "secret", "emptyDir", "projected", "downwardAPI"})
 PROJECTIONS = frozenset({"serviceAccountToken", "configMap", "downwardAPI", "secret"})
@@ -29,7 +30,17 @@ def unsupported(pod: Json, *, isolated: bool) -> tuple[str, ...]:
         isolated: whether containers get mount namespaces on this machine; some fields need them.
     """
     spec = pod["spec"]
-    return (*_pod(spec, isolated=isolated), *_volumes(spec), *_containers(spec, isolated=isolated))
+    return (*_pod(spec, isolated=isolated), *_volumes(spec), *_containers(spec))
+
+
+def unenforced(pod: Json, *, isolated: bool) -> tuple[str, ...]:
+    """Fields that only restrict and that this machine cannot enforce: the pod runs, and its events say so."""
+    containers = (c for group in ("initContainers", "containers") for c in pod["spec"].get(group, []))
+    return tuple(
+        f"container {c['name']}: securityContext.readOnlyRootFilesystem needs user namespaces, which this machine does not allow"
+        for c in containers
+        if not isolated and (c.get("securityContext") or {}).get("readOnlyRootFilesystem")
+    )
 
 
 def _pod(spec: Json, *, isolated: bool) -> Iterator[str]:
@@ -59,23 +70,21 @@ def _volumes(spec: Json) -> Iterator[str]:
                 yield f"{where}.projected.sources[{at}].{kind}: not available"
 
 
-def _containers(spec: Json, *, isolated: bool) -> Iterator[str]:
+def _containers(spec: Json) -> Iterator[str]:
     for group in ("initContainers", "containers"):
         for number, container in enumerate(spec.get(group, [])):
             where = f"spec.{group}[{number}] ({container['name']})"
-            yield from (f"{where}.{problem}" for problem in _container(container, isolated=isolated))
+            yield from (f"{where}.{problem}" for problem in _container(container))
             if container.get("restartPolicy") not in {None, "Always"} or container.get("restartPolicyRules"):
                 yield f"{where}.restartPolicy: only the pod's policy, or Always on an init container"
 
 
-def _container(container: Json, *, isolated: bool) -> Iterator[str]:
+def _container(container: Json) -> Iterator[str]:
     security = container.get("securityContext") or {}
     if security.get("privileged"):
         yield "securityContext.privileged: containers here are processes without privileges"
     if added := (security.get("capabilities") or {}).get("add"):
         yield f"securityContext.capabilities.add ({', '.join(added)}): containers here have no capabilities"
-    if security.get("readOnlyRootFilesystem") and not isolated:
-        yield "securityContext.readOnlyRootFilesystem: needs user namespaces, which this machine does not allow"
     if container.get("volumeDevices"):
         yield "volumeDevices: there are no block devices"
     if container.get("stdin") or container.get("tty"):

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from fakes.node_pods import WHERE, make_pod
-from localcluster.nodeagent import atomicfiles, mounts
+from localcluster.nodeagent import atomicfiles, mounts, rootfiles
 from localcluster.nodeagent.environment import ConfigError
 from localcluster.nodeagent.mounts import Bind, Make
 from localcluster.nodeagent.payloads import (
@@ -220,6 +220,13 @@ def test_sub_paths(tmp_path):
         binds(tmp_path, {"subPath": "none"}, read_only=True)
     with pytest.raises(ConfigError, match="must stay inside"):
         binds(tmp_path, {"subPath": "a/../../b"})
+
+
+def test_programs_that_a_volume_would_hide_are_named():
+    tmp = Bind("/s", "/tmp", read_only=False, is_dir=True)
+    file = Bind("/s", "/opt/venv", read_only=False, is_dir=False)
+    needed = ["/opt/venv", "/tmp/clone/.venv", "/tmpfs/x", "/tmp"]
+    assert rootfiles.hidden([tmp, file], needed) == ["/tmp/clone/.venv", "/tmp"]
 
 
 @pytest.mark.parametrize(

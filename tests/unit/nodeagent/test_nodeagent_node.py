@@ -142,10 +142,17 @@ def test_what_is_not_supported_is_refused_by_name(spec, field):
     assert ": " in problem
 
 
-def test_what_needs_namespaces_is_refused_only_without_them():
+def test_what_needs_namespaces_is_refused_or_told_only_without_them():
     spec = {"hostAliases": [{"ip": "1.2.3.4"}], **container(securityContext={"readOnlyRootFilesystem": True})}
-    assert support.unsupported({"spec": spec}, isolated=True) == ()
-    assert len(support.unsupported({"spec": spec}, isolated=False)) == 2
+    assert (
+        support.unsupported({"spec": spec}, isolated=True)
+        == support.unenforced({"spec": spec}, isolated=True)
+        == ()
+    )
+    (refused,) = support.unsupported({"spec": spec}, isolated=False)
+    assert refused.startswith("spec.hostAliases")
+    (told,) = support.unenforced({"spec": spec}, isolated=False)
+    assert "readOnlyRootFilesystem" in told
 
 
 def test_a_typical_engine_pod_is_accepted():
