@@ -1,0 +1,308 @@
+"""An API server in memory: server-side apply with field managers, generations, resource versions, status subresources.
+
+What it stands for is tested against the real one in tests/cluster; here it serves speed and faults on demand.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from breakeven_operator.plan import FIELD_MANAGER, Ref, Resource
+from breakeven_operator.ports import Clock, ClusterError, FieldConflictError, StaleObjectError
+
+Key = tuple[str, str, str]
+Path = tuple[str, ...]
+_SERVER_SET = (
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "managedFields",
+    "deletionTimestamp",
+)
+
+
+class FakeCluster:
+    """The `Cluster` port.
+
+    Attributes:
+        objects: by (plural, namespace, name).
+        requests: how often each verb was asked.
+        writes: (verb, plural, name) in order.
+        fail: called before each request with (verb, resource, name); what it raises is raised.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._versions = itertools.count(1)
+        self._uids = itertools.count(1)
+        self.objects: dict[Key, dict[str, Any]] = {}
+        self.owners: dict[Key, dict[tuple[str, str], dict[Path, Any]]] = {}
+        self.requests: Counter[str] = Counter()
+        self.writes: list[tuple[str, str, str]] = []
+        self.fail: Callable[[str, Resource, str], None] = lambda _verb, _resource, _name: None
+
+    # The port.
+
+    async def list_all(self, resource: Resource, namespace: str | None = None, labels: str = "") -> list[Any]:
+        self._asked("list", resource, "")
+        return [
+            self._shown(key)
+            for key in sorted(self.objects)
+            if key[0] == resource.plural
+            and namespace in {None, key[1]}
+            and _matches((self.objects[key]["metadata"].get("labels") or {}), labels)
+        ]
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> Any:
+        self._asked("get", resource, name)
+        key = (resource.plural, namespace, name)
+        return self._shown(key) if key in self.objects else None
+
+    async def create(self, resource: Resource, body: Mapping[str, Any]) -> Any:
+        self._asked("create", resource, body["metadata"]["name"])
+        key = _key(resource, body)
+        if key in self.objects:
+            raise ClusterError(f"{key} already exists", 409)
+        self._note("create", key)
+        self.put(resource, body, manager=FIELD_MANAGER)
+        return self._shown(key)
+
+    async def apply(
+        self,
+        resource: Resource,
+        body: Mapping[str, Any],
+        *,
+        force: bool = False,
+        subresource: str | None = None,
+        manager: str = FIELD_MANAGER,
+    ) -> Any:
+        self._asked("apply", resource, body["metadata"]["name"])
+        key = _key(resource, body)
+        meta = body["metadata"]
+        found = self.objects.get(key)
+        if found is None:
+            if "uid" in meta or subresource:
+                raise ClusterError(f"{key} is not there", 404)
+            self._note("apply", key)
+            self.put(resource, body, manager=manager)
+            return self._shown(key)
+        for precondition in ("uid", "resourceVersion"):
+            if precondition in meta and meta[precondition] != found["metadata"][precondition]:
+                raise StaleObjectError(f"{key}: {precondition} is another one")
+        self._apply(key, body, manager=manager, force=force, subresource=subresource)
+        return self._shown(key)
+
+    async def replace(self, resource: Resource, body: Mapping[str, Any]) -> Any:
+        self._asked("replace", resource, body["metadata"]["name"])
+        key = _key(resource, body)
+        if key not in self.objects:
+            raise ClusterError(f"{key} is not there", 404)
+        if body["metadata"].get("resourceVersion") != self.objects[key]["metadata"]["resourceVersion"]:
+            raise StaleObjectError(f"{key} has changed")
+        self._note("replace", key)
+        self.put(resource, body, manager="replacer")
+        return self._shown(key)
+
+    async def delete(self, ref: Ref) -> None:
+        self._asked("delete", ref.resource, ref.name)
+        key = (ref.resource.plural, ref.namespace, ref.name)
+        if key in self.objects and ref.uid in {"", self.objects[key]["metadata"]["uid"]}:
+            self._note("delete", key)
+            self.remove(ref.resource, ref.namespace, ref.name)
+
+    # What people and controllers do.
+
+    def put(self, resource: Resource, body: Mapping[str, Any], *, manager: str = "kubectl") -> dict[str, Any]:
+        """Create or replace an object as `kubectl replace` does: what changes belongs to `manager` from then on."""
+        key = _key(resource, body)
+        old = self.objects.get(key)
+        new = copy.deepcopy(dict(body))
+        meta = new["metadata"]
+        if old is None:
+            meta.setdefault("uid", f"uid-{next(self._uids)}")
+            meta["generation"] = 1
+            meta.setdefault("creationTimestamp", self._clock.now().isoformat())
+        else:
+            new.setdefault("status", old.get("status", {}))
+            for name in ("uid", "generation", "creationTimestamp"):
+                meta[name] = old["metadata"][name]
+            if new.get("spec") != old.get("spec"):
+                meta["generation"] += 1
+        before = dict(_leaves(old)) if old is not None else {}
+        after = dict(_leaves(new))
+        owners = self.owners.setdefault(key, {})
+        for fields in owners.values():
+            for path in [path for path in fields if after.get(path) != before.get(path)]:
+                del fields[path]
+        mine = owners.setdefault((manager, "Update"), {})
+        mine |= {path: value for path, value in after.items() if before.get(path) != value}
+        meta["resourceVersion"] = str(next(self._versions))
+        self.objects[key] = new
+        self._stamp(key, (manager, "Update"))
+        return new
+
+    def change(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        edit: Callable[[dict[str, Any]], None],
+        *,
+        manager: str = "kubectl-edit",
+    ) -> None:
+        """Edit an object in place."""
+        body = copy.deepcopy(self.objects[resource.plural, namespace, name])
+        edit(body)
+        self.put(resource, body, manager=manager)
+
+    def remove(self, resource: Resource, namespace: str, name: str) -> None:
+        """Delete an object and what it owns."""
+        gone = self.objects.pop((resource.plural, namespace, name), None)
+        self.owners.pop((resource.plural, namespace, name), None)
+        if gone is None:
+            return
+        uid = gone["metadata"]["uid"]
+        for key, other in list(self.objects.items()):
+            if any(owner.get("uid") == uid for owner in other["metadata"].get("ownerReferences") or []):
+                self.objects.pop(key, None)
+                self.owners.pop(key, None)
+
+    def of(self, resource: Resource) -> list[dict[str, Any]]:
+        """All objects of a kind, for assertions."""
+        return [value for key, value in sorted(self.objects.items()) if key[0] == resource.plural]
+
+    def _apply(
+        self, key: Key, body: Mapping[str, Any], *, manager: str, force: bool, subresource: str | None
+    ) -> None:
+        found = self.objects[key]
+        parts = {"status"} if subresource == "status" else {"spec", "metadata"}
+        wanted = {path: value for path, value in _leaves(body) if path[0] in parts and not _server_set(path)}
+        owners = self.owners.setdefault(key, {})
+        name = (manager, "Apply")
+        current = dict(_leaves(found))
+        conflicts = sorted(
+            {
+                other[0]
+                for other, fields in owners.items()
+                for path, value in wanted.items()
+                if other != name and path in fields and current.get(path) != value
+            }
+        )
+        if conflicts and not force:
+            raise FieldConflictError(f"conflict with {conflicts}", tuple(conflicts))
+        new = copy.deepcopy(found)
+        for path, value in wanted.items():
+            _set(new, path, value)
+            for other, fields in owners.items():
+                if other != name and current.get(path) != value:
+                    fields.pop(path, None)
+        mine = owners.get(name, {})
+        for path in mine.keys() - wanted.keys():
+            shared = any(path in fields for other, fields in owners.items() if other != name)
+            if path[0] in parts and not shared:
+                _unset(new, path)
+        kept = {path: value for path, value in mine.items() if path[0] not in parts}
+        owners[name] = kept | wanted
+        if new == found:
+            return
+        self._note("apply", key)
+        if new.get("spec") != found.get("spec"):
+            new["metadata"]["generation"] += 1
+        new["metadata"]["resourceVersion"] = str(next(self._versions))
+        self.objects[key] = new
+        self._stamp(key, name)
+
+    def _stamp(self, key: Key, writer: tuple[str, str]) -> None:
+        """Remember when a manager last wrote, as managedFields does."""
+        times = self.objects[key].setdefault("_times", {})
+        times["/".join(writer)] = self._clock.now().isoformat()
+
+    def _shown(self, key: Key) -> dict[str, Any]:
+        shown = copy.deepcopy(self.objects[key])
+        times = shown.pop("_times", {})
+        shown["metadata"]["managedFields"] = [
+            {
+                "manager": manager,
+                "operation": operation,
+                "time": times.get(f"{manager}/{operation}", ""),
+                "fieldsV1": _fields(paths),
+            }
+            for (manager, operation), paths in self.owners.get(key, {}).items()
+            if paths
+        ]
+        return shown
+
+    def _asked(self, verb: str, resource: Resource, name: str) -> None:
+        self.requests[verb] += 1
+        self.fail(verb, resource, name)
+
+    def _note(self, verb: str, key: Key) -> None:
+        self.writes.append((verb, key[0], key[2]))
+
+
+def _key(resource: Resource, body: Mapping[str, Any]) -> Key:
+    return resource.plural, body["metadata"].get("namespace", ""), body["metadata"]["name"]
+
+
+def _server_set(path: Path) -> bool:
+    return path[0] == "metadata" and path[1] in (*_SERVER_SET, "name", "namespace")
+
+
+def _leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Paths to everything that is no map; lists count as atomic."""
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            if key != "_times":
+                yield from _leaves(inner, (*path, key))
+    elif path:
+        yield path, value
+
+
+def _set(target: dict[str, Any], path: Path, value: Any) -> None:
+    for step in path[:-1]:
+        inner = target.get(step)
+        if not isinstance(inner, dict):
+            inner = target[step] = {}
+        target = inner
+    target[path[-1]] = copy.deepcopy(value)
+
+
+def _unset(target: dict[str, Any], path: Path) -> None:
+    parents = [target]
+    for step in path[:-1]:
+        inner = parents[-1].get(step)
+        if not isinstance(inner, dict):
+            return
+        parents.append(inner)
+    parents[-1].pop(path[-1], None)
+    for parent, step in zip(reversed(parents[:-1]), reversed(path[:-1]), strict=True):
+        if parent.get(step) == {}:
+            del parent[step]
+
+
+def _fields(paths: Mapping[Path, Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for path in paths:
+        branch = tree
+        for step in path:
+            branch = branch.setdefault(f"f:{step}", {})
+    return tree
+
+
+def _matches(labels: Mapping[str, str], selector: str) -> bool:
+    for term in filter(None, selector.split(",")):
+        if term.startswith("!"):
+            if term[1:] in labels:
+                return False
+        elif "=" in term:
+            key, _, value = term.partition("=")
+            if labels.get(key) != value:
+                return False
+        elif term not in labels:
+            return False
+    return True

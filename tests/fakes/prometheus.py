@@ -1,0 +1,101 @@
+"""Prometheus in memory: what the fleet query of `promql` would return for pods under a given load."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from breakeven_operator.plan import PODS
+from breakeven_operator.ports import MetricsError, Series, Source
+from breakeven_operator.reconcile.promql import LAST_SEEN, POSITION_STAT, PRESENT, STAT
+from fakes.cluster import FakeCluster
+
+
+@dataclass
+class Traffic:
+    """Load and latency of every Ready pod."""
+
+    rps: float = 3.0
+    latency_s: float = 1.0
+    ttft_s: float = 0.1
+    output_tokens: float = 100.0
+    prompt_tokens: float = 200.0
+    tokens_per_step: float = 1.0
+    acceptance: tuple[float, ...] = ()
+    waiting: float = 0.0
+    window_s: float = 300.0
+    age_s: float = 1.0
+    model_name: str = "chat"
+
+
+@dataclass
+class FakePrometheus:
+    """The `Metrics` port.
+
+    Attributes:
+        traffic: of every pod; `by_pod` overrides it.
+        down: no answer. empty: an answer without series. nan: a gauge that is no number.
+        relabel: what a wrong relabelling makes of the labels.
+        queries: texts that were asked.
+    """
+
+    cluster: FakeCluster
+    traffic: Traffic = field(default_factory=Traffic)
+    by_pod: dict[str, Traffic] = field(default_factory=dict)
+    down: bool = False
+    empty: bool = False
+    nan: bool = False
+    relabel: Callable[[dict[str, str]], dict[str, str]] = field(default=lambda labels: labels)
+    queries: list[str] = field(default_factory=list)
+
+    async def query(self, source: Source, promql: str) -> Sequence[Series]:
+        self.queries.append(promql)
+        if self.down:
+            raise MetricsError("Prometheus at prometheus:9090 is not reached (ConnectionError)")
+        if self.empty:
+            return []
+        return [series for pod in self.cluster.of(PODS) if _runs(pod) for series in self._of(pod)]
+
+    def _of(self, pod: dict[str, Any]) -> list[Series]:
+        meta = pod["metadata"]
+        load = self.by_pod.get(meta["name"], self.traffic)
+        labels = self.relabel(
+            {"namespace": meta["namespace"], "pod": meta["name"], "model_name": load.model_name}
+        )
+        done = load.rps * load.window_s
+        decoded = done * (load.output_tokens - 1)
+        stats = {
+            "completed": done,
+            "started": done,
+            "ttft_s": done * load.ttft_s,
+            "e2e_s": done * load.latency_s,
+            "e2e_n": done,
+            "generated": done * load.output_tokens,
+            "steps": decoded / load.tokens_per_step,
+            "prompt_tokens": done * load.prompt_tokens,
+            "output_tokens": done * load.output_tokens,
+            "output_n": done,
+            "running": load.rps * load.latency_s,
+            "waiting": load.waiting,
+            "waiting_min": load.waiting,
+            "running_growth": 0.0,
+            "waiting_growth": 0.0,
+            LAST_SEEN: load.age_s,
+            PRESENT: 1.0,
+        }
+        if self.nan:
+            stats["running"] = math.nan
+        found = [Series({**labels, STAT: stat}, value) for stat, value in stats.items()]
+        if load.acceptance:
+            found.append(Series({**labels, STAT: "drafts"}, 1000.0))
+            found += [
+                Series({**labels, STAT: POSITION_STAT, "position": str(i)}, 1000.0 * share)
+                for i, share in enumerate(load.acceptance)
+            ]
+        return found
+
+
+def _runs(pod: dict[str, Any]) -> bool:
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"]["conditions"])
