@@ -1,0 +1,287 @@
+"""Laws of acceptance: conversions invert, the mixture renews, its bounds hold what they claim."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from breakeven.acceptance import (
+    AcceptanceModel,
+    acceptance_rate,
+    alpha_from_tokens_per_step,
+    conditional_rates,
+    interpolate_tokens_per_step,
+    resampled_tokens_per_step,
+    survival_iid,
+    survival_per_step,
+    tokens_per_step_from_counters,
+    tokens_per_step_from_survival,
+    tokens_per_step_iid,
+    tokens_per_step_sd,
+    tree_rates_exclusive,
+    tree_rates_independent,
+    tree_survival,
+    tree_verified_tokens,
+)
+from breakeven.mixture import TwoPointMixture, default_decay, tokens_per_step_bounds
+
+few = settings(max_examples=30, deadline=None)
+rates = st.floats(0.0, 1.0)
+lengths = st.integers(1, 16)
+
+
+@st.composite
+def survivals(draw, most=10):
+    shares = draw(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=most))
+    return np.cumprod(shares)
+
+
+@st.composite
+def mixtures(draw, decay=None):
+    low, high = sorted((draw(rates), draw(rates)))
+    share = draw(rates)
+    return TwoPointMixture(
+        (low, high), (share, 1.0 - share), draw(st.floats(0.0, 0.05)) if decay is None else decay
+    )
+
+
+@few
+@given(rates, lengths)
+def test_alpha_and_tokens_per_step_are_inverse(alpha, k):
+    e = tokens_per_step_iid(alpha, k)
+    assert 1.0 <= e <= k + 1.0
+    assert alpha_from_tokens_per_step(e, k) == pytest.approx(alpha, abs=1e-8)
+    assert e == pytest.approx(sum(alpha**i for i in range(k + 1)))
+
+
+@few
+@given(st.floats(1e-12, 1e-3), lengths)
+def test_no_digits_are_lost_near_certain_acceptance(rejected, k):
+    alpha = 1.0 - rejected
+    rejected = 1.0 - alpha
+    series = k + 1.0 - rejected * k * (k + 1) / 2 + rejected**2 * (k - 1) * k * (k + 1) / 6
+    assert tokens_per_step_iid(alpha, k) == pytest.approx(series, rel=max(1e-14, (rejected * k) ** 3))
+
+
+def test_its_ends_are_exact():
+    assert tokens_per_step_iid([0.0, 1.0, 0.5], [4, 4, 0]).tolist() == [1.0, 5.0, 1.0]
+    assert alpha_from_tokens_per_step([1.0, 5.0], 4).tolist() == [0.0, 1.0]
+
+
+@few
+@given(rates, lengths)
+def test_a_geometric_profile_is_the_independent_case(alpha, k):
+    survival = survival_iid(alpha, k)
+    e = tokens_per_step_from_survival(survival)
+    assert e == pytest.approx(float(tokens_per_step_iid(alpha, k)))
+    assert acceptance_rate(survival) * k == pytest.approx(float(e) - 1.0)
+    conditional = conditional_rates(survival)
+    assert np.allclose(conditional[~np.isnan(conditional)], alpha, atol=1e-12) or alpha < 1e-20
+
+
+@few
+@given(survivals())
+def test_conditional_rates_multiply_back(survival):
+    rate = np.nan_to_num(conditional_rates(survival), nan=0.0)
+    np.testing.assert_allclose(np.cumprod(rate), survival, atol=1e-12)
+
+
+@few
+@given(survivals())
+def test_the_acceptance_rate_is_at_most_alpha(survival):
+    # Equal only at k = 1: the mean of survival counts late positions, alpha does not.
+    e = tokens_per_step_from_survival(survival)
+    alpha = alpha_from_tokens_per_step(e, len(survival))
+    assert acceptance_rate(survival) <= alpha + 1e-9
+
+
+@few
+@given(mixtures(), lengths)
+def test_the_mixture_renews(mixture, k):
+    survival = mixture.survival(k)
+    assert mixture.tokens_per_step(k) == pytest.approx(1.0 + survival.sum())
+    assert np.all(np.diff(survival) <= 1e-12)
+
+
+@few
+@given(mixtures(), lengths)
+def test_longer_drafts_yield_more_tokens_but_each_position_less(mixture, k):
+    here, longer = mixture.tokens_per_step([k, k + 1])
+    assert here <= longer * (1 + 1e-12)
+    assert longer <= k + 2
+    assert np.all(mixture.survival(k + 1)[:k] <= mixture.survival(k) + 1e-12)
+
+
+@few
+@given(mixtures(), lengths)
+def test_it_equals_a_walk_through_the_text(mixture, k):
+    """Renewal reward: steps per token is the mean over tokens of the steps that each stretch needs per token."""
+    i = np.arange(1, k + 1)
+    per_step = [1.0 + np.sum(a**i * np.exp(-mixture.decay * i * (i - 1) / 2)) for a in mixture.rates]
+    steps_per_token = sum(share / e for share, e in zip(mixture.token_shares, per_step, strict=True))
+    assert mixture.tokens_per_step(k) == pytest.approx(1.0 / steps_per_token)
+
+
+@few
+@given(mixtures(decay=0.0), st.integers(3, 7))
+def test_a_profile_of_a_mixture_gives_the_mixture_back(mixture, k):
+    apart = mixture.rates[1] - mixture.rates[0]
+    assume(apart > 0.15 and 0.1 < mixture.token_shares[0] < 0.9 and mixture.rates[0] > 0.02)
+    fitted = TwoPointMixture.fit(mixture.survival(k), 0.0)
+    others = np.arange(1, 11)
+    np.testing.assert_allclose(fitted.tokens_per_step(others), mixture.tokens_per_step(others), rtol=3e-3)
+
+
+@few
+@given(survivals(), st.sampled_from(["eagle3", "ngram"]))
+def test_any_profile_can_be_fitted_and_keeps_its_limits(survival, method):
+    fitted = TwoPointMixture.fit(survival, default_decay(method))
+    e = fitted.tokens_per_step(np.arange(0, 13))
+    assert e[0] == 1.0
+    assert np.all((e >= 1.0) & (e <= np.arange(1, 14)))
+    lower, upper = tokens_per_step_bounds(survival, np.arange(0, 13), method)
+    assert np.all(lower <= e + 1e-12)
+    assert np.all(e <= upper + 1e-12)
+
+
+@few
+@given(
+    st.lists(st.tuples(rates, st.floats(0.01, 1.0)), min_size=1, max_size=6),
+    st.integers(1, 3),
+    st.integers(1, 12),
+)
+def test_the_bounds_hold_every_mixture_with_the_measured_profile(stretches, measured_k, k):
+    a = np.array([rate for rate, _ in stretches])
+    shares = np.array([share for _, share in stretches])
+    shares = shares / shares.sum()
+
+    def of(length):
+        powers = a[:, None] ** np.arange(1, length + 1)
+        per_step = 1.0 + powers.sum(axis=1)
+        return 1.0 / (shares / per_step).sum(), ((shares / per_step) @ powers) / (shares / per_step).sum()
+
+    _, survival = of(measured_k)
+    lower, upper = tokens_per_step_bounds(survival, k, "ngram")
+    # A profile on the edge of what is possible leaves nothing open, and rounding decides on which side it falls.
+    assert lower * (1 - 1e-3) <= of(k)[0] <= upper * (1 + 1e-3)
+
+
+def test_fewer_positions_leave_more_open():
+    mixture = TwoPointMixture((0.3, 0.9), (0.5, 0.5), 0.0)
+    widths = []
+    for measured_k in (1, 2, 3):
+        lower, upper = tokens_per_step_bounds(mixture.survival(measured_k), 7, "ngram")
+        widths.append(float(upper / lower))
+    assert widths[0] > widths[1] > widths[2] > 1.0
+    assert widths[2] < 1.02
+
+
+@few
+@given(st.dictionaries(lengths, st.floats(0.0, 1.0), min_size=1, max_size=5), lengths)
+def test_interpolation_passes_through_and_stays_between_the_measured(shares, k):
+    ks = sorted(shares)
+    values = 1.0 + np.cumsum([shares[j] for j in ks])
+    found = interpolate_tokens_per_step(ks, values, ks)
+    np.testing.assert_allclose(found, values)
+    between = interpolate_tokens_per_step(ks, values, k)
+    if k > ks[-1]:
+        assert np.isnan(between)
+    else:
+        low = max((v for j, v in zip(ks, values, strict=True) if j <= k), default=1.0)
+        high = min(v for j, v in zip(ks, values, strict=True) if j >= k)
+        assert low * (1 - 1e-12) <= between <= high * (1 + 1e-12)
+
+
+@few
+@given(survivals(most=7), lengths)
+def test_the_model_answers_for_every_draft_length(survival, k):
+    measured_k = len(survival)
+    model = AcceptanceModel("eagle3", {measured_k: 1.0 + survival.sum()}, {measured_k: tuple(survival)})
+    found = model.at(k)
+    assert 1.0 <= found.lower <= found.value <= found.upper <= k + 1.0
+    assert found.basis == ("measured" if k == measured_k else "mixture" if survival.sum() else "one-rate")
+    assert model.at(0).value == 1.0
+
+
+def test_the_best_basis_is_taken():
+    s3 = (0.6731, 0.4395, 0.2811)
+    model = AcceptanceModel("eagle3", {3: 2.3937, 7: 2.7697}, {3: s3})
+    assert [model.at(k).basis for k in (3, 5, 9)] == ["measured", "interpolated", "one-rate"]
+    assert AcceptanceModel("eagle3", {3: 2.3937}, {3: s3}).at(5).basis == "mixture"
+
+
+@few
+@given(st.floats(0.05, 0.95), st.integers(1, 6), lengths)
+def test_a_tree_with_one_candidate_is_a_chain(rate, depth, width):
+    chain = tree_survival(tree_rates_independent([rate] * depth, [1] * depth))
+    np.testing.assert_allclose(chain, survival_iid(rate, depth))
+    np.testing.assert_allclose(tree_rates_exclusive([[rate]] * depth), [rate] * depth)
+    assert tree_verified_tokens([1] * depth) == depth + 1
+    wide = tree_survival(tree_rates_independent([rate] * depth, [width] * depth))
+    assert np.all(wide >= chain - 1e-12)
+    assert tree_verified_tokens([width] * depth) == 1 + sum(width**h for h in range(1, depth + 1))
+
+
+def test_exclusive_candidates_cannot_exceed_certainty():
+    assert tree_rates_exclusive([[0.6, 0.3], [0.7, 0.5]]) == pytest.approx([0.9, 1.0])
+    assert tree_rates_independent([0.6], [2]) == pytest.approx([0.84])
+
+
+def test_lookup_drafters_do_not_draft_at_every_step():
+    # A real vLLM 0.32 page: 392 tokens in 127 steps, 1 + accepted/drafts says 3.92 because steps without a match
+    # are not counted as drafts.
+    per_draft = np.array([0.99, 0.97, 0.96])
+    e = float(tokens_per_step_from_counters(399, 7, 127))
+    assert e == pytest.approx(392 / 127)
+    per_step = survival_per_step(per_draft, e)
+    assert 1.0 + per_step.sum() == pytest.approx(e)
+    assert per_step[0] / per_draft[0] == pytest.approx(per_step[2] / per_draft[2])
+    assert tokens_per_step_from_counters(399, 7, 392) == 1.0
+    with pytest.raises(ValueError, match="tokens_per_step"):
+        survival_per_step([0.5], 2.0)
+
+
+def test_requests_are_resampled_whole():
+    rng = np.random.default_rng(3)
+    # Half of the requests copy text (E = 5), half do not (E = 1): drafts are many, requests few.
+    steps = np.array([100.0] * 20)
+    tokens = np.array([500.0, 100.0] * 10)
+    drawn = resampled_tokens_per_step(tokens, steps, rng, 4000)
+    assert drawn.mean() == pytest.approx(3.0, abs=0.05)
+    assert drawn.std() == pytest.approx(2.0 / np.sqrt(20), rel=0.1)
+    binomial = float(tokens_per_step_sd([0.5, 0.5, 0.5, 0.5], 2000, 1.0))
+    assert drawn.std() > 8 * binomial
+    assert np.all(np.diff(drawn) >= 0)
+    alike = resampled_tokens_per_step([300.0] * 5, [100.0] * 5, rng, 50)
+    assert np.allclose(alike, 3.0)
+
+
+@few
+@given(survivals(), st.integers(1, 100_000))
+def test_the_sampling_error_is_that_of_the_accepted_count(survival, drafts):
+    counts = np.arange(len(survival) + 1)
+    chances = -np.diff(np.concatenate([[1.0], survival, [0.0]]))
+    variance = chances @ counts**2 - (chances @ counts) ** 2
+    assert tokens_per_step_sd(survival, drafts, 1.0) ** 2 * drafts == pytest.approx(variance, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: tokens_per_step_iid(1.1, 3), "alpha"),
+        (lambda: alpha_from_tokens_per_step(5.1, 4), "more than k"),
+        (lambda: alpha_from_tokens_per_step(0.9, 4), "tokens_per_step"),
+        (lambda: tokens_per_step_from_survival([0.5, 0.6]), "rises with position"),
+        (lambda: TwoPointMixture.fit([], 0.0), "survival"),
+        (lambda: TwoPointMixture.fit([0.5, np.nan], 0.0), "survival"),
+        (lambda: TwoPointMixture((0.1, 0.2), (0.5, 0.4), 0.0), "token_shares"),
+        (lambda: tokens_per_step_from_counters(10, 1, 0), "request_steps"),
+        (lambda: interpolate_tokens_per_step([3, 3], [2.0, 2.1], 2), "twice"),
+        (lambda: AcceptanceModel("eagle3", {}, {}), "tokens_per_step"),
+        (lambda: AcceptanceModel("eagle3", {2: 3.5}, {}), "tokens_per_step"),
+        (lambda: resampled_tokens_per_step([1.0], [1.0], np.random.default_rng(0)), "shapes"),
+    ],
+)
+def test_impossible_input_is_refused_by_name(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
