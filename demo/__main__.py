@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import os
 import sys
@@ -105,49 +104,52 @@ async def _play(
     }
     async with Sight(cluster.kubeconfig, stage.NAMESPACE, cluster.alertmanager_url) as sight:
         director = Director(sight, record, players, view)
-        async with contextlib.AsyncExitStack() as running:
-            tasks = [asyncio.create_task(director.watch())]
-            tasks += [asyncio.create_task(player.traffic.run()) for player in players.values()]
-            running.push_async_callback(_end, tasks)
-            await director.until(
-                "vLLM pods ready", lambda: all(p.traffic.endpoints.urls for p in players.values()), 120
-            )
-            for player in players.values():
-                player.traffic.set_rate(_EARLY_RPS * player.replicas)
-            view.step("calibrating every arm on pods of their own, users already asking a little")
-            profiles = await director.calibrated(_CALIBRATION_TIMEOUT_S)
-            stories = {name: tell(profile, MIN_GAIN) for name, profile in profiles.items()}
-            for name, story in stories.items():
-                view.step(f"measured: {name}: {story.sentence}")
-            for number in range(3):
-                phases = {name: story.phases[number] for name, story in stories.items()}
-                loads = ", ".join(f"{name} {phase.rps:.1f} rps" for name, phase in phases.items())
-                view.step(f"{phases['chat'].name} load: {loads} per replica")
-                await director.play(
-                    phases,
-                    timeout_s=_PHASE_TIMEOUT_S,
-                    measure_s=_MEASURE_S,
-                    switches={name: story.switches for name, story in stories.items()},
-                )
+        try:
+            async with asyncio.TaskGroup() as running:
+                # A watch that dies ends the demo: nothing would ever be seen to happen again.
+                tasks = [running.create_task(director.watch())]
+                tasks += [running.create_task(player.traffic.run()) for player in players.values()]
+                stories, profiles = await _acts(director, players, view)
+                for task in tasks:
+                    task.cancel()
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from failures
         outcomes = [outcome for player in players.values() for outcome in player.traffic.outcomes]
         record.requests = len(outcomes)
         record.failures = [f"{o.error} ({o.pod})" for o in outcomes if o.error]
     return stories, profiles
 
 
+async def _acts(
+    director: Director, players: Mapping[str, Player], view: View
+) -> tuple[dict[str, Story], dict[str, Profile]]:
+    """Calibration, then the three loads."""
+    await director.until(
+        "vLLM pods ready", lambda: all(p.traffic.endpoints.urls for p in players.values()), 120
+    )
+    for player in players.values():
+        player.traffic.set_rate(_EARLY_RPS * player.replicas)
+    view.step("calibrating every arm on pods of their own, users already asking a little")
+    profiles = await director.calibrated(_CALIBRATION_TIMEOUT_S)
+    stories = {name: tell(profile, MIN_GAIN) for name, profile in profiles.items()}
+    for name, story in stories.items():
+        view.step(f"measured: {name}: {story.sentence}")
+    for number in range(3):
+        phases = {name: story.phases[number] for name, story in stories.items()}
+        loads = ", ".join(f"{name} {phase.rps:.1f} rps" for name, phase in phases.items())
+        view.step(f"{phases['chat'].name} load: {loads} per replica")
+        await director.play(
+            phases,
+            timeout_s=_PHASE_TIMEOUT_S,
+            measure_s=_MEASURE_S,
+            switches={name: story.switches for name, story in stories.items()},
+        )
+    return stories, profiles
+
+
 def _player(service: ServiceRecord, *, replicas: int, seed: int) -> Player:
     traffic = Traffic(service.name, Workload(64, 32), Endpoints(), seed=seed)
     return Player(service, traffic, {"app": f"{service.name}-vllm"}, 8000, replicas, {})
-
-
-async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """End the watch at once and the users when their last answers are there."""
-    for task in tasks:
-        task.cancel()
-    results = await asyncio.gather(*tasks, return_exceptions=True)
-    for result in results:
-        if isinstance(result, Exception):
-            raise result
 
 
 def _writes(cluster: LocalCluster) -> dict[str, list[str]]:

@@ -124,7 +124,7 @@ class Director:
         results = await asyncio.gather(
             *(
                 self._play_one(
-                    self._players[name], phase, started, timeout_s, measure_s, expects_alert=switches
+                    self._players[name], phase, started, timeout_s, measure_s, expects_alert=switches[name]
                 )
                 for name, phase in phases.items()
             )

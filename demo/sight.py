@@ -27,7 +27,8 @@ class Sight:
 
     async def __aenter__(self) -> Self:
         configuration = client.Configuration()
-        await config.load_kube_config(str(self._kubeconfig), client_configuration=configuration)
+        load: Any = config.load_kube_config  # untyped
+        await load(str(self._kubeconfig), client_configuration=configuration)
         self._api = await self._exits.enter_async_context(client.ApiClient(configuration))
         self._http = await self._exits.enter_async_context(aiohttp.ClientSession())
         return self
@@ -45,7 +46,7 @@ class Sight:
     async def ready_pods(self, selector: Mapping[str, str], port: int) -> dict[str, str]:
         """Name to base URL of the pods an EndpointSlice would call ready: Ready and not being deleted."""
         labels = ",".join(f"{key}={value}" for key, value in selector.items())
-        listing = await client.CoreV1Api(self._api).list_namespaced_pod(
+        listing: Any = await client.CoreV1Api(self._api).list_namespaced_pod(
             self._namespace, label_selector=labels
         )
         return {
@@ -58,7 +59,7 @@ class Sight:
 
     async def events(self) -> list[tuple[float, str, str, str, str]]:
         """(time, object, type, reason, message) of the events on SpeculativeServices and CalibrationRuns."""
-        listing = await client.CoreV1Api(self._api).list_namespaced_event(self._namespace)
+        listing: Any = await client.CoreV1Api(self._api).list_namespaced_event(self._namespace)
         found = []
         for event in listing.items:
             if event.involved_object.kind in {"SpeculativeService", "CalibrationRun"}:

@@ -53,7 +53,7 @@ def tell(profile: Profile, min_gain: float) -> Story:
     nine tenths of the range, and the story is that one side wins throughout.
     """
     arms = [fit.arm for fit in profile.arms if fit.believable]
-    top_rps = HIGHEST_UTILISATION * max(profile.arm(arm).saturation_rps for arm in arms)
+    top_rps = HIGHEST_UTILISATION * max(profile.arm(arm).saturation_rps or 0.0 for arm in arms)
     grid = [top_rps * step / 60 for step in range(3, 61)]
     winners = [_best(profile, arms, rps, min_gain) for rps in grid]
     speculates = [winner.k > 0 for winner in winners]
@@ -93,6 +93,6 @@ def _phase(profile: Profile, arms: Sequence[Arm], name: str, rps: float, min_gai
     # With every arm of the other side saturated, name the one that holds out longest.
     other = min(
         other_side or [arm for arm in arms if arm != best] or [best],
-        key=lambda arm: (latencies[arm] or float("inf"), -profile.arm(arm).saturation_rps),
+        key=lambda arm: (latencies[arm] or float("inf"), -(profile.arm(arm).saturation_rps or 0.0)),
     )
     return Phase(name, rps, best, other, latencies[best], latencies[other])

@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import kopf
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -199,6 +199,8 @@ async def _watch(settings: Settings, parts: _Parts, stop: asyncio.Event, ready: 
         namespaces=settings.watch_namespaces,
         clusterwide=not settings.watch_namespaces,
         standalone=True,
+        # Without it kopf asks for the user's name, which an arbitrary uid of a container does not have.
+        identity=cast("Any", settings.identity),  # a NewType that kopf keeps to itself
         stop_flag=stop,
         ready_flag=ready,
     )
