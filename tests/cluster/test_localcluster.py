@@ -62,13 +62,18 @@ def mentioning(folder):
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
-            try:
-                words = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if os.fsencode(folder) in words:
-                found.append(int(entry.name))
+            pid = int(entry.name)
+            if str(folder) in cmdline(pid):
+                found.append(pid)
     return found
+
+
+def cmdline(pid):
+    """A process's command line; empty when it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ")
+    except OSError:
+        return ""
 
 
 @pytest.fixture(scope="module")
@@ -301,8 +306,13 @@ def test_a_part_that_cannot_start_is_named_with_its_last_words(tmp_path, monkeyp
 STARTER = """
 import sys, time
 from pathlib import Path
+import yaml
 from localcluster import LocalCluster
-with LocalCluster(Path(sys.argv[1])):
+folder, pod = Path(sys.argv[1]), yaml.safe_load(sys.argv[2])
+with LocalCluster(folder) as cluster:
+    cluster.start_nodes()
+    cluster.kubectl("create", "-f", "-", stdin=yaml.safe_dump(pod))
+    cluster.kubectl("wait", "--for=condition=Ready", "pod/busy", "--timeout=60s")
     print("up", flush=True)
     time.sleep(600)
 """
@@ -317,15 +327,30 @@ def ended(pidfds):
     return True
 
 
-def test_everything_dies_when_the_starter_is_killed(tmp_path):
+@pytest.mark.parametrize("victim", ["starter", "supervisor"])
+def test_everything_dies_with_whoever_is_killed(tmp_path, victim):
     folder = tmp_path / "state"
-    command = [sys.executable, "-c", STARTER, str(folder)]
+    busy = pod("busy", 1)
+    # The folder on its command line, so that the pod's own process is among those found below.
+    script = "while :; do sleep 1; done"
+    busy["spec"]["containers"][0] |= {
+        "image": "busybox:1",
+        "command": ["sh", "-c", script, "busy", str(folder)],
+    }
+    command = [sys.executable, "-c", STARTER, str(folder), yaml.safe_dump(busy)]
     with subprocess.Popen(command, env=with_this_package(os.environ), stdout=subprocess.PIPE) as starter:
         assert starter.stdout.readline() == b"up\n"
-        pidfds = [os.pidfd_open(pid) for pid in mentioning(folder) if pid != starter.pid]
-        assert len(pidfds) == len(PARTS) + 1  # and the supervisor
-        starter.send_signal(signal.SIGKILL)
-    assert ended(pidfds)
+        processes = {pid: cmdline(pid) for pid in mentioning(folder) if pid != starter.pid}
+        parts = [*PARTS, "localcluster.supervisor", "localcluster.nodeagent", script]
+        assert [part for part in parts if not any(part in words for words in processes.values())] == []
+        pidfds = [os.pidfd_open(pid) for pid in processes]
+        supervisor = next(pid for pid, words in processes.items() if "localcluster.supervisor" in words)
+        os.kill(starter.pid if victim == "starter" else supervisor, signal.SIGKILL)
+        assert ended(pidfds)
+        starter.kill()
+    if victim == "supervisor":
+        # Nobody was left to tidy up; the next one to come does.
+        LocalCluster(folder).stop()
     assert not folder.exists()
 
 
