@@ -240,19 +240,22 @@ def parse_costs(text: str, gpu: str, where: str) -> EngineCosts:
         ) from None
 
 
-def load_costs(given: str | None = None, environment: Mapping[str, str] | None = None) -> EngineCosts:
+def load_costs(
+    given: str | None = None, environment: Mapping[str, str] | None = None, option: str = "--sim-costs"
+) -> EngineCosts:
     """Choose the engine: the argument, else BREAKEVEN_SIM_COSTS, else the defaults; for BREAKEVEN_SIM_GPU.
 
     Args:
-        given: a path or inline JSON (what `--sim-costs` carries).
+        given: a path or inline JSON.
         environment: where the two variables are read; the process's own by default.
+        option: what an error message calls `given`.
 
     Raises:
         InputError: the document cannot be read or used; one line says where and why.
     """
     variables = os.environ if environment is None else environment
     gpu = variables.get(GPU_VARIABLE) or DEFAULT_GPU
-    value, where = given, "--sim-costs"
+    value, where = given, option
     if not value:
         value, where = variables.get(COSTS_VARIABLE), COSTS_VARIABLE
     if not value:

@@ -51,6 +51,12 @@ class RequestTrace:
         """The same requests at `factor` times the rate."""
         return RequestTrace(self.arrival_s / factor, self.prompt_tokens, self.output_tokens, self.notes)
 
+    def only(self, kept: NDArray[np.bool_]) -> RequestTrace:
+        """The requests where `kept` is true."""
+        return RequestTrace(
+            self.arrival_s[kept], self.prompt_tokens[kept], self.output_tokens[kept], self.notes
+        )
+
     def rates(self, window_s: float) -> RateTrace:
         """Its rate per window; the last window, cut short by the trace's end, counts with its own length."""
         edges = np.arange(0.0, self.duration_s, window_s)

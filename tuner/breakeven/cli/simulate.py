@@ -1,0 +1,334 @@
+"""`breakeven simulate`: a trace replayed against policies, on an engine's costs or on a profile's laws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from breakeven.cli.output import confidence_option, echo_json, json_option
+from breakeven.errors import InputError
+
+if TYPE_CHECKING:
+    from breakeven.arm import Arm
+    from breakeven.planning.guard import Policy
+    from breakeven.simulator.arms import CostArms, LawArms
+    from breakeven.simulator.outcome import Outcome
+    from breakeven.simulator.replay import Study
+    from breakeven.simulator.traces import Trace
+
+_POSITIVE = click.FloatRange(min=0, min_open=True)
+_OPTIONS = (
+    click.option("--profile", "profile_path", type=click.Path(path_type=Path), help="Laws of a fitted profile."),
+    click.option("--costs", metavar="FILE|JSON", help="Costs of a simulated engine (docs/engine-costs.md)."),
+    click.option("--gpu", help="Which engine, if the costs hold several."),
+    click.option("--trace", "trace_path", type=click.Path(path_type=Path), required=True, help="Requests or rates, CSV."),
+    click.option("--replicas", type=click.IntRange(1, 10_000), default=1, show_default=True),
+    click.option(
+        "--policy",
+        "policies",
+        multiple=True,
+        metavar="NAME",
+        help="breakeven, none, schedule[:METHOD], static:METHOD:K, oracle (pays for rolls), oracle-free; "
+        "may be repeated. Default: all but schedule.",
+    ),
+    click.option("--arm", "arms", multiple=True, metavar="METHOD:K", help="Candidate; default: those of static policies, else all measured."),
+    click.option("--roll-seconds", type=click.FloatRange(min=0), help="Start-up time of a replica; default: the costs' own, or 300."),
+    click.option("--cooldown-seconds", type=click.FloatRange(min=0), default=3600.0, show_default=True),
+    click.option("--dwell-seconds", type=click.FloatRange(min=0), default=900.0, show_default=True),
+    click.option("--min-gain-percent", type=click.FloatRange(min=0), default=5.0, show_default=True),
+    click.option("--evaluate-seconds", type=_POSITIVE, default=60.0, show_default=True, help="Between decisions (request traces)."),
+    click.option("--window-seconds", type=_POSITIVE, default=300.0, show_default=True, help="That a decision looks back on (request traces)."),
+    click.option("--e2e-slo-s", type=_POSITIVE),
+    click.option("--ttft-slo-s", type=_POSITIVE),
+    click.option("--tpot-slo-s", type=_POSITIVE),
+    click.option("--alpha", type=click.FloatRange(0, 1), help="I.i.d. acceptance in place of the measured one."),
+    click.option("--tokens-per-step", type=click.FloatRange(min=1), help="E in place of the measured one (one draft length)."),
+    click.option("--acceptance", "recorded_path", type=click.Path(path_type=Path), help="Recorded acceptance, JSON lines (with --costs)."),
+    click.option("--prompt-tokens", type=click.IntRange(1), help="Where the trace has none."),
+    click.option("--output-tokens", type=click.IntRange(1), help="Where the trace has none."),
+    click.option("--rate-scale", type=_POSITIVE, default=1.0, show_default=True, help="Times the trace's rate."),
+    click.option("--seed", type=int, default=0, show_default=True),
+)  # fmt: skip
+
+
+def _options(command: Any) -> Any:
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.command("simulate")
+@_options
+@confidence_option
+@json_option
+def command(confidence: float, as_json: bool, policies: tuple[str, ...], **given: Any) -> None:
+    """Replay a trace against policies: the operator's own decisions, static arms, schedules, hindsight.
+
+    Request traces run on an event clock, rate traces window by window. With --costs the arms are calibrated on the
+    simulated engine first, as an operator would.
+
+    \b
+      breakeven simulate --profile chat.json --trace week.csv --replicas 8
+      breakeven simulate --costs examples/engine-costs/demo.json --gpu H100 --trace requests.csv --policy breakeven --policy none
+    """
+    from breakeven.simulator.replay import parse_policy
+    from breakeven.simulator.traces import RequestTrace, read_trace
+
+    if (given["profile_path"] is None) == (given["costs"] is None):
+        raise click.UsageError("give either --profile or --costs")
+    for policy in policies:
+        parse_policy(policy)
+    trace = read_trace(given["trace_path"], given["prompt_tokens"], given["output_tokens"]).faster(
+        given["rate_scale"]
+    )
+    count = len(trace)
+    with _progress(count, hidden=as_json) as progress:
+        study = _study(trace, policies, confidence, given)
+        study.progress = progress
+        names = policies or _default_policies(study)
+        rows = [_row(study, name) for name in names]
+    notes = [*trace.notes, *_too_long(study, trace)]
+    if as_json:
+        kind = "requests" if isinstance(trace, RequestTrace) else "rates"
+        facts = {
+            "kind": kind,
+            "rows": count,
+            "replicas": study.replicas,
+            "roll_seconds": study.policy.roll_seconds,
+        }
+        echo_json(
+            {
+                "policies": rows,
+                "trace": facts,
+                "confidence": study.profile.confidence,
+                "decisions": study.reasons,
+                "warnings": notes,
+            }
+        )
+        return
+    _print(rows, study, notes)
+
+
+def _study(trace: Trace, policies: Sequence[str], confidence: float, given: dict[str, Any]) -> Study:
+    import numpy as np
+
+    from breakeven.arm import NO_SPECULATION
+    from breakeven.simulator.measured import measured_profile
+    from breakeven.simulator.replay import Study
+    from breakeven.simulator.traces import RequestTrace
+
+    named = _named_arms(policies, given["arms"])
+    arms: CostArms | LawArms
+    if given["costs"] is None:
+        arms = laws = _law_arms(given, trace, named)
+        profile = laws.profile
+        candidates = _of_profile(profile, named)
+        roll_s, overhead = 300.0, 0.066
+    else:
+        arms = engine = _cost_arms(given)
+        candidates = named or engine.distinct_arms(3)
+        if isinstance(trace, RequestTrace):
+            prompts, outputs = trace.prompt_tokens, trace.output_tokens
+        else:
+            natural = engine.costs.natural_output_tokens or 256.0
+            prompts = np.array([given["prompt_tokens"] or 512])
+            outputs = np.array([given["output_tokens"] or round(natural)])
+        profile = measured_profile(
+            arms, [NO_SPECULATION, *candidates], prompts, outputs, given["seed"], confidence
+        )
+        startup = arms.costs.startup
+        roll_s, overhead = (
+            (startup.base_s + startup.drafter_s) * arms.costs.time_scale,
+            arms.costs.zero_drafts_overhead,
+        )
+    return Study(
+        arms=arms,
+        profile=profile,
+        trace=trace,
+        candidates=candidates,
+        replicas=given["replicas"],
+        policy=_policy(given, roll_s),
+        zero_drafts_overhead=overhead,
+        seed=given["seed"],
+        every_s=given["evaluate_seconds"],
+        window_s=given["window_seconds"],
+    )
+
+
+def _cost_arms(given: dict[str, Any]) -> CostArms:
+    from breakeven.simulator.arms import CostArms
+    from breakeven.simulator.costs import GPU_VARIABLE, load_costs
+    from breakeven.simulator.recorded import read_recorded
+
+    if given["tokens_per_step"] is not None:
+        raise click.UsageError(
+            "--tokens-per-step belongs to --profile; with --costs say --alpha or --acceptance"
+        )
+    costs = load_costs(
+        given["costs"], {GPU_VARIABLE: given["gpu"]} if given["gpu"] else None, option="--costs"
+    )
+    recorded = read_recorded(given["recorded_path"]) if given["recorded_path"] is not None else None
+    return CostArms(costs, given["seed"], recorded, given["alpha"])
+
+
+def _law_arms(given: dict[str, Any], trace: Trace, named: Sequence[Arm]) -> LawArms:
+    from breakeven.acceptance import tokens_per_step_iid
+    from breakeven.arm import NO_SPECULATION
+    from breakeven.profile import Profile
+    from breakeven.simulator.arms import LawArms
+    from breakeven.simulator.traces import RequestTrace
+
+    if given["recorded_path"] is not None:
+        raise click.UsageError(
+            "--acceptance belongs to --costs; with --profile say --alpha or --tokens-per-step"
+        )
+    path = given["profile_path"]
+    try:
+        profile = Profile.from_json(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as problem:
+        raise InputError(str(path), str(problem), "a readable profile") from None
+    tokens = profile.arm(NO_SPECULATION).lengths.output_tokens
+    if tokens is None:
+        tokens = float(trace.output_tokens.mean()) if isinstance(trace, RequestTrace) else 256.0
+    candidates = _of_profile(profile, named)
+    e: dict[Arm, float] = {}
+    if given["alpha"] is not None:
+        e = {arm: float(tokens_per_step_iid(given["alpha"], arm.k)) for arm in candidates}
+    elif given["tokens_per_step"] is not None:
+        if len({arm.k for arm in candidates}) > 1:
+            raise click.UsageError(
+                "--tokens-per-step needs candidates of one draft length; say --arm, or --alpha"
+            )
+        e = dict.fromkeys(candidates, given["tokens_per_step"])
+    return LawArms(profile, tokens, e)
+
+
+def _of_profile(profile: Any, named: Sequence[Arm]) -> list[Arm]:
+    """The candidates of a profile: the named ones by drafter or method, else all that may be believed."""
+    measured = [fit.arm for fit in profile.arms if fit.k > 0 and fit.fit is not None]
+    if not named:
+        return [fit.arm for fit in profile.arms if fit.k > 0 and fit.believable]
+    return [
+        next((one for one in measured if one.k == arm.k and arm.method in {one.family, one.method}), arm)
+        for arm in named
+    ]
+
+
+def _named_arms(policies: Sequence[str], arms: Sequence[str]) -> list[Arm]:
+    from breakeven.simulator.replay import parse_policy
+
+    named = [parse_policy(policy) for policy in policies if policy.startswith("static:")]
+    named.extend(parse_policy(f"static:{text}") for text in arms)
+    return list(dict.fromkeys(arm for arm in named if arm is not None and arm.k > 0))
+
+
+def _policy(given: dict[str, Any], roll_s: float) -> Policy:
+    from breakeven.planning.guard import Policy
+    from breakeven.planning.objective import Slo
+
+    return Policy(
+        min_gain=given["min_gain_percent"] / 100.0,
+        cooldown_s=given["cooldown_seconds"],
+        dwell_s=given["dwell_seconds"],
+        slo=Slo(given["e2e_slo_s"], given["ttft_slo_s"], given["tpot_slo_s"]),
+        roll_seconds=given["roll_seconds"] if given["roll_seconds"] is not None else roll_s,
+    )
+
+
+def _default_policies(study: Study) -> list[str]:
+    return [
+        "breakeven",
+        "none",
+        *(f"static:{a.family}:{a.k}" for a in study.candidates),
+        "oracle",
+        "oracle-free",
+    ]
+
+
+def _too_long(study: Study, trace: Trace) -> list[str]:
+    """Requests that no engine of these costs could hold are not replayed; say how many."""
+    return (
+        [f"{study.left_out} of {len(trace)} requests are longer than the KV pool and left out"]
+        if study.left_out
+        else []
+    )
+
+
+def _row(study: Study, name: str) -> dict[str, Any]:
+    outcome = study.outcome(name)
+    none, oracle = study.outcome("none"), study.outcome("oracle")
+    return {
+        "policy": name,
+        "requests": outcome.requests,
+        "mean_latency_s": outcome.mean_latency_s,
+        "p95_latency_s": outcome.p95_latency_s,
+        "speedup_vs_none": _ratio(none, outcome),
+        "speedup_vs_oracle": _ratio(oracle, outcome),
+        "switches": outcome.switches,
+        "seconds_below_one": outcome.seconds_below_one(none),
+        "slo_attainment": outcome.slo_attainment,
+    }
+
+
+def _ratio(of: Outcome, to: Outcome) -> float | None:
+    if of.mean_latency_s is None or not to.mean_latency_s:
+        return None
+    return of.mean_latency_s / to.mean_latency_s
+
+
+@contextmanager
+def _progress(count: int, *, hidden: bool) -> Iterator[Any]:
+    """A bar on stderr, per policy; nothing where nobody looks."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    if hidden or not console.is_terminal:
+        yield lambda _: None
+        return
+    columns = (TextColumn("replaying"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=count)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def _print(rows: Sequence[dict[str, Any]], study: Study, notes: Sequence[str]) -> None:
+    from breakeven.cli.tables import figure, percent, print_table, print_warnings
+
+    header = (
+        "policy",
+        "requests",
+        "mean s",
+        "p95 s",
+        "x none",
+        "x oracle",
+        "switches",
+        "slower than none s",
+        "SLO kept",
+    )
+    print_table(
+        header,
+        [
+            (
+                row["policy"],
+                f"{row['requests']:.0f}",
+                figure(row["mean_latency_s"]),
+                figure(row["p95_latency_s"]),
+                figure(row["speedup_vs_none"]),
+                figure(row["speedup_vs_oracle"]),
+                str(row["switches"]),
+                f"{row['seconds_below_one']:.0f}",
+                percent(row["slo_attainment"]),
+            )
+            for row in rows
+        ],
+    )
+    if study.reasons:
+        click.echo(
+            "decisions: " + ", ".join(f"{reason} {count}" for reason, count in sorted(study.reasons.items()))
+        )
+    print_warnings(notes)

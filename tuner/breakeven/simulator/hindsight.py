@@ -1,0 +1,75 @@
+"""The best sequence of arms for a load that is known beforehand, with and without paying for rolls.
+
+Dynamic programming over windows: the cost of a window is the time that its requests spend, the cost of a change the
+time that they spend more while replicas start up one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from breakeven.arm import Arm
+from breakeven.simulator.stepping import Law
+from breakeven.simulator.traces import RateTrace
+
+_Floats = NDArray[np.float64]
+
+
+def best_sequence(
+    trace: RateTrace, arms: Sequence[Arm], law: Callable[[Arm], Law], replicas: int, roll_s: float
+) -> list[tuple[float, Arm]]:
+    """Arms and the moments (s) from which they should run, the first at 0.
+
+    Args:
+        trace: rates of the fleet.
+        arms: to choose from.
+        law: of an arm.
+        replicas: of the fleet.
+        roll_s: start-up time of a replica; 0: changes are free.
+    """
+    laws = [law(arm) for arm in arms]
+    full = _spent_s(trace, laws, float(replicas))
+    fewer = _spent_s(trace, laws, float(replicas - 1) if replicas > 1 else 1.0)
+    steps = _roll_windows(trace, replicas * roll_s)
+    count, last = len(arms), len(trace) - 1
+    total = full[0].copy()
+    came_from = np.zeros((len(trace), count), np.int64)
+    came_from[0] = np.arange(count)
+    for w in range(1, last + 1):
+        # Half of the roll is spent on the old arm, half on the new one, all of it one replica short.
+        span = slice(w, min(w + steps, last + 1)) if steps else slice(w, w)
+        short, normal = fewer[span].sum(axis=0), full[span].sum(axis=0)
+        change = (short[:, None] + short[None, :]) / 2 - normal[None, :]
+        np.fill_diagonal(change, 0.0)
+        through = total[:, None] + change
+        came_from[w] = through.argmin(axis=0)
+        total = through.min(axis=0) + full[w]
+    chosen = [int(total.argmin())]
+    for w in range(last, 0, -1):
+        chosen.append(int(came_from[w][chosen[-1]]))
+    chosen.reverse()
+    changes = [w for w in range(len(chosen)) if w == 0 or chosen[w] != chosen[w - 1]]
+    return [(float(trace.start_s[w]), arms[chosen[w]]) for w in changes]
+
+
+def _spent_s(trace: RateTrace, laws: Sequence[Law], serving: float) -> _Floats:
+    """Seconds that all requests of each window spend under each arm, shape (windows, arms)."""
+    rate = trace.rate_rps[:, None] / serving
+    c1, c2 = (np.array([getattr(one, name) for one in laws]) for name in ("c1_s", "c2_s"))
+    load = rate * c2
+    with np.errstate(divide="ignore"):
+        steady = np.where(load < 1.0, c1 / (1.0 - load), np.inf)
+    # A queue that grows through the whole window: half of what it grows to is met on average.
+    growing = c1 + c2 * np.maximum(rate - 1.0 / c2, 0.0) * trace.length_s[:, None] / 2
+    grown = np.where(load < 1.0, steady, c1 + growing)
+    # Close to saturation the law's rest point is not reached within one window.
+    limit = c1 + c2 * rate * trace.length_s[:, None] / 2
+    return np.asarray(np.minimum(grown, np.maximum(limit, c1)) * (trace.rate_rps * trace.length_s)[:, None])
+
+
+def _roll_windows(trace: RateTrace, roll_s: float) -> int:
+    """Windows that a whole roll goes through."""
+    return int(np.ceil(roll_s / float(np.median(trace.length_s)))) if roll_s > 0 else 0

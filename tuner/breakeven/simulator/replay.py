@@ -1,0 +1,263 @@
+"""A trace replayed against policies: what `breakeven simulate` computes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.errors import InputError
+from breakeven.planning.guard import Memory, Policy
+from breakeven.profile import Profile
+from breakeven.simulator.arms import CostArms, LawArms
+from breakeven.simulator.controllers import (
+    Controller,
+    Decider,
+    Deciding,
+    Nobody,
+    Planned,
+    decide_after,
+    follow,
+)
+from breakeven.simulator.fleet import Fleet
+from breakeven.simulator.hindsight import best_sequence
+from breakeven.simulator.measured import measured_profile
+from breakeven.simulator.outcome import Outcome, of_requests, of_windows
+from breakeven.simulator.remembering import RememberingProfile
+from breakeven.simulator.requests import Request
+from breakeven.simulator.stepping import Law, SteppedFleet, Window, step_through
+from breakeven.simulator.traces import RateTrace, RequestTrace
+
+POLICIES = ("breakeven", "none", "schedule", "static:METHOD:K", "oracle", "oracle-free")
+HINDSIGHT_WINDOW_S = 300.0
+_COMPARED_WINDOW_S = 60.0
+
+
+def parse_policy(name: str) -> Arm | None:
+    """The arm of a static policy, `None` for the others.
+
+    Raises:
+        InputError: no such policy.
+    """
+    kind, *rest = name.split(":")
+    if kind == "static" and len(rest) == 2 and rest[1].isdigit():
+        try:
+            return Arm(rest[0], int(rest[1]))
+        except ValueError as problem:
+            raise InputError(f"--policy {name}", str(problem), "static:METHOD:K") from None
+    if name == "none":
+        return NO_SPECULATION
+    if name in {"breakeven", "oracle", "oracle-free", "schedule"} or (
+        kind == "schedule" and len(rest) == 1 and rest[0]
+    ):
+        return None
+    raise InputError(f"--policy {name}", "unknown", f"one of {', '.join(POLICIES)}")
+
+
+@dataclass(slots=True)
+class Study:
+    """One fleet, one trace, any number of policies; every policy meets the same requests and texts.
+
+    Attributes:
+        arms: how an arm runs.
+        profile: what decisions rest on.
+        trace: requests or rates of the whole fleet.
+        candidates: arms that may run, besides no speculation.
+        replicas: of the fleet.
+        policy: of the decision code; its `roll_seconds` is a replica's start-up time, its `slo` what is promised.
+        zero_drafts_overhead: of a schedule that drafts nothing, for laws.
+        seed: of the load balancer and of simulated sweeps.
+        progress: told how many requests or windows were done.
+        every_s: between two decisions on the event clock (s).
+        window_s: that a decision looks back on (s).
+        reasons: how often the decision code gave each reason.
+        left_out: requests that no engine of these arms could hold; they are not replayed.
+    """
+
+    arms: CostArms | LawArms
+    profile: Profile
+    trace: RequestTrace | RateTrace
+    candidates: Sequence[Arm]
+    replicas: int
+    policy: Policy
+    zero_drafts_overhead: float = 0.066
+    seed: int = 0
+    progress: Callable[[int], None] = lambda _: None
+    every_s: float = 60.0
+    window_s: float = 300.0
+    reasons: dict[str, int] = field(default_factory=dict)
+    left_out: int = field(init=False, default=0)
+    _outcomes: dict[str, Outcome] = field(default_factory=dict)
+    _laws: dict[Arm, Law] = field(default_factory=dict)
+    _schedules: dict[str, Arm] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.trace, RequestTrace):
+            pool = min(self.arms.config(arm).kv_pool_tokens for arm in (NO_SPECULATION, *self.candidates))
+            short = self.trace.prompt_tokens + self.trace.output_tokens <= pool
+            self.left_out = int((~short).sum())
+            if self.left_out == len(self.trace):
+                raise InputError(
+                    "trace", f"every request is longer than the KV pool ({pool} tokens)", "shorter requests"
+                )
+            if self.left_out:
+                self.trace = self.trace.only(short)
+
+    def outcome(self, name: str) -> Outcome:
+        """The outcome of a policy, computed once.
+
+        Raises:
+            InputError: no such policy, or an arm that neither costs nor profile know.
+        """
+        if name not in self._outcomes:
+            self._outcomes[name] = replace(self._run(name), policy=name)
+        return self._outcomes[name]
+
+    def _run(self, name: str) -> Outcome:
+        arm = parse_policy(name)
+        if arm is not None:
+            # A drafter is meant by its own name or by its method's.
+            same = (
+                one for one in self.candidates if one.k == arm.k and arm.method in {one.family, one.method}
+            )
+            return self._replay(next(same, arm), [])
+        if name.startswith("schedule"):
+            return self._replay(self._schedule(name.partition(":")[2]), [])
+        if name == "breakeven":
+            return self._decided()
+        return self._hindsight(free=name == "oracle-free")
+
+    def _hindsight(self, *, free: bool) -> Outcome:
+        """The best that hindsight finds: a planned sequence, or any single arm from the start."""
+        load = self.trace.rates(HINDSIGHT_WINDOW_S) if isinstance(self.trace, RequestTrace) else self.trace
+        roll_s = 0.0 if free else self.policy.roll_seconds
+        arms = [NO_SPECULATION, *self.candidates]
+        sequence = best_sequence(load, arms, self.law, self.replicas, roll_s)
+        tried = [self._replay(sequence[0][1], sequence[1:], roll_s)]
+        tried += [self.outcome(_static_name(arm)) for arm in arms]
+        return min(tried, key=lambda outcome: outcome.mean_latency_s or math.inf)
+
+    def _decided(self) -> Outcome:
+        decider = Decider(self.profile, self.policy, self.candidates, Memory(NO_SPECULATION))
+        if isinstance(self.trace, RequestTrace):
+            controller = Deciding(decider, self.trace, self.every_s, self.window_s)
+            outcome = self._replay_requests(self.trace, NO_SPECULATION, controller, self.policy.roll_seconds)
+        else:
+            lengths = self.trace.length_s
+            decider.profile = RememberingProfile(self.profile)
+            outcome = self._replay_rates(
+                self.trace,
+                NO_SPECULATION,
+                self.policy.roll_seconds,
+                lambda fleet, window, end_s: decide_after(
+                    decider, fleet, window, float(lengths[window.index]), end_s
+                ),
+            )
+        self.reasons = decider.reasons
+        return outcome
+
+    def _replay(self, arm: Arm, changes: list[tuple[float, Arm]], roll_s: float | None = None) -> Outcome:
+        pause_s = self.policy.roll_seconds if roll_s is None else roll_s
+        if isinstance(self.trace, RequestTrace):
+            controller: Controller = Planned(changes) if changes else Nobody()
+            return self._replay_requests(self.trace, arm, controller, pause_s)
+        left = list(changes)
+        return self._replay_rates(
+            self.trace, arm, pause_s, lambda fleet, _, end_s: follow(left, fleet, end_s)
+        )
+
+    def _replay_requests(
+        self, trace: RequestTrace, arm: Arm, controller: Controller, roll_s: float
+    ) -> Outcome:
+        fleet = Fleet(self.arms, arm, self.replicas, roll_s, self.seed)
+        rows = zip(
+            trace.arrival_s.tolist(), trace.prompt_tokens.tolist(), trace.output_tokens.tolist(), strict=True
+        )
+        for number, (arrival_s, prompt, output) in enumerate(rows):
+            while controller.next_s <= arrival_s:
+                controller.act(fleet)
+            fleet.offer(Request(number, arrival_s, prompt, output))
+            if number % 1000 == 0:
+                self.progress(number)
+        fleet.to(math.inf)
+        windows = trace.rates(_COMPARED_WINDOW_S)
+        return of_requests(
+            "", fleet.finished, fleet.switches, self.policy.slo, windows.start_s, windows.length_s
+        )
+
+    def _replay_rates(
+        self, trace: RateTrace, arm: Arm, roll_s: float, act: Callable[[SteppedFleet, Window, float], None]
+    ) -> Outcome:
+        fleet = SteppedFleet(self.law, arm, self.replicas, roll_s)
+        windows = step_through(fleet, trace, lambda window, end_s: act(fleet, window, end_s))
+        return of_windows("", windows, fleet.switches, self.policy.slo, trace.rate_rps, trace.length_s)
+
+    # Laws and schedules -----------------------------------------------------------------------------------
+
+    def law(self, arm: Arm) -> Law:
+        """An arm's law for stepping; that of a schedule is measured on the simulated engine first.
+
+        Raises:
+            BreakevenError: the profile holds no law for the arm.
+        """
+        if arm not in self._laws:
+            self._laws[arm] = self._law(arm)
+        return self._laws[arm]
+
+    def _law(self, arm: Arm) -> Law:
+        profile = self.profile
+        scheduled = arm in self.arms.schedules
+        if scheduled:
+            prompts, outputs = self._lengths()
+            profile = measured_profile(self.arms, [arm], prompts, outputs, self.seed, profile.confidence)
+        if isinstance(self.arms, LawArms) and not scheduled:
+            c1_s, c2_s = self.arms.law(arm)
+        else:
+            c1_s, c2_s = self._measured(profile, arm)
+        # The tail moves with the mean under other acceptance; an arm that was not measured has none.
+        tail = profile.arm(arm).quantiles.get("0.95") if profile.measured(arm) else None
+        if tail is None:
+            return Law(c1_s, c2_s)
+        own_c1_s, own_c2_s = self._measured(profile, arm)
+        return Law(c1_s, c2_s, tail.c1_s * c1_s / own_c1_s, tail.c2_s * c2_s / own_c2_s)
+
+    @staticmethod
+    def _measured(profile: Profile, arm: Arm) -> tuple[float, float]:
+        fit = profile.arm(arm)
+        if fit.c1_s is None or fit.c2_s is None:
+            raise InputError(
+                "profile", f"no law for {arm.name} ({fit.reason})", "an arm with two loads or more"
+            )
+        return fit.c1_s, fit.c2_s
+
+    def _lengths(self) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], ...]:
+        """Lengths to measure a schedule with: the trace's own, else those that the laws belong to."""
+        if isinstance(self.trace, RequestTrace):
+            return self.trace.prompt_tokens, self.trace.output_tokens
+        lengths = self.profile.arm(NO_SPECULATION).lengths
+        return tuple(
+            np.array([max(1, round(mean or 256))]) for mean in (lengths.prompt_tokens, lengths.output_tokens)
+        )
+
+    def _schedule(self, family: str) -> Arm:
+        """The schedule of a drafter; without a name that of the candidate that is fastest when alone."""
+        if not family:
+            if not self.candidates:
+                raise InputError("--policy schedule", "no candidate to schedule", "a speculative arm")
+            family = min(self.candidates, key=lambda arm: self.law(arm).c1_s).family
+        if family not in self._schedules:
+            if isinstance(self.arms, LawArms):
+                self._schedules[family] = self.arms.add_schedule(family, self.zero_drafts_overhead)
+            else:
+                lengths = [arm.k for arm in self.candidates if arm.family == family] or [3]
+                prompts, outputs = self._lengths()
+                context = float(prompts.mean() + (outputs.astype(float) ** 2).mean() / (2 * outputs.mean()))
+                self._schedules[family] = self.arms.add_schedule(family, range(1, max(lengths) + 1), context)
+        return self._schedules[family]
+
+
+def _static_name(arm: Arm) -> str:
+    return "none" if arm == NO_SPECULATION else f"static:{arm.family}:{arm.k}"

@@ -1,0 +1,168 @@
+"""A fleet window by window, without requests: for traces of a week that are rates.
+
+Between two changes of the rate, the number in flight n of one replica follows dn/dt = rate - n / (C1 + n*C2): what
+comes less what the law lets go. Its rest point is the law's n = rate * L; where there is none the queue grows until a
+later window drains it. Exact for the means of the law's queue at rest; in between a fluid approximation. Rolls renew
+one replica at a time, as on the event clock, the others sharing the load.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from breakeven.arm import Arm
+from breakeven.simulator.traces import RateTrace
+
+_SUBSTEPS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """What a window needs to know of an arm (s); the 95th percentile follows the same form where it is known."""
+
+    c1_s: float
+    c2_s: float
+    p95_c1_s: float | None = None
+    p95_c2_s: float | None = None
+
+    def mean_s(self, others: float) -> float:
+        """Mean latency among others in flight."""
+        return self.c1_s + self.c2_s * others
+
+    def p95_s(self, others: float) -> float:
+        """95th percentile, never below the mean; the mean where none is known."""
+        if self.p95_c1_s is None or self.p95_c2_s is None:
+            return self.mean_s(others)
+        return max(self.mean_s(others), self.p95_c1_s + self.p95_c2_s * others)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One window of a stepped fleet.
+
+    Attributes:
+        index: its place in the trace.
+        rps: rate per serving replica.
+        inflight: mean number in flight per serving replica.
+        latency_s: mean latency of its requests.
+        p95_s: 95th percentile of them.
+        arm: what ran, or was being rolled out.
+        saturated: whether more came than could leave.
+        rolling: whether a roll was under way.
+    """
+
+    index: int
+    rps: float
+    inflight: float
+    latency_s: float
+    p95_s: float
+    arm: Arm
+    saturated: bool
+    rolling: bool
+
+
+@dataclass(slots=True)
+class SteppedFleet:
+    """R replicas with the same law each; the window-by-window counterpart of `fleet.Fleet`.
+
+    Attributes:
+        law: an arm's law.
+        arm: what runs, or is being rolled out.
+        replicas: how many there are.
+        roll_s: a replica's start-up time; 0: arms change in place.
+        switches: rolls begun.
+    """
+
+    law: Callable[[Arm], Law]
+    arm: Arm
+    replicas: int
+    roll_s: float
+    switches: int = 0
+    _old: Arm | None = None
+    _roll_from_s: float = -math.inf
+    _inflight: float = field(default=0.0)
+
+    def rolling(self, now_s: float) -> bool:
+        """Whether a roll is under way."""
+        return self._old is not None and now_s < self._roll_from_s + self.replicas * self.roll_s
+
+    def roll(self, arm: Arm, now_s: float) -> None:
+        """Begin to roll the fleet to another arm; one roll at a time."""
+        if arm == self.arm:
+            return
+        self._old, self._roll_from_s = self.arm, now_s
+        self.arm = arm
+        self.switches += 1
+
+    def step(self, index: int, start_s: float, length_s: float, fleet_rps: float) -> Window:
+        """Go through one window at a rate of the whole fleet."""
+        law, serving = self._mixture(start_s, length_s)
+        rps = fleet_rps / serving
+        saturated = rps * law.c2_s >= 1.0
+        times = np.full(_SUBSTEPS, length_s / _SUBSTEPS)
+        total = 0.0
+        n = self._inflight * self.replicas / serving
+        for h in times.tolist():
+            n = _implicit(n, rps, law, h)
+            total += n
+        mean = total / _SUBSTEPS
+        self._inflight = n * serving / self.replicas
+        return Window(
+            index, rps, mean, law.mean_s(mean), law.p95_s(mean), self.arm, saturated, self.rolling(start_s)
+        )
+
+    def _mixture(self, start_s: float, length_s: float) -> tuple[Law, float]:
+        """The law of the replicas that serve in a window, on average over them, and how many serve."""
+        new = self.law(self.arm)
+        if self._old is None or self.roll_s == 0:
+            return new, float(self.replicas)
+        ends_s = self._roll_from_s + self.replicas * self.roll_s
+        if start_s >= ends_s:
+            self._old = None
+            return new, float(self.replicas)
+        # Share of the window in which the roll goes on, and the mean progress of the roll in that time.
+        rolled_s = min(ends_s, start_s + length_s) - start_s
+        progress = (start_s + rolled_s / 2 - self._roll_from_s) / (ends_s - self._roll_from_s)
+        going = rolled_s / length_s
+        away = going if self.replicas > 1 else 0.0  # a single replica is renewed with a surge pod
+        share = 1.0 - going * (1.0 - progress)
+        return _between(self.law(self._old), new, share), self.replicas - away
+
+
+def _between(old: Law, new: Law, share: float) -> Law:
+    """Requests meet the new law with probability `share`."""
+
+    def mix(a: float | None, b: float | None) -> float | None:
+        return None if a is None or b is None else (1.0 - share) * a + share * b
+
+    c1_s, c2_s = mix(old.c1_s, new.c1_s), mix(old.c2_s, new.c2_s)
+    if c1_s is None or c2_s is None:
+        raise ValueError("a law without C1 or C2")
+    return Law(c1_s, c2_s, mix(old.p95_c1_s, new.p95_c1_s), mix(old.p95_c2_s, new.p95_c2_s))
+
+
+def _implicit(n: float, rps: float, law: Law, h: float) -> float:
+    """One implicit Euler step of dn/dt = rps - n/(C1 + n*C2): stable whatever h, and at rest exactly the law.
+
+    n1 solves C2*n1^2 + (C1 + h - m*C2)*n1 - m*C1 = 0 with m = n + h*rps; its positive root.
+    """
+    m = n + h * rps
+    b = law.c1_s + h - m * law.c2_s
+    return (-b + math.sqrt(b * b + 4.0 * law.c2_s * m * law.c1_s)) / (2.0 * law.c2_s)
+
+
+def step_through(fleet: SteppedFleet, trace: RateTrace, act: Callable[[Window, float], None]) -> list[Window]:
+    """All windows of a trace; `act` sees each window at its end and may roll the fleet."""
+    windows = []
+    starts: NDArray[np.float64] = trace.start_s
+    for index, (start_s, length_s, rate) in enumerate(
+        zip(starts.tolist(), trace.length_s.tolist(), trace.rate_rps.tolist(), strict=True)
+    ):
+        windows.append(fleet.step(index, start_s, length_s, rate))
+        act(windows[-1], start_s + length_s)
+    return windows
