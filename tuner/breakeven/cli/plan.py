@@ -132,7 +132,8 @@ def command(
     if as_json:
         echo_json(_facts(ranking, stretches, warnings, confidence, at_rate=rps is not None))
     else:
-        _show(ranking, stretches, [*warnings, *profile.warnings], rps, concurrency)
+        asked = any(limit is not None for limit in (tpot_slo_s, ttft_slo_s, e2e_slo_s))
+        _show(ranking, stretches, [*warnings, *profile.warnings], rps, concurrency, objectives=asked)
 
 
 def _draft_lengths(text: str) -> list[int]:
@@ -344,12 +345,14 @@ def _show(
     warnings: list[str],
     rps: float | None,
     concurrency: float | None,
+    *,
+    objectives: bool,
 ) -> None:
     from breakeven.cli.tables import bounds, figure, print_table, print_warnings
 
     load = f"{rps:g} rps per replica" if rps is not None else f"concurrency {concurrency:g}"
     click.echo(f"at {load}: {_sentence(ranking)} ({ranking.reason.value})")
-    yes_or_no = {True: "kept", False: "missed", None: "?"}
+    yes_or_no = {True: "kept" if objectives else "-", False: "missed", None: "?"}
     rows = []
     for one in ranking.candidates:
         against = one.comparison

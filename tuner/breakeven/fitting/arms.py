@@ -58,6 +58,9 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
     believable, reason = diagnostics.verdict(used, fit, left_out, bend, t)
     ceiling = _ceiling_rps(used, excluded)
     c1_ci, c2_ci, saturation, saturation_ci = _figures(fit, ceiling, confidence)
+    if bend is not None and saturation is not None:
+        # The law that bends does not know the ceiling; a rate that was carried lies below it.
+        saturation = max(saturation, *(one.rps for one in used if one.point.closed), 0.0)
     return ArmFit(
         method=arm.method,
         k=arm.k,

@@ -12,7 +12,6 @@ from breakeven.arm import Arm
 from breakeven.arrays import FloatArray
 from breakeven.fieller import Interval
 from breakeven.latency import rps_at
-from breakeven.law import Law
 from breakeven.profile.curves import Curve
 from breakeven.profile.fits import Bounds
 from breakeven.profile.predictions import LoadPoint
@@ -22,7 +21,7 @@ from breakeven.speedup import Verdict
 RANGE_TOLERANCE = 1.1
 """A break-even up to a tenth beyond the highest measured rate is still reported as a figure."""
 
-_GRID = 200
+_GRID = 128
 _SAME = 1e-9
 """Ratios of fitted coefficients this close to 1 are 1: the same points give the same law up to rounding."""
 
@@ -94,7 +93,7 @@ def compare_curves(
     verdict = Verdict(str(formulas.verdict(c1_ratio, c2_ratio, _SAME)))
     crossing = _break_even(judged, other, verdict, t, (low, high))
     verdict = crossing.verdict
-    if known and _tells_nothing(judged, other, grid, t):
+    if known and bool(formulas.tells_nothing(*_band(judged, other, grid, t))):
         verdict = Verdict.TIE if verdict is Verdict.TIE else Verdict.UNCERTAIN
     speedup, speedup_ci = _speedup(judged, other, load, t)
     return Comparison(
@@ -129,47 +128,57 @@ def _common_range(judged: Curve, other: Curve) -> tuple[float, float]:
 
 
 def _speedup(judged: Curve, other: Curve, load: LoadPoint, t: float) -> tuple[float | None, Bounds | None]:
-    fast, _, fast_basis = load.on(judged)
-    slow, _, slow_basis = load.on(other)
-    if np.isnan(fast) and np.isnan(slow):
-        return None, None
-    if np.isnan(fast):
-        return 0.0, None
-    if np.isnan(slow):
-        return float("inf"), None
+    fast, others, _ = load.on(judged)
+    slow, _, _ = load.on(other)
+    if np.isnan(fast) or np.isnan(slow):
+        both = np.isnan(fast) and np.isnan(slow)
+        return (None if both else 0.0 if np.isnan(fast) else float("inf")), None
     speedup = slow / fast
     if not np.isfinite(t):
         return speedup, None
+    if judged.knots is not None or other.knots is not None:
+        return speedup, _of_parts(speedup, _relative(judged, load, t), _relative(other, load, t))
     if load.rps is not None:
-        on_law = float(formulas.speedup_at_rps(other.law, judged.law, load.rps))
-        interval = formulas.speedup_interval_at_rps(other.law, judged.law, load.rps, t)
-    else:
-        others = float(load.concurrency or 1.0) - 1.0
-        on_law = float(formulas.speedup_among(other.law, judged.law, others))
-        interval = formulas.speedup_interval_among(other.law, judged.law, others, t)
-    moved = speedup / on_law if "points" in (fast_basis, slow_basis) and 0 < on_law < float("inf") else 1.0
-    return speedup, _bounds(interval, moved)
+        return speedup, _bounds(formulas.speedup_interval_at_rps(other.law, judged.law, load.rps, t))
+    return speedup, _bounds(formulas.speedup_interval_among(other.law, judged.law, others, t))
 
 
-def _bounds(interval: Interval, factor: float = 1.0) -> Bounds | None:
+def _relative(curve: Curve, load: LoadPoint, t: float) -> float:
+    """Half-width of a latency's bounds over the latency; infinite where they are open."""
+    latency_s, others, _ = load.on(curve)
+    bounds = curve.bounds_among(others, t) if load.rps is None else curve.bounds_at_rps(load.rps, t)
+    if bounds is None or bounds[0] is None or bounds[1] is None or np.isnan(latency_s):
+        return float("inf")
+    return (bounds[1] - bounds[0]) / (2.0 * latency_s)
+
+
+def _of_parts(speedup: float, first: float, second: float) -> Bounds:
+    """Bounds of a ratio of two independent latencies from their relative half-widths."""
+    spread = float(np.hypot(first, second))
+    if not np.isfinite(spread):
+        return None, None
+    return speedup * float(np.exp(-spread)), speedup * float(np.exp(spread))
+
+
+def _bounds(interval: Interval) -> Bounds | None:
     lower, upper = float(interval.lower), float(interval.upper)
     if np.isnan(lower) or np.isnan(upper):
         return None
-    return lower * factor, (upper * factor if np.isfinite(upper) else None)
+    return lower, (upper if np.isfinite(upper) else None)
 
 
-def _tells_nothing(judged: Curve, other: Curve, grid: FloatArray, t: float) -> bool:
-    interval = formulas.speedup_interval_at_rps(other.law, judged.law, grid, t)
-    moved = _moved(judged, other, grid)
-    return bool(formulas.tells_nothing(interval.lower * moved, interval.upper * moved))
-
-
-def _moved(judged: Curve, other: Curve, grid: FloatArray) -> FloatArray:
-    """Speedup from the measured points over that of the laws, where points are used; else 1."""
+def _band(judged: Curve, other: Curve, grid: FloatArray, t: float) -> tuple[FloatArray, FloatArray]:
+    """Bounds of the speedup at each rate of a grid; an open end is infinite (or 0)."""
     if judged.knots is None and other.knots is None:
-        return np.ones(grid.shape)
-    on_law = formulas.speedup_at_rps(other.law, judged.law, grid)
-    return np.array([_ratio(judged, other, rps) for rps in grid]) / on_law
+        interval = formulas.speedup_interval_at_rps(other.law, judged.law, grid, t)
+        return interval.lower, interval.upper
+    pairs = []
+    for rps in grid:
+        _, bounds = _speedup(judged, other, LoadPoint(rps=float(rps)), t)
+        low, high = bounds or (None, None)
+        pairs.append((0.0 if low is None else low, float("inf") if high is None else high))
+    lower, upper = np.array(pairs).T
+    return lower, upper
 
 
 def _ratio(judged: Curve, other: Curve, rps: float) -> float:
@@ -234,15 +243,15 @@ def _break_even_of_points(
     return _Crossing(
         Verdict.BELOW if falling else Verdict.ABOVE,
         rps,
-        _touching(judged.law, other.law, grid, gain, t) if np.isfinite(t) else None,
+        _touching(judged, other, grid, t) if np.isfinite(t) else None,
         rps * judged.at_rps(rps)[0] + 1.0,
     )
 
 
-def _touching(judged: Law, other: Law, grid: FloatArray, gain: FloatArray, t: float) -> Bounds | None:
-    interval = formulas.speedup_interval_at_rps(other, judged, grid, t)
-    moved = gain / formulas.speedup_at_rps(other, judged, grid)
-    inside = np.nonzero((interval.lower * moved <= 1.0) & (interval.upper * moved >= 1.0))[0]
+def _touching(judged: Curve, other: Curve, grid: FloatArray, t: float) -> Bounds | None:
+    """Range of rates at which a speedup of 1 lies within the bounds; open where that reaches the grid's end."""
+    lower, upper = _band(judged, other, grid, t)
+    inside = np.nonzero((lower <= 1.0) & (upper >= 1.0))[0]
     if not inside.size:
         return None
     first, final = int(inside[0]), int(inside[-1])

@@ -19,6 +19,9 @@ from breakeven.law import Law
 from breakeven.profile.curves import Curve, rescaled
 from breakeven.profile.fits import ArmFit, Measurement
 
+_SD_OF_MEAN_ERROR = 1.25
+"""Standard deviation over mean absolute error, of normal errors."""
+
 _SAME = 0.25
 """Lengths within this share of the measured ones are not extrapolation."""
 
@@ -128,6 +131,7 @@ def measured_curve(fit: ArmFit, conditions: Conditions) -> Curve:
         "arm",
         (min(others), max(others)),
         _knots(fit, original, law) if fit.basis == "points" else None,
+        _SD_OF_MEAN_ERROR * fit.bend.points_error if fit.bend is not None else 0.0,
         fit.measured_saturation_rps,
         strays(fit, conditions),
     )

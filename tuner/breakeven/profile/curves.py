@@ -38,6 +38,7 @@ class Curve:
         basis: what the law is: the arm's own fit or the pooled form.
         others_range: measured range of others in flight.
         knots: measured (others, latency) in ascending order, shape (K, 2), where the points are used; else None.
+        knot_error: relative standard deviation of interpolation between the knots.
         ceiling_rps: measured saturation below 1/C2, if any.
         strayed: whether the conditions lie outside what was measured, so that everything is extrapolation.
     """
@@ -48,14 +49,22 @@ class Curve:
     basis: Basis
     others_range: tuple[float, float]
     knots: FloatArray | None = None
+    knot_error: float = 0.0
     ceiling_rps: float | None = None
     strayed: bool = False
 
     @property
     def saturation_rps(self) -> float:
-        """Rate beyond which there is no steady state: 1/C2, or the measured ceiling if that comes earlier."""
-        from_law = 1.0 / float(self.law.c2)
-        return from_law if self.ceiling_rps is None else min(from_law, self.ceiling_rps)
+        """Rate beyond which there is no steady state: 1/C2, or the measured ceiling if that comes earlier.
+
+        What a measured point carried in a steady state is never beyond saturation, whatever a law that bends says.
+        """
+        rate = 1.0 / float(self.law.c2)
+        if self.ceiling_rps is not None:
+            rate = min(rate, self.ceiling_rps)
+        if self.knots is not None:
+            rate = max(rate, 1.001 * float(np.max(self.knots[:, 0] / self.knots[:, 1])))
+        return rate
 
     def among(self, others: float) -> tuple[float, Basis]:
         """Latency (s) among `others`, and what it rests on."""
@@ -84,23 +93,36 @@ class Curve:
         """Bounds of the latency among `others`; None without degrees of freedom."""
         if not np.isfinite(t):
             return None
-        v1, v2, v12 = (float(v) for v in self.law.variances())
-        half = t * max(v1 + 2.0 * others * v12 + others**2 * v2, 0.0) ** 0.5
-        center, _ = self.among(others)
-        on_law = float(latency_among(self.law.c1, self.law.c2, others))
-        share = center / on_law
-        return max(on_law - half, 0.0) * share, (on_law + half) * share
+        center, basis = self.among(others)
+        if basis == "points":
+            half = t * self.knot_error * center
+        else:
+            v1, v2, v12 = (float(v) for v in self.law.variances())
+            half = t * max(v1 + 2.0 * others * v12 + others**2 * v2, 0.0) ** 0.5
+        return max(center - half, 0.0), center + half
 
     def bounds_at_rps(self, rps: float, t: float) -> Bounds | None:
         """Bounds of the latency at `rps`: Fieller's, since C1/(1 - RPS*C2) is a ratio; open near saturation."""
         if not np.isfinite(t) or rps >= self.saturation_rps:
             return None
+        center, basis = self.at_rps(rps)
+        if basis == "points":
+            # An error among n others moves n too: at a fixed rate it grows by 1/(1 - RPS*slope).
+            half = t * self.knot_error * center / max(1.0 - rps * self._slope(rps * center), 0.05)
+            return max(center - half, 0.0), center + half
         v1, v2, v12 = self.law.variances()
         found = ratio_interval(self.law.c1, 1.0 - rps * self.law.c2, v1, rps**2 * v2, cov=-rps * v12, t=t)
-        center, _ = self.at_rps(rps)
-        share = center / float(open_loop_latency(self.law.c1, self.law.c2, rps))
-        lower, upper = float(found.lower) * share, float(found.upper) * share
+        lower, upper = float(found.lower), float(found.upper)
         return (None if np.isnan(lower) else lower), (upper if np.isfinite(upper) else None)
+
+    def _slope(self, others: float) -> float:
+        """Slope (s per other request) of the piece between knots that holds `others`."""
+        knots = self.knots
+        if knots is None:
+            return float(self.law.c2)
+        last = int(np.clip(np.searchsorted(knots[:, 0], others), 1, len(knots) - 1))
+        (n0, l0), (n1, l1) = knots[last - 1], knots[last]
+        return float((l1 - l0) / (n1 - n0))
 
     def within_range(self, others: float) -> bool:
         """Whether a load lies where the arm was measured; just below the lowest load counts as inside."""
