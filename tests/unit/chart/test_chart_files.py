@@ -1,0 +1,163 @@
+"""What the chart's files promise each other, checked without Helm."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from breakeven.reasons import Reason
+from breakeven.serving.drain import drain
+from breakeven.serving.opt_in import ANNOTATION, engine_container, opt_in
+from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.resources import CalibrationRun, SpeculativeService
+from breakeven_operator.telemetry import SERVICE_COUNTERS, SERVICE_GAUGES
+
+ROOT = Path(__file__).parents[3]
+CHART = ROOT / "charts" / "breakeven"
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+RULES = [
+    rule
+    for group in yaml.safe_load((CHART / "files" / "rules.yaml").read_text())["groups"]
+    for rule in group["rules"]
+]
+ALERTS = [rule for rule in RULES if "alert" in rule]
+
+
+def leaves(node, schema, path=""):
+    assert schema["additionalProperties"] is False, path
+    for name, child in schema["properties"].items():
+        if name == "global":  # Helm adds it to every subchart
+            continue
+        here = f"{path}.{name}" if path else name
+        if "properties" in child:
+            yield from leaves(node[name], child, here)
+        else:
+            yield here, node[name], child
+
+
+def test_schema_and_values_name_the_same_keys():
+    def keys(node, schema):
+        assert set(node) == set(schema["properties"]) - {"global"}
+        for name, child in schema["properties"].items():
+            if "properties" in child:
+                keys(node[name], child)
+
+    keys(VALUES, SCHEMA)
+
+
+def test_the_readme_tells_every_value_with_its_default():
+    table = [line for line in (CHART / "README.md").read_text().splitlines() if line.startswith("| `")]
+    assert table == [
+        f"| `{path}` | `{json.dumps(value)}` | {schema['description']} |"
+        for path, value, schema in leaves(VALUES, SCHEMA)
+    ]
+
+
+def test_every_alert_has_a_runbook_and_a_promtool_test():
+    for alert in ALERTS:
+        name = alert["alert"]
+        runbook = (ROOT / "docs" / "runbooks" / f"{name}.md").read_text()
+        for heading in (f"# {name}", "## Meaning", "## Impact", "## Diagnosis", "## Mitigation"):
+            assert f"{heading}\n" in runbook, name
+        tested = yaml.safe_load((CHART / "tests" / f"{name}_test.yaml").read_text())
+        asked = [check for case in tested["tests"] for check in case["alert_rule_test"]]
+        assert any(check["exp_alerts"] for check in asked), f"{name} is never seen to fire"
+        assert any(not check["exp_alerts"] for check in asked), f"{name} is never seen to be silent"
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
+def test_alerts_say_what_people_need(alert):
+    assert alert["labels"]["severity"] in {"info", "warning", "critical"}
+    assert "for" in alert
+    assert {"summary", "description", "runbook_url"} <= alert["annotations"].keys()
+    assert "{{" not in alert["annotations"]["summary"]
+    assert alert["annotations"]["runbook_url"].endswith(f"/{alert['alert']}.md")
+
+
+def test_rules_use_only_metrics_that_exist():
+    known = {gauge.name: {"specsvc", "specsvc_namespace", *gauge.labels} for gauge in SERVICE_GAUGES}
+    known |= {
+        f"{name}_total": {"specsvc", "specsvc_namespace", *labels}
+        for name, (_, labels) in SERVICE_COUNTERS.items()
+    }
+    recorded = {rule["record"] for rule in RULES if "record" in rule}
+    for rule in RULES:
+        text = rule["expr"] + " ".join(rule.get("annotations", {}).values())
+        for name, matchers in re.findall(r"\b(?<!:)(breakeven_[a-z0-9_]+)(?!:)\b(?:\{([^}]*)\})?", text):
+            if not any(name in record for record in recorded):
+                assert name in known, name
+                assert set(re.findall(r"(\w+)[!=~]+", matchers)) <= known[name], name
+
+
+def test_runbooks_use_reason_words_and_fields_that_exist():
+    words = {word.value for word in (*Reason, *ClusterReason)}
+    api = (ROOT / "docs" / "api.md").read_text()
+    for page in (ROOT / "docs" / "runbooks").glob("*.md"):
+        text = page.read_text()
+        for word in re.findall(r"`([A-Z][a-z]+(?:[A-Z][A-Za-z]+)+)`", text):
+            assert word in words or word in api, f"{page.name}: {word}"
+        for field in re.findall(r"`([a-z]+(?:[A-Z][A-Za-z]+)+)`", text):
+            assert f".{field}`" in api or f"`{field}`" in api, f"{page.name}: {field}"
+
+
+def test_the_chart_and_the_distribution_have_one_version():
+    from breakeven import __version__
+
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["appVersion"] == __version__
+
+
+def test_the_deployment_sets_only_settings_that_exist():
+    from breakeven_operator.settings import read_settings
+
+    text = (CHART / "templates" / "deployment.yaml").read_text()
+    names = set(re.findall(r"name: (BREAKEVEN_[A-Z_]+)", text))
+    assert len(names) > 10
+    harmless = {
+        "BREAKEVEN_CYCLE_SECONDS": "15",
+        "BREAKEVEN_STATUS_REFRESH_SECONDS": "60",
+        "BREAKEVEN_LISTEN_PORT": "8080",
+        "BREAKEVEN_MAX_PARALLEL_ROLLS": "3",
+        "BREAKEVEN_MAX_PARALLEL_CALIBRATIONS": "1",
+        "BREAKEVEN_PROMETHEUS_TIMEOUT_SECONDS": "10",
+    }
+    read_settings({name: harmless.get(name, "") for name in names})
+    for level in SCHEMA["properties"]["operator"]["properties"]["logLevel"]["enum"]:
+        read_settings({"BREAKEVEN_LOG_LEVEL": level})
+
+
+EXAMPLES = [
+    pytest.param(document, id=f"{path.name}:{document['kind']}")
+    for path in sorted((ROOT / "examples").glob("*.yaml"))
+    for document in yaml.safe_load_all(path.read_text())
+]
+
+
+@pytest.mark.parametrize("document", EXAMPLES)
+def test_examples_are_what_the_project_asks_of_others(document):
+    if document["kind"] == "SpeculativeService":
+        SpeculativeService.read(document, "example")
+    elif document["kind"] == "CalibrationRun":
+        CalibrationRun.read(document, "example")
+    elif document["kind"] == "Deployment":
+        template = document["spec"]["template"]
+        container = engine_container(template["spec"])
+        assert opt_in(container).ok
+        assert drain(template["spec"], container).ok
+        assert ANNOTATION not in template["metadata"]["annotations"]
+        assert "nvidia.com/gpu.product" in template["spec"]["nodeSelector"]
+    else:
+        assert document["kind"] == "Service"
+
+
+def test_the_example_asks_for_arms_of_the_example():
+    def load(name):
+        return yaml.safe_load((ROOT / "examples" / name).read_text())
+
+    service = SpeculativeService.read(load("speculativeservice.yaml"), "example")
+    run = CalibrationRun.read(load("calibrationrun.yaml"), "example")
+    assert run.spec.service_ref.name == service.metadata.name
+    assert set(run.spec.arms) <= {arm.name for arm in service.spec.candidates.arms()}
