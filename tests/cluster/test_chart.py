@@ -391,7 +391,7 @@ def test_people_with_edit_may_make_services(cluster, release, namespace):
     )
     # The controller manager adds rules to `edit` some time after the release is in.
     cluster.kubectl(
-        "wait", "--for=jsonpath={.rules[?(@.apiGroups[0]=='breakeven.dev')].verbs}", "clusterrole/edit",
+        "wait", "--for=jsonpath={.rules[?(@.resources[0]=='speculationprofiles')].verbs}", "clusterrole/edit",
         "--timeout=60s",
     )  # fmt: skip
     for verb, resource, expected in [
