@@ -73,6 +73,7 @@ def test_no_answer_no_statistics():
 def test_send_lag_is_the_drivers_own():
     seen = summarise([record(0.10, 1.0, scheduled_s=0.08), record(0.2, 1.0)], 0.0, 1.0)
     assert seen.send_lag_p99_s == pytest.approx(0.02, rel=0.02)
+    assert seen.send_lag_mean_s == pytest.approx(0.01)
 
 
 def test_too_few_requests_tell_no_error():

@@ -234,7 +234,8 @@ def _furthest(settings: SweepSettings, rates: Sequence[float], measured: Sequenc
         if rate < bound and all(abs(rate - other) > SAME_RATE * max(rate, other) for other in done)
     ]
     if left:
-        return max(left, key=lambda rate: min(abs(rate - other) for other in occupied))
+        # Rounded, so that equally far rates are taken in their order and not by the last bit of a sum.
+        return max(left, key=lambda rate: round(min(abs(rate - other) for other in occupied) / rates[-1], 6))
     edges = sorted({0.0, *(rate for rate in done if rate < bound), min(bound, rates[-1])})
     gaps = [(high - low, (low + high) / 2) for low, high in pairwise(edges)]
     width, middle = max(gaps, default=(0.0, 0.0))

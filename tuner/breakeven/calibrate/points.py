@@ -20,16 +20,20 @@ class Limits:
     """When a point is flagged.
 
     Attributes:
-        send_lag_s: tolerated 99th percentile of the send lag,
-        send_lag_ratio: or this share of the mean latency if that is more.
+        mean_lag_ratio: tolerated mean send lag as a share of the mean latency; a driver that sends late also reads
+            late, so this is about the bias of the latencies.
+        send_lag_ratio: tolerated 99th percentile of the send lag as a share of the mean latency: more would bunch
+            the arrivals into another process than the one imposed.
+        send_lag_s: lags below this never matter.
         little_residual: tolerated |N - rate * L| / N in an open loop.
         growth_ratio: an open loop whose answers per second stay below this share of the requests is saturated.
         queued_ratio: an engine that keeps more than this share of its requests waiting is saturated.
         min_requests: fewer complete requests are too few.
     """
 
-    send_lag_s: float = 0.02
-    send_lag_ratio: float = 0.05
+    mean_lag_ratio: float = 0.02
+    send_lag_ratio: float = 0.25
+    send_lag_s: float = 0.005
     little_residual: float = 0.10
     growth_ratio: float = 0.85
     queued_ratio: float = 0.10
@@ -61,7 +65,9 @@ class Point:
     def flags(self, limits: Limits) -> tuple[Reason, ...]:
         """Every reason against the point, gravest first; empty if it is good."""
         seen = self.clients
-        lag_limit_s = max(limits.send_lag_s, limits.send_lag_ratio * seen.latency.mean_s)
+        latency_s = seen.latency.mean_s
+        lagging = seen.send_lag_mean_s > max(limits.send_lag_s, limits.mean_lag_ratio * latency_s)
+        lagging = lagging or seen.send_lag_p99_s > max(limits.send_lag_s, limits.send_lag_ratio * latency_s)
         piling_up = self.load.rps is not None and seen.achieved_rps < limits.growth_ratio * seen.offered_rps
         # The count of answers at low rates is small; only a pile that is also large in itself means saturation.
         piling_up = piling_up and (seen.offered_rps - seen.achieved_rps) * seen.seconds > max(
@@ -69,7 +75,7 @@ class Point:
         )
         queueing = self.queued_ratio is not None and self.queued_ratio > limits.queued_ratio
         verdicts = {
-            Reason.DRIVER_LAGGING: seen.send_lag_p99_s > lag_limit_s,
+            Reason.DRIVER_LAGGING: lagging,
             Reason.REQUESTS_FAILED: seen.failed > 0,
             Reason.SATURATED_POINT: self.overloaded or piling_up or queueing,
             Reason.NOT_STEADY: self.load.rps is not None and seen.little_residual > limits.little_residual,

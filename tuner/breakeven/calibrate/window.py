@@ -50,7 +50,7 @@ class WindowStatistics:
         tpot_p95_s: 95th percentile over requests of each one's time per output token.
         tokens_per_second: output tokens of complete answers per second of the window.
         prompt_tokens, output_tokens, output_tokens_sq: means per request.
-        send_lag_p99_s: 99th percentile of the delay between a request's time and its sending.
+        send_lag_mean_s, send_lag_p99_s: delay between a request's time and its sending.
         relative_error: standard error of the mean latency at the window's in-flight number, relative to it; infinite
             with too few requests to tell.
     """
@@ -69,6 +69,7 @@ class WindowStatistics:
     prompt_tokens: float
     output_tokens: float
     output_tokens_sq: float
+    send_lag_mean_s: float
     send_lag_p99_s: float
     relative_error: float
 
@@ -113,6 +114,7 @@ def summarise(
     complete = [record for record in sent if record.complete]
     if not complete or not seconds > 0:
         return None
+    lag = np.array([record.sent_s - record.scheduled_s for record in sent])
     output = np.array([record.output_tokens for record in complete], dtype=float)
     streaming_s = np.array([(record.done_s or 0.0) - (record.first_token_s or 0.0) for record in complete])
     following = np.maximum(output - 1, 1)
@@ -132,7 +134,8 @@ def summarise(
         prompt_tokens=float(np.mean([record.prompt_tokens for record in complete])),
         output_tokens=float(np.mean(output)),
         output_tokens_sq=float(np.mean(output**2)),
-        send_lag_p99_s=float(np.percentile([record.sent_s - record.scheduled_s for record in sent], 99)),
+        send_lag_mean_s=float(lag.mean()),
+        send_lag_p99_s=float(np.percentile(lag, 99)),
         relative_error=relative_error(records, start_s, end_s, company_s),
     )
 

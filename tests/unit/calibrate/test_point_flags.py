@@ -1,0 +1,119 @@
+"""When a point does not say what its row says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.calibrate.counters import EngineWindow
+from breakeven.calibrate.loads import Load, LoadMode
+from breakeven.calibrate.points import Limits, Measured, Point, decimal
+from breakeven.calibrate.window import Spread, WindowStatistics
+from breakeven.reasons import Reason
+
+SPREAD = Spread(1.0, 0.9, 1.5, 2.0)
+STEADY = WindowStatistics(
+    seconds=30.0,
+    requests=300,
+    failed=0,
+    offered_rps=10.0,
+    achieved_rps=10.0,
+    mean_inflight=10.0,
+    latency=SPREAD,
+    ttft=SPREAD,
+    tpot_mean_s=0.02,
+    tpot_p95_s=0.03,
+    tokens_per_second=320.0,
+    prompt_tokens=64.0,
+    output_tokens=32.0,
+    output_tokens_sq=1024.0,
+    send_lag_mean_s=0.0003,
+    send_lag_p99_s=0.002,
+    relative_error=0.01,
+)
+GOOD = Point(
+    NO_SPECULATION, Load(LoadMode.POISSON, 10.0), STEADY, EngineWindow(preemptions=0.0), queued_ratio=0.0
+)
+CEILING = replace(GOOD, load=Load(LoadMode.CLOSED, 64))
+
+
+def seen(**changes: float) -> Point:
+    return replace(GOOD, clients=replace(STEADY, **changes))
+
+
+@pytest.mark.parametrize(
+    ("point", "flags"),
+    [
+        (GOOD, ()),
+        (seen(send_lag_mean_s=0.03), (Reason.DRIVER_LAGGING,)),
+        (seen(send_lag_p99_s=0.3), (Reason.DRIVER_LAGGING,)),
+        (seen(send_lag_p99_s=0.2), ()),
+        (seen(failed=1), (Reason.REQUESTS_FAILED,)),
+        (seen(achieved_rps=7.0), (Reason.SATURATED_POINT,)),
+        (seen(achieved_rps=9.9), ()),
+        (seen(mean_inflight=12.0), (Reason.NOT_STEADY,)),
+        (seen(requests=4), (Reason.POINT_TOO_SHORT,)),
+        (replace(GOOD, overloaded=True), (Reason.SATURATED_POINT,)),
+        (replace(GOOD, queued_ratio=0.2), (Reason.SATURATED_POINT,)),
+        (replace(GOOD, queued_ratio=None), ()),
+        (replace(GOOD, engine=EngineWindow(preemptions=2.0)), (Reason.PREEMPTING,)),
+        # A closed loop has no rate of its own that its in-flight could contradict.
+        (replace(CEILING, clients=replace(STEADY, mean_inflight=64.0)), ()),
+    ],
+)
+def test_each_reason_has_its_word(point, flags):
+    assert point.flags(Limits()) == flags
+
+
+def test_few_requests_at_a_low_rate_are_not_saturation():
+    # Three of twelve answers are still due when a short window ends: chance, not a pile.
+    point = seen(seconds=12.0, requests=12, offered_rps=1.0, achieved_rps=0.75, mean_inflight=1.0)
+    assert Reason.SATURATED_POINT not in point.flags(Limits())
+
+
+def test_the_row_has_the_contracts_columns_and_reads_back():
+    arm = Arm("eagle3", 3, "eagle")
+    engine = EngineWindow(2.078, 3.0, (0.57, 0.28, 0.13), 1000, 0.0)
+    point = replace(GOOD, arm=arm, engine=engine, queued_ratio=0.5)
+    row = point.row(Limits())
+    assert (row["method"], row["k"], row["candidate"], row["load_mode"]) == (
+        "eagle3",
+        "3",
+        "eagle",
+        "poisson",
+    )
+    assert (row["request_rate_rps"], row["concurrency"]) == ("10", "")
+    assert (row["accept_1"], row["accept_3"], row["drafts"], row["tokens_per_step"]) == (
+        "0.57",
+        "0.13",
+        "1000",
+        "2.078",
+    )
+    assert row["flag"] == "SaturatedPoint"
+    again = Measured.of_row(row)
+    assert again == Measured.of(point, Limits())
+
+
+def test_a_row_of_something_else_is_not_taken_for_a_point():
+    row = GOOD.row(Limits())
+    assert Measured.of_row({**row, "mean_inflight": ""}) is None
+    assert Measured.of_row({**row, "flag": "Unheard"}) is None
+    assert Measured.of_row({}) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, ""),
+        (float("inf"), ""),
+        (float("nan"), ""),
+        (0, "0"),
+        (1.5, "1.5"),
+        (1234567.8, "1234568"),
+        (0.000012345678, "1.235e-05"),
+    ],
+)
+def test_numbers_are_plain(value, text):
+    assert decimal(value) == text
