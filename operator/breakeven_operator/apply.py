@@ -138,11 +138,12 @@ class Writer:
 
     async def _write_annotation(self, action: WriteAnnotation) -> None:
         target = action.target
-        body = {
+        body: dict[str, Any] = {
             # With the uid, a Deployment of the same name that was made meanwhile is not touched, nor one created.
             "metadata": {"namespace": target.namespace, "name": target.name, "uid": target.uid},
-            "spec": {"template": {"metadata": {"annotations": {ANNOTATION: action.value}}}},
         }
+        if action.value is not None:
+            body["spec"] = {"template": {"metadata": {"annotations": {ANNOTATION: action.value}}}}
         await self._cluster.apply(DEPLOYMENTS, body, force=action.force)
         # An admission webhook or another writer may have changed it on its way: what stands there is what counts.
         found = await self._cluster.get(DEPLOYMENTS, target.namespace, target.name)
@@ -202,7 +203,7 @@ def describe(action: Action) -> str:  # noqa: PLR0911 - one line per kind of act
     """One line that says what an action would do."""
     match action:
         case WriteAnnotation(target, value, force):
-            return f"set {ANNOTATION} of {target} to {value}{' by force' if force else ''}"
+            return f"set {ANNOTATION} of {target} to {value or 'nothing'}{' by force' if force else ''}"
         case WriteStatus(ref, status):
             decision = status.get("decision") or {}
             words = " ".join(str(decision[key]) for key in ("action", "arm", "reason") if key in decision)

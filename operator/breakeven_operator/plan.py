@@ -87,12 +87,13 @@ class WriteAnnotation:
 
     Attributes:
         target: the Deployment.
-        value: the arm's JSON, or `null` for no speculation; never empty.
+        value: the arm's JSON, or `null` for no speculation; never empty. None gives the key up, which undoes a first
+            write: the pods that ran before it are the ones of that template, and none need start anew.
         force: take the field from another manager; only after a person asked for it.
     """
 
     target: Ref
-    value: str
+    value: str | None
     force: bool = False
 
 

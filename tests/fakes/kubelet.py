@@ -63,7 +63,11 @@ class FakeKubelet:
         new, old = [p for p in live if _set_of(p) == uid], [p for p in live if _set_of(p) != uid]
         desired = spec["replicas"]
         # maxSurge 1, maxUnavailable 0.
-        if len(new) < desired and len(live) <= desired:
+        broken = [pod for pod in old if not _ready(pod)]
+        if broken:
+            # As the Deployment controller: old pods that do not serve anyway go first.
+            self._stop_pod(broken[0])
+        elif len(new) < desired and len(live) <= desired:
             self._start_pod(deployment, newest)
         elif old and sum(map(_ready, live)) > desired:
             self._stop_pod(old[0])
@@ -149,7 +153,7 @@ class FakeKubelet:
 
     def _stop_pod(self, pod: dict[str, Any]) -> None:
         pod["metadata"]["deletionTimestamp"] = self._clock.now().isoformat()
-        pod["metadata"]["_gone"] = self._clock.monotonic() + self.stop_s
+        pod["metadata"]["_gone"] = self._clock.monotonic() + (self.stop_s if _ready(pod) else 0.0)
 
     def _run_pods(self, deployment: dict[str, Any]) -> None:
         sets = self._sets_of(deployment["metadata"]["uid"])
@@ -167,7 +171,7 @@ class FakeKubelet:
             since = (self._clock.now() - _time(scheduled["lastTransitionTime"])).total_seconds()
             value = (meta.get("annotations") or {}).get("breakeven.dev/speculative-config", "")
             container = {"name": name, "imageID": DIGEST, "restartCount": 0, "state": {"running": {}}}
-            if value in self.crash and since > self.startup_s:
+            if value in self.crash:
                 container |= {"restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
             elif since >= self.startup_s:
                 status["conditions"] = [

@@ -259,7 +259,7 @@ def undo(situation: Situation, rollout: Rollout, reason: ClusterReason, why: str
     memory = situation.memory
     failures = memory.failures + 1
     pause_s = situation.policy.backoff_seconds * min(2 ** (failures - 1), _MAX_BACKOFF_FACTOR)
-    value = rollout.previous_value if rollout.previous_value is not None else "null"
+    value = rollout.previous_value
     message = f"{rollout.from_arm} -> {rollout.to_arm} undone: {why}; next change in {pause_s:.0f} s at the earliest"
     if not situation.may_write:
         return Step(
@@ -410,9 +410,8 @@ def _rolling(situation: Situation, rollout: Rollout) -> Step:
 
 def _undoing(situation: Situation, rollout: Rollout) -> Step:
     workload = situation.workload
-    value = rollout.previous_value if rollout.previous_value is not None else "null"
-    written = workload.value is not None and same_value(workload.value, value)
-    if not written:
+    value = rollout.previous_value
+    if not _untouched(workload.value, value):
         if not same_value(workload.value, rollout.value):
             return _foreign(situation)
         write = WriteAnnotation(workload.ref, value) if situation.may_write else None

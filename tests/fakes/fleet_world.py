@@ -1,0 +1,266 @@
+"""A whole operator in memory: fake cluster, kubelet and Prometheus around the real fleet loop, decisions and writer."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import yaml
+from prometheus_client import CollectorRegistry
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.evidence.points import LoadMode, Origin, Point
+from breakeven.fitting import fit_points
+from breakeven.latency import open_loop_latency
+from breakeven_operator.apply import Writer
+from breakeven_operator.fleet import CycleReport, Fleet, FleetSettings
+from breakeven_operator.plan import DEPLOYMENTS, EVENTS, NODES, PROFILES, SERVICES, FitOutcome
+from breakeven_operator.ports import Source, TrialSettings
+from breakeven_operator.reconcile.fingerprint import identify
+from breakeven_operator.reconcile.workload import observe
+from breakeven_operator.snapshot import Observer
+from breakeven_operator.telemetry import Telemetry
+from fakes.clock import FakeClock
+from fakes.cluster import FakeCluster
+from fakes.kubelet import FakeKubelet
+from fakes.prometheus import FakePrometheus
+
+GPU = "NVIDIA-A100-SXM4-80GB"
+EAGLE = Arm("eagle3", 3, "eagle")
+VALUE = '{"method":"eagle3","model":"org/head","num_speculative_tokens":3}'
+"""The annotation's value of EAGLE."""
+
+# none against eagle: C1R 0.5, C2R 1.6, break-even 9.1 rps per replica, saturation 20 and 12.5 rps.
+LAWS = {NO_SPECULATION: (1.0, 0.05), EAGLE: (0.5, 0.08)}
+BREAK_EVEN_RPS = (1.0 - 0.5) / (0.08 - 0.5 * 0.05)
+
+TARGET = yaml.safe_load("""
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: chat-vllm, namespace: llm}
+spec:
+  replicas: 2
+  strategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}
+  selector: {matchLabels: {app: chat-vllm}}
+  template:
+    metadata: {labels: {app: chat-vllm}, annotations: {prometheus.io/scrape: "true"}}
+    spec:
+      terminationGracePeriodSeconds: 150
+      containers:
+      - name: vllm
+        image: vllm/vllm-openai:v0.32.0
+        args: [org/model, --served-model-name=chat, --shutdown-timeout=120, "--speculative-config=$(BREAKEVEN_SPECULATIVE_CONFIG)"]
+        env:
+        - name: BREAKEVEN_SPECULATIVE_CONFIG
+          valueFrom: {fieldRef: {fieldPath: "metadata.annotations['breakeven.dev/speculative-config']"}}
+        resources: {limits: {nvidia.com/gpu: 1}}
+        lifecycle: {preStop: {sleep: {seconds: 10}}}
+""")
+
+SERVICE = yaml.safe_load("""
+apiVersion: breakeven.dev/v1alpha1
+kind: SpeculativeService
+metadata: {name: chat, namespace: llm}
+spec:
+  targetRef: {name: chat-vllm}
+  updatePolicy: {mode: RollingUpdate, cooldownSeconds: 600, stabilizationWindowSeconds: 60, backoffSeconds: 300}
+  candidates: {methods: [{name: eagle, method: eagle3, model: org/head, draftLengths: [3]}]}
+""")
+
+
+class RecordedFits:
+    """The `Fitter` port: gives what it was told to give."""
+
+    def __init__(self) -> None:
+        self.outcome = FitOutcome(None, "no fit in this test")
+
+    async def fit(self, points_csv: str, arguments: Sequence[str]) -> FitOutcome:
+        return self.outcome
+
+
+class FleetWorld:
+    """A cluster with one serving target and one service.
+
+    Attributes:
+        leads: whether the writer may act.
+        shown: lines of a dry run.
+    """
+
+    def __init__(
+        self,
+        edit: Callable[[dict[str, Any]], None] = lambda _spec: None,
+        target: Callable[[dict[str, Any]], None] = lambda _target: None,
+        *,
+        dry_run: bool = False,
+    ) -> None:
+        self.clock = FakeClock()
+        self.cluster = FakeCluster(self.clock)
+        self.kubelet = FakeKubelet(self.cluster, self.clock)
+        self.prometheus = FakePrometheus(self.cluster)
+        self.fits = RecordedFits()
+        self.leads = True
+        self.shown: list[str] = []
+        self.dry_run = dry_run
+        self.cluster.put(NODES, {"metadata": {"name": "a100-0", "labels": {"nvidia.com/gpu.product": GPU}}})
+        deployment = copy.deepcopy(TARGET)
+        target(deployment)
+        self.cluster.put(DEPLOYMENTS, deployment, manager="helm")
+        self.kubelet.settle()
+        self.clock.advance(1000.0)
+        service = copy.deepcopy(SERVICE)
+        edit(service["spec"])
+        self.cluster.put(SERVICES, service)
+        self.restart()
+
+    def restart(self) -> None:
+        """A new operator process: nothing but the cluster is left."""
+        self.registry = CollectorRegistry()
+        observer = Observer(
+            self.cluster, self.prometheus, namespaces=(), default_source=Source("http://prometheus:9090")
+        )
+        writer = Writer(
+            self.cluster,
+            self.fits,
+            self.clock,
+            may_act=lambda: self.leads,
+            reporter="test",
+            show=self.shown.append if self.dry_run else None,
+        )
+        self.fleet = Fleet(
+            self.cluster,
+            self.clock,
+            observer,
+            writer,
+            Telemetry(self.registry),
+            FleetSettings(TrialSettings("breakeven:test"), "breakeven-trial", 60.0, 3, 1),
+        )
+
+    async def cycle(self, seconds: float = 15.0) -> CycleReport:
+        """One cycle after some time in which pods start and stop."""
+        for _ in range(max(1, round(seconds / 5))):
+            self.clock.advance(5.0)
+            self.kubelet.step()
+        return await self.fleet.cycle()
+
+    async def until(self, done: Callable[[], bool], *, cycles: int = 120) -> None:
+        """Cycles until something holds; fails when it does not."""
+        for _ in range(cycles):
+            if done():
+                return
+            await self.cycle()
+        raise AssertionError(f"not within {cycles} cycles; decision: {self.decision}")
+
+    def calibrate(self, *, name: str = "chat-p1", fingerprint: str | None = None) -> None:
+        """Put an accepted profile of the target there."""
+        deployment = self.cluster.of(DEPLOYMENTS)[0]
+        target = self.target
+        spec = {
+            "serviceRef": {"name": "chat"},
+            "gpuProduct": GPU,
+            "fingerprint": fingerprint or identify(target).fingerprint,
+            "createdTime": self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "profile": profile_json(),
+        }
+        self.cluster.put(
+            PROFILES,
+            {
+                "apiVersion": "breakeven.dev/v1alpha1",
+                "kind": "SpeculationProfile",
+                "metadata": {"name": name, "namespace": deployment["metadata"]["namespace"]},
+                "spec": spec,
+            },
+        )
+
+    def load(self, rps: float) -> None:
+        """Every pod gets this rate, and answers with the latency of the arm it runs."""
+        arm = EAGLE if self.value not in {None, "null"} else NO_SPECULATION
+        c1_s, c2_s = LAWS[arm]
+        traffic = self.prometheus.traffic
+        traffic.rps = rps
+        traffic.latency_s = float(open_loop_latency(c1_s, c2_s, rps)) if rps * c2_s < 0.95 else 30.0
+        traffic.tokens_per_step = 2.5 if arm == EAGLE else 1.0
+
+    @property
+    def target(self) -> Any:
+        """The Deployment as the operator sees it."""
+        from breakeven_operator.plan import PODS, REPLICASETS
+
+        deployment = self.cluster._shown(("deployments", "llm", "chat-vllm"))
+        return observe(
+            deployment,
+            self.cluster.of(REPLICASETS),
+            self.cluster.of(PODS),
+            {"a100-0": {"nvidia.com/gpu.product": GPU}},
+            container_name=None,
+            gpu_label="nvidia.com/gpu.product",
+        )
+
+    @property
+    def service(self) -> dict[str, Any]:
+        return self.cluster.objects["speculativeservices", "llm", "chat"]
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return self.service.get("status") or {}
+
+    @property
+    def decision(self) -> dict[str, Any]:
+        return self.status.get("decision") or {}
+
+    @property
+    def reason(self) -> str | None:
+        return self.decision.get("reason")
+
+    @property
+    def phase(self) -> str | None:
+        return (self.status.get("rollout") or {}).get("phase")
+
+    @property
+    def value(self) -> str | None:
+        template = self.cluster.objects["deployments", "llm", "chat-vllm"]["spec"]["template"]
+        found: str | None = (
+            template["metadata"].get("annotations", {}).get("breakeven.dev/speculative-config")
+        )
+        return found
+
+    @property
+    def rolls(self) -> list[tuple[str, str, str]]:
+        """Writes of the operator to the Deployment."""
+        return [write for write in self.cluster.writes if write[1] == "deployments"]
+
+    @property
+    def events(self) -> list[str]:
+        return [event["reason"] for event in self.cluster.of(EVENTS)]
+
+    def condition(self, name: str) -> dict[str, Any]:
+        return next(c for c in self.status["conditions"] if c["type"] == name)
+
+
+@functools.cache
+def profile_json() -> str:
+    """A profile of LAWS with half a percent of scatter, so that bounds are narrow and not absurd."""
+    points = []
+    for arm, (c1_s, c2_s) in LAWS.items():
+        for index, share in enumerate((0.02, 0.12, 0.25, 0.4, 0.55, 0.7)):
+            rps = share / c2_s
+            latency_s = float(open_loop_latency(c1_s, c2_s, rps)) * (1.005 if index % 2 else 0.995)
+            points.append(
+                Point(
+                    arm=arm,
+                    mode=LoadMode.POISSON,
+                    mean_latency_s=latency_s,
+                    origin=Origin("test", index + 2),
+                    request_rate_rps=rps,
+                    mean_inflight=rps * latency_s,
+                    achieved_rps=rps,
+                    prompt_tokens=200.0,
+                    output_tokens=100.0,
+                    tokens_per_step=2.5 if arm == EAGLE else 1.0,
+                    requests=1000.0,
+                )
+            )
+    profile = fit_points(points, provenance={"gpu": GPU})
+    assert all(fit.believable for fit in profile.arms), [(fit.arm.name, fit.reason) for fit in profile.arms]
+    return profile.to_json()

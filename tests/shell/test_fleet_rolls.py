@@ -1,0 +1,225 @@
+"""The fleet loop against a cluster in memory: from a profile to a roll, and what survives a restart."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+
+from breakeven_operator.plan import SERVICES
+from fakes.fleet_world import BREAK_EVEN_RPS, EAGLE, VALUE, FleetWorld
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+async def rolled(world: FleetWorld) -> FleetWorld:
+    """Low load, calibrated, rolled to speculation."""
+    world.calibrate()
+    world.load(3.0)
+    await world.until(lambda: world.phase == "Confirming")
+    world.load(3.0)
+    return world
+
+
+async def test_speculation_is_rolled_out_at_low_load_after_the_dwell_and_confirmed():
+    world = FleetWorld()
+    world.calibrate()
+    world.load(3.0)
+    await world.cycle()
+    assert (world.decision["action"], world.reason) == ("Hold", "Dwelling")
+    assert world.value is None
+    await world.until(lambda: world.value == VALUE)
+    assert (world.decision["action"], world.reason) == ("Switch", "GainAboveThreshold")
+    await world.until(lambda: world.phase == "Confirming")
+    world.load(3.0)
+    await world.until(lambda: world.phase is None)
+    entry = world.status["history"][0]
+    assert (entry["result"], entry["fromArm"], entry["toArm"]) == ("Confirmed", "none", "eagle/3")
+    assert abs(float(entry["measuredSpeedup"]) / float(entry["predictedSpeedup"]) - 1) < 0.05
+    assert world.events.count("RollStarted") == world.events.count("RollConfirmed") == 1
+    assert len(world.rolls) == 1
+
+
+async def test_beyond_the_break_even_it_goes_back_to_no_speculation():
+    world = await rolled(FleetWorld())
+    await world.until(lambda: world.phase is None)
+    assert BREAK_EVEN_RPS < 9.2
+    world.load(9.3)
+    await world.until(lambda: world.value == "null")
+    assert world.reason in {"BeyondBreakEven", "EnteredSaturation"}
+    await world.until(lambda: world.phase == "Confirming")
+    assert world.status["current"]["arm"] == "none"
+
+
+async def test_intent_is_in_the_status_before_the_target_is_written():
+    world = FleetWorld()
+    world.calibrate()
+    world.load(3.0)
+    seen = []
+    world.cluster.fail = lambda verb, resource, name: seen.append((verb, resource.plural, world.phase, name))
+    await world.until(lambda: world.value == VALUE)
+    write = next(entry for entry in seen if entry[0] == "apply" and entry[1] == "deployments")
+    assert write[2] == "Intended"
+    after = seen[seen.index(write) + 1]
+    assert (after[0], after[1]) == ("get", "deployments"), "what was written is read back"
+
+
+async def test_a_restart_in_the_middle_of_a_roll_finishes_it_without_a_second_one():
+    world = FleetWorld()
+    world.calibrate()
+    world.load(3.0)
+    await world.until(lambda: world.phase == "Rolling")
+    started = world.status["rollout"]["id"]
+    world.restart()
+    await world.until(lambda: world.phase == "Confirming")
+    assert world.status["rollout"]["id"] == started
+    assert len(world.rolls) == 1
+
+
+async def test_a_crash_between_intent_and_write_is_made_good_by_the_next_process():
+    world = FleetWorld()
+    world.calibrate()
+    world.load(3.0)
+
+    def die(verb, resource, name):
+        if verb == "apply" and resource.plural == "deployments":
+            world.leads = False
+            raise Crash
+
+    world.cluster.fail = die
+    with pytest.raises(Crash):
+        await world.until(lambda: world.value == VALUE)
+    assert world.phase == "Intended"
+    assert world.value is None
+    world.cluster.fail = lambda *_: None
+    world.leads = True
+    world.restart()
+    await world.until(lambda: world.phase == "Rolling", cycles=3)
+    assert world.value == VALUE
+    assert len(world.rolls) == 1
+
+
+async def test_restart_upgrade_and_a_new_fit_of_the_same_points_restart_no_pod():
+    world = await rolled(FleetWorld())
+    await world.until(lambda: world.phase is None)
+    rolls = len(world.rolls)
+    for number in (2, 3):
+        world.restart()
+        world.calibrate(name=f"chat-p{number}")
+        for _ in range(20):
+            await world.cycle(60.0)
+    assert len(world.rolls) == rolls
+    assert world.status["calibration"]["profile"] == "chat-p3"
+
+
+async def test_a_roll_that_finds_no_gpu_is_undone_and_backs_off_doubling():
+    world = FleetWorld(
+        lambda spec: spec["updatePolicy"].update(cooldownSeconds=0, stabilizationWindowSeconds=0)
+    )
+    world.calibrate()
+    world.load(3.0)
+    world.kubelet.schedulable = False
+    pauses = []
+    for _ in range(2):
+        await world.until(lambda: world.value == VALUE)
+        await world.until(lambda: world.phase == "Undoing")
+        assert world.reason == "InsufficientGPU"
+        until = datetime.fromisoformat(world.status["memory"]["backoffUntilTime"])
+        pauses.append((until - world.clock.now()).total_seconds())
+        await world.until(lambda: world.phase is None)
+        assert world.status["history"][0]["result"] == "Undone"
+        assert world.value is None, "the very template that ran before: no pod of it had to start anew"
+    assert pauses == [300.0, 600.0]
+    await world.until(lambda: world.reason == "BackingOff", cycles=10)
+
+
+async def test_a_roll_whose_engine_dies_is_undone_before_any_deadline():
+    world = FleetWorld()
+    world.calibrate()
+    world.load(3.0)
+    world.kubelet.crash = {VALUE}
+    await world.until(lambda: world.phase == "Undoing")
+    assert world.reason == "EngineNotStarting"
+    assert all(pod.value is None for pod in world.target.serving)
+
+
+async def test_a_roll_past_its_own_deadline_is_undone():
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(rollDeadlineSeconds=120))
+    world.calibrate()
+    world.load(3.0)
+    world.kubelet.startup_s = 10_000.0
+    await world.until(lambda: world.phase == "Undoing")
+    assert world.reason == "RollDeadlineExceeded"
+    world.kubelet.startup_s = 20.0
+    await world.until(lambda: world.phase is None)
+    assert world.status["current"]["arm"] == "none"
+
+
+async def test_a_roll_that_the_measurement_disproves_is_undone():
+    world = FleetWorld()
+    world.calibrate()
+    world.load(3.0)
+    await world.until(lambda: world.phase == "Confirming")
+    world.prometheus.traffic.latency_s = 2.0
+    world.prometheus.traffic.tokens_per_step = 2.5
+    await world.until(lambda: world.phase == "Undoing")
+    assert world.reason == "RollDisproved"
+    assert world.status["memory"]["failures"] == 1
+
+
+async def test_recommend_and_disabled_never_write_to_the_target():
+    for mode, action in (("Recommend", "Recommend"), ("Disabled", "Hold")):
+        world = FleetWorld(lambda spec, mode=mode: spec["updatePolicy"].update(mode=mode))
+        world.calibrate()
+        world.load(3.0)
+        for _ in range(10):
+            await world.cycle(60.0)
+        assert world.rolls == []
+        assert world.decision["action"] == action
+        assert world.decision["comparedArm"] == EAGLE.name
+
+
+async def test_without_a_profile_nothing_is_written_but_a_calibration_is_asked_for_once():
+    world = FleetWorld()
+    world.load(3.0)
+    for _ in range(3):
+        await world.cycle()
+    assert world.rolls == []
+    runs = [write for write in world.cluster.writes if write[:2] == ("create", "calibrationruns")]
+    assert len(runs) == 1
+    assert world.reason in {"CalibrationRequested", "CalibrationRunning"}
+
+
+async def test_paused_holds_and_says_so():
+    world = FleetWorld(lambda spec: spec.update(paused=True))
+    world.calibrate()
+    world.load(3.0)
+    for _ in range(10):
+        await world.cycle()
+    assert (world.decision["action"], world.reason) == ("Hold", "Paused")
+    assert world.rolls == []
+
+
+async def test_a_pinned_arm_is_rolled_whatever_the_figures_say():
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(pinnedArm="eagle/3"))
+    world.calibrate()
+    world.load(11.0)
+    await world.until(lambda: world.value == VALUE, cycles=3)
+    assert world.reason in {"Pinned", "RollStarted"}
+    await world.until(lambda: world.phase == "Confirming")
+    for _ in range(15):
+        await world.cycle(60.0)
+    assert world.value == VALUE
+    assert (world.decision["action"], world.reason) == ("Stay", "Pinned")
+
+
+async def test_deleting_the_service_leaves_the_target_as_it_is():
+    world = await rolled(FleetWorld())
+    world.cluster.remove(SERVICES, "llm", "chat")
+    before = len(world.cluster.writes)
+    for _ in range(5):
+        await world.cycle()
+    assert world.value == VALUE
+    assert len(world.cluster.writes) == before
