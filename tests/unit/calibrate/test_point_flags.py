@@ -54,6 +54,8 @@ def seen(**changes: float) -> Point:
         (seen(achieved_rps=7.0), (Reason.SATURATED_POINT,)),
         (seen(achieved_rps=9.9), ()),
         (seen(mean_inflight=12.0), (Reason.NOT_STEADY,)),
+        # The same gap in a window of four latencies can be chance.
+        (seen(mean_inflight=12.0, seconds=4.0), ()),
         (seen(requests=4), (Reason.POINT_TOO_SHORT,)),
         (replace(GOOD, overloaded=True), (Reason.SATURATED_POINT,)),
         (replace(GOOD, queued_ratio=0.2), (Reason.SATURATED_POINT,)),

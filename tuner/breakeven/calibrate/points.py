@@ -25,7 +25,8 @@ class Limits:
         send_lag_ratio: tolerated 99th percentile of the send lag as a share of the mean latency: more would bunch
             the arrivals into another process than the one imposed.
         send_lag_s: lags below this never matter.
-        little_residual: tolerated |N - rate * L| / N in an open loop.
+        little_residual: tolerated |N - rate * L| / N in an open loop, beside what a steady one shows by chance.
+        little_sigmas: how many standard deviations of that chance are tolerated.
         growth_ratio: an open loop whose answers per second stay below this share of the requests is saturated.
         queued_ratio: an engine that keeps more than this share of its requests waiting is saturated.
         min_requests: fewer complete requests are too few.
@@ -35,6 +36,7 @@ class Limits:
     send_lag_ratio: float = 0.25
     send_lag_s: float = 0.005
     little_residual: float = 0.10
+    little_sigmas: float = 2.0
     growth_ratio: float = 0.85
     queued_ratio: float = 0.10
     min_requests: int = 5
@@ -78,11 +80,22 @@ class Point:
             Reason.DRIVER_LAGGING: lagging,
             Reason.REQUESTS_FAILED: seen.failed > 0,
             Reason.SATURATED_POINT: self.overloaded or piling_up or queueing,
-            Reason.NOT_STEADY: self.load.rps is not None and seen.little_residual > limits.little_residual,
+            Reason.NOT_STEADY: self.load.rps is not None
+            and seen.little_residual > self._little_limit(limits),
             Reason.PREEMPTING: bool(self.engine.preemptions),
             Reason.POINT_TOO_SHORT: seen.requests < limits.min_requests,
         }
         return tuple(flag for flag, raised in verdicts.items() if raised)
+
+    def _little_limit(self, limits: Limits) -> float:
+        """Tolerated Little residual of this window.
+
+        What separates N from rate * L is the work in flight at the window's two edges, which differ by chance: about
+        N requests with half their latency to go, scattering by sqrt(N), against N * T in all.
+        """
+        seen = self.clients
+        chance = seen.latency.mean_s / seen.seconds / math.sqrt(max(seen.mean_inflight, 1e-9))
+        return limits.little_residual + limits.little_sigmas * chance
 
     def row(self, limits: Limits) -> dict[str, str]:
         """The point as a row of a points file; a figure that does not exist is an empty field.
