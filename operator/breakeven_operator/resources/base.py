@@ -23,8 +23,10 @@ from pydantic import (
     Field,
     GetJsonSchemaHandler,
     PlainSerializer,
+    SerializerFunctionWrapHandler,
     ValidationError,
     WithJsonSchema,
+    model_serializer,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
@@ -154,6 +156,11 @@ class StatusModel(Model):
     """A part of a status: what a newer version wrote beside it is ignored, so that a downgrade keeps working."""
 
     model_config = ConfigDict(extra="ignore")
+
+    @model_serializer(mode="wrap")
+    def _without_empty_lists(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # `History:` with nothing below it would fill kubectl describe.
+        return {key: value for key, value in dump(self).items() if value not in ([], ())}
 
 
 def decimal_string(value: float) -> str:

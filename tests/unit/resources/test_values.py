@@ -104,6 +104,10 @@ def test_what_a_newer_version_wrote_into_a_status_is_ignored():
     assert status.decision.arm == "eagle/7"
 
 
+def test_a_status_shows_no_empty_lists():
+    assert SpeculativeServiceStatus().to_json_object() == {}
+
+
 def test_points_of_an_arm_come_by_index():
     status = CalibrationRunStatus.read(
         {"points": [{"arm": "a/2", "index": 1}, {"arm": "none", "index": 0}, {"arm": "a/2", "index": 0}]}, "x"
