@@ -18,6 +18,7 @@ from breakeven.arrays import FloatArray
 
 _ROUNDS = 50
 _SETTLED = 1e-12
+_NOTHING = 1e-10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +74,8 @@ def solve(design: ArrayLike, measured: ArrayLike) -> Solution:
             break
         # A row that the law cannot reach must not get all the weight there is.
         weights = 1.0 / np.maximum(fitted, 0.1 * y)
+    # What contributes less than rounding is at the bound: a lone request's latency of 1e-16 s is none.
+    coefficients[coefficients < _NOTHING * np.max(coefficients)] = 0.0
     fitted = np.maximum(scaled @ coefficients, 1e-3 * y)
     free = coefficients > 0
     covariance = np.zeros((x.shape[1], x.shape[1]))

@@ -1,0 +1,169 @@
+"""One arm's fit, and the messy reality of its rows."""
+
+import pytest
+
+from breakeven.evidence.points import Origin, point
+from breakeven.fitting import fit_points
+from breakeven.reasons import Reason
+from sweeps import CLIENTS, closed, poisson
+
+
+def fit(points, confidence=0.9):
+    return fit_points(points, confidence).arms[0]
+
+
+def words(fit):
+    return [row.reason for row in fit.excluded]
+
+
+def with_latency(rows, index, latency_s):
+    old = rows[index]
+    fields = {"method": old.arm.method, "k": float(old.arm.k), "concurrency": old.concurrency}
+    return [*rows[:index], point(fields | {"mean_latency_s": latency_s}, old.origin), *rows[index + 1 :]]
+
+
+def test_closed_and_open_loop_rows_give_one_law() -> None:
+    both = closed("none", 0, 1.2, 0.07) + poisson("none", 0, 1.2, 0.07, [1, 4, 8], first_row=20)
+    found = fit(both)
+    assert (found.c1_s, found.c2_s) == (pytest.approx(1.2), pytest.approx(0.07))
+    assert found.saturation_rps == pytest.approx(1 / 0.07)
+    assert (found.believable, found.reason, found.points) == (True, "FitAccepted", 10)
+
+
+def test_imposed_concurrency_taken_for_the_load_of_an_open_loop_would_be_an_error_of_one_c2() -> None:
+    found = fit(
+        closed("none", 0, 1.2, 0.07, clients=[1]) + poisson("none", 0, 1.2, 0.07, [2, 9], first_row=9)
+    )
+    assert found.max_relative_error == pytest.approx(0, abs=1e-9)
+
+
+def test_bounds_hold_the_truth_and_shrink_with_confidence() -> None:
+    rows = closed("none", 0, 1.2, 0.07, noise=0.02)
+    wide, narrow = fit(rows, 0.95), fit(rows, 0.5)
+    assert wide.c1_ci_s[0] < 1.2 < wide.c1_ci_s[1]
+    assert wide.c1_ci_s[1] - wide.c1_ci_s[0] > 2 * (narrow.c1_ci_s[1] - narrow.c1_ci_s[0])
+    assert wide.saturation_ci_rps == pytest.approx((1 / wide.c2_ci_s[1], 1 / wide.c2_ci_s[0]))
+
+
+def test_replicates_that_scatter_widen_the_bounds_that_lucky_residuals_would_give() -> None:
+    pairs = [
+        row
+        for concurrency, low in zip((1, 8, 64), (0.97, 0.97, 0.97), strict=True)
+        for row in closed("none", 0, 1.2 * low, 0.07 * low, clients=[concurrency])
+        + closed("none", 0, 1.2 * 1.03, 0.07 * 1.03, clients=[concurrency])
+    ]
+    assert fit(pairs).noise == pytest.approx(0.0424, rel=0.02)
+
+
+def test_one_bad_point_is_named_and_does_not_move_the_law() -> None:
+    rows = closed("none", 0, 1.2, 0.07, noise=0.01)
+    clean = fit(rows)
+    spoiled = fit(with_latency(rows, 3, 2.5 * rows[3].mean_latency_s))
+    assert [(row.row, row.reason) for row in spoiled.excluded] == [(5, "Outlier")]
+    assert spoiled.c1_s == pytest.approx(clean.c1_s, rel=0.02)
+    assert spoiled.c2_s == pytest.approx(clean.c2_s, rel=0.02)
+
+
+def test_a_bad_point_that_its_replicate_confirms_is_no_bad_point() -> None:
+    rows = closed("none", 0, 1.2, 0.07, noise=0.01)
+    slow = 2.5 * rows[3].mean_latency_s
+    spoiled = with_latency(rows, 3, slow)
+    again = point(
+        {"method": "none", "k": 0.0, "concurrency": rows[3].concurrency, "mean_latency_s": slow},
+        Origin("s", 40),
+    )
+    assert words(fit([*spoiled, again])) == []
+
+
+def test_noise_alone_excludes_nothing_and_bends_nothing() -> None:
+    fits = [fit(closed("none", 0, 1.2, 0.07, noise=0.03, seed=seed)) for seed in range(40)]
+    assert sum(bool(one.excluded) for one in fits) <= 1
+    assert sum(one.basis == "points" for one in fits) <= 3
+
+
+def test_a_knee_before_saturation_is_noticed_and_the_points_are_used() -> None:
+    rows = [
+        row
+        for c in (1, 4, 8, 16, 24, 32, 48, 64)
+        for row in closed("none", 0, 1.2 + 0.1 * max(c - 20, 0), 0.05, clients=[c], noise=0.005)
+    ]
+    found = fit(rows)
+    assert (found.basis, found.believable, found.reason) == ("points", True, Reason.LAW_BENDS)
+    assert found.bend.points_error < 0.5 * found.bend.law_error
+
+
+def test_with_four_loads_a_bend_cannot_be_told_and_the_residual_speaks() -> None:
+    rows = [
+        row
+        for c in (1, 8, 32, 64)
+        for row in closed("none", 0, 1.2 + 0.1 * max(c - 20, 0), 0.05, clients=[c])
+    ]
+    assert fit(rows).reason == Reason.RESIDUAL_TOO_LARGE
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        (closed("none", 0, 1.2, 0.07, clients=[1, 8]), Reason.TOO_FEW_POINTS),
+        (closed("none", 0, 1.2, 0.07, clients=[8, 8, 8]), Reason.TOO_FEW_POINTS),
+        (closed("none", 0, 1.2, 0.0, clients=[1, 8, 32]), Reason.COEFFICIENT_AT_BOUND),
+        (closed("none", 0, 1.2, 0.001, clients=[1, 4, 8, 16]), Reason.LOAD_RANGE_TOO_NARROW),
+        (closed("none", 0, 0.0, 0.07, clients=[4, 8, 32]), Reason.COEFFICIENT_AT_BOUND),
+    ],
+)
+def test_what_rows_cannot_tell_is_said_with_a_reason(rows, reason) -> None:
+    found = fit(rows)
+    assert (found.believable, found.reason) == (False, reason)
+
+
+def test_two_points_give_a_law_without_bounds() -> None:
+    found = fit(closed("none", 0, 1.2, 0.07, clients=[1, 8]))
+    assert found.c1_s == pytest.approx(1.2)
+    assert (found.c1_ci_s, found.loo_error) == (None, None)
+
+
+def test_a_measured_ceiling_below_the_law_is_the_saturation() -> None:
+    saturated = poisson("none", 0, 1.2, 0.07, [14.0], first_row=30, achieved_rps=11.5)
+    found = fit(closed("none", 0, 1.2, 0.07) + saturated)
+    assert found.measured_saturation_rps == pytest.approx(11.5)
+    assert found.saturation_rps == pytest.approx(11.5)
+    assert words(found) == ["SaturatedPoint"]
+
+
+def test_rows_of_another_output_length_follow_another_law() -> None:
+    rows = closed("none", 0, 1.2, 0.07, output_tokens=200.0) + closed(
+        "none", 0, 2.4, 0.14, clients=[1, 8], output_tokens=400.0, first_row=30
+    )
+    found = fit(rows)
+    assert (found.c1_s, words(found)) == (pytest.approx(1.2), ["OtherLengths", "OtherLengths"])
+
+
+def test_ttft_tpot_and_quantile_laws_are_fitted_with_the_means_load() -> None:
+    rows = []
+    for c in CLIENTS:
+        rows += closed(
+            "none", 0, 1.2, 0.07, clients=[c], ttft_mean_s=0.1 + 0.01 * (c - 1), tpot_mean_s=0.005 + 0.0002 * (c - 1),
+            p95_latency_s=2.0 + 0.1 * (c - 1), p50_latency_s=1.1 + 0.06 * (c - 1), output_tokens=201.0,
+        )  # fmt: skip
+    found = fit(rows)
+    assert (found.ttft.c1_s, found.ttft.c2_s) == (pytest.approx(0.1), pytest.approx(0.01))
+    assert (found.tpot.c1_s, found.tpot.c2_s) == (pytest.approx(0.005), pytest.approx(0.0002))
+    assert sorted(found.quantiles) == ["0.5", "0.95"]
+
+
+def test_acceptance_is_weighted_by_requests_and_its_scatter_bounds_it() -> None:
+    rows = [
+        row
+        for c, e, requests in ((1, 2.4, 100), (8, 2.6, 300), (64, 2.5, 100))
+        for row in closed("eagle3", 3, 0.8, 0.08, clients=[c], tokens_per_step=e, requests=requests)
+    ]
+    found = fit(rows)
+    assert found.tokens_per_step == pytest.approx(2.54)
+    low, high = found.acceptance.tokens_per_step_ci
+    assert 1 <= low < 2.54 < high <= 4
+
+
+def test_survival_stands_for_tokens_per_step_where_a_drafter_always_drafts() -> None:
+    profile = {"accept_1": 0.7, "accept_2": 0.4, "accept_3": 0.2}
+    assert fit(closed("eagle3", 3, 0.8, 0.08, **profile)).tokens_per_step == pytest.approx(2.3)
+    assert fit(closed("ngram", 3, 0.8, 0.08, **profile)).tokens_per_step is None

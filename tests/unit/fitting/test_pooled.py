@@ -1,0 +1,99 @@
+"""The pooled form: recovered where arms determine it, honest where they do not."""
+
+import numpy as np
+import pytest
+
+from breakeven.arm import Arm
+from breakeven.fitting import fit_points
+from breakeven.profile import Conditions
+from breakeven.speculation import PooledLaw, design
+from sweeps import closed
+
+TRUTH = PooledLaw(0.05, 0.006, 0.0004, 0.0005, 0.004, 0.0001, 0.00003, 0.00004)
+STEPS = {0: 1.0, 1: 1.7, 3: 2.4, 5: 2.75, 7: 2.9}
+
+
+def arm(k, g=200.0, law=TRUTH, noise=0.0, **columns):
+    row = design(STEPS[k], k, g)
+    return closed(
+        "eagle3" if k else "none", k, float(law.c1_s(row)), float(law.c2_s(row)), noise=noise,
+        first_row=2 + 100 * k + int(g), output_tokens=g, **({"tokens_per_step": STEPS[k]} if k else {}), **columns,
+    )  # fmt: skip
+
+
+def pooled(*arms):
+    profile = fit_points([row for rows in arms for row in rows])
+    return profile, profile.pooled[0]
+
+
+def test_three_draft_lengths_and_two_output_lengths_recover_all_eight_coefficients() -> None:
+    _, fit = pooled(*(arm(k, g) for k in (0, 1, 3, 7) for g in (100.0, 400.0)))
+    assert fit.unidentified == ()
+    assert [fit.coefficients[name] for name in fit.coefficients] == pytest.approx(
+        list(TRUTH.vector), rel=1e-4
+    )
+    assert fit.mape == pytest.approx(0, abs=1e-6)
+
+
+def test_an_unmeasured_draft_length_is_predicted_exactly_where_the_form_holds() -> None:
+    profile, _ = pooled(*(arm(k, g) for k in (0, 1, 3, 7) for g in (100.0, 400.0)))
+    curve = profile.curve(Arm("eagle3", 5), Conditions(tokens_per_step=STEPS[5], output_tokens=250.0))
+    row = design(STEPS[5], 5, 250.0)
+    assert (float(curve.law.c1), float(curve.law.c2)) == (
+        pytest.approx(float(TRUTH.c1_s(row)), rel=1e-4),
+        pytest.approx(float(TRUTH.c2_s(row)), rel=1e-4),
+    )
+    assert curve.basis == "pooled"
+
+
+def test_one_output_length_leaves_prefill_open() -> None:
+    _, fit = pooled(*(arm(k) for k in (0, 1, 3, 7)))
+    assert fit.unidentified == ("c1p", "c2p")
+
+
+def test_one_draft_length_leaves_the_flat_cost_open_too() -> None:
+    profile, fit = pooled(arm(0), arm(7))
+    assert set(fit.unidentified) == {"c1p", "c1d", "c1s", "c2p", "c2d", "c2s"}
+    assert any("do not determine" in warning for warning in profile.warnings)
+
+
+def test_bounds_hold_whatever_the_arms_leave_open() -> None:
+    profile, _ = pooled(*(arm(k, noise=0.01) for k in (0, 3, 7)))
+    row = design(STEPS[1], 1, 200.0)
+    found = profile.predict(Arm("eagle3", 1), concurrency=32, tokens_per_step=STEPS[1])
+    truth = float(TRUTH.c1_s(row)) + 31 * float(TRUTH.c2_s(row))
+    low, high = found.latency_ci_s
+    assert low < truth < high
+
+
+def test_without_lengths_or_acceptance_there_is_no_pooled_fit() -> None:
+    assert not fit_points(closed("none", 0, 1.2, 0.07) + closed("eagle3", 3, 0.8, 0.08)).pooled
+    rows = closed("none", 0, 1.2, 0.07, output_tokens=200.0) + closed(
+        "ngram", 3, 0.8, 0.08, output_tokens=200.0
+    )
+    assert not fit_points(rows).pooled
+
+
+def test_tokens_per_step_of_an_unmeasured_length_comes_from_the_measured_ones() -> None:
+    profile, fit = pooled(*(arm(k) for k in (0, 1, 3, 7)))
+    derived = profile.curve(Arm("eagle3", 5))
+    given = profile.curve(Arm("eagle3", 5), Conditions(tokens_per_step=fit.acceptance.at(5).value))
+    assert float(derived.law.c1) == pytest.approx(float(given.law.c1))
+    assert np.all(np.diag(derived.law.covariance) >= np.diag(given.law.covariance))
+
+
+def test_rows_that_the_arm_fit_rejected_do_not_enter_the_pool() -> None:
+    _, clean = pooled(*(arm(k) for k in (0, 1, 3, 7)))
+    spoiled = arm(3, preemptions=0.0)[:6] + closed(
+        "eagle3",
+        3,
+        9.0,
+        0.9,
+        clients=[64],
+        first_row=999,
+        output_tokens=200.0,
+        tokens_per_step=2.4,
+        preemptions=5.0,
+    )
+    _, found = pooled(arm(0), arm(1), spoiled, arm(7))
+    assert found.coefficients == pytest.approx(clean.coefficients, rel=1e-3, abs=1e-9)

@@ -1,0 +1,109 @@
+"""Comparing arms of a profile: figures, bounds, verdicts, saturation and the measured range."""
+
+import pytest
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.fitting import fit_points
+from breakeven.planning.ranking import envelope
+from breakeven.profile import Conditions
+from breakeven.speedup import Verdict
+from sweeps import closed
+
+EAGLE = Arm("eagle3", 3)
+CLIENTS = (1, 2, 4, 8, 16, 32, 64)
+
+
+def profile(c1_s, c2_s, noise=0.0, clients=CLIENTS, confidence=0.9, seed=1):
+    rows = closed("none", 0, 1.2, 0.07, noise=noise, clients=clients, seed=seed)
+    return fit_points(
+        rows + closed("eagle3", 3, c1_s, c2_s, noise=noise, clients=clients, seed=seed), confidence
+    )
+
+
+def test_equal_rate_and_equal_concurrency_are_different_figures() -> None:
+    both = profile(0.78, 0.085)
+    at_rate, at_clients = both.compare(EAGLE, rps=8), both.compare(EAGLE, concurrency=20)
+    assert at_rate.speedup == pytest.approx(1.2 / (1 - 0.56) / (0.78 / (1 - 0.68)))
+    assert at_clients.speedup == pytest.approx((1.2 + 19 * 0.07) / (0.78 + 19 * 0.085))
+    assert (at_rate.compared_at, at_clients.compared_at) == ("equal_rps", "equal_concurrency")
+
+
+def test_ratios_and_break_even_of_the_worked_example() -> None:
+    found = profile(0.78, 0.085).compare(EAGLE, rps=8)
+    assert (found.c1_ratio, found.c2_ratio) == (pytest.approx(0.65), pytest.approx(0.085 / 0.07))
+    assert found.verdict is Verdict.BELOW
+    assert found.break_even_rps == pytest.approx(8.86, abs=0.005)
+    assert found.break_even_concurrency == pytest.approx((1.2 - 0.78) / (0.085 - 0.07) + 1)
+
+
+@pytest.mark.parametrize(
+    ("c1_s", "c2_s", "verdict"),
+    [
+        (0.78, 0.085, Verdict.BELOW),
+        (1.4, 0.06, Verdict.ABOVE),
+        (0.78, 0.06, Verdict.ALWAYS),
+        (1.4, 0.085, Verdict.NEVER),
+        (1.2, 0.07, Verdict.TIE),
+    ],
+)
+def test_every_verdict(c1_s: float, c2_s: float, verdict: Verdict) -> None:
+    assert profile(c1_s, c2_s).compare(EAGLE, rps=2).verdict is verdict
+
+
+def test_two_arms_that_noise_cannot_tell_apart_are_uncertain() -> None:
+    assert profile(1.19, 0.0702, noise=0.03).compare(EAGLE, rps=2).verdict is Verdict.UNCERTAIN
+
+
+def test_a_break_even_far_beyond_the_measured_loads_has_no_figure() -> None:
+    found = profile(0.78, 0.0705, clients=(1, 2, 4, 8)).compare(EAGLE, rps=2)
+    assert (found.verdict, found.break_even_rps, found.break_even_beyond_range) == (Verdict.BELOW, None, True)
+
+
+def test_saturation_on_either_side_is_named_and_never_negative() -> None:
+    both = profile(0.78, 0.085)
+    only_arm = both.compare(EAGLE, rps=13)
+    assert (only_arm.speedup, only_arm.saturated, only_arm.against_saturated) == (0.0, True, False)
+    only_none = both.compare(NO_SPECULATION, EAGLE, rps=13)
+    assert (only_none.speedup, only_none.against_saturated) == (float("inf"), True)
+    assert both.compare(EAGLE, rps=15).speedup is None
+
+
+def test_bounds_are_open_or_hold_the_truth_and_touch_one_at_the_break_evens_bounds() -> None:
+    noisy = profile(0.78, 0.085, noise=0.015)
+    found = noisy.compare(EAGLE, rps=4)
+    assert found.speedup_ci[0] < 1.2 / (1 - 0.28) / (0.78 / (1 - 0.34)) < found.speedup_ci[1]
+    low, high = found.break_even_ci_rps
+    assert low < 8.86 < high
+    assert noisy.compare(EAGLE, rps=low).speedup_ci[0] == pytest.approx(1, abs=1e-9)
+    assert noisy.compare(EAGLE, rps=high).speedup_ci[1] == pytest.approx(1, abs=1e-9)
+
+
+def test_without_degrees_of_freedom_there_are_no_bounds() -> None:
+    found = profile(0.78, 0.085, clients=(1, 64)).compare(EAGLE, rps=4)
+    assert (found.speedup_ci, found.c1_ratio_ci, found.break_even_ci_rps) == (None, None, None)
+    assert found.speedup > 1
+
+
+def test_swapping_the_arms_inverts_the_speedup_and_its_bounds() -> None:
+    noisy = profile(0.78, 0.085, noise=0.015)
+    there, back = noisy.compare(EAGLE, rps=4), noisy.compare(NO_SPECULATION, EAGLE, rps=4)
+    assert there.speedup * back.speedup == pytest.approx(1)
+    assert there.speedup_ci[0] * back.speedup_ci[1] == pytest.approx(1)
+
+
+def test_arms_that_follow_their_points_cross_where_their_points_do() -> None:
+    clients = (1, 4, 8, 16, 24, 32, 48, 64)
+    rows = closed("none", 0, 1.2, 0.07, clients=clients, noise=0.003)
+    rows += [
+        row
+        for c in clients
+        for row in closed("eagle3", 3, 0.7 + 0.12 * max(c - 20, 0), 0.05, clients=[c], noise=0.003, seed=c)
+    ]
+    bent = fit_points(rows)
+    assert bent.arm(EAGLE).basis == "points"
+    found = bent.compare(EAGLE, concurrency=8)
+    assert found.speedup == pytest.approx((1.2 + 7 * 0.07) / (0.7 + 7 * 0.05), rel=0.02)
+    curves = [(arm, bent.curve(arm, Conditions())) for arm in (NO_SPECULATION, EAGLE)]
+    stretches = envelope(curves, (0.5, 13.0))
+    assert stretches[0].arm == EAGLE
+    assert stretches[-1].arm == NO_SPECULATION

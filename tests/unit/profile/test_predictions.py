@@ -1,0 +1,158 @@
+"""Predictions from a profile: loads, bounds, conditions and when they are extrapolation."""
+
+import pytest
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.errors import InputError, NotIdentifiedError
+from breakeven.fitting import fit_points
+from sweeps import CLIENTS, closed, poisson
+
+EAGLE = Arm("eagle3", 3)
+
+
+def sweep(noise=0.0):
+    rows = closed("none", 0, 1.2, 0.07, noise=noise, output_tokens=201.0, prompt_tokens=500.0)
+    for c in CLIENTS:
+        rows += closed(
+            "eagle3", 3, 0.8, 0.085, clients=[c], noise=noise, seed=c, tokens_per_step=2.5, output_tokens=201.0,
+            prompt_tokens=500.0, ttft_mean_s=0.1 + 0.005 * (c - 1), tpot_mean_s=(0.7 + 0.08 * (c - 1)) / 200,
+            p50_latency_s=0.8 + 0.08 * (c - 1), p95_latency_s=1.1 + 0.1 * (c - 1), first_row=100 + c,
+        )  # fmt: skip
+    return rows
+
+
+@pytest.fixture(scope="module")
+def profile():
+    return fit_points(sweep())
+
+
+def test_open_and_closed_loop_follow_the_two_forms_of_the_law(profile) -> None:
+    at_rate = profile.predict(NO_SPECULATION, rps=8)
+    assert at_rate.latency_s == pytest.approx(1.2 / (1 - 0.56))
+    assert at_rate.inflight == pytest.approx(8 * at_rate.latency_s)
+    assert at_rate.utilisation == pytest.approx(0.56)
+    at_clients = profile.predict(NO_SPECULATION, concurrency=9)
+    assert (at_clients.latency_s, at_clients.inflight) == (pytest.approx(1.2 + 8 * 0.07), 9)
+    assert at_clients.basis == "arm"
+
+
+def test_saturation_is_a_fact_not_a_number(profile) -> None:
+    found = profile.predict(EAGLE, rps=11.8)
+    assert (found.saturated, found.latency_s, found.latency_ci_s, found.ttft_s) == (True, None, None, None)
+    assert found.extrapolated
+
+
+@pytest.mark.parametrize(
+    ("load", "extrapolated"),
+    [
+        ({"rps": 0.0}, False),
+        ({"rps": 8.7}, False),
+        ({"rps": 8.9}, True),
+        ({"concurrency": 64}, False),
+        ({"concurrency": 65}, True),
+        ({"concurrency": 1}, False),
+    ],
+)
+def test_extrapolation_is_flagged_beyond_the_points_and_above_three_quarters(
+    profile, load, extrapolated
+) -> None:
+    assert profile.predict(EAGLE, **load).extrapolated is extrapolated
+
+
+def test_a_load_far_below_the_lowest_measured_one_is_extrapolation() -> None:
+    narrow = fit_points(closed("none", 0, 1.2, 0.07, clients=[32, 40, 48]))
+    assert narrow.predict(NO_SPECULATION, concurrency=1).extrapolated
+
+
+def test_ttft_and_tpot_follow_their_own_laws_and_add_up(profile) -> None:
+    found = profile.predict(EAGLE, concurrency=9)
+    assert found.ttft_s == pytest.approx(0.14)
+    assert found.ttft_s + 200 * found.tpot_s == pytest.approx(found.latency_s)
+    assert profile.predict(NO_SPECULATION, rps=1).ttft_s is None
+
+
+def test_lower_acceptance_slows_decoding_and_leaves_the_first_token(profile) -> None:
+    usual, poor = (profile.predict(EAGLE, concurrency=9, tokens_per_step=e) for e in (2.5, 1.25))
+    assert usual.latency_s == pytest.approx(profile.predict(EAGLE, concurrency=9).latency_s)
+    assert poor.ttft_s == pytest.approx(usual.ttft_s)
+    assert poor.tpot_s == pytest.approx(2 * usual.tpot_s)
+    assert poor.latency_s == pytest.approx(poor.ttft_s + 200 * poor.tpot_s)
+
+
+def test_other_lengths_scale_their_parts_and_far_ones_are_extrapolation(profile) -> None:
+    longer = profile.predict(EAGLE, concurrency=1, output_tokens=401)
+    assert longer.latency_s == pytest.approx(0.1 + 400 * 0.7 / 200)
+    assert longer.extrapolated
+    wordy = profile.predict(EAGLE, concurrency=1, prompt_tokens=600)
+    assert wordy.latency_s == pytest.approx(0.1 * 1.2 + 0.7)
+    assert not wordy.extrapolated
+
+
+def test_quantiles_use_the_means_load_and_never_cross(profile) -> None:
+    p95 = profile.predict(EAGLE, concurrency=9, quantile=0.95)
+    assert p95.latency_s == pytest.approx(1.1 + 8 * 0.1)
+    assert profile.predict(EAGLE, concurrency=9, quantile=0.5).latency_s <= p95.latency_s
+    with pytest.raises(NotIdentifiedError, match=r"0\.5, 0\.95"):
+        profile.predict(EAGLE, rps=1, quantile=0.9)
+    with pytest.raises(NotIdentifiedError, match="no quantile was measured"):
+        profile.predict(NO_SPECULATION, rps=1, quantile=0.5)
+
+
+def test_bounds_hold_the_truth_and_grow_towards_saturation() -> None:
+    noisy = fit_points(sweep(noise=0.02))
+    widths = []
+    for rps in (1, 8, 10.5):
+        found = noisy.predict(EAGLE, rps=rps)
+        low, high = found.latency_ci_s
+        assert low < 0.8 / (1 - rps * 0.085) < high
+        widths.append((high - low) / found.latency_s)
+    assert widths == sorted(widths)
+    tight = noisy.predict(EAGLE, rps=8, confidence=0.5).latency_ci_s
+    assert tight[1] - tight[0] < widths[1] * noisy.predict(EAGLE, rps=8).latency_s
+
+
+def test_an_arm_that_bends_is_read_off_its_points_inside_and_off_its_law_outside() -> None:
+    clients = (1, 4, 8, 16, 24, 32, 48, 64)
+    rows = [
+        r
+        for c in clients
+        for r in closed("none", 0, 1.2 + 0.1 * max(c - 20, 0), 0.05, clients=[c], noise=0.003)
+    ]
+    bent = fit_points(rows)
+    inside = bent.predict(NO_SPECULATION, concurrency=28)
+    assert inside.basis == "points"
+    assert inside.latency_s == pytest.approx(1.2 + 0.1 * 8 + 27 * 0.05, rel=0.01)
+    assert bent.predict(NO_SPECULATION, concurrency=80).basis == "arm"
+    at_rate = bent.predict(NO_SPECULATION, rps=5)
+    assert at_rate.basis == "points"
+    assert at_rate.latency_s == pytest.approx(1.2 + 5 * at_rate.latency_s * 0.05, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"rps": 1, "concurrency": 1},
+        {"rps": -1},
+        {"concurrency": 0.5},
+        {"rps": 1, "tokens_per_step": 9},
+        {"rps": 1, "tokens_per_step": 0.5},
+        {"rps": 1, "output_tokens": 0},
+        {"rps": 1, "prompt_tokens": 0},
+    ],
+)
+def test_impossible_questions_are_refused(profile, arguments) -> None:
+    with pytest.raises(InputError):
+        profile.predict(EAGLE, **arguments)
+
+
+def test_what_was_not_measured_is_not_invented(profile) -> None:
+    with pytest.raises(NotIdentifiedError, match="measured arms: none, eagle3/3"):
+        profile.predict(Arm("ngram", 3), rps=1)
+    bare = fit_points(closed("eagle3", 3, 0.8, 0.085))
+    with pytest.raises(NotIdentifiedError, match="acceptance was not measured"):
+        bare.predict(EAGLE, rps=1, tokens_per_step=2)
+    with pytest.raises(NotIdentifiedError, match="output length was not measured"):
+        bare.predict(EAGLE, rps=1, output_tokens=10)
+    with pytest.raises(NotIdentifiedError, match="do not determine a latency law"):
+        fit_points(poisson("none", 0, 1.2, 0.07, [1])).predict(NO_SPECULATION, rps=1)
