@@ -148,7 +148,7 @@ async def _acts(
 
 
 def _player(service: ServiceRecord, *, replicas: int, seed: int) -> Player:
-    traffic = Traffic(service.name, Workload(64, 32), Endpoints(), seed=seed)
+    traffic = Traffic(service.name, Workload(stage.PROMPT_TOKENS, stage.OUTPUT_TOKENS), Endpoints(), seed=seed)
     return Player(service, traffic, {"app": f"{service.name}-vllm"}, 8000, replicas, {})
 
 

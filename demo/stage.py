@@ -22,6 +22,9 @@ NAMESPACE = "llm"
 OPERATOR_NAMESPACE = "breakeven"
 
 Manifest = dict[str, Any]
+# Short answers: many requests per second, so that a few seconds at each load tell something.
+PROMPT_TOKENS = 64
+OUTPUT_TOKENS = 16
 
 # What time makes long, made short. Values are of this demo only; `shortened` lists them beside the defaults.
 _SHORT_SPEC: Mapping[str, Any] = {
@@ -32,10 +35,10 @@ _SHORT_SPEC: Mapping[str, Any] = {
         "rollDeadlineSeconds": 90,
     },
     "calibration": {
-        "loads": 7,
+        "loads": 6,
         "pointSeconds": 3,
         "warmupSeconds": 1,
-        "workload": {"promptTokens": 64, "outputTokens": 32},
+        "workload": {"promptTokens": PROMPT_TOKENS, "outputTokens": OUTPUT_TOKENS},
     },
     "metricsSource": {"windowSeconds": 12, "stalenessSeconds": 8, "minRequests": 15},
 }
