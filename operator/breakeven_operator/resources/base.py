@@ -23,6 +23,7 @@ from pydantic import (
     Field,
     GetJsonSchemaHandler,
     PlainSerializer,
+    SerializationInfo,
     SerializerFunctionWrapHandler,
     ValidationError,
     WithJsonSchema,
@@ -41,6 +42,8 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 CATEGORY = "breakeven"
 
+# Marks what `to_json_object` serialises.
+_FOR_THE_API = {"for": "the API"}
 _LIST_TYPE = "x-kubernetes-list-type"
 _LIST_KEYS = "x-kubernetes-list-map-keys"
 
@@ -136,7 +139,7 @@ class Model(BaseModel):
 
     def to_json_object(self) -> dict[str, Any]:
         """The JSON object with camelCase keys; fields without a value are left out, never null."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True, context=_FOR_THE_API)
 
 
 def _refuse_equal_items(items: Sequence[Any], keys: Sequence[str], field: str) -> None:
@@ -158,9 +161,14 @@ class StatusModel(Model):
     model_config = ConfigDict(extra="ignore")
 
     @model_serializer(mode="wrap")
-    def _without_empty_lists(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_empty_lists(
+        self, dump: SerializerFunctionWrapHandler, info: SerializationInfo
+    ) -> dict[str, Any]:
+        fields: dict[str, Any] = dump(self)
+        if info.context is not _FOR_THE_API:
+            return fields
         # `History:` with nothing below it would fill kubectl describe.
-        return {key: value for key, value in dump(self).items() if value not in ([], ())}
+        return {key: value for key, value in fields.items() if value != []}
 
 
 def decimal_string(value: float) -> str:
