@@ -271,8 +271,8 @@ FORM_ERROR = {"lookup": (0.006, 0.006, 0.006), "model": (0.08, 0.035, 0.017)}
 """Largest relative error of E at an unseen draft length from profiles of one, two, and three or more positions, on
 recorded sequences (n-gram; EAGLE): what the mixture's form adds to its bounds."""
 
-INTERPOLATION_ERROR = 0.01
-"""Largest relative error of E interpolated between two measured draft lengths on recorded EAGLE sequences."""
+INTERPOLATION_ERROR = 0.014
+"""Largest relative error of E interpolated between or below two measured draft lengths, on recorded EAGLE sequences."""
 
 Basis = Literal["measured", "interpolated", "mixture", "one-rate"]
 

@@ -40,9 +40,9 @@ def _shares(_ctx: click.Context, _param: click.Parameter, value: str | None) -> 
     type=click.FloatRange(0, min_open=True),
     help="Number of drafts behind the figures; gives intervals.",
 )
-@click.option("--k", type=click.IntRange(1, 1000), help="Draft length at which it was measured.")
+@click.option("--k", type=click.IntRange(1, 128), help="Draft length at which it was measured.")
 @click.option(
-    "--for-k", type=click.IntRange(1, 1000), help="Draft length to extrapolate to; default: the measured one."
+    "--for-k", type=click.IntRange(1, 128), help="Draft length to extrapolate to; default: the measured one."
 )
 @click.option(
     "--method",
