@@ -1,0 +1,74 @@
+"""Limits, what misses them, and the rate up to which they are kept."""
+
+import math
+import subprocess
+import sys
+
+import pytest
+
+from breakeven.arm import NO_SPECULATION
+from breakeven.law import Law
+from breakeven.law import capacity_rps as law_capacity
+from breakeven.planning.objective import Slo, capacity_rps
+from breakeven.reasons import Reason
+from fakes.lawmodel import EAGLE, chat
+
+
+def at(rps, arm=EAGLE):
+    return chat().predict(arm, rps=rps)
+
+
+def test_every_missed_limit_is_named_with_both_figures():
+    slo = Slo(e2e_s=0.5, ttft_s=1.0, tpot_s=0.005)
+    assert slo.missed(at(3)) == ("E2E 609 ms > 500 ms", "TPOT 6.09 ms > 5 ms")
+    assert Slo(e2e_s=1.0).keeps(at(3))
+
+
+def test_a_saturated_arm_keeps_no_promise_and_breaks_none_that_was_not_made():
+    assert Slo(tpot_s=10.0).missed(at(60)) == ("saturated",)
+    assert Slo().keeps(at(60))
+    assert not Slo().is_set
+
+
+def test_capacity_is_that_of_the_law():
+    found = capacity_rps(at, Slo(e2e_s=1.5), 1 / 0.0434)
+    assert found == pytest.approx(float(law_capacity(Law(0.53, 0.0434), 1.5)), rel=1e-5)
+    assert capacity_rps(at, Slo(e2e_s=0.5), 1 / 0.0434) == 0.0
+    assert capacity_rps(at, Slo(), 1 / 0.0434) == 1 / 0.0434
+    both = capacity_rps(at, Slo(e2e_s=1.5, tpot_s=0.010), 1 / 0.0434)
+    assert both == pytest.approx(float(law_capacity(Law(0.53, 0.0434), 1.0)), rel=1e-5)
+
+
+def test_no_speculation_carries_more_within_a_generous_limit():
+    dense = capacity_rps(lambda rps: at(rps, NO_SPECULATION), Slo(e2e_s=10.0), 1 / 0.0293)
+    assert dense > capacity_rps(at, Slo(e2e_s=10.0), 1 / 0.0434)
+
+
+@pytest.mark.parametrize(
+    "change", [{"e2e_s": 0.0}, {"tpot_s": -1.0}, {"ttft_s": math.nan}, {"quantile": 1.0}]
+)
+def test_impossible_limits_are_refused(change):
+    with pytest.raises(ValueError, match=next(iter(change))):
+        Slo(**change)
+
+
+def test_reason_words_are_camel_case_unique_and_explained():
+    words = [reason.value for reason in Reason]
+    assert len(set(words)) == len(words)
+    for reason in Reason:
+        assert reason.value.isalnum()
+        assert reason.value[0].isupper()
+        assert reason.meaning.endswith(".")
+        assert "\n" not in reason.meaning
+        assert Reason(reason.value) is reason
+
+
+def test_deciding_never_loads_scipy():
+    """The operator lives for months; scipy would be 40 MB of it."""
+    code = (
+        "import sys; from fakes.lawmodel import chat, EAGLE; from breakeven.planning.guard import *; "
+        "from breakeven import acceptance, experts, goodput, profile, speculation; "
+        "d = decide(chat(), Load(3.0, 60, 100, tokens_per_step=2.0), Memory(EAGLE), Policy(), 0.0, [EAGLE]); d.sentence(); "
+        "sys.exit('scipy' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": "tests"})

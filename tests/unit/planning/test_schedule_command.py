@@ -1,0 +1,210 @@
+"""`breakeven schedule` and the step view behind it."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from breakeven.cli import root
+from breakeven.errors import InputError, NotIdentifiedError
+from breakeven.mixture import TwoPointMixture
+from breakeven.planning.schedule import schedule
+from breakeven.planning.stepwise import Acceptance, step_view
+from breakeven.speculation import PooledLaw, design
+
+LAW = PooledLaw(0.0, 0.006, 0.0003, 0.0008, 0.0, 0.00006, 0.00004, 0.00002)
+TEXT = TwoPointMixture((0.5, 0.9), (0.4, 0.6), 0.02)
+OUTPUT = 200.0
+
+
+@pytest.fixture(scope="session")
+def points_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("schedule") / "points.csv"
+    header = "method,k,request_rate_rps,mean_latency_s,mean_inflight,prompt_tokens,output_tokens,tokens_per_step,ttft_mean_s,tpot_mean_s"
+    lines = [header + "".join(f",accept_{i}" for i in range(1, 8))]
+    for k in (0, 2, 7):
+        e = float(TEXT.tokens_per_step(k))
+        rows = design(e, k, OUTPUT)
+        c1, c2 = float(LAW.c1_s(rows)), float(LAW.c2_s(rows))
+        survival = [*(f"{s:.9f}" for s in TEXT.survival(k))] if k else []
+        for share in (0.05, 0.2, 0.35, 0.5, 0.65):
+            latency = c1 / (1 - share)
+            rps = share / c2
+            figures = [rps, latency, rps * latency, 500, OUTPUT, e, 0.001, latency / OUTPUT]
+            row = ["none" if k == 0 else "eagle3", str(k), *(f"{x:.12g}" for x in figures), *survival]
+            lines.append(",".join(row + [""] * (7 - len(survival))))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def profile_file(points_file):
+    path = points_file.with_suffix(".json")
+    result = CliRunner().invoke(root, ["fit", str(points_file), "-o", str(path)])
+    assert result.exit_code == 0, result.output
+    return path
+
+
+@pytest.fixture(scope="session")
+def profile(profile_file):
+    from breakeven.profile import Profile
+
+    return Profile.from_json(profile_file.read_text(encoding="utf-8"))
+
+
+def run(*arguments):
+    return CliRunner().invoke(root, ["schedule", *map(str, arguments)], standalone_mode=False)
+
+
+def test_steps_come_back_from_a_profile(profile):
+    view = step_view(profile, "eagle3", 64, acceptance=Acceptance())
+    assert view.basis == "pooled"
+    assert view.draft_lengths == tuple(range(8))
+    np.testing.assert_allclose(view.tokens_per_step[[2, 7]], TEXT.tokens_per_step([2, 7]), rtol=1e-6)
+    batches = np.arange(1, 65)
+    for k in (0, 2, 7):
+        np.testing.assert_allclose(view.step_s[:, k], LAW.step_s(batches, k), rtol=0.02)
+
+
+def test_the_schedule_is_the_one_of_the_engine(profile_file):
+    result = run(profile_file, "--method", "eagle3", "--max-batch-size", 128, "--json")
+    document = json.loads(result.output)
+    batches = np.arange(1.0, 129.0)
+    k = np.arange(8)
+    e = TEXT.tokens_per_step(k)
+    truth = LAW.step_s(batches[:, None], k)
+    chosen = {
+        b: length
+        for low, high, length in document["num_speculative_tokens_per_batch_size"]
+        for b in range(low, high + 1)
+    }
+    for batch in (1, 8, 32, 100, 128):
+        output = e / truth[batch - 1]
+        assert output[chosen[batch]] >= 0.98 * output.max()
+    assert document["num_speculative_tokens"] == max(chosen.values())
+    lengths = [chosen[b] for b in sorted(chosen)]
+    assert lengths == sorted(lengths, reverse=True), "verification gets dearer with the batch"
+
+
+def test_a_limit_on_time_per_token_shortens_drafts(profile_file):
+    free = json.loads(run(profile_file, "--method", "eagle3", "--max-batch-size", 64, "--json").output)
+    strict = json.loads(
+        run(
+            profile_file,
+            "--method",
+            "eagle3",
+            "--max-batch-size",
+            64,
+            "--tpot-slo-s",
+            0.0081,
+            "--tpot-worst-case",
+            "--json",
+        ).output
+    )
+    assert strict["num_speculative_tokens"] < free["num_speculative_tokens"]
+    assert any("the fastest is taken" in warning for warning in strict["warnings"])
+
+
+def test_without_acceptance_nothing_is_drafted_and_it_says_so(profile_file):
+    document = json.loads(
+        run(profile_file, "--method", "eagle3", "--max-batch-size", 16, "--alpha", 0, "--json").output
+    )
+    assert document["num_speculative_tokens_per_batch_size"] == [[1, 16, 0]]
+    assert document["num_speculative_tokens"] == 1, "vLLM refuses 0"
+    assert any("run without speculation" in warning for warning in document["warnings"])
+
+
+def test_tax_on_not_drafting_favours_drafting(profile_file):
+    plain, taxed = (
+        json.loads(
+            run(
+                profile_file,
+                "--method",
+                "eagle3",
+                "--max-batch-size",
+                64,
+                "--alpha",
+                0.1,
+                "--zero-draft-tax-percent",
+                tax,
+                "--json",
+            ).output
+        )
+        for tax in (0, 90)
+    )
+    assert all(k == 0 for *_, k in plain["num_speculative_tokens_per_batch_size"])
+    assert any(k > 0 for *_, k in taxed["num_speculative_tokens_per_batch_size"])
+
+
+def test_the_table_ends_with_what_to_paste(profile_file):
+    result = run(profile_file, "--method", "eagle3", "--max-batch-size", 64)
+    (line,) = (
+        line for line in result.output.splitlines() if line.startswith("add to --speculative-config: ")
+    )
+    assert set(json.loads(line.partition(": ")[2])) == {
+        "num_speculative_tokens",
+        "num_speculative_tokens_per_batch_size",
+    }
+
+
+def test_given_acceptance_is_carried_to_the_other_draft_lengths(profile):
+    measured = step_view(profile, "eagle3", 1, acceptance=Acceptance()).tokens_per_step
+    half = step_view(
+        profile, "eagle3", 1, acceptance=Acceptance(tokens_per_step=1 + (measured[7] - 1) / 2)
+    ).tokens_per_step
+    np.testing.assert_allclose(half - 1.0, (measured - 1.0) / 2)
+    alpha = step_view(profile, "eagle3", 1, acceptance=Acceptance(alpha=0.5)).tokens_per_step
+    np.testing.assert_allclose(alpha[:3], [1.0, 1.5, 1.75])
+
+
+def test_longer_prompts_make_steps_dearer_for_others_only(profile):
+    base = step_view(profile, "eagle3", 32, acceptance=Acceptance())
+    longer = step_view(profile, "eagle3", 32, acceptance=Acceptance(), prompt_tokens=4000)
+    np.testing.assert_allclose(longer.step_s[0], base.step_s[0])
+    assert np.all(longer.step_s[1:] > base.step_s[1:])
+
+
+def test_without_a_pooled_fit_only_measured_draft_lengths_count(profile):
+    from dataclasses import replace
+
+    arms_only = replace(profile, pooled=())
+    view = step_view(arms_only, "eagle3", 16, acceptance=Acceptance())
+    assert view.basis == "arms"
+    assert view.draft_lengths == (0, 2, 7)
+    np.testing.assert_allclose(view.step_s, LAW.step_s(np.arange(1, 17)[:, None], [0, 2, 7]), rtol=0.02)
+    with pytest.raises(NotIdentifiedError, match="draft length 4"):
+        step_view(arms_only, "eagle3", 16, acceptance=Acceptance(), draft_lengths=[4])
+    assert schedule(view.step_s, view.tokens_per_step, view.draft_lengths).ranges[0][0] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--method", "medusa"], "medusa: not in the profile; measured methods: eagle3"),
+        (
+            ["--method", "eagle3", "--tokens-per-step", "9"],
+            "--tokens-per-step: 9 at draft length 7; expected 1 to 8",
+        ),
+        (["--method", "eagle3", "--alpha", "1.5"], "--alpha: 1.5; expected a rate between 0 and 1"),
+    ],
+)
+def test_refusals_are_one_line(profile_file, arguments, message):
+    result = run(profile_file, "--max-batch-size", 8, *arguments)
+    assert isinstance(result.exception, (InputError, NotIdentifiedError))
+    assert str(result.exception) == message
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--max-batch-size", "8"],
+        ["--method", "eagle3", "--max-batch-size", "0"],
+        ["--method", "eagle3", "--max-batch-size", "8", "--draft-lengths", "0-3"],
+        ["--method", "eagle3", "--max-batch-size", "8", "--draft-lengths", "x"],
+        ["--method", "eagle3", "--max-batch-size", "8", "--alpha", ".5", "--tokens-per-step", "2"],
+        ["--method", "eagle3", "--max-batch-size", "8", "--tpot-worst-case"],
+    ],
+)
+def test_wrong_usage_exits_with_2(profile_file, arguments):
+    assert CliRunner().invoke(root, ["schedule", str(profile_file), *arguments]).exit_code == 2
