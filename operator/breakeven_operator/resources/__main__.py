@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from breakeven_operator.resources.definitions import DEFINITIONS, to_yaml
-from breakeven_operator.resources.pages import api_page, reasons_page
+from breakeven_operator.resources.pages import api_page, metrics_page, reasons_page
 
 CRD_FOLDERS = (Path("crds"), Path("charts/breakeven/files/crds"))
 
@@ -22,6 +22,7 @@ def generated() -> dict[Path, str]:
     crds = {definition.file_name: to_yaml(definition) for definition in DEFINITIONS}
     files = {folder / name: text for folder in CRD_FOLDERS for name, text in crds.items()}
     files[Path("docs/api.md")] = api_page()
+    files[Path("docs/metrics.md")] = metrics_page()
     files[Path("docs/reasons.md")] = reasons_page()
     return files
 

@@ -85,8 +85,8 @@ class UpdatePolicy(Model):
         Field(
             ge=0,
             le=100,
-            description="A speculative arm is left when the upper bound of its speedup falls below 1 by way of this margin: "
-            "upper bound < 1 + margin.",
+            description="A speculative arm is left when the upper bound of its speedup is below 1 plus this: with 0 only "
+            "when it surely loses.",
         ),
     ] = 0
     confidence_percent: Annotated[
