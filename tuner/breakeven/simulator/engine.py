@@ -188,12 +188,10 @@ class Engine:
         return finished
 
     def quiet_until_s(self) -> float:
-        """Until when nobody can finish; infinity when nobody is there. A load balancer need not look before."""
-        if self._step is not None:
-            return self._step.end_s
-        if self._is_steady():
+        """End of the next step that may finish a request; infinity when there is nothing to do."""
+        if self._step is None and self._is_steady():
             return float(self._steady_ends()[-1])
-        return self.clock_s if self.outstanding else math.inf
+        return self.next_end_s()
 
     # Deciding a step --------------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ is to be replayed; each load becomes one point, and the points go through the li
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,8 +15,8 @@ from breakeven.arm import Arm
 from breakeven.evidence.points import LoadMode, Origin, Point
 from breakeven.fitting.profiles import fit_points
 from breakeven.profile import Profile
-from breakeven.simulator.engine import Engine
 from breakeven.simulator.fleet import Arms
+from breakeven.simulator.loops import open_loop
 from breakeven.simulator.requests import Request
 
 _LOADS = (0.05, 0.2, 0.35, 0.5, 0.6, 0.7, 0.8)
@@ -55,18 +54,6 @@ def measured_profile(
     return fit_points(points, confidence, {"workload": "simulated"})
 
 
-def replay_alone(arms: Arms, arm: Arm, requests: Sequence[Request]) -> Engine:
-    """Run requests through one replica, in order of arrival, to the end."""
-    engine, texts = Engine(arms.config(arm)), arms.texts(arm)
-    for request in requests:
-        if texts is not None:
-            request.text = texts.draw(request.number, request.output_tokens)
-        engine.advance(request.arrival_s)
-        engine.submit(request)
-    engine.advance(math.inf)
-    return engine
-
-
 def _requests(
     arrivals: NDArray[np.float64], prompts: _Ints, outputs: _Ints, random: np.random.Generator, first: int = 0
 ) -> list[Request]:
@@ -80,7 +67,7 @@ def _requests(
 def _ceiling_rps(arms: Arms, arm: Arm, prompts: _Ints, outputs: _Ints, random: np.random.Generator) -> float:
     """Rate at which requests leave while more wait than can be served together."""
     requests = _requests(np.zeros(_CEILING_REQUESTS), prompts, outputs, random)
-    replay_alone(arms, arm, requests)
+    open_loop(arms, arm, requests)
     done = np.sort([request.finished_s for request in requests])
     # The last ones leave a batch that nobody fills up any more.
     most = int(0.8 * len(done))
@@ -92,7 +79,7 @@ def _point(
 ) -> Point:
     arrivals = np.cumsum(random.exponential(1.0 / rps, _REQUESTS))
     requests = _requests(arrivals, prompts, outputs, random, first=index * _REQUESTS)
-    engine = replay_alone(arms, arm, requests)
+    engine = open_loop(arms, arm, requests)
     counted = requests[int(_WARM_UP * len(requests)) :]
     latency = np.array([r.finished_s - r.arrival_s for r in counted])
     ttft = np.array([r.first_token_s - r.arrival_s for r in counted])

@@ -38,16 +38,14 @@ class RememberingProfile:
         """The arm's fit."""
         return self.profile.arm(arm)
 
-    def predict(self, arm: Arm, *, rps: float | None = None, **conditions: float | None) -> Prediction:
+    def predict(self, arm: Arm, *, rps: float | None = None, **conditions: Any) -> Prediction:
         """As `Profile.predict`, at the nearest rate of the grid."""
         rounded = _rounded(rps)
         key = (arm, rounded, *conditions.items())
         answer: Prediction = self._answer(key, lambda: self.profile.predict(arm, rps=rounded, **conditions))
         return answer
 
-    def compare(
-        self, arm: Arm, against: Arm, *, rps: float | None = None, **conditions: float | None
-    ) -> Comparison:
+    def compare(self, arm: Arm, against: Arm, *, rps: float | None = None, **conditions: Any) -> Comparison:
         """As `Profile.compare`, at the nearest rate of the grid."""
         rounded = _rounded(rps)
         key = (arm, against, rounded, *conditions.items())
