@@ -144,7 +144,7 @@ class Fleet:
                 _LOG.exception("deciding about %s failed", reference(service))
                 self._telemetry.errors.labels(str(ClusterReason.INTERNAL_ERROR)).inc()
                 continue
-            moving += any(isinstance(a, WriteAnnotation) and not a.force for a in outcome.plan.actions)
+            moving += any(isinstance(a, WriteAnnotation) for a in outcome.plan.actions)
             decided.append(Decided(service, observation, outcome))
         return decided
 

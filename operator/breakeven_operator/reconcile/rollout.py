@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from breakeven.arm import NO_SPECULATION, Arm
@@ -157,7 +157,7 @@ def begin(
             }
         ),
         ended=earlier,
-        write=WriteAnnotation(workload.ref, value),
+        write=WriteAnnotation(workload.ref, value, force=situation.memory.force_next),
         events=(Event(ClusterReason.ROLL_STARTED, message),),
         reason=ClusterReason.ROLL_STARTED,
         message=message,
@@ -203,7 +203,7 @@ def taken_over(
 
 
 def hand_back(situation: Situation, resume: str, *, paused: bool) -> Step | None:
-    """Whether a person handed the annotation back; then take its present value over, which restarts nothing.
+    """Whether a person handed the annotation back; that alone writes and restarts nothing.
 
     None: nobody holds it. Otherwise a step that is busy while somebody still does.
     """
@@ -229,7 +229,6 @@ def hand_back(situation: Situation, resume: str, *, paused: bool) -> Step | None
             "the annotation breakeven.dev/resume",
             busy=True,
         )
-    value = situation.workload.value
     return Step(
         rollout=None,
         memory=memory.model_copy(
@@ -238,18 +237,14 @@ def hand_back(situation: Situation, resume: str, *, paused: bool) -> Step | None
                 "pause_seen": False,
                 "resume": resume or None,
                 "restores": 0,
-                "written_value": value,
+                "written_value": situation.workload.value,
+                # Applying the value that stands there would only share its ownership: the next *change* must be forced.
+                "force_next": True,
             }
-        ),
-        # Forcing the value that stands there moves the ownership and nothing else; an absent key belongs to nobody.
-        write=(
-            WriteAnnotation(situation.workload.ref, value, force=True)
-            if value is not None and situation.may_write
-            else None
         ),
         events=(Event(ClusterReason.RESUMED, f"taken back from {holder}"),),
         reason=ClusterReason.RESUMED,
-        message=f"taken back from {holder}",
+        message=f"taken back from {holder}; the next change takes the annotation over",
         busy=True,
     )
 
@@ -328,7 +323,8 @@ def _intended(situation: Situation, rollout: Rollout) -> Step:
         rolling = rollout.model_copy(
             update={"phase": RolloutPhase.ROLLING, "target_generation": workload.generation}
         )
-        return _rolling(situation, rolling)
+        owned = situation.memory.model_copy(update={"force_next": False})
+        return _rolling(replace(situation, memory=owned), rolling)
     if not _untouched(workload.value, rollout.previous_value):
         return _foreign(situation)
     if not situation.may_write or _past(rollout.deadline_time, situation.now):
@@ -345,7 +341,7 @@ def _intended(situation: Situation, rollout: Rollout) -> Step:
     return Step(
         rollout,
         situation.memory,
-        write=WriteAnnotation(workload.ref, rollout.value or "null"),
+        write=WriteAnnotation(workload.ref, rollout.value or "null", force=situation.memory.force_next),
         reason=ClusterReason.ROLL_STARTED,
         message=f"{rollout.from_arm} -> {rollout.to_arm} is to be written",
         busy=True,

@@ -364,13 +364,10 @@ def _outcome(picture: Picture, limits: Limits) -> Outcome:
     if picture.calibrated.create is not None:
         # Named after its cause: created twice it is one. The status that counts it must not come first.
         actions.append(picture.calibrated.create)
-    taking_back = step.write is not None and step.write.force
-    if taking_back and step.write is not None:
-        actions.append(step.write)
     if worth:
         # Status from an object that has changed meanwhile could undo a newer intent: the write is conditional.
         actions.append(WriteStatus(ref, status.to_json_object(), service.metadata.resource_version or None))
-    if step.write is not None and not taking_back:
+    if step.write is not None:
         actions.append(step.write)
     actions.extend(
         EmitEvent(ref, str(e.reason), e.message, e.warning, e.throttled) for e in _events(picture, old)
@@ -394,7 +391,7 @@ def _events(picture: Picture, old: SpeculativeServiceStatus) -> tuple[Event, ...
             and verdict.reason in _WARNINGS
         )
         events.append(Event(verdict.reason, verdict.message, warning, throttled=True))
-    if picture.calibrated.create is not None:
+    if picture.calibrated.create is not None and verdict.reason is not ClusterReason.CALIBRATION_REQUESTED:
         events.append(Event(ClusterReason.CALIBRATION_REQUESTED, picture.calibrated.message))
     return tuple(events)
 

@@ -264,6 +264,12 @@ class MemoryStatus(StatusModel):
         str | None,
         Field(max_length=128, description="Field manager that owns the annotation in the operator's place."),
     ] = None
+    force_next: Annotated[
+        bool,
+        Field(
+            description="Whether the next write takes the annotation from whoever owns it; a person handed it back."
+        ),
+    ] = False
     pause_seen: Annotated[
         bool,
         Field(
