@@ -197,6 +197,18 @@ def test_the_worst_case_is_never_longer_than_the_mean_allows(case, limit):
     assert np.all(~worst | mean)
 
 
+def test_the_draft_length_falls_with_the_batch_where_verification_gets_dear():
+    k = np.arange(6)
+    e = 1.0 + np.cumsum(np.concatenate([[0.0], 0.7 ** np.arange(1, 6)]))
+    step_s = StepCosts(1.0, 0.03, draft_position_s=0.05).step_s(np.arange(1, 65)[:, None], k)
+    found = schedule(step_s, e, k, tolerance=0.0)
+    best = np.argmax(e / step_s, axis=1)
+    assert [found.at(batch) for batch in range(1, 65)] == best.tolist()
+    assert len(found.ranges) == len(set(best.tolist())) >= 4
+    few_ranges = schedule(step_s, e, k, tolerance=0.03)
+    assert len(found.ranges) > len(few_ranges.ranges) > 1
+
+
 def test_where_no_draft_length_keeps_the_limit_the_fastest_is_taken():
     assert allowed([[3.0, 2.0, 4.0], [1.0, 0.5, 9.0]], 0.9).tolist() == [
         [False, True, False],
@@ -298,6 +310,16 @@ def test_a_queue_that_folds_back_settles_in_its_first_state():
     assert np.isnan(folded.open_loop_latency(1.01 * carried[peak])) == (
         1.01 * carried[peak] >= folded.saturation_rps
     )
+
+
+def test_uniqueness_is_decided_where_the_slope_is_lowest():
+    # At u = 2 the condition C1u + 0.594*C1s >= 0.541*C2s/rate holds (0.594 >= 0.590), yet n/L(n) falls around u = 1.1.
+    rate = -np.log1p(-1.0 / 256)
+    law = ExpertLaw(0.0, 1.0, 0.0, 1.09 * rate, 1, 256)
+    assert 0.594 * law.c1s_s >= 0.541 * law.c2s_s / rate
+    n = np.linspace(1.0, 2000.0, 20_000)
+    assert np.any(np.diff(n / law.latency_s(n, n)) < 0)
+    assert not law.is_unique
 
 
 def test_several_crossings_become_intervals_of_load():

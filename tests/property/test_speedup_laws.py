@@ -211,6 +211,7 @@ def test_the_break_even_interval_is_where_the_speedups_band_holds_one(against, a
     if np.isnan(found.lower):
         assert not touches[:-1].any()
         return
+    assert found.lower < first_saturation, "beyond it the speedup crosses 1 nowhere"
     inside = (loads >= found.lower) & (loads <= found.upper)
     # Two pieces are reported as one interval that covers both, so inside may be more than touches, never less.
     edge = np.minimum(np.abs(loads - found.lower), np.abs(loads - found.upper)) < 1e-3 * first_saturation
@@ -287,6 +288,12 @@ def test_the_envelope_does_not_depend_on_the_order_of_arms(arms, random):
 def test_equally_fast_arms_are_resolved_in_favour_of_the_first():
     found = fastest_by_rps([1.0, 1.0], [0.1, 0.1], 0.0, 5.0)
     assert found.arm.tolist() == [0]
+
+
+def test_the_crossing_of_the_branches_beyond_saturation_is_no_break_even():
+    dense, better = Law(1.0, 0.05, ((1e-6, 0), (0, 1e-10))), Law(0.5, 0.04, ((1e-6, 0), (0, 1e-10)))
+    assert np.isnan(break_even_rps(dense, better))
+    assert np.isnan(break_even_interval_rps(dense, better, 2.0).lower)
 
 
 def test_uncertain_means_that_no_load_tells():

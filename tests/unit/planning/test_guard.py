@@ -212,6 +212,25 @@ def test_live_acceptance_is_carried_to_the_other_draft_lengths_of_the_drafter():
     assert decision.memory.seen == (Seen(EAGLE, 2.0),)
 
 
+def test_live_acceptance_counts_where_none_was_calibrated():
+    unknown = chat(eagle=ArmLaw(0.53, 0.0434, None, 0.01))
+    assert ask(unknown, EAGLE, 3, tokens_per_step=1.0).reason is Reason.ACCEPTANCE_COLLAPSED
+    assert ask(unknown, EAGLE, 3).reason is Reason.BELOW_BREAK_EVEN
+
+
+def test_two_arms_that_take_turns_by_a_hair_do_not_reset_the_dwell():
+    def model(hair):
+        return chat(eagle=ArmLaw(0.6 + hair, 0.036, 3.0, 0.01), eagle_2=ArmLaw(0.6, 0.036, 2.2, 0.01))
+
+    memory = ask(model(-0.001), NO_SPECULATION, 3, Policy()).memory
+    assert memory.candidate == EAGLE
+    memory = ask(model(0.001), NO_SPECULATION, 3, Policy(), memory, NOW + 450).memory
+    decision = ask(model(-0.001), NO_SPECULATION, 3, Policy(), memory, NOW + 900)
+    assert outcome(decision) == (Action.SWITCH, EAGLE, Reason.GAIN_ABOVE_THRESHOLD)
+    clearly = ask(model(0.1), NO_SPECULATION, 3, Policy(), memory, NOW + 900)
+    assert clearly.memory.candidate == EAGLE_2, "a clearly better arm starts its own dwell"
+
+
 def test_acceptance_of_another_drafter_is_kept_beside_the_newest():
     memory = Memory(EAGLE, seen=(Seen(LOOKUP, 1.3), Seen(EAGLE_2, 1.5)))
     assert ask(chat(), EAGLE, 5, memory=memory, tokens_per_step=2.0).memory.seen == (
