@@ -70,19 +70,22 @@ def _shown(value: str | float) -> str:
 # A day: longer requests do not exist, so more is a value in milliseconds.
 _SECONDS = 86_400.0
 
+# Nothing that crosses a network takes a nanosecond.
+_INSTANT = 1e-9
+
 NUMBERS: dict[str, Number] = {
     "k": Number(
         "a draft length: a whole number, 0 for method none, otherwise 1 to 1000", 0, 1000, whole=True
     ),
     "concurrency": Number("clients in the closed loop, at least 1", 1, 1e6),
-    "request_rate_rps": Number("requests per second, above 0", 0, 1e6, above=True),
-    "mean_latency_s": Number("mean end-to-end latency in seconds, above 0", 0, _SECONDS, above=True),
-    "mean_inflight": Number("mean number of requests in flight, above 0", 0, 1e7, above=True),
-    "achieved_rps": Number("answered requests per second, above 0", 0, 1e6, above=True),
-    "p50_latency_s": Number("median latency in seconds, above 0", 0, _SECONDS, above=True),
-    "p95_latency_s": Number("95th percentile of latency in seconds, above 0", 0, _SECONDS, above=True),
-    "p99_latency_s": Number("99th percentile of latency in seconds, above 0", 0, _SECONDS, above=True),
-    "ttft_mean_s": Number("mean time to first token in seconds, above 0", 0, _SECONDS, above=True),
+    "request_rate_rps": Number("requests per second, above 0", 1e-9, 1e6),
+    "mean_latency_s": Number("mean end-to-end latency in seconds, above 0", _INSTANT, _SECONDS),
+    "mean_inflight": Number("mean number of requests in flight, above 0", 1e-9, 1e7),
+    "achieved_rps": Number("answered requests per second, above 0", 1e-9, 1e6),
+    "p50_latency_s": Number("median latency in seconds, above 0", _INSTANT, _SECONDS),
+    "p95_latency_s": Number("95th percentile of latency in seconds, above 0", _INSTANT, _SECONDS),
+    "p99_latency_s": Number("99th percentile of latency in seconds, above 0", _INSTANT, _SECONDS),
+    "ttft_mean_s": Number("mean time to first token in seconds, above 0", _INSTANT, _SECONDS),
     "tpot_mean_s": Number(
         "mean time per output token after the first in seconds, above 0", 0, _SECONDS, above=True
     ),

@@ -136,7 +136,7 @@ def _ceiling_rps(used: Sequence[Observation], excluded: Sequence[tuple[Point, Re
     ceilings = [
         point.achieved_rps
         for point, reason in excluded
-        if reason in _CEILING and point.achieved_rps is not None and "RequestsFailed" not in point.flags[1:]
+        if reason in _CEILING and point.achieved_rps is not None
     ]
     if not ceilings:
         return None

@@ -81,7 +81,8 @@ def solve(design: ArrayLike, measured: ArrayLike) -> Solution:
     covariance = np.zeros((x.shape[1], x.shape[1]))
     if free.any():
         weighted = scaled[:, free] / fitted[:, None]
-        covariance[np.ix_(free, free)] = np.linalg.pinv(weighted.T @ weighted)
+        inverse = np.linalg.pinv(weighted.T @ weighted)
+        covariance[np.ix_(free, free)] = 0.5 * (inverse + inverse.T)
     return Solution(coefficients / size, fitted, y / fitted - 1.0, covariance / np.outer(size, size), free)
 
 

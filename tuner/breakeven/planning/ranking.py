@@ -10,7 +10,7 @@ import numpy as np
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import NotIdentifiedError
 from breakeven.planning.envelope import fastest_by_rps
-from breakeven.profile import Comparison, Conditions, Curve, LawFit, LoadPoint, Prediction, Profile
+from breakeven.profile import Comparison, Conditions, Curve, LoadPoint, Prediction, Profile
 from breakeven.reasons import Reason
 
 _GRID = 400
@@ -197,17 +197,12 @@ def _limits(
 
 
 def _part(profile: Profile, arm: Arm, wanted: Conditions, name: str) -> Callable[[float], float] | None:
-    fit = profile.arm(arm) if profile.measured(arm) else None
-    law: LawFit | None = getattr(fit, name) if fit is not None else None
-    if law is None:
-        return None
-
     def figure(others: float) -> float:
         found = _at(profile, arm, wanted, others, None)
         value = found.ttft_s if name == "ttft" else found.tpot_s
         return float("nan") if value is None else value
 
-    return figure
+    return None if np.isnan(figure(0.0)) else figure
 
 
 def _quantile(
@@ -286,7 +281,12 @@ def _choose(candidates: Sequence[Candidate], min_gain: float) -> tuple[Arm, Reas
     running = [one for one in trusted if not one.prediction.saturated]
     if not running:
         return max(trusted, key=lambda one: one.saturation_rps).arm, Reason.SATURATED
-    keeping = [one for one in running if one.meets_slo is not False] or running
+    # An objective that cannot be checked is not kept: such an arm is chosen only where no other one is left.
+    keeping = (
+        [one for one in running if one.meets_slo]
+        or [one for one in running if one.meets_slo is None]
+        or running
+    )
     eligible = [one for one in keeping if one.arm == NO_SPECULATION or _gains(one, min_gain)] or keeping
     best = min(eligible, key=lambda one: one.prediction.latency_s or float("inf"))
     return best.arm, _reason(best, candidates, keeping, min_gain)

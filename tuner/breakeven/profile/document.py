@@ -12,16 +12,15 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError, NotIdentifiedError
+from breakeven.profile.checking import check, check_sizes
 from breakeven.profile.comparisons import Comparison, compare_curves
 from breakeven.profile.conditions import Conditions, measured_curve
 from breakeven.profile.curves import Curve
 from breakeven.profile.fits import ArmFit, PooledFit
 from breakeven.profile.pooling import pooled_curve
-from breakeven.profile.predictions import LoadPoint, Prediction, predict_on
+from breakeven.profile.predictions import LoadPoint, Prediction, derived_parts, predict_on
 
 SCHEMA = "breakeven.dev/profile/v1"
 
@@ -65,8 +64,9 @@ class Profile:
         if found != SCHEMA:
             shown = "no schema" if found is None else f"schema {str(found)[:60]!r}"
             raise InputError(where, shown, f"a profile written by `breakeven fit` (schema {SCHEMA})")
+        check_sizes(document, "", where)
         profile = _validated(document, where)
-        _check(profile, where)
+        check(profile.confidence, profile.arms, profile.pooled, where)
         return profile
 
     def to_json(self) -> str:
@@ -140,15 +140,28 @@ class Profile:
         """
         load = LoadPoint(rps, concurrency)
         conditions = Conditions(tokens_per_step, prompt_tokens, output_tokens)
-        return predict_on(
+        curve = self.curve(arm, conditions)
+        found = predict_on(
             arm,
-            self.curve(arm, conditions),
+            curve,
             load,
             confidence or self.confidence,
             fit=self.arm(arm) if self.measured(arm) else None,
             conditions=conditions,
             quantile=quantile,
         )
+        nearest = None if self.measured(arm) else self._nearest(arm)
+        output = conditions.output_tokens or (nearest.lengths.output_tokens if nearest else None)
+        if nearest is None or output is None:
+            return found
+        return derived_parts(found, nearest, load.on(curve)[1], conditions, output)
+
+    def _nearest(self, arm: Arm) -> ArmFit | None:
+        """Measured arm of the same family with the nearest draft length and a TTFT law."""
+        family = [
+            fit for fit in self.arms if fit.k > 0 and fit.arm.family == arm.family and fit.ttft is not None
+        ]
+        return min(family, key=lambda fit: abs(fit.k - arm.k), default=None)
 
     def compare(
         self,
@@ -212,21 +225,3 @@ def _validated(document: object, where: str) -> Profile:
     except ValueError as error:
         raise InputError(where, str(error), "what `breakeven fit` writes") from error
     return profile
-
-
-def _check(profile: Profile, where: str) -> None:
-    """Refuse what types cannot: impossible arms and coefficients."""
-    if not 0 < profile.confidence < 1:
-        raise InputError(f"{where}: confidence", f"{profile.confidence:g}", "a share between 0 and 1")
-    for index, fit in enumerate(profile.arms):
-        place = f"{where}: arms[{index}]"
-        try:
-            _ = fit.arm
-        except ValueError as error:
-            raise InputError(place, str(error), "an arm") from error
-        if fit.fit is not None:
-            numbers = np.array([fit.fit.c1_s, fit.fit.c2_s, *np.ravel(fit.fit.covariance)])
-            if not (np.all(np.isfinite(numbers)) and fit.fit.c1_s > 0 and fit.fit.c2_s > 0):
-                raise InputError(f"{place}.fit", "coefficients that no law has", "c1_s and c2_s above 0")
-            if not fit.measurements:
-                raise InputError(f"{place}.measurements", "an empty list", "the rows that were used")

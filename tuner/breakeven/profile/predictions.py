@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -148,6 +148,21 @@ def _parts(fit: ArmFit | None, conditions: Conditions, others: float) -> tuple[f
             fit, only_acceptance
         )
     return ttft_s, tpot_s
+
+
+def derived_parts(
+    prediction: Prediction, nearest: ArmFit, others: float, conditions: Conditions, output_tokens: float
+) -> Prediction:
+    """Fill in TTFT and TPOT of an arm that was not measured.
+
+    The first token comes from the prefill, which hardly knows k: it is taken from the nearest measured draft length.
+    What is left of the latency is decoding.
+    """
+    ttft_s, _ = _parts(nearest, Conditions(prompt_tokens=conditions.prompt_tokens), others)
+    if ttft_s is None or prediction.latency_s is None or output_tokens <= 1.0:
+        return prediction
+    tpot_s = max(prediction.latency_s - ttft_s, 0.0) / (output_tokens - 1.0)
+    return replace(prediction, ttft_s=ttft_s, tpot_s=tpot_s)
 
 
 def _quantile(arm: Arm, fit: ArmFit, others: float, quantile: float) -> float:

@@ -1,0 +1,187 @@
+"""`fit`, `predict` and `plan` from the outside: their JSON, their files, and what wrong input gets.
+
+The documents under data/ were written by the commands themselves and read by a person; figures are compared to one
+part in a million, keys exactly.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DATA = Path(__file__).parent / "data"
+
+
+def breakeven(*arguments: str, cwd: Path = DATA) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "breakeven.cli", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def same(found: object, expected: object, path: str = "$") -> None:
+    """Compare two documents: structure exactly, numbers closely."""
+    if isinstance(expected, dict):
+        assert isinstance(found, dict), path
+        assert list(found) == list(expected), path
+        for key, value in expected.items():
+            same(found[key], value, f"{path}.{key}")
+    elif isinstance(expected, list):
+        assert isinstance(found, list), path
+        assert len(found) == len(expected), path
+        for index, value in enumerate(expected):
+            same(found[index], value, f"{path}[{index}]")
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, rel=1e-6, abs=1e-12), path
+    else:
+        assert found == expected, path
+
+
+PLAN = [
+    "plan",
+    "points.csv",
+    "--rps",
+    "6",
+    "--rps-range",
+    "0.5",
+    "13",
+    "--tpot-slo-s",
+    "0.0075",
+    "--draft-lengths",
+    "2",
+]
+PREDICT = ["predict", "points.csv", "--method", "eagle3", "--k", "3", "--rps", "4", "--tokens-per-step", "2"]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("fit", ["fit", "points.csv", "-o", "{out}"]), ("predict", PREDICT), ("plan", PLAN)],
+)
+def test_the_json_is_the_golden_one(name: str, arguments: list[str], tmp_path: Path) -> None:
+    done = breakeven(*(part.format(out=tmp_path / "p.json") for part in arguments), "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    same(json.loads(done.stdout), json.loads((DATA / f"{name}.json").read_text()))
+
+
+def test_a_profile_gives_what_its_points_give(tmp_path: Path) -> None:
+    assert breakeven("fit", "points.csv", "-o", str(tmp_path / "p.json")).returncode == 0
+    for arguments, name in ((PREDICT, "predict"), (PLAN, "plan")):
+        again = [str(tmp_path / "p.json") if part == "points.csv" else part for part in arguments]
+        same(json.loads(breakeven(*again, "--json").stdout), json.loads((DATA / f"{name}.json").read_text()))
+
+
+def test_tables_say_it_for_people_with_units_bounds_and_warnings_last() -> None:
+    lines = breakeven(*PLAN).stdout.splitlines()
+    assert lines[0].startswith(
+        "at 6 rps per replica: eagle3/2 is best, 1.39x (1.29 to 1.48); pays until 11.2 rps"
+    )
+    header = lines[1].split()
+    assert header[:3] == ["arm", "latency", "s"]
+    assert [line for line in lines if line.startswith("!")] == lines[-2:]
+
+
+HEADER = "method,k,concurrency,mean_latency_s\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (HEADER + "none,0,1,1.2\nnone,0,8,fast\n", ["row 3", "column mean_latency_s", "seconds"]),
+        ("method,k,mean_latency_s\nnone,0,1.2\n", ["concurrency and request_rate_rps"]),
+        (
+            "method,k,concurrency,mean_latency_s,gpu\nnone,0,1,1,A100\nnone,0,8,2,H100\n",
+            ["column gpu", "--where", "--group-by"],
+        ),
+        ("{}", ["JSON of no known kind"]),
+    ],
+)
+@pytest.mark.parametrize("command", ["fit", "predict", "plan"])
+def test_wrong_points_are_refused_in_one_line_and_nothing_is_written(
+    command: str, text: str, names: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "wrong.csv").write_text(text)
+    arguments = {
+        "fit": ["fit", "wrong.csv", "-o", "p.json"],
+        "predict": ["predict", "wrong.csv", "--method", "none", "--rps", "1"],
+        "plan": ["plan", "wrong.csv", "--rps", "1"],
+    }[command]
+    done = breakeven(*arguments, "--json", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    if text != "{}" or command == "fit":
+        assert line.startswith("breakeven: wrong.csv")
+        assert all(name in line for name in names), line
+    assert [path.name for path in tmp_path.iterdir()] == ["wrong.csv"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["fit", "absent.csv", "-o", "p.json"], 2, "does not exist"),
+        (["fit", "points.csv"], 2, "--output"),
+        (["fit", "points.csv", "-o", "/nowhere/p.json"], 1, "no such folder"),
+        (["fit", "points.csv", "-o", "p.json", "--where", "gpu"], 2, "COLUMN=VALUE"),
+        (["fit", "points.csv", "-o", "p.json", "--where", "gpu=H100"], 1, "no such row"),
+        (["fit", "points.csv", "-o", "p.json", "--group-by", "gpu"], 1, "--group-by gpu"),
+        (["fit", "points.csv", "-o", "p.json", "--k", "3"], 2, "--k without --method"),
+        (["predict", "points.csv", "--method", "none"], 2, "--rps"),
+        (["predict", "points.csv", "--method", "none", "--rps", "1", "--concurrency", "1"], 2, "--rps"),
+        (["predict", "points.csv", "--method", "none", "--k", "3", "--rps", "1"], 2, "method none"),
+        (
+            [
+                "predict",
+                "points.csv",
+                "--method",
+                "eagle3",
+                "--k",
+                "3",
+                "--rps",
+                "1",
+                "--tokens-per-step",
+                "5",
+            ],
+            1,
+            "k + 1",
+        ),
+        (["predict", "points.csv", "--method", "medusa", "--k", "3", "--rps", "1"], 1, "measured arms"),
+        (["predict", "points.csv", "--method", "none", "--rps", "1", "--quantile", "0.9"], 1, "0.95"),
+        (["plan", "points.csv"], 2, "--rps"),
+        (["plan", "points.csv", "--rps", "1", "--rps-range", "5", "2"], 2, "no range"),
+        (["plan", "points.csv", "--rps", "1", "--draft-lengths", "many"], 2, "draft lengths"),
+        (
+            ["plan", "points.csv", "--rps", "1", "--tokens-per-step", "ngram/3=2"],
+            1,
+            "measured speculative arm",
+        ),
+        (["plan", "points.csv", "--rps", "1", "--per-position", "0.2,0.9"], 1, "never rise"),
+        (["plan", "fit.json", "--rps", "1"], 1, "breakeven fit"),
+    ],
+)
+def test_wrong_usage_and_impossible_questions(arguments: list[str], code: int, says: str) -> None:
+    done = breakeven(*arguments)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (DATA / "p.json").exists()
+
+
+def test_group_by_writes_one_profile_per_value(tmp_path: Path) -> None:
+    rows = [
+        f"none,0,{c},{1 + c * cost},{work}"
+        for work, cost in (("chat", 0.1), ("code", 0.2))
+        for c in (1, 8, 32)
+    ]
+    (tmp_path / "p.csv").write_text("method,k,concurrency,mean_latency_s,workload\n" + "\n".join(rows) + "\n")
+    done = breakeven("fit", "p.csv", "-o", "all.json", "--group-by", "workload", "--json", cwd=tmp_path)
+    groups = json.loads(done.stdout)["groups"]
+    assert [group["workload"] for group in groups] == ["chat", "code"]
+    assert groups[1]["arms"][0]["c2_s"] == pytest.approx(0.2)
+    assert sorted(path.name for path in tmp_path.glob("*.json")) == ["all-chat.json", "all-code.json"]
