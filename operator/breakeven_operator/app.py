@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import kopf
@@ -207,7 +208,12 @@ async def _watch(settings: Settings, parts: _Parts, stop: asyncio.Event, ready: 
 
 
 async def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:
-    return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+    account = kopf.login_with_service_account(**kwargs)
+    if account is None:
+        return kopf.login_with_kubeconfig(**kwargs)
+    # Not kopf's kubernetes.default.svc: what the kubelet says is reached without DNS, as client-go and our own client do.
+    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
+    return replace(account, server=f"https://{f'[{host}]' if ':' in host else host}:{port}")
 
 
 async def _take_signals_back(ready: asyncio.Event, stop: asyncio.Event) -> None:
