@@ -45,6 +45,24 @@ async def test_a_closed_loop_holds_its_clients_and_measures_the_law():
         assert engine.open == 0, "requests were left on the engine"
 
 
+async def test_company_obeys_the_law_even_on_the_way_up():
+    # A cold start, a window of two latencies, a load that still rises: no steady state anywhere.
+    engine = LawfulEngine(token_s=0.002, company_s=0.0004)
+    async with serving(engine), EngineClient(Endpoint(engine.url)) as client:
+        cold = await measure(client, trial(), step(Load(LoadMode.CONSTANT, 40.0), 0.1, 0.0, 0.5, 0.0), seed=1)
+        # Pieces of four tokens each take the company at their begin.
+        expected_s = 50 * (0.002 + cold.inflight * 0.0004)
+        assert cold.clients.latency.mean_s == pytest.approx(expected_s, rel=0.12)
+
+
+async def test_a_window_shorter_than_a_request_is_lengthened():
+    async with serving(LawfulEngine(token_s=0.004)) as engine, EngineClient(Endpoint(engine.url)) as client:
+        point = await measure(
+            client, trial(0.05), step(Load(LoadMode.CLOSED, 1), 0.2, 1.0, 0.05, 0.0), seed=1
+        )
+        assert point.clients.requests >= 2
+
+
 async def test_an_open_loop_starts_near_its_steady_state():
     # Utilisation 0.8: 50 tokens * 0.4 ms company * 40 rps; alone 0.1 s, steady 0.5 s with 20 in flight.
     engine = LawfulEngine(token_s=0.002, company_s=0.0004)

@@ -21,6 +21,7 @@ STEADY = WindowStatistics(
     offered_rps=10.0,
     achieved_rps=10.0,
     mean_inflight=10.0,
+    others_met=9.8,
     latency=SPREAD,
     ttft=SPREAD,
     tpot_mean_s=0.02,
@@ -96,6 +97,15 @@ def test_the_row_has_the_contracts_columns_and_reads_back():
     assert row["flag"] == "SaturatedPoint"
     again = Measured.of_row(row)
     assert again == Measured.of(point, Limits())
+
+
+def test_the_number_in_flight_is_what_requests_met():
+    assert GOOD.row(Limits())["mean_inflight"] == "9.8"
+    assert CEILING.row(Limits())["mean_inflight"] == "10.8", (
+        "in a closed loop the request itself is among them"
+    )
+    assert seen(others_met=None).row(Limits())["mean_inflight"] == "10"
+    assert float(seen(others_met=0.0).row(Limits())["mean_inflight"]) > 0
 
 
 def test_a_row_of_something_else_is_not_taken_for_a_point():

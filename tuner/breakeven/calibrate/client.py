@@ -18,6 +18,9 @@ from breakeven.errors import BreakevenError
 
 # The last event carries the usage; with room for the longest text piece in front of it.
 _TAIL_BYTES = 8192
+_TOKENS_EVENT = (
+    b'"finish_reason"'  # in every event that carries output, and not in the last one with the usage
+)
 
 
 class EngineError(BreakevenError):
@@ -58,6 +61,7 @@ class EngineClient:
         self._base = endpoint.url.rstrip("/").removesuffix("/v1")
         self._session: aiohttp.ClientSession | None = None
         self._model = endpoint.model
+        self._open = 0
 
     async def __aenter__(self) -> Self:
         headers = {"Authorization": f"Bearer {self._endpoint.api_key}"} if self._endpoint.api_key else {}
@@ -171,6 +175,7 @@ class EngineClient:
             "stream": True,
             "stream_options": {"include_usage": True},
         }
+        self._open += 1
         record.sent_s = time.monotonic()
         try:
             async with self.session.post(f"{self._base}/v1/completions", json=body) as answer:
@@ -181,6 +186,9 @@ class EngineClient:
                 async for piece in answer.content.iter_any():
                     if record.first_token_s is None:
                         record.first_token_s = time.monotonic()
+                    steps = piece.count(_TOKENS_EVENT)
+                    record.steps += steps
+                    record.others_met += steps * (self._open - 1)
                     tail = (tail + piece)[-_TAIL_BYTES:]
             record.error = _read_usage(tail, record)
         except (aiohttp.ClientError, OSError) as error:
@@ -191,6 +199,7 @@ class EngineClient:
             record.error = CUT_OFF
             raise
         finally:
+            self._open -= 1
             record.done_s = time.monotonic()
 
     async def _get(self, path: str) -> str:

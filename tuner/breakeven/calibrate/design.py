@@ -37,7 +37,7 @@ class SweepSettings:
         min_point_seconds: shortest window.
         warmup_seconds: load before the window; never less than one expected request latency.
         relative_error: standard error of a point's mean latency at which its window may end.
-        min_requests: complete requests before its window may end.
+        min_requests: complete requests before its window may end before its limit.
         max_seconds: time for the whole sweep; None: no limit.
         reference_rps: rates measured for another arm; a planned rate near one of them becomes it, so that arms can
             be compared at equal load.
@@ -53,7 +53,7 @@ class SweepSettings:
     min_point_seconds: float = 5.0
     warmup_seconds: float = 5.0
     relative_error: float = 0.01
-    min_requests: int = 20
+    min_requests: int = 100
     max_seconds: float | None = None
     reference_rps: tuple[float, ...] = ()
     extra_attempts: int = 3

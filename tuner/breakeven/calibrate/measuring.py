@@ -41,14 +41,17 @@ class Precision:
 
     Attributes:
         relative_error: standard error of the mean latency, relative to it.
-        min_requests: complete requests.
+        min_requests: complete requests before a window may end early; quantiles and acceptance want more than the mean.
         min_window_s: seconds.
+        least_requests: requests a window sends at least, even beyond its limit (ten times the limit at most): the
+            limit may be shorter than one request of this engine.
         tail_s: longest wait for counted requests after the window.
     """
 
     relative_error: float = 0.01
-    min_requests: int = 20
+    min_requests: int = 100
     min_window_s: float = 5.0
+    least_requests: int = 5
     tail_s: float = 300.0
 
 
@@ -248,7 +251,12 @@ class _Phases:
         )
         bound = max(4 * expected, expected + 50)
         looks = 0
-        while (waited_s := time.monotonic() - begun_s) < self.step.window_s and not self.traffic.failing:
+        while not self.traffic.failing:
+            waited_s = time.monotonic() - begun_s
+            sent = sum(record.sent_s >= begun_s for record in reversed(self.traffic.records))
+            enough = sent >= self.precision.least_requests or waited_s >= 10 * self.step.window_s
+            if waited_s >= self.step.window_s and enough:
+                return False
             if len(self.traffic.open) > bound:
                 return True
             if waited_s >= self.precision.min_window_s and self._precise(begun_s):
@@ -257,7 +265,8 @@ class _Phases:
             if looks % _SCRAPE_EVERY == 0:
                 await self.scrape()
             self.report()
-            await asyncio.sleep(min(_CHECK_S, self.step.window_s - waited_s))
+            left_s = self.step.window_s - waited_s
+            await asyncio.sleep(min(_CHECK_S, left_s) if left_s > 0 else 0.05)
         return False
 
     def _precise(self, begun_s: float) -> bool:

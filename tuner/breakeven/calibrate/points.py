@@ -87,14 +87,23 @@ class Point:
         }
         return tuple(flag for flag, raised in verdicts.items() if raised)
 
+    @property
+    def inflight(self) -> float:
+        """Number in flight as the fit takes it: in an open loop the others a request met, in a closed loop with it."""
+        others = self.clients.others_met
+        if others is None:
+            return self.clients.mean_inflight
+        # Nobody met anybody at a very low rate; the column wants a positive number.
+        return max(others, 1e-6) if self.load.clients is None else others + 1
+
     def _little_limit(self, limits: Limits) -> float:
         """Tolerated Little residual of this window.
 
         What separates N from rate * L is the work in flight at the window's two edges, which differ by chance: about
-        N requests with half their latency to go, scattering by sqrt(N), against N * T in all.
+        N requests with half their latency to go, scattering by sqrt(N / (1 - utilisation)), against N * T in all.
         """
         seen = self.clients
-        chance = seen.latency.mean_s / seen.seconds / math.sqrt(max(seen.mean_inflight, 1e-9))
+        chance = 1.5 * seen.latency.mean_s / seen.seconds / math.sqrt(max(seen.mean_inflight, 1e-9))
         return limits.little_residual + limits.little_sigmas * chance
 
     def row(self, limits: Limits) -> dict[str, str]:
@@ -106,7 +115,7 @@ class Point:
         seen, engine = self.clients, self.engine
         figures: dict[str, float | None] = {
             "mean_latency_s": seen.latency.mean_s,
-            "mean_inflight": seen.mean_inflight,
+            "mean_inflight": self.inflight,
             "achieved_rps": seen.achieved_rps,
             "p50_latency_s": seen.latency.p50_s,
             "p95_latency_s": seen.latency.p95_s,
@@ -191,7 +200,7 @@ class Measured:
         return cls(
             point.load,
             seen.latency.mean_s,
-            seen.mean_inflight,
+            point.inflight,
             seen.achieved_rps,
             point.flags(limits),
             seen.seconds,

@@ -20,6 +20,8 @@ class RequestRecord:
         done_s: arrival of the end of the answer, or the time of the error; None while in flight.
         prompt_tokens: as counted by the engine.
         output_tokens: as counted by the engine.
+        steps: output events received: one per decode step that the request took part in.
+        others_met: sum over those events of the other requests that were in flight at the time.
         error: what went wrong, in a few words without any prompt text; None for a complete answer.
     """
 
@@ -29,12 +31,24 @@ class RequestRecord:
     done_s: float | None = None
     prompt_tokens: int = 0
     output_tokens: int = 0
+    steps: int = 0
+    others_met: int = 0
     error: str | None = None
 
     @property
     def complete(self) -> bool:
         """The whole answer arrived and was counted."""
         return self.done_s is not None and self.error is None and self.first_token_s is not None
+
+    @property
+    def others(self) -> float | None:
+        """Mean number of other requests in flight over the request's own steps; None without any.
+
+        Each step takes C1/steps + others * C2/steps, so this number obeys L = C1 + others * C2 for every single
+        request, in a steady state or out of it. (The time average over its life does not: a request spends more time
+        in crowded steps, which overstates it by a few percent.)
+        """
+        return self.others_met / self.steps if self.steps else None
 
     @property
     def latency_s(self) -> float:

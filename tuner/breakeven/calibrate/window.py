@@ -4,8 +4,10 @@ Which requests count: those *sent* inside the window, each waited for to its end
 requests that *finished* inside it, or stopping the load before the last answers, would favour short latencies and
 make the last requests run in an emptying engine.
 
-The number in flight is the exact integral of the count of open requests over the window, warm-up requests that are
-still running included: the requests met by those that count.
+Two numbers in flight: `others_met` is what the counted requests met, step by step; it goes with their latencies
+whatever the load does, and is what a law is fitted to. `mean_inflight` is the exact integral of the count of open
+requests over the window, warm-up requests included; in a steady state it is the same, and Little's law about it shows
+whether the state was steady. In a window of six latencies the first follows the law to 0.1 %, the second to 2 %.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ class WindowStatistics:
         offered_rps: requests sent per second.
         achieved_rps: complete answers per second in the window, whenever their request was sent.
         mean_inflight: time average of the requests in flight.
+        others_met: mean over requests of the other requests in flight during their own steps; None if unknown.
         latency: end to end.
         ttft: until the first piece of output.
         tpot_mean_s: per output token after the first, a ratio of sums: E2E = TTFT + (g - 1) * TPOT holds for the
@@ -61,6 +64,7 @@ class WindowStatistics:
     offered_rps: float
     achieved_rps: float
     mean_inflight: float
+    others_met: float | None
     latency: Spread
     ttft: Spread
     tpot_mean_s: float
@@ -83,19 +87,13 @@ class WindowStatistics:
 
 def mean_inflight(records: Sequence[RequestRecord], start_s: float, end_s: float) -> float:
     """Time average of open requests over [start, end]; a request without an end is open until then."""
-    return _mean_open(*_times(records), start_s, end_s)
-
-
-def _times(records: Sequence[RequestRecord]) -> tuple[np.ndarray, np.ndarray]:
-    """Begin and end of every request; the end of one still in flight is infinite."""
-    sent = np.array([record.sent_s for record in records])
-    done = np.array([math.inf if record.done_s is None else record.done_s for record in records])
-    return sent, done
-
-
-def _mean_open(sent: np.ndarray, done: np.ndarray, start_s: float, end_s: float) -> float:
-    overlap_s = np.minimum(done, end_s) - np.maximum(sent, start_s)
-    return float(np.clip(overlap_s, 0.0, None).sum()) / (end_s - start_s)
+    overlap_s = sum(
+        max(
+            0.0, (end_s if record.done_s is None else min(record.done_s, end_s)) - max(record.sent_s, start_s)
+        )
+        for record in records
+    )
+    return overlap_s / (end_s - start_s)
 
 
 def summarise(
@@ -126,6 +124,7 @@ def summarise(
         offered_rps=len(sent) / seconds,
         achieved_rps=len(finished) / seconds,
         mean_inflight=mean_inflight(records, start_s, end_s),
+        others_met=_mean_known([record.others for record in complete]),
         latency=_spread([record.latency_s for record in complete]),
         ttft=_spread([(record.first_token_s or 0.0) - record.sent_s for record in complete]),
         tpot_mean_s=float(streaming_s.sum() / following.sum()),
@@ -143,13 +142,13 @@ def summarise(
 def relative_error(
     records: Sequence[RequestRecord], start_s: float, end_s: float, company_s: float = 0.0
 ) -> float:
-    """Standard error of the mean latency *given the number in flight*, relative to the mean, from batch means.
+    """Standard error of the mean latency *given the company met*, relative to the mean, from batch means.
 
     Latencies of neighbours are alike (they share the engine), so independent batches of neighbours carry the error,
     not single requests. Most of the scatter between batches near saturation is the random walk of the number in
-    flight, which every point reports and the fit takes into account: what a batch's company explains by the law's
-    slope is removed first. The slope must come from elsewhere; regressed within the window it would explain
-    everything, because batch by batch Little's law ties latency to the number in flight.
+    flight, which every point reports and the fit takes into account: what a request's company explains by the law's
+    slope is removed first. The slope must come from elsewhere; regressed within the window it would explain too much,
+    because Little's law ties latency to the number in flight.
 
     Args:
         records: every request, in the order of sending.
@@ -163,13 +162,16 @@ def relative_error(
     sent = [record for record in records if start_s <= record.sent_s < end_s and record.complete]
     if len(sent) < 2 * BATCHES:
         return math.inf
+    latency = np.array([record.latency_s for record in sent])
+    unexplained = latency - company_s * np.array([record.others or 0.0 for record in sent])
     edges = [len(sent) * index // BATCHES for index in range(BATCHES + 1)]
-    times = [start_s, *(sent[edge].sent_s for edge in edges[1:-1]), end_s]
-    opened, closed = _times(records)
-    latency = np.array([np.mean([record.latency_s for record in sent[a:b]]) for a, b in pairwise(edges)])
-    inflight = np.array([_mean_open(opened, closed, a, max(b, a + 1e-9)) for a, b in pairwise(times)])
-    unexplained = latency - company_s * inflight
-    return float(np.std(unexplained, ddof=1) / math.sqrt(BATCHES) / latency.mean())
+    means = np.array([unexplained[first:last].mean() for first, last in pairwise(edges)])
+    return float(np.std(means, ddof=1) / math.sqrt(BATCHES) / latency.mean())
+
+
+def _mean_known(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _spread(values: Sequence[float]) -> Spread:
