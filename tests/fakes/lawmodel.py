@@ -51,6 +51,7 @@ class Predicted:
     latency_ci_s: tuple[float | None, float | None] | None
     ttft_s: float | None
     tpot_s: float | None
+    utilisation: float
     extrapolated: bool
     saturated: bool
 
@@ -90,13 +91,16 @@ class LawModel:
         rate = rps or 0.0
         law = self.laws[arm].at(tokens_per_step)
         left = 1.0 - rate * float(law.c2)
+        used = rate / min(1.0 / float(law.c2), self.laws[arm].measured_saturation_rps or math.inf)
         if left <= 0:
-            return Predicted(None, None, None, None, extrapolated=True, saturated=True)
+            return Predicted(None, None, None, None, used, extrapolated=True, saturated=True)
         latency = float(law.c1) / left
         spread = self.t * self.laws[arm].noise / left
         bounds = (max(latency * (1 - spread), 0.0), latency * (1 + spread))
         far = rate > self.laws[arm].measured_to_rps
-        return Predicted(latency, bounds, 0.1 * latency, 0.01 * latency, extrapolated=far, saturated=False)
+        return Predicted(
+            latency, bounds, 0.1 * latency, 0.01 * latency, used, extrapolated=far, saturated=False
+        )
 
     def compare(
         self,

@@ -20,7 +20,7 @@ def nonnegative(name: str, value: ArrayLike) -> FloatArray:
         ValueError: an element is negative or infinite.
     """
     array = np.asarray(value, dtype=float)
-    if np.any(array < 0) or np.any(np.isinf(array)):
+    if ((array < 0) | (array == np.inf)).any():
         raise ValueError(f"{name}: {value!r} is not a finite number of at least 0")
     return array
 
@@ -32,7 +32,7 @@ def positive(name: str, value: ArrayLike) -> FloatArray:
         ValueError: an element is zero, negative or infinite.
     """
     array = np.asarray(value, dtype=float)
-    if np.any(array <= 0) or np.any(np.isinf(array)):
+    if ((array <= 0) | (array == np.inf)).any():
         raise ValueError(f"{name}: {value!r} is not a finite number above 0")
     return array
 
@@ -44,7 +44,7 @@ def at_least(name: str, value: ArrayLike, least: float) -> FloatArray:
         ValueError: an element is below `least` or infinite.
     """
     array = np.asarray(value, dtype=float)
-    if np.any(array < least) or np.any(np.isinf(array)):
+    if ((array < least) | (array == np.inf)).any():
         raise ValueError(f"{name}: {value!r} is not a finite number of at least {least:g}")
     return array
 
@@ -56,6 +56,6 @@ def probability(name: str, value: ArrayLike) -> FloatArray:
         ValueError: an element is outside [0, 1].
     """
     array = np.asarray(value, dtype=float)
-    if np.any(array < 0) or np.any(array > 1):
+    if ((array < 0) | (array > 1)).any():
         raise ValueError(f"{name}: {value!r} is not a probability between 0 and 1")
     return array

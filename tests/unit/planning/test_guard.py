@@ -49,6 +49,14 @@ def test_above_the_trusted_utilisation_only_live_latency_makes_it_leave():
     assert outcome(decision) == (Action.SWITCH, NO_SPECULATION, Reason.BEYOND_BREAK_EVEN)
 
 
+def test_where_both_laws_are_extrapolated_only_a_wide_margin_makes_it_leave():
+    # No speculation is at 82 % of its saturation and would take 6.1 s by its law, which may be wrong by half.
+    assert ask(chat(), EAGLE, 28, latency_s=8.0).action is Action.HOLD
+    decision = ask(chat(), EAGLE, 28, latency_s=12.0)
+    assert outcome(decision) == (Action.SWITCH, NO_SPECULATION, Reason.BEYOND_BREAK_EVEN)
+    assert "requests take 12 s where none is predicted to take 6.12 s" in decision.sentence()
+
+
 def test_measured_saturation_moves_to_the_arm_that_carries_more():
     decision = ask(chat(), EAGLE, 16, saturated=True)
     assert outcome(decision) == (Action.SWITCH, NO_SPECULATION, Reason.ENTERED_SATURATION)

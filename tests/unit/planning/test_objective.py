@@ -1,4 +1,4 @@
-"""Limits, what misses them, and the rate up to which they are kept."""
+"""Limits and what misses them; reason words; what deciding loads."""
 
 import math
 import subprocess
@@ -6,16 +6,13 @@ import sys
 
 import pytest
 
-from breakeven.arm import NO_SPECULATION
-from breakeven.law import Law
-from breakeven.law import capacity_rps as law_capacity
-from breakeven.planning.objective import Slo, capacity_rps
+from breakeven.planning.objective import Slo
 from breakeven.reasons import Reason
 from fakes.lawmodel import EAGLE, chat
 
 
-def at(rps, arm=EAGLE):
-    return chat().predict(arm, rps=rps)
+def at(rps):
+    return chat().predict(EAGLE, rps=rps)
 
 
 def test_every_missed_limit_is_named_with_both_figures():
@@ -28,20 +25,6 @@ def test_a_saturated_arm_keeps_no_promise_and_breaks_none_that_was_not_made():
     assert Slo(tpot_s=10.0).missed(at(60)) == ("saturated",)
     assert Slo().keeps(at(60))
     assert not Slo().is_set
-
-
-def test_capacity_is_that_of_the_law():
-    found = capacity_rps(at, Slo(e2e_s=1.5), 1 / 0.0434)
-    assert found == pytest.approx(float(law_capacity(Law(0.53, 0.0434), 1.5)), rel=1e-5)
-    assert capacity_rps(at, Slo(e2e_s=0.5), 1 / 0.0434) == 0.0
-    assert capacity_rps(at, Slo(), 1 / 0.0434) == 1 / 0.0434
-    both = capacity_rps(at, Slo(e2e_s=1.5, tpot_s=0.010), 1 / 0.0434)
-    assert both == pytest.approx(float(law_capacity(Law(0.53, 0.0434), 1.0)), rel=1e-5)
-
-
-def test_no_speculation_carries_more_within_a_generous_limit():
-    dense = capacity_rps(lambda rps: at(rps, NO_SPECULATION), Slo(e2e_s=10.0), 1 / 0.0293)
-    assert dense > capacity_rps(at, Slo(e2e_s=10.0), 1 / 0.0434)
 
 
 @pytest.mark.parametrize(

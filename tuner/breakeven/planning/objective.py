@@ -1,8 +1,7 @@
-"""What a service promises (SLO), whether an arm keeps it, and up to which rate."""
+"""What a service promises (SLO), and which of it an arm does not keep."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -74,31 +73,6 @@ class Slo:
     def keeps(self, at: Latencies) -> bool:
         """Whether no limit is missed."""
         return not self.missed(at)
-
-
-def capacity_rps(predict: Callable[[float], Latencies], slo: Slo, saturation_rps: float) -> float:
-    """Largest rate (1/s) per replica that keeps the SLO; the saturation rate where nothing is promised.
-
-    Args:
-        predict: latencies at a rate; they must not fall as the rate rises.
-        slo: the limits.
-        saturation_rps: rate (1/s) beyond which there is no steady state; finite and above 0.
-
-    Raises:
-        ValueError: the saturation rate is not a finite number above 0.
-    """
-    if not 0 < saturation_rps < float("inf"):
-        raise ValueError(f"saturation_rps: {saturation_rps!r} is not a finite number above 0")
-    if not slo.is_set:
-        return saturation_rps
-    if not slo.keeps(predict(0.0)):
-        return 0.0
-    low, high = 0.0, saturation_rps
-    # 1e-7 of saturation is far below the uncertainty of any law.
-    for _ in range(24):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if slo.keeps(predict(middle)) else (low, middle)
-    return low
 
 
 def _milliseconds(seconds: float) -> str:

@@ -23,8 +23,12 @@ class Prediction(Latencies, Protocol):
         """Interval of the latency (s)."""
 
     @property
+    def utilisation(self) -> float:
+        """Rate over saturation under these conditions; measured saturation counts where there is one."""
+
+    @property
     def extrapolated(self) -> bool:
-        """Whether the load is outside what was measured."""
+        """Whether the load or the lengths are outside what was measured."""
 
     @property
     def saturated(self) -> bool:
@@ -69,10 +73,6 @@ class FittedArm(Protocol):
     @property
     def believable(self) -> bool:
         """Whether the fit may be used."""
-
-    @property
-    def saturation_rps(self) -> float | None:
-        """Measured saturation where there is one, else the law's (1/s); `None` without a fit."""
 
     @property
     def tokens_per_step(self) -> float | None:
@@ -186,7 +186,7 @@ class Standing:
         arm: which.
         prediction: means at this load.
         utilisation: rate over saturation.
-        saturation_rps: measured saturation where there is one, less where acceptance has fallen since (1/s).
+        saturation_rps: rate at which it saturates under these conditions (1/s).
         missed: limits of the SLO that it misses.
         tokens_per_step: E that was assumed; `None`: as calibrated.
         calibrated_tokens_per_step: E when the arm was measured.
@@ -265,27 +265,21 @@ class _Survey:
 
     def stand(self, arm: Arm) -> Standing | None:
         """Judge one arm; `None` where the model cannot convert it to these conditions (lengths never measured)."""
-        e = _tokens_per_step(self.profile, arm, self.seen)
         try:
             mean = self._predict(arm, None)
-            against_none, against_running = (
-                self._against(arm, NO_SPECULATION),
-                self._against(arm, self.running),
+            against_none = self._against(arm, NO_SPECULATION)
+            against_running = (
+                against_none if self.running == NO_SPECULATION else self._against(arm, self.running)
             )
         except BreakevenError:
             return None
-        saturation_rps = self.fits[arm].saturation_rps or math.inf
-        ceiling = self.fits[NO_SPECULATION].saturation_rps if NO_SPECULATION in self.fits else None
-        if e is not None and against_none is not None and against_none.c2_ratio and ceiling:
-            # Fewer accepted drafts cost capacity; a saturation measured on better days would hide it.
-            saturation_rps = min(saturation_rps, ceiling / against_none.c2_ratio)
         return Standing(
             arm=arm,
             prediction=mean,
-            utilisation=self.load.rps / saturation_rps,
-            saturation_rps=saturation_rps,
+            utilisation=mean.utilisation,
+            saturation_rps=self.load.rps / mean.utilisation if mean.utilisation > 0 else math.inf,
             missed=self.slo.missed(self._promised(arm, mean)),
-            tokens_per_step=e,
+            tokens_per_step=_tokens_per_step(self.profile, arm, self.seen),
             calibrated_tokens_per_step=self.fits[arm].tokens_per_step,
             against_none=against_none,
             against_running=against_running,
@@ -330,7 +324,7 @@ def believable_fit(profile: LatencyModel, arm: Arm) -> FittedArm | None:
         fit = profile.arm(arm)
     except (KeyError, BreakevenError):
         return None
-    return fit if fit.believable and fit.saturation_rps is not None else None
+    return fit if fit.believable else None
 
 
 def bounds_of(interval: Bounds | None) -> tuple[float, float]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from breakeven.arm import Arm
+from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.standing import Bounds, Comparison, Standing
 from breakeven.reasons import Reason
 
@@ -112,10 +112,15 @@ def _gains(decision: Decision) -> str:
 
 
 def _beyond(decision: Decision) -> str:
-    if decision.running.k:
-        lost = f"the upper bound is below {1 + decision.policy.exit_margin:.2f}x"
-        return f"{lost}; {decision.running} is entered again {_enter(decision)}"
-    return f"no speculation is right; {_other(decision)} is entered {_enter(decision)}"
+    if not decision.running.k:
+        return f"no speculation is right; {_other(decision)} is entered {_enter(decision)}"
+    running, none = _standing(decision, decision.running), _standing(decision, NO_SPECULATION)
+    lost = f"the upper bound is below {1 + decision.policy.exit_margin:.2f}x"
+    if running is not None and none is not None and running.utilisation > decision.policy.max_utilisation:
+        measured, expected = decision.load.latency_s, none.prediction.latency_s
+        if measured is not None and expected is not None:
+            lost = f"requests take {measured:.3g} s where none is predicted to take {expected:.3g} s"
+    return f"{lost}; {decision.running} is entered again {_enter(decision)}"
 
 
 def _collapsed(decision: Decision) -> str:
@@ -193,15 +198,12 @@ def _wide(_: Decision) -> str:
 
 
 def _extrapolated(decision: Decision) -> str:
-    judged = _standing(decision, decision.subject)
-    where = (
-        f"{judged.arm} is at {100 * judged.utilisation:.0f} % of its saturation"
-        if judged
-        else "the load is high"
-    )
+    judged, limit = _standing(decision, decision.subject), decision.policy.max_utilisation
+    if judged is None or judged.utilisation <= limit:
+        return "the load or the request lengths are outside what was measured: nothing is entered on an extrapolation"
     return (
-        f"{where} or outside the measured loads, and predictions are trusted up to "
-        f"{100 * decision.policy.max_utilisation:.0f} %: nothing is changed on an extrapolation"
+        f"{judged.arm} is at {100 * judged.utilisation:.0f} % of its saturation and its law is trusted up to "
+        f"{100 * limit:.0f} %: nothing is decided on an extrapolation alone"
     )
 
 
