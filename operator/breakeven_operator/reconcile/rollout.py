@@ -225,8 +225,8 @@ def hand_back(situation: Situation, resume: str, *, paused: bool) -> Step | None
                 if memory.restores >= _MOST_RESTORES
                 else ClusterReason.TAKEN_OVER
             ),
-            message=f"{holder} owns the annotation; hand it back by setting and unsetting spec.paused, or by a new value of "
-            "the annotation breakeven.dev/resume",
+            message=f"{holder} changed the annotation last; hand it back by setting and unsetting spec.paused, or by a new "
+            "value of the annotation breakeven.dev/resume",
             busy=True,
         )
     return Step(
@@ -467,13 +467,14 @@ def _foreign(situation: Situation) -> Step:
         return taken_over(
             situation,
             writer,
-            f"dropped the annotation {memory.restores + 1} times (kubectl replace, Replace=true?)",
+            f"dropped the annotation again after it was restored {memory.restores} times (kubectl replace, Replace=true?)",
+            ClusterReason.REVERTED_TWICE,
         )
     if not situation.may_write:
         return Step(situation.rollout, memory)
     value = (situation.rollout.value if situation.rollout else None) or memory.written_value or "null"
     message = (
-        f"{writer} dropped the annotation ({memory.restores + 1} of {_MOST_RESTORES + 1}); it is written again. "
+        f"{writer} dropped the annotation ; it is written again ({memory.restores + 1} of at most {_MOST_RESTORES} times). "
         "Use kubectl apply, or Replace=false, which keep it"
     )
     return Step(

@@ -1,0 +1,141 @@
+"""Every way in which metrics can be absent holds, with its own word, and writes nothing to the target."""
+
+from __future__ import annotations
+
+import pytest
+
+from fakes.fleet_world import FleetWorld
+
+
+def down(world):
+    world.prometheus.down = True
+
+
+def empty(world):
+    world.prometheus.empty = True
+
+
+def nan(world):
+    world.prometheus.nan = True
+
+
+def stale(world):
+    world.prometheus.traffic.age_s = 500.0
+
+
+def other_model(world):
+    world.prometheus.traffic.model_name = "another-name"
+
+
+def no_pod_label(world):
+    world.prometheus.relabel = lambda labels: {key: value for key, value in labels.items() if key != "pod"}
+
+
+def exporters_pod(world):
+    world.prometheus.relabel = lambda labels: {**labels, "pod": "exporter-7"}
+
+
+def partial(world):
+    gone = world.target.serving[0].name
+    world.prometheus.relabel = lambda labels: {} if labels["pod"] == gone else labels
+
+
+def few(world):
+    world.prometheus.traffic.rps = 0.01
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (down, "MetricsMissing"),
+        (empty, "MetricsEmpty"),
+        (nan, "MetricsNaN"),
+        (stale, "MetricsStale"),
+        (other_model, "MetricsMislabelled"),
+        (no_pod_label, "MetricsMislabelled"),
+        (exporters_pod, "MetricsMislabelled"),
+        (partial, "MetricsPartial"),
+        (few, "TooFewRequests"),
+    ],
+)
+async def test_a_fault_holds_with_its_word_everywhere(fault, reason, caplog):
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(stabilizationWindowSeconds=0))
+    world.calibrate()
+    world.load(3.0)
+    fault(world)
+    caplog.set_level("INFO", "breakeven_operator.cycle")
+    for _ in range(8):
+        await world.cycle()
+    assert (world.decision["action"], world.reason) == ("Hold", reason)
+    condition = world.condition("MetricsAvailable")
+    assert (condition["status"], condition["reason"]) == ("False", reason)
+    assert world.events.count(reason) == 1
+    assert caplog.records[-1].args["reason"] == reason
+    counted = world.registry.get_sample_value(
+        "breakeven_decisions_total",
+        {"specsvc_namespace": "llm", "specsvc": "chat", "action": "Hold", "reason": reason},
+    )
+    assert counted == 8
+    assert world.condition("Ready")["status"] == "True", "health of metrics is not readiness"
+    assert world.rolls == []
+
+
+async def test_a_fault_interrupts_the_dwell():
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(stabilizationWindowSeconds=120))
+    world.calibrate()
+    world.load(3.0)
+    for _ in range(6):
+        await world.cycle()
+    assert world.reason == "Dwelling"
+    world.prometheus.down = True
+    await world.cycle()
+    assert "candidateArm" not in world.status["memory"]
+    world.prometheus.down = False
+    for _ in range(6):
+        await world.cycle()
+    assert world.reason == "Dwelling", "the time before the gap does not count"
+
+
+async def test_queries_and_requests_do_not_grow_with_services():
+    import copy
+
+    from breakeven_operator.plan import DEPLOYMENTS, SERVICES
+    from fakes.fleet_world import SERVICE, TARGET
+
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(mode="Disabled"))
+    world.load(3.0)
+    for _ in range(3):
+        await world.cycle()
+    world.cluster.requests.clear()
+    world.prometheus.queries.clear()
+    await world.cycle()
+    alone = (dict(world.cluster.requests), len(world.prometheus.queries))
+    for number in range(20):
+        target, service = copy.deepcopy(TARGET), copy.deepcopy(SERVICE)
+        target["metadata"] = {"name": f"vllm-{number}", "namespace": f"team-{number}"}
+        service["metadata"] = {"name": "chat", "namespace": f"team-{number}"}
+        service["spec"]["targetRef"]["name"] = f"vllm-{number}"
+        service["spec"]["updatePolicy"]["mode"] = "Disabled"
+        world.cluster.put(DEPLOYMENTS, target, manager="helm")
+        world.cluster.put(SERVICES, service)
+    world.kubelet.settle()
+    world.clock.advance(1000.0)
+    for _ in range(3):
+        await world.cycle()
+    world.cluster.requests.clear()
+    world.prometheus.queries.clear()
+    await world.cycle()
+    assert (dict(world.cluster.requests), len(world.prometheus.queries)) == alone
+
+
+async def test_a_quiet_service_is_not_written_every_cycle():
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(mode="Recommend"))
+    world.calibrate()
+    world.load(3.0)
+    for _ in range(10):
+        await world.cycle()
+    before = len(world.cluster.writes)
+    for number in range(20):
+        world.load(3.0 + 0.05 * (number % 2))
+        await world.cycle()
+    assert len(world.cluster.writes) == before

@@ -1,0 +1,171 @@
+"""Somebody else writes the annotation: hold, say who, and never fight."""
+
+from __future__ import annotations
+
+from breakeven_operator.plan import DEPLOYMENTS, SERVICES
+from fakes.fleet_world import VALUE, FleetWorld
+
+KEY = "breakeven.dev/speculative-config"
+
+
+def set_value(value):
+    def edit(deployment):
+        annotations = deployment["spec"]["template"]["metadata"]["annotations"]
+        if value is None:
+            annotations.pop(KEY, None)
+        else:
+            annotations[KEY] = value
+
+    return edit
+
+
+async def rolled() -> FleetWorld:
+    world = FleetWorld(
+        lambda spec: spec["updatePolicy"].update(cooldownSeconds=0, stabilizationWindowSeconds=0)
+    )
+    world.calibrate()
+    world.load(3.0)
+    await world.until(lambda: world.phase == "Confirming")
+    world.load(3.0)
+    await world.until(lambda: world.phase is None)
+    return world
+
+
+def annotate(world: FleetWorld, **annotations: str) -> None:
+    world.cluster.change(
+        SERVICES,
+        "llm",
+        "chat",
+        lambda service: (
+            service["metadata"]
+            .setdefault("annotations", {})
+            .update({f"breakeven.dev/{key}": value for key, value in annotations.items()})
+        ),
+    )
+
+
+def pause(world: FleetWorld, paused: bool) -> None:
+    world.cluster.change(SERVICES, "llm", "chat", lambda service: service["spec"].update(paused=paused))
+
+
+async def test_an_initial_value_that_somebody_else_owns_is_a_conflict_and_not_fought():
+    def with_value(target):
+        target["spec"]["template"]["metadata"]["annotations"][KEY] = "null"
+
+    world = FleetWorld(target=with_value)
+    world.calibrate()
+    world.load(3.0)
+    await world.until(lambda: world.reason == "TakenOver")
+    assert world.value == "null"
+    assert world.status["memory"]["takenOverBy"] == "helm"
+    assert world.condition("Ready")["reason"] == "TakenOver"
+    assert "helm" in world.condition("Ready")["message"]
+    for _ in range(20):
+        await world.cycle()
+    assert world.rolls == []
+    assert world.events.count("TakenOver") == 1
+
+
+async def test_a_rollout_undo_is_noticed_and_left_alone_until_handed_back_which_forces_once():
+    world = await rolled()
+    world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", set_value("null"), manager="kubectl")
+    world.kubelet.settle()
+    await world.until(lambda: world.reason == "TakenOver", cycles=2)
+    assert world.status["history"][0]["result"] == "Confirmed", "the change before was confirmed and stays so"
+    for _ in range(20):
+        await world.cycle()
+    assert world.value == "null"
+    annotate(world, resume="1")
+    world.load(3.0)
+    await world.until(lambda: world.value == VALUE)
+    await world.until(lambda: world.phase == "Confirming")
+    assert world.status["memory"]["forceNext"] is False
+    world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", set_value("null"), manager="kubectl")
+    for _ in range(20):
+        await world.cycle()
+    assert (world.reason, world.value) == ("TakenOver", "null"), "an old token does not force twice"
+
+
+async def test_pausing_and_unpausing_hands_back_too():
+    world = await rolled()
+    world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", set_value("null"), manager="kubectl-patch")
+    await world.until(lambda: world.reason == "TakenOver", cycles=2)
+    pause(world, True)
+    await world.cycle()
+    world.restart()
+    pause(world, False)
+    world.load(3.0)
+    await world.until(lambda: world.value == VALUE)
+
+
+async def test_a_resume_token_from_before_does_not_count():
+    world = await rolled()
+    annotate(world, resume="old")
+    await world.cycle()
+    world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", set_value("null"), manager="kubectl")
+    for _ in range(10):
+        await world.cycle()
+    assert (world.reason, world.value) == ("TakenOver", "null")
+
+
+async def test_an_undo_during_our_roll_ends_it():
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(stabilizationWindowSeconds=0))
+    world.calibrate()
+    world.load(3.0)
+    await world.until(lambda: world.phase == "Rolling")
+    world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", set_value("null"), manager="kubectl")
+    await world.until(lambda: world.reason == "TakenOver", cycles=2)
+    assert world.phase is None
+    assert world.status["history"][0]["result"] == "Superseded"
+
+
+async def test_a_dropped_annotation_is_restored_twice_and_then_never_again():
+    world = await rolled()
+    for number in (1, 2):
+        world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", set_value(None), manager="kubectl-replace")
+        await world.cycle()
+        assert world.value == VALUE
+        assert world.status["memory"]["restores"] == number
+        world.kubelet.settle()
+    world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", set_value(None), manager="kubectl-replace")
+    world.kubelet.settle()
+    for _ in range(20):
+        await world.cycle()
+    assert world.value is None
+    assert world.reason == "RevertedTwice"
+    assert (world.events.count("Restored"), world.events.count("RevertedTwice")) == (2, 1)
+
+
+async def test_a_key_that_a_person_removes_on_purpose_is_not_restored():
+    world = await rolled()
+    world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", set_value(None), manager="kubectl-edit")
+    await world.cycle()
+    assert (world.reason, world.value) == ("TakenOver", None)
+
+
+async def test_a_dropped_null_changes_nothing_that_runs_so_nothing_is_written():
+    world = await rolled()
+    world.load(9.4)
+    await world.until(lambda: world.value == "null")
+    await world.until(lambda: world.phase == "Confirming")
+    rolls = len(world.rolls)
+    world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", set_value(None), manager="kubectl-replace")
+    for _ in range(5):
+        await world.cycle()
+    assert len(world.rolls) == rolls
+    assert world.value is None
+
+
+async def test_a_change_in_recommend_is_the_running_arm_and_no_takeover():
+    world = await rolled()
+    world.cluster.change(
+        SERVICES, "llm", "chat", lambda service: service["spec"]["updatePolicy"].update(mode="Recommend")
+    )
+    await world.cycle()
+    world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", set_value("null"), manager="kubectl")
+    world.kubelet.settle()
+    world.load(3.0)
+    for _ in range(5):
+        await world.cycle(60.0)
+    assert world.status["current"]["arm"] == "none"
+    assert (world.decision["action"], world.decision["arm"]) == ("Recommend", "eagle/3")
