@@ -148,7 +148,9 @@ async def _acts(
 
 
 def _player(service: ServiceRecord, *, replicas: int, seed: int) -> Player:
-    traffic = Traffic(service.name, Workload(stage.PROMPT_TOKENS, stage.OUTPUT_TOKENS), Endpoints(), seed=seed)
+    traffic = Traffic(
+        service.name, Workload(stage.PROMPT_TOKENS, stage.OUTPUT_TOKENS), Endpoints(), seed=seed
+    )
     return Player(service, traffic, {"app": f"{service.name}-vllm"}, 8000, replicas, {})
 
 

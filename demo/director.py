@@ -174,13 +174,13 @@ class Director:
         """Whether the service is where the measured laws say it should be at this load, and has stopped moving."""
         last = player.record.samples[-1]
         if player.rolls:
-            return last.arm == phase.best.name and not player.status.get("rollout")
+            return last.arm in phase.acceptable and not player.status.get("rollout")
         # A recommendation counts once it was made on this phase's load, and the alert has followed it.
         decided = str((player.status.get("decision") or {}).get("time", ""))
         fresh = bool(decided) and _timestamp(decided) > started_s
         runs_speculation = last.arm not in {"", "none"}
         alert_due = expects_alert and runs_speculation and phase.best.k == 0
-        return fresh and last.recommended == phase.best.name and last.alert == alert_due
+        return fresh and last.recommended in phase.acceptable and last.alert == alert_due
 
 
 def _sample(player: Player, calibration: str, alert: bool, now: float) -> Sample:

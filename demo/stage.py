@@ -35,8 +35,8 @@ _SHORT_SPEC: Mapping[str, Any] = {
         "rollDeadlineSeconds": 90,
     },
     "calibration": {
-        "loads": 6,
-        "pointSeconds": 3,
+        "loads": 7,
+        "pointSeconds": 4,
         "warmupSeconds": 1,
         "workload": {"promptTokens": PROMPT_TOKENS, "outputTokens": OUTPUT_TOKENS},
     },
@@ -44,11 +44,11 @@ _SHORT_SPEC: Mapping[str, Any] = {
 }
 _CANDIDATES: Mapping[str, Any] = {
     "methods": [
-        {"name": "eagle", "method": "eagle3", "model": "AngelSlim/Qwen3-8B_eagle3", "draftLengths": [2, 5]}
+        {"name": "eagle", "method": "eagle3", "model": "AngelSlim/Qwen3-8B_eagle3", "draftLengths": [3]}
     ]
 }
 # The Recommend service speculates already, by a static flag, as many users do before they ask whether it pays.
-_STATIC_ARM = '{"method":"eagle3","model":"AngelSlim/Qwen3-8B_eagle3","num_speculative_tokens":5}'
+_STATIC_ARM = '{"method":"eagle3","model":"AngelSlim/Qwen3-8B_eagle3","num_speculative_tokens":3}'
 PROBE_PERIOD_S = 1
 PRE_STOP_S = 3
 OPERATOR_CYCLE_S = 2
@@ -140,6 +140,7 @@ def shortened() -> list[tuple[str, str, str]]:
             default = (default or {}).get(key)
         if default != value:
             rows.append((".".join(path), "from traffic" if default is None else str(default), str(value)))
+    rows.append(("candidates of examples/speculativeservice.yaml", "eagle/2, eagle/7, lookup/4", "eagle/3"))
     rows.append(("vLLM readinessProbe.periodSeconds", "5", str(PROBE_PERIOD_S)))
     rows.append(("vLLM preStop sleep, s", "10", str(PRE_STOP_S)))
     rows.append(("calibrations at the same time", "1", str(PARALLEL_CALIBRATIONS)))

@@ -24,6 +24,8 @@ class Phase:
         name: as printed.
         rps: load per replica.
         best: the arm that the measured laws say is fastest by at least the minimum gain; what should run.
+        acceptable: names of the arms on the same side that are slower by less than the operator may see (twice the
+            minimum gain): it rightly does not restart pods for that.
         other: the best arm of the other side (no speculation, or the fastest speculative arm).
         best_latency_s, other_latency_s: predicted; None where that arm is saturated at this load.
     """
@@ -31,6 +33,7 @@ class Phase:
     name: str
     rps: float
     best: Arm
+    acceptable: frozenset[str]
     other: Arm
     best_latency_s: float | None
     other_latency_s: float | None
@@ -95,4 +98,10 @@ def _phase(profile: Profile, arms: Sequence[Arm], name: str, rps: float, min_gai
         other_side or [arm for arm in arms if arm != best] or [best],
         key=lambda arm: (latencies[arm] or float("inf"), -(profile.arm(arm).saturation_rps or 0.0)),
     )
-    return Phase(name, rps, best, other, latencies[best], latencies[other])
+    limit_s = (latencies[best] or 0.0) * (1 + 2 * min_gain)
+    acceptable = {
+        arm.name
+        for arm in arms
+        if (arm.k > 0) == (best.k > 0) and (latencies[arm] or float("inf")) <= limit_s
+    }
+    return Phase(name, rps, best, frozenset(acceptable), other, latencies[best], latencies[other])
