@@ -6,6 +6,7 @@ valid files, since random bytes never get past the first check.
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 from collections.abc import Callable
@@ -163,7 +164,7 @@ def _spoil_tree(node: Any, rng: random.Random) -> None:
     if isinstance(container, dict) and rng.random() < 0.3:
         del container[key]
     else:
-        container[key] = rng.choice(_VALUES)
+        container[key] = copy.deepcopy(rng.choice(_VALUES))
 
 
 def _spoil_table(text: str, rng: random.Random) -> str:

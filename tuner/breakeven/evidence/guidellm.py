@@ -66,7 +66,7 @@ def _point(benchmark: Node, index: int, arm: Arm) -> Point:
     spread = metrics.at("output_token_count", "successful", "std_dev")
     tokens, deviation = fields.number("output_tokens"), spread.optional_number()
     if tokens is not None and deviation is not None:
-        fields.put("output_tokens_sq", spread.path, tokens**2 + deviation**2)
+        fields.put("output_tokens_sq", spread.path, tokens * tokens + deviation * deviation)
     # The older schema counts requests beside the metrics.
     counts = (metrics.get("request_totals"), benchmark.at("run_stats", "requests_made"))
     for count in counts:

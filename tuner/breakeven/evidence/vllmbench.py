@@ -45,8 +45,9 @@ def read(document: Node, arm: Arm) -> tuple[Point, ...]:
     fields.take("output_tokens", document.get("total_output_tokens"), scale=1.0 / completed)
     lengths = document.get("output_lens")
     if lengths.value:
-        squares = [node.number("output tokens of one request") ** 2 for node in lengths.items()]
-        fields.put("output_tokens_sq", lengths.path, sum(squares) / len(squares))
+        counts = [node.number("output tokens of one request") for node in lengths.items()]
+        # A product overflows to infinity, which the range check refuses; a power raises.
+        fields.put("output_tokens_sq", lengths.path, sum(count * count for count in counts) / len(counts))
     _load(document, fields)
     _speculation(document, arm, completed, fields)
     model = document.get("model_id")

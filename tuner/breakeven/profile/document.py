@@ -215,7 +215,7 @@ def _validated(document: object, where: str) -> Profile:
     from pydantic import ValidationError  # noqa: PLC0415
 
     try:
-        profile: Profile = _adapter().validate_json(json.dumps(document))
+        profile: Profile = _adapter().validate_json(json.dumps(document), strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
