@@ -110,8 +110,13 @@ def test_the_mean_is_rebuilt_where_only_ttft_and_tpot_were_saved() -> None:
     assert point.mean_latency_s == pytest.approx(0.0124 + 63 * 0.0012)
 
 
-@pytest.mark.parametrize("schema", [version2, older])
-def test_both_guidellm_schemas_read_alike(schema: Any) -> None:
+def scheduler(strategy: dict[str, Any]) -> dict[str, Any]:
+    (benchmark,) = older(strategy)["benchmarks"]
+    return {"benchmarks": [benchmark | {"args": {}, "scheduler": {"strategy": strategy}}]}
+
+
+@pytest.mark.parametrize("schema", [version2, older, scheduler])
+def test_every_guidellm_schema_reads_alike(schema: Any) -> None:
     point = read(schema({"type_": "constant", "rate": 26.7}))
     assert (point.mode, point.request_rate_rps, point.requests) == (LoadMode.CONSTANT, 26.7, 150.0)
     assert (point.mean_latency_s, point.mean_inflight) == (0.4, 10.2)

@@ -1,8 +1,8 @@
 """GuideLLM reports: one JSON document with a list of benchmarks, each one operating point of one arm.
 
-Two schemas are in the field. Report version 2 (`guidellm run`, 0.4 and later) has `benchmarks[].config.strategy` and
-`benchmarks[].duration`; the older one (`guidellm benchmark`, 0.2 and 0.3) has `benchmarks[].args.strategy` and
-`benchmarks[].run_stats`. The metrics are alike: `metrics.<name>.successful.mean`.
+Where a benchmark says how requests arrived has moved: `config.strategy` in reports of version 2 and 1 (0.8 back to
+0.5), `scheduler.strategy` in 0.4, `args.strategy` beside `run_stats` in 0.2 and 0.3. The metrics are alike in all:
+`metrics.<name>.successful.mean`.
 
 GuideLLM's inter_token_latency is decode time over decoded tokens, which is TPOT; its time_per_output_token divides by
 all tokens and is not.
@@ -15,6 +15,8 @@ from breakeven.errors import InputError
 from breakeven.evidence.collecting import Fields
 from breakeven.evidence.jsonwalk import Node
 from breakeven.evidence.points import Point
+
+_STRATEGY_IN = ("config", "scheduler", "args")
 
 # 0.2 wrote the common name of the open-loop strategies, which send at a constant rate by default.
 _ARRIVALS = {"poisson": "poisson", "constant": "constant", "async": "constant"}
@@ -78,9 +80,8 @@ def _point(benchmark: Node, index: int, arm: Arm) -> Point:
 
 def _load(benchmark: Node, fields: Fields) -> None:
     """Fill in what was imposed, and the flag that follows from it."""
-    strategy = benchmark.at("config", "strategy")
-    if strategy.value is None:
-        strategy = benchmark.at("args", "strategy")
+    places = [benchmark.at(outer, "strategy") for outer in _STRATEGY_IN]
+    strategy = next((place for place in places if place.value is not None), places[0])
     expected = "a strategy: synchronous, concurrent, throughput, constant, poisson or async"
     kind_node = strategy.at("type_")
     kind = kind_node.text(expected)
