@@ -1,0 +1,282 @@
+"""Two replicas never both act, and one that lost the Lease stops in the middle of what it does."""
+
+from __future__ import annotations
+
+import asyncio
+
+from prometheus_client import CollectorRegistry
+
+from breakeven_operator.adapters.lease import Lease
+from breakeven_operator.fleet import CycleReport
+from breakeven_operator.health import Health
+from breakeven_operator.loop import Loop
+from breakeven_operator.plan import LEASES
+from breakeven_operator.ports import ClusterError
+from breakeven_operator.telemetry import Telemetry
+from fakes.clock import FakeClock
+from fakes.cluster import FakeCluster
+from fakes.fleet_world import FleetWorld
+
+
+def replica(cluster, clock, name):
+    return Lease(cluster, clock, "breakeven", "breakeven-operator", name, lease_s=30.0, margin_s=5.0)
+
+
+async def test_one_holds_and_the_other_waits():
+    clock = FakeClock()
+    cluster = FakeCluster(clock)
+    one, two = replica(cluster, clock, "one"), replica(cluster, clock, "two")
+    for _ in range(20):
+        assert (await one.step(), await two.step()) == (True, False)
+        clock.advance(6.0)
+
+
+async def test_a_silent_holder_stops_before_another_begins():
+    clock = FakeClock()
+    cluster = FakeCluster(clock)
+    one, two = replica(cluster, clock, "one"), replica(cluster, clock, "two")
+    await one.step()
+    overlap, taken_after = False, None
+    for second in range(120):
+        clock.advance(1.0)
+        await two.step()
+        overlap |= one.held and two.held
+        if two.held and taken_after is None:
+            taken_after = second + 1
+    assert not overlap
+    assert taken_after is not None
+    assert 30 < taken_after < 40
+    assert await one.step() is False
+    lease = await cluster.get(LEASES, "breakeven", "breakeven-operator")
+    assert lease["spec"]["holderIdentity"] == "two"
+    assert lease["spec"]["leaseTransitions"] == 1
+
+
+async def test_an_api_server_that_does_not_answer_ends_leadership_in_time():
+    clock = FakeClock()
+    cluster = FakeCluster(clock)
+    lease = replica(cluster, clock, "one")
+    await lease.step()
+
+    def silence(*_):
+        raise ClusterError("no answer")
+
+    cluster.fail = silence
+    for _ in range(24):
+        clock.advance(1.0)
+        await lease.step()
+    assert lease.held
+    clock.advance(1.0)
+    assert not lease.held
+
+
+async def test_two_takers_at_once_collide():
+    clock = FakeClock()
+    cluster = FakeCluster(clock)
+    one, two = replica(cluster, clock, "one"), replica(cluster, clock, "two")
+    await one.step()
+    await one.release()
+    between = cluster.fail
+
+    def overtake(verb, _resource, _name):
+        if verb == "replace":
+            cluster.fail = between
+            found = cluster.objects["leases", "breakeven", "breakeven-operator"]
+            found["metadata"]["resourceVersion"] = "overtaken"
+
+    cluster.fail = overtake
+    assert await two.step() is False
+
+
+async def test_release_lets_a_successor_start_at_once():
+    clock = FakeClock()
+    cluster = FakeCluster(clock)
+    one, two = replica(cluster, clock, "one"), replica(cluster, clock, "two")
+    await one.step()
+    await two.step()
+    await one.release()
+    assert not one.held
+    assert await two.step()
+
+
+async def test_a_lease_lost_between_two_writes_stops_the_second():
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(stabilizationWindowSeconds=0))
+    world.calibrate()
+    world.load(3.0)
+
+    def lose(verb, resource, _name):
+        # The intent is being written; whoever leads next will see it.
+        if verb == "apply" and resource.plural == "speculativeservices":
+            world.leads = False
+
+    world.cluster.fail = lose
+    await world.until(lambda: world.phase == "Intended")
+    assert world.value is None
+    assert world.rolls == []
+
+
+class Counting:
+    """Cycles that tell when they ran."""
+
+    def __init__(self, report=None, error=None):
+        self.ran = asyncio.Event()
+        self.count = 0
+        self.error = error
+
+    async def cycle(self):
+        self.count += 1
+        self.ran.set()
+        if self.error is not None:
+            raise self.error
+        return CycleReport()
+
+
+class Held:
+    retry_s = 0.01
+
+    def __init__(self, held=True):
+        self.held = held
+        self.released = False
+        self.changed = asyncio.Event()
+
+    async def step(self):
+        return self.held
+
+    async def release(self):
+        self.released = True
+
+
+def loop_of(fleet, lease, clock, cycle_s=3600.0):
+    health = Health(clock, 15.0)
+    return Loop(fleet, lease, health, Telemetry(CollectorRegistry()), clock, cycle_s=cycle_s), health
+
+
+async def test_the_loop_runs_at_once_is_woken_by_events_and_stops_gracefully():
+    fleet, lease, clock = Counting(), Held(), FakeClock()
+    loop, _ = loop_of(fleet, lease, clock)
+    running = asyncio.create_task(loop.run())
+    await asyncio.wait_for(fleet.ran.wait(), 5)
+    fleet.ran.clear()
+    loop.wake()
+    await asyncio.wait_for(fleet.ran.wait(), 5)
+    loop.stop()
+    await asyncio.wait_for(running, 5)
+    assert fleet.count == 2
+    assert lease.released
+
+
+async def test_without_the_lease_nothing_runs():
+    fleet, lease, clock = Counting(), Held(held=False), FakeClock()
+    loop, health = loop_of(fleet, lease, clock, cycle_s=0.01)
+    running = asyncio.create_task(loop.run())
+    await asyncio.sleep(0)
+    turns = 0
+    original = health.loop_turned
+
+    def turned():
+        nonlocal turns
+        turns += 1
+        original()
+        if turns == 5:
+            loop.stop()
+
+    health.loop_turned = turned
+    await asyncio.wait_for(running, 5)
+    assert fleet.count == 0
+
+
+async def test_a_cycle_that_fails_does_not_end_the_loop_but_is_counted():
+    for error, reason in (
+        (ClusterError("no answer"), "ApiError"),
+        (ClusterError("no", 403), "Forbidden"),
+        (ValueError("bug"), "InternalError"),
+    ):
+        fleet, clock = Counting(error=error), FakeClock()
+        registry = CollectorRegistry()
+        loop = Loop(fleet, Held(), Health(clock, 15.0), Telemetry(registry), clock, cycle_s=15.0)
+        assert await loop.once() is None
+        assert registry.get_sample_value("breakeven_errors_total", {"reason": reason}) == 1
+
+
+def test_a_loop_that_does_not_come_round_fails_the_probe():
+    clock = FakeClock()
+    health = Health(clock, 15.0)
+    assert health.problem() is None
+    clock.advance(health.late_after_s + 1)
+    assert "has not come round" in str(health.problem())
+    health.loop_turned()
+    assert health.problem() is None
+
+
+def test_a_deaf_watch_fails_the_probe_and_a_quiet_one_does_not():
+    clock = FakeClock()
+    health = Health(clock, 15.0)
+    health.watch_started()
+    health.watch_delivered("uid-1", 1)
+    for _ in range(100):
+        clock.advance(15.0)
+        health.loop_turned()
+        health.cycle_succeeded({"uid-1": 1})
+    assert health.problem() is None, "nothing changed, so nothing had to be delivered"
+    for _ in range(10):
+        clock.advance(15.0)
+        health.loop_turned()
+        health.cycle_succeeded({"uid-1": 2})
+    assert "watch has delivered nothing" in str(health.problem())
+    health.watch_delivered("uid-1", 2)
+    assert health.problem() is None
+
+
+def test_a_service_deleted_while_the_watch_reconnects_is_forgotten():
+    clock = FakeClock()
+    health = Health(clock, 15.0)
+    health.watch_started()
+    health.watch_delivered("uid-1", 1)
+    health.cycle_succeeded({})
+    clock.advance(500.0)
+    health.loop_turned()
+    health.cycle_succeeded({})
+    assert health.problem() is None
+
+
+async def test_dry_run_prints_what_it_would_do_and_writes_nothing():
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(stabilizationWindowSeconds=0), dry_run=True)
+    world.calibrate()
+    world.load(3.0)
+    before = len(world.cluster.writes)
+    await world.cycle()
+    assert len(world.cluster.writes) == before
+    printed = "\n".join(world.shown)
+    assert 'set breakeven.dev/speculative-config of Deployment/llm/chat-vllm to {"method":"eagle3"' in printed
+    assert "write the status of SpeculativeService/llm/chat: Switch eagle/3 GainAboveThreshold" in printed
+    assert "say on SpeculativeService/llm/chat: RollStarted" in printed
+
+
+async def test_the_probe_and_metrics_over_http():
+    import aiohttp
+
+    from breakeven_operator import web
+
+    clock = FakeClock()
+    health = Health(clock, 15.0)
+    registry = CollectorRegistry()
+    Telemetry(registry)
+    runner = await web.serve(registry, health, "127.0.0.1", 0)
+    try:
+        port = runner.addresses[0][1]
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+
+            async def status(path):
+                async with session.get(path) as response:
+                    return response.status
+
+            assert await status("/healthz") == 200
+            assert await status("/readyz") == 503
+            health.cycle_succeeded({})
+            assert await status("/readyz") == 200
+            clock.advance(10_000.0)
+            assert await status("/healthz") == 503
+            async with session.get("/metrics") as response:
+                assert "breakeven_build_info" in await response.text()
+    finally:
+        await runner.cleanup()
