@@ -15,7 +15,6 @@ from breakeven.simulator.drafting import DraftedText, TextSource
 from breakeven.simulator.engine import Engine
 from breakeven.simulator.requests import Request
 
-
 TEXTS = {
     "eagle3": Text(easy_rate=0.9, hard_rate=0.4, easy_share=0.5, mean_easy_stretch_tokens=100),
     "ngram": Text(easy_rate=0.8, hard_rate=0.01, easy_share=0.5, hard_match=0.1),

@@ -57,17 +57,16 @@ def best_sequence(
 
 def _spent_s(trace: RateTrace, laws: Sequence[Law], serving: float) -> _Floats:
     """Seconds that all requests of each window spend under each arm, shape (windows, arms)."""
-    rate = trace.rate_rps[:, None] / serving
-    c1, c2 = (np.array([getattr(one, name) for one in laws]) for name in ("c1_s", "c2_s"))
-    load = rate * c2
-    with np.errstate(divide="ignore"):
-        steady = np.where(load < 1.0, c1 / (1.0 - load), np.inf)
-    # A queue that grows through the whole window: half of what it grows to is met on average.
-    growing = c1 + c2 * np.maximum(rate - 1.0 / c2, 0.0) * trace.length_s[:, None] / 2
-    grown = np.where(load < 1.0, steady, c1 + growing)
-    # Close to saturation the law's rest point is not reached within one window.
-    limit = c1 + c2 * rate * trace.length_s[:, None] / 2
-    return np.asarray(np.minimum(grown, np.maximum(limit, c1)) * (trace.rate_rps * trace.length_s)[:, None])
+    rates = (trace.rate_rps / serving).tolist()
+    spent = np.empty((len(trace), len(laws)))
+    for place, law in enumerate(laws):
+        capacity = 1.0 / law.c2_s
+        for w, (rps, length_s) in enumerate(zip(rates, trace.length_s.tolist(), strict=True)):
+            # A queue that grows through the whole window: half of what it grows to is met on average. Close to
+            # saturation the law's rest is not reached within one window either.
+            most = law.mean_s(max(rps - capacity, 0.02 * rps) * length_s / 2)
+            spent[w, place] = min(law.at_rps(rps), most) if rps > 0 else 0.0
+    return np.asarray(spent * (trace.rate_rps * trace.length_s)[:, None])
 
 
 def _roll_windows(trace: RateTrace, roll_s: float) -> int:

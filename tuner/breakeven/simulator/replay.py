@@ -33,6 +33,7 @@ from breakeven.simulator.traces import RateTrace, RequestTrace
 
 POLICIES = ("breakeven", "none", "schedule", "static:METHOD:K", "oracle", "oracle-free")
 HINDSIGHT_WINDOW_S = 300.0
+STEPPED_DECISION_S = 150.0
 _COMPARED_WINDOW_S = 60.0
 
 
@@ -105,6 +106,9 @@ class Study:
                 )
             if self.left_out:
                 self.trace = self.trace.only(short)
+        else:
+            # Within a long window the decision code looks more than once.
+            self.trace = self.trace.finer(STEPPED_DECISION_S)
 
     def outcome(self, name: str) -> Outcome:
         """The outcome of a policy, computed once.
@@ -217,12 +221,30 @@ class Study:
             c1_s, c2_s = self.arms.law(arm)
         else:
             c1_s, c2_s = self._measured(profile, arm)
+        knots = self._knots(profile, arm) if scheduled else ()
+        if knots:
+            # Where the schedule has settled on its last draft length, the line through the highest loads goes on.
+            (n0, t0), (n1, t1) = knots[-3], knots[-1]
+            c2_s = max((t1 - t0) / (n1 - n0), 1e-9)
         # The tail moves with the mean under other acceptance; an arm that was not measured has none.
         tail = profile.arm(arm).quantiles.get("0.95") if profile.measured(arm) else None
         if tail is None:
-            return Law(c1_s, c2_s)
+            return Law(c1_s, c2_s, knots)
         own_c1_s, own_c2_s = self._measured(profile, arm)
-        return Law(c1_s, c2_s, tail.c1_s * c1_s / own_c1_s, tail.c2_s * c2_s / own_c2_s)
+        return Law(c1_s, c2_s, knots, tail.c1_s * c1_s / own_c1_s, tail.c2_s * c2_s / own_c2_s)
+
+    @staticmethod
+    def _knots(profile: Profile, arm: Arm) -> tuple[tuple[float, float], ...]:
+        """Measured (others, latency) of an arm that follows no line, made to rise and to begin alone."""
+        measured = sorted((one.others, one.latency_s) for one in profile.arm(arm).measurements)
+        rising: list[tuple[float, float]] = []
+        for others, latency_s in measured:
+            if not rising or (others > rising[-1][0] and latency_s > rising[-1][1]):
+                rising.append((others, latency_s))
+        if len(rising) < 3:
+            return ()
+        (n0, t0), (n1, t1) = rising[:2]
+        return ((0.0, max(t0 - n0 * (t1 - t0) / (n1 - n0), 0.5 * t0)), *rising)
 
     @staticmethod
     def _measured(profile: Profile, arm: Arm) -> tuple[float, float]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise, zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,22 +24,69 @@ _SUBSTEPS = 12
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """What a window needs to know of an arm (s); the 95th percentile follows the same form where it is known."""
+    """Latency among others in flight, and its 95th percentile where that is known.
+
+    Attributes:
+        c1_s: latency of a lone request (s).
+        c2_s: cost of one other (s); beyond the last knot where there are knots.
+        knots: (others, latency in s), ascending, where the arm does not follow one line; the first at 0 others.
+        p95_c1_s: of the 95th percentile; `None`: not known.
+        p95_c2_s: likewise.
+    """
 
     c1_s: float
     c2_s: float
+    knots: tuple[tuple[float, float], ...] = ()
     p95_c1_s: float | None = None
     p95_c2_s: float | None = None
 
+    @property
+    def pieces(self) -> tuple[tuple[float, float, float], ...]:
+        """(from others, a, b): latency a + b*others from there on."""
+        if not self.knots:
+            return ((0.0, self.c1_s, self.c2_s),)
+        found = []
+        for (n0, t0), (n1, t1) in pairwise(self.knots):
+            slope = (t1 - t0) / (n1 - n0)
+            found.append((n0, t0 - slope * n0, slope))
+        n, t = self.knots[-1]
+        return (*found, (n, t - self.c2_s * n, self.c2_s))
+
     def mean_s(self, others: float) -> float:
         """Mean latency among others in flight."""
-        return self.c1_s + self.c2_s * others
+        a, b = next((a, b) for start, a, b in reversed(self.pieces) if others >= start)
+        return a + b * others
 
     def p95_s(self, others: float) -> float:
         """95th percentile, never below the mean; the mean where none is known."""
+        mean_s = self.mean_s(others)
         if self.p95_c1_s is None or self.p95_c2_s is None:
-            return self.mean_s(others)
-        return max(self.mean_s(others), self.p95_c1_s + self.p95_c2_s * others)
+            return mean_s
+        return max(mean_s, self.p95_c1_s + self.p95_c2_s * others)
+
+    def at_rps(self, rps: float) -> float:
+        """Mean latency at rest under Poisson arrivals; infinity where there is no rest."""
+        for (start, a, b), following in zip_longest(self.pieces, self.pieces[1:]):
+            if rps * b < 1.0:
+                latency_s = a / (1.0 - rps * b)
+                if rps * latency_s <= (following[0] if following else math.inf):
+                    # Below the piece's start only where a piece before it had no rest: its start is the rest then.
+                    return max(latency_s, a + b * start)
+        return math.inf
+
+    def scaled_to(self, share: float, other: Law) -> Law:
+        """Requests meet `other` with probability `share`, else this law; both as lines."""
+
+        def mix(mine: float | None, theirs: float | None) -> float | None:
+            return None if mine is None or theirs is None else (1.0 - share) * mine + share * theirs
+
+        return Law(
+            (1.0 - share) * self.c1_s + share * other.c1_s,
+            (1.0 - share) * self.c2_s + share * other.c2_s,
+            (),
+            mix(self.p95_c1_s, other.p95_c1_s),
+            mix(self.p95_c2_s, other.p95_c2_s),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,29 +179,23 @@ class SteppedFleet:
         going = rolled_s / length_s
         away = going if self.replicas > 1 else 0.0  # a single replica is renewed with a surge pod
         share = 1.0 - going * (1.0 - progress)
-        return _between(self.law(self._old), new, share), self.replicas - away
-
-
-def _between(old: Law, new: Law, share: float) -> Law:
-    """Requests meet the new law with probability `share`."""
-
-    def mix(a: float | None, b: float | None) -> float | None:
-        return None if a is None or b is None else (1.0 - share) * a + share * b
-
-    c1_s, c2_s = mix(old.c1_s, new.c1_s), mix(old.c2_s, new.c2_s)
-    if c1_s is None or c2_s is None:
-        raise ValueError("a law without C1 or C2")
-    return Law(c1_s, c2_s, mix(old.p95_c1_s, new.p95_c1_s), mix(old.p95_c2_s, new.p95_c2_s))
+        return self.law(self._old).scaled_to(share, new), self.replicas - away
 
 
 def _implicit(n: float, rps: float, law: Law, h: float) -> float:
-    """One implicit Euler step of dn/dt = rps - n/(C1 + n*C2): stable whatever h, and at rest exactly the law.
+    """One implicit Euler step of dn/dt = rps - n/L(n): stable whatever h, and at rest exactly the law.
 
-    n1 solves C2*n1^2 + (C1 + h - m*C2)*n1 - m*C1 = 0 with m = n + h*rps; its positive root.
+    On a piece L = a + b*n, n1 solves b*n1^2 + (a + h - m*b)*n1 - m*a = 0 with m = n + h*rps; its positive root. L(n)/n
+    falls, so that the root that lies on its own piece is the only one.
     """
     m = n + h * rps
-    b = law.c1_s + h - m * law.c2_s
-    return (-b + math.sqrt(b * b + 4.0 * law.c2_s * m * law.c1_s)) / (2.0 * law.c2_s)
+    n1 = m
+    for start, a, b in reversed(law.pieces):
+        c = a + h - m * b
+        n1 = (-c + math.sqrt(c * c + 4.0 * b * m * a)) / (2.0 * b) if b > 0.0 else m * a / (a + h)
+        if n1 >= start:
+            break
+    return n1
 
 
 def step_through(fleet: SteppedFleet, trace: RateTrace, act: Callable[[Window, float], None]) -> list[Window]:

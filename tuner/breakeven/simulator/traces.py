@@ -93,6 +93,15 @@ class RateTrace:
         """The same windows at `factor` times the rate."""
         return RateTrace(self.start_s, self.length_s, self.rate_rps * factor, self.notes)
 
+    def finer(self, longest_s: float) -> RateTrace:
+        """The same rates in windows of at most `longest_s`."""
+        parts = np.maximum(1, np.ceil(self.length_s / longest_s - 1e-9)).astype(np.int64)
+        lengths = np.repeat(self.length_s / parts, parts)
+        place = np.arange(len(lengths)) - np.repeat(np.cumsum(parts) - parts, parts)
+        return RateTrace(
+            np.repeat(self.start_s, parts) + place * lengths, lengths, np.repeat(self.rate_rps, parts), self.notes
+        )
+
 
 Trace = RequestTrace | RateTrace
 

@@ -1,0 +1,140 @@
+"""Readers of traces and of recorded acceptance."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from breakeven.errors import InputError
+from breakeven.simulator.drafting import plan_steps
+from breakeven.simulator.recorded import read_recorded, recorded_for
+from breakeven.simulator.traces import RateTrace, RequestTrace, read_trace
+
+
+@pytest.fixture
+def write(tmp_path):
+    def make(text, name="trace.csv"):
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "timestamp_s,prompt_tokens,output_tokens\n10,5,7\n11.5,6,8\n",
+        "timestamp_ms,input_length,output_length,blocks\n10000,5,7,1\n11500,6,8,1\n",
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,5,7\n2023-11-16 18:15:48.1805900,6,8\n",
+        "\ufefftimestamp_s,prompt_tokens,output_tokens\n11.5,6,8\n\n10,5,7\n",
+    ],
+)
+def test_requests_in_every_known_format(write, text):
+    trace = read_trace(write(text))
+    assert isinstance(trace, RequestTrace)
+    assert trace.arrival_s == pytest.approx([0.0, 1.5])
+    assert (trace.prompt_tokens.tolist(), trace.output_tokens.tolist()) == ([5, 6], [7, 8])
+    assert trace.faster(3.0).arrival_s == pytest.approx([0.0, 0.5])
+
+
+def test_arrivals_without_lengths_need_them(write):
+    path = write("Timestamp\n0.0\n4.25\n")
+    trace = read_trace(path, prompt_tokens=100, output_tokens=50)
+    assert trace.prompt_tokens.tolist() == [100, 100]
+    assert "output_tokens 50" in " ".join(trace.notes)
+    with pytest.raises(InputError, match="no column of prompt_tokens; expected one, or --prompt-tokens"):
+        read_trace(path)
+
+
+def test_rates_and_what_a_zero_means(write):
+    ours = read_trace(write("window_start_s,rate_rps\n600,2\n1200,0\n1800,4\n"))
+    theirs = read_trace(write("window_start_s,total_rate_rps,active_clients\n600,2,1\n1200,0,0\n1800,4,1\n"))
+    assert isinstance(ours, RateTrace)
+    assert isinstance(theirs, RateTrace)
+    assert (ours.start_s.tolist(), ours.length_s.tolist()) == ([0, 600, 1200], [600] * 3)
+    assert ours.requests == 3600
+    assert theirs.start_s.tolist() == [0, 1200]
+    assert theirs.notes == ("1 of 3 windows with rate 0 are missing data and left out",)
+
+
+def test_finer_windows_hold_the_same_requests():
+    trace = RateTrace(np.array([0.0, 600.0]), np.array([600.0, 100.0]), np.array([2.0, 5.0]))
+    finer = trace.finer(250.0)
+    assert finer.start_s.tolist() == [0, 200, 400, 600]
+    assert finer.length_s.tolist() == [200, 200, 200, 100]
+    assert finer.rate_rps.tolist() == [2, 2, 2, 5]
+    assert finer.requests == trace.requests
+
+
+def test_rates_of_requests_keep_their_number():
+    arrivals = np.array([0.0, 10.0, 59.0, 60.0, 130.0])
+    trace = RequestTrace(arrivals, np.ones(5, int), np.ones(5, int))
+    rates = trace.rates(60.0)
+    assert rates.length_s.tolist() == [60, 60, 10]
+    assert (rates.rate_rps * rates.length_s).tolist() == [3, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "row 1: columns none"),
+        ("time,tokens\n1,2\n", "row 1: columns time, tokens; expected timestamp_s"),
+        ("rate_rps\n1\n", "row 1"),
+        ("timestamp_s,prompt_tokens,output_tokens\n", "no rows"),
+        ("timestamp_s,prompt_tokens,output_tokens\n1,2\n", "row 2, column output_tokens: nothing there"),
+        ("timestamp_s,prompt_tokens,output_tokens\n1,2,3\n2,x,3\n", "row 3, column prompt_tokens: 'x'"),
+        ("timestamp_s,prompt_tokens,output_tokens\n1,-2,3\n", "row 2, column prompt_tokens: '-2'"),
+        ("timestamp_s,prompt_tokens,output_tokens\nnan,2,3\n", "row 2, column timestamp_s: 'nan'"),
+        ("window_start_s,rate_rps\n0,1\n", "1 windows"),
+        ("window_start_s,rate_rps\n0,1\n0,2\n", "row 3, column window_start_s: not after the row before"),
+        ("window_start_s,total_rate_rps\n0,0\n600,0\n", "every rate is 0"),
+        ("TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,1,2\n", "row 2, column TIMESTAMP: 'yesterday'"),
+    ],
+)
+def test_a_wrong_file_gets_one_line(write, text, message):
+    with pytest.raises(InputError) as refused:
+        read_trace(write(text))
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    with pytest.raises(InputError, match="No such file"):
+        read_trace(tmp_path / "absent.csv")
+    (tmp_path / "binary.csv").write_bytes(b"\xff\x00\xfe")
+    with pytest.raises(InputError, match="UTF-8"):
+        read_trace(tmp_path / "binary.csv")
+
+
+def test_recorded_acceptance_is_replayed_step_by_step(write):
+    path = write(
+        '{"id": "1", "acc_eagle": [3, 1, 1, 5, 1, 2]}\n\n{"id": "2", "acc_eagle": [1, 1], "acc_ngram": [1, 4]}\n',
+        "a.jsonl",
+    )
+    texts = read_recorded(path)
+    eagle = recorded_for(texts, "eagle3", 1.0, 0)
+    plan = plan_steps(eagle.draw(0, 6), 0, 6, 2)
+    # i=0 gives 3, i=3 gives min(5, 3): the end.
+    assert (plan.advance.tolist(), plan.drafted.tolist()) == ([3, 3], [2, 2])
+    assert eagle.draw(1, 5).yields == [1, 1, 1, 1, 1]
+    assert eagle.draw(2, 8).yields == [3, 1, 1, 5, 1, 2, 3, 1]
+    lookup = recorded_for(texts, "suffix", 0.0, 0).draw(0, 4)
+    assert (lookup.yields, lookup.matches) == ([1, 4, 1, 4], [False, True, False, True])
+    with pytest.raises(InputError, match="nothing for method draft_model; expected one of: eagle, ngram"):
+        recorded_for(texts, "draft_model", 1.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "row 1: not JSON"),
+        ("[1]", "row 1: not an object"),
+        ('{"acc_eagle": [1, 0]}', "row 1, acc_eagle: not a list of whole numbers"),
+        ('{"id": 1}', "no recorded text"),
+    ],
+)
+def test_wrong_recordings_get_one_line(write, text, message):
+    with pytest.raises(InputError) as refused:
+        read_recorded(write(text, "a.jsonl"))
+    assert message in str(refused.value)
