@@ -98,12 +98,13 @@ def refuse_rolls(spec: SpeculativeServiceSpec, workload: Workload) -> Refusal | 
             for verb, changes in (("add", lines.add), ("remove", lines.remove))
             for change in changes
         ]
+        # The opt-in is there, and something beside it wins or makes vLLM refuse to start.
+        static = bool(lines.remove) and not lines.add
         return Refusal(
-            ClusterReason.NOT_OPTED_IN,
-            f"Deployment {workload.ref.name} does not let the annotation choose the arm; in its manifest, "
-            + "; ".join(edits)
-            if edits
-            else str(lines.refusal),
+            ClusterReason.STATIC_CONFIG if static else ClusterReason.NOT_OPTED_IN,
+            lines.refusal
+            or f"Deployment {workload.ref.name} does not let the annotation choose the arm; in its manifest, "
+            + "; ".join(edits),
         )
     draining = drain(workload.pod_spec, workload.container)
     if spec.update_policy.drain is Drain.REQUIRED and not draining.ok:

@@ -96,12 +96,25 @@ def opt_in(container: Mapping[str, Any]) -> OptIn:
         add.append(Change(f"{path}.env", _ENV_LINES))
     # The whole value must be exactly the variable, and said once: vLLM takes the last and refuses mixed forms.
     for where, items in (("command", command), ("args", args)):
-        given = [item for item in speculation(items).given if item != ARGUMENT]
-        if given and speculation(items).variable != VARIABLE:
+        given = _beside_the_variable(speculation(items).given)
+        if given:
             remove.append(Change(f"{path}.{where}", tuple(f"- {_quoted(item)}" for item in given)))
     if speculation([*command, *args]).variable != VARIABLE:
         add.append(Change(f"{path}.args", (f'- "{ARGUMENT}"',)))
     return OptIn(tuple(add), tuple(remove), None)
+
+
+def _beside_the_variable(given: Sequence[str]) -> list[str]:
+    """What a command line says about speculation other than "read the variable" (as one item or as two)."""
+    others: list[str] = []
+    for item in given:
+        if item == ARGUMENT:
+            continue
+        if item == f"$({VARIABLE})" and others:
+            others.pop()  # its flag
+            continue
+        others.append(item)
+    return others
 
 
 def _quoted(item: str) -> str:

@@ -1,0 +1,173 @@
+"""Figures from the fleet query, or the one reason why there are none."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from breakeven_operator.ports import Series
+from breakeven_operator.reconcile.live import Live, read_fleet, read_service
+from breakeven_operator.reconcile.workload import PodState
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def pod(name, *, age_s=1000.0):
+    since = NOW - timedelta(seconds=age_s)
+    return PodState(name, name, True, since, 20.0, None, False, "node", "", None, "")
+
+
+def series(pod_name, stats, *, namespace="llm", model="chat", accepted=()):
+    labels = {"namespace": namespace, "pod": pod_name, "model_name": model}
+    found = [Series({**labels, "stat": stat}, value) for stat, value in stats.items()]
+    found += [
+        Series({**labels, "stat": "accepted", "position": str(i)}, value) for i, value in enumerate(accepted)
+    ]
+    return found
+
+
+# 300 s: 600 requests of 100 tokens, TTFT 0.2 s, E2E 1.2 s, 2.5 tokens per step.
+STATS = {
+    "completed": 600.0,
+    "started": 600.0,
+    "ttft_s": 120.0,
+    "e2e_s": 720.0,
+    "e2e_n": 600.0,
+    "generated": 60_000.0,
+    "steps": 59_400.0 / 2.5,
+    "prompt_tokens": 600 * 250.0,
+    "output_tokens": 60_000.0,
+    "output_n": 600.0,
+    "running": 2.4,
+    "waiting": 0.0,
+    "waiting_min": 0.0,
+    "running_growth": 0.0,
+    "waiting_growth": 0.0,
+    "age_s": 4.0,
+    "present": 1.0,
+}
+
+
+def read(found, pods=("a",), **changes) -> Live:
+    arguments = {
+        "known_pods": frozenset(pods),
+        "model_name": "chat",
+        "window_s": 300.0,
+        "staleness_s": 120.0,
+        "min_requests": 30,
+        "now": NOW,
+    } | changes
+    return read_service(read_fleet(found), "llm", [pod(name) for name in pods], **arguments)
+
+
+def test_figures_are_ratios_of_sums_per_replica():
+    live = read(series("a", STATS) + series("b", STATS | {"completed": 300.0}), pods=("a", "b"))
+    assert live.usable
+    assert live.figures is not None
+    figures = live.figures
+    assert figures.rps == pytest.approx(1.5)
+    assert figures.total_rps == pytest.approx(3.0)
+    assert figures.latency_s == pytest.approx(1.2)
+    assert figures.ttft_s == pytest.approx(0.2)
+    assert figures.tpot_s == pytest.approx(1.0 / 99)
+    assert figures.tokens_per_step == pytest.approx(2.5)
+    assert (figures.prompt_tokens, figures.output_tokens) == pytest.approx((250.0, 100.0))
+    assert figures.inflight == pytest.approx(2.4)
+
+
+def test_tokens_per_step_is_per_request_step_and_not_per_draft():
+    # vLLM 0.32 with n-gram k=3, a captured page: 392 tokens after the first ones in 127 steps of which 96 drafted.
+    # 1 + accepted/drafts would say 3.92.
+    page = {"generated": 400.0, "started": 8.0, "steps": 127.0, "drafts": 96.0}
+    live = read(series("a", STATS | page, accepted=(96.0, 96.0, 88.0)))
+    assert live.figures is not None
+    assert live.figures.tokens_per_step == pytest.approx(392 / 127)
+    assert live.figures.acceptance == pytest.approx((1.0, 1.0, 88 / 96))
+
+
+def test_offered_load_counts_what_piles_up():
+    live = read(series("a", STATS | {"running_growth": 30.0, "waiting_growth": 60.0, "waiting_min": 1.0}))
+    assert live.figures is not None
+    assert live.figures.rps == pytest.approx((600 + 90) / 300)
+    assert live.figures.saturated
+
+
+def test_a_queue_at_one_pod_only_is_no_saturation():
+    live = read(series("a", STATS | {"waiting_min": 5.0}) + series("b", STATS), pods=("a", "b"))
+    assert live.figures is not None
+    assert not live.figures.saturated
+
+
+def test_a_young_pod_is_divided_by_its_own_age():
+    live = read_service(
+        read_fleet(series("a", STATS)),
+        "llm",
+        [pod("a", age_s=200.0)],
+        known_pods=frozenset({"a"}),
+        model_name="chat",
+        window_s=300.0,
+        staleness_s=120.0,
+        min_requests=30,
+        now=NOW,
+    )
+    assert live.figures is not None
+    assert live.figures.rps == pytest.approx(3.0)
+
+
+def test_without_requests_there_is_no_latency_and_no_zero():
+    quiet = dict.fromkeys(STATS, 0.0) | {"age_s": 1.0}
+    live = read(series("a", quiet))
+    assert live.reason == "TooFewRequests"
+    assert live.figures is not None
+    assert live.figures.latency_s is None
+    assert live.figures.tokens_per_step is None
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_number_that_is_none_is_named(bad):
+    live = read(series("a", STATS | {"running": bad}))
+    assert live.reason == "MetricsNaN"
+    assert "running" in live.message
+    assert live.figures is None
+
+
+def test_a_gauge_last_seen_too_long_ago_is_stale_and_so_is_one_beyond_the_lookback():
+    assert read(series("a", STATS | {"age_s": 121.0})).reason == "MetricsStale"
+    gone = {key: value for key, value in STATS.items() if key not in {"age_s", "present"}}
+    assert read(series("a", gone)).reason == "MetricsStale"
+    assert read(series("a", STATS | {"age_s": 119.0})).usable
+
+
+def test_one_stale_pod_of_two_holds():
+    both = series("a", STATS) + series("b", STATS | {"age_s": 500.0})
+    assert read(both, pods=("a", "b")).reason == "MetricsStale"
+
+
+def test_a_ready_pod_without_series_leaves_the_load_unknown():
+    live = read(series("a", STATS), pods=("a", "b"))
+    assert live.reason == "MetricsPartial"
+    assert "1 of 2" in live.message
+
+
+def test_a_pod_of_another_service_does_not_count():
+    live = read(series("a", STATS) + series("other", STATS))
+    assert live.figures is not None
+    assert live.figures.replicas == 1
+
+
+def test_the_same_model_in_another_namespace_is_no_relabelling_fault():
+    live = read(series("z", STATS, namespace="elsewhere"))
+    assert live.reason == "MetricsEmpty"
+
+
+def test_the_model_under_a_name_that_is_no_pod_is_one():
+    assert read(series("exporter-3", STATS)).reason == "MetricsMislabelled"
+    assert read(series("", STATS, namespace="")).reason == "MetricsMislabelled"
+
+
+def test_the_wrong_model_name_says_which_was_found():
+    live = read(series("a", STATS, model="org/chat"))
+    assert live.reason == "MetricsMislabelled"
+    assert "org/chat" in live.message

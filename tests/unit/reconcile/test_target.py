@@ -1,0 +1,265 @@
+"""What a target is, what it runs, and why it is refused."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+
+import pytest
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven_operator.reconcile.arms import arm_of_value, running_arm, same_value
+from breakeven_operator.reconcile.fingerprint import identify
+from breakeven_operator.reconcile.target import older_claim, refuse_rolls, refuse_target
+from breakeven_operator.resources import SpeculativeServiceSpec
+from fakes.fleet_world import EAGLE, GPU, SERVICE, VALUE, FleetWorld
+
+SPEC = SpeculativeServiceSpec.read(SERVICE["spec"], "spec")
+
+
+def unchanged(_target):
+    """The target as it is."""
+
+
+def workload(edit=unchanged, value=None):
+    def both(target):
+        edit(target)
+        if value is not None:
+            target["spec"]["template"]["metadata"]["annotations"]["breakeven.dev/speculative-config"] = value
+
+    return FleetWorld(target=both).target
+
+
+def container(target):
+    return target["spec"]["template"]["spec"]["containers"][0]
+
+
+def args(*items):
+    return lambda target: container(target).update(args=list(items))
+
+
+@pytest.mark.parametrize("value", ["null", "", "None", " null "])
+def test_every_word_for_nothing_is_no_speculation(value):
+    assert arm_of_value(value, SPEC.candidates).arm == NO_SPECULATION
+
+
+def test_an_arm_is_known_by_meaning_and_not_by_spelling():
+    spelled = json.dumps(dict(reversed(json.loads(VALUE).items())), indent=1)
+    assert arm_of_value(spelled, SPEC.candidates).arm == EAGLE
+    assert same_value(spelled, VALUE)
+    assert not same_value("null", VALUE)
+    assert same_value(None, "null")
+
+
+def test_a_configuration_of_nobody_is_named_by_its_method():
+    value = '{"method":"eagle3","model":"org/another","num_speculative_tokens":3}'
+    assert arm_of_value(value, SPEC.candidates).arm == Arm("eagle3", 3)
+
+
+def test_text_that_is_no_json_is_a_problem_and_not_an_arm():
+    found = arm_of_value("{eagle", SPEC.candidates)
+    assert found.arm is None
+    assert found.problem
+
+
+@pytest.mark.parametrize(
+    ("items", "arm"),
+    [
+        (["org/model"], NO_SPECULATION),
+        (["org/model", f"--speculative-config={VALUE}"], EAGLE),
+        (["org/model", "--speculative-config", VALUE], EAGLE),
+        (["org/model", "-sc", VALUE], EAGLE),
+        (["org/model", "--speculative_config", VALUE], EAGLE),
+        (["org/model", "--spec-method=eagle3", "--spec-model", "org/head", "--spec-tokens", "3"], EAGLE),
+        (
+            [
+                "org/model",
+                "--speculative-config.method=eagle3",
+                "--speculative-config.model=org/head",
+                "--speculative-config.num_speculative_tokens",
+                "3",
+            ],
+            EAGLE,
+        ),
+        (["org/model", "--speculative-config", "null"], NO_SPECULATION),
+        (["org/model", "--spec-method", "ngram", "--spec-tokens=4"], Arm("ngram", 4)),
+    ],
+)
+def test_a_static_configuration_is_the_running_arm(items, arm):
+    found = running_arm(workload(args(*items)), SPEC.candidates)
+    assert (found.arm, found.source) == (arm, "Arguments")
+
+
+def test_the_annotation_is_read_only_where_it_is_opted_in():
+    assert running_arm(workload(value=VALUE), SPEC.candidates).arm == EAGLE
+    assert running_arm(workload(args("org/model"), value=VALUE), SPEC.candidates).arm == NO_SPECULATION
+    assert running_arm(workload(), SPEC.candidates).source == "Unset"
+
+
+def refusal(edit=unchanged, **changes):
+    found = workload(edit)
+    arguments = {
+        "workload": found,
+        "identity": identify(found) if found.container else None,
+        "managed_by": None,
+    }
+    refused = refuse_target(SPEC, **(arguments | changes))
+    return refused.reason if refused else None
+
+
+def shell(target):
+    container(target).update(command=["sh", "-c"], args=["vllm serve org/model"])
+
+
+def two_containers(target):
+    target["spec"]["template"]["spec"]["containers"].append({"name": "other", "image": "vllm/other"})
+
+
+def without_model(target):
+    container(target).update(args=["--port=8000"])
+
+
+def test_refusals_of_a_target_have_one_reason_each():
+    assert refusal() is None
+    assert refusal(workload=None) == "TargetNotFound"
+    assert refusal(managed_by="older") == "AlreadyManaged"
+    assert refusal(shell) == "ShellWrapper"
+    assert refusal(two_containers) == "ContainerAmbiguous"
+    assert refusal(without_model) == "NotVllm"
+    assert refusal(args("org/model", "--speculative-config={x")) == "EngineConfigRefused"
+
+
+def test_gpu_classes_must_be_known_and_one():
+    found = workload()
+    mixed = dataclasses.replace(found, gpu_products=("A", "B"))
+    unknown = dataclasses.replace(found, gpu_products=())
+    assert refusal(workload=mixed, identity=identify(mixed)) == "MixedGpuClasses"
+    assert refusal(workload=unknown, identity=identify(unknown)) == "GpuClassUnknown"
+
+
+def roll_refusal(edit, spec=SPEC):
+    refused = refuse_rolls(spec, workload(edit))
+    return refused.reason if refused else None
+
+
+def owned(target):
+    target["metadata"]["ownerReferences"] = [
+        {"kind": "LLMInferenceService", "name": "x", "uid": "u", "controller": True}
+    ]
+
+
+def paused(target):
+    target["spec"]["paused"] = True
+
+
+def no_drain(target):
+    container(target)["args"] = [item for item in container(target)["args"] if "shutdown" not in item]
+
+
+def short_grace(target):
+    target["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 120
+
+
+def no_pre_stop(target):
+    container(target).pop("lifecycle")
+
+
+def static_beside(target):
+    container(target)["args"] += ["--spec-method", "ngram"]
+
+
+def test_refusals_of_rolls_have_one_reason_each():
+    assert roll_refusal(unchanged) is None
+    assert roll_refusal(owned) == "TargetOwned"
+    assert roll_refusal(paused) == "TargetPaused"
+    assert roll_refusal(args("org/model")) == "NotOptedIn"
+    assert roll_refusal(static_beside) == "StaticConfig"
+    for edit in (no_drain, short_grace, no_pre_stop):
+        assert roll_refusal(edit) == "DrainNotConfigured"
+
+
+def test_loss_can_be_accepted_and_recommend_needs_nothing():
+    spec = copy.deepcopy(SERVICE["spec"])
+    spec["updatePolicy"]["drain"] = "AcceptLoss"
+    assert roll_refusal(no_drain, SpeculativeServiceSpec.read(spec, "spec")) is None
+    spec["updatePolicy"] = {"mode": "Recommend"}
+    assert roll_refusal(args("org/model"), SpeculativeServiceSpec.read(spec, "spec")) is None
+
+
+def test_the_older_service_keeps_its_target():
+    claims = [("2026-01-02", "u2", "young"), ("2026-01-01", "u1", "old")]
+    assert older_claim(claims, ("2026-01-02", "u2")) == "old"
+    assert older_claim(claims, ("2026-01-01", "u1")) is None
+
+
+def fingerprint(edit=unchanged, value=None):
+    return identify(workload(edit, value)).fingerprint
+
+
+def annotated(target):
+    target["spec"]["template"]["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"] = "now"
+
+
+def scaled(target):
+    target["spec"]["replicas"] = 3
+
+
+def with_sidecar(target):
+    target["spec"]["template"]["spec"]["containers"].append(
+        {"name": "proxy", "image": "envoy", "resources": {"limits": {"cpu": "1"}}}
+    )
+    container(target)["image"] = "vllm/vllm-openai:v0.32.0"
+
+
+def other_port(target):
+    container(target)["args"] += ["--port", "9000"]
+
+
+def other_length(target):
+    container(target)["args"] += ["--max-model-len=4096"]
+
+
+def two_gpus(target):
+    container(target)["resources"] = {"limits": {"nvidia.com/gpu": 2}}
+
+
+def engine_variable(target):
+    container(target)["env"].append({"name": "VLLM_ATTENTION_BACKEND", "value": "FLASHINFER"})
+
+
+@pytest.mark.parametrize("edit", [annotated, scaled, with_sidecar, other_port])
+def test_what_does_not_move_latency_does_not_recalibrate(edit):
+    assert fingerprint(edit) == fingerprint()
+
+
+def test_neither_does_the_arm():
+    assert fingerprint(value=VALUE) == fingerprint(value="null") == fingerprint()
+    static = fingerprint(args("org/model", "--served-model-name=chat", f"--speculative-config={VALUE}"))
+    assert static == fingerprint(args("org/model", "--served-model-name=chat"))
+
+
+@pytest.mark.parametrize("edit", [other_length, two_gpus, engine_variable])
+def test_what_moves_latency_does(edit):
+    assert fingerprint(edit) != fingerprint()
+
+
+def test_the_image_counts_by_digest():
+    found = workload()
+    pods = tuple(dataclasses.replace(pod, image_id="registry/vllm@sha256:other") for pod in found.pods)
+    assert identify(dataclasses.replace(found, pods=pods)).fingerprint != identify(found).fingerprint
+    mirrored = tuple(
+        dataclasses.replace(pod, image_id="mirror.local/x@" + pod.image_id.partition("@")[2])
+        for pod in found.pods
+    )
+    assert identify(dataclasses.replace(found, pods=mirrored)).fingerprint == identify(found).fingerprint
+
+
+def test_identity_names_what_is_measured():
+    identity = identify(workload())
+    assert (identity.model, identity.served_model, identity.gpu_product, identity.gpus) == (
+        "org/model",
+        "chat",
+        GPU,
+        1,
+    )
