@@ -212,6 +212,11 @@ def _engine_death(pod: Manifest, deadlines: Deadlines) -> _Verdict | None:
     if killed and started and finished and finished - started >= deadlines.startup:
         # Restarted because it did not answer in time: it was killed, it did not crash.
         return _startup_exceeded(deadlines)
+    if podstatus.started(pod, DRIVER) is not None:
+        # It had answered before: whatever its last lines are about, its configuration was not refused.
+        shown = last_lines(str(crash.get("message") or "")) or "no last words"
+        message = f"the engine ended while it was measured, with exit code {crash.get('exitCode')}: {shown}"
+        return Stage.BROKEN, ClusterReason.ENGINE_CRASHED, _sentence(message)
     return (Stage.BROKEN, *_classify(crash))
 
 

@@ -16,14 +16,16 @@ from breakeven_operator.calibration.turn import Turn, job_ref
 from breakeven_operator.plan import JOBS, Action, Create, Delete, EmitEvent, Fit
 from breakeven_operator.ports import Manifest, RunView
 from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.reconcile.workload import owner_uid
 from breakeven_operator.resources.calibrationrun import ArmPhase, ArmStatus, Phase, Plan, PlannedArm
 
 MIN_POINTS = 3
 """Usable points below which an arm has no law worth fitting."""
 
-_MAX_ATTEMPTS = (
-    3  # Jobs that vanish (deleted by hand, by TTL while the operator was away) are made again this often
-)
+# Jobs that vanish (deleted by hand, by TTL while the operator was away) are made again this often.
+_MAX_ATTEMPTS = 3
+# An engine that dies while it is measured is tried once more: its points so far are kept.
+_MAX_CRASHES = 1
 _OVER = frozenset({ArmPhase.DONE, ArmPhase.FAILED})
 _ALIVE = frozenset({"Pending", "Running", "Unknown", ""})
 _WORDS = {reason.value: reason for reason in ClusterReason}
@@ -55,6 +57,8 @@ class Trials:
             if self.arms[index].phase in _OVER:
                 continue
             diagnosis = self._diagnose(planned)
+            if self._worth_another_start(self.arms[index], diagnosis):
+                return self._start_over(index, planned, diagnosis)
             self.arms[index] = self._followed(self.arms[index], diagnosis)
             if self._spent and diagnosis.stage is not Stage.DONE:
                 self._stop(index)
@@ -93,7 +97,11 @@ class Trials:
         job = next(
             (job for job in self._view.jobs if job["metadata"]["name"] == self._job_name(planned)), None
         )
-        pods = [pod for pod in self._view.pods if _label(pod, ARM_LABEL) == arm_label(planned.arm)]
+        pods = [
+            pod
+            for pod in self._view.pods
+            if _label(pod, ARM_LABEL) == arm_label(planned.arm) and job is not None and _may_be_of(pod, job)
+        ]
         deadlines = Deadlines(
             pending=timedelta(seconds=self.plan.pending_deadline_seconds),
             startup=timedelta(seconds=self.plan.startup_deadline_seconds),
@@ -104,18 +112,23 @@ class Trials:
     def _job_name(self, planned: PlannedArm) -> str:
         return job_name(self.turn.run.metadata.name, planned.arm)
 
+    def _worth_another_start(self, arm: ArmStatus, seen: Diagnosis) -> bool:
+        """The engine answered and then died, for the first time and within the budget."""
+        crashed = seen.stage is Stage.BROKEN and seen.reason is ClusterReason.ENGINE_CRASHED
+        return crashed and seen.ready is not None and arm.attempts <= _MAX_CRASHES and not self._spent
+
+    def _start_over(self, index: int, planned: PlannedArm, seen: Diagnosis) -> tuple[Action, ...]:
+        """Take the dead engine's Job away; the next cycle makes it again, and its driver goes on after its points."""
+        arm = self._seen(self.arms[index], seen)
+        message = f"{seen.message}; starting it once more"
+        self.arms[index] = arm.model_copy(
+            update={"phase": ArmPhase.STARTING, "reason": str(seen.reason), "message": message[:1024]}
+        )
+        return (*self._write(message, planned, seen.reason), *self._delete_jobs(keep=None))
+
     def _followed(self, arm: ArmStatus, seen: Diagnosis) -> ArmStatus:
         """The arm's status after what was seen of its Job."""
-        held_s = seen.held_s * self.plan.gpus_per_pod
-        arm = arm.model_copy(
-            update={
-                "pod": seen.pod or arm.pod,
-                "started_time": arm.started_time or seen.scheduled,
-                "ready_time": arm.ready_time or seen.ready,
-                # Pods that were removed are no longer seen; what they used stays used.
-                "gpu_seconds_used": max(arm.gpu_seconds_used or 0.0, held_s),
-            }
-        )
+        arm = self._seen(arm, seen)
         if seen.stage is Stage.DONE:
             return self._measured(arm, seen)
         if seen.stage is Stage.BROKEN:
@@ -137,6 +150,21 @@ class Trials:
         reason = str(seen.reason) if seen.reason is not None else None
         return arm.model_copy(
             update={"phase": phase, "reason": reason, "message": seen.message[:1024] or None}
+        )
+
+    def _seen(self, arm: ArmStatus, seen: Diagnosis) -> ArmStatus:
+        """Pod, times and GPU-seconds as far as they are known."""
+        return arm.model_copy(
+            update={
+                "pod": seen.pod or arm.pod,
+                "started_time": arm.started_time or seen.scheduled,
+                "ready_time": arm.ready_time or seen.ready,
+                # Pods that are gone are no longer seen; what they used stays used.
+                "gpu_seconds_used": max(
+                    arm.gpu_seconds_used or 0.0,
+                    (arm.earlier_gpu_seconds or 0.0) + seen.held_s * self.plan.gpus_per_pod,
+                ),
+            }
         )
 
     def _measured(self, arm: ArmStatus, seen: Diagnosis) -> ArmStatus:
@@ -194,6 +222,7 @@ class Trials:
                 "phase": ArmPhase.STARTING,
                 "job": name,
                 "attempts": self.arms[index].attempts + 1,
+                "earlier_gpu_seconds": self.arms[index].gpu_seconds_used or 0.0,
                 "reason": str(ClusterReason.ARM_STARTING),
                 "message": f"at most {human_time(limits.sweep_s)} of measuring",
             }
@@ -300,6 +329,11 @@ def _label(manifest: Manifest, name: str) -> str | None:
 def _about(event: Manifest, job: Manifest) -> bool:
     subject = event.get("regarding") or event.get("involvedObject") or {}
     return subject.get("kind") == JOBS.kind and subject.get("uid") == job["metadata"].get("uid")
+
+
+def _may_be_of(pod: Manifest, job: Manifest) -> bool:
+    """The pod is this Job's, and not one of an earlier Job of the same name that is still being removed."""
+    return owner_uid(pod) in {"", job["metadata"].get("uid")}
 
 
 def _alive(pod: Manifest) -> bool:

@@ -254,7 +254,10 @@ class ArmStatus(StatusModel):
     gpu_seconds_used: Annotated[
         Number | None, Field(description="GPUs times seconds its pods have held.")
     ] = None
-    attempts: Annotated[int, Field(ge=0, description="Pods started for it.")] = 0
+    earlier_gpu_seconds: Annotated[
+        Number | None, Field(description="The same of the Jobs before the present one.")
+    ] = None
+    attempts: Annotated[int, Field(ge=0, description="Jobs started for it.")] = 0
 
 
 class RunDisplay(StatusModel):

@@ -314,6 +314,63 @@ def test_an_engine_killed_for_not_answering_did_not_crash(world):
     assert world.turn(5)["reason"] == "StartupDeadlineExceeded"
 
 
+def die_while_measured(world, points: int) -> None:
+    """The engine answers, some points are stored, and then it dies; its last words are about its configuration."""
+    pod = world.place_pod()
+    world.turn(60)
+    world.start_driver(pod)
+    world.turn(10)
+    world.store("none", points)
+    world.turn(100)
+    pod["status"]["initContainerStatuses"][0] |= {
+        "state": {"running": {"startedAt": timestamp(world.now)}},
+        "lastState": {"terminated": {"exitCode": 137, "message": "INFO speculative_config=None"}},
+    }
+    pod["status"]["containerStatuses"][0]["state"] = {
+        "terminated": {"exitCode": 1, "startedAt": timestamp(world.now), "finishedAt": timestamp(world.now)}
+    }
+    pod["status"]["phase"] = "Failed"
+    world.fail_job()
+
+
+def test_an_engine_that_dies_while_it_is_measured_is_started_once_more(world):
+    world.turn()
+    world.turn()
+    first = world.job["metadata"]["uid"]
+    die_while_measured(world, 2)
+    status = world.turn()
+    assert status["phase"] == "Measuring"
+    assert status["reason"] == "EngineCrashed"
+    assert "exit code 137" in status["message"]
+    assert not world.jobs
+    used = float(status["gpuSecondsUsed"])
+    world.turn()
+    assert world.job["metadata"]["uid"] != first
+    assert len(world.status["points"]) == 2
+    pod = world.place_pod("bbbbb")
+    world.turn(50)
+    assert float(world.status["gpuSecondsUsed"]) == used + 2 * 50, "what the dead pod used stays used"
+    world.start_driver(pod)
+    world.status["points"].clear()
+    world.store("none", 5)
+    world.turn(100)
+    world.finish_job(pod)
+    assert world.turn()["phase"] == "Measuring"
+    assert arm(world.status, "none")["phase"] == "Done"
+
+
+def test_an_engine_that_dies_twice_while_it_is_measured_has_crashed(world):
+    world.turn()
+    world.turn()
+    die_while_measured(world, 1)
+    world.turn()
+    world.turn()
+    world.status["points"].clear()
+    die_while_measured(world, 2)
+    status = world.turn()
+    assert (status["phase"], status["reason"]) == ("Failed", "EngineCrashed")
+
+
 def test_a_driver_that_fails_says_why(world):
     world.turn()
     world.turn()
