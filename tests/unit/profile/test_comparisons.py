@@ -4,7 +4,7 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
-from breakeven.planning.ranking import envelope
+from breakeven.planning.stretches import envelope
 from breakeven.profile import Conditions
 from breakeven.speedup import Verdict
 from sweeps import closed

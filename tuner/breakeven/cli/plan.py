@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.arm import Arm
+from breakeven.cli.conditions import conditions_of
 from breakeven.cli.output import confidence_option, echo_json, json_option
 from breakeven.cli.predict import arm_of
 from breakeven.cli.profiles import length_options, load_given, load_options, profile_argument, read_profile
-from breakeven.errors import InputError
 
 if TYPE_CHECKING:
-    from breakeven.planning.ranking import Candidate, Ranking, Stretch
-    from breakeven.profile import Conditions, Profile
+    from breakeven.planning.ranking import Ranking
+    from breakeven.profile import Profile
 
 _SECONDS = click.FloatRange(min=0, max=86_400, min_open=True)
 
@@ -101,7 +99,10 @@ def command(
       breakeven plan chat.json --rps 12
       breakeven plan chat.json --rps 12 --tpot-slo-s 0.04 --rps-range 0 30 --draft-lengths 1-8
     """
-    from breakeven.planning.ranking import Objectives, envelope, rank
+    from breakeven.cli.ranking_view import facts, show
+    from breakeven.planning.objective import Slo
+    from breakeven.planning.ranking import rank
+    from breakeven.planning.stretches import envelope
     from breakeven.profile import LoadPoint
 
     load_given(rps, concurrency)
@@ -111,12 +112,13 @@ def command(
         raise click.UsageError("--quantile says which quantile --e2e-slo-s is about; give that too")
     lengths = _draft_lengths(draft_lengths) if draft_lengths is not None else []
     profile = read_profile(profile_path, confidence, arm_of(method, k) if method is not None else None)
-    conditions = _conditions(profile, steps, alpha, per_position, prompt_tokens, output_tokens)
+    conditions = conditions_of(profile, steps, alpha, per_position, prompt_tokens, output_tokens)
+    slo = Slo(e2e_slo_s, ttft_slo_s, tpot_slo_s, quantile)
     ranking = rank(
         profile,
         LoadPoint(rps, concurrency),
         conditions,
-        Objectives(tpot_slo_s, ttft_slo_s, e2e_slo_s, quantile),
+        slo,
         unmeasured=_unmeasured(profile, lengths),
         min_gain=min_gain_percent / 100.0,
         rps_range=rps_range,
@@ -130,10 +132,9 @@ def command(
         stretches = envelope([(arm, profile.curve(arm, conditions(arm))) for arm in taking_part], rps_range)
     warnings = [*ranking.skipped, *_lacks(profile, lengths), *_doubts(ranking)]
     if as_json:
-        echo_json(_facts(ranking, stretches, warnings, confidence, at_rate=rps is not None))
+        echo_json(facts(ranking, stretches, warnings, confidence, at_rate=rps is not None))
     else:
-        asked = any(limit is not None for limit in (tpot_slo_s, ttft_slo_s, e2e_slo_s))
-        _show(ranking, stretches, [*warnings, *profile.warnings], rps, concurrency, objectives=asked)
+        show(ranking, stretches, [*warnings, *profile.warnings], rps, concurrency, objectives=slo.is_set)
 
 
 def _draft_lengths(text: str) -> list[int]:
@@ -176,213 +177,3 @@ def _doubts(ranking: Ranking) -> list[str]:
             f"{chosen.arm}: this load is extrapolated (outside what was measured, or above utilisation 0.75)"
         ]
     return []
-
-
-def _conditions(
-    profile: Profile,
-    steps: tuple[str, ...],
-    alpha: float | None,
-    per_position: str | None,
-    prompt_tokens: float | None,
-    output_tokens: float | None,
-) -> Callable[[Arm], Conditions]:
-    """Turn the acceptance options into what holds for each arm."""
-    from breakeven.acceptance import AcceptanceModel, tokens_per_step_iid
-    from breakeven.profile import Conditions
-
-    if sum([bool(steps), alpha is not None, per_position is not None]) > 1:
-        raise click.UsageError("--tokens-per-step, --alpha and --per-position say the same thing; give one")
-    named, common = _named_steps(profile, steps)
-    survival = None if per_position is None else _survival(per_position)
-
-    def conditions(arm: Arm) -> Conditions:
-        e: float | None = None
-        if arm.k and str(arm) in named:
-            e = named[str(arm)]
-        elif arm.k and common is not None:
-            e = min(common, arm.k + 1.0)
-        elif arm.k and alpha is not None:
-            e = float(tokens_per_step_iid(alpha, arm.k))
-        elif arm.k and survival is not None:
-            model = AcceptanceModel(
-                arm.method, {len(survival): 1.0 + sum(survival)}, {len(survival): survival}
-            )
-            e = model.at(arm.k).value
-        return Conditions(e, prompt_tokens, output_tokens)
-
-    return conditions
-
-
-def _named_steps(profile: Profile, steps: tuple[str, ...]) -> tuple[dict[str, float], float | None]:
-    named: dict[str, float] = {}
-    common: float | None = None
-    for text in steps:
-        name, equals, figure = text.rpartition("=")
-        try:
-            value = float(figure)
-        except ValueError:
-            value = 0.0
-        if not 1.0 <= value < float("inf"):
-            raise click.BadParameter(f"{text!r} is no number of at least 1", param_hint="--tokens-per-step")
-        if not equals:
-            common = value
-            continue
-        arm = next((fit.arm for fit in profile.arms if str(fit.arm) == name), None)
-        if arm is None or not arm.k:
-            known = ", ".join(str(fit.arm) for fit in profile.arms if fit.k) or "none"
-            raise InputError("--tokens-per-step", f"arm {name!r}", f"a measured speculative arm ({known})")
-        if value > arm.k + 1:
-            raise InputError("--tokens-per-step", f"{value:g} for {arm}", f"1 to k + 1 = {arm.k + 1}")
-        named[name] = value
-    return named, common
-
-
-def _survival(text: str) -> list[float]:
-    try:
-        values = [float(part) for part in text.split(",")]
-    except ValueError:
-        values = []
-    falling = all(high <= low for low, high in itertools.pairwise(values))
-    if not values or not falling or not all(0 <= value <= 1 for value in values):
-        raise InputError(
-            "--per-position",
-            repr(text)[:60],
-            "unconditional survival per position: numbers from 1 to 0 that never rise",
-        )
-    return values
-
-
-def _facts(
-    ranking: Ranking,
-    stretches: tuple[Stretch, ...] | None,
-    warnings: list[str],
-    confidence: float,
-    *,
-    at_rate: bool,
-) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "confidence": confidence,
-        "best": _identity(ranking.best),
-        "compared_at": "equal_rps" if at_rate else "equal_concurrency",
-        "arms": [_arm_facts(one) for one in ranking.candidates],
-        "reason": ranking.reason.value,
-        "explanation": _sentence(ranking),
-        "warnings": warnings,
-    }
-    if stretches is not None:
-        facts["envelope"] = [
-            {"from_rps": one.from_rps, "to_rps": one.to_rps, **_identity(one.arm)} for one in stretches
-        ]
-    return facts
-
-
-def _identity(arm: Arm) -> dict[str, Any]:
-    return {"method": arm.method, "k": arm.k, **({"candidate": arm.candidate} if arm.candidate else {})}
-
-
-def _arm_facts(one: Candidate) -> dict[str, Any]:
-    same = one.arm == NO_SPECULATION
-    against = one.comparison
-    return {
-        **_identity(one.arm),
-        "measured": one.measured,
-        "believable": one.believable,
-        "latency_s": one.prediction.latency_s,
-        "latency_ci_s": one.prediction.latency_ci_s,
-        "ttft_s": one.prediction.ttft_s,
-        "tpot_s": one.prediction.tpot_s,
-        "speedup": 1.0 if same else against.speedup if against else None,
-        "speedup_ci": (1.0, 1.0) if same else against.speedup_ci if against else None,
-        "c1_ratio": 1.0 if same else against.c1_ratio if against else None,
-        "c1_ratio_ci": (1.0, 1.0) if same else against.c1_ratio_ci if against else None,
-        "c2_ratio": 1.0 if same else against.c2_ratio if against else None,
-        "c2_ratio_ci": (1.0, 1.0) if same else against.c2_ratio_ci if against else None,
-        "verdict": "tie" if same else against.verdict.value if against else None,
-        "break_even_rps": against.break_even_rps if against else None,
-        "break_even_ci_rps": against.break_even_ci_rps if against else None,
-        "break_even_concurrency": against.break_even_concurrency if against else None,
-        "break_even_beyond_measured_range": against.break_even_beyond_range if against else False,
-        "saturation_rps": one.saturation_rps,
-        "saturated": one.prediction.saturated,
-        "extrapolated": one.prediction.extrapolated,
-        "basis": one.prediction.basis,
-        "utilisation": one.prediction.utilisation,
-        "meets_slo": one.meets_slo,
-        "capacity_rps": one.capacity_rps,
-        "tokens_per_second": one.tokens_per_second,
-    }
-
-
-def _sentence(ranking: Ranking) -> str:
-    from breakeven.cli.tables import figure, through
-
-    best, chosen = ranking.best, ranking.chosen
-    if chosen.prediction.saturated:
-        return f"every arm is saturated; {best} carries most, {figure(chosen.saturation_rps)} rps"
-    if chosen.comparison is None:
-        others = [one for one in ranking.candidates if one.arm != best]
-        if best == NO_SPECULATION and others:
-            return "no speculation is best"
-        return f"{best} is best" if others else f"{best} is the only arm"
-    gain = chosen.comparison
-    words = f"{best} is best, {figure(gain.speedup)}x{through(gain.speedup_ci)}"
-    if gain.break_even_rps is not None:
-        side = "until" if gain.verdict == "below" else "above"
-        words += f"; pays {side} {figure(gain.break_even_rps)} rps{through(gain.break_even_ci_rps)}"
-    elif gain.verdict in {"always", "never", "uncertain", "tie"}:
-        words += {"always": "; pays at every load", "never": "; never pays", "tie": "; a tie"}.get(
-            gain.verdict.value, "; the bounds tell no gain from a loss"
-        )
-    else:
-        words += f"; pays {gain.verdict.value} a load beyond the measured range"
-    trend = "shrinks" if gain.c2_ratio > 1 else "grows"
-    return f"{words}; C2,R {figure(gain.c2_ratio)}: the gain {trend} with load"
-
-
-def _show(
-    ranking: Ranking,
-    stretches: tuple[Stretch, ...] | None,
-    warnings: list[str],
-    rps: float | None,
-    concurrency: float | None,
-    *,
-    objectives: bool,
-) -> None:
-    from breakeven.cli.tables import bounds, figure, print_table, print_warnings
-
-    load = f"{rps:g} rps per replica" if rps is not None else f"concurrency {concurrency:g}"
-    click.echo(f"at {load}: {_sentence(ranking)} ({ranking.reason.value})")
-    yes_or_no = {True: "kept" if objectives else "-", False: "missed", None: "?"}
-    rows = []
-    for one in ranking.candidates:
-        against = one.comparison
-        break_even = "-"
-        if against is not None and against.break_even_rps is not None:
-            break_even = bounds(against.break_even_rps, against.break_even_ci_rps)
-        elif against is not None and against.break_even_beyond_range:
-            break_even = "beyond range"
-        rows.append(
-            (
-                str(one.arm) + ("" if one.measured else " (derived)"),
-                "saturated"
-                if one.prediction.saturated
-                else bounds(one.prediction.latency_s, one.prediction.latency_ci_s),
-                "1"
-                if one.arm == NO_SPECULATION
-                else bounds(against.speedup, against.speedup_ci)
-                if against
-                else "-",
-                against.verdict.value if against else "-",
-                break_even,
-                figure(one.saturation_rps),
-                yes_or_no[one.meets_slo],
-                figure(one.capacity_rps),
-            )
-        )
-    print_table(
-        ("arm", "latency s", "speedup", "pays", "break-even rps", "saturation rps", "SLO", "capacity rps"),
-        rows,
-    )
-    for stretch in stretches or ():
-        click.echo(f"{figure(stretch.from_rps)} to {figure(stretch.to_rps)} rps: {stretch.arm}")
-    print_warnings(list(dict.fromkeys(warnings)))

@@ -9,28 +9,9 @@ import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import NotIdentifiedError
-from breakeven.planning.envelope import fastest_by_rps
+from breakeven.planning.objective import Slo
 from breakeven.profile import Comparison, Conditions, Curve, LoadPoint, Prediction, Profile
 from breakeven.reasons import Reason
-
-_GRID = 400
-
-
-@dataclass(frozen=True, slots=True)
-class Objectives:
-    """Latency objectives; None: no objective.
-
-    Attributes:
-        tpot_s: mean time per output token.
-        ttft_s: mean time to first token.
-        e2e_s: end-to-end latency, of the mean or of `quantile`.
-        quantile: which quantile of latency `e2e_s` is about; None for the mean.
-    """
-
-    tpot_s: float | None = None
-    ttft_s: float | None = None
-    e2e_s: float | None = None
-    quantile: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +42,6 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """A range of rates in which one arm is fastest."""
-
-    from_rps: float
-    to_rps: float
-    arm: Arm
-
-
-@dataclass(frozen=True, slots=True)
 class Ranking:
     """All candidates at one load.
 
@@ -95,7 +67,7 @@ def rank(
     profile: Profile,
     load: LoadPoint,
     conditions: Callable[[Arm], Conditions],
-    objectives: Objectives,
+    slo: Slo,
     *,
     unmeasured: Sequence[Arm] = (),
     min_gain: float = 0.0,
@@ -108,7 +80,7 @@ def rank(
         profile: the fit.
         load: rate or concurrency of one replica.
         conditions: acceptance and lengths to predict an arm for.
-        objectives: latency objectives.
+        slo: what is promised.
         unmeasured: arms to add from the pooled form.
         min_gain: where above 0, an arm is only chosen if the lower bound of its speedup exceeds 1 + min_gain.
         rps_range: rates for which verdicts are meant; None: the measured range.
@@ -120,12 +92,12 @@ def rank(
     candidates, skipped = [], []
     for arm in [*(fit.arm for fit in profile.arms), *unmeasured]:
         try:
-            candidates.append(_candidate(profile, arm, load, conditions, objectives, rps_range, confidence))
+            candidates.append(_candidate(profile, arm, load, conditions, slo, rps_range, confidence))
         except NotIdentifiedError as problem:
             skipped.append(str(problem))
     if not candidates:
         raise NotIdentifiedError(skipped[0] if skipped else "the profile holds no arm")
-    if _asks_for_more(objectives) and all(one.meets_slo is None for one in candidates):
+    if _asks_for_more(slo) and all(one.meets_slo is None for one in candidates):
         raise NotIdentifiedError(
             "an objective is about TTFT, TPOT or a quantile that was measured for no arm"
         )
@@ -133,8 +105,8 @@ def rank(
     return Ranking(best, reason, tuple(candidates), tuple(skipped))
 
 
-def _asks_for_more(objectives: Objectives) -> bool:
-    return any(limit is not None for limit in (objectives.tpot_s, objectives.ttft_s, objectives.quantile))
+def _asks_for_more(slo: Slo) -> bool:
+    return any(limit is not None for limit in (slo.tpot_s, slo.ttft_s, slo.quantile))
 
 
 def _candidate(
@@ -142,7 +114,7 @@ def _candidate(
     arm: Arm,
     load: LoadPoint,
     conditions: Callable[[Arm], Conditions],
-    objectives: Objectives,
+    slo: Slo,
     rps_range: tuple[float, float] | None,
     confidence: float | None,
 ) -> Candidate:
@@ -177,22 +149,22 @@ def _candidate(
         prediction,
         comparison,
         curve.saturation_rps,
-        _meets(profile, arm, curve, load, wanted, objectives),
-        _capacity_rps(profile, arm, curve, wanted, objectives),
+        _meets(profile, arm, curve, load, wanted, slo),
+        _capacity_rps(profile, arm, curve, wanted, slo),
         _tokens_per_second(profile, arm, load, wanted, prediction),
     )
 
 
 def _limits(
-    profile: Profile, arm: Arm, wanted: Conditions, objectives: Objectives
+    profile: Profile, arm: Arm, wanted: Conditions, slo: Slo
 ) -> list[tuple[Callable[[float], float] | None, float]]:
     """Each objective as (figure among n others, limit); the mean latency is not among them. None: not measured."""
     found: list[tuple[Callable[[float], float] | None, float]] = []
-    for limit, name in ((objectives.ttft_s, "ttft"), (objectives.tpot_s, "tpot")):
+    for limit, name in ((slo.ttft_s, "ttft"), (slo.tpot_s, "tpot")):
         if limit is not None:
             found.append((_part(profile, arm, wanted, name), limit))
-    if objectives.e2e_s is not None and objectives.quantile is not None:
-        found.append((_quantile(profile, arm, wanted, objectives.quantile), objectives.e2e_s))
+    if slo.e2e_s is not None and slo.quantile is not None:
+        found.append((_quantile(profile, arm, wanted, slo.quantile), slo.e2e_s))
     return found
 
 
@@ -230,27 +202,25 @@ def _at(profile: Profile, arm: Arm, wanted: Conditions, others: float, quantile:
 
 
 def _meets(
-    profile: Profile, arm: Arm, curve: Curve, load: LoadPoint, wanted: Conditions, objectives: Objectives
+    profile: Profile, arm: Arm, curve: Curve, load: LoadPoint, wanted: Conditions, slo: Slo
 ) -> bool | None:
     latency_s, others, _ = load.on(curve)
     if np.isnan(latency_s):
         return False
-    if objectives.e2e_s is not None and objectives.quantile is None and latency_s > objectives.e2e_s:
+    if slo.e2e_s is not None and slo.quantile is None and latency_s > slo.e2e_s:
         return False
-    limits = _limits(profile, arm, wanted, objectives)
+    limits = _limits(profile, arm, wanted, slo)
     if any(figure is not None and figure(others) > limit for figure, limit in limits):
         return False
     return None if any(figure is None for figure, _ in limits) else True
 
 
-def _capacity_rps(
-    profile: Profile, arm: Arm, curve: Curve, wanted: Conditions, objectives: Objectives
-) -> float | None:
+def _capacity_rps(profile: Profile, arm: Arm, curve: Curve, wanted: Conditions, slo: Slo) -> float | None:
     """Largest rate that keeps every objective; each figure rises with load, so its limit is a number in flight."""
     capacity = curve.saturation_rps
-    if objectives.e2e_s is not None and objectives.quantile is None:
-        capacity = min(capacity, curve.capacity_rps(objectives.e2e_s))
-    for figure, limit in _limits(profile, arm, wanted, objectives):
+    if slo.e2e_s is not None and slo.quantile is None:
+        capacity = min(capacity, curve.capacity_rps(slo.e2e_s))
+    for figure, limit in _limits(profile, arm, wanted, slo):
         if figure is None:
             return None
         at_zero, at_one = figure(0.0), figure(1.0)
@@ -324,53 +294,3 @@ def _reason_for_none(
     limit = none.prediction.latency_s or 0.0
     faster = min_gain > 0 and any((one.prediction.latency_s or limit) < limit for one in keeping)
     return Reason.GAIN_BELOW_THRESHOLD if faster else Reason.BEYOND_BREAK_EVEN
-
-
-def envelope(curves: Sequence[tuple[Arm, Curve]], rps_range: tuple[float, float]) -> tuple[Stretch, ...]:
-    """Which arm is fastest over a range of rates.
-
-    Exact for laws; where points or a measured ceiling take part, crossings are found by bisection.
-
-    Raises:
-        ValueError: the range is empty or negative.
-    """
-    low, high = rps_range
-    if all(curve.knots is None and curve.ceiling_rps is None for _, curve in curves):
-        found = fastest_by_rps(
-            np.array([float(curve.law.c1) for _, curve in curves]),
-            np.array([float(curve.law.c2) for _, curve in curves]),
-            low,
-            high,
-        )
-        return tuple(
-            Stretch(float(start), float(stop), curves[index][0])
-            for index, start, stop in zip(found.arm, found.start, found.stop, strict=True)
-        )
-    return tuple(_scan(curves, low, high))
-
-
-def _scan(curves: Sequence[tuple[Arm, Curve]], low: float, high: float) -> list[Stretch]:
-    if not 0 <= low < high:
-        raise ValueError(f"load range {low!r} to {high!r} is empty or negative")
-
-    def fastest(rps: float) -> int:
-        latencies = [curve.at_rps(rps)[0] for _, curve in curves]
-        if np.all(np.isnan(latencies)):
-            return int(np.argmax([curve.saturation_rps for _, curve in curves]))
-        return int(np.nanargmin(latencies))
-
-    grid = np.linspace(low, high, _GRID)
-    leaders = [fastest(float(rps)) for rps in grid]
-    stretches: list[Stretch] = []
-    start = low
-    for index in range(1, _GRID):
-        if leaders[index] == leaders[index - 1]:
-            continue
-        left, right = float(grid[index - 1]), float(grid[index])
-        for _ in range(50):
-            middle = 0.5 * (left + right)
-            left, right = (middle, right) if fastest(middle) == leaders[index - 1] else (left, middle)
-        stretches.append(Stretch(start, right, curves[leaders[index - 1]][0]))
-        start = right
-    stretches.append(Stretch(start, high, curves[leaders[-1]][0]))
-    return stretches

@@ -1,0 +1,148 @@
+"""A ranking as one JSON document, as one sentence and as a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.cli.tables import bounds, figure, print_table, print_warnings, through
+
+if TYPE_CHECKING:
+    from breakeven.planning.ranking import Candidate, Ranking
+    from breakeven.planning.stretches import Stretch
+
+
+def facts(
+    ranking: Ranking,
+    stretches: tuple[Stretch, ...] | None,
+    warnings: list[str],
+    confidence: float,
+    *,
+    at_rate: bool,
+) -> dict[str, Any]:
+    """Return the document of `plan --json`; `stretches` only where a range of rates was asked for."""
+    facts: dict[str, Any] = {
+        "confidence": confidence,
+        "best": _identity(ranking.best),
+        "compared_at": "equal_rps" if at_rate else "equal_concurrency",
+        "arms": [_arm_facts(one) for one in ranking.candidates],
+        "reason": ranking.reason.value,
+        "explanation": _sentence(ranking),
+        "warnings": warnings,
+    }
+    if stretches is not None:
+        facts["envelope"] = [
+            {"from_rps": one.from_rps, "to_rps": one.to_rps, **_identity(one.arm)} for one in stretches
+        ]
+    return facts
+
+
+def _identity(arm: Arm) -> dict[str, Any]:
+    return {"method": arm.method, "k": arm.k, **({"candidate": arm.candidate} if arm.candidate else {})}
+
+
+def _arm_facts(one: Candidate) -> dict[str, Any]:
+    same = one.arm == NO_SPECULATION
+    against = one.comparison
+    return {
+        **_identity(one.arm),
+        "measured": one.measured,
+        "believable": one.believable,
+        "latency_s": one.prediction.latency_s,
+        "latency_ci_s": one.prediction.latency_ci_s,
+        "ttft_s": one.prediction.ttft_s,
+        "tpot_s": one.prediction.tpot_s,
+        "speedup": 1.0 if same else against.speedup if against else None,
+        "speedup_ci": (1.0, 1.0) if same else against.speedup_ci if against else None,
+        "c1_ratio": 1.0 if same else against.c1_ratio if against else None,
+        "c1_ratio_ci": (1.0, 1.0) if same else against.c1_ratio_ci if against else None,
+        "c2_ratio": 1.0 if same else against.c2_ratio if against else None,
+        "c2_ratio_ci": (1.0, 1.0) if same else against.c2_ratio_ci if against else None,
+        "verdict": "tie" if same else against.verdict.value if against else None,
+        "break_even_rps": against.break_even_rps if against else None,
+        "break_even_ci_rps": against.break_even_ci_rps if against else None,
+        "break_even_concurrency": against.break_even_concurrency if against else None,
+        "break_even_beyond_measured_range": against.break_even_beyond_range if against else False,
+        "saturation_rps": one.saturation_rps,
+        "saturated": one.prediction.saturated,
+        "extrapolated": one.prediction.extrapolated,
+        "basis": one.prediction.basis,
+        "utilisation": one.prediction.utilisation,
+        "meets_slo": one.meets_slo,
+        "capacity_rps": one.capacity_rps,
+        "tokens_per_second": one.tokens_per_second,
+    }
+
+
+def _sentence(ranking: Ranking) -> str:
+    best, chosen = ranking.best, ranking.chosen
+    if chosen.prediction.saturated:
+        return f"every arm is saturated; {best} carries most, {figure(chosen.saturation_rps)} rps"
+    if chosen.comparison is None:
+        others = [one for one in ranking.candidates if one.arm != best]
+        if best == NO_SPECULATION and others:
+            return "no speculation is best"
+        return f"{best} is best" if others else f"{best} is the only arm"
+    gain = chosen.comparison
+    words = f"{best} is best, {figure(gain.speedup)}x{through(gain.speedup_ci)}"
+    if gain.break_even_rps is not None:
+        side = "until" if gain.verdict == "below" else "above"
+        words += f"; pays {side} {figure(gain.break_even_rps)} rps{through(gain.break_even_ci_rps)}"
+    elif gain.verdict in {"always", "never", "uncertain", "tie"}:
+        words += {"always": "; pays at every load", "never": "; never pays", "tie": "; a tie"}.get(
+            gain.verdict.value, "; the bounds tell no gain from a loss"
+        )
+    else:
+        words += f"; pays {gain.verdict.value} a load beyond the measured range"
+    trend = "shrinks" if gain.c2_ratio > 1 else "grows"
+    return f"{words}; C2,R {figure(gain.c2_ratio)}: the gain {trend} with load"
+
+
+def show(
+    ranking: Ranking,
+    stretches: tuple[Stretch, ...] | None,
+    warnings: list[str],
+    rps: float | None,
+    concurrency: float | None,
+    *,
+    objectives: bool,
+) -> None:
+    """Print sentence, table, envelope and warnings; `objectives` says whether the SLO column means anything."""
+    load = f"{rps:g} rps per replica" if rps is not None else f"concurrency {concurrency:g}"
+    click.echo(f"at {load}: {_sentence(ranking)} ({ranking.reason.value})")
+    yes_or_no = {True: "kept" if objectives else "-", False: "missed", None: "?"}
+    rows = []
+    for one in ranking.candidates:
+        against = one.comparison
+        break_even = "-"
+        if against is not None and against.break_even_rps is not None:
+            break_even = bounds(against.break_even_rps, against.break_even_ci_rps)
+        elif against is not None and against.break_even_beyond_range:
+            break_even = "beyond range"
+        rows.append(
+            (
+                str(one.arm) + ("" if one.measured else " (derived)"),
+                "saturated"
+                if one.prediction.saturated
+                else bounds(one.prediction.latency_s, one.prediction.latency_ci_s),
+                "1"
+                if one.arm == NO_SPECULATION
+                else bounds(against.speedup, against.speedup_ci)
+                if against
+                else "-",
+                against.verdict.value if against else "-",
+                break_even,
+                figure(one.saturation_rps),
+                yes_or_no[one.meets_slo],
+                figure(one.capacity_rps),
+            )
+        )
+    print_table(
+        ("arm", "latency s", "speedup", "pays", "break-even rps", "saturation rps", "SLO", "capacity rps"),
+        rows,
+    )
+    for stretch in stretches or ():
+        click.echo(f"{figure(stretch.from_rps)} to {figure(stretch.to_rps)} rps: {stretch.arm}")
+    print_warnings(list(dict.fromkeys(warnings)))
