@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +66,10 @@ def _options(command: Any) -> Any:
 @_options
 @confidence_option
 @json_option
-def command(confidence: float, as_json: bool, policies: tuple[str, ...], **given: Any) -> None:
+@click.pass_context
+def command(
+    ctx: click.Context, confidence: float, as_json: bool, policies: tuple[str, ...], **given: Any
+) -> None:
     """Replay a trace against policies: the operator's own decisions, static arms, schedules, hindsight.
 
     Request traces run on an event clock, rate traces window by window. With --costs the arms are calibrated on the
@@ -87,11 +91,13 @@ def command(confidence: float, as_json: bool, policies: tuple[str, ...], **given
     )
     count = len(trace)
     with _progress(count, hidden=as_json) as progress:
-        study = _study(trace, policies, confidence, given)
+        # A profile has a confidence of its own, which only an explicit one replaces.
+        explicit = ctx.get_parameter_source("confidence") is not click.core.ParameterSource.DEFAULT
+        study = _study(trace, policies, confidence if explicit else None, given)
         study.progress = progress
         names = policies or _default_policies(study)
         rows = [_row(study, name) for name in names]
-    notes = [*trace.notes, *_too_long(study, trace)]
+    notes = [*trace.notes, *_notes(study, trace)]
     if as_json:
         kind = "requests" if isinstance(trace, RequestTrace) else "rates"
         facts = {
@@ -113,7 +119,7 @@ def command(confidence: float, as_json: bool, policies: tuple[str, ...], **given
     _print(rows, study, notes)
 
 
-def _study(trace: Trace, policies: Sequence[str], confidence: float, given: dict[str, Any]) -> Study:
+def _study(trace: Trace, policies: Sequence[str], confidence: float | None, given: dict[str, Any]) -> Study:
     import numpy as np
 
     from breakeven.arm import NO_SPECULATION
@@ -124,7 +130,7 @@ def _study(trace: Trace, policies: Sequence[str], confidence: float, given: dict
     named = _named_arms(policies, given["arms"])
     arms: CostArms | LawArms
     if given["costs"] is None:
-        arms = laws = _law_arms(given, trace, named)
+        arms = laws = _law_arms(given, trace, named, confidence)
         profile = laws.profile
         candidates = _of_profile(profile, named)
         roll_s, overhead = 300.0, 0.066
@@ -138,7 +144,7 @@ def _study(trace: Trace, policies: Sequence[str], confidence: float, given: dict
             prompts = np.array([given["prompt_tokens"] or 512])
             outputs = np.array([given["output_tokens"] or round(natural)])
         profile = measured_profile(
-            arms, [NO_SPECULATION, *candidates], prompts, outputs, given["seed"], confidence
+            arms, [NO_SPECULATION, *candidates], prompts, outputs, given["seed"], confidence or 0.9
         )
         startup = arms.costs.startup
         roll_s, overhead = (
@@ -175,7 +181,7 @@ def _cost_arms(given: dict[str, Any]) -> CostArms:
     return CostArms(costs, given["seed"], recorded, given["alpha"])
 
 
-def _law_arms(given: dict[str, Any], trace: Trace, named: Sequence[Arm]) -> LawArms:
+def _law_arms(given: dict[str, Any], trace: Trace, named: Sequence[Arm], confidence: float | None) -> LawArms:
     from breakeven.acceptance import tokens_per_step_iid
     from breakeven.arm import NO_SPECULATION
     from breakeven.profile import Profile
@@ -191,6 +197,8 @@ def _law_arms(given: dict[str, Any], trace: Trace, named: Sequence[Arm]) -> LawA
         profile = Profile.from_json(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as problem:
         raise InputError(str(path), str(problem), "a readable profile") from None
+    if confidence is not None:
+        profile = replace(profile, confidence=confidence)
     tokens = profile.arm(NO_SPECULATION).lengths.output_tokens
     if tokens is None:
         tokens = float(trace.output_tokens.mean()) if isinstance(trace, RequestTrace) else 256.0
@@ -249,13 +257,19 @@ def _default_policies(study: Study) -> list[str]:
     ]
 
 
-def _too_long(study: Study, trace: Trace) -> list[str]:
-    """Requests that no engine of these costs could hold are not replayed; say how many."""
-    return (
-        [f"{study.left_out} of {len(trace)} requests are longer than the KV pool and left out"]
-        if study.left_out
-        else []
-    )
+def _notes(study: Study, trace: Trace) -> list[str]:
+    """What was left out of the replay."""
+    from breakeven.simulator.traces import RateTrace
+
+    notes = []
+    if study.left_out:
+        notes.append(f"{study.left_out} of {len(trace)} requests are longer than the KV pool and left out")
+    slo = study.policy.slo
+    if isinstance(trace, RateTrace) and (slo.ttft_s is not None or slo.tpot_s is not None):
+        notes.append(
+            "a rate trace tells no TTFT and no TPOT of requests: only --e2e-slo-s counts into the SLO share"
+        )
+    return notes
 
 
 def _row(study: Study, name: str) -> dict[str, Any]:

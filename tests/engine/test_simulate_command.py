@@ -1,0 +1,204 @@
+"""`breakeven simulate`: its document, its table, its refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.cli.simulate import command
+from breakeven.errors import BreakevenError
+from breakeven.simulator.arms import CostArms
+from breakeven.simulator.costs import parse_costs
+from breakeven.simulator.measured import measured_profile
+
+DEMO = Path(__file__).parents[2] / "examples" / "engine-costs" / "demo.json"
+KEYS = {
+    "policy", "requests", "mean_latency_s", "p95_latency_s", "speedup_vs_none", "speedup_vs_oracle", "switches",
+    "seconds_below_one", "slo_attainment",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    import numpy as np
+
+    folder = tmp_path_factory.mktemp("simulate")
+    costs = parse_costs(DEMO.read_text(), "H100", "demo")
+    arms = [NO_SPECULATION, Arm("eagle3", 3)]
+    profile = measured_profile(CostArms(costs), arms, np.array([40]), np.array([48]), 1)
+    (folder / "profile.json").write_text(profile.to_json())
+    (folder / "rates.csv").write_text("window_start_s,rate_rps\n0,6\n600,20\n1200,6\n")
+    rows = "".join(f"{i * 0.13:.3f},40,{20 + i % 50}\n" for i in range(400))
+    (folder / "requests.csv").write_text(f"timestamp_s,prompt_tokens,output_tokens\n{rows}")
+    return folder
+
+
+def run(*arguments: object):
+    return CliRunner().invoke(command, [str(a) for a in arguments])
+
+
+def document(*arguments: object) -> dict:
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.mark.parametrize("trace", ["rates.csv", "requests.csv"])
+def test_a_profile_against_every_policy(files, trace):
+    arguments = (
+        "--profile",
+        files / "profile.json",
+        "--trace",
+        files / trace,
+        "--replicas",
+        2,
+        "--e2e-slo-s",
+        2,
+    )
+    names = ["breakeven", "none", "schedule", "static:eagle3:3", "oracle", "oracle-free"]
+    found = document(*arguments, *(word for name in names for word in ("--policy", name)))
+    rows = {row["policy"]: row for row in found["policies"]}
+    assert list(rows) == names
+    assert all(set(row) == KEYS for row in rows.values())
+    assert found["confidence"] == 0.9
+    assert rows["none"]["speedup_vs_none"] == rows["oracle"]["speedup_vs_oracle"] == 1.0
+    assert rows["none"]["seconds_below_one"] == rows["none"]["switches"] == 0
+    assert rows["static:eagle3:3"]["speedup_vs_none"] == pytest.approx(
+        rows["none"]["mean_latency_s"] / rows["static:eagle3:3"]["mean_latency_s"]
+    )
+    assert all(
+        row["speedup_vs_oracle"] <= 1.0 for name, row in rows.items() if name in {"none", "static:eagle3:3"}
+    )
+    assert {row["requests"] for row in rows.values()} == {19200.0 if trace == "rates.csv" else 400}
+    assert all(0 <= row["slo_attainment"] <= 1 for row in rows.values())
+
+
+def test_costs_are_calibrated_first(files):
+    found = document(
+        "--costs",
+        DEMO,
+        "--gpu",
+        "H100",
+        "--trace",
+        files / "requests.csv",
+        "--policy",
+        "static:eagle3:3",
+        "--replicas",
+        2,
+    )
+    (row,) = found["policies"]
+    assert row["speedup_vs_none"] > 1.2
+    assert found["trace"] == {"kind": "requests", "rows": 400, "replicas": 2, "roll_seconds": 2.5}
+
+
+def test_a_rate_trace_says_which_limits_it_cannot_judge(files):
+    found = document(
+        "--profile",
+        files / "profile.json",
+        "--trace",
+        files / "rates.csv",
+        "--policy",
+        "none",
+        "--tpot-slo-s",
+        1,
+    )
+    assert found["policies"][0]["slo_attainment"] is None
+    assert found["warnings"] == [
+        "a rate trace tells no TTFT and no TPOT of requests: only --e2e-slo-s counts into the SLO share"
+    ]
+
+
+def test_the_confidence_may_be_changed(files):
+    arguments = ("--profile", files / "profile.json", "--trace", files / "rates.csv", "--policy", "breakeven")
+    assert document(*arguments, "--confidence", 0.99)["confidence"] == 0.99
+
+
+def test_default_policies_are_all_but_schedules(files):
+    found = document("--profile", files / "profile.json", "--trace", files / "rates.csv")
+    names = [row["policy"] for row in found["policies"]]
+    assert names == ["breakeven", "none", "static:eagle3:3", "oracle", "oracle-free"]
+    assert found["decisions"]
+
+
+def test_acceptance_may_be_imposed_or_recorded(files, tmp_path):
+    base = ("--trace", files / "requests.csv", "--policy", "static:eagle3:3", "--replicas", 2)
+    costs = ("--costs", DEMO, "--gpu", "H100")
+    profile = ("--profile", files / "profile.json")
+
+    def speedup(*arguments):
+        return document(*arguments)["policies"][0]["speedup_vs_none"]
+
+    measured, hopeless = speedup(*base, *costs), speedup(*base, *costs, "--alpha", 0)
+    assert hopeless < 0.9 < measured
+    assert speedup(*base, *profile, "--alpha", 0.0) < 0.9
+    assert speedup(*base, *profile, "--tokens-per-step", 4) > speedup(*base, *profile)
+    recorded = tmp_path / "recorded.jsonl"
+    recorded.write_text('{"acc_eagle": [4, 3, 2, 1]}\n')
+    assert speedup(*base, *costs, "--acceptance", recorded) > 1.5
+
+
+def test_the_table_says_what_the_document_says(files):
+    result = run("--profile", files / "profile.json", "--trace", files / "rates.csv", "--policy", "none")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[0].split() == (
+        [
+            "policy",
+            "requests",
+            "mean",
+            "s",
+            "p95",
+            "s",
+            "x",
+            "none",
+            "x",
+            "oracle",
+            "switches",
+            "slower",
+            "than",
+            "none",
+            "s",
+            "SLO",
+            "kept",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--trace", "{files}/absent.csv", "--profile", "{files}/profile.json"], "No such file"),
+        (["--trace", "{files}/rates.csv", "--profile", "{files}/rates.csv"], "rates.csv"),
+        (["--trace", "{files}/rates.csv", "--profile", "{files}/profile.json", "--policy", "best"], "--policy best: unknown"),
+        (["--trace", "{files}/rates.csv", "--profile", "{files}/profile.json", "--policy", "static:ngram:2"], "ngram"),
+        (["--trace", "{files}/rates.csv", "--costs", "{{}}"], "--costs: step: Field required"),
+        (["--trace", "{files}/rates.csv", "--costs", str(DEMO), "--gpu", "L4"], "no entries fit GPU 'L4'"),
+        (["--trace", "{files}/rates.csv", "--costs", str(DEMO), "--gpu", "H100", "--policy", "static:suffix:2"], "no entry for method suffix"),
+    ],
+)  # fmt: skip
+def test_wrong_inputs_get_one_line(files, arguments, message):
+    result = run(*(word.format(files=files) for word in arguments), "--json")
+    assert isinstance(result.exception, BreakevenError)
+    assert message in str(result.exception)
+    assert "\n" not in str(result.exception)
+    assert not result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give either --profile or --costs"),
+        (["--profile", "p", "--costs", "{}"], "give either --profile or --costs"),
+        (["--profile", "{files}/profile.json", "--acceptance", "a.jsonl"], "--acceptance belongs to --costs"),
+        (["--costs", str(DEMO), "--tokens-per-step", "2"], "--tokens-per-step belongs to --profile"),
+        (["--profile", "p", "--replicas", "0"], "0 is not in the range"),
+    ],
+)
+def test_wrong_usage_exits_with_2(files, arguments, message):
+    arguments = [word.replace("{files}", str(files)) for word in arguments]
+    result = run("--trace", files / "rates.csv", *arguments)
+    assert result.exit_code == 2
+    assert message in result.output
