@@ -205,11 +205,8 @@ class _Reader:
     def refuse_unknown(self) -> None:
         """A misspelt variable would silently leave a default in force."""
         for name in sorted(self._environment):
-            if (
-                name.startswith("BREAKEVEN_")
-                and name not in self._known
-                and not name.startswith("BREAKEVEN_SIM")
-            ):
+            foreign = name.startswith("BREAKEVEN_SIM") or _SERVICE_LINK.match(name)
+            if name.startswith("BREAKEVEN_") and name not in self._known and not foreign:
                 raise InputError(name, "is not a setting", f"one of {', '.join(sorted(self._known))}")
 
     @staticmethod

@@ -1,0 +1,154 @@
+"""Which profile is in force, and when a run is asked for."""
+
+from __future__ import annotations
+
+import copy
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from breakeven.profile import Profile
+from breakeven_operator.reconcile.calibrated import ProfileEntry, calibrated
+from breakeven_operator.reconcile.fingerprint import Identity
+from breakeven_operator.resources import CalibrationRun, SpeculativeService
+from fakes.fleet_world import GPU, SERVICE, profile_json
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+IDENTITY = Identity("f1", "org/model", "chat", "sha256:x", GPU, 1)
+
+
+def service(edit=lambda _: None, *, status=None, annotations=None):
+    manifest = copy.deepcopy(SERVICE)
+    manifest["metadata"] |= {"uid": "u1", "annotations": annotations or {}}
+    manifest["status"] = status or {}
+    edit(manifest["spec"])
+    return SpeculativeService.read(manifest, "service")
+
+
+def entry(name="p1", fingerprint="f1", age_s=60.0, arms=("none", "eagle/3"), **changes):
+    fields = {
+        "name": name,
+        "uid": name,
+        "service": "chat",
+        "fingerprint": fingerprint,
+        "gpu_product": GPU,
+        "created": NOW - timedelta(seconds=age_s),
+        "arms": frozenset(arms),
+        "profile": Profile.from_json(profile_json()),
+    } | changes
+    return ProfileEntry(**fields)
+
+
+def run(name="r1", phase=None, finished=None):
+    status = {key: value for key, value in (("phase", phase), ("finishedTime", finished)) if value}
+    return CalibrationRun.read(
+        {
+            "apiVersion": "breakeven.dev/v1alpha1",
+            "kind": "CalibrationRun",
+            "metadata": {"name": name, "namespace": "llm", "uid": name},
+            "spec": {"serviceRef": {"name": "chat"}},
+            "status": status,
+        },
+        "run",
+    )
+
+
+def state(profiles=(), runs=(), of=None, identity=IDENTITY, now=NOW):
+    return calibrated(of or service(), identity, profiles, runs, 20.0, now)
+
+
+def trigger(**arguments):
+    found = state(**arguments)
+    return str(found.trigger) if found.create is not None else None
+
+
+def test_the_newest_profile_of_this_fingerprint_is_in_force():
+    found = state([entry("old", age_s=900), entry("new"), entry("other", "f2", age_s=1)])
+    assert found.entry is not None
+    assert (found.entry.name, found.reason, found.create) == ("new", "ProfileInForce", None)
+
+
+@pytest.mark.parametrize(
+    ("profiles", "reason", "why"),
+    [
+        ([], "CalibrationRequested", "Initial"),
+        ([entry(fingerprint="f2")], "CalibrationRequested", "FingerprintChanged"),
+        ([entry(age_s=40 * 86400)], "CalibrationRequested", "ProfileExpired"),
+        ([entry(profile=None, problem="damaged")], "CalibrationRequested", "Requested"),
+    ],
+)
+def test_without_a_usable_profile_nothing_is_in_force_and_a_run_is_created(profiles, reason, why):
+    found = state(profiles)
+    assert found.entry is None
+    assert (found.reason, trigger(profiles=profiles)) == (reason, why)
+
+
+def test_a_new_candidate_is_measured_while_the_old_profile_stays_in_force():
+    found = state([entry(arms=("none",))])
+    assert found.entry is not None
+    assert (found.reason, trigger(profiles=[entry(arms=("none",))])) == (
+        "CandidatesChanged",
+        "CandidatesChanged",
+    )
+
+
+def test_a_run_under_way_is_waited_for():
+    found = state(runs=[run(phase="Measuring")])
+    assert (found.reason, found.create) == ("CalibrationRunning", None)
+    assert found.status.run == "r1"
+
+
+def test_no_run_while_paused_disabled_or_without_serving_pods():
+    assert trigger(of=service(lambda spec: spec.update(paused=True))) is None
+    assert trigger(of=service(lambda spec: spec["updatePolicy"].update(mode="Disabled"))) is None
+    assert trigger(identity=None) is None
+
+
+def test_a_request_is_answered_once_and_in_mode_disabled_too():
+    asked = service(
+        lambda spec: spec["updatePolicy"].update(mode="Disabled"),
+        annotations={"breakeven.dev/recalibrate": "1"},
+    )
+    found = state([entry()], of=asked)
+    assert (str(found.trigger), found.recalibrate) == ("Requested", "1")
+    answered = service(
+        annotations={"breakeven.dev/recalibrate": "1"}, status={"memory": {"recalibrate": "1"}}
+    )
+    assert trigger(profiles=[entry()], of=answered) is None
+
+
+def test_a_repeated_cycle_creates_the_same_run():
+    assert state().create == state().create
+    assert state().create != state(identity=Identity("f2", None, None, "", GPU, 1)).create
+
+
+def test_failures_double_the_pause_and_a_request_does_not_wait():
+    ended = "2026-11-21T11:00:00Z"
+    status = {"calibration": {"lastRunTime": ended, "failures": 2}}
+    held = service(lambda spec: spec.update(calibration={"minIntervalSeconds": 1800}), status=status)
+    assert trigger(of=held) is None, "1800 s x 4 are not over after an hour"
+    assert trigger(of=held, now=NOW + timedelta(hours=1, seconds=1)) == "Initial"
+    asked = held.model_copy(
+        update={
+            "metadata": held.metadata.model_copy(update={"annotations": {"breakeven.dev/recalibrate": "x"}})
+        }
+    )
+    assert trigger(of=asked) == "Requested"
+
+
+def test_an_ended_run_is_counted_once():
+    failed = run("r1", "Failed", "2026-11-21T11:59:00Z")
+    found = state(runs=[failed])
+    assert found.status.failures == 1
+    assert [r.metadata.name for r in found.ended] == ["r1"]
+    again = state(runs=[failed], of=service(status={"calibration": found.status.to_json_object()}))
+    assert again.status.failures == 1, "the mark that takes it out of the list may come a cycle later"
+    succeeded = run("r2", "Succeeded", "2026-11-21T11:59:30Z")
+    cured = state([entry()], [succeeded], service(status={"calibration": found.status.to_json_object()}))
+    assert cured.status.failures == 0
+
+
+def test_the_longest_start_up_is_remembered():
+    assert state().status.startup_seconds == 20.0
+    slower = service(status={"calibration": {"startupSeconds": "90"}})
+    assert state(of=slower).status.startup_seconds == 90.0

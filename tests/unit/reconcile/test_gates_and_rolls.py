@@ -1,0 +1,122 @@
+"""What forbids a roll at this moment, how long one may take, and how others' rolls look."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from breakeven.arm import NO_SPECULATION
+from breakeven.profile import Profile
+from breakeven_operator.reconcile.gates import refuse_capacity, refuse_now
+from breakeven_operator.reconcile.live import Figures
+from breakeven_operator.reconcile.rollout import Situation, deadline_s
+from breakeven_operator.reconcile.workload import observe
+from breakeven_operator.resources.servicestatus import MemoryStatus, Target
+from breakeven_operator.resources.updatepolicy import UpdatePolicy
+from fakes.fleet_world import EAGLE, TARGET, FleetWorld, profile_json
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+WORKLOAD = FleetWorld().target
+
+
+def figures(total_rps):
+    return Figures(
+        total_rps / 2, total_rps, 1000, 300.0, 1.0, 0.0, 1.0, 0.1, 0.01, 1.0, (), 100.0, 100.0, False, 2, 1.0
+    )
+
+
+def reason(refusal):
+    return refusal.reason if refusal else None
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, None),
+        ({"generation": 9}, "ForeignRollout"),
+        ({"updated": 1}, "ForeignRollout"),
+        ({"total": 3}, "Autoscaling"),
+        ({"ready": 1}, "ReplicasUnready"),
+        ({"pods": ()}, "ReplicasUnready"),
+        ({"desired": 0, "total": 0, "updated": 0, "ready": 0, "pods": ()}, "ReplicasUnready"),
+    ],
+)
+def test_a_roll_waits_for_what_is_pending(changes, expected):
+    assert reason(refuse_now(dataclasses.replace(WORKLOAD, **changes), None, MemoryStatus(), NOW)) == expected
+
+
+def test_a_roll_waits_while_the_number_of_replicas_moves():
+    assert reason(refuse_now(WORKLOAD, Target(replicas=3), MemoryStatus(), NOW)) == "Autoscaling"
+    assert refuse_now(WORKLOAD, Target(replicas=2), MemoryStatus(), NOW) is None
+
+
+def test_a_roll_waits_for_the_back_off():
+    memory = MemoryStatus(failures=1, backoff_until_time=NOW + timedelta(seconds=1))
+    assert reason(refuse_now(WORKLOAD, None, memory, NOW)) == "BackingOff"
+    assert refuse_now(WORKLOAD, None, memory, NOW + timedelta(seconds=2)) is None
+
+
+def capacity(total_rps, *, unavailable, desired=2):
+    workload = dataclasses.replace(WORKLOAD, max_unavailable=unavailable, desired=desired)
+    load = figures(total_rps) if total_rps is not None else None
+    profile = Profile.from_json(profile_json())
+    return reason(refuse_capacity(UpdatePolicy(), workload, profile, load, (NO_SPECULATION, EAGLE)))
+
+
+def test_replicas_that_are_left_must_carry_the_load_in_either_arm():
+    # Saturation 20 rps without speculation, 12.5 with: at 0.75 one replica carries 9.4.
+    assert capacity(9.0, unavailable=1) is None
+    assert capacity(10.0, unavailable=1) == "InsufficientCapacity"
+    assert capacity(100.0, unavailable=0) is None, "a roll by surge takes nothing away"
+    assert capacity(0.1, unavailable=2) == "InsufficientCapacity", "nothing would be left"
+    assert capacity(None, unavailable=1) == "InsufficientCapacity"
+
+
+@pytest.mark.parametrize(
+    ("surge", "unavailable", "replicas", "expected"),
+    [
+        ("25%", "25%", 1, (1, 0)),
+        ("25%", "25%", 4, (1, 1)),
+        ("25%", "25%", 10, (3, 2)),
+        (1, 0, 3, (1, 0)),
+        (0, 1, 3, (0, 1)),
+        ("0%", "0%", 3, (0, 1)),
+    ],
+)
+def test_the_strategy_is_resolved_as_the_controller_does(surge, unavailable, replicas, expected):
+    manifest = {
+        **TARGET,
+        "metadata": {**TARGET["metadata"], "uid": "u"},
+        "spec": {
+            **TARGET["spec"],
+            "replicas": replicas,
+            "strategy": {"rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}},
+        },
+    }
+    found = observe(manifest, [], [], {}, container_name=None, gpu_label="x")
+    assert (found.max_surge, found.max_unavailable) == expected
+
+
+def test_recreate_takes_every_pod_away():
+    manifest = {
+        **TARGET,
+        "metadata": {**TARGET["metadata"], "uid": "u"},
+        "spec": {**TARGET["spec"], "replicas": 3, "strategy": {"type": "Recreate"}},
+    }
+    found = observe(manifest, [], [], {}, container_name=None, gpu_label="x")
+    assert (found.max_surge, found.max_unavailable) == (0, 3)
+
+
+def test_the_deadline_follows_measured_start_ups_and_batches():
+    def deadline(startup_s, desired=2, **policy):
+        workload = dataclasses.replace(WORKLOAD, desired=desired)
+        return deadline_s(
+            Situation(UpdatePolicy(**policy), workload, MemoryStatus(), None, True, startup_s, now=NOW)
+        )
+
+    assert deadline(900.0) > 2 * 900.0, "a 70B model loads longer than progressDeadlineSeconds' 600 s"
+    assert deadline(900.0, desired=4) > 1.9 * deadline(900.0)
+    assert deadline(None) > deadline(900.0), "what was never seen gets the most time"
+    assert deadline(900.0, roll_deadline_seconds=60) == 60.0

@@ -1,0 +1,98 @@
+"""Settings are checked once, at start, with one line each; the operator's process stays small."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from breakeven.errors import InputError
+from breakeven_operator.settings import read_settings
+
+
+def test_defaults_are_for_production():
+    settings = read_settings({})
+    assert (settings.cycle_s, settings.lease_s, settings.max_parallel_calibrations) == (15.0, 30.0, 1)
+    assert settings.watch_namespaces == ()
+    assert settings.trial.image.startswith("ghcr.io/breakeven-dev/breakeven:")
+
+
+def test_everything_can_be_set():
+    settings = read_settings(
+        {
+            "BREAKEVEN_WATCH_NAMESPACES": "b, a,,b",
+            "BREAKEVEN_CYCLE_SECONDS": "3",
+            "BREAKEVEN_PORT": "9000",
+            "BREAKEVEN_DRY_RUN": "true",
+            "BREAKEVEN_TRIAL_PRIORITY_CLASS": "low",
+        }
+    )
+    assert settings.watch_namespaces == ("a", "b")
+    assert (settings.cycle_s, settings.port, settings.dry_run, settings.trial.priority_class) == (
+        3.0,
+        9000,
+        True,
+        "low",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("BREAKEVEN_CYCLE_SECONDS", "soon"),
+        ("BREAKEVEN_CYCLE_SECONDS", "0"),
+        ("BREAKEVEN_CYCLE_SECONDS", "nan"),
+        ("BREAKEVEN_PORT", "70000"),
+        ("BREAKEVEN_WATCH_NAMESPACES", "a,B!"),
+        ("BREAKEVEN_PROMETHEUS_ADDRESS", "prometheus:9090"),
+        ("BREAKEVEN_PROMETHEUS_ADDRESS", "http://user:secret@prometheus:9090"),
+        ("BREAKEVEN_PROMETHEUS_CA_FILE", "/nowhere/ca.crt"),
+        ("BREAKEVEN_LOG_LEVEL", "LOUD"),
+        ("BREAKEVEN_TRIAL_IMAGE_PULL_POLICY", "Sometimes"),
+        ("BREAKEVEN_DRY_RUN", "yes"),
+        ("BREAKEVEN_CYCLE_SECOND", "15"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_with_its_name(name, value):
+    with pytest.raises(InputError) as caught:
+        read_settings({name: value})
+    assert str(caught.value).startswith(name)
+    assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_what_the_kubelet_adds_for_services_is_no_mistake():
+    read_settings(
+        {
+            "BREAKEVEN_SERVICE_HOST": "10.0.0.1",
+            "BREAKEVEN_METRICS_SERVICE_PORT": "8080",
+            "BREAKEVEN_PORT_8080_TCP_ADDR": "10.0.0.1",
+        }
+    )
+
+
+def test_the_process_exits_with_that_line():
+    done = subprocess.run(
+        [sys.executable, "-m", "breakeven_operator", "run", "--once"],
+        env={"PATH": "/usr/bin", "BREAKEVEN_CYCLE_SECONDS": "soon"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines() == [
+        "breakeven-operator: BREAKEVEN_CYCLE_SECONDS: is 'soon'; expected a number"
+    ]
+
+
+def test_the_operator_process_imports_no_solver_and_no_plotting():
+    code = (
+        "import sys; import breakeven_operator.app; from breakeven.profile import Profile; "
+        "print([m for m in ('scipy', 'matplotlib', 'pandas', 'jinja2') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "[]"

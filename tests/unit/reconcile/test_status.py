@@ -1,0 +1,92 @@
+"""What is worth a write, how conditions move, how figures read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from breakeven_operator.reconcile.conditions import Aspect, merge
+from breakeven_operator.reconcile.material import worth_writing
+from breakeven_operator.reconcile.wording import between, figure, ratio
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+STATUS = {
+    "decision": {
+        "time": "t0",
+        "action": "Stay",
+        "arm": "none",
+        "reason": "AlreadyBest",
+        "loadRps": "3.1",
+        "message": "at 3.1 rps",
+    },
+    "conditions": [{"type": "Ready", "status": "True", "reason": "Watching", "message": "metrics fresh"}],
+    "memory": {"failures": 0},
+}
+
+
+def changed(**decision):
+    return {**STATUS, "decision": {**STATUS["decision"], **decision}}
+
+
+def worth(new, *, after_s=10.0):
+    return worth_writing(STATUS, new, NOW - timedelta(seconds=after_s), NOW, 60.0)
+
+
+def test_the_first_status_is_written():
+    assert worth_writing({}, STATUS, None, NOW, 60.0)
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        changed(reason="CoolingDown"),
+        changed(arm="eagle/3"),
+        {**STATUS, "memory": {"failures": 1}},
+        {**STATUS, "rollout": {"id": "x"}},
+        {**STATUS, "conditions": [{**STATUS["conditions"][0], "status": "False"}]},
+        {key: value for key, value in STATUS.items() if key != "memory"},
+    ],
+)
+def test_state_is_written_at_once(new):
+    assert worth(new)
+
+
+def test_figures_wait_for_the_refresh_and_noise_is_never_written():
+    moved = changed(loadRps="4.5", message="at 4.5 rps", time="t1")
+    assert not worth(moved)
+    assert worth(moved, after_s=61.0)
+    noise = changed(loadRps="3.15", message="at 3.15 rps", time="t1")
+    assert not worth(noise, after_s=10_000.0)
+
+
+def test_the_order_of_conditions_is_no_change():
+    two = [{"type": "A", "status": "True"}, {"type": "B", "status": "False"}]
+    assert not worth_writing(
+        {"conditions": two}, {"conditions": two[::-1]}, NOW - timedelta(hours=1), NOW, 60.0
+    )
+
+
+def test_transition_time_moves_with_the_status_only():
+    first = merge((), [Aspect("Ready", True, "Watching", "a")], 1, NOW)
+    later = NOW + timedelta(minutes=5)
+    same = merge(first, [Aspect("Ready", True, "Paused", "b")], 2, later)
+    assert (same[0].last_transition_time, same[0].reason, same[0].observed_generation) == (NOW, "Paused", 2)
+    other = merge(same, [Aspect("Ready", None, "Watching", "c")], 2, later)
+    assert (other[0].last_transition_time, other[0].status) == (later, "Unknown")
+
+
+def test_figures_read_like_figures():
+    assert figure(8.912, "rps") == "8.91 rps"
+    assert figure(None) == figure(float("inf")) == figure(float("nan")) == "-"
+    assert ratio(1.823, (1.741, None)) == "1.82 [1.74,-]"
+    assert between((1.741, 1.9)) == "1.74 to 1.90"
+
+
+@given(st.floats(min_value=1e-3, max_value=1e7))
+def test_a_figure_has_no_exponent_and_three_digits(value):
+    text = figure(value)
+    assert "e" not in text
+    assert float(text) == pytest.approx(value, rel=6e-3)
