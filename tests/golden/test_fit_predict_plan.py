@@ -94,7 +94,7 @@ HEADER = "method,k,concurrency,mean_latency_s\n"
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        (HEADER + "none,0,1,1.2\nnone,0,8,fast\n", ["row 3", "column mean_latency_s", "seconds"]),
+        (HEADER + "none,0,1,1.2\nnone,0,8,fast\n", ["row 2 (line 3)", "column mean_latency_s", "seconds"]),
         ("method,k,mean_latency_s\nnone,0,1.2\n", ["concurrency and request_rate_rps"]),
         (
             "method,k,concurrency,mean_latency_s,gpu\nnone,0,1,1,A100\nnone,0,8,2,H100\n",

@@ -22,14 +22,14 @@ def test_each_row_becomes_a_point_with_its_types_and_the_mode_its_load_implies()
         LoadMode.POISSON,
         4.0,
     )
-    assert open_loop.origin.row == 3
+    assert (open_loop.origin.row, open_loop.origin.line) == (2, 3)
 
 
 def test_byte_order_mark_semicolons_decimal_commas_and_blank_lines_are_taken() -> None:
     text = '\ufeffMethod ; k;concurrency;mean_latency_s;note\r\n\r\nnone;0;8;1,69;b\r\n\r\nnone;0;32;3,37;"c; d"\r\n'
     first, second = read(text, "p.csv")
-    assert (first.mean_latency_s, first.origin.row) == (1.69, 3)
-    assert (second.mean_latency_s, second.origin.row, second.extra["note"]) == (3.37, 5, "c; d")
+    assert (first.mean_latency_s, first.origin.row, first.origin.line) == (1.69, 1, 3)
+    assert (second.mean_latency_s, second.origin.line, second.extra["note"]) == (3.37, 5, "c; d")
 
 
 def test_spreadsheet_spellings_of_nothing_are_nothing() -> None:
@@ -54,19 +54,19 @@ def test_survival_columns_are_collected_in_order() -> None:
     [
         ("", "p.csv", "CSV with header"),
         (HEADER + "\n", "p.csv", "one row per measured"),
-        (rows("none,0,8,,fast"), "row 2, column mean_latency_s", "seconds"),
-        (rows("none,0,8,,1.69", "none,0,8,,"), "row 3, column mean_latency_s", "nothing there"),
-        (rows("none,0,8,,inf"), "row 2, column mean_latency_s", "not a number"),
-        (rows("none,0,8,,-1"), "row 2, column mean_latency_s", "out of range"),
-        (rows("none,0,8,,900000"), "row 2, column mean_latency_s", "in seconds"),
+        (rows("none,0,8,,fast"), "row 1 (line 2), column mean_latency_s", "seconds"),
+        (rows("none,0,8,,1.69", "none,0,8,,"), "row 2 (line 3), column mean_latency_s", "nothing there"),
+        (rows("none,0,8,,inf"), "row 1 (line 2), column mean_latency_s", "not a number"),
+        (rows("none,0,8,,-1"), "row 1 (line 2), column mean_latency_s", "out of range"),
+        (rows("none,0,8,,900000"), "row 1 (line 2), column mean_latency_s", "in seconds"),
         (rows("none,0,8,4,1.69"), "columns concurrency and request_rate_rps", "exactly one"),
         (rows("none,0,,,1.69"), "columns concurrency and request_rate_rps", "exactly one"),
-        (rows("none,3,8,,1.69"), "row 2, column k", "without speculation nothing is drafted"),
-        (rows("eagle3,0,8,,1.69"), "row 2, column k", "at least 1"),
-        (rows("eagle3,2.5,8,,1.69"), "row 2, column k", "whole number"),
-        (rows(",3,8,,1.69"), "row 2, column method", "vLLM's name"),
-        (rows("none,0,8,,1.69,9"), "row 2", "6 fields"),
-        (rows("none,0,8"), "row 2", "none in column request_rate_rps"),
+        (rows("none,3,8,,1.69"), "row 1 (line 2), column k", "without speculation nothing is drafted"),
+        (rows("eagle3,0,8,,1.69"), "row 1 (line 2), column k", "at least 1"),
+        (rows("eagle3,2.5,8,,1.69"), "row 1 (line 2), column k", "whole number"),
+        (rows(",3,8,,1.69"), "row 1 (line 2), column method", "vLLM's name"),
+        (rows("none,0,8,,1.69,9"), "row 1 (line 2)", "6 fields"),
+        (rows("none,0,8"), "row 1 (line 2)", "none in column request_rate_rps"),
         (rows("none,0,8,,1.69,poisson", header=HEADER + ",load_mode"), "column load_mode", "closed"),
         (rows("eagle3,2,8,,1.69,3.5", header=HEADER + ",tokens_per_step"), "column tokens_per_step", "k + 1"),
         (
@@ -92,9 +92,9 @@ def test_survival_columns_are_collected_in_order() -> None:
             "squares",
         ),
         ("method,k,mean_latency_s\nnone,0,1\n", "columns concurrency and request_rate_rps", "was imposed"),
-        ("method,concurrency,mean_latency_s\nnone,1,1\n", "row 1, column k", "no such column"),
-        (rows("none,0,8,,1", header=HEADER.replace("request_rate_rps", "k")), "row 1", "twice"),
-        (rows('none,0,8,,"1.69'), "row", "CSV"),
+        ("method,concurrency,mean_latency_s\nnone,1,1\n", "line 1, column k", "no such column"),
+        (rows("none,0,8,,1", header=HEADER.replace("request_rate_rps", "k")), "line 1", "twice"),
+        (rows('none,0,8,,"1.69'), "line", "CSV"),
         ("\0\0", "p.csv", "points file"),
     ],
 )

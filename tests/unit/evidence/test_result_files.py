@@ -239,3 +239,17 @@ def test_where_compares_numbers_as_numbers_and_names_what_there_is() -> None:
     assert len(matching(points, [("concurrency", "8.0")])) == 1
     with pytest.raises(InputError, match="chat, code"):
         matching(points, [("workload", "maths")])
+
+
+def test_appended_results_and_lists_of_results_are_rows_of_one_file() -> None:
+    second = BENCH | {"request_rate": 8.0, "mean_e2el_ms": 95.0}
+    appended = json.dumps(BENCH) + "\n" + json.dumps(second) + "\n"
+    for text in (appended, json.dumps([BENCH, second])):
+        points = read_text(text, "r.json", NO_SPECULATION)
+        assert [(one.origin.row, one.request_rate_rps) for one in points] == [(1, 4.0), (2, 8.0)]
+    with pytest.raises(InputError, match=r"r\.json: line 2\.completed"):
+        read_text(
+            appended.replace('"completed": 40', '"completed": "x"').replace('"x"', "40", 1),
+            "r.json",
+            NO_SPECULATION,
+        )

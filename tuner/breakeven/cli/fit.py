@@ -194,7 +194,10 @@ def _arm_facts(fit: ArmFit) -> dict[str, Any]:
         "saturation_rps": fit.saturation_rps,
         "saturation_ci_rps": fit.saturation_ci_rps,
         "points": fit.points,
-        "excluded": [{"row": row.row, "reason": row.reason, "source": row.source} for row in fit.excluded],
+        "excluded": [
+            {"row": row.row, "line": row.line, "reason": row.reason, "source": row.source}
+            for row in fit.excluded
+        ],
         "max_relative_error": fit.max_relative_error,
         "r2": fit.r2,
         "loo_error": fit.loo_error,

@@ -46,4 +46,4 @@ class Fields:
         """
         if self._flags:
             self.values["flag"] = " ".join(self._flags)
-        return point(self.values, Origin(source, row, self._places))
+        return point(self.values, Origin(source, row, places=self._places))

@@ -75,7 +75,7 @@ def _point(benchmark: Node, index: int, arm: Arm) -> Point:
         fields.take("requests", count.at("successful"))
     _load(benchmark, fields)
     fields.flag("RequestsFailed", when=any(count.at("errored").optional_number() for count in counts))
-    return fields.point(benchmark.source, index)
+    return fields.point(benchmark.source, index + 1)
 
 
 def _load(benchmark: Node, fields: Fields) -> None:

@@ -31,21 +31,24 @@ class Origin:
 
     Attributes:
         source: name of the file.
-        row: line of a CSV file as an editor counts (the header is 1), or index of the run in a JSON file.
+        row: number of the operating point in its file, from 1; the header and blank lines do not count.
+        line: line of a CSV file as an editor counts; None for JSON.
         places: column -> JSON path; empty for CSV.
     """
 
     source: str
     row: int
+    line: int | None = None
     places: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, column: str) -> str:
         """Name the place of one value: file, row and column, or file and JSON path."""
         place = self.places.get(column)
-        return f"{self.source}: {place}" if place else f"{self.source}: row {self.row}, column {column}"
+        return f"{self.source}: {place}" if place else f"{self}, column {column}"
 
     def __str__(self) -> str:
-        return f"{self.source}: row {self.row}"
+        line = "" if self.line is None else f" (line {self.line})"
+        return f"{self.source}: row {self.row}{line}"
 
 
 @dataclass(frozen=True, slots=True)

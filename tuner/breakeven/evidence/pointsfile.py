@@ -24,7 +24,7 @@ def read(text: str, source: str) -> tuple[Point, ...]:
         source: the file's name, for messages.
 
     Raises:
-        InputError: naming file, row (the line as an editor counts) and column.
+        InputError: naming file, row and line (as an editor counts) and column.
     """
     text = text.removeprefix("\ufeff")
     if "\0" in text:
@@ -35,21 +35,20 @@ def read(text: str, source: str) -> tuple[Point, ...]:
     if not rows:
         raise InputError(source, "an empty file", "a points file (CSV with header)")
     line, header = rows[0]
-    columns = _columns(header, f"{source}: row {line}")
+    columns = _columns(header, f"{source}: line {line}")
     points = []
-    for line, fields in rows[1:]:
+    for row, (line, fields) in enumerate(rows[1:], start=1):
+        origin = Origin(source, row, line)
         if len(fields) > len(columns) and any(field.strip() for field in fields[len(columns) :]):
-            raise InputError(
-                f"{source}: row {line}", f"{len(fields)} fields", f"{len(columns)}, as the header has"
-            )
+            raise InputError(str(origin), f"{len(fields)} fields", f"{len(columns)}, as the header has")
         if len(fields) < len(columns):
             raise InputError(
-                f"{source}: row {line}",
+                str(origin),
                 f"{len(fields)} fields, none in column {columns[len(fields)]}",
                 f"{len(columns)}, as the header has",
             )
         named = {name: value for name, value in zip(columns, fields, strict=False) if name}
-        points.append(point(named, Origin(source, line), decimal_comma=delimiter == ";"))
+        points.append(point(named, origin, decimal_comma=delimiter == ";"))
     if not points:
         raise InputError(source, "a header and no row", "one row per measured operating point")
     return tuple(points)
@@ -67,7 +66,7 @@ def _rows(text: str, delimiter: str, source: str) -> list[tuple[int, list[str]]]
             start = reader.line_num + 1
     except csv.Error as error:
         raise InputError(
-            f"{source}: row {reader.line_num}", f"not CSV ({error})", "CSV with a header"
+            f"{source}: line {reader.line_num}", f"not CSV ({error})", "CSV with a header"
         ) from error
     return rows
 

@@ -128,7 +128,7 @@ def read(document: Node, arm: Arm) -> tuple[Point, ...]:
         # A load that nobody imposed is what arrived: offered and answered rate are one figure.
         fields.setdefault("achieved_rps", fields["request_rate_rps"])
         places = {name: f"{name} at time {time_s:.0f}" for name in fields}
-        points.append(point(fields, Origin(document.source, len(points), places)))
+        points.append(point(fields, Origin(document.source, len(points) + 1, places=places)))
     if not points:
         raise InputError(
             document.source,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from breakeven.arm import Arm
@@ -48,14 +49,36 @@ def read_text(text: str, source: str, arm: Arm | None = None) -> tuple[Point, ..
     """Read the content of one file; arguments and errors as `read_file`."""
     if not text.lstrip("\ufeff \t\r\n").startswith(("{", "[")):
         return pointsfile.read(text, source)
+    found: list[Point] = []
+    for document in _documents(text, source):
+        found += _read_document(document, arm)
+    # Rows are numbered through the file, whichever of its results they come from.
+    return tuple(replace(one, origin=replace(one.origin, row=row)) for row, one in enumerate(found, start=1))
+
+
+def _documents(text: str, source: str) -> list[Node]:
+    """Split what holds several results: a JSON list, or one object per line (`vllm bench serve --append-result`)."""
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    if len(lines) > 1 and all(
+        line.lstrip().startswith("{") and line.rstrip().endswith("}") for _, line in lines
+    ):
+        return [replace(jsonwalk.parse(line, source), path=f"line {number}") for number, line in lines]
     document = jsonwalk.parse(text, source)
+    if isinstance(document.value, list) and document.value:
+        return list(document.items())
+    return [document]
+
+
+def _read_document(document: Node, arm: Arm | None) -> tuple[Point, ...]:
     for recognises, read in _JSON:
         if recognises(document):
             if arm is None:
-                raise InputError(source, "a file that does not say which arm it measured", "--method and --k")
+                raise InputError(
+                    document.where, "a file that does not say which arm it measured", "--method and --k"
+                )
             return read(document, arm)
     raise InputError(
-        source,
+        document.where,
         "JSON of no known kind",
         "a GuideLLM report, a result of vllm bench serve, or an object of Prometheus responses by column",
     )

@@ -73,7 +73,7 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
         saturation_ci_rps=saturation_ci,
         points=len(used),
         excluded=tuple(
-            Excluded(point.origin.row, reason.value, point.origin.source)
+            Excluded(point.origin.row, reason.value, point.origin.source, point.origin.line)
             for point, reason in sorted(
                 excluded, key=lambda pair: (pair[0].origin.source, pair[0].origin.row)
             )

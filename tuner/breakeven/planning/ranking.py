@@ -145,13 +145,20 @@ def _candidate(
     return Candidate(
         arm,
         measured,
-        profile.arm(arm).believable if measured else not curve.strayed,
+        profile.arm(arm).believable if measured else _between(profile, arm),
         prediction,
         comparison,
         curve.saturation_rps,
         _meets(profile, arm, curve, load, wanted, slo),
         _capacity_rps(profile, arm, curve, wanted, slo),
         _tokens_per_second(profile, arm, load, wanted, prediction),
+    )
+
+
+def _between(profile: Profile, arm: Arm) -> bool:
+    """Whether an unmeasured draft length lies between measured ones, no speculation included."""
+    return any(
+        pooled.method == arm.family and arm.k <= max(pooled.draft_lengths) for pooled in profile.pooled
     )
 
 

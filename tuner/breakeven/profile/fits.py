@@ -50,14 +50,16 @@ class Excluded:
     """A row that was not used.
 
     Attributes:
-        row: line of the points file (the header is 1), or index of the run in a JSON file.
+        row: number of the operating point in its file, from 1.
         reason: a word of `breakeven.reasons`.
         source: the file's name.
+        line: line of a CSV file as an editor counts; None for JSON.
     """
 
     row: int
     reason: str
     source: str = ""
+    line: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
