@@ -1,0 +1,109 @@
+"""The operator as the chart installs it: under its own account, it lacks no right that its work needs."""
+
+import json
+import re
+import time
+import urllib.parse
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from localcluster import LocalCluster
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts" / "breakeven"
+COSTS = ROOT / "examples" / "engine-costs" / "demo.json"
+OPERATOR = "system:serviceaccount:breakeven:breakeven"
+DRIVER = "system:serviceaccount:llm:breakeven-chat"
+SHORT = {
+    "budget": {"maxGpuSeconds": 600, "maxDurationSeconds": 120},
+    "loads": 3,
+    "pointSeconds": 4,
+    "warmupSeconds": 0,
+    "schedule": "0 3 * * 0",
+    "workload": {"promptTokens": 64, "outputTokens": 32},
+}
+
+
+@contextmanager
+def installed(*values):
+    with LocalCluster() as cluster:
+        cluster.start_nodes(environment={"BREAKEVEN_SIM_COSTS": str(COSTS)})
+        cluster.start_prometheus(scrape_interval_s=1.0)
+        cluster.kubectl("create", "namespace", "llm")
+        cluster.helm(
+            "install", "breakeven", str(CHART), "--namespace=breakeven", "--create-namespace",
+            f"--set=prometheus.address={cluster.prometheus_url}", "--set=operator.cycleSeconds=1",
+            "--wait", "--timeout=90s", *values,
+        )  # fmt: skip
+        example = re.sub(r"replicas: \d+", "replicas: 1", (ROOT / "examples" / "vllm-a100.yaml").read_text())
+        cluster.kubectl("apply", "--namespace=llm", "--filename=-", stdin=example)
+        cluster.kubectl("apply", "--namespace=llm", "--filename=-", stdin=yaml.safe_dump(service()))
+        yield cluster
+
+
+def service():
+    manifest = yaml.safe_load((ROOT / "examples" / "speculativeservice.yaml").read_text())
+    manifest["spec"]["calibration"] = SHORT
+    manifest["spec"]["candidates"]["methods"] = [{"name": "lookup", "method": "ngram", "draftLengths": [3]}]
+    return manifest
+
+
+def wait_for_phase(cluster, *phases, timeout_s=200):
+    deadline = time.monotonic() + timeout_s
+    run = None
+    while run is None or run.get("status", {}).get("phase") not in phases:
+        assert time.monotonic() < deadline, f"not {phases}: {run and run.get('status')}"
+        # Returns at the next change of the run, or after a while.
+        cluster.kubectl(
+            "wait", "--namespace=llm", "calrun", "--all", "--for=jsonpath={.status.phase}=" + phases[0],
+            "--timeout=3s", check=False,
+        )  # fmt: skip
+        items = json.loads(cluster.kubectl("get", "--namespace=llm", "calrun", "--output=json").stdout)[
+            "items"
+        ]
+        run = items[0] if items else None
+    return run
+
+
+def refused(cluster, *users):
+    ours = [event for event in cluster.audit_events() if ":breakeven" in event.user]
+    assert {event.user for event in ours} >= set(users)
+    return [event for event in ours if event.code in {401, 403, 422}]
+
+
+def complaints(cluster):
+    log = cluster.kubectl("logs", "--namespace=breakeven", "deployment/breakeven").stdout
+    lines = [line for line in log.splitlines() if re.search(r'"level": "(error|critical)"|Traceback', line)]
+    # A kind that has just been created answers its first requests so; they are repeated.
+    return [line for line in lines if "storage is (re)initializing" not in line]
+
+
+def query(cluster, expression):
+    url = f"{cluster.prometheus_url}/api/v1/query?query={urllib.parse.quote(expression)}"
+    with urllib.request.urlopen(url) as answer:
+        return json.load(answer)["data"]["result"]
+
+
+def test_it_calibrates_a_service_and_is_refused_nothing():
+    with installed() as cluster:
+        cluster.kubectl("wait", "--namespace=llm", "specsvc/chat", "--for=condition=Ready", "--timeout=60s")
+        # Any end will do: how good a fit a few short points give is not asked here.
+        run = wait_for_phase(cluster, "Succeeded", "Failed")
+        assert {point["arm"] for point in run["status"]["points"]} == {"none", "lookup/3"}, run["status"]
+        assert refused(cluster, OPERATOR, DRIVER) == []
+        assert complaints(cluster) == []
+        (info,) = query(cluster, "breakeven_service_info")
+        assert info["metric"]["specsvc"] == "chat"
+        assert info["metric"]["specsvc_namespace"] == "llm"
+        assert info["metric"]["namespace"] == "breakeven"
+
+
+def test_with_a_role_in_one_namespace_it_works_there():
+    with installed("--set=watchNamespaces={llm}") as cluster:
+        cluster.kubectl("wait", "--namespace=llm", "specsvc/chat", "--for=condition=Ready", "--timeout=60s")
+        wait_for_phase(cluster, "Measuring")
+        assert refused(cluster, OPERATOR) == []
+        assert complaints(cluster) == []
