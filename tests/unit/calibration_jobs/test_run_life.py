@@ -65,6 +65,25 @@ def test_arms_are_measured_one_after_the_other_and_fitted(world):
     assert fit.arguments == ("--confidence", "0.9")
 
 
+def test_the_next_engine_waits_until_the_last_one_has_left_its_gpus(world):
+    world.turn()
+    world.turn()
+    pod = world.place_pod()
+    world.pods.clear()
+    world.measure_arm()
+    world.turn(1)
+    lingering = {**pod, "metadata": {**pod["metadata"], "name": "lingering"}}
+    world.jobs.clear()
+    world.pods = {"lingering": lingering}
+    world.status["armStatuses"][1]["phase"] = "Waiting"
+    status = world.turn()
+    assert not world.jobs
+    assert "waits for the arm before it to stop" in status["message"]
+    world.pods.clear()
+    world.turn()
+    assert len(world.jobs) == 1
+
+
 def test_progress_is_what_kubectl_prints(world):
     world.turn()
     world.turn()
@@ -87,6 +106,18 @@ def test_progress_is_what_kubectl_prints(world):
     assert left.endswith(("m", "s"))
     assert condition(status, "Complete") == "False"
     assert condition(status, "Succeeded") == "Unknown"
+
+
+def test_points_measured_never_exceed_points_planned(world):
+    world.turn()
+    world.turn()
+    pod = world.place_pod()
+    world.start_driver(pod)
+    world.turn()
+    world.store("none", 7)  # two were no good and were measured again
+    assert world.turn()["display"]["points"] == "7/17"
+    world.finish_job(pod)
+    assert world.turn()["display"]["points"] == "7/17"
 
 
 def test_a_rough_break_even_shows_before_the_fit(world):
