@@ -29,7 +29,6 @@ _SILENCE_S = 130.0
 _MAX_OBJECT_BYTES = 4 * 2**20
 _BACKOFF_S = (0.2, 10.0)
 _SHORT_S = 1.0
-_GONE = 410
 
 
 class ApiError(Exception):
@@ -140,8 +139,6 @@ class Api:
                 "timeoutSeconds": str(random.randint(300, 600)),
             }
             async with self._session.get(path, params=params, timeout=timeout) as response:
-                if response.status == _GONE:
-                    return
                 await _raise_for(response)
                 async for line in response.content:
                     event = json.loads(line)

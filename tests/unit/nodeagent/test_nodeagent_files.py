@@ -188,6 +188,9 @@ def test_a_mount_inside_a_mount_is_made_in_the_outer_volume():
     assert ("dir", "/models") in made
     assert not any(path.startswith("/models/") for _, path in made)
     assert binds == ["/models", "/models/x/file"]
+    covered = Bind("/s", "/etc", read_only=False, is_dir=True)
+    made, _ = steps(covered, Bind("/f", "/etc/conf/file", read_only=True, is_dir=False))
+    assert ("copy", "/etc") in made
 
 
 def test_a_file_takes_the_place_of_a_directory_and_is_made_where_nothing_is():

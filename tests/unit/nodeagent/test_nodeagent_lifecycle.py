@@ -53,6 +53,7 @@ def step(pod, *, ending=False, not_before=None, now=100.0, **states):
         # One that crashed comes back while a later init container runs.
         ({"first": ended(0), "proxy": ended(1), "engine": RUNNING, "last": RUNNING}, ("proxy",)),
         ({"first": ended(0), "proxy": RUNNING, "engine": ended(0), "last": RUNNING}, ("engine",)),
+        ({"first": ended(0), "proxy": ended(1), "engine": ended(1), "last": RUNNING}, ("proxy", "engine")),
     ],
 )
 def test_init_containers_start_one_after_the_other(states, start):

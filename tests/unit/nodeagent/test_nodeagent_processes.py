@@ -141,6 +141,12 @@ async def test_what_a_container_started_ends_with_it_even_in_another_session(tmp
     await gone(second)
 
 
+async def test_without_a_root_of_its_own_a_command_s_group_ends_with_it(tmp_path):
+    process = await start("sleep 60 & echo $!; exit 3", out=tmp_path / "out")
+    assert await process.exited() == 3
+    await gone((tmp_path / "out").read_text().strip())
+
+
 async def test_one_container_s_end_leaves_the_others_alone(isolated):
     """A namespace's number is reused at once: whoever looks it up after the end kills the next container."""
     ended = [await start("exit 0", isolated()) for _ in range(8)]
@@ -167,13 +173,14 @@ async def test_a_command_in_a_running_container(tmp_path, isolated):
     await main.exited()
 
 
-GUARDED = """
-import subprocess, sys, time
+# os.write: what two processes say to one pipe must not mingle, however Python buffers.
+ORPHAN = r"import os, time; os.setsid(); os.fork() and os._exit(0); os.write(1, b'%d\n' % os.getpid()); time.sleep(60)"
+GUARDED = r"""
+import os, subprocess, sys, time
 from localcluster.nodeagent import warden
 def agent():
-    double = "import os, time; os.setsid(); os.fork() and os._exit(0); print(os.getpid(), flush=True); time.sleep(60)"
-    subprocess.run([sys.executable, "-c", double])
-    print("ready", flush=True)
+    subprocess.run([sys.executable, "-c", sys.argv[1]])
+    os.write(1, b"ready\n")
     {rest}
     return 5
 warden.guard(agent)
@@ -187,11 +194,13 @@ warden.guard(agent)
 def test_nothing_outlives_the_warden_s_agent(rest, end, code):
     env = {**os.environ, "PYTHONPATH": "tests"}
     guard = subprocess.Popen(
-        [sys.executable, "-c", GUARDED.format(rest=rest)], stdout=subprocess.PIPE, text=True, env=env
+        [sys.executable, "-c", GUARDED.format(rest=rest), ORPHAN], stdout=subprocess.PIPE, text=True, env=env
     )
     with guard.stdout:
-        orphan = guard.stdout.readline().strip()
-        assert guard.stdout.readline() == "ready\n"
+        # In either order: the orphan is on its own.
+        lines = {guard.stdout.readline().strip() for _ in range(2)}
+        assert "ready" in lines
+        (orphan,) = lines - {"ready"}
     children = Path(f"/proc/{guard.pid}/task/{guard.pid}/children").read_text().split()
     agent = next((pid for pid in children if pid != orphan), None)
     if end == "agent":
@@ -225,7 +234,7 @@ async def server():
     async def answer(request):
         if request.headers.get("X-Key") != "s3cret":
             return web.Response(status=401)
-        return web.Response(status=int(request.query.get("status", "200")))
+        return web.Response(status=int(request.query.get("status", "200")), headers={"Location": "/nowhere"})
 
     app = web.Application()
     app.router.add_get("/health", answer)
@@ -323,8 +332,12 @@ async def test_probes_gate_each_other_and_report_changes(tmp_path, session):
     (tmp_path / "ready").touch()
     await listener.until("ready", True)
     assert ("dead", "liveness") not in listener.heard
+    failures = listener.heard.count(("unhealthy", "Readiness"))
     (tmp_path / "live").unlink()
     await listener.until("dead", "liveness")
+    # Readiness was probed all the while and told of its changes only.
+    assert [what for what in listener.heard if what[0] == "ready"] == [("ready", False), ("ready", True)]
+    assert listener.heard.count(("unhealthy", "Readiness")) == failures
     task.cancel()
 
 
