@@ -44,8 +44,9 @@ def _identity(arm: Arm) -> dict[str, Any]:
 
 
 def _arm_facts(one: Candidate) -> dict[str, Any]:
-    same = one.arm == NO_SPECULATION
-    against = one.comparison
+    same, against = one.arm == NO_SPECULATION, one.comparison
+    # Compared with itself an arm is as fast as it is, as long as it has a latency at all.
+    own = 1.0 if same and not one.prediction.saturated else None
     return {
         **_identity(one.arm),
         "measured": one.measured,
@@ -54,8 +55,8 @@ def _arm_facts(one: Candidate) -> dict[str, Any]:
         "latency_ci_s": one.prediction.latency_ci_s,
         "ttft_s": one.prediction.ttft_s,
         "tpot_s": one.prediction.tpot_s,
-        "speedup": 1.0 if same else against.speedup if against else None,
-        "speedup_ci": (1.0, 1.0) if same else against.speedup_ci if against else None,
+        "speedup": own if same else against.speedup if against else None,
+        "speedup_ci": (own, own) if own else against.speedup_ci if against else None,
         "c1_ratio": 1.0 if same else against.c1_ratio if against else None,
         "c1_ratio_ci": (1.0, 1.0) if same else against.c1_ratio_ci if against else None,
         "c2_ratio": 1.0 if same else against.c2_ratio if against else None,
@@ -127,7 +128,7 @@ def show(
                 "saturated"
                 if one.prediction.saturated
                 else bounds(one.prediction.latency_s, one.prediction.latency_ci_s),
-                "1"
+                ("-" if one.prediction.saturated else "1")
                 if one.arm == NO_SPECULATION
                 else bounds(against.speedup, against.speedup_ci)
                 if against

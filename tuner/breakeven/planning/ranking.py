@@ -211,6 +211,8 @@ def _at(profile: Profile, arm: Arm, wanted: Conditions, others: float, quantile:
 def _meets(
     profile: Profile, arm: Arm, curve: Curve, load: LoadPoint, wanted: Conditions, slo: Slo
 ) -> bool | None:
+    if not slo.is_set:
+        return True
     latency_s, others, _ = load.on(curve)
     if np.isnan(latency_s):
         return False
