@@ -203,9 +203,9 @@ def _evicted(pod: Manifest) -> _Verdict | None:
 
 def _engine_death(pod: Manifest, deadlines: Deadlines) -> _Verdict | None:
     """The engine ended before the driver had; afterwards Kubernetes ends it, and that is no death."""
-    driver = (podstatus.container(pod, DRIVER).get("state") or {}).get("terminated")
-    crash = podstatus.ended(podstatus.container(pod, ENGINE))
-    if crash is None or (driver is not None and driver.get("exitCode") == 0):
+    driver = (podstatus.container(pod, DRIVER).get("state") or {}).get("terminated") or {}
+    crash = podstatus.ended(podstatus.container(pod, ENGINE), before=parse_time(driver.get("finishedAt")))
+    if crash is None or driver.get("exitCode") == 0:
         return None
     started, finished = parse_time(crash.get("startedAt")), parse_time(crash.get("finishedAt"))
     killed = crash.get("exitCode") in {137, 143} and crash.get("reason") != "OOMKilled"

@@ -27,11 +27,19 @@ def condition(pod: Manifest, kind: str) -> Mapping[str, Any]:
     return next((condition for condition in conditions if condition.get("type") == kind), {})
 
 
-def ended(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """How a container ended, now or before its last restart; None while its first run goes on."""
+def ended(status: Mapping[str, Any], before: datetime | None = None) -> Mapping[str, Any] | None:
+    """How a container ended, now or before its last restart; None while its first run goes on.
+
+    Args:
+        status: the container's.
+        before: an end at this time or later does not count; None: every end does.
+    """
     for state in (status.get("lastState") or {}, status.get("state") or {}):
         end: Mapping[str, Any] | None = state.get("terminated")
-        if end is not None:
+        if end is None:
+            continue
+        finished = parse_time(end.get("finishedAt"))
+        if before is None or (finished is not None and finished < before):
             return end
     return None
 

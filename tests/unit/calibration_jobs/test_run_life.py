@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from datetime import timedelta
 
 import pytest
 
@@ -355,8 +356,15 @@ def die_while_measured(world, points: int) -> None:
     world.turn(100)
     pod["status"]["initContainerStatuses"][0] |= {
         "state": {"running": {"startedAt": timestamp(world.now)}},
-        "lastState": {"terminated": {"exitCode": 137, "message": "INFO speculative_config=None"}},
+        "lastState": {
+            "terminated": {
+                "exitCode": 137,
+                "message": "INFO speculative_config=None",
+                "finishedAt": timestamp(world.now),
+            }
+        },
     }
+    world.now += timedelta(seconds=4)
     pod["status"]["containerStatuses"][0]["state"] = {
         "terminated": {"exitCode": 1, "startedAt": timestamp(world.now), "finishedAt": timestamp(world.now)}
     }
@@ -409,7 +417,15 @@ def test_a_driver_that_fails_says_why(world):
     world.start_driver(pod)
     world.turn()
     pod["status"]["containerStatuses"][0]["state"] = {
-        "terminated": {"exitCode": 1, "message": "2026-11-21 the engine does not speculate; expected eagle/2"}
+        "terminated": {
+            "exitCode": 1,
+            "message": "2026-11-21 the engine does not speculate; expected eagle/2",
+            "finishedAt": timestamp(world.now),
+        }
+    }
+    # Kubernetes ends the engine once the driver has ended; within the same second, by its clock.
+    pod["status"]["initContainerStatuses"][0]["state"] = {
+        "terminated": {"exitCode": 137, "finishedAt": timestamp(world.now), "message": "speculative_config"}
     }
     world.fail_job()
     status = world.turn()
