@@ -139,7 +139,7 @@ def shortened() -> list[tuple[str, str, str]]:
         for key in path:
             default = (default or {}).get(key)
         if default != value:
-            rows.append((".".join(path), "from traffic" if default is None else str(default), str(value)))
+            rows.append((".".join(path), "derived" if default is None else str(default), str(value)))
     rows.append(("candidates of examples/speculativeservice.yaml", "eagle/2, eagle/7, lookup/4", "eagle/3"))
     rows.append(("vLLM readinessProbe.periodSeconds", "5", str(PROBE_PERIOD_S)))
     rows.append(("vLLM preStop sleep, s", "10", str(PRE_STOP_S)))
