@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from dataclasses import dataclass
 
 import aiohttp
@@ -125,6 +126,13 @@ async def test_what_a_client_sees(serve):
         clock = await (await server.client.get(f"{server.url}/sim/clock")).json()
         assert clock["steps"] > 0
         assert clock["lag_s"] < 1.0
+
+
+async def test_a_client_that_hangs_up_does_not_end_the_server(serve):
+    async with serve() as server:
+        ignored = re.search(r"SigIgn:\t(\w+)", Path(f"/proc/{server.process.pid}/status").read_text())
+        # Writing to a closed connection would otherwise be the end of it, with exit code 141 in its pod.
+        assert int(ignored[1], 16) & (1 << (signal.SIGPIPE - 1))
 
 
 async def test_refusals_have_vllms_bodies(serve):

@@ -7,7 +7,6 @@ module is named in COMMANDS with the one line that the overview shows.
 from __future__ import annotations
 
 import importlib
-import signal
 import sys
 from typing import NamedTuple
 
@@ -77,8 +76,8 @@ def root() -> None:
 
 def main() -> None:
     """Entry point of the console script: exit 0, 1 (input refused, one line), 2 (usage) or 130 (interrupted)."""
-    # A reader that stops early (`| head`) ends this process quietly, as it does every other tool.
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    # SIGPIPE stays ignored, as Python has it: by default it would end a serving engine whenever a client hangs up. A
+    # reader of standard output that stops early (`| head`) is click's to handle, which ends quietly.
     try:
         root.main(standalone_mode=False)
     except click.exceptions.Exit as stop:
