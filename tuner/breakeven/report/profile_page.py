@@ -14,6 +14,7 @@ from breakeven.report.page import Draw, Picture, Table, render_page
 from breakeven.report.theme import Theme
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 LoadRange = tuple[float, float] | None
@@ -98,7 +99,7 @@ def drawings(profile: Profile, load_range_rps: LoadRange = None) -> dict[str, Dr
     return chosen
 
 
-def _figure() -> tuple[Figure, plots.Axes]:
+def _figure() -> tuple[Figure, Axes]:
     from matplotlib.figure import Figure  # noqa: PLC0415 - only pictures need it
 
     figure = Figure(figsize=_WIDE)
