@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from breakeven_operator.resources.definitions import DEFINITIONS, to_yaml
@@ -41,14 +42,14 @@ def outdated(root: Path) -> dict[Path, str]:
     return result
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Print, write or check; exit 1 if a committed file is not what the models say."""
     parser = argparse.ArgumentParser(prog="python -m breakeven_operator.resources", description=__doc__)
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--write", action="store_true", help="write every generated file below --root")
     action.add_argument("--check", action="store_true", help="compare them, exit 1 on a difference")
     parser.add_argument("--root", type=Path, default=Path(), help="root of the repository (default: here)")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.write:
         for path in outdated(options.root):
             file = options.root / path

@@ -223,7 +223,8 @@ ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=NAME_PAT
 ArmName = Annotated[str, Field(max_length=72, pattern=ARM_PATTERN)]
 Word = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
 Sentence = Annotated[str, Field(max_length=1024)]
-Cell = Annotated[str, Field(max_length=128)]
+# Wide enough for a kind and the longest name an object can have.
+Cell = Annotated[str, Field(max_length=320)]
 
 
 def list_map(*keys: str) -> dict[str, Any]:

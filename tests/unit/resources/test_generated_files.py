@@ -1,10 +1,11 @@
 """Committed files that are generated from the models."""
 
-import subprocess
-import sys
 from pathlib import Path
 
-from breakeven_operator.resources.__main__ import generated, outdated
+import yaml
+
+from breakeven_operator.resources.__main__ import generated, main, outdated
+from breakeven_operator.resources.definitions import DEFINITIONS
 
 ROOT = Path(__file__).parents[3]
 
@@ -20,17 +21,23 @@ def test_crds_of_the_repository_and_of_the_chart_are_the_same():
             assert texts[Path("charts/breakeven/files/crds") / path.name] == text
 
 
-def test_a_changed_file_is_noticed_shown_and_written_anew(tmp_path):
+def test_a_changed_file_is_noticed_shown_and_written_anew(tmp_path, capsys):
     for path, text in generated().items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
     page = tmp_path / "docs" / "reasons.md"
     page.write_text(page.read_text().replace("TakenOver", "TakenAway"))
-    command = [sys.executable, "-m", "breakeven_operator.resources", "--root", str(tmp_path)]
-    check = subprocess.run([*command, "--check"], capture_output=True, text=True, check=False)
-    assert check.returncode == 1
-    assert "docs/reasons.md is not what the models say; run `make generate`" in check.stderr
-    assert "TakenAway" in check.stderr
-    written = subprocess.run([*command, "--write"], capture_output=True, text=True, check=True)
-    assert written.stdout == "docs/reasons.md\n"
-    assert subprocess.run([*command, "--check"], check=False).returncode == 0
+    root = ["--root", str(tmp_path)]
+    assert main([*root, "--check"]) == 1
+    said = capsys.readouterr().err
+    assert "docs/reasons.md is not what the models say; run `make generate`" in said
+    assert "TakenAway" in said
+    assert main([*root, "--write"]) == 0
+    assert capsys.readouterr().out == "docs/reasons.md\n"
+    assert main([*root, "--check"]) == 0
+
+
+def test_without_a_wish_the_crds_are_printed_for_kubectl(capsys):
+    assert main([]) == 0
+    printed = [document["metadata"]["name"] for document in yaml.safe_load_all(capsys.readouterr().out)]
+    assert printed == [f"{definition.plural}.breakeven.dev" for definition in DEFINITIONS]
