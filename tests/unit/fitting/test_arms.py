@@ -130,6 +130,13 @@ def test_a_measured_ceiling_below_the_law_is_the_saturation() -> None:
     assert words(found) == ["SaturatedPoint"]
 
 
+def test_an_unsteady_row_is_no_ceiling() -> None:
+    unsteady = closed("none", 0, 1.2, 0.07, clients=[8], first_row=30, mean_inflight=7.0, achieved_rps=2.0)
+    found = fit(closed("none", 0, 1.2, 0.07) + unsteady)
+    assert words(found) == ["NotSteady"]
+    assert found.measured_saturation_rps is None
+
+
 def test_rows_of_another_output_length_follow_another_law() -> None:
     rows = closed("none", 0, 1.2, 0.07, output_tokens=200.0) + closed(
         "none", 0, 2.4, 0.14, clients=[1, 8], output_tokens=400.0, first_row=30

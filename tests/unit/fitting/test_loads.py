@@ -64,3 +64,8 @@ def test_rows_that_are_not_steady_are_left_out_each_with_its_reason(rows, reason
 def test_a_rate_that_few_requests_leave_uncertain_is_not_called_saturated() -> None:
     used, _ = observe(poisson("none", 0, 1, 0.1, [5], achieved_rps=4.0, requests=20), RAMP_SHARE)
     assert len(used) == 1
+
+
+def test_more_in_flight_than_clients_by_rounding_is_all_clients() -> None:
+    # 8 clients, latency 1.7 s: an answered rate rounded up to 4.8 would mean 8.16 in flight.
+    assert only(closed("none", 0, 1.0, 0.1, clients=[8], achieved_rps=4.8)).others == 7

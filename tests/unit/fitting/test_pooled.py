@@ -82,18 +82,12 @@ def test_tokens_per_step_of_an_unmeasured_length_comes_from_the_measured_ones() 
     assert np.all(np.diag(derived.law.covariance) >= np.diag(given.law.covariance))
 
 
-def test_rows_that_the_arm_fit_rejected_do_not_enter_the_pool() -> None:
-    _, clean = pooled(*(arm(k) for k in (0, 1, 3, 7)))
-    spoiled = arm(3, preemptions=0.0)[:6] + closed(
-        "eagle3",
-        3,
-        9.0,
-        0.9,
-        clients=[64],
-        first_row=999,
-        output_tokens=200.0,
-        tokens_per_step=2.4,
-        preemptions=5.0,
+def test_a_row_that_the_arm_fit_rejected_does_not_enter_the_pool() -> None:
+    arms = [arm(k, noise=0.003) for k in (0, 1, 3, 7)]
+    bad = closed(
+        "eagle3", 3, 9.0, 0.9, clients=[5], first_row=999, output_tokens=200.0, tokens_per_step=STEPS[3]
     )
-    _, found = pooled(arm(0), arm(1), spoiled, arm(7))
-    assert found.coefficients == pytest.approx(clean.coefficients, rel=1e-3, abs=1e-9)
+    profile, found = pooled(*arms, bad)
+    assert [row.reason for row in profile.arm(Arm("eagle3", 3)).excluded] == ["Outlier"]
+    assert found.points == 28
+    assert found.mape < 0.01

@@ -64,6 +64,11 @@ def test_a_load_far_below_the_lowest_measured_one_is_extrapolation() -> None:
     assert narrow.predict(NO_SPECULATION, concurrency=1).extrapolated
 
 
+def test_a_load_just_below_the_lowest_measured_one_is_not() -> None:
+    from_four = fit_points(closed("none", 0, 1.2, 0.07, clients=[4, 8, 16, 32, 64]))
+    assert not from_four.predict(NO_SPECULATION, concurrency=1).extrapolated
+
+
 def test_ttft_and_tpot_follow_their_own_laws_and_add_up(profile) -> None:
     found = profile.predict(EAGLE, concurrency=9)
     assert found.ttft_s == pytest.approx(0.14)
@@ -126,6 +131,18 @@ def test_an_arm_that_bends_is_read_off_its_points_inside_and_off_its_law_outside
     at_rate = bent.predict(NO_SPECULATION, rps=5)
     assert at_rate.basis == "points"
     assert at_rate.latency_s == pytest.approx(1.2 + 5 * at_rate.latency_s * 0.05, rel=0.02)
+
+
+def test_quantile_laws_that_would_cross_do_not() -> None:
+    rows = [
+        row
+        for c, p50, p95 in ((1, 1.0, 3.0), (16, 1.5, 3.0), (64, 2.9, 3.0))
+        for row in closed("none", 0, 1.2, 0.02, clients=[c], p50_latency_s=p50, p95_latency_s=p95)
+    ]
+    flat = fit_points(rows)
+    median, high = (flat.predict(NO_SPECULATION, concurrency=200, quantile=q).latency_s for q in (0.5, 0.95))
+    assert median > 3.5
+    assert high == median
 
 
 @pytest.mark.parametrize(

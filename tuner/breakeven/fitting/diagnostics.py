@@ -72,7 +72,8 @@ def outliers(observations: Sequence[Observation]) -> list[int]:
     """Find rows that all others agree to contradict; at most one row in five.
 
     A row is named where the law of the others misses it by more than 10 % and by more than a t test at 1 % (shared
-    out over the rows) explains, and no replicate of its load confirms it. Index of each in `observations`.
+    out over the rows) explains. A replicate that confirms it is among the others, whose scatter then explains both.
+    Index of each in `observations`.
     """
     kept = list(range(len(observations)))
     found: list[int] = []
@@ -91,8 +92,6 @@ def _worst(observations: Sequence[Observation]) -> int | None:
     worst, most = None, 0.0
     for index, one in enumerate(observations):
         rest = [*observations[:index], *observations[index + 1 :]]
-        if any(other.load == one.load and abs(other.latency_s / one.latency_s - 1) < 0.05 for other in rest):
-            continue
         solution = fit_law(rest)
         if solution is None:
             continue

@@ -1,0 +1,121 @@
+"""Choosing among arms at one load: objectives, required gain, belief, saturation; and stretches of load."""
+
+import pytest
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.errors import NotIdentifiedError
+from breakeven.fitting import fit_points
+from breakeven.planning.objective import Slo
+from breakeven.planning.ranking import rank
+from breakeven.planning.stretches import envelope
+from breakeven.profile import Conditions, LoadPoint
+from breakeven.reasons import Reason
+from sweeps import CLIENTS, closed, poisson
+
+FAST, STEADY = Arm("eagle3", 7), Arm("eagle3", 1)
+
+
+def sweep(noise: float = 0.0):
+    rows = []
+    for k, c1_s, c2_s in ((0, 1.2, 0.07), (1, 0.92, 0.072), (7, 0.78, 0.085)):
+        for c in CLIENTS:
+            rows += closed(
+                "eagle3" if k else "none", k, c1_s, c2_s, clients=[c], noise=noise, seed=c, first_row=100 * k + c,
+                output_tokens=201.0, tpot_mean_s=(c1_s - 0.1 + (c2_s - 0.01) * (c - 1)) / 200,
+                ttft_mean_s=0.1 + 0.01 * (c - 1), p95_latency_s=1.5 * c1_s + 1.4 * c2_s * (c - 1),
+            )  # fmt: skip
+    return rows
+
+
+@pytest.fixture(scope="module")
+def profile():
+    return fit_points(sweep())
+
+
+def at(profile, *, rps=None, slo=None, **options):
+    return rank(profile, LoadPoint(rps=rps), lambda _: Conditions(), slo or Slo(), **options)
+
+
+@pytest.mark.parametrize(("rps", "best"), [(3.0, FAST), (9.0, STEADY), (13.0, NO_SPECULATION)])
+def test_the_lowest_latency_wins(profile, rps: float, best: Arm) -> None:
+    ranking = at(profile, rps=rps)
+    assert ranking.best == best
+    latencies = {one.arm: one.prediction.latency_s for one in ranking.candidates if one.prediction.latency_s}
+    assert ranking.best == min(latencies, key=latencies.get)
+
+
+def test_a_required_gain_is_held_against_the_lower_bound() -> None:
+    noisy = fit_points(sweep(noise=0.02))
+    lower = next(one for one in at(noisy, rps=8.0).candidates if one.arm == STEADY).comparison.speedup_ci[0]
+    assert at(noisy, rps=8.0, min_gain=lower - 1 - 1e-3).best == STEADY
+    refused = at(noisy, rps=8.0, min_gain=lower - 1 + 1e-3)
+    assert (refused.best, refused.reason) == (NO_SPECULATION, Reason.GAIN_BELOW_THRESHOLD)
+    assert at(noisy, rps=8.0, min_gain=5.0).reason == Reason.GAIN_BELOW_THRESHOLD
+
+
+def test_an_arm_that_misses_an_objective_loses_to_one_that_keeps_it(profile) -> None:
+    others = {one.arm: one.prediction for one in at(profile, rps=5.0).candidates}
+    between = 0.5 * (others[FAST].tpot_s + others[STEADY].tpot_s)
+    ranking = at(profile, rps=5.0, slo=Slo(tpot_s=between))
+    kept = {one.arm for one in ranking.candidates if one.meets_slo}
+    assert ranking.best in kept
+    assert kept == {arm for arm, one in others.items() if one.tpot_s <= between}
+
+
+def test_objectives_that_nobody_keeps_are_said(profile) -> None:
+    ranking = at(profile, rps=5.0, slo=Slo(e2e_s=0.1))
+    assert ranking.reason == Reason.SLO_VIOLATED
+    assert [one.capacity_rps for one in ranking.candidates] == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "slo",
+    [
+        Slo(e2e_s=3.0),
+        Slo(e2e_s=3.0, quantile=0.95),
+        Slo(tpot_s=0.012),
+        Slo(ttft_s=0.2),
+        Slo(ttft_s=0.2, e2e_s=3),
+    ],
+)
+def test_capacity_is_the_rate_at_which_an_objective_is_just_kept(profile, slo: Slo) -> None:
+    for one in at(profile, rps=1.0, slo=slo).candidates:
+        just = {c.arm: c.meets_slo for c in at(profile, rps=0.9999 * one.capacity_rps, slo=slo).candidates}
+        beyond = {c.arm: c.meets_slo for c in at(profile, rps=1.0001 * one.capacity_rps, slo=slo).candidates}
+        assert (just[one.arm], beyond[one.arm]) == (True, False)
+
+
+def test_an_objective_about_what_nobody_measured_is_refused() -> None:
+    bare = fit_points(closed("none", 0, 1.2, 0.07))
+    with pytest.raises(NotIdentifiedError, match="measured for no arm"):
+        at(bare, rps=1.0, slo=Slo(ttft_s=1.0))
+
+
+def test_an_arm_that_is_not_believed_is_not_chosen() -> None:
+    rows = closed("none", 0, 1.2, 0.07) + closed("eagle3", 7, 0.5, 0.05, clients=[1, 8])
+    ranking = at(fit_points(rows), rps=3.0)
+    assert ranking.best == NO_SPECULATION
+    assert (
+        at(fit_points(closed("none", 0, 1.2, 0.07, clients=[1, 8])), rps=1.0).reason
+        == Reason.NO_BELIEVABLE_FIT
+    )
+
+
+def test_where_all_are_saturated_the_one_that_carries_most_is_named(profile) -> None:
+    ranking = at(profile, rps=20.0)
+    assert (ranking.best, ranking.reason) == (NO_SPECULATION, Reason.SATURATED)
+
+
+def test_tokens_per_second_are_the_rate_times_the_length(profile) -> None:
+    assert at(profile, rps=4.0).candidates[0].tokens_per_second == pytest.approx(4.0 * 201)
+
+
+def test_a_measured_ceiling_ends_a_stretch() -> None:
+    rows = closed("none", 0, 1.2, 0.07, clients=[1, 2, 4, 8])
+    rows += closed("eagle3", 7, 0.78, 0.06, clients=[1, 2, 4, 8])
+    rows += poisson("eagle3", 7, 0.78, 0.06, [12.0], first_row=50, achieved_rps=7.0)
+    capped = fit_points(rows)
+    curves = [(fit.arm, capped.curve(fit.arm)) for fit in capped.arms]
+    found = envelope(curves, (1.0, 12.0))
+    assert [one.arm for one in found] == [FAST, NO_SPECULATION]
+    assert found[0].to_rps == pytest.approx(capped.arm(FAST).saturation_rps, rel=1e-3)
