@@ -7,6 +7,7 @@ Fixtures (session unless said otherwise):
 * `kube`: an API client of the `kubernetes` package, as administrator.
 * `namespace` (per test): the name of a fresh namespace in which pods can be created; its pods have ended, and their
   GPUs are free, before the next test starts.
+* `stage`, and `place` per test: another cluster, with the operator in it, and a namespace there (`operatorcluster`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import pytest
 
 from localcluster import LocalCluster
 from localcluster.binaries import ensure
+from operatorcluster.fixtures import place, stage  # noqa: F401 - fixtures of the operator's tests
 
 HERE = Path(__file__).parent
 # A pod that ends politely, a roll that has to fail by its deadline: longer than a unit test, but never for ever.

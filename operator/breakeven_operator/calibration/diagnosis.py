@@ -175,16 +175,23 @@ def _without_pod(job: Manifest, events: Iterable[Manifest], deadlines: Deadlines
 
 def _pod_trouble(pod: Manifest, deadlines: Deadlines, now: datetime) -> _Verdict | None:
     """What went wrong with a pod; None when nothing did."""
-    return _not_started(pod, now) or _evicted(pod) or _engine_death(pod, deadlines) or _driver_death(pod)
+    return (
+        _not_started(pod, deadlines, now)
+        or _evicted(pod)
+        or _engine_death(pod, deadlines)
+        or _driver_death(pod)
+    )
 
 
-def _not_started(pod: Manifest, now: datetime) -> _Verdict | None:
+def _not_started(pod: Manifest, deadlines: Deadlines, now: datetime) -> _Verdict | None:
     """A container that Kubernetes cannot start."""
     waited = now - (podstatus.scheduled(pod) or now)
+    # A pod that waits for its image holds its GPUs idle: no longer than one may wait for them.
+    grace = min(_IMAGE_GRACE, deadlines.pending)
     for container in podstatus.containers(pod):
         waiting = (container.get("state") or {}).get("waiting") or {}
         word, detail = waiting.get("reason", ""), waiting.get("message", "")
-        if word in _BAD_IMAGE or (word in _PULL_TROUBLE and waited > _IMAGE_GRACE):
+        if word in _BAD_IMAGE or (word in _PULL_TROUBLE and waited > grace):
             message = f"image {container.get('image', '')}: {detail or word}"
             return Stage.BROKEN, ClusterReason.IMAGE_PULL_FAILED, _sentence(message)
         if word in _BAD_POD:

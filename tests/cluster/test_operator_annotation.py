@@ -1,0 +1,126 @@
+"""The one annotation among other writers of the target: kept by tools that merge, defended against tools that do not."""
+
+import json
+
+import pytest
+import yaml
+
+from operatorcluster import manifests
+from operatorcluster.stage import condition
+from operatorcluster.waiting import until
+
+EAGLE = {"updatePolicy": {"pinnedArm": "eagle/3"}}
+CONFIG = {"method": "eagle3", "model": "org/eagle-head", "num_speculative_tokens": 3}
+
+
+def pin(place, arm):
+    place.patch("specsvc", "chat", {"spec": {"updatePolicy": {"pinnedArm": arm}}})
+
+
+def with_note(text):
+    """The target with something new in its pod template, which makes new pods."""
+    target = manifests.target()
+    manifests.engine(target)["env"].append({"name": "NOTE", "value": text})
+    return target
+
+
+def until_noted(place, text):
+    """The pods with that note serve, alone."""
+
+    def look():
+        pods = place.all("pod")
+        return len(pods) == 1 and {"name": "NOTE", "value": text} in pods[0]["spec"]["containers"][0]["env"]
+
+    until(f"one pod, with note {text}", look)
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--server-side", "--force-conflicts")], ids=["client-side", "server-side"]
+)
+def test_kubectl_apply_keeps_the_annotation(place, options):
+    place.apply(manifests.profile(place.stage.fingerprint), manifests.service(**EAGLE))
+    place.apply(manifests.target(), options=options)
+    place.until_settled("eagle/3")
+    assert json.loads(place.annotation()) == CONFIG
+    place.apply(with_note("new"), options=options)
+    until_noted(place, "new")
+    assert json.loads(place.annotation()) == CONFIG
+    assert place.manager() == ["breakeven"]
+    place.until_settled("eagle/3")
+    assert len(place.writes()) == 1
+
+
+def test_helm_upgrade_and_rollback_keep_the_annotation(place, tmp_path):
+    (tmp_path / "Chart.yaml").write_text("apiVersion: v2\nname: serving\nversion: 0.1.0\n")
+    (tmp_path / "values.yaml").write_text("note: first\n")
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "templates" / "target.yaml").write_text(yaml.safe_dump(with_note("{{ .Values.note }}")))
+    place.apply(manifests.profile(place.stage.fingerprint), manifests.service(**EAGLE))
+    helm = place.stage.cluster.helm
+    helm("install", "serving", str(tmp_path), f"--namespace={place.name}")
+    place.until_settled("eagle/3")
+    helm("upgrade", "serving", str(tmp_path), f"--namespace={place.name}", "--set=note=second")
+    until_noted(place, "second")
+    assert json.loads(place.annotation()) == CONFIG
+    helm("rollback", "serving", "1", f"--namespace={place.name}")
+    until_noted(place, "first")
+    assert json.loads(place.annotation()) == CONFIG
+    place.until_settled("eagle/3")
+    assert len(place.writes()) == 1
+
+
+def test_kubectl_rollout_undo_is_respected_until_a_person_hands_the_target_back(place):
+    place.managed(**EAGLE)
+    place.until_settled("eagle/3")
+    pin(place, "none")
+    place.until_settled("none")
+    assert place.annotation() == "null"
+    place.kubectl("rollout", "undo", f"deployment/{manifests.TARGET}")
+    made = place.until_decided("TakenOver")
+    assert "kubectl" in made["message"]
+    ready = condition(place.get("specsvc", "chat"), "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "TakenOver")
+    place.until_service(
+        "what was undone runs",
+        lambda status: status["current"]["podsByArm"] == [{"arm": "eagle/3", "pods": 1}],
+    )
+    assert len(place.writes()) == 2
+    assert "TakenOver" in place.reasons()
+    place.kubectl("annotate", "specsvc", "chat", "breakeven.dev/resume=now")
+    place.until_settled("none")
+    assert place.manager() == ["breakeven"]
+    assert len(place.writes()) == 3
+
+
+def test_a_value_that_somebody_else_owns_is_not_overwritten(place):
+    """While paused a person writes the annotation; unpausing must not force it: the API server's 409 is obeyed."""
+    place.managed(paused=True, **EAGLE)
+    place.until_decided("Paused")
+    template = {"metadata": {"annotations": {manifests.ANNOTATION: "null"}}}
+    place.patch("deployment", manifests.TARGET, {"spec": {"template": template}})
+    place.until_service(
+        "the person's pods serve",
+        lambda status: status["current"]["source"] == "Annotation" and status["target"]["readyReplicas"] == 1,
+    )
+    place.patch("specsvc", "chat", {"spec": {"paused": False}})
+    made = place.until_decided("TakenOver")
+    assert "kubectl-patch" in made["message"]
+    assert place.annotation() == "null"
+    assert place.writes() == []
+
+
+def test_kubectl_replace_is_repaired_twice_and_then_left_alone(place):
+    place.managed(**EAGLE)
+    place.until_settled("eagle/3")
+    for time in (1, 2):
+        place.kubectl("replace", "--filename=-", stdin=yaml.safe_dump(with_note(f"replaced {time}")))
+        until("the annotation is back", place.annotation, seen=lambda: place.told("chat"))
+        assert len(place.writes()) == 1 + time
+        assert json.loads(place.annotation()) == CONFIG
+    assert "Restored" in place.reasons()
+    place.kubectl("replace", "--filename=-", stdin=yaml.safe_dump(with_note("replaced again")))
+    made = place.until_decided("RevertedTwice")
+    assert "breakeven.dev/resume" in made["message"]
+    until_noted(place, "replaced again")
+    assert place.annotation() is None
+    assert len(place.writes()) == 3

@@ -1,0 +1,126 @@
+"""Calibrations that people start, stop and spoil: each ends with its own word and leaves nothing behind."""
+
+from operatorcluster import manifests
+from operatorcluster.stage import SECLUDED, SECLUDED_IMAGE, condition
+from operatorcluster.waiting import until
+
+OURS = ("job", "calrun", "specprof", "cronjob")
+SHORT_WAIT = {"pendingDeadlineSeconds": 4}
+
+
+def only_run(place):
+    runs = place.all("calrun")
+    return runs[0] if len(runs) == 1 else {}
+
+
+def until_run(place, what, holds):
+    """The service's only run, once its status is like that."""
+
+    def look():
+        run = only_run(place)
+        return run if run and holds(run.get("status") or {}) else None
+
+    return until(what, look, seen=lambda: (only_run(place).get("status"), place.told("chat")))
+
+
+def pods_of_runs(place):
+    return [pod for pod in place.all("pod") if "breakeven.dev/run" in pod["metadata"].get("labels", {})]
+
+
+def fails_and_leaves_nothing(place, reason):
+    run = until_run(place, f"the run failed for {reason}", lambda status: status.get("phase") == "Failed")
+    assert run["status"]["reason"] == reason, run["status"]
+    until("Jobs and pods of the run are gone", lambda: not place.all("job") and not pods_of_runs(place))
+    place.until_service("the failure is counted", lambda status: status["calibration"].get("failures") == 1)
+    assert condition(place.get("specsvc", "chat"), "Calibrated")["status"] == "False"
+    assert place.all("specprof") == []
+    assert place.writes() == []
+    return run["status"]["message"]
+
+
+def test_a_calibration_pod_without_a_free_gpu_ends_the_run_as_unschedulable(place):
+    # The only GPU of its class is the target's.
+    place.apply(manifests.target(gpu="NVIDIA-L4"), manifests.service(calibration=SHORT_WAIT))
+    assert "nvidia.com/gpu" in fails_and_leaves_nothing(place, "Unschedulable")
+
+
+def test_a_calibration_pod_whose_image_cannot_be_pulled_ends_the_run_as_that(place):
+    # The image is on the target's node only; that node's GPU is taken, and the other node of its class lacks the image.
+    target = manifests.target(gpu=SECLUDED.product)
+    manifests.engine(target)["image"] = SECLUDED_IMAGE
+    target["spec"]["template"]["spec"]["nodeName"] = SECLUDED.name
+    place.apply(target, manifests.service(calibration=SHORT_WAIT))
+    assert SECLUDED_IMAGE in fails_and_leaves_nothing(place, "ImagePullFailed")
+
+
+def test_a_service_deleted_during_its_calibration_leaves_nothing_and_its_target_as_it_was(place):
+    schedule = {"schedule": "0 3 * * 0"}
+    place.apply(manifests.target(), manifests.service(calibration=schedule))
+    until_run(place, "a point is measured", lambda status: status.get("points"))
+    assert {item["metadata"]["name"] for item in place.all("cronjob")} == {"breakeven-chat"}
+    assert "breakeven-chat" in {item["metadata"]["name"] for item in place.all("serviceaccount")}
+    before = place.get("deployment", manifests.TARGET)
+    (serving,) = [pod for pod in place.all("pod") if pod["metadata"]["labels"].get("app") == manifests.TARGET]
+    place.kubectl("delete", "specsvc", "chat")
+
+    def left():
+        accounts = [item for item in place.all("serviceaccount") if item["metadata"]["name"] != "default"]
+        found = [item for kind in OURS for item in place.all(kind)]
+        return [*found, *accounts, *place.all("rolebinding"), *pods_of_runs(place)]
+
+    until("nothing of it is left", lambda: not left(), seen=lambda: [i["metadata"]["name"] for i in left()])
+    after = place.get("deployment", manifests.TARGET)
+    assert after["spec"] == before["spec"]
+    assert after["metadata"]["generation"] == before["metadata"]["generation"]
+    (pod,) = place.all("pod")
+    assert pod["metadata"]["uid"] == serving["metadata"]["uid"]
+    assert [status["restartCount"] for status in pod["status"]["containerStatuses"]] == [0]
+
+
+def test_paused_nothing_is_measured_until_it_is_unpaused(place):
+    place.apply(manifests.target(), manifests.service(paused=True))
+    found = place.until_service(
+        "its target serves", lambda status: status.get("target", {}).get("readyReplicas") == 1
+    )
+    assert condition(found, "Ready")["reason"] == "Paused"
+    assert place.all("calrun") == []
+    place.patch("specsvc", "chat", {"spec": {"paused": False}})
+    run = until_run(place, "a run is admitted", lambda status: status.get("phase") == "Starting")
+    assert run["spec"]["trigger"] == "Initial"
+
+
+def test_paused_nothing_is_rolled_until_it_is_unpaused(place):
+    place.managed(paused=True, updatePolicy={"pinnedArm": "eagle/3"})
+    assert place.until_decided("Paused")["arm"] == "eagle/3"
+    assert place.writes() == []
+    place.patch("specsvc", "chat", {"spec": {"paused": False}})
+    place.until_settled("eagle/3")
+    assert place.until_decided("Pinned", "Stay")["arm"] == "eagle/3"
+    assert len(place.writes()) == 1
+
+
+def test_a_new_value_of_the_recalibrate_annotation_asks_for_one_run(place):
+    place.managed(updatePolicy={"mode": "Recommend"})
+    place.until_service("the profile counts", lambda status: (status.get("calibration") or {}).get("profile"))
+    assert place.all("calrun") == []
+    place.kubectl("annotate", "specsvc", "chat", "breakeven.dev/recalibrate=once")
+    run = until_run(place, "a run is admitted", lambda status: status.get("phase") == "Starting")
+    assert run["spec"]["trigger"] == "Requested"
+    # The profile stays in force while it is measured anew.
+    found = place.get("specsvc", "chat")
+    assert condition(found, "Calibrated")["status"] == "True"
+    assert found["status"]["memory"]["recalibrate"] == "once"
+
+
+def test_the_schedule_s_cronjob_asks_for_a_run_under_the_drivers_account(place, stage):
+    place.managed(updatePolicy={"mode": "Recommend"}, calibration={"schedule": "0 3 * * 0"})
+    until("the CronJob exists", lambda: place.get("cronjob", "breakeven-chat"))
+    place.kubectl("create", "job", "now", "--from=cronjob/breakeven-chat")
+    run = until_run(place, "a run is admitted", lambda status: status.get("phase") == "Starting")
+    assert run["spec"]["trigger"] == "Schedule"
+    (asked,) = [
+        event
+        for event in stage.cluster.audit_events()
+        if (event.namespace, event.resource, event.verb) == (place.name, "calibrationruns", "create")
+    ]
+    assert asked.user == f"system:serviceaccount:{place.name}:breakeven-chat"

@@ -1,0 +1,9 @@
+"""The operator on a real control plane, as its chart installs it: what the cluster tests of its behaviour stand on.
+
+engine      the simulated vLLM that all targets run: its costs, its true law, and a profile that says so
+manifests   targets and services with short intervals
+stage       the cluster with the operator; a namespace per test; what a person would look at
+traffic     users of a target
+posing      a metrics page under a test's control, scraped by the real Prometheus
+waiting     until something holds
+"""

@@ -1,0 +1,77 @@
+"""The engine of all targets: short answers, slow steps, so that two cores carry a cluster of them.
+
+Without speculation a lone request of OUTPUT_TOKENS takes 0.37 s and the engine saturates at 21 requests per second; with
+three drafted tokens it takes 0.19 s and saturates at 15; the break-even lies near 11 (docs/engine-costs.md has the formulas).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.evidence.points import LoadMode, Origin, Point
+from breakeven.fitting import fit_points
+from breakeven.latency import open_loop_latency
+
+A100 = "NVIDIA-A100-SXM4-80GB"
+MODEL = "chat"
+PROMPT_TOKENS = 16
+OUTPUT_TOKENS = 16
+EAGLE = Arm("eagle3", 3, "eagle")
+METHOD = {"name": "eagle", "method": "eagle3", "model": "org/eagle-head", "draftLengths": [3]}
+
+_BASE_S, _PER_TOKEN_S, _DRAFT_S = 0.020, 0.003, 0.001
+_EASY, _HARD, _EASY_SHARE = 0.95, 0.6, 0.6
+_TOKENS_PER_STEP = 2.8
+
+COSTS: dict[str, Any] = {
+    "description": "made up for tests: starts at once, steps are slow, answers short",
+    "step": {"base_s": _BASE_S, "per_token_s": _PER_TOKEN_S},
+    "memory": {"device_gib": 80, "resident_gib": 17.5, "kv_bytes_per_token": 131072},
+    "limits": {"max_num_seqs": 256, "max_num_batched_tokens": 4096, "max_model_len": 4096},
+    "startup": {"base_s": 0.3, "drafter_s": 0.1},
+    "methods": {
+        "eagle3": {
+            "draft": {"flat_s": _DRAFT_S},
+            "text": {"easy_rate": _EASY, "hard_rate": _HARD, "easy_share": _EASY_SHARE},
+        }
+    },
+}
+
+
+def law(arm: Arm) -> tuple[float, float]:
+    """C1 and C2 of an arm, seconds, by the engine's own formula."""
+    verified = arm.k + 1
+    steps = OUTPUT_TOKENS / (_TOKENS_PER_STEP if arm.k else 1.0)
+    flat_s = _DRAFT_S if arm.k else 0.0
+    return steps * (_BASE_S + flat_s + verified * _PER_TOKEN_S), steps * verified * _PER_TOKEN_S
+
+
+@functools.cache
+def profile_json() -> str:
+    """The fit of points on that law, with half a percent of scatter so that bounds are narrow and not absurd."""
+    points = []
+    for arm in (NO_SPECULATION, EAGLE):
+        c1_s, c2_s = law(arm)
+        for index, share in enumerate((0.02, 0.12, 0.25, 0.4, 0.55, 0.7)):
+            rps = share / c2_s
+            latency_s = float(open_loop_latency(c1_s, c2_s, rps)) * (1.005 if index % 2 else 0.995)
+            points.append(
+                Point(
+                    arm=arm,
+                    mode=LoadMode.POISSON,
+                    mean_latency_s=latency_s,
+                    origin=Origin("law", index + 2),
+                    request_rate_rps=rps,
+                    mean_inflight=rps * latency_s,
+                    achieved_rps=rps,
+                    prompt_tokens=float(PROMPT_TOKENS),
+                    output_tokens=float(OUTPUT_TOKENS),
+                    tokens_per_step=_TOKENS_PER_STEP if arm.k else 1.0,
+                    requests=1000.0,
+                )
+            )
+    profile = fit_points(points, provenance={"gpu": A100})
+    assert all(fit.believable for fit in profile.arms), [(fit.arm.name, fit.reason) for fit in profile.arms]
+    return profile.to_json()

@@ -1,0 +1,117 @@
+"""Targets, services and profiles as people and the operator write them, with every interval short."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from operatorcluster.engine import A100, METHOD, MODEL, OUTPUT_TOKENS, PROMPT_TOKENS, profile_json
+
+Manifest = dict[str, Any]
+ANNOTATION = "breakeven.dev/speculative-config"
+TARGET = "chat-vllm"
+
+_TARGET = """
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: chat-vllm
+  labels: {app: chat-vllm}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: chat-vllm}}
+  strategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}
+  template:
+    metadata:
+      labels: {app: chat-vllm}
+      annotations: {prometheus.io/scrape: "true", prometheus.io/port: "8000"}
+    spec:
+      nodeSelector: {nvidia.com/gpu.product: GPU}
+      terminationGracePeriodSeconds: 15
+      containers:
+      - name: vllm
+        image: vllm/vllm-openai:v0.32.0
+        args:
+        - org/chat-8b
+        - --served-model-name=chat
+        - --port=8000
+        - --shutdown-timeout=10
+        - --speculative-config=$(BREAKEVEN_SPECULATIVE_CONFIG)
+        env:
+        - name: BREAKEVEN_SPECULATIVE_CONFIG
+          valueFrom: {fieldRef: {fieldPath: "metadata.annotations['breakeven.dev/speculative-config']"}}
+        ports: [{name: http, containerPort: 8000}]
+        resources: {requests: {cpu: 10m, memory: 64Mi}, limits: {nvidia.com/gpu: 1}}
+        startupProbe: {httpGet: {path: /health, port: http}, periodSeconds: 1, failureThreshold: 60}
+        readinessProbe: {httpGet: {path: /health, port: http}, periodSeconds: 1}
+        lifecycle: {preStop: {sleep: {seconds: 2}}}
+"""
+
+_SERVICE: Manifest = {
+    "apiVersion": "breakeven.dev/v1alpha1",
+    "kind": "SpeculativeService",
+    "metadata": {"name": "chat"},
+    "spec": {
+        "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": TARGET},
+        "updatePolicy": {
+            "mode": "RollingUpdate",
+            "cooldownSeconds": 0,
+            "stabilizationWindowSeconds": 0,
+            "rollDeadlineSeconds": 90,
+        },
+        "candidates": {"methods": [METHOD]},
+        "calibration": {
+            "loads": 4,
+            "pointSeconds": 2,
+            "warmupSeconds": 0,
+            "workload": {"promptTokens": PROMPT_TOKENS, "outputTokens": OUTPUT_TOKENS},
+        },
+        "metricsSource": {"windowSeconds": 6, "stalenessSeconds": 5, "minRequests": 5},
+    },
+}
+
+
+def target(name: str = TARGET, gpu: str = A100, *, scraped: bool = True) -> Manifest:
+    """A vLLM Deployment of one replica with opt-in and drain lines."""
+    manifest: Manifest = yaml.safe_load(_TARGET.replace("chat-vllm", name).replace("GPU", gpu, 1))
+    if not scraped:
+        del manifest["spec"]["template"]["metadata"]["annotations"]
+    return manifest
+
+
+def engine(manifest: Manifest) -> Manifest:
+    """The engine's container of a target."""
+    container: Manifest = manifest["spec"]["template"]["spec"]["containers"][0]
+    return container
+
+
+def service(name: str = "chat", target_name: str = TARGET, **changes: Any) -> Manifest:
+    """A SpeculativeService; `changes` go into its spec, mappings into what stands there."""
+    manifest = copy.deepcopy(_SERVICE)
+    manifest["metadata"]["name"] = name
+    manifest["spec"]["targetRef"]["name"] = target_name
+    for part, change in changes.items():
+        if isinstance(change, Mapping):
+            manifest["spec"][part].update(change)
+        else:
+            manifest["spec"][part] = change
+    return manifest
+
+
+def profile(fingerprint: str, service_name: str = "chat", gpu: str = A100) -> Manifest:
+    """A SpeculationProfile of the engine's true law."""
+    return {
+        "apiVersion": "breakeven.dev/v1alpha1",
+        "kind": "SpeculationProfile",
+        "metadata": {"name": f"{service_name}-known", "labels": {"breakeven.dev/service": service_name}},
+        "spec": {
+            "serviceRef": {"name": service_name},
+            "gpuProduct": gpu,
+            "model": MODEL,
+            "fingerprint": fingerprint,
+            "profile": profile_json(),
+        },
+    }

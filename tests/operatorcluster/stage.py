@@ -1,0 +1,273 @@
+"""The cluster with the operator in it, and one namespace of it through the eyes of who works there."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import secrets
+import urllib.parse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from localcluster import LocalCluster, Node
+from localcluster.audit import AuditEvent
+from localcluster.reading import Reader
+from operatorcluster import manifests
+from operatorcluster.engine import A100, COSTS
+from operatorcluster.posing import Posers
+from operatorcluster.waiting import PATIENCE_S, until
+
+CHART = Path(__file__).parents[2] / "charts" / "breakeven"
+HOME = "breakeven"
+OPERATOR = "system:serviceaccount:breakeven:breakeven"
+# The one with a single GPU, and the two of one class of which only the first knows an image of its own.
+NODES = (Node("a100-0", A100, 16), Node("l4-0", "NVIDIA-L4", 1), Node("l40s-1", "NVIDIA-L40S", 1))
+SECLUDED = Node("l40s-0", "NVIDIA-L40S", 1)
+SECLUDED_IMAGE = "registry.example.com/vllm-openai-patched:1"
+_OURS = "apis/breakeven.dev/v1alpha1"
+_PATHS = {
+    "specsvc": f"{_OURS}/{{}}/speculativeservices",
+    "calrun": f"{_OURS}/{{}}/calibrationruns",
+    "specprof": f"{_OURS}/{{}}/speculationprofiles",
+    "deployment": "apis/apps/v1/{}/deployments",
+    "replicaset": "apis/apps/v1/{}/replicasets",
+    "pod": "api/v1/{}/pods",
+    "job": "apis/batch/v1/{}/jobs",
+    "cronjob": "apis/batch/v1/{}/cronjobs",
+    "event": "apis/events.k8s.io/v1/{}/events",
+    "serviceaccount": "api/v1/{}/serviceaccounts",
+    "rolebinding": "apis/rbac.authorization.k8s.io/v1/{}/rolebindings",
+}
+Manifest = dict[str, Any]
+
+
+class Stage:
+    """A cluster in which the operator looks every second.
+
+    Attributes:
+        cluster: of this machine.
+        posers: what Prometheus scrapes beside pods.
+    """
+
+    def __init__(self, cluster: LocalCluster, posers: Posers) -> None:
+        self.cluster = cluster
+        self.posers = posers
+        self.api = Reader(cluster.api_url, cluster.state_dir / "pki")
+
+    def writes(self, namespace: str, resource: str = "deployments") -> list[AuditEvent]:
+        """What the operator has changed there, oldest first; status and other subresources left out."""
+        return [
+            event
+            for event in self.cluster.audit_events()
+            if event.user == OPERATOR
+            and (event.namespace, event.resource, event.subresource) == (namespace, resource, "")
+            and event.wrote
+        ]
+
+    def query(self, promql: str) -> list[dict[str, Any]]:
+        """An instant query's result."""
+        answer = Reader(self.cluster.prometheus_url).json(f"/api/v1/query?query={urllib.parse.quote(promql)}")
+        return list(answer["data"]["result"]) if answer else []
+
+    def log(self) -> list[dict[str, Any]]:
+        """The lines of the operator's present process."""
+        text = self.cluster.kubectl("logs", f"--namespace={HOME}", "deployment/breakeven").stdout
+        return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+    def operator_pid(self) -> int:
+        """Its process, told from all others of the machine by the name of its pod."""
+        (pod,) = Place(self, HOME).all("pod")
+        wanted = f"BREAKEVEN_POD_NAME={pod['metadata']['name']}".encode()
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                command = (process / "cmdline").read_bytes().split(b"\0")
+                environment = (process / "environ").read_bytes().split(b"\0")
+                if wanted in environment and b"run" in command:
+                    found.append(int(process.name))
+        (pid,) = found
+        return pid
+
+    @contextlib.contextmanager
+    def place(self, words: str) -> Iterator[Place]:
+        """A namespace; what was made in it is gone from the nodes at the end."""
+        name = f"{words[:40].strip('-')}-{secrets.token_hex(3)}"
+        self.cluster.kubectl("create", "namespace", name)
+        self.cluster.kubectl("wait", "--for=create", "serviceaccount/default", f"--namespace={name}")
+        place = Place(self, name)
+        try:
+            yield place
+        finally:
+            # First what would make new pods, then what holds GPUs.
+            place.kubectl("delete", "specsvc,deployment,cronjob", "--all", "--wait=false")
+            self.cluster.kubectl("delete", "namespace", name, "--wait=false")
+            place.kubectl("delete", "pods", "--all", "--grace-period=1", "--wait=false")
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Of every target that `manifests.target` makes on an A100, as the operator tells it."""
+        with self.place("fingerprint") as place:
+            place.apply(manifests.target(), manifests.service(updatePolicy={"mode": "Disabled"}))
+            seen = place.until_service(
+                "its target serves", lambda status: status.get("target", {}).get("readyReplicas") == 1
+            )
+            return str(seen["status"]["target"]["fingerprint"])
+
+
+class Place:
+    """One namespace.
+
+    Attributes:
+        stage: the cluster it is in.
+        name: its name.
+    """
+
+    def __init__(self, stage: Stage, name: str) -> None:
+        self.stage = stage
+        self.name = name
+
+    def kubectl(self, *arguments: str, stdin: str = "") -> str:
+        """What kubectl prints, in this namespace."""
+        return self.stage.cluster.kubectl(*arguments, f"--namespace={self.name}", stdin=stdin).stdout
+
+    def apply(self, *documents: Manifest, options: tuple[str, ...] = ()) -> None:
+        """Kubectl apply, client-side unless the options say otherwise."""
+        self.kubectl("apply", *options, "--filename=-", stdin=yaml.safe_dump_all(documents))
+
+    def patch(self, kind: str, name: str, change: Manifest) -> None:
+        """A merge patch."""
+        self.kubectl("patch", kind, name, "--type=merge", f"--patch={json.dumps(change)}")
+
+    def all(self, kind: str) -> list[Manifest]:
+        """Every object of a kind."""
+        path = _PATHS[kind].format(f"namespaces/{self.name}")
+        return list((self.stage.api.json(f"/{path}") or {"items": []})["items"])
+
+    def get(self, kind: str, name: str) -> Manifest:
+        """One object; empty when it is not there."""
+        path = _PATHS[kind].format(f"namespaces/{self.name}")
+        return self.stage.api.json(f"/{path}/{name}") or {}
+
+    def writes(self, resource: str = "deployments") -> list[AuditEvent]:
+        """What the operator has changed here."""
+        return self.stage.writes(self.name, resource)
+
+    def annotation(self, name: str = manifests.TARGET) -> str | None:
+        """The arm that the target's pod template asks for."""
+        template = self.get("deployment", name)["spec"]["template"]["metadata"]
+        value: str | None = (template.get("annotations") or {}).get(manifests.ANNOTATION)
+        return value
+
+    def manager(self, name: str = manifests.TARGET) -> list[str]:
+        """Who owns that annotation."""
+        deployment = self.stage.api.json(f"/{_PATHS['deployment'].format(f'namespaces/{self.name}')}/{name}")
+        return [
+            entry["manager"]
+            for entry in deployment["metadata"]["managedFields"]
+            if f'"f:{manifests.ANNOTATION}"' in json.dumps(entry.get("fieldsV1"))
+        ]
+
+    def until_service(
+        self,
+        what: str,
+        holds: Callable[[Manifest], object],
+        name: str = "chat",
+        timeout_s: float = PATIENCE_S,
+    ) -> Manifest:
+        """The service, once its status is like that."""
+
+        def look() -> Manifest | None:
+            found = self.get("specsvc", name)
+            return found if found and holds(found.get("status") or {}) else None
+
+        return until(f"{name}: {what}", look, timeout_s=timeout_s, seen=lambda: self.told(name))
+
+    def until_decided(
+        self, reason: str, action: str = "Hold", name: str = "chat", timeout_s: float = PATIENCE_S
+    ) -> Manifest:
+        """The service, once its decision has this reason; returns the decision."""
+        found = self.until_service(
+            f"{action} for {reason}",
+            lambda status: (
+                (decision(status).get("action"), decision(status).get("reason")) == (action, reason)
+            ),
+            name,
+            timeout_s,
+        )
+        return decision(found["status"])
+
+    def until_settled(self, arm: str, name: str = "chat", timeout_s: float = PATIENCE_S) -> Manifest:
+        """The service, once its target runs an arm and nothing of another is left."""
+        return self.until_service(
+            f"{arm} runs and no roll is under way",
+            lambda status: (
+                (status.get("current") or {}).get("podsByArm") == [{"arm": arm, "pods": 1}]
+                and (status.get("rollout") or {}).get("phase", "Confirming") == "Confirming"
+            ),
+            name,
+            timeout_s,
+        )
+
+    def told(self, name: str) -> str:
+        """What the status says, for a failure's text."""
+        status = self.get("specsvc", name).get("status") or {}
+        conditions = [
+            (c["type"], c["status"], c["reason"], c["message"]) for c in status.get("conditions", ())
+        ]
+        kept = {key: status.get(key) for key in ("decision", "current", "rollout", "calibration", "memory")}
+        return json.dumps({**kept, "conditions": conditions}, indent=1)
+
+    def reasons(self) -> dict[str, str]:
+        """Notes of the events here, by reason."""
+        return {event["reason"]: event["note"] for event in self.all("event")}
+
+    def managed(self, **changes: Any) -> None:
+        """A target that serves, a service on it and an accepted profile: nothing has to be measured."""
+        self.apply(
+            manifests.profile(self.stage.fingerprint), manifests.target(), manifests.service(**changes)
+        )
+
+
+def decision(status: Manifest) -> Manifest:
+    """The decision in a service's status."""
+    return status.get("decision") or {}
+
+
+def condition(found: Manifest, kind: str) -> Manifest:
+    """One condition of an object."""
+    conditions: list[Manifest] = (found.get("status") or {}).get("conditions") or []
+    return next((item for item in conditions if item["type"] == kind), {})
+
+
+@contextlib.contextmanager
+def standing(folder: Path) -> Iterator[Stage]:
+    """A cluster with its nodes, Prometheus and the operator.
+
+    Args:
+        folder: for small files.
+    """
+    images = folder / "images.yaml"
+    images.write_text(
+        yaml.safe_dump(
+            [{"images": [SECLUDED_IMAGE], "entrypoint": ["{bin}/breakeven", "engine-sim"],
+              "defaults": {"--host": "{pod_ip}"}}]
+        )
+    )  # fmt: skip
+    costs = {"BREAKEVEN_SIM_COSTS": json.dumps(COSTS)}
+    with Posers() as posers, LocalCluster() as cluster:
+        cluster.start_nodes(NODES, environment=costs)
+        cluster.start_nodes(
+            [SECLUDED], agent="secluded", environment=costs, extra_arguments=["--images", str(images)]
+        )
+        cluster.start_prometheus(scrape_interval_s=1.0, alertmanager=False, extra_scrapes=[posers.scrape()])
+        cluster.helm(
+            "install", "breakeven", str(CHART), f"--namespace={HOME}", "--create-namespace",
+            f"--set=prometheus.address={cluster.prometheus_url}",
+            "--set=operator.cycleSeconds=1,operator.statusRefreshSeconds=1,calibration.maxParallel=4",
+            "--wait", "--timeout=90s",
+        )  # fmt: skip
+        yield Stage(cluster, posers)

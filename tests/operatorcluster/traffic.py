@@ -1,0 +1,52 @@
+"""Users of a target while a test looks elsewhere: a steady open loop that follows the Ready pods."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
+
+from demo.traffic import Endpoints, Outcome, Traffic, Workload
+from operatorcluster.engine import MODEL, OUTPUT_TOKENS, PROMPT_TOKENS
+from operatorcluster.stage import Place
+
+_FOLLOW_S = 0.2
+
+
+@contextlib.contextmanager
+def users(place: Place, rps: float, app: str = "chat-vllm") -> Iterator[list[Outcome]]:
+    """Send so many requests per second until the block ends; yields the outcomes as they come in."""
+    traffic = Traffic(MODEL, Workload(PROMPT_TOKENS, OUTPUT_TOKENS), Endpoints(lag_s=0.5), seed=1)
+    stop = threading.Event()
+    thread = threading.Thread(target=lambda: asyncio.run(_send(traffic, place, rps, app, stop)))
+    thread.start()
+    try:
+        yield traffic.outcomes
+    finally:
+        stop.set()
+        thread.join()
+
+
+async def _send(traffic: Traffic, place: Place, rps: float, app: str, stop: threading.Event) -> None:
+    sending = asyncio.create_task(traffic.run())
+    while not stop.is_set():
+        traffic.endpoints.learn(await asyncio.to_thread(_ready, place, app))
+        if traffic.endpoints.urls and not traffic.rate_rps:
+            traffic.set_rate(rps)
+        await asyncio.sleep(_FOLLOW_S)
+    sending.cancel()
+    await asyncio.wait([sending])
+
+
+def _ready(place: Place, app: str) -> dict[str, str]:
+    return {
+        pod["metadata"]["name"]: f"http://{pod['status']['podIP']}:8000"
+        for pod in place.all("pod")
+        if (pod["metadata"].get("labels") or {}).get("app") == app
+        and "deletionTimestamp" not in pod["metadata"]
+        and any(
+            c["type"] == "Ready" and c["status"] == "True"
+            for c in pod.get("status", {}).get("conditions") or ()
+        )
+    }
