@@ -162,7 +162,7 @@ class Fleet:
             fleet=world.readings.get(
                 self._observer.watch_of(service), FleetReading({}, frozenset(), "not asked")
             ),
-            known_pods=frozenset(pod["metadata"]["name"] for pod in world.pods.get(namespace, ())),
+            known_pods=world.pod_names.get(namespace, frozenset()),
             profiles=tuple(world.profiles.get((namespace, name), ())),
             runs=tuple(sorted(runs, key=_age)),
         )
@@ -172,10 +172,11 @@ class Fleet:
         deployment = world.deployments.get((namespace, target.name))
         if deployment is None:
             return None
+        sets = world.replica_sets.get(deployment["metadata"]["uid"], ())
         return observe(
             deployment,
-            world.replica_sets.get(namespace, ()),
-            world.pods.get(namespace, ()),
+            sets,
+            [pod for owner in sets for pod in world.pods_of.get(owner["metadata"]["uid"], ())],
             world.node_labels,
             container_name=target.container_name,
             gpu_label=self._settings.trial.gpu_label,
@@ -312,14 +313,9 @@ class Fleet:
 
 
 def _managed_by(world: Snapshot, service: SpeculativeService) -> str | None:
-    claims = [
-        (str(other.metadata.creation_timestamp or ""), other.metadata.uid, other.metadata.name)
-        for other in world.services
-        if other.metadata.namespace == service.metadata.namespace
-        and other.spec.target_ref.name == service.spec.target_ref.name
-    ]
-    own = (str(service.metadata.creation_timestamp or ""), service.metadata.uid)
-    return older_claim(claims, own)
+    meta = service.metadata
+    claims = world.claims.get((meta.namespace, service.spec.target_ref.name), ())
+    return older_claim(claims, (str(meta.creation_timestamp or ""), meta.uid))
 
 
 def _read_run(manifest: Manifest) -> CalibrationRun | None:

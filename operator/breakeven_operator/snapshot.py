@@ -32,7 +32,7 @@ from breakeven_operator.ports import Cluster, ClusterError, Manifest, Metrics, M
 from breakeven_operator.reconcile.calibrated import ProfileEntry
 from breakeven_operator.reconcile.live import FleetReading, read_fleet
 from breakeven_operator.reconcile.promql import Matcher, fleet_query
-from breakeven_operator.reconcile.workload import parse_time
+from breakeven_operator.reconcile.workload import owner_uid, parse_time
 from breakeven_operator.resources import SpeculationProfile, SpeculativeService
 
 _LOG = logging.getLogger(__name__)
@@ -61,6 +61,11 @@ class Snapshot:
         manifests: the same as the API server returned them, by uid.
         invalid: manifests that break the schema's rules, with the one line that says how.
         runs: unfinished, or not yet accounted for.
+        replica_sets: by uid of the Deployment that owns them.
+        pods: by namespace.
+        pod_names: by namespace.
+        pods_of: by uid of the ReplicaSet that owns them.
+        claims: (creation time, uid, name) of services by namespace and target.
         node_labels: by node name.
         profiles: by (namespace, service name).
         readings: what each Prometheus said.
@@ -73,6 +78,9 @@ class Snapshot:
     deployments: Mapping[tuple[str, str], Manifest]
     replica_sets: Mapping[str, Sequence[Manifest]]
     pods: Mapping[str, Sequence[Manifest]]
+    pods_of: Mapping[str, Sequence[Manifest]]
+    pod_names: Mapping[str, frozenset[str]]
+    claims: Mapping[tuple[str, str], Sequence[tuple[str, str, str]]]
     jobs: Mapping[str, Sequence[Manifest]]
     cron_jobs: Mapping[tuple[str, str], Manifest]
     runs: Sequence[Manifest]
@@ -108,6 +116,8 @@ class Observer:
         self._default_source = default_source
         # A profile's spec never changes: it is read once and parsed once.
         self._profiles: dict[str, ProfileEntry] = {}
+        # Most services do not change between two cycles.
+        self._services: dict[str, tuple[str, SpeculativeService]] = {}
         self._counted = counted or (lambda _outcome: None)
 
     async def observe(self) -> Snapshot:
@@ -117,7 +127,7 @@ class Observer:
             ClusterError: the API server did not give a collection without which nothing can be decided.
         """
         manifests = await self._everywhere(SERVICES)
-        services, invalid = _parsed(manifests)
+        services, invalid = self._parsed(manifests)
         if not manifests:
             return _nothing()
         scope = self._scope(manifests)
@@ -143,8 +153,14 @@ class Observer:
             manifests={m["metadata"]["uid"]: m for m in manifests},
             invalid=invalid,
             deployments={_key(d): d for d in deployments},
-            replica_sets=_by_namespace(sets),
-            pods=_by_namespace(pods),
+            replica_sets=_by_owner(sets),
+            pods=(pods_by_namespace := _by_namespace(pods)),
+            pods_of=_by_owner(pods),
+            pod_names={
+                namespace: frozenset(pod["metadata"]["name"] for pod in members)
+                for namespace, members in pods_by_namespace.items()
+            },
+            claims=_claims(services),
             jobs=_by_namespace(jobs),
             cron_jobs={_key(c): c for c in crons},
             runs=runs,
@@ -165,6 +181,29 @@ class Observer:
             source.window_seconds,
             source.staleness_seconds,
         )
+
+    def _parsed(
+        self, manifests: Sequence[Manifest]
+    ) -> tuple[tuple[SpeculativeService, ...], tuple[tuple[Manifest, str], ...]]:
+        """Services that can be acted upon, and those that break a rule (which an older CRD let through)."""
+        parsed: dict[str, tuple[str, SpeculativeService]] = {}
+        invalid = []
+        for manifest in manifests:
+            meta = manifest["metadata"]
+            known = self._services.get(meta["uid"])
+            if known is not None and known[0] == meta["resourceVersion"]:
+                parsed[meta["uid"]] = known
+                continue
+            try:
+                service = SpeculativeService.read(
+                    manifest, f"SpeculativeService {meta['namespace']}/{meta['name']}"
+                )
+            except InputError as error:
+                invalid.append((manifest, str(error)))
+                continue
+            parsed[meta["uid"]] = (meta["resourceVersion"], service)
+        self._services = parsed
+        return tuple(service for _, service in parsed.values()), tuple(invalid)
 
     def _scope(self, manifests: Sequence[Manifest]) -> tuple[str | None, ...]:
         """Namespaces to list; a constant number of requests: the only one, those watched, or all at once."""
@@ -307,22 +346,6 @@ def read_profile(manifest: Manifest) -> ProfileEntry:
     )
 
 
-def _parsed(
-    manifests: Iterable[Manifest],
-) -> tuple[tuple[SpeculativeService, ...], tuple[tuple[Manifest, str], ...]]:
-    """Services that can be acted upon, and those that break a rule (a CRD older than the operator lets them through)."""
-    services, invalid = [], []
-    for manifest in manifests:
-        meta = manifest["metadata"]
-        try:
-            services.append(
-                SpeculativeService.read(manifest, f"SpeculativeService {meta['namespace']}/{meta['name']}")
-            )
-        except InputError as error:
-            invalid.append((manifest, str(error)))
-    return tuple(services), tuple(invalid)
-
-
 def _source_of(service: SpeculativeService) -> Source | None:
     """The Prometheus a service names; None when it names none."""
     given = service.spec.metrics_source.prometheus
@@ -360,13 +383,29 @@ def _selector(manifest: Manifest) -> Manifest | None:
 
 
 def _nothing() -> Snapshot:
-    return Snapshot((), {}, (), {}, {}, {}, {}, {}, (), {}, {}, {})
+    return Snapshot((), {}, (), {}, {}, {}, {}, {}, {}, {}, {}, (), {}, {}, {})
 
 
 def _by_namespace(manifests: Iterable[Manifest]) -> dict[str, list[Manifest]]:
     found: dict[str, list[Manifest]] = defaultdict(list)
     for manifest in manifests:
         found[manifest["metadata"]["namespace"]].append(manifest)
+    return found
+
+
+def _by_owner(manifests: Iterable[Manifest]) -> dict[str, list[Manifest]]:
+    found: dict[str, list[Manifest]] = defaultdict(list)
+    for manifest in manifests:
+        found[owner_uid(manifest)].append(manifest)
+    return found
+
+
+def _claims(services: Iterable[SpeculativeService]) -> dict[tuple[str, str], list[tuple[str, str, str]]]:
+    found: dict[tuple[str, str], list[tuple[str, str, str]]] = defaultdict(list)
+    for service in services:
+        meta = service.metadata
+        claim = (str(meta.creation_timestamp or ""), meta.uid, meta.name)
+        found[meta.namespace, service.spec.target_ref.name].append(claim)
     return found
 
 

@@ -357,8 +357,9 @@ def _outcome(picture: Picture, limits: Limits) -> Outcome:
     old = service.status
     written = old.decision.time if old.decision is not None else None
     forced = step.write is not None or bool(step.ended) or bool(picture.calibrated.ended)
+    document = status.to_json_object()
     worth = forced or worth_writing(
-        old.to_json_object(), status.to_json_object(), written, picture.now, limits.status_refresh_s
+        old.to_json_object(), document, written, picture.now, limits.status_refresh_s
     )
     actions: list[Action] = []
     if picture.calibrated.create is not None:
@@ -366,7 +367,7 @@ def _outcome(picture: Picture, limits: Limits) -> Outcome:
         actions.append(picture.calibrated.create)
     if worth:
         # Status from an object that has changed meanwhile could undo a newer intent: the write is conditional.
-        actions.append(WriteStatus(ref, status.to_json_object(), service.metadata.resource_version or None))
+        actions.append(WriteStatus(ref, document, service.metadata.resource_version or None))
     if step.write is not None:
         actions.append(step.write)
     actions.extend(
