@@ -241,3 +241,11 @@ def test_long_lives_reuse_the_books(make_config):
     engine = replay(config, requests)
     assert engine.steps > 1 << 14
     assert all(r.generated == r.output_tokens for r in requests)
+
+
+def test_prompts_alone_may_fill_any_number_of_steps(make_config):
+    config = make_config(batched=10)
+    requests = [Request(i, 0.0, 10_000, 1) for i in range(20)]
+    engine = replay(config, requests)
+    assert engine.steps == 20_000 > 1 << 14
+    assert all(r.generated == 1 for r in requests)

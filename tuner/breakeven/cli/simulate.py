@@ -66,10 +66,7 @@ def _options(command: Any) -> Any:
 @_options
 @confidence_option
 @json_option
-@click.pass_context
-def command(
-    ctx: click.Context, confidence: float, as_json: bool, policies: tuple[str, ...], **given: Any
-) -> None:
+def command(confidence: float, as_json: bool, policies: tuple[str, ...], **given: Any) -> None:
     """Replay a trace against policies: the operator's own decisions, static arms, schedules, hindsight.
 
     Request traces run on an event clock, rate traces window by window. With --costs the arms are calibrated on the
@@ -92,7 +89,10 @@ def command(
     count = len(trace)
     with _progress(count, hidden=as_json) as progress:
         # A profile has a confidence of its own, which only an explicit one replaces.
-        explicit = ctx.get_parameter_source("confidence") is not click.core.ParameterSource.DEFAULT
+        explicit = (
+            click.get_current_context().get_parameter_source("confidence")
+            is not click.core.ParameterSource.DEFAULT
+        )
         study = _study(trace, policies, confidence if explicit else None, given)
         study.progress = progress
         names = policies or _default_policies(study)

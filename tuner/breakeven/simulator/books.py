@@ -61,7 +61,10 @@ class Books:
     def turn(self, steps: int) -> int:
         """Let `steps` steps go by; tokens gained in them."""
         begin, self.at = self.at, self.at + steps
-        return int(self.gain[begin]) if steps == 1 else int(self.gain[begin : self.at].sum())
+        gained = int(self.gain[begin]) if steps == 1 else int(self.gain[begin : self.at].sum())
+        if self.at >= len(self.gain):  # prompts alone turn pages too, without booking any
+            self._start_again(0)
+        return gained
 
     def ended(self) -> list[Request]:
         """Settle and return the requests whose plans are done."""

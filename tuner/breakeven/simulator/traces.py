@@ -99,7 +99,10 @@ class RateTrace:
         lengths = np.repeat(self.length_s / parts, parts)
         place = np.arange(len(lengths)) - np.repeat(np.cumsum(parts) - parts, parts)
         return RateTrace(
-            np.repeat(self.start_s, parts) + place * lengths, lengths, np.repeat(self.rate_rps, parts), self.notes
+            np.repeat(self.start_s, parts) + place * lengths,
+            lengths,
+            np.repeat(self.rate_rps, parts),
+            self.notes,
         )
 
 
