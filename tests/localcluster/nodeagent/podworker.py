@@ -80,8 +80,9 @@ class PodWorker:
         self._started_at = status.seconds(old.get("startTime")) or time.time()
         address = old.get("podIP", "")
         if address and not self._over:
-            # Now, before a new pod's worker can be given the address that this pod has had.
-            address = near.addresses.take(self._pod.uid, address)
+            # Now, before a new pod's worker can be given the address that this pod has had. None left: `_admit` says so.
+            with contextlib.suppress(NoAddressError):
+                address = near.addresses.take(self._pod.uid, address)
         self._where = Placement(near.node, near.addresses.node, address, near.allocatable)
         self._objects = PodObjects(near.objects, self._pod)
         self._volumes = PodVolumes(self._folder / "volumes", self._pod, self._objects, near.refresh_s)
