@@ -37,6 +37,13 @@ def test_imposed_concurrency_taken_for_the_load_of_an_open_loop_would_be_an_erro
     assert found.max_relative_error == pytest.approx(0, abs=1e-9)
 
 
+def test_constant_arrivals_are_taken_for_poisson_and_said_to_be() -> None:
+    rows = poisson("none", 0, 1.2, 0.07, [1, 4, 8], load_mode="constant")
+    profile = fit_points(rows)
+    assert profile.arms[0].c1_s == pytest.approx(1.2)
+    assert any("constant rate" in warning for warning in profile.warnings)
+
+
 def test_bounds_hold_the_truth_and_shrink_with_confidence() -> None:
     rows = closed("none", 0, 1.2, 0.07, noise=0.02)
     wide, narrow = fit(rows, 0.95), fit(rows, 0.5)

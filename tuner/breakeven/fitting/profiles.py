@@ -108,6 +108,12 @@ def _arm_warnings(fit: ArmFit, share: float) -> Iterator[str]:
         rows = ", ".join(str(row.row) for row in fit.excluded if row.reason == reason)
         noun = "row" if count == 1 else "rows"
         yield f"{fit.arm}: {noun} {rows} left out ({reason}): {_MEANING[reason]}"
+    constant = sum(one.mode == "constant" for one in fit.measurements)
+    if constant:
+        yield (
+            f"{fit.arm}: {constant} of {fit.points} rows had arrivals at a constant rate, which meet slightly fewer "
+            "others than Poisson arrivals do; they are treated alike"
+        )
     assumed = sum(one.inflight_assumed for one in fit.measurements)
     if assumed:
         how = "assumed" if share == RAMP_SHARE else "learned from the other rows"

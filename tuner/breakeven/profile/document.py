@@ -70,9 +70,9 @@ class Profile:
         return profile
 
     def to_json(self) -> str:
-        """Write the document, indented, with a final newline."""
-        text: str = _adapter().dump_json(self, indent=2).decode()
-        return text + "\n"
+        """Write the document, indented, its schema first, with a final newline."""
+        document = self.document()
+        return json.dumps({"schema": document.pop("schema"), **document}, indent=2, allow_nan=False) + "\n"
 
     def document(self) -> dict[str, Any]:
         """Return the document as JSON types."""
