@@ -46,7 +46,7 @@ class Server:
 
     async def until(self, name: str, wanted: float) -> None:
         # A scrape is a round trip to the server: this waits for its answers, not for a time.
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while await self.metric(name) != wanted:
                 pass
 
@@ -190,7 +190,7 @@ async def test_health_answers_only_after_start_up(serve):
 
 
 async def hang(server: Server, count: int = 3) -> list[asyncio.Task]:
-    tasks = [asyncio.create_task(server.complete(max_tokens=120)) for _ in range(count)]
+    tasks = [asyncio.create_task(server.complete(max_tokens=300)) for _ in range(count)]
     await server.until("num_requests_running", count)
     return tasks
 
@@ -199,38 +199,38 @@ async def test_with_a_shutdown_timeout_everything_in_flight_completes(serve):
     async with serve("--shutdown-timeout", "30") as server:
         tasks = await hang(server)
         server.process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while (await server.complete(max_tokens=1))[0] != 500:
                 pass
         assert (await server.client.get(f"{server.url}/health")).status == 200
         assert [status for status, _ in await asyncio.gather(*tasks)] == [200] * 3
-        assert await asyncio.wait_for(server.process.wait(), 10) == 0
+        assert await asyncio.wait_for(server.process.wait(), 30) == 0
 
 
 async def test_without_one_requests_hang_and_new_ones_are_refused(serve):
     async with serve() as server:
         tasks = await hang(server)
         server.process.send_signal(signal.SIGTERM)
-        async with aiohttp.ClientSession() as fresh, asyncio.timeout(10):
+        async with aiohttp.ClientSession() as fresh, asyncio.timeout(30):
             while True:
                 try:
                     await (await fresh.get(f"{server.url}/health")).read()
                 except aiohttp.ClientConnectorError:
                     break
         # Long after they would have completed, nobody was answered and the process still waits for them.
-        done, pending = await asyncio.wait(tasks, timeout=1.5)
+        done, pending = await asyncio.wait(tasks, timeout=2.5)
         assert (len(done), len(pending)) == (0, 3)
         assert server.process.returncode is None
         for task in tasks:
             task.cancel()
-        assert await asyncio.wait_for(server.process.wait(), 10) == 0
+        assert await asyncio.wait_for(server.process.wait(), 30) == 0
 
 
 async def test_an_expired_drain_ends_the_process(serve):
     async with serve("--shutdown-timeout", "0.3") as server:
         tasks = await hang(server, 1)
         server.process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(server.process.wait(), 10) == 0
+        assert await asyncio.wait_for(server.process.wait(), 30) == 0
         with pytest.raises(aiohttp.ClientError):
             await tasks[0]
 
@@ -238,7 +238,7 @@ async def test_an_expired_drain_ends_the_process(serve):
 async def test_an_idle_engine_stops_at_once(serve):
     async with serve() as server:
         server.process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(server.process.wait(), 5) == 0
+        assert await asyncio.wait_for(server.process.wait(), 30) == 0
 
 
 @pytest.mark.parametrize(
