@@ -15,6 +15,8 @@ from breakeven.calibrate.points import Limits, Measured, Point
 from breakeven.calibrate.records import RequestRecord
 from breakeven.calibrate.workload import Prompts, ProsePrompts, Workload
 
+_SIZING_REQUESTS = 5
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -91,10 +93,12 @@ async def run_sweep(
     """
     await client.model()
     await check_arm(client, sweep.arm)
-    prompts = sweep.prompts or await sized_prose(client, sweep.workload)
-    trial = Trial(sweep.arm, prompts, sweep.workload.output_tokens, sweep.precision)
     points = list(measured)
     begun_s = time.monotonic()
+    if isinstance(nothing := next_step(sweep.settings, points, spent_s), Finished):
+        return nothing
+    prompts = sweep.prompts or await sized_prose(client, sweep.workload)
+    trial = Trial(sweep.arm, prompts, sweep.workload.output_tokens, sweep.precision)
     while True:
         used_s = spent_s + time.monotonic() - begun_s
         step = next_step(sweep.settings, points, used_s)
@@ -140,17 +144,20 @@ async def check_arm(client: EngineClient, arm: Arm) -> None:
 
 
 async def sized_prose(client: EngineClient, workload: Workload) -> ProsePrompts:
-    """Made-up prose of the wanted number of tokens: one request tells how the engine's tokenizer counts words.
+    """Made-up prose of the wanted number of tokens: a few requests tell how the engine's tokenizer counts words.
 
     Raises:
-        EngineError: the request was refused (a prompt too long for the model, a missing API key).
+        EngineError: a request was refused (a prompt too long for the model, a missing API key).
     """
     prose = ProsePrompts(workload.prompt_tokens, workload.seed)
-    record = RequestRecord(scheduled_s=time.monotonic(), sent_s=time.monotonic())
-    await client.complete(prose.prompt(0), 1, record)
-    if not record.complete:
-        raise EngineError(
-            f"a first request with about {workload.prompt_tokens} prompt tokens failed ({record.error}); expected an"
-            " answer (is the model long enough, is an API key needed?)"
-        )
-    return prose.resized(workload.prompt_tokens, record.prompt_tokens)
+    counted = 0
+    for index in range(_SIZING_REQUESTS):
+        record = RequestRecord(scheduled_s=time.monotonic(), sent_s=time.monotonic())
+        await client.complete(prose.prompt(index), 1, record)
+        if not record.complete:
+            raise EngineError(
+                f"a first request with about {workload.prompt_tokens} prompt tokens failed ({record.error}); expected an"
+                " answer (is the model long enough, is an API key needed?)"
+            )
+        counted += record.prompt_tokens
+    return prose.resized(workload.prompt_tokens, counted / _SIZING_REQUESTS)

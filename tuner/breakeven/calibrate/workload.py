@@ -140,9 +140,9 @@ class ProsePrompts:
             words += f"{clause} {link}".split()
         return " ".join(words[: self.words])
 
-    def resized(self, wanted_tokens: int, counted_tokens: int) -> ProsePrompts:
-        """Scale the number of words after the engine counted `counted_tokens` for a prompt of the present size."""
-        return ProsePrompts(max(1, round(self.words * wanted_tokens / max(1, counted_tokens))), self.seed)
+    def resized(self, wanted_tokens: int, counted_tokens: float) -> ProsePrompts:
+        """Scale the number of words after the engine counted `counted_tokens` per prompt of the present size."""
+        return ProsePrompts(max(1, round(self.words * wanted_tokens / max(1.0, counted_tokens))), self.seed)
 
 
 @dataclass(frozen=True, slots=True)
