@@ -165,6 +165,7 @@ class Fleet:
             known_pods=world.pod_names.get(namespace, frozenset()),
             profiles=tuple(world.profiles.get((namespace, name), ())),
             runs=tuple(sorted(runs, key=_age)),
+            written=world.manifests[service.metadata.uid].get("status") or {},
         )
 
     def _workload(self, world: Snapshot, service: SpeculativeService) -> Workload | None:

@@ -33,8 +33,8 @@ from fakes.prometheus import FakePrometheus, Traffic
 from localcluster import LocalCluster
 
 NAMESPACE = "bench"
-CYCLE_S = 5.0
-MEASURE_S = 30.0
+CYCLE_S = 2.0
+MEASURE_S = 16.0
 GOAL_MB, GOAL_CPU_PERCENT, GOAL_CYCLE_S = 130.0, 1.0, 2.0
 _NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 _CRDS = Path(__file__).resolve().parents[2] / "crds"
@@ -104,9 +104,9 @@ class Machine:
 
 
 @asynccontextmanager
-async def prometheus(machine: Machine) -> AsyncIterator[tuple[str, list[str]]]:
+async def prometheus(machine: Machine, traffic: Traffic) -> AsyncIterator[tuple[str, list[str]]]:
     """A server that answers as Prometheus would for all pods; yields its URL and the queries it was asked."""
-    fake = FakePrometheus(cluster=None, traffic=Traffic(rps=3.0, latency_s=1.18))  # type: ignore[arg-type]
+    fake = FakePrometheus(cluster=None, traffic=traffic)  # type: ignore[arg-type]
     asked: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:
@@ -228,7 +228,7 @@ async def measure(url: str, asked: list[str], machine: Machine) -> dict[str, flo
     before, queries, started = await read(url), len(asked), time.monotonic()
     while time.monotonic() - started < MEASURE_S:
         await machine.beat()
-        await asyncio.sleep(5)
+        await asyncio.sleep(4)
     after, elapsed_s = await read(url), time.monotonic() - started
 
     def grown(name: str) -> float:
@@ -257,8 +257,9 @@ async def bench() -> bool:
         cluster = await KubernetesCluster.connect(str(control_plane.kubeconfig))
         machine = Machine(cluster)
         await machine.start()
-        rows: dict[int, dict[str, float]] = {}
-        async with prometheus(machine) as (address, asked):
+        rows: dict[tuple[int, str], dict[str, float]] = {}
+        traffic = Traffic(rps=3.0, latency_s=1.18)
+        async with prometheus(machine, traffic) as (address, asked):
             have = 0
             for count in (1, 50):
                 await add_services(cluster, have, count)
@@ -267,34 +268,45 @@ async def bench() -> bool:
                 async with operator(control_plane.kubeconfig, address) as url:
                     await calibrate(cluster, count)
                 async with operator(control_plane.kubeconfig, address) as url:
-                    rows[count] = await measure(url, asked, machine)
+                    for state, rps in (("busy", 3.0), ("idle", 0.0)):
+                        traffic.rps = rps
+                        rows[count, state] = await measure(url, asked, machine)
+                    traffic.rps = 3.0
         await cluster.close()
     return show(rows)
 
 
-def show(rows: dict[int, dict[str, float]]) -> bool:
-    one, fifty = rows[1], rows[50]
-    idle = CYCLE_S / 15.0
+def show(rows: dict[tuple[int, str], dict[str, float]]) -> bool:
+    """Print the table; False when a goal was missed."""
+    # A cycle's cost does not depend on how often it comes.
+    to_default = CYCLE_S / 15.0
+    for row in rows.values():
+        row["cpu_percent"] *= to_default
+    fifty, idle = rows[50, "busy"], rows[50, "idle"]
+
+    def grows(key: str) -> bool:
+        return fifty[key] > rows[1, "busy"][key] + 0.5
+
     lines = [
         ("memory, MB", "memory_mb", f"{GOAL_MB:.0f}", fifty["memory_mb"] <= GOAL_MB),
         (
-            f"CPU at the default cycle of 15 s, % of a core (measured at {CYCLE_S:g} s: x{1 / idle:.0f})",
+            "CPU at the default cycle of 15 s, % of a core",
             "cpu_percent",
-            f"{GOAL_CPU_PERCENT:g} for one service",
-            one["cpu_percent"] * idle <= GOAL_CPU_PERCENT,
+            f"{GOAL_CPU_PERCENT:g} (idle)",
+            idle["cpu_percent"] <= GOAL_CPU_PERCENT,
         ),
         ("CPU per cycle, ms", "cpu_ms_per_cycle", "", True),
         ("cycle, s", "cycle_s", f"{GOAL_CYCLE_S:g}", fifty["cycle_s"] <= GOAL_CYCLE_S),
-        ("API reads per cycle", "reads", "not growing", fifty["reads"] <= one["reads"] + 0.5),
-        ("API writes per cycle (quiet load)", "writes", "", True),
-        ("Prometheus queries per cycle", "queries", "not growing", fifty["queries"] <= one["queries"] + 0.5),
+        ("API reads per cycle", "reads", "not growing", not grows("reads")),
+        ("API writes per cycle, steady load", "writes", "", True),
+        ("Prometheus queries per cycle", "queries", "not growing", not grows("queries")),
     ]
-    print(f"operator, {one['cycles']:.0f} and {fifty['cycles']:.0f} cycles over {MEASURE_S:g} s each")  # noqa: T201
-    print(f"{'':75s} {'1 service':>10s} {'50':>10s}   goal")  # noqa: T201
+    cycles = ", ".join(f"{row['cycles']:.0f}" for row in rows.values())
+    print(f"operator: {cycles} cycles over {MEASURE_S:g} s each; busy: 3 rps per replica")  # noqa: T201
+    print(f"{'':46s}" + "".join(f"{f'{count} {state}':>10s}" for count, state in rows) + "   goal")  # noqa: T201
     for label, key, goal, met in lines:
-        scale = idle if key == "cpu_percent" else 1.0
-        a, b = one[key] * scale, fifty[key] * scale
-        print(f"{label:75s} {a:10.3g} {b:10.3g}   {goal}{'' if met else '  MISSED'}")  # noqa: T201
+        figures = "".join(f"{row[key]:10.3g}" for row in rows.values())
+        print(f"{label:46s}{figures}   {goal}{'' if met else '  MISSED'}")  # noqa: T201
     return all(met for *_, met in lines)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from breakeven_operator.reconcile.calibrated import ProfileEntry
 from breakeven_operator.reconcile.live import FleetReading
@@ -22,6 +23,7 @@ class Observation:
         known_pods: names of all pods of the namespace.
         profiles: SpeculationProfiles of this service.
         runs: CalibrationRuns of this service that are unfinished or not yet accounted for.
+        written: the service's status as the API server holds it.
     """
 
     workload: Workload | None
@@ -30,6 +32,7 @@ class Observation:
     known_pods: frozenset[str]
     profiles: Sequence[ProfileEntry] = ()
     runs: Sequence[CalibrationRun] = ()
+    written: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from breakeven.arm import Arm
 from breakeven.errors import BreakevenError
@@ -131,7 +133,7 @@ def reconcile(
         cannot_roll=cannot_roll,
         now=now,
     )
-    return _outcome(picture, limits)
+    return _outcome(picture, observation.written, limits)
 
 
 def conflicted(
@@ -346,10 +348,10 @@ def _refused(
         cannot_roll=refusal,
         now=now,
     )
-    return _outcome(picture, limits)
+    return _outcome(picture, observation.written, limits)
 
 
-def _outcome(picture: Picture, limits: Limits) -> Outcome:
+def _outcome(picture: Picture, holds: Mapping[str, Any], limits: Limits) -> Outcome:
     """Order matters: what must survive a crash is written before what it announces."""
     service, step, verdict = picture.service, picture.step, picture.verdict
     status = report(picture)
@@ -358,9 +360,7 @@ def _outcome(picture: Picture, limits: Limits) -> Outcome:
     written = old.decision.time if old.decision is not None else None
     forced = step.write is not None or bool(step.ended) or bool(picture.calibrated.ended)
     document = status.to_json_object()
-    worth = forced or worth_writing(
-        old.to_json_object(), document, written, picture.now, limits.status_refresh_s
-    )
+    worth = forced or worth_writing(holds, document, written, picture.now, limits.status_refresh_s)
     actions: list[Action] = []
     if picture.calibrated.create is not None:
         # Named after its cause: created twice it is one. The status that counts it must not come first.
