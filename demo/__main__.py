@@ -142,7 +142,6 @@ async def _acts(
             phases,
             timeout_s=_PHASE_TIMEOUT_S,
             measure_s=_MEASURE_S,
-            switches={name: story.switches for name, story in stories.items()},
         )
     return stories, profiles
 

@@ -113,9 +113,7 @@ class Director:
             )
         return found
 
-    async def play(
-        self, phases: Mapping[str, Phase], *, timeout_s: float, measure_s: float, switches: Mapping[str, bool]
-    ) -> None:
+    async def play(self, phases: Mapping[str, Phase], *, timeout_s: float, measure_s: float) -> None:
         """Run one phase on every player until each has settled and has been measured, or the time is over."""
         started = time.time()
         for name, phase in phases.items():
@@ -124,7 +122,11 @@ class Director:
         results = await asyncio.gather(
             *(
                 self._play_one(
-                    self._players[name], phase, started, timeout_s, measure_s, expects_alert=switches[name]
+                    self._players[name],
+                    phase,
+                    started,
+                    timeout_s,
+                    measure_s,
                 )
                 for name, phase in phases.items()
             )
@@ -139,14 +141,12 @@ class Director:
         started_s: float,
         timeout_s: float,
         measure_s: float,
-        *,
-        expects_alert: bool,
     ) -> PhaseResult:
         settled_s: float | None = None
         try:
             await self.until(
                 f"{player.record.name} at {phase.name} load",
-                lambda: self._settled(player, phase, started_s, expects_alert=expects_alert),
+                lambda: self._settled(player, phase, started_s),
                 timeout_s,
             )
             settled_s = time.time()
@@ -170,7 +170,7 @@ class Director:
             last.alert,
         )
 
-    def _settled(self, player: Player, phase: Phase, started_s: float, *, expects_alert: bool) -> bool:
+    def _settled(self, player: Player, phase: Phase, started_s: float) -> bool:
         """Whether the service is where the measured laws say it should be at this load, and has stopped moving."""
         last = player.record.samples[-1]
         if player.rolls:
@@ -179,7 +179,7 @@ class Director:
         decided = str((player.status.get("decision") or {}).get("time", ""))
         fresh = bool(decided) and _timestamp(decided) > started_s
         runs_speculation = last.arm not in {"", "none"}
-        alert_due = expects_alert and runs_speculation and phase.best.k == 0
+        alert_due = runs_speculation and phase.best.k == 0
         return fresh and last.recommended in phase.acceptable and last.alert == alert_due
 
 
