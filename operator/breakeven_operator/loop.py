@@ -113,7 +113,7 @@ class Loop:
 
     async def _renew(self) -> None:
         while True:
-            self._telemetry.leader.set(float(await self._lease.step()))
+            self._telemetry.lead(await self._lease.step())
             if self._lease.changed.is_set():
                 self._lease.changed.clear()
                 self._wake.set()

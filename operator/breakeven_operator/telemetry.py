@@ -243,6 +243,10 @@ class FleetCollector(Collector):
             for labels in [labels for labels in tally if labels[:2] not in present]:
                 del tally[labels]
 
+    def fall_silent(self) -> None:
+        """Say nothing about services until the next `publish`: another replica does, and two would contradict."""
+        self._now = None
+
     def count(self, counter: str, service: SpeculativeService, *labels: str, by: float = 1.0) -> None:
         """Add to one of SERVICE_COUNTERS.
 
@@ -321,6 +325,12 @@ class Telemetry:
             ["verb", "code"],
             registry=registry,
         )
+
+    def lead(self, acts: bool) -> None:  # noqa: FBT001 -- it is the metric's value
+        """Whether this replica acts; one that does not has nothing to say about services."""
+        self.leader.set(float(acts))
+        if not acts:
+            self.fleet.fall_silent()
 
     def decided(self, service: SpeculativeService, action: str, reason: Reason | ClusterReason) -> None:
         """Count a decision; the reason is the word that status, event and log use."""

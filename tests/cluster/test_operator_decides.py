@@ -7,7 +7,6 @@ from operatorcluster.stage import condition, decision
 from operatorcluster.traffic import users
 from operatorcluster.waiting import until
 
-CALIBRATION_S = 180.0
 RPS = 2.0
 
 
@@ -16,11 +15,7 @@ def measured(stage):
     """A service in mode Recommend, whose arms the operator has measured, and the outcomes of its users."""
     with stage.place("measured") as place:
         place.apply(manifests.target(), manifests.service(updatePolicy={"mode": "Recommend"}))
-        place.until_service(
-            "a profile is in force",
-            lambda status: (status.get("calibration") or {}).get("profile"),
-            timeout_s=CALIBRATION_S,
-        )
+        place.until_calibrated()
         with users(place, RPS) as outcomes:
             place.until_decided("GainAboveThreshold", "Recommend")
             yield place, outcomes

@@ -6,8 +6,6 @@ import signal
 from operatorcluster import manifests
 from operatorcluster.waiting import until
 
-CALIBRATION_S = 180.0
-
 
 def kill_operator(stage):
     """Ends its process and returns when another one is Ready."""
@@ -36,11 +34,7 @@ def test_killed_during_a_calibration_it_goes_on_with_the_points_it_has(place, st
 
     before = until("two points are measured", some, seen=lambda: place.told("chat"))
     kill_operator(stage)
-    place.until_service(
-        "a profile is in force",
-        lambda status: (status.get("calibration") or {}).get("profile"),
-        timeout_s=CALIBRATION_S,
-    )
+    place.until_calibrated()
     (run,) = place.all("calrun")
     assert run["status"]["phase"] == "Succeeded"
     assert [point for point in run["status"]["points"] if point in before] == before

@@ -27,6 +27,8 @@ OPERATOR = "system:serviceaccount:breakeven:breakeven"
 # The one with a single GPU, and the two of one class of which only the first knows an image of its own.
 NODES = (Node("a100-0", A100, 16), Node("l4-0", "NVIDIA-L4", 1), Node("l40s-1", "NVIDIA-L40S", 1))
 SECLUDED = Node("l40s-0", "NVIDIA-L40S", 1)
+# Two arms take half a minute.
+CALIBRATION_S = 150.0
 SECLUDED_IMAGE = "registry.example.com/vllm-openai-patched:1"
 _OURS = "apis/breakeven.dev/v1alpha1"
 _PATHS = {
@@ -186,6 +188,19 @@ class Place:
 
         return until(f"{name}: {what}", look, timeout_s=timeout_s, seen=lambda: self.told(name))
 
+    def until_calibrated(self, name: str = "chat") -> Manifest:
+        """The service, once a profile is in force; a run that fails is a failure at once."""
+
+        def look() -> Manifest | None:
+            for run in self.all("calrun"):
+                status = run.get("status") or {}
+                assert status.get("phase") != "Failed", _account(status)
+            found = self.get("specsvc", name)
+            counts = ((found.get("status") or {}).get("calibration") or {}).get("profile")
+            return found if counts else None
+
+        return until("a profile is in force", look, timeout_s=CALIBRATION_S, seen=lambda: self.told(name))
+
     def until_decided(
         self, reason: str, action: str = "Hold", name: str = "chat", timeout_s: float = PATIENCE_S
     ) -> Manifest:
@@ -230,6 +245,14 @@ class Place:
         self.apply(
             manifests.profile(self.stage.fingerprint), manifests.target(), manifests.service(**changes)
         )
+
+
+def _account(status: Manifest) -> str:
+    """Why a run failed, with its points."""
+    kept = ("arm", "requestRateRps", "concurrency", "meanLatencyS", "meanInflight", "requests", "flag")
+    points = [{key: point[key] for key in kept if key in point} for point in status.get("points") or ()]
+    lines = [f"{status.get('reason')}: {status.get('message')}", *map(str, points)]
+    return "\n".join(lines)
 
 
 def decision(status: Manifest) -> Manifest:

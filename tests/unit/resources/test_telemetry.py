@@ -169,3 +169,14 @@ def test_names_follow_prometheus_conventions(telemetry, registry):
 
 def test_nothing_is_said_before_the_first_cycle(registry, telemetry):
     assert b"specsvc=" not in generate_latest(registry)
+
+
+def test_a_replica_that_does_not_act_says_nothing_about_services(registry, telemetry):
+    telemetry.fleet.publish([service(**FULL)], NOW)
+    telemetry.lead(True)
+    assert sample(registry, "breakeven_ready") == 1
+    telemetry.lead(False)
+    assert b"specsvc=" not in generate_latest(registry)
+    assert registry.get_sample_value("breakeven_leader") == 0
+    telemetry.fleet.publish([service(**FULL)], NOW)
+    assert sample(registry, "breakeven_ready") == 1
