@@ -326,7 +326,7 @@ class Telemetry:
             registry=registry,
         )
 
-    def lead(self, acts: bool) -> None:  # noqa: FBT001 -- it is the metric's value
+    def lead(self, acts: bool) -> None:
         """Whether this replica acts; one that does not has nothing to say about services."""
         self.leader.set(float(acts))
         if not acts:
