@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,7 +15,7 @@ import yaml
 from breakeven_operator import calibration
 from breakeven_operator.calibration.jobs import ARM_LABEL, DRIVER
 from breakeven_operator.calibration.podcopy import ENGINE
-from breakeven_operator.plan import JOBS, PROFILES, RUNS, Create, Delete, EmitEvent, Fit, WriteStatus
+from breakeven_operator.plan import JOBS, PROFILES, RUNS, Action, Create, Delete, EmitEvent, Fit, WriteStatus
 from breakeven_operator.ports import RunView, TrialSettings
 
 START = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
@@ -146,7 +147,7 @@ class World:
         self.do(calibration.advance(self.view(), self.now))
         return self.status
 
-    def do(self, actions) -> None:
+    def do(self, actions: Iterable[Action]) -> None:
         for action in actions:
             match action:
                 case WriteStatus(ref=ref, status=status) if ref.resource == RUNS:
@@ -182,7 +183,8 @@ class World:
 
     @property
     def status(self) -> dict[str, Any]:
-        return self.run.setdefault("status", {})
+        status: dict[str, Any] = self.run.setdefault("status", {})
+        return status
 
     @property
     def job(self) -> dict[str, Any]:
@@ -260,12 +262,12 @@ class World:
 
     def measure_arm(self, points: int = 5, **law: float) -> str:
         """The whole life of one arm's Job, from being created to being complete; returns the arm."""
-        arm = next(a["arm"] for a in self.status["armStatuses"] if a["phase"] == "Starting")
+        arm: str = next(a["arm"] for a in self.status["armStatuses"] if a["phase"] == "Starting")
         pod = self.place_pod()
         self.turn(60)
         self.start_driver(pod)
         self.turn()
-        self.store(arm, points, **law)
+        self.store(arm, points, law.get("c1_s", 1.0), law.get("c2_s", 0.05))
         self.turn(100)
         self.finish_job(pod)
         return arm
@@ -276,4 +278,5 @@ class World:
         }
 
     def budget(self, **budget: int) -> None:
+        assert self.service is not None
         self.service["spec"]["calibration"]["budget"] = budget

@@ -7,6 +7,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from aiohttp import web
 
@@ -33,7 +34,7 @@ class LawfulEngine:
     served: int = 0
     aborted: int = 0
     tokens: int = 0
-    bodies: list[dict] = field(default_factory=list)
+    bodies: list[dict[str, Any]] = field(default_factory=list)
 
     async def completions(self, request: web.Request) -> web.StreamResponse:
         if self.require_key and request.headers.get("Authorization") != f"Bearer {self.require_key}":
@@ -55,7 +56,7 @@ class LawfulEngine:
             self.open -= 1
         return response
 
-    async def _stream(self, response: web.StreamResponse, body: dict) -> None:
+    async def _stream(self, response: web.StreamResponse, body: dict[str, Any]) -> None:
         left = body["max_tokens"]
         clock = asyncio.get_running_loop().time
         due = clock()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
-from breakeven_operator.plan import RUNS
+from breakeven_operator.plan import RUNS, Resource
 from breakeven_operator.ports import ClusterError
 from breakeven_operator.resources.calibrationrun import CalibrationRun
 from breakeven_operator.trial import TrialEnvironment
@@ -14,17 +15,19 @@ from breakeven_operator.trial import TrialEnvironment
 class StoredRun:
     """One CalibrationRun behind an API server that may misbehave."""
 
-    def __init__(self, run: dict) -> None:
+    def __init__(self, run: dict[str, Any]) -> None:
         self.run = run
         self.applied: list[tuple[str, int]] = []
         self.fail_with: list[ClusterError] = []
         self.first_write = asyncio.Event()
 
-    async def get(self, resource, namespace, name):
+    async def get(self, resource: Resource, namespace: str, name: str) -> Any:
         assert (resource, namespace, name) == (RUNS, "llm", "chat-7f3c2")
         return json.loads(json.dumps(self.run)) if self.run else None
 
-    async def apply(self, resource, body, *, force, subresource, manager):
+    async def apply(
+        self, resource: Resource, body: dict[str, Any], *, force: bool, subresource: str, manager: str
+    ) -> dict[str, Any]:
         if self.fail_with:
             raise self.fail_with.pop(0)
         assert (resource, subresource, force) == (RUNS, "status", True)
