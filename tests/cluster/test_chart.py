@@ -176,10 +176,12 @@ def test_a_broken_rule_fails_its_promtool_test(cluster, tmp_path, broken, why):
     (tmp_path / "files").mkdir()
     (tmp_path / "tests").mkdir()
     (tmp_path / "files" / "rules.yaml").write_text(rules.replace(*broken))
-    test = tmp_path / "tests" / "SpeculationUnprofitable_test.yaml"
-    test.write_text((CHART / "tests" / test.name).read_text())
+    tests = []
+    for test in (CHART / "tests").glob("*_test.yaml"):
+        tests.append(tmp_path / "tests" / test.name)
+        tests[-1].write_text(test.read_text())
     with pytest.raises(LocalClusterError):
-        cluster.promtool("test", "rules", str(test))
+        cluster.promtool("test", "rules", *map(str, tests))
 
 
 def test_notes_say_what_is_missing(cluster, release):

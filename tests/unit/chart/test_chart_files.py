@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry
 
 from breakeven.reasons import Reason
 from breakeven.serving.drain import drain
 from breakeven.serving.opt_in import ANNOTATION, engine_container, opt_in
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.resources import CalibrationRun, SpeculativeService
-from breakeven_operator.telemetry import SERVICE_COUNTERS, SERVICE_GAUGES
+from breakeven_operator.telemetry import SERVICE_COUNTERS, SERVICE_GAUGES, Telemetry
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts" / "breakeven"
@@ -83,6 +84,9 @@ def test_rules_use_only_metrics_that_exist():
         f"{name}_total": {"specsvc", "specsvc_namespace", *labels}
         for name, (_, labels) in SERVICE_COUNTERS.items()
     }
+    own = CollectorRegistry()
+    Telemetry(own)
+    known |= {family.name: {"version", "reason", "outcome", "verb", "code"} for family in own.collect()}
     recorded = {rule["record"] for rule in RULES if "record" in rule}
     for rule in RULES:
         text = rule["expr"] + " ".join(rule.get("annotations", {}).values())
@@ -93,7 +97,8 @@ def test_rules_use_only_metrics_that_exist():
 
 
 def test_runbooks_use_reason_words_and_fields_that_exist():
-    words = {word.value for word in (*Reason, *ClusterReason)}
+    words = {word.value for word in (*Reason, *ClusterReason)} | {alert["alert"] for alert in ALERTS}
+    words |= {"MetricsAvailable"}  # a condition
     api = (ROOT / "docs" / "api.md").read_text()
     for page in (ROOT / "docs" / "runbooks").glob("*.md"):
         text = page.read_text()
