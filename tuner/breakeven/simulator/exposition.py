@@ -179,7 +179,7 @@ class EngineMetrics(Collector):
             else:
                 gap = report.end_s - request.last_token_s
                 gaps[gap] = gaps.get(gap, 0) + 1
-            if True:
+            if gain.drafted:
                 drafts += 1
                 drafted += gain.drafted
                 accepted += gain.accepted
