@@ -16,14 +16,15 @@ from typing import Any, Protocol, cast
 import aiohttp
 from kubernetes.aio import client, config
 
-from breakeven_operator.plan import FIELD_MANAGER, NODES, REPLICASETS, Ref, Resource
+from breakeven_operator.plan import FIELD_MANAGER, NODES, PROFILES, REPLICASETS, Ref, Resource
 from breakeven_operator.ports import ClusterError, FieldConflictError, Manifest, StaleObjectError
 
 _LOG = logging.getLogger(__name__)
 _PAGE = 500
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
-# Kinds of which only names, labels and owners are read: an eighth of the bytes, and no pod templates in memory.
-_METADATA_SUFFICES = frozenset({REPLICASETS, NODES})
+# Kinds of which only names, labels and owners are read: an eighth of the bytes, and neither pod templates nor whole
+# profiles in memory every cycle.
+_METADATA_SUFFICES = frozenset({REPLICASETS, NODES, PROFILES})
 _CONFLICT_WITH = re.compile(r'conflict(?:s)? with "([^"]+)"')
 
 

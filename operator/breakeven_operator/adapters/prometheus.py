@@ -85,6 +85,10 @@ class Prometheus:
             )
             try:
                 rows: list[dict[str, Any]] = connection.custom_query(promql)
+            except requests.JSONDecodeError as error:
+                raise MetricsError(
+                    f"{_host(source)} answered with something that is not Prometheus' JSON"
+                ) from error
             except requests.RequestException as error:
                 # The exception's own text repeats the whole query.
                 raise MetricsError(f"{_host(source)} is not reached ({type(error).__name__})") from error
