@@ -181,6 +181,14 @@ def test_a_full_pool_preempts_the_newest_and_loses_nothing(make_config):
     assert requests[0].finished_s == requests[1].finished_s < requests[2].finished_s
 
 
+def test_a_preempted_request_comes_before_those_who_wait(make_config):
+    config = make_config(pool=205)
+    first, preempted, waiting = Request(0, 0.0, 100, 100), Request(1, 0.0, 100, 100), Request(2, 0.0, 150, 50)
+    replay(config, [first, preempted, waiting])
+    assert preempted.preemptions == 1
+    assert first.finished_s < preempted.finished_s < waiting.finished_s
+
+
 def test_max_num_seqs_makes_requests_wait(make_config):
     config = make_config(seqs=2)
     requests = [Request(i, 0.0, 10, 50) for i in range(3)]

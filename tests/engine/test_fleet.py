@@ -180,8 +180,9 @@ def test_hindsight_pays_for_a_roll_only_when_it_is_worth_it():
     swing = rates_trace([2.0, 2.0, 10.0, 10.0, 2.0, 2.0])
     free = best_sequence(swing, list(laws), laws.__getitem__, 1, 0.0)
     assert free == [(0.0, EAGLE), (1200.0, NO_SPECULATION), (2400.0, EAGLE)]
-    short = rates_trace([2.0, 2.0, 9.0, 2.0, 2.0])
-    assert len(best_sequence(short, list(laws), laws.__getitem__, 8, 600.0)) == 1
+    short = rates_trace([16.0, 16.0, 64.0, 16.0, 16.0])
+    assert len(best_sequence(short, list(laws), laws.__getitem__, 8, 0.0)) == 3
+    assert best_sequence(short, list(laws), laws.__getitem__, 8, 600.0) == [(0.0, EAGLE)]
 
 
 def test_a_stepped_fleet_rests_at_the_law_and_drains_a_queue():
@@ -197,6 +198,22 @@ def test_a_stepped_fleet_rests_at_the_law_and_drains_a_queue():
     assert after.inflight > 500
     calm = fleet.step(3, 1800.0, 600.0, 4 * 5.0)
     assert calm.latency_s == pytest.approx(1.0 / (1 - 5 * 0.05), rel=0.05)
+
+
+def test_a_stepped_roll_goes_through_a_mixture_with_one_replica_away():
+    laws = {NO_SPECULATION: Law(1.0, 0.04), EAGLE: Law(0.5, 0.08)}
+    fleet = SteppedFleet(laws.__getitem__, NO_SPECULATION, 4, roll_s=300.0)
+    before = fleet.step(0, 0.0, 600.0, 20.0)
+    fleet.roll(EAGLE, 600.0)
+    during = [fleet.step(1 + i, 600.0 + 600.0 * i, 600.0, 20.0) for i in range(2)]
+    after = fleet.step(3, 1800.0, 600.0, 20.0)
+    assert (before.rps, during[0].rps, during[1].rps, after.rps) == pytest.approx((5.0, 20 / 3, 20 / 3, 5.0))
+    assert [w.rolling for w in (before, *during, after)] == [False, True, True, False]
+    # A quarter of the way through the roll on average, then three quarters.
+    for window, share in zip(during, (0.25, 0.75), strict=True):
+        c1, c2 = 1.0 - share * 0.5, 0.04 + share * 0.04
+        assert window.latency_s == pytest.approx(c1 / (1 - 20 / 3 * c2), rel=0.02)
+    assert after.latency_s == pytest.approx(0.5 / (1 - 5 * 0.08), rel=0.02)
 
 
 def test_law_arms_follow_the_profile_on_the_event_clock(profile):
