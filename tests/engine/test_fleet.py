@@ -189,7 +189,7 @@ def test_a_stepped_fleet_rests_at_the_law_and_drains_a_queue():
     law = Law(1.0, 0.05)
     fleet = SteppedFleet(lambda _: law, NO_SPECULATION, 4, 0.0)
     rest = fleet.step(0, 0.0, 6000.0, 4 * 10.0)
-    assert rest.latency_s == pytest.approx(1.0 / (1 - 10 * 0.05), rel=1e-2)
+    assert rest.latency_s == pytest.approx(1.0 / (1 - 10 * 0.05), rel=1e-9)
     flooded = fleet.step(1, 600.0, 600.0, 4 * 30.0)
     assert flooded.saturated
     # 10 requests per second stay behind: 6,000 after the window, 3,000 on average.

@@ -112,6 +112,19 @@ def test_a_rate_trace_says_which_limits_it_cannot_judge(files):
     ]
 
 
+def test_a_constant_rate_gives_the_law(files, tmp_path):
+    profile = json.loads((files / "profile.json").read_text())
+    fit = next(arm for arm in profile["arms"] if arm["method"] == "eagle3")
+    trace = tmp_path / "constant.csv"
+    trace.write_text("window_start_s,rate_rps\n0,8\n600,8\n")
+    found = document(
+        "--profile", files / "profile.json", "--trace", trace, "--replicas", 2, "--policy", "static:eagle3:3"
+    )
+    assert found["policies"][0]["mean_latency_s"] == pytest.approx(
+        fit["c1_s"] / (1 - 4 * fit["c2_s"]), rel=1e-6
+    )
+
+
 def test_the_confidence_may_be_changed(files):
     arguments = ("--profile", files / "profile.json", "--trace", files / "rates.csv", "--policy", "breakeven")
     assert document(*arguments, "--confidence", 0.99)["confidence"] == 0.99

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from breakeven.cli.output import confidence_option, echo_json, json_option
-from breakeven.errors import InputError
 
 if TYPE_CHECKING:
     from breakeven.arm import Arm
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 _POSITIVE = click.FloatRange(min=0, min_open=True)
 _OPTIONS = (
-    click.option("--profile", "profile_path", type=click.Path(path_type=Path), help="Laws of a fitted profile."),
+    click.option("--profile", "profile_path", type=click.Path(path_type=Path), help="Laws of a fitted profile (or a points file)."),
     click.option("--costs", metavar="FILE|JSON", help="Costs of a simulated engine (docs/engine-costs.md)."),
     click.option("--gpu", help="Which engine, if the costs hold several."),
     click.option("--trace", "trace_path", type=click.Path(path_type=Path), required=True, help="Requests or rates, CSV."),
@@ -184,7 +183,7 @@ def _cost_arms(given: dict[str, Any]) -> CostArms:
 def _law_arms(given: dict[str, Any], trace: Trace, named: Sequence[Arm], confidence: float | None) -> LawArms:
     from breakeven.acceptance import tokens_per_step_iid
     from breakeven.arm import NO_SPECULATION
-    from breakeven.profile import Profile
+    from breakeven.cli.profiles import read_profile
     from breakeven.simulator.arms import LawArms
     from breakeven.simulator.traces import RequestTrace
 
@@ -192,11 +191,7 @@ def _law_arms(given: dict[str, Any], trace: Trace, named: Sequence[Arm], confide
         raise click.UsageError(
             "--acceptance belongs to --costs; with --profile say --alpha or --tokens-per-step"
         )
-    path = given["profile_path"]
-    try:
-        profile = Profile.from_json(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as problem:
-        raise InputError(str(path), str(problem), "a readable profile") from None
+    profile = read_profile(given["profile_path"], confidence or 0.9)
     if confidence is not None:
         profile = replace(profile, confidence=confidence)
     tokens = profile.arm(NO_SPECULATION).lengths.output_tokens

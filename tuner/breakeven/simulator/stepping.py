@@ -133,7 +133,7 @@ class SteppedFleet:
     switches: int = 0
     _old: Arm | None = None
     _roll_from_s: float = -math.inf
-    _inflight: float = field(default=0.0)
+    _inflight: float | None = field(default=None)
 
     def rolling(self, now_s: float) -> bool:
         """Whether a roll is under way."""
@@ -154,6 +154,10 @@ class SteppedFleet:
         saturated = rps * law.c2_s >= 1.0
         times = np.full(_SUBSTEPS, length_s / _SUBSTEPS)
         total = 0.0
+        if self._inflight is None:
+            # A trace begins in the middle of a service's life: at rest, where there is one.
+            rest_s = law.at_rps(rps)
+            self._inflight = rps * rest_s if math.isfinite(rest_s) else 0.0
         n = self._inflight * self.replicas / serving
         for h in times.tolist():
             n = _implicit(n, rps, law, h)
