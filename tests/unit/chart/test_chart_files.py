@@ -50,11 +50,19 @@ def test_schema_and_values_name_the_same_keys():
 
 
 def test_the_readme_tells_every_value_with_its_default():
-    table = [line for line in (CHART / "README.md").read_text().splitlines() if line.startswith("| `")]
+    page = (CHART / "README.md").read_text()
+    table = [line for line in page.partition("## Values")[2].splitlines() if line.startswith("| `")]
     assert table == [
         f"| `{path}` | `{json.dumps(value)}` | {schema['description']} |"
         for path, value, schema in leaves(VALUES, SCHEMA)
     ]
+
+
+def test_the_readme_tells_every_alert():
+    told = re.findall(
+        r"^\| `(\w+)` \| ", (CHART / "README.md").read_text().partition("## Values")[0], re.MULTILINE
+    )
+    assert told == [alert["alert"] for alert in ALERTS]
 
 
 def test_every_alert_has_a_runbook_and_a_promtool_test():
