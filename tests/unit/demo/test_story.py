@@ -1,0 +1,104 @@
+"""The demo's story follows the measured profile, whatever it says."""
+
+from __future__ import annotations
+
+import pytest
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.evidence.reading import read_file
+from breakeven.fitting import fit_points
+from demo.record import PhaseResult, Record, Sample, ServiceRecord
+from demo.story import HIGHEST_UTILISATION, tell
+from demo.summary import judge, phase_rows
+
+EAGLE = Arm("eagle3", 3)
+PAYS_BELOW = {NO_SPECULATION: (0.9, 0.04), EAGLE: (0.5, 0.07)}
+NEVER_PAYS = {NO_SPECULATION: (0.5, 0.04), EAGLE: (0.9, 0.07)}
+ALWAYS_PAYS = {NO_SPECULATION: (0.9, 0.07), EAGLE: (0.5, 0.04)}
+PAYS_ABOVE = {NO_SPECULATION: (0.5, 0.07), EAGLE: (0.6, 0.03)}
+
+
+@pytest.fixture
+def profile_of(tmp_path):
+    def make(laws):
+        rows = ["method,k,request_rate_rps,mean_latency_s"]
+        for arm, (c1_s, c2_s) in laws.items():
+            for share in (0.05, 0.2, 0.35, 0.5, 0.65, 0.72):
+                rps = share / c2_s
+                rows.append(f"{arm.method},{arm.k},{rps},{c1_s / (1 - rps * c2_s)}")
+        path = tmp_path / "points.csv"
+        path.write_text("\n".join(rows) + "\n")
+        return fit_points(read_file(path), confidence=0.9)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("laws", "low", "high"),
+    [
+        (PAYS_BELOW, EAGLE, NO_SPECULATION),
+        (NEVER_PAYS, NO_SPECULATION, NO_SPECULATION),
+        (ALWAYS_PAYS, EAGLE, EAGLE),
+        (PAYS_ABOVE, NO_SPECULATION, EAGLE),
+    ],
+)
+def test_the_expected_arms_are_those_of_the_measured_laws(profile_of, laws, low, high):
+    story = tell(profile_of(laws), min_gain=0.05)
+    assert [phase.best for phase in story.phases] == [low, high, low]
+    assert story.switches == (low != high)
+
+
+@pytest.mark.parametrize("laws", [PAYS_BELOW, NEVER_PAYS, ALWAYS_PAYS, PAYS_ABOVE])
+def test_no_load_of_the_story_rests_on_extrapolation(profile_of, laws):
+    story = tell(profile_of(laws), min_gain=0.05)
+    for phase in story.phases:
+        assert phase.rps * laws[phase.best][1] <= HIGHEST_UTILISATION + 1e-6
+        assert phase.best_latency_s is not None
+        assert phase.best.name in phase.acceptable
+        assert phase.other.name not in phase.acceptable
+
+
+def _record(story, arms, alerts, failures=(), mode="Recommend", settled=True):
+    service = ServiceRecord("code", "H100", mode)
+    for phase, arm, alert in zip(story.phases, arms, alerts, strict=True):
+        service.phases.append(
+            PhaseResult(
+                phase, 0.0, 30.0, 9.0 if settled else None, 0.5, 99, arm, phase.best.name, "Any", alert
+            )
+        )
+    service.samples.append(Sample(0.0, 1.0, 0.5, arms[0], arms[0], "Yes", "", "Any", False, ""))
+    return Record(0.0, {"code": service}, requests=300, failures=list(failures))
+
+
+def test_a_running_arm_that_loses_must_alert_and_one_that_pays_must_not(profile_of):
+    story = tell(profile_of(PAYS_BELOW), min_gain=0.05)
+    speculating = ["eagle3/3"] * 3
+    right = judge(_record(story, speculating, [False, True, False]), {"code": story}, {})
+    assert all(check.ok for check in right)
+    silent = judge(_record(story, speculating, [False, False, False]), {"code": story}, {})
+    assert [check.what for check in silent if not check.ok] == [
+        f"code: alert fires at {story.phases[1].rps:.1f} rps (high)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "writes", "words"),
+    [
+        ({"failures": ["HTTP 500 (pod)"]}, {}, "no request failed"),
+        ({}, {"code": ["patch code-vllm"]}, "nothing was changed"),
+        ({"settled": False}, {}, "is recommended"),
+    ],
+)
+def test_whatever_did_not_happen_fails_its_own_check(profile_of, change, writes, words):
+    story = tell(profile_of(PAYS_BELOW), min_gain=0.05)
+    checks = judge(_record(story, ["eagle3/3"] * 3, [False, True, False], **change), {"code": story}, writes)
+    failed = [check.what for check in checks if not check.ok]
+    assert failed
+    assert all(words in what for what in failed)
+
+
+def test_the_table_says_what_the_other_arm_would_have_given(profile_of):
+    story = tell(profile_of(PAYS_BELOW), min_gain=0.05)
+    rows = phase_rows(_record(story, ["eagle3/3"] * 3, [False, True, False]))
+    assert rows[0][7].startswith("none ")
+    assert rows[1][3] == "eagle3/3 (recommended none)"
