@@ -223,3 +223,25 @@ async def test_deleting_the_service_leaves_the_target_as_it_is():
         await world.cycle()
     assert world.value == VALUE
     assert len(world.cluster.writes) == before
+
+
+async def test_a_value_that_is_changed_on_its_way_is_not_taken_for_written():
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(stabilizationWindowSeconds=0))
+    world.calibrate()
+    world.load(3.0)
+    apply = world.cluster.apply
+
+    async def admitted(resource, body, **options):
+        answer = await apply(resource, body, **options)
+        if resource.plural == "deployments":
+            deployment = world.cluster.objects["deployments", "llm", "chat-vllm"]
+            deployment["spec"]["template"]["metadata"]["annotations"]["breakeven.dev/speculative-config"] = (
+                "{}"
+            )
+        return answer
+
+    world.cluster.apply = admitted
+    report = await world.cycle()
+    assert any("read back" in error for error in report.errors)
+    await world.cycle()
+    assert world.reason == "TakenOver", "somebody who changes what we write owns it; no fight"

@@ -143,6 +143,8 @@ def test_a_gauge_last_seen_too_long_ago_is_stale_and_so_is_one_beyond_the_lookba
 def test_one_stale_pod_of_two_holds():
     both = series("a", STATS) + series("b", STATS | {"age_s": 500.0})
     assert read(both, pods=("a", "b")).reason == "MetricsStale"
+    gone = {key: value for key, value in STATS.items() if key not in {"age_s", "present"}}
+    assert read(series("a", STATS) + series("b", gone), pods=("a", "b")).reason == "MetricsStale"
 
 
 def test_a_ready_pod_without_series_leaves_the_load_unknown():
