@@ -188,7 +188,7 @@ def writes(path):
 server = socket.create_server((os.environ["POD_IP"], 0))
 print(json.dumps({
     "env": dict(os.environ), "args": sys.argv[1:], "cwd": os.getcwd(), "uid": os.getuid(), "name": socket.gethostname(),
-    "files": {p: text(p) for p in sys.argv[1].split(",")}, "writes": [p for p in ("/conf", "/work", "/models/chat") if writes(p)],
+    "files": {p: text(p) for p in sys.argv[1].split(",")}, "writes": [p for p in ("/conf", "/notes", "/models/chat") if writes(p)],
     "resolved": socket.gethostbyname("db.example"), "bound": server.getsockname()[0],
 }))
 """
@@ -197,7 +197,7 @@ print(json.dumps({
 def test_environment_volumes_and_identity(do, on_rig, outcome):
     do("create", "configmap", "conf", "--from-literal=mode=fast", "--from-literal=app.yaml=a: 1")
     do("create", "secret", "generic", "keys", "--from-literal=api=s3cret")
-    paths = "/conf/mode,/one.yaml,/keys/k,/all/ns,/all/labels,/work/x,/run/secrets/kubernetes.io/serviceaccount/namespace"
+    paths = "/conf/mode,/one.yaml,/keys/k,/all/ns,/all/labels,/notes/x,/run/secrets/kubernetes.io/serviceaccount/namespace"
     on_rig(
         containers={
             "image": "example.com/engine:1",
@@ -219,7 +219,7 @@ def test_environment_volumes_and_identity(do, on_rig, outcome):
                 {"name": "conf", "mountPath": "/one.yaml", "subPath": "app.yaml"},
                 {"name": "keys", "mountPath": "/keys"},
                 {"name": "all", "mountPath": "/all"},
-                {"name": "work", "mountPath": "/work"},
+                {"name": "work", "mountPath": "/notes"},
                 {"name": "work", "mountPath": "/models/chat", "readOnly": True},
             ],
         },
@@ -263,7 +263,7 @@ def test_environment_volumes_and_identity(do, on_rig, outcome):
         "filled\n",
         namespace,
     ]
-    assert seen["writes"] == ["/work"]
+    assert seen["writes"] == ["/notes"]
     assert (seen["cwd"], seen["uid"], seen["name"]) == ("/somewhere/new", 1001, "pod")
     assert (seen["resolved"], seen["bound"]) == ("127.9.9.9", address)
     # Nothing of it has touched this machine's own file system.
@@ -347,22 +347,22 @@ def test_our_own_image(on_rig, outcome):
 
 def test_init_containers_sidecars_and_a_job_that_completes(do, rig, until):
     """The shape of a calibration Job: the engine is a sidecar, the driver the main container."""
-    work = {"volumeMounts": [{"name": "work", "mountPath": "/work"}], "image": "local/exec"}
-    engine = "echo engine up >> /work/log; trap 'echo engine down >> /work/log; cp /work/log /dev/termination-log; exit 0' TERM; touch /work/up; while :; do sleep 0.1; done"
-    proxy = engine.replace("engine", "proxy").replace("touch /work/up;", "")
+    work = {"volumeMounts": [{"name": "work", "mountPath": "/notes"}], "image": "local/exec"}
+    engine = "echo engine up >> /notes/log; trap 'echo engine down >> /notes/log; cp /notes/log /dev/termination-log; exit 0' TERM; touch /notes/up; while :; do sleep 0.1; done"
+    proxy = engine.replace("engine", "proxy").replace("touch /notes/up;", "")
     job = {
         "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "trial"},
         "spec": {"backoffLimit": 0, "template": {"spec": {
             "nodeName": rig.name, "restartPolicy": "Never", "terminationGracePeriodSeconds": 5,
             "volumes": [{"name": "work", "emptyDir": {}}],
             "initContainers": [
-                {"name": "first", "command": ["sh", "-c", "echo first >> /work/log"], **work},
+                {"name": "first", "command": ["sh", "-c", "echo first >> /notes/log"], **work},
                 {"name": "proxy", "restartPolicy": "Always", "command": ["sh", "-c", proxy], **work},
                 {"name": "engine", "restartPolicy": "Always", "command": ["sh", "-c", "sleep 0.5;" + engine], **work,
-                 "startupProbe": {"exec": {"command": ["test", "-e", "/work/up"]}, "periodSeconds": 1}},
-                {"name": "second", "command": ["sh", "-c", "echo second >> /work/log"], **work},
+                 "startupProbe": {"exec": {"command": ["test", "-e", "/notes/up"]}, "periodSeconds": 1}},
+                {"name": "second", "command": ["sh", "-c", "echo second >> /notes/log"], **work},
             ],
-            "containers": [{"name": "driver", "command": ["sh", "-c", "echo driver >> /work/log"], **work}],
+            "containers": [{"name": "driver", "command": ["sh", "-c", "echo driver >> /notes/log"], **work}],
         }}},
     }  # fmt: skip
     do("create", "-f", "-", stdin=json.dumps(job))
@@ -436,12 +436,12 @@ def test_crashes_back_off_and_keep_the_last_words(do, on_rig, until, event):
     ("policy", "script", "end", "restarts"),
     [
         ("Never", "exit 4", ("Failed", "Error", 4), 0),
-        ("OnFailure", "test -e /work/x || { touch /work/x; exit 1; }", ("Succeeded", "Completed", 0), 1),
+        ("OnFailure", "test -e /notes/x || { touch /notes/x; exit 1; }", ("Succeeded", "Completed", 0), 1),
         ("Never", "exec no-such-program", ("Failed", "Error", 127), 0),
     ],
 )
 def test_how_pods_end(on_rig, policy, script, end, restarts, until):
-    mounts = {"volumeMounts": [{"name": "work", "mountPath": "/work"}]}
+    mounts = {"volumeMounts": [{"name": "work", "mountPath": "/notes"}]}
     on_rig(script=script, containers=mounts, restartPolicy=policy, volumes=[{"name": "work", "emptyDir": {}}])
     pod = until(phase("Succeeded", "Failed"))
     ended = main(pod)["state"]["terminated"]
@@ -461,16 +461,16 @@ def test_a_command_that_does_not_exist_and_a_pod_past_its_deadline(on_rig, until
 
 
 def test_a_deleted_pod_gets_its_hook_its_signal_and_its_time(do, on_rig, until):
-    script = "trap 'echo term >> /work/log; sleep 0.3; echo bye >> /work/log; exit 0' TERM; touch /work/up; while :; do sleep 0.1; done"
+    script = "trap 'echo term >> /notes/log; sleep 0.3; echo bye >> /notes/log; exit 0' TERM; touch /notes/up; while :; do sleep 0.1; done"
     on_rig(
         script=script,
         containers={
             "lifecycle": {
-                "postStart": {"exec": {"command": ["sh", "-c", "echo started >> /work/log"]}},
-                "preStop": {"exec": {"command": ["sh", "-c", "echo prestop >> /work/log; sleep 0.3"]}},
+                "postStart": {"exec": {"command": ["sh", "-c", "echo started >> /notes/log"]}},
+                "preStop": {"exec": {"command": ["sh", "-c", "echo prestop >> /notes/log; sleep 0.3"]}},
             },
-            "readinessProbe": {"exec": {"command": ["test", "-e", "/work/up"]}, "periodSeconds": 1},
-            "volumeMounts": [{"name": "work", "mountPath": "/work"}],
+            "readinessProbe": {"exec": {"command": ["test", "-e", "/notes/up"]}, "periodSeconds": 1},
+            "volumeMounts": [{"name": "work", "mountPath": "/notes"}],
         },
         volumes=[{"name": "work", "emptyDir": {}}],
         terminationGracePeriodSeconds=20,

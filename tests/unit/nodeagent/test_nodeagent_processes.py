@@ -126,9 +126,9 @@ async def test_a_container_sees_its_volumes_user_and_name(tmp_path, isolated):
 async def test_a_read_only_root(tmp_path, isolated):
     volume = tmp_path / "volume"
     volume.mkdir()
-    root = isolated(Bind(str(volume), "/work", read_only=False, is_dir=True), read_only=True)
-    script = f"for d in / /etc {tmp_path} /work /dev/shm; do touch $d/x 2>/dev/null && echo $d; done; echo x > /dev/null && echo null"
-    assert await said(tmp_path, script, root) == ["/work", "/dev/shm", "null"]
+    root = isolated(Bind(str(volume), "/notes", read_only=False, is_dir=True), read_only=True)
+    script = f"for d in / /etc {tmp_path} /notes /dev/shm; do touch $d/x 2>/dev/null && echo $d; done; echo x > /dev/null && echo null"
+    assert await said(tmp_path, script, root) == ["/notes", "/dev/shm", "null"]
 
 
 async def test_what_a_container_started_ends_with_it_even_in_another_session(tmp_path, isolated):
