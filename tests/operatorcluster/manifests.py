@@ -64,8 +64,8 @@ _SERVICE: Manifest = {
         },
         "candidates": {"methods": [METHOD]},
         "calibration": {
-            "loads": 4,
-            "pointSeconds": 2,
+            "loads": 5,
+            "pointSeconds": 3,
             "warmupSeconds": 0,
             "workload": {"promptTokens": PROMPT_TOKENS, "outputTokens": OUTPUT_TOKENS},
         },

@@ -249,7 +249,17 @@ class Place:
 
 def _account(status: Manifest) -> str:
     """Why a run failed, with its points."""
-    kept = ("arm", "requestRateRps", "concurrency", "meanLatencyS", "meanInflight", "requests", "flag")
+    kept = (
+        "arm",
+        "requestRateRps",
+        "concurrency",
+        "meanLatencyS",
+        "meanInflight",
+        "achievedRps",
+        "requests",
+        "queuedRatio",
+        "flag",
+    )
     points = [{key: point[key] for key in kept if key in point} for point in status.get("points") or ()]
     lines = [f"{status.get('reason')}: {status.get('message')}", *map(str, points)]
     return "\n".join(lines)
