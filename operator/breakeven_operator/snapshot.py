@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from breakeven.errors import BreakevenError, InputError
 from breakeven.profile import Profile
+from breakeven.serving.promql import Matcher
 from breakeven_operator.plan import (
     BUDGETS,
     CORE_SERVICES,
@@ -31,7 +32,7 @@ from breakeven_operator.plan import (
 from breakeven_operator.ports import Cluster, ClusterError, Manifest, Metrics, MetricsError, Source
 from breakeven_operator.reconcile.calibrated import ProfileEntry
 from breakeven_operator.reconcile.live import FleetReading, read_fleet
-from breakeven_operator.reconcile.promql import Matcher, fleet_query
+from breakeven_operator.reconcile.promql import fleet_query
 from breakeven_operator.reconcile.workload import owner_uid, parse_time
 from breakeven_operator.resources import SpeculationProfile, SpeculativeService
 
@@ -132,9 +133,9 @@ class Observer:
             return _nothing()
         scope = self._scope(manifests)
         deployments, sets, pods, jobs, crons, runs, heads, nodes = await asyncio.gather(
-            self._list(DEPLOYMENTS, scope),
+            self._list(DEPLOYMENTS, scope, trim=_targets_only(services)),
             self._list(REPLICASETS, scope),
-            self._list(PODS, scope),
+            self._list(PODS, scope, trim=_slim_pod),
             self._list(JOBS, scope, MANAGED),
             self._list(CRONJOBS, scope, MANAGED),
             self._list(RUNS, scope, f"!{FINISHED_LABEL}"),
@@ -216,9 +217,15 @@ class Observer:
         return await self._list(resource, self._namespaces or (None,))
 
     async def _list(
-        self, resource: Resource, scope: Sequence[str | None], labels: str = ""
+        self,
+        resource: Resource,
+        scope: Sequence[str | None],
+        labels: str = "",
+        trim: Callable[[Manifest], Manifest | None] | None = None,
     ) -> list[Manifest]:
-        pages = await asyncio.gather(*(self._cluster.list_all(resource, name, labels) for name in scope))
+        pages = await asyncio.gather(
+            *(self._cluster.list_all(resource, name, labels, trim) for name in scope)
+        )
         return [manifest for page in pages for manifest in page]
 
     async def _nodes(self) -> list[Manifest]:
@@ -380,6 +387,26 @@ def _selector(manifest: Manifest) -> Manifest | None:
     if not selector:
         return None
     return selector if {"matchLabels", "matchExpressions"} & selector.keys() else {"matchLabels": selector}
+
+
+def _targets_only(services: Iterable[SpeculativeService]) -> Callable[[Manifest], Manifest | None]:
+    """Deployments nobody points at are dropped as they arrive."""
+    wanted = {(service.metadata.namespace, service.spec.target_ref.name) for service in services}
+    return lambda manifest: manifest if _key(manifest) in wanted else None
+
+
+def _slim_pod(pod: Manifest) -> Manifest:
+    """What is looked at of a pod; a large cluster's pods, whole, would be most of this process's memory."""
+    meta = pod["metadata"]
+    if RUN_LABEL in (meta.get("labels") or {}):
+        return pod
+    kept = ("name", "namespace", "uid", "annotations", "ownerReferences", "deletionTimestamp")
+    status = pod.get("status") or {}
+    return {
+        "metadata": {name: meta[name] for name in kept if name in meta},
+        "spec": {"nodeName": (pod.get("spec") or {}).get("nodeName", "")},
+        "status": {name: status[name] for name in ("conditions", "containerStatuses") if name in status},
+    }
 
 
 def _nothing() -> Snapshot:

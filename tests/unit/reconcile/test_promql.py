@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breakeven_operator.reconcile.promql import Matcher, any_of, fleet_query, quoted
+from breakeven.serving.promql import Matcher, any_of, quoted
+from breakeven_operator.reconcile.promql import fleet_query
 
 _LITERAL = re.compile(r'"((?:[^"\\\n]|\\[\\"nrt]|\\x[0-9a-f]{2})*)"')
 
