@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -52,9 +52,21 @@ class Cluster(Protocol):
     """The Kubernetes API, as far as the operator uses it. Every method raises ClusterError."""
 
     async def list_all(
-        self, resource: Resource, namespace: str | None = None, labels: str = ""
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        labels: str = "",
+        trim: Callable[[Manifest], Manifest | None] | None = None,
     ) -> list[Manifest]:
-        """All objects of a kind, cluster-wide when `namespace` is None; `labels` is a label selector."""
+        """All objects of a kind, cluster-wide when `namespace` is None.
+
+        Args:
+            resource: the kind.
+            namespace: where.
+            labels: a label selector.
+            trim: applied to every object as its page arrives, so that what is not needed is never held all at once;
+                None drops the object.
+        """
         ...
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Manifest | None:

@@ -48,15 +48,22 @@ class FakeCluster:
 
     # The port.
 
-    async def list_all(self, resource: Resource, namespace: str | None = None, labels: str = "") -> list[Any]:
+    async def list_all(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        labels: str = "",
+        trim: Callable[[Any], Any] | None = None,
+    ) -> list[Any]:
         self._asked("list", resource, "")
-        return [
+        found = [
             self._shown(key)
             for key in sorted(self.objects)
             if key[0] == resource.plural
             and namespace in {None, key[1]}
             and _matches((self.objects[key]["metadata"].get("labels") or {}), labels)
         ]
+        return found if trim is None else [kept for item in found if (kept := trim(item)) is not None]
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Any:
         self._asked("get", resource, name)

@@ -87,7 +87,11 @@ class KubernetesCluster:
         await self._api.close()  # type: ignore[no-untyped-call]
 
     async def list_all(
-        self, resource: Resource, namespace: str | None = None, labels: str = ""
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        labels: str = "",
+        trim: Callable[[Manifest], Manifest | None] | None = None,
     ) -> list[Manifest]:
         """See `Cluster.list_all`; large collections come in pages of one consistent read."""
         items: list[Manifest] = []
@@ -98,7 +102,8 @@ class KubernetesCluster:
             query += [("labelSelector", labels)] if labels else []
             query += [("continue", token)] if token else []
             page = await self._request("GET", resource.path(namespace), query=query, accept=accept)
-            items.extend(page.get("items") or [])
+            found = page.get("items") or []
+            items.extend(found if trim is None else filter(None, map(trim, found)))
             token = (page.get("metadata") or {}).get("continue") or ""
             if not token:
                 return items

@@ -149,7 +149,8 @@ def read_service(
         return Live(ClusterReason.METRICS_MISSING, f"Prometheus gives no answer: {fleet.error}")
     if not pods:
         return Live(
-            ClusterReason.METRICS_MISSING, "no pod of the newest ReplicaSet is Ready, so none can be measured"
+            ClusterReason.REPLICAS_UNREADY,
+            "no pod of the newest ReplicaSet is Ready, so none can be measured",
         )
     readings: list[tuple[PodState, PodReading]] = []
     for pod in pods:
