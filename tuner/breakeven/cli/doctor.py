@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from breakeven.cli.output import echo_json, json_option
+from breakeven.cli.profiles import read_profile
 from breakeven.errors import BreakevenError, InputError
 
 
@@ -20,9 +21,26 @@ from breakeven.errors import BreakevenError, InputError
 @click.option(
     "--match", multiple=True, metavar="LABEL=VALUE", help="Further label matchers (cluster, tenant, ...)."
 )
-@click.option("--window-seconds", type=click.IntRange(30, 86400), default=300, show_default=True)
-@click.option("--timeout-seconds", type=click.FloatRange(0.1), default=10.0, show_default=True)
-@click.option("--profile", "profile_path", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--window-seconds",
+    type=click.IntRange(30, 86400),
+    default=300,
+    show_default=True,
+    help="How far back to look.",
+)
+@click.option(
+    "--timeout-seconds",
+    type=click.FloatRange(0.1),
+    default=10.0,
+    show_default=True,
+    help="For each answer of Prometheus.",
+)
+@click.option(
+    "--profile",
+    "profile_path",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Profile of the same engine: gives the answer bounds.",
+)
 @click.option("--method", help="Method that runs (with --profile).")
 @click.option("--k", type=click.IntRange(1), help="Draft length that runs (with --profile).")
 @json_option
@@ -49,7 +67,6 @@ def command(
       breakeven doctor --prometheus http://localhost:9090 --model chat --profile chat.json --method eagle3 --k 3
     """
     from breakeven.arm import Arm
-    from breakeven.profile import Profile
     from breakeven.serving.diagnosis import diagnose
     from breakeven.serving.promql import Matcher, selector
 
@@ -70,7 +87,7 @@ def command(
     except ValueError as error:
         raise InputError("--match", str(error), "LABEL=VALUE") from error
     snapshot = _snapshot(url, chosen, window_seconds, timeout_seconds)
-    profile = Profile.from_json(profile_path.read_text(), str(profile_path)) if profile_path else None
+    profile = read_profile(profile_path, 0.9) if profile_path else None
     diagnosis = diagnose(snapshot, profile, Arm(method, k) if method and k else None)
     if as_json:
         echo_json(

@@ -7,12 +7,11 @@ from pathlib import Path
 import click
 
 from breakeven.cli.output import echo_json, json_option, write_atomically
+from breakeven.cli.profiles import profile_argument, read_profile
 
 
 @click.command("report", short_help="One self-contained HTML page (and PNGs) of a profile.")
-@click.argument(
-    "profile_path", metavar="PROFILE.json", type=click.Path(exists=True, dir_okay=False, path_type=Path)
-)
+@profile_argument
 @click.option(
     "-o",
     "--output",
@@ -57,7 +56,6 @@ def command(
       breakeven report chat.json -o chat.html --load-range 1 6
     """
     from breakeven.errors import InputError
-    from breakeven.profile import Profile
     from breakeven.report.page import render_png
     from breakeven.report.profile_page import drawings, render_report
 
@@ -68,7 +66,7 @@ def command(
     if load_range and load_range[0] >= load_range[1]:
         raise InputError("--load-range", f"{load_range[0]:g} {load_range[1]:g}", "the lower load first")
     shaded = _trace_range(trace, replicas) if trace else load_range or None
-    profile = Profile.from_json(profile_path.read_text(encoding="utf-8"), str(profile_path))
+    profile = read_profile(profile_path, 0.9)
     written: dict[Path, str | bytes] = {}
     if output.suffix == ".html":
         written[output] = render_report(profile, title or _title(profile), shaded)

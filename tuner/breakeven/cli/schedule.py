@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from breakeven.cli.output import echo_json, json_option
-from breakeven.errors import InputError
+from breakeven.cli.profiles import read_profile
 
 if TYPE_CHECKING:
     from breakeven.planning.schedule import Schedule
@@ -100,14 +100,10 @@ def command(
         raise click.UsageError("--tpot-worst-case needs --tpot-slo-s")
     from breakeven.planning.schedule import schedule
     from breakeven.planning.stepwise import Acceptance, step_view
-    from breakeven.profile import Profile
 
-    try:
-        text = profile.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(str(profile), "not text", "a profile written by `breakeven fit`") from error
+    fitted = read_profile(profile, 0.9)
     view = step_view(
-        Profile.from_json(text, str(profile)),
+        fitted,
         method,
         max_batch_size,
         acceptance=Acceptance(alpha, tokens_per_step),
@@ -121,6 +117,7 @@ def command(
         step_s, view.tokens_per_step, view.draft_lengths, tpot_limit_s=tpot_slo_s, worst_case=tpot_worst_case
     )
     document = _document(found, view, method, tpot_slo_s, worst_case=tpot_worst_case)
+    document["confidence"] = fitted.confidence
     if as_json:
         echo_json(document)
     else:

@@ -71,7 +71,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> 
         InputError: a configuration file that vLLM crashes on or a combination it refuses after parsing.
     """
     variables = os.environ if environment is None else environment
-    parser = _parser()
+    parser = argument_parser()
     words = list(argv)
     if words[:2] == ["vllm", "serve"]:
         words = words[1:]
@@ -110,7 +110,7 @@ _UNDERSTOOD = (
 )  # fmt: skip
 
 
-def _parser() -> argparse.ArgumentParser:
+def argument_parser() -> argparse.ArgumentParser:
     # No abbreviations: a cluster's manifest must not depend on which flags exist beside the one it means.
     parser = argparse.ArgumentParser(
         prog="breakeven engine-sim",
