@@ -1,0 +1,284 @@
+"""Runs around the fleet: admitted one at a time, accounted for once, kept for a while, and gone with their service."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from breakeven_operator.plan import (
+    CRONJOBS,
+    DEPLOYMENTS,
+    JOBS,
+    PROFILES,
+    ROLE_BINDINGS,
+    RUNS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+)
+from breakeven_operator.ports import ClusterError
+from fakes.fleet_world import SERVICE, TARGET, VALUE, FleetWorld
+
+
+def run(world, name, *, service="chat", phase=None, namespace="llm", **status):
+    body = {
+        "apiVersion": "breakeven.dev/v1alpha1",
+        "kind": "CalibrationRun",
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {"serviceRef": {"name": service}},
+        "status": {**({"phase": phase} if phase else {}), **status},
+    }
+    return world.cluster.put(RUNS, body, manager="person")
+
+
+def phases(world):
+    return {run["metadata"]["name"]: (run.get("status") or {}).get("phase") for run in world.cluster.of(RUNS)}
+
+
+def change(world, edit):
+    world.cluster.change(SERVICES, "llm", "chat", lambda service: edit(service["spec"]))
+
+
+async def test_the_first_run_gets_an_account_before_its_first_job():
+    world = FleetWorld()
+    world.load(3.0)
+    for _ in range(3):
+        await world.cycle()
+    kinds = [kind for _, kind, _ in world.cluster.writes]
+    assert kinds.index("serviceaccounts") < kinds.index("jobs")
+    assert kinds.index("rolebindings") < kinds.index("jobs")
+    account, binding = world.cluster.of(SERVICE_ACCOUNTS)[0], world.cluster.of(ROLE_BINDINGS)[0]
+    assert account["metadata"]["name"] == binding["subjects"][0]["name"] == "breakeven-chat"
+    assert binding["roleRef"]["name"] == "breakeven-trial"
+    assert len(world.cluster.of(JOBS)) == 1, "one arm at a time"
+    assert world.reason == "CalibrationRunning"
+
+
+async def test_a_service_deleted_during_its_calibration_leaves_nothing():
+    world = FleetWorld()
+    world.load(3.0)
+    for _ in range(3):
+        await world.cycle()
+    assert world.cluster.of(JOBS)
+    world.cluster.remove(SERVICES, "llm", "chat")
+    # The garbage collector takes what the run owned, as here what the service owned went at once.
+    for job in list(world.cluster.of(JOBS)):
+        owner = job["metadata"]["ownerReferences"][0]
+        assert owner["kind"] == "CalibrationRun"
+        world.cluster.remove(JOBS, "llm", job["metadata"]["name"])
+    await world.cycle()
+    for kind in (RUNS, JOBS, SERVICE_ACCOUNTS, ROLE_BINDINGS, CRONJOBS):
+        assert world.cluster.of(kind) == []
+    assert len(world.cluster.of(DEPLOYMENTS)) == 1
+
+
+async def test_two_services_are_calibrated_one_after_the_other():
+    world = FleetWorld()
+    target, service = copy.deepcopy(TARGET), copy.deepcopy(SERVICE)
+    target["metadata"]["name"] = service["spec"]["targetRef"]["name"] = "code-vllm"
+    service["metadata"]["name"] = "code"
+    world.cluster.put(DEPLOYMENTS, target, manager="helm")
+    world.cluster.put(SERVICES, service)
+    world.kubelet.settle()
+    world.load(3.0)
+    for _ in range(4):
+        await world.cycle()
+    started = [phase for phase in phases(world).values() if phase == "Starting"]
+    assert (len(phases(world)), len(started)) == (2, 1)
+    waiting = next(run for run in world.cluster.of(RUNS) if run["status"]["phase"] == "Pending")
+    assert waiting["status"]["reason"] == "CalibrationDeferred"
+
+
+async def test_a_second_run_of_the_same_service_is_superseded():
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(mode="Disabled"))
+    world.load(3.0)
+    run(world, "first")
+    world.clock.advance(5.0)
+    run(world, "second")
+    for _ in range(3):
+        await world.cycle()
+    assert phases(world) == {"first": "Starting", "second": "Superseded"}
+
+
+async def test_a_run_by_hand_is_admitted_in_mode_disabled_too():
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(mode="Disabled"))
+    run(world, "by-hand")
+    for _ in range(3):
+        await world.cycle()
+    assert phases(world) == {"by-hand": "Starting"}
+
+
+async def test_an_ended_run_is_counted_marked_and_read_no_more():
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(mode="Disabled"))
+    run(
+        world,
+        "r1",
+        phase="Failed",
+        reason="FitRejected",
+        finishedTime="2026-11-21T12:00:00Z",
+        gpuSecondsUsed="120",
+    )
+    for _ in range(3):
+        await world.cycle()
+    (found,) = world.cluster.of(RUNS)
+    assert found["metadata"]["labels"]["breakeven.dev/finished"] == "true"
+    assert world.status["calibration"]["failures"] == 1
+    labels = {"specsvc_namespace": "llm", "specsvc": "chat"}
+    sample = world.registry.get_sample_value
+    assert sample("breakeven_calibrations_total", {**labels, "reason": "FitRejected"}) == 1
+    assert sample("breakeven_calibration_gpu_seconds_total", labels) == 120
+
+
+async def test_a_run_is_marked_only_after_the_status_that_counts_it():
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(mode="Disabled"))
+    await world.cycle()
+    run(world, "r1", phase="Failed", finishedTime="2026-11-21T12:00:00Z")
+
+    def refuse(verb, resource, _name):
+        if verb == "apply" and resource.plural == "speculativeservices":
+            raise ClusterError("no answer")
+
+    world.cluster.fail = refuse
+    await world.cycle()
+    assert "labels" not in world.cluster.of(RUNS)[0]["metadata"]
+    world.cluster.fail = lambda *_: None
+    await world.cycle()
+    assert world.status["calibration"]["failures"] == 1
+    assert world.cluster.of(RUNS)[0]["metadata"]["labels"]
+
+
+async def test_old_runs_and_replaced_profiles_are_deleted_beyond_the_limit_and_never_the_one_in_force():
+    world = FleetWorld(lambda spec: spec.update(calibration={"runHistoryLimit": 2}))
+    for number in range(5):
+        world.clock.advance(10.0)
+        world.calibrate(name=f"p{number}")
+        run(world, f"r{number}", phase="Succeeded", finishedTime=world.clock.now().isoformat())
+    run(world, "other", service="another", phase="Succeeded", finishedTime=world.clock.now().isoformat())
+    for _ in range(3):
+        await world.cycle()
+    assert sorted(run["metadata"]["name"] for run in world.cluster.of(RUNS)) == ["other", "r3", "r4"]
+    left = {
+        profile["metadata"]["name"]: profile["status"]["inForce"] for profile in world.cluster.of(PROFILES)
+    }
+    assert left == {"p2": False, "p3": False, "p4": True}
+
+
+async def test_each_profile_is_read_once_and_marked_once():
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(mode="Recommend"))
+    world.calibrate()
+    world.load(3.0)
+    for _ in range(2):
+        await world.cycle()
+    world.cluster.requests.clear()
+    for _ in range(5):
+        await world.cycle()
+    assert world.cluster.requests["get"] == 0
+    assert [write[1] for write in world.cluster.writes].count("speculationprofiles") == 1
+
+
+async def test_a_damaged_profile_is_named_and_not_used():
+    world = FleetWorld()
+    world.calibrate()
+    profile = world.cluster.of(PROFILES)[0]
+    profile["spec"]["profile"] = '{"schema": "something else"}'
+    world.load(3.0)
+    await world.cycle()
+    assert world.condition("Calibrated")["status"] == "False"
+    assert "chat-p1" in world.condition("Calibrated")["message"]
+    assert world.rolls == []
+
+
+async def test_a_schedule_makes_a_cronjob_follows_it_and_takes_it_away():
+    world = FleetWorld(lambda spec: spec.update(paused=False, calibration={"schedule": "0 3 * * 0"}))
+    world.calibrate()
+    await world.cycle()
+    (cron,) = world.cluster.of(CRONJOBS)
+    assert (cron["metadata"]["name"], cron["spec"]["schedule"]) == ("breakeven-chat", "0 3 * * 0")
+    writes = len([write for write in world.cluster.writes if write[1] == "cronjobs"])
+    await world.cycle()
+    assert len([write for write in world.cluster.writes if write[1] == "cronjobs"]) == writes
+    change(world, lambda spec: spec["calibration"].update(schedule="0 4 * * *"))
+    await world.cycle()
+    assert world.cluster.of(CRONJOBS)[0]["spec"]["schedule"] == "0 4 * * *"
+    change(world, lambda spec: spec["calibration"].pop("schedule"))
+    await world.cycle()
+    assert world.cluster.of(CRONJOBS) == []
+
+
+async def test_a_spec_that_breaks_a_rule_says_so_and_touches_nothing_else():
+    world = FleetWorld()
+    world.calibrate()
+    world.load(3.0)
+    await world.until(lambda: world.value == VALUE)
+    before = copy.deepcopy(world.status)
+    change(world, lambda spec: spec["updatePolicy"].update(exitMarginPercent=50))
+    await world.cycle()
+    ready = next(c for c in world.status["conditions"] if c["type"] == "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "InvalidSpec")
+    assert "exitMarginPercent" in ready["message"]
+    assert world.status["rollout"] == before["rollout"], "what a restart needs stays"
+    writes = len(world.cluster.writes)
+    await world.cycle()
+    assert len(world.cluster.writes) == writes
+
+
+async def test_a_second_service_on_the_target_is_refused_and_the_older_one_goes_on():
+    world = FleetWorld()
+    world.calibrate()
+    world.load(3.0)
+    second = copy.deepcopy(SERVICE)
+    second["metadata"]["name"] = "younger"
+    world.clock.advance(1.0)
+    world.cluster.put(SERVICES, second)
+    await world.until(lambda: world.value == VALUE)
+    other = world.cluster.objects["speculativeservices", "llm", "younger"]["status"]
+    assert other["decision"]["reason"] == "AlreadyManaged"
+    assert next(c for c in other["conditions"] if c["type"] == "Ready")["status"] == "False"
+    assert len(world.rolls) == 1
+
+
+@pytest.mark.parametrize(
+    ("edit", "reason"),
+    [
+        (lambda t: t["spec"]["template"]["spec"]["containers"][0]["args"].pop(), "NotOptedIn"),
+        (
+            lambda t: t["spec"]["template"]["spec"].update(terminationGracePeriodSeconds=30),
+            "DrainNotConfigured",
+        ),
+        (lambda t: t["spec"].update(paused=True), "TargetPaused"),
+    ],
+)
+async def test_a_target_that_may_not_be_rolled_is_decided_about_and_left_alone(edit, reason):
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(stabilizationWindowSeconds=0), target=edit)
+    world.calibrate()
+    world.load(3.0)
+    for _ in range(3):
+        await world.cycle()
+    assert (world.decision["action"], world.reason, world.decision["arm"]) == ("Hold", reason, "eagle/3")
+    assert world.condition("Ready")["reason"] == reason
+    assert world.rolls == []
+
+
+async def test_no_more_targets_roll_at_a_time_than_allowed():
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(stabilizationWindowSeconds=0))
+    for number in range(4):
+        target, service = copy.deepcopy(TARGET), copy.deepcopy(SERVICE)
+        target["metadata"]["name"] = service["spec"]["targetRef"]["name"] = f"vllm-{number}"
+        service["metadata"]["name"] = f"service-{number}"
+        service["spec"]["updatePolicy"]["stabilizationWindowSeconds"] = 0
+        world.cluster.put(DEPLOYMENTS, target, manager="helm")
+        world.cluster.put(SERVICES, service)
+    world.kubelet.settle()
+    world.clock.advance(1000.0)
+    world.calibrate()
+    profile = world.cluster.of(PROFILES)[0]
+    for number in range(4):
+        other = copy.deepcopy(profile)
+        other["metadata"] = {"namespace": "llm", "name": f"p{number}"}
+        other["spec"]["serviceRef"]["name"] = f"service-{number}"
+        world.cluster.put(PROFILES, other)
+    world.load(3.0)
+    await world.cycle()
+    assert len(world.rolls) == 3
+    reasons = [s["status"]["decision"]["reason"] for s in world.cluster.of(SERVICES)]
+    assert reasons.count("RollQueued") == 2
