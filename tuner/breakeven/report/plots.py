@@ -84,13 +84,17 @@ def latency_against_load(
 ) -> None:
     """Mean request latency of each arm with its band and its measured points; a dotted edge is its saturation."""
     _shade_load(axes, load_range_rps, theme)
-    measured_top = 0.0
+    measured_top = max((float(np.nanmax(c.measured_latency_s, initial=0.0)) for c in curves), default=0.0)
+    lowest = min((float(np.nanmin(c.latency_s)) for c in curves), default=1.0)
+    top = max(1.1 * measured_top, 5 * lowest)
     for curve in curves:
         stroke = strokes[curve.arm]
+        # An open upper bound (the arm may be saturated there) reaches beyond the picture.
+        open_above = np.isfinite(curve.latency_lower_s) & ~np.isfinite(curve.latency_upper_s)
         axes.fill_between(
             curve.rps,
             curve.latency_lower_s,
-            curve.latency_upper_s,
+            np.where(open_above, np.maximum(2 * top, curve.latency_lower_s), curve.latency_upper_s),
             color=stroke.colour,
             alpha=0.18,
             linewidth=0,
@@ -106,9 +110,7 @@ def latency_against_load(
             markersize=5.5,
         )
         axes.axvline(curve.saturation_rps, color=stroke.colour, linestyle=":", linewidth=1.0, alpha=0.8)
-        measured_top = max(measured_top, float(np.nanmax(curve.measured_latency_s, initial=0.0)))
-    lowest = min((float(np.nanmin(c.latency_s)) for c in curves), default=1.0)
-    axes.set_ylim(0, max(1.1 * measured_top, 5 * lowest))
+    axes.set_ylim(0, top)
     axes.set_xlim(left=0)
     axes.set_xlabel("load per replica, requests/s")
     axes.set_ylabel("mean request latency, s")
@@ -171,6 +173,8 @@ def measured_against_predicted(
     axes: Axes, measured: Sequence[Measured], strokes: Mapping[Arm, Stroke], theme: Theme
 ) -> None:
     """Predicted over measured latency at every point; the shaded lane is 10 % either way."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter  # noqa: PLC0415 - as above
+
     axes.axhspan(0.9, 1.1, color=theme.shade)
     axes.axhline(1.0, color=theme.ink, linewidth=1.0)
     for arm in dict.fromkeys(point.arm for point in measured):
@@ -186,10 +190,13 @@ def measured_against_predicted(
             label=arm.name,
         )
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("mean requests in flight")
     axes.set_ylabel("predicted / measured latency")
     axes.set_title("How well the law fits")
-    axes.legend(ncols=2, fontsize=8)
+    axes.legend(ncols=2, fontsize=8, loc="best")
 
 
 def _shade_load(axes: Axes, load_range_rps: tuple[float, float] | None, theme: Theme) -> None:
@@ -211,19 +218,24 @@ def _name_at_ends(
 ) -> None:
     """Write each arm's name where its line leaves the picture: a legend would send the eye back and forth.
 
-    Names that would touch are pushed apart upwards, in the order of their lines.
+    Names that would touch are moved up or down, by as little as parts them and never out of the picture.
     """
-    bottom, top = axes.get_ylim()
-    gap = 0.055 * (top - bottom)
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    width, height = 0.11 * (right - left), 0.055 * (top - bottom)
     ends = []
     for arm, rps, values in lines:
         inside = np.flatnonzero(np.isfinite(values) & (values <= top) & (values >= bottom))
         if len(inside):
             ends.append((float(values[inside[-1]]), float(rps[inside[-1]]), arm))
-    floor = -np.inf
+    taken: list[tuple[float, float]] = []
     for value, x, arm in sorted(ends, key=lambda end: end[0]):
-        y = max(value, floor + gap)
-        floor = y
+        free = [
+            y
+            for y in (value + step * height for shift in range(len(ends) + 1) for step in (shift, -shift))
+            if bottom < y < top and all(abs(x - u) > width or abs(y - v) > 0.99 * height for u, v in taken)
+        ]
+        y = free[0] if free else value
+        taken.append((x, y))
         axes.annotate(
             arm.name,
             (x, y),

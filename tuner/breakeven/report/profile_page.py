@@ -43,7 +43,7 @@ def render_report(profile: Profile, title: str, load_range_rps: LoadRange = None
         + [f"bounds at {profile.confidence:.0%} confidence"],
         verdict=verdict(profile, load_range_rps),
         pictures=pictures,
-        warnings=_warnings(profile),
+        warnings=profile.warnings,
         tables=_tables(profile),
         footer=f"breakeven {__version__}. Speedups are at equal request rate (open loop, Poisson) against no speculation.",
     )
@@ -133,15 +133,6 @@ def verdict(profile: Profile, load_range_rps: LoadRange = None) -> str:
     if upper is not None and upper < 1:
         return f"Speculation slows requests: the best arm, {best.arm}, reaches {best.speedup:.2f}x {bounds} {where}{until}."
     return f"Too close to tell: {best.arm} is {best.speedup:.2f}x {bounds} {where}{until}."
-
-
-def _warnings(profile: Profile) -> list[str]:
-    doubtful = [
-        f"{fit.arm}: {fit.reason}; no decision should rest on it"
-        for fit in profile.arms
-        if not fit.believable
-    ]
-    return [*doubtful, *(warning for warning in profile.warnings if warning not in doubtful)]
 
 
 def _tables(profile: Profile) -> list[Table]:
