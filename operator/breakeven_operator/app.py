@@ -232,6 +232,7 @@ class _NoLease:
     """A dry run writes nothing, so it needs nobody's leave."""
 
     held = True
+    others = False
     retry_s = 3600.0
 
     def __init__(self) -> None:

@@ -55,6 +55,10 @@ class Health:
             # Deletions during a reconnect are never delivered; the LIST repairs that.
             del self._watched[uid]
 
+    def stood_by(self) -> None:
+        """Another replica leads, and this one would take over: as ready as a spare can be."""
+        self._ready = True
+
     def watch_started(self) -> None:
         """Kopf has started; from now on its events are expected."""
         self._watching = True
@@ -77,5 +81,5 @@ class Health:
 
     @property
     def ready(self) -> bool:
-        """Whether the world was read once."""
+        """Whether the world was read once, or another replica was seen to lead."""
         return self._ready

@@ -29,6 +29,9 @@ class _Leadership(Protocol):
     @property
     def retry_s(self) -> float: ...
 
+    @property
+    def others(self) -> bool: ...
+
     changed: asyncio.Event
 
     async def step(self) -> bool: ...
@@ -81,6 +84,9 @@ class Loop:
         renewing = asyncio.create_task(self._renew(), name="lease")
         try:
             while not self._stop.is_set():
+                if renewing.done():
+                    # Only a bug ends it. Without renewal this process would live on and never act again.
+                    await renewing
                 if self._lease.held:
                     await self.once()
                 self._health.loop_turned()
@@ -117,6 +123,8 @@ class Loop:
             if self._lease.changed.is_set():
                 self._lease.changed.clear()
                 self._wake.set()
+            if self._lease.others:
+                self._health.stood_by()
             await asyncio.sleep(self._lease.retry_s)
 
     async def _pause(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from breakeven_operator.adapters.lease import Lease
@@ -28,6 +29,7 @@ async def test_one_holds_and_the_other_waits():
     one, two = replica(cluster, clock, "one"), replica(cluster, clock, "two")
     for _ in range(20):
         assert (await one.step(), await two.step()) == (True, False)
+        assert (one.others, two.others) == (False, True)
         clock.advance(6.0)
 
 
@@ -133,6 +135,7 @@ class Counting:
 
 class Held:
     retry_s = 0.01
+    others = False
 
     def __init__(self, held=True):
         self.held = held
@@ -196,6 +199,31 @@ async def test_a_cycle_that_fails_does_not_end_the_loop_but_is_counted():
         loop = Loop(fleet, Held(), Health(clock, 15.0), Telemetry(registry), clock, cycle_s=15.0)
         assert await loop.once() is None
         assert registry.get_sample_value("breakeven_errors_total", {"reason": reason}) == 1
+
+
+async def test_a_lease_that_cannot_be_renewed_by_a_bug_ends_the_process():
+    class Broken(Held):
+        async def step(self):
+            raise ValueError("bug")
+
+    fleet, clock = Counting(), FakeClock()
+    loop, _ = loop_of(fleet, Broken(), clock, cycle_s=0.01)
+    with pytest.raises(ValueError, match="bug"):
+        await asyncio.wait_for(loop.run(), 5)
+
+
+async def test_a_spare_replica_is_ready_once_it_has_seen_the_other_lead():
+    lease, clock = Held(held=False), FakeClock()
+    loop, health = loop_of(Counting(), lease, clock, cycle_s=0.01)
+    stood_by = asyncio.Event()
+    original = health.stood_by
+    health.stood_by = lambda: (original(), stood_by.set())
+    running = asyncio.create_task(loop.run())
+    lease.others = True
+    await asyncio.wait_for(stood_by.wait(), 5)
+    assert health.ready
+    loop.stop()
+    await running
 
 
 def test_a_loop_that_does_not_come_round_fails_the_probe():

@@ -58,6 +58,11 @@ class Lease:
         return self._clock.monotonic() < self._held_until
 
     @property
+    def others(self) -> bool:
+        """Whether another replica was seen to hold it."""
+        return not self.held and self._seen is not None
+
+    @property
     def retry_s(self) -> float:
         """How often `step` is due."""
         return self._lease_s / 5
