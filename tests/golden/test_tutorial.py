@@ -1,4 +1,4 @@
-"""Every command of docs/tutorial.md runs, and prints what the page shows.
+"""Every command of docs/tutorial.md and of the worked example in docs/model.md runs, and prints what the page shows.
 
 Numbers may differ by one percent (solvers and processors round differently), a line `...` stands for any lines, and
 the sweep against the simulated engine runs on a free port. After a change that is meant to change figures,
@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "tutorial.md"
+TUTORIAL, MODEL = ROOT / "docs" / "tutorial.md", ROOT / "docs" / "model.md"
 _BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e-?\d+)?")
 
@@ -37,8 +37,8 @@ def steps(block: str) -> list[Step]:
     return [Step(*part.partition("\n")[::2]) for part in parts]
 
 
-def blocks() -> list[list[Step]]:
-    return [steps(block) for block in _BLOCK.findall(PAGE.read_text(encoding="utf-8"))]
+def blocks(page: Path = TUTORIAL) -> list[list[Step]]:
+    return [steps(block) for block in _BLOCK.findall(page.read_text(encoding="utf-8"))]
 
 
 def needs_engine(block: list[Step]) -> bool:
@@ -92,13 +92,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_is_asked_of_files_answers_as_shown(folder: Path) -> None:
-    asked = [step for block in blocks() if not needs_engine(block) for step in block]
-    assert len(asked) > 8
+@pytest.mark.parametrize(("page", "least"), [(TUTORIAL, 12), (MODEL, 6)], ids=["tutorial", "model"])
+def test_what_is_asked_of_files_answers_as_shown(folder: Path, page: Path, least: int) -> None:
+    asked = [step for block in blocks(page) if not needs_engine(block) for step in block]
+    assert len(asked) >= least
     for step in asked:
         output = run(step.command, folder)
         assert same(output, step.shown), f"$ {step.command}\n{output}\n-- the page shows --\n{step.shown}"
-    assert (folder / "chat.html").read_text().startswith("<!doctype html>")
+    assert page == MODEL or (folder / "chat.html").read_text().startswith("<!doctype html>")
 
 
 @pytest.mark.engine
@@ -116,12 +117,14 @@ def test_an_engine_is_swept_as_shown(folder: Path) -> None:
 def test_the_completion_line_completes(folder: Path) -> None:
     """Bash asks the function that the line defines; it offers commands and options."""
     line = next(step.command for block in blocks() for step in block if "_BREAKEVEN_COMPLETE" in step.command)
-    ask = 'COMP_WORDS=(breakeven {0}) COMP_CWORD={1}; _breakeven_completion breakeven; echo "${{COMPREPLY[@]}}"'
+    ask = (
+        'COMP_WORDS=(breakeven {0}) COMP_CWORD={1}; _breakeven_completion breakeven; echo "${{COMPREPLY[@]}}"'
+    )
     assert run(f"{line}\n{ask.format('sch', 1)}", folder).split() == ["schedule"]
     assert "--draft-lengths" in run(f"{line}\n{ask.format('plan --dra', 2)}", folder)
 
 
-def write() -> None:
+def write(page: Path) -> None:
     """Show what the commands print now."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "tutorial"
@@ -136,8 +139,9 @@ def write() -> None:
             text = "\n".join(line.rstrip() for line in "".join(lines).splitlines())
             return f"```console\n{text}\n```"
 
-        PAGE.write_text(_BLOCK.sub(shown, PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+        page.write_text(_BLOCK.sub(shown, page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    write()
+    write(TUTORIAL)
+    write(MODEL)
