@@ -234,7 +234,8 @@ class Place:
             (c["type"], c["status"], c["reason"], c["message"]) for c in status.get("conditions", ())
         ]
         kept = {key: status.get(key) for key in ("decision", "current", "rollout", "calibration", "memory")}
-        return json.dumps({**kept, "conditions": conditions}, indent=1)
+        worries = [line for line in self.stage.log() if line["level"] not in {"info", "debug"}][-5:]
+        return json.dumps({**kept, "conditions": conditions, "operator": worries}, indent=1)
 
     def reasons(self) -> dict[str, str]:
         """Notes of the events here, by reason."""
