@@ -55,15 +55,17 @@ def _deployments(manifest: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         if not isinstance(document, Mapping):
             raise InputError(where, f"a {type(document).__name__}", "a Kubernetes object")
         items = document.get("items") if document.get("kind") == "List" else [document]
-        for item in items or []:
+        for item in items if isinstance(items, list) else []:
             if isinstance(item, Mapping) and item.get("kind") == "Deployment":
                 yield where, item
 
 
-def _examine(deployment: Mapping[str, Any], where: str, container_name: str | None) -> dict[str, Any]:
+def _examine(document: Mapping[str, Any], where: str, container_name: str | None) -> dict[str, Any]:
     from breakeven.serving.drain import drain
+    from breakeven.serving.manifest import checked_deployment
     from breakeven.serving.opt_in import ANNOTATION, engine_container, opt_in
 
+    deployment = checked_deployment(document, where)
     name = str((deployment.get("metadata") or {}).get("name", "?"))
     template = (deployment.get("spec") or {}).get("template") or {}
     pod_spec = template.get("spec") or {}

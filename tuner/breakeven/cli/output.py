@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 import click
 
+from breakeven.errors import InputError
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -52,9 +54,16 @@ def echo_json(document: dict[str, Any]) -> None:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write through a sibling file and a rename, so that an interruption leaves the old file or the new one."""
+    """Write through a sibling file and a rename, so that an interruption leaves the old file or the new one.
+
+    Raises:
+        InputError: the folder does not exist or cannot be written to.
+    """
     data = content.encode() if isinstance(content, str) else content
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise InputError(str(path), error.strerror or "cannot be written", "a folder to write to") from error
     try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(data)
