@@ -111,6 +111,7 @@ _UNDERSTOOD = (
 
 
 def argument_parser() -> argparse.ArgumentParser:
+    """Every flag that the simulated server takes, as vLLM spells it."""
     # No abbreviations: a cluster's manifest must not depend on which flags exist beside the one it means.
     parser = argparse.ArgumentParser(
         prog="breakeven engine-sim",
