@@ -7,42 +7,11 @@ part in a million, keys exactly.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-DATA = Path(__file__).parent / "data"
-
-
-def breakeven(*arguments: str, cwd: Path = DATA) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "breakeven.cli", *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def same(found: object, expected: object, path: str = "$") -> None:
-    """Compare two documents: structure exactly, numbers closely."""
-    if isinstance(expected, dict):
-        assert isinstance(found, dict), path
-        assert list(found) == list(expected), path
-        for key, value in expected.items():
-            same(found[key], value, f"{path}.{key}")
-    elif isinstance(expected, list):
-        assert isinstance(found, list), path
-        assert len(found) == len(expected), path
-        for index, value in enumerate(expected):
-            same(found[index], value, f"{path}[{index}]")
-    elif isinstance(expected, float):
-        assert found == pytest.approx(expected, rel=1e-6, abs=1e-12), path
-    else:
-        assert found == expected, path
-
+from golden.documents import DATA, breakeven, same
 
 PLAN = [
     "plan",

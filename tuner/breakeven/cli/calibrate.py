@@ -67,7 +67,13 @@ _HEADER = f"{'arm':<12} {'load':<12} {'latency s':>10} {'in flight':>10} {'TTFT 
 @click.option(
     "--max-concurrency", type=click.IntRange(2), default=64, show_default=True, help="Clients at the ceiling."
 )
-@click.option("--arrivals", type=click.Choice(["poisson", "constant"]), default="poisson", show_default=True)
+@click.option(
+    "--arrivals",
+    type=click.Choice(["poisson", "constant"]),
+    default="poisson",
+    show_default=True,
+    help="How open-loop requests arrive.",
+)
 @click.option(
     "--prompts",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

@@ -42,7 +42,7 @@ KEYS: dict[str, dict[str, str]] = {
         "believable reason": "whether decisions may rest on the fit, and the [reason word](reasons.md)",
         "basis": "`arm` (the law) or `points` (the law bends: interpolation inside the measured range)",
         "tokens_per_step": "E as measured, bonus token included",
-        "pooled": "one speculation-aware form per method",
+        "pooled draft_lengths": "one speculation-aware form per method, and the draft lengths behind it",
         "coefficients mape unidentified": "its eight coefficients in seconds, mean error, and those that the points do not determine",
         "warnings": "what not to believe",
     },
@@ -57,7 +57,7 @@ KEYS: dict[str, dict[str, str]] = {
     },
     "plan": {
         "confidence compared_at": "of every interval; `equal_rps` or `equal_concurrency`",
-        "best reason": "the arm to run, and the word for why",
+        "best reason explanation": "the arm to run, the [word](reasons.md) for why, and the sentence that the table begins with",
         "arms": "every candidate arm",
         "method k candidate": "the arm",
         "measured believable basis extrapolated": "how far its figures can be trusted",
@@ -98,6 +98,9 @@ KEYS: dict[str, dict[str, str]] = {
         "switches": "rolls to another arm",
         "seconds_below_one": "time during which the policy was slower than no speculation",
         "slo_attainment": "share of requests within the objectives; null without objectives",
+        "trace kind rows replicas roll_seconds": "what was replayed: `rates` or `requests`",
+        "decisions": "how often the operator's code decided with which [reason word](reasons.md)",
+        "confidence warnings": "of the profile; what not to believe",
     },
     "calibrate": {
         "arm method k": "the arm that was swept",
