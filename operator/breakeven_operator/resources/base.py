@@ -172,8 +172,12 @@ class StatusModel(Model):
 
 
 def decimal_string(value: float) -> str:
-    """Six significant digits without an exponent: `0.0293`, `14400`, `1.82`."""
-    return format(Decimal(f"{value:.6g}"), "f")
+    """Six significant digits without an exponent, at most twelve decimals: `0.0293`, `14400`, `1.82`."""
+    figure = Decimal(f"{value:.6g}")
+    # Below that the schema refuses it, and it is what arithmetic leaves of zero: 1.4e-16.
+    if abs(figure) < 1 and figure != round(figure, 12):
+        figure = round(figure, 12).normalize() + 0
+    return format(figure, "f")
 
 
 def _read_decimal(value: object) -> float:

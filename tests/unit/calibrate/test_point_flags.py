@@ -76,6 +76,13 @@ def test_few_requests_at_a_low_rate_are_not_saturation():
     assert Reason.SATURATED_POINT not in point.flags(Limits())
 
 
+def test_a_request_that_waits_for_the_next_step_is_no_queue():
+    # Seen on a quiet engine: one of seven requests of all readings had not been begun.
+    few = replace(STEADY, requests=13, seconds=3.0, offered_rps=3.67, achieved_rps=3.67, mean_inflight=2.0)
+    point = replace(GOOD, clients=few, queued_ratio=0.143)
+    assert Reason.SATURATED_POINT not in point.flags(Limits())
+
+
 def test_the_row_has_the_contracts_columns_and_reads_back():
     arm = Arm("eagle3", 3, "eagle")
     engine = EngineWindow(2.078, 3.0, (0.57, 0.28, 0.13), 1000, 0.0)

@@ -28,7 +28,8 @@ class Limits:
         little_residual: tolerated |N - rate * L| / N in an open loop, beside what a steady one shows by chance.
         little_sigmas: how many standard deviations of that chance are tolerated.
         growth_ratio: an open loop whose answers per second stay below this share of the requests is saturated.
-        queued_ratio: an engine that keeps more than this share of its requests waiting is saturated.
+        queued_ratio: an engine that keeps more than this share of its requests waiting is saturated,
+        queued: and more than so many of them.
         min_requests: fewer complete requests are too few.
     """
 
@@ -39,6 +40,7 @@ class Limits:
     little_sigmas: float = 2.0
     growth_ratio: float = 0.85
     queued_ratio: float = 0.10
+    queued: float = 0.5
     min_requests: int = 5
 
 
@@ -75,7 +77,9 @@ class Point:
         piling_up = piling_up and (seen.offered_rps - seen.achieved_rps) * seen.seconds > max(
             5, seen.mean_inflight
         )
-        queueing = self.queued_ratio is not None and self.queued_ratio > limits.queued_ratio
+        # A request that has just come waits for the next step to begin; with few requests in flight that alone is a share.
+        waiting = (self.queued_ratio or 0.0) * seen.mean_inflight
+        queueing = (self.queued_ratio or 0.0) > limits.queued_ratio and waiting > limits.queued
         verdicts = {
             Reason.DRIVER_LAGGING: lagging,
             Reason.REQUESTS_FAILED: seen.failed > 0,
