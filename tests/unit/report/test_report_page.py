@@ -1,0 +1,139 @@
+"""The report: one file, nothing from outside, the same bytes every time, warnings where they are seen."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from breakeven.cli.profiles import read_profile
+from breakeven.profile import Profile
+from breakeven.report.page import Table, render_page, render_png
+from breakeven.report.profile_page import drawings, render_report, verdict
+
+POINTS = Path(__file__).parents[3] / "examples" / "points.csv"
+
+
+@pytest.fixture(scope="module")
+def profile() -> Profile:
+    return read_profile(POINTS, 0.9)
+
+
+@pytest.fixture(scope="module")
+def page(profile: Profile) -> str:
+    return render_report(profile, "Chat", (2.0, 8.0))
+
+
+class Elements(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+
+def elements(page: str) -> list[tuple[str, dict[str, str | None]]]:
+    parser = Elements()
+    parser.feed(page)
+    return parser.tags
+
+
+def test_nothing_is_loaded_from_outside(page: str) -> None:
+    for tag, attributes in elements(page):
+        assert tag not in {"script", "link", "iframe", "object", "embed", "base", "form"}
+        for name in ("src", "href", "xlink:href", "action", "srcset"):
+            value = attributes.get(name) or ""
+            assert not value or value.startswith(("#", "data:")), (tag, name, value)
+    assert not re.search(r"@import|url\((?!#)", page)
+
+
+def test_identifiers_are_unique_so_that_pictures_do_not_clip_each_other(page: str) -> None:
+    identifiers = [a["id"] for _, a in elements(page) if a.get("id")]
+    assert len(identifiers) == len(set(identifiers)) > 100
+    used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', page))
+    assert used <= set(identifiers)
+
+
+def test_the_same_profile_gives_the_same_bytes(profile: Profile) -> None:
+    pictures = drawings(profile, None)
+    assert list(pictures) == ["speedup", "latency", "map", "fit"]
+    assert render_png(pictures["fit"]) == render_png(drawings(profile, None)["fit"])
+    one_arm = replace(profile, arms=profile.arms[:1], pooled=())
+    assert render_report(one_arm, "a") == render_report(one_arm, "a")
+
+
+def test_light_and_dark_are_both_in_the_file(page: str) -> None:
+    classes = [a.get("class") for tag, a in elements(page) if tag == "div"]
+    assert classes.count("on-light") == classes.count("on-dark") == 4
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_the_verdict_has_bounds_and_stands_before_the_pictures(page: str, profile: Profile) -> None:
+    sentence = verdict(profile, (2.0, 8.0))
+    assert re.fullmatch(
+        r"eagle3/2 is 1\.\d\dx as fast as no speculation \[1\.\d+, 1\.\d+\] at 5 requests/s per replica; "
+        r"it pays below 10\.1 requests/s \[9\.57, 10\.6\]\.",
+        sentence,
+    )
+    assert page.index(sentence) < page.index("<figure>")
+
+
+def test_a_loss_is_called_one(profile: Profile) -> None:
+    assert verdict(profile, (11.0, 13.0)).startswith("Speculation slows requests: the best arm, eagle3/2")
+    assert verdict(profile, (9.9, 10.2)).startswith("Too close to tell")
+    assert "Nothing to compare" in verdict(replace(profile, arms=profile.arms[1:]))
+
+
+def test_warnings_stand_before_the_parameters_each_once(profile: Profile) -> None:
+    page = render_report(replace(profile, warnings=("mind the <gap>",)), "t")
+    listed = page.partition("What not to believe")[2].partition("</ul>")[0]
+    assert "<li>mind the &lt;gap&gt;</li>" in listed
+    assert page.count("mind the") == 1
+    assert page.index("What not to believe") < page.index("<h2>Parameters</h2>")
+
+
+def test_a_fit_that_is_not_to_be_believed_is_among_the_warnings(tmp_path: Path) -> None:
+    lines = POINTS.read_text().splitlines()
+    few = [line for line in lines if not line.startswith("eagle3,5")] + [
+        line for line in lines if line.startswith("eagle3,5")
+    ][:2]
+    (tmp_path / "few.csv").write_text("\n".join(few))
+    page = render_report(read_profile(tmp_path / "few.csv", 0.9), "t")
+    listed = page.partition("What not to believe")[2].partition("</ul>")[0]
+    assert re.search(r"<li>eagle3/5: [^<]*TooFewPoints", listed)
+
+
+def test_without_warnings_there_is_no_heading_for_them(profile: Profile) -> None:
+    assert "What not to believe" not in render_report(replace(profile, warnings=()), "t")
+
+
+def test_every_text_is_escaped() -> None:
+    bad = "<img src=x onerror=alert(1)>"
+    page = render_page(
+        title=bad,
+        facts=[bad],
+        verdict=bad,
+        pictures=[],
+        warnings=[bad],
+        tables=[Table(bad, (bad,), ((bad,),), bad)],
+        footer=bad,
+    )
+    assert "<img" not in page
+    # The title stands twice: in the head and above the facts.
+    assert page.count("&lt;img") == 10
+
+
+def test_parameters_are_there_with_units_and_bounds(page: str) -> None:
+    table = page.partition("<h2>Parameters</h2>")[2].partition("</table>")[0]
+    for text in (
+        "C1, s",
+        "C2, ms per other in flight",
+        "eagle3/2",
+        "0.397 [0.383, 0.41]",
+        "67.8 [65.1, 70.6]",
+    ):
+        assert text in table
