@@ -7,7 +7,7 @@ the profile's intervals; hollow markers are measured points; a vertical tick is 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from breakeven.arm import Arm
+
+# More names than this at the ends of lines that bunch would drift away from their lines.
+_MOST_NAMES = 4
 
 
 def speedup_against_load(
@@ -41,7 +44,7 @@ def speedup_against_load(
         axes.fill_between(
             curve.rps, curve.speedup_lower, curve.speedup_upper, color=stroke.colour, alpha=0.18, linewidth=0
         )
-        axes.plot(curve.rps, curve.speedup, color=stroke.colour, linestyle=stroke.dash)
+        axes.plot(curve.rps, curve.speedup, color=stroke.colour, linestyle=stroke.dash, label=curve.arm.name)
         axes.plot(
             curve.measured_rps,
             curve.measured_speedup,
@@ -72,7 +75,7 @@ def speedup_against_load(
     axes.set_xlabel("load per replica, requests/s")
     axes.set_ylabel("speedup over no speculation")
     axes.set_title("Does it pay? Above the line, yes")
-    _name_at_ends(axes, [(c.arm, c.rps, c.speedup) for c in curves if c.arm.k > 0], strokes)
+    _name_lines(axes, [(c.arm, c.rps, c.speedup) for c in curves if c.arm.k > 0], strokes, "lower left")
 
 
 def latency_against_load(
@@ -99,7 +102,9 @@ def latency_against_load(
             alpha=0.18,
             linewidth=0,
         )
-        axes.plot(curve.rps, curve.latency_s, color=stroke.colour, linestyle=stroke.dash)
+        axes.plot(
+            curve.rps, curve.latency_s, color=stroke.colour, linestyle=stroke.dash, label=curve.arm.name
+        )
         axes.plot(
             curve.measured_rps,
             curve.measured_latency_s,
@@ -115,7 +120,7 @@ def latency_against_load(
     axes.set_xlabel("load per replica, requests/s")
     axes.set_ylabel("mean request latency, s")
     axes.set_title("Latency against load")
-    _name_at_ends(axes, [(c.arm, c.rps, c.latency_s) for c in curves], strokes)
+    _name_lines(axes, [(c.arm, c.rps, c.latency_s) for c in curves], strokes, "upper left")
 
 
 def best_arm_map(axes: Axes, best: BestArmMap, strokes: Mapping[Arm, Stroke], theme: Theme) -> None:
@@ -213,13 +218,20 @@ def _shade_load(axes: Axes, load_range_rps: tuple[float, float] | None, theme: T
         )
 
 
-def _name_at_ends(
-    axes: Axes, lines: Sequence[tuple[Arm, np.ndarray, np.ndarray]], strokes: Mapping[Arm, Stroke]
+def _name_lines(
+    axes: Axes,
+    lines: Sequence[tuple[Arm, np.ndarray, np.ndarray]],
+    strokes: Mapping[Arm, Stroke],
+    empty_corner: Literal["upper left", "lower left"],
 ) -> None:
-    """Write each arm's name where its line leaves the picture: a legend would send the eye back and forth.
+    """Write each arm's name where its line leaves the picture: a legend sends the eye back and forth.
 
-    Names that would touch are moved up or down, by as little as parts them and never out of the picture.
+    Names that would touch are moved up or down, by as little as parts them and never out of the picture. Where there
+    are more lines than names have room, a legend in the corner that the lines leave empty is the lesser evil.
     """
+    if len(lines) > _MOST_NAMES:
+        axes.legend(loc=empty_corner, fontsize=8, handlelength=3.5)
+        return
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     width, height = 0.11 * (right - left), 0.055 * (top - bottom)
     ends = []
