@@ -13,6 +13,8 @@ from breakeven.cli import COMMANDS, root
 from breakeven.cli.document import documented, main, render
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "data"
+# Named after their command; other files there are input.
+DOCUMENTS = sorted(file for file in GOLDEN.glob("*.json") if file.stem.partition("-")[0] in COMMANDS)
 
 
 def test_the_committed_page_is_current(tmp_path, capsys):
@@ -44,7 +46,16 @@ def test_no_line_ends_in_the_middle_of_a_table():
             assert line.endswith("|")
 
 
-@pytest.mark.parametrize("file", sorted(GOLDEN.glob("*.json")), ids=lambda file: file.stem)
+def test_there_are_documents() -> None:
+    """All commands but the engine, the report and the sweep, whose documents name files of the run."""
+    assert {file.stem.partition("-")[0] for file in DOCUMENTS} == {*COMMANDS} - {
+        "engine-sim",
+        "report",
+        "calibrate",
+    }
+
+
+@pytest.mark.parametrize("file", DOCUMENTS, ids=lambda file: file.stem)
 def test_every_key_of_the_golden_documents_is_explained(file):
     def keys(node):
         if isinstance(node, dict):
