@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -65,7 +66,8 @@ def main() -> int:
 def _demo(costs: Path, console: Console, *, keep: bool) -> int:
     started = time.time()
     RESULTS.mkdir(exist_ok=True)
-    with LocalCluster(STATE) as cluster:
+    with contextlib.ExitStack() as ending:
+        cluster = ending.enter_context(LocalCluster(STATE))
         record = Record(
             started,
             {
@@ -90,6 +92,7 @@ def _demo(costs: Path, console: Console, *, keep: bool) -> int:
         _tell(console, record, profiles, stories, checks)
         console.print(f"took {time.time() - started:.0f} s")
         if keep:
+            ending.pop_all()
             cluster.detach()
             _what_to_try(console, cluster)
     return 0 if all(check.ok for check in checks) else 1

@@ -57,6 +57,16 @@ def test_where_both_laws_are_extrapolated_only_a_wide_margin_makes_it_leave():
     assert "requests take 12 s where none is predicted to take 6.12 s" in decision.sentence()
 
 
+def test_where_bounds_open_next_to_saturation_queueing_requests_make_it_leave():
+    noisy = chat(eagle=ArmLaw(0.53, 0.0434, 3.0, noise=0.3))
+    undecided = ask(noisy, EAGLE, 22)
+    assert undecided.against_none.speedup_ci[1] is None or undecided.against_none.speedup_ci[1] > 1
+    assert undecided.action is Action.HOLD
+    assert ask(noisy, EAGLE, 22, latency_s=4.0).action is Action.HOLD, "no wide margin over 3.1 s"
+    decision = ask(noisy, EAGLE, 22, latency_s=8.0)
+    assert outcome(decision) == (Action.SWITCH, NO_SPECULATION, Reason.BEYOND_BREAK_EVEN)
+
+
 def test_measured_saturation_moves_to_the_arm_that_carries_more():
     decision = ask(chat(), EAGLE, 16, saturated=True)
     assert outcome(decision) == (Action.SWITCH, NO_SPECULATION, Reason.ENTERED_SATURATION)

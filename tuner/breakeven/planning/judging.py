@@ -134,17 +134,32 @@ def _lost_at_any_load(running: Standing, policy: Policy) -> Reason | None:
 
 def _loses_here(running: Standing, none: Standing, load: Load, policy: Policy) -> bool:
     """Whether the running arm is surely slower than no speculation at this load."""
-    if running.against_none is None:
+    comparison = running.against_none
+    if comparison is None:
         return False
-    if speedup_bounds(running.against_none)[1] >= 1.0 + policy.exit_margin:
-        return False
+    if speedup_bounds(comparison)[1] >= 1.0 + policy.exit_margin:
+        # Next to its saturation an arm's bounds open, while its requests already queue: where the law of no
+        # speculation may be believed, what requests really take is the better witness.
+        estimate = comparison.speedup
+        loses = estimate is not None and estimate < 1.0 + policy.exit_margin
+        return (
+            loses
+            and not trusted(running, policy)
+            and trusted(none, policy)
+            and _slower_live(none, load, doubtful=True)
+        )
     if trusted(running, policy) and trusted(none, policy):
         return True
     # A law is extrapolation here: what requests really take must say the same, by more than the law may be wrong.
+    return _slower_live(none, load, doubtful=not trusted(none, policy))
+
+
+def _slower_live(none: Standing, load: Load, *, doubtful: bool) -> bool:
+    """Whether requests take longer than no speculation would need, by a wide margin where a law is in doubt."""
     if load.latency_s is None or none.prediction.latency_s is None:
         return False
     slowest = bounds_of(none.prediction.latency_ci_s)[1]
-    return load.latency_s > slowest * (1.0 if trusted(none, policy) else 1.0 + EXTRAPOLATION_ERROR)
+    return load.latency_s > slowest * (1.0 + EXTRAPOLATION_ERROR if doubtful else 1.0)
 
 
 def _leave_saturated(field: Field, running: Standing, policy: Policy) -> Wish | Refusal:
