@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from operatorcluster import manifests
-from operatorcluster.stage import condition
+from operatorcluster.stage import OPERATOR, condition
 from operatorcluster.waiting import until
 
 EAGLE = {"updatePolicy": {"pinnedArm": "eagle/3"}}
@@ -105,8 +105,13 @@ def test_a_value_that_somebody_else_owns_is_not_overwritten(place):
     place.patch("specsvc", "chat", {"spec": {"paused": False}})
     made = place.until_decided("TakenOver")
     assert "kubectl-patch" in made["message"]
+    refused = [
+        event.code
+        for event in place.stage.cluster.audit_events()
+        if (event.user, event.namespace, event.resource) == (OPERATOR, place.name, "deployments")
+    ]
+    assert refused == [409]
     assert place.annotation() == "null"
-    assert place.writes() == []
 
 
 def test_kubectl_replace_is_repaired_twice_and_then_left_alone(place):
