@@ -37,6 +37,7 @@ check: env ## Under a minute: lint, types, import contracts, generated files cur
 	@$(BIN)/lint-imports --no-cache 2>&1 | tail -n 15
 	@$(BIN)/python -m breakeven_operator.resources --check
 	@$(BIN)/python -m breakeven.simulator.cost_docs --check
+	@$(BIN)/python -m breakeven.cli.document --check
 	@$(BIN)/python -m pytest -q tests/unit tests/property
 
 cluster-up: env ## A control plane, two GPU nodes and Prometheus on loopback; prints the kubeconfig's path
@@ -57,6 +58,7 @@ fuzz: env ## Every reader against hostile input for a fixed time
 generate: env ## Rewrite what is generated from code: CRDs, docs
 	@$(BIN)/python -m breakeven_operator.resources --write
 	@$(BIN)/python -m breakeven.simulator.cost_docs --write
+	@$(BIN)/python -m breakeven.cli.document --write
 
 lock: env ## Resolve the locked dependencies anew (no registry address is written)
 	@$(LOCK) --group dev --extra engine --extra report --extra operator --output-file requirements/dev.lock
