@@ -81,7 +81,7 @@ def _demo(costs: Path, console: Console, *, keep: bool) -> int:
             cluster.start_nodes(environment={"BREAKEVEN_SIM_COSTS": str(costs)})
             view.step("two nodes with 8 GPUs each: A100 and H100")
             cluster.start_prometheus(
-                stage.alert_rules(cluster, cluster.state_dir), scrape_interval_s=1.0, lookback_s=5.0
+                stage.alert_rules(cluster, RESULTS), scrape_interval_s=1.0, lookback_s=5.0
             )
             view.step("Prometheus and Alertmanager run")
             stage.install_operator(cluster)
