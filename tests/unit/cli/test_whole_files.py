@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -52,9 +53,11 @@ def test_ctrl_c_ends_with_one_line_and_no_file(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    # Opening for writing waits until the command has opened for reading; closing ends a read that the signal missed.
-    with (tmp_path / "points.csv").open("w"):
+    # Opening for writing waits until the command has opened for reading. The pipe stays open until the command has
+    # ended by the signal; only a signal that fell between two instructions of its read needs the end of the file.
+    with (tmp_path / "points.csv").open("w"), contextlib.suppress(subprocess.TimeoutExpired):
         process.send_signal(signal.SIGINT)
+        process.wait(timeout=5)
     out, err = process.communicate(timeout=20)
     # The empty line ends the one on which the terminal shows ^C.
     assert (process.returncode, out, err) == (130, "", "\nbreakeven: interrupted; nothing half written\n")

@@ -238,7 +238,8 @@ def _furthest(settings: SweepSettings, rates: Sequence[float], measured: Sequenc
         return max(left, key=lambda rate: round(min(abs(rate - other) for other in occupied) / rates[-1], 6))
     edges = sorted({0.0, *(rate for rate in done if rate < bound), min(bound, rates[-1])})
     gaps = [(high - low, (low + high) / 2) for low, high in pairwise(edges)]
-    width, middle = max(gaps, default=(0.0, 0.0))
+    # Rounded: among equally wide gaps the sums' last digits, and with them the order of measuring, must not choose.
+    width, middle = max(gaps, key=lambda gap: (round(gap[0] / rates[-1], 6), gap[1]), default=(0.0, 0.0))
     return middle if width > 2 * SAME_RATE * edges[-1] else None
 
 

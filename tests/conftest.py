@@ -1,0 +1,13 @@
+"""Settings of all tests."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# The same examples on every machine: a commit does not fail for what another run happened to draw. Look for new ones
+# with HYPOTHESIS_PROFILE=explore, and keep what they find as an example.
+settings.register_profile("repeatable", derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("explore", max_examples=500)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
