@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -11,3 +12,8 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("repeatable", derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("explore", max_examples=500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+# A shell ignores SIGINT for what it starts in the background, and children inherit that: tests of Ctrl-C would find
+# commands that cannot be interrupted.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
