@@ -69,4 +69,4 @@ RESOLVE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-has
 	--no-emit-find-links --no-annotate --custom-compile-command "make lock" --quiet
 
 clean: ## Remove the environment, caches and local state (not the built cluster binaries)
-	@rm -rf $(VENV) .local .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) .local .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
