@@ -210,7 +210,14 @@ async def test_with_a_shutdown_timeout_everything_in_flight_completes(serve):
 async def test_without_one_requests_hang_and_new_ones_are_refused(serve):
     async with serve() as server:
         tasks = await hang(server)
+        host, port = server.url.removeprefix("http://").split(":")
+        kept, request = await asyncio.open_connection(host, int(port))
+        request.write(b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n")
+        assert b"200 OK" in await kept.readuntil(b"\r\n\r\n")
         server.process.send_signal(signal.SIGTERM)
+        # An idle connection is closed, or whoever comes back over it would wait for ever.
+        assert await asyncio.wait_for(kept.read(), 30) == b""
+        request.close()
         async with aiohttp.ClientSession() as fresh, asyncio.timeout(30):
             while True:
                 try:

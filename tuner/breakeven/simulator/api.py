@@ -7,7 +7,7 @@ import dataclasses
 import json
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 import numpy as np
 from aiohttp import web
@@ -82,10 +82,11 @@ class Api:
         self._created = int(time.time())
         self._count = 0
         self.draining = False
+        self._closing = False
         self.quiet = asyncio.Event()
         """Set while no request of any kind is open."""
         self.quiet.set()
-        self._open = 0
+        self._busy: set[web.RequestHandler] = set()
         self._registry = CollectorRegistry()
         GCCollector(self._registry)
         PlatformCollector(self._registry)
@@ -112,10 +113,17 @@ class Api:
         )
         return app
 
+    def hang_up(self, connections: Iterable[web.RequestHandler]) -> None:
+        """End connections that wait for no answer; the others end with the answer they wait for."""
+        self._closing = True
+        for connection in connections:
+            if connection not in self._busy:
+                connection.force_close()
+
     @web.middleware
     async def _frame(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         began = time.perf_counter()
-        self._open += 1
+        self._busy.add(request.protocol)
         self.quiet.clear()
         response: web.StreamResponse
         try:
@@ -127,10 +135,13 @@ class Api:
         except ApiError as refused:
             response = _json(refused.body, status=refused.status)
         finally:
-            self._open -= 1
-            if self._open == 0:
+            self._busy.discard(request.protocol)
+            if not self._busy:
                 self.quiet.set()
-        response.headers.setdefault("Server", "uvicorn") if not response.prepared else None
+        if not response.prepared:
+            response.headers.setdefault("Server", "uvicorn")
+            if self._closing:
+                response.force_close()
         if request.path not in _NOT_COUNTED:
             self._http.observe(request, response, time.perf_counter() - began)
         return response

@@ -138,7 +138,7 @@ async def _serve(launch: Launch) -> int:
     await site.start()
     _log.info("Started server on http://%s:%d", address[0], address[1])
     await stopping.wait()
-    await _stop(api, paced, site, arguments.shutdown_timeout_s)
+    await _stop(api, paced, runner, site, arguments.shutdown_timeout_s)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -185,12 +185,15 @@ def _bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def _stop(api: Api, paced: PacedEngine, site: web.BaseSite, timeout_s: float) -> None:
+async def _stop(
+    api: Api, paced: PacedEngine, runner: web.AppRunner, site: web.BaseSite, timeout_s: float
+) -> None:
     """Stop as vLLM does; see the module's docstring."""
     if timeout_s <= 0:
         _log.info("Shutting down at once: %d requests in flight will not be answered", paced.in_flight)
         paced.kill()
         await site.stop()
+        api.hang_up(runner.server.connections if runner.server else ())
         await api.quiet.wait()
         return
     _log.info("Draining %d requests, at most %g s", paced.in_flight, timeout_s)
