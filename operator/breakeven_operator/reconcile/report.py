@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from breakeven.arm import Arm
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.errors import BreakevenError
 from breakeven.planning.standing import Standing
-from breakeven.profile import Comparison
+from breakeven.planning.wording import break_even_text, figures_text
+from breakeven.profile import Comparison, Profile
 from breakeven.serving.drain import drain
 from breakeven.serving.opt_in import opt_in
 from breakeven_operator.reasons import ClusterReason
@@ -36,6 +38,7 @@ from breakeven_operator.resources.servicestatus import (
     ArmSource,
     Current,
     DecisionStatus,
+    HistoryEntry,
     PodsOfArm,
     ServiceDisplay,
     Target,
@@ -242,6 +245,18 @@ def _pays(comparison: Comparison | None) -> bool | None:
     return False if upper is not None and upper < 1 else None
 
 
+def _calibrated(picture: Picture) -> Comparison | None:
+    """Without live figures: the running arm with its calibrated acceptance, which still has a break-even."""
+    entry, running = picture.calibrated.entry, picture.running
+    profile: Profile | None = entry.profile if entry is not None else None
+    if profile is None or running is None or running.arm is None or running.arm.k == 0:
+        return None
+    try:
+        return profile.compare(running.arm, NO_SPECULATION, rps=0.0)
+    except BreakevenError:
+        return None
+
+
 def _display(picture: Picture, current: Current | None) -> ServiceDisplay:
     target, verdict = picture.service.spec.target_ref, picture.verdict
     comparison = picture.choice.against_none
@@ -250,15 +265,17 @@ def _display(picture: Picture, current: Current | None) -> ServiceDisplay:
     reason = str(verdict.reason)
     run = picture.calibrated.run
     if run is not None and run.status.display is not None and run.status.display.points:
-        reason += f" {run.status.display.points} points"
+        progress = f"{run.status.display.points} points"
         if run.status.display.left:
-            reason += f", {run.status.display.left} left"
+            progress += f", {run.status.display.left} left"
+        measuring = verdict.reason is ClusterReason.CALIBRATION_RUNNING
+        reason += f" {progress}" if measuring else f"; calibrating {progress}"
     return ServiceDisplay(
         target=f"{target.kind}/{target.name}"[:128],
         arm=(current.arm if current is not None else None) or "?",
         pays=pays,
         speedup=ratio(comparison.speedup, comparison.speedup_ci) if comparison is not None else "-",
-        break_even=break_even(comparison),
+        break_even=break_even(comparison or _calibrated(picture)),
         load=figure(figures.rps, "rps") if figures is not None else "-",
         recommended=verdict.arm.name
         if verdict.arm is not None and picture.calibrated.entry is not None
@@ -306,18 +323,20 @@ def _ready(picture: Picture) -> Aspect:
         if picture.calibrated.entry
         else "no profile in force yet"
     )
-    metrics = "metrics fresh" if picture.live is not None and picture.live.usable else "no usable metrics now"
+    live = picture.live
+    metrics = "metrics fresh" if live is not None and live.usable else "no usable metrics now"
+    if live is not None and not live.usable:
+        metrics += f" ({live.reason})"
     return Aspect(READY, True, str(ClusterReason.WATCHING), f"target found, {profile}, {metrics}")
 
 
 def _profitable(picture: Picture) -> Aspect:
     verdict, comparison, decision = picture.verdict, picture.choice.against_none, picture.choice.decision
-    if decision is None or comparison is None or decision.subject is None or picture.live is None:
+    if decision is None or comparison is None or decision.subject is None:
         return Aspect(PROFITABLE, None, str(verdict.reason), verdict.message)
-    figures = picture.live.figures
-    at = f" at {figures.rps:.3g} rps per replica" if figures is not None else ""
-    shown = ratio(comparison.speedup, comparison.speedup_ci)
-    message = f"{decision.subject} is {shown}x{at} ({100 * decision.confidence:.0f} % bounds); {pays_until(comparison)}"
+    message = figures_text(decision)
+    if not break_even_text(comparison):
+        message += f"; {pays_until(comparison)}"
     return Aspect(PROFITABLE, _pays(comparison), str(decision.reason), message)
 
 
@@ -325,18 +344,14 @@ def _progressing(picture: Picture, status: SpeculativeServiceStatus) -> Aspect:
     step, verdict = picture.step, picture.verdict
     if step.rollout is not None and step.busy:
         return Aspect(PROGRESSING, True, str(step.reason or ClusterReason.ROLLING), step.message)
-    last = status.history[0] if status.history else None
-    tail = (
-        f"last change: {last.from_arm} -> {last.to_arm} ({last.reason}), {last.message}"
-        if last
-        else "no change so far"
-    )
+    tail = _last_roll(status.history[0]) if status.history else "no roll so far"
     if verdict.action == RECOMMEND:
         return Aspect(
             PROGRESSING,
             False,
             str(ClusterReason.RECOMMEND_ONLY),
-            f"{verdict.arm} should run; mode Recommend changes nothing",
+            f"{verdict.arm} should run ({verdict.reason}) and mode Recommend changes nothing: set updatePolicy.mode to "
+            "RollingUpdate, or change the target yourself",
         )
     if (
         verdict.action == HOLD
@@ -346,6 +361,16 @@ def _progressing(picture: Picture, status: SpeculativeServiceStatus) -> Aspect:
     ):
         return Aspect(PROGRESSING, False, str(ClusterReason.ROLL_BLOCKED), verdict.message)
     return Aspect(PROGRESSING, False, str(ClusterReason.STABLE), tail)
+
+
+def _last_roll(last: HistoryEntry) -> str:
+    """When, what and why, and how it ended; an age would change the message every cycle."""
+    change = f"{last.from_arm} -> {last.to_arm}"
+    why = f" ({last.reason})" if last.reason else ""
+    how = (last.message or "").removeprefix(f"{change}: ").removeprefix(f"{change} ")
+    result = str(last.result or "").lower()
+    ended = how if how.startswith(result) else f"{result}: {how}"
+    return f"last roll, ended {last.time:%Y-%m-%d %H:%M} UTC: {change}{why}, {ended}"
 
 
 def _finite(value: float | None) -> float | None:

@@ -474,7 +474,7 @@ def _foreign(situation: Situation) -> Step:
         return Step(situation.rollout, memory)
     value = (situation.rollout.value if situation.rollout else None) or memory.written_value or "null"
     message = (
-        f"{writer} dropped the annotation ; it is written again ({memory.restores + 1} of at most {_MOST_RESTORES} times). "
+        f"{writer} dropped the annotation; it is written again ({memory.restores + 1} of at most {_MOST_RESTORES} times). "
         "Use kubectl apply, or Replace=false, which keep it"
     )
     return Step(
@@ -518,9 +518,14 @@ def _end(
 def _predicted(prediction: Prediction) -> str:
     if prediction.speedup is None or not math.isfinite(prediction.speedup):
         return ""
-    text = f": predicted {prediction.speedup:.2f}x"
-    if prediction.lower is not None and prediction.upper is not None:
-        text += f" ({prediction.lower:.2f} to {prediction.upper:.2f})"
+    lower, upper = prediction.lower, prediction.upper
+    if lower is not None and upper is not None and math.isfinite(upper):
+        text = f": predicted {prediction.speedup:.2f}x ({lower:.2f} to {upper:.2f})"
+    elif lower is not None:
+        # Next to the old arm's saturation the estimate is any large number; only its lower end says something.
+        text = f": predicted {lower:.2f}x or more"
+    else:
+        text = f": predicted {prediction.speedup:.2f}x (without bounds)"
     if prediction.load_rps is not None:
         text += f" at {prediction.load_rps:.3g} rps per replica"
     return text

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def sentence(decision: Decision) -> str:
     """Return the decision as one sentence without a full stop, below 500 characters for names of usual length."""
-    figure = _figure(decision)
+    figure = figures_text(decision)
     body = f"{figure}; {_because(decision)}" if figure else _because(decision)
     if decision.arm != decision.running:
         return f"{decision.running} -> {decision.arm}: {body}"
@@ -57,8 +57,8 @@ def _range(bounds: Bounds | None, form: str) -> str:
     return f"{0.0 if lower is None else lower:{form}} to {upper:{form}}"
 
 
-def _figure(decision: Decision) -> str:
-    """The speculative arm's figures at this load; empty where there is none."""
+def figures_text(decision: Decision) -> str:
+    """Return the speculative arm's figures at this load, up to its break-even; empty where there is none."""
     comparison, load = decision.against_none, f"at {decision.load.rps:.3g} rps per replica"
     if comparison is None or decision.subject is None:
         return ""
