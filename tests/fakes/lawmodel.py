@@ -54,6 +54,7 @@ class Predicted:
     utilisation: float
     extrapolated: bool
     saturated: bool
+    means: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class LawModel:
         prompt_tokens: float | None = None,
         output_tokens: float | None = None,
         quantile: float | None = None,
+        or_mean: bool = False,
     ) -> Predicted:
         rate = rps or 0.0
         law = self.laws[arm].at(tokens_per_step)

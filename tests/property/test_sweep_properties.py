@@ -166,5 +166,5 @@ def test_statistics_keep_the_order_of_quantiles_and_the_sum_of_phases(spans, sec
     if seen is None:
         return
     assert seen.latency.p50_s <= seen.latency.p95_s <= seen.latency.p99_s
-    total = seen.ttft.mean_s + (seen.output_tokens - 1) * seen.tpot_mean_s
+    total = seen.ttft.mean_s + (seen.output_tokens - 1) * seen.tpot.mean_s
     assert np.isclose(total, seen.latency.mean_s)

@@ -117,4 +117,8 @@ class Reason(StrEnum):
         "PeakAhead",
         "Another arm is better now, but a load is expected within the horizon at which it would lose or saturate.",
     )
+    OBJECTIVE_NOT_MEASURED = (
+        "ObjectiveNotMeasured",
+        "An objective's quantile was not measured: the mean is held against it, or nothing without a mean.",
+    )
     NO_LOAD = "NoLoad", "No request in the window: nothing to decide on."

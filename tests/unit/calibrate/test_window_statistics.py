@@ -44,11 +44,19 @@ def test_requests_sent_in_the_window_count_wherever_they_end():
 def test_means_of_one_window_fit_together():
     records = [record(0.1, 1.1, ttft_s=0.1, output_tokens=11), record(0.2, 2.2, ttft_s=0.2, output_tokens=21)]
     seen = summarise(records, 0.0, 1.0)
-    assert seen.tpot_mean_s == pytest.approx(3.0 / 30)
-    assert seen.ttft.mean_s + (seen.output_tokens - 1) * seen.tpot_mean_s == pytest.approx(
+    assert seen.tpot.mean_s == pytest.approx(3.0 / 30)
+    assert seen.ttft.mean_s + (seen.output_tokens - 1) * seen.tpot.mean_s == pytest.approx(
         seen.latency.mean_s
     )
     assert seen.output_tokens_sq == pytest.approx((11**2 + 21**2) / 2)
+
+
+def test_quantiles_of_tpot_are_over_requests():
+    records = [record(0.1 * i, 0.1 + 0.1 * i, ttft_s=0.1, output_tokens=11) for i in range(1, 5)]
+    seen = summarise(records, 0.0, 1.0)
+    # 10, 20, 30 and 40 ms per token.
+    assert (seen.tpot.p50_s, seen.tpot.p95_s) == (pytest.approx(0.025), pytest.approx(0.0385))
+    assert seen.tpot.p99_s == pytest.approx(0.0397)
 
 
 def test_little_residual_is_zero_in_a_perfect_cycle():

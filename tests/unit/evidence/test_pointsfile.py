@@ -87,6 +87,16 @@ def test_survival_columns_are_collected_in_order() -> None:
             "rising order",
         ),
         (
+            rows("none,0,8,,1.7,0.2,0.1", header=HEADER + ",tpot_p50_s,tpot_p99_s"),
+            "tpot_p99_s",
+            "rising order",
+        ),
+        (
+            rows("none,0,8,,1.7,0.2,310", header=HEADER + ",ttft_mean_s,ttft_p95_s"),
+            "ttft_p95_s",
+            "in seconds",
+        ),
+        (
             rows("none,0,8,,1.7,9,9", header=HEADER + ",output_tokens,output_tokens_sq"),
             "output_tokens_sq",
             "squares",

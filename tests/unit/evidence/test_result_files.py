@@ -110,6 +110,56 @@ def test_the_mean_is_rebuilt_where_only_ttft_and_tpot_were_saved() -> None:
     assert point.mean_latency_s == pytest.approx(0.0124 + 63 * 0.0012)
 
 
+LISTS: dict[str, Any] = {
+    "completed": 3,
+    "total_output_tokens": 36,
+    "ttfts": [0.01, 0.03, 0.02],
+    "latencies": [0.11, 0.43, 0.22],
+    "output_lens": [11, 21, 6],
+    "p99_e2el_ms": 450.0,
+}
+
+
+def quantiles(point: Any, form: str) -> list[float | None]:
+    return [getattr(point, form.format(percent)) for percent in (50, 95, 99)]
+
+
+def test_quantiles_of_vllm_bench_are_those_the_file_states() -> None:
+    stated = {
+        "median_ttft_ms": 12.0,
+        "p95_ttft_ms": 20.0,
+        "p99_ttft_ms": 25.0,
+        "median_tpot_ms": 1.1,
+        "p95_tpot_ms": 1.4,
+    }
+    point = read(BENCH | LISTS | stated)
+    assert quantiles(point, "ttft_p{}_s") == pytest.approx([0.012, 0.020, 0.025])
+    assert quantiles(point, "tpot_p{}_s")[:2] == pytest.approx([0.0011, 0.0014])
+    assert point.p99_latency_s == pytest.approx(0.45)
+
+
+def test_quantiles_that_vllm_bench_does_not_state_come_from_its_single_requests() -> None:
+    point = read(BENCH | LISTS)
+    assert point.ttft_p50_s == pytest.approx(0.02)
+    assert point.ttft_p95_s == pytest.approx(0.029)
+    # (latency - TTFT) over tokens after the first: 10, 20 and 40 ms, however many gaps the tokens came in.
+    assert quantiles(point, "tpot_p{}_s") == pytest.approx([0.020, 0.038, 0.0396])
+    assert point.p95_latency_s == pytest.approx(0.409)
+    without = {key: value for key, value in LISTS.items() if key != "latencies"}
+    gaps = read(BENCH | without | {"itls": [[0.1], [0.2, 0.2], [0.2]]})
+    assert gaps.tpot_p50_s == pytest.approx(0.020)
+
+
+def test_lists_that_were_cut_or_hold_failed_requests_give_no_wrong_quantile() -> None:
+    assert quantiles(read(BENCH | LISTS | {"completed": 4}), "ttft_p{}_s") == [None, None, None]
+    failed = {
+        "ttfts": [0.01, 0.0, 0.03, 0.02],
+        "latencies": [0.11, 0.0, 0.43, 0.22],
+        "output_lens": [11, 0, 21, 6],
+    }
+    assert read(BENCH | LISTS | failed).tpot_p50_s == pytest.approx(0.020)
+
+
 def scheduler(strategy: dict[str, Any]) -> dict[str, Any]:
     (benchmark,) = older(strategy)["benchmarks"]
     return {"benchmarks": [benchmark | {"args": {}, "scheduler": {"strategy": strategy}}]}
@@ -121,6 +171,8 @@ def test_every_guidellm_schema_reads_alike(schema: Any) -> None:
     assert (point.mode, point.request_rate_rps, point.requests) == (LoadMode.CONSTANT, 26.7, 150.0)
     assert (point.mean_latency_s, point.mean_inflight) == (0.4, 10.2)
     assert point.tpot_mean_s == pytest.approx(0.0054)
+    assert (point.p95_latency_s, point.ttft_p50_s) == (0.4, pytest.approx(0.054))
+    assert (point.tpot_p95_s, point.tpot_p99_s) == (pytest.approx(0.0054), None)
     assert point.prompt_tokens is None
     assert point.flags == (() if schema is version2 else ("RequestsFailed",))
 

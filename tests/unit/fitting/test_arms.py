@@ -158,11 +158,15 @@ def test_ttft_tpot_and_quantile_laws_are_fitted_with_the_means_load() -> None:
         rows += closed(
             "none", 0, 1.2, 0.07, clients=[c], ttft_mean_s=0.1 + 0.01 * (c - 1), tpot_mean_s=0.005 + 0.0002 * (c - 1),
             p95_latency_s=2.0 + 0.1 * (c - 1), p50_latency_s=1.1 + 0.06 * (c - 1), output_tokens=201.0,
+            ttft_p50_s=0.08 + 0.008 * (c - 1), tpot_p95_s=0.006 + 0.0003 * (c - 1), tpot_p99_s=0.007 + 0.0005 * (c - 1),
         )  # fmt: skip
     found = fit(rows)
     assert (found.ttft.c1_s, found.ttft.c2_s) == (pytest.approx(0.1), pytest.approx(0.01))
     assert (found.tpot.c1_s, found.tpot.c2_s) == (pytest.approx(0.005), pytest.approx(0.0002))
     assert sorted(found.quantiles) == ["0.5", "0.95"]
+    assert sorted(found.tpot_quantiles) == ["0.95", "0.99"]
+    assert found.tpot_quantiles["0.99"].c2_s == pytest.approx(0.0005)
+    assert found.ttft_quantiles["0.5"].c1_s == pytest.approx(0.08)
 
 
 def test_acceptance_is_weighted_by_requests_and_its_scatter_bounds_it() -> None:

@@ -1,10 +1,13 @@
 """Predictions from a profile: loads, bounds, conditions and when they are extrapolation."""
 
+from dataclasses import replace
+
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.fitting import fit_points
+from breakeven.profile.quantiles import quantile_among
 from sweeps import CLIENTS, closed, poisson
 
 EAGLE = Arm("eagle3", 3)
@@ -17,6 +20,8 @@ def sweep(noise=0.0):
             "eagle3", 3, 0.8, 0.085, clients=[c], noise=noise, seed=c, tokens_per_step=2.5, output_tokens=201.0,
             prompt_tokens=500.0, ttft_mean_s=0.1 + 0.005 * (c - 1), tpot_mean_s=(0.7 + 0.08 * (c - 1)) / 200,
             p50_latency_s=0.8 + 0.08 * (c - 1), p95_latency_s=1.1 + 0.1 * (c - 1), first_row=100 + c,
+            ttft_p50_s=0.09 + 0.006 * (c - 1), ttft_p95_s=0.2 + 0.01 * (c - 1),
+            tpot_p95_s=(0.9 + 0.1 * (c - 1)) / 200,
         )  # fmt: skip
     return rows
 
@@ -101,6 +106,47 @@ def test_quantiles_use_the_means_load_and_never_cross(profile) -> None:
         profile.predict(EAGLE, rps=1, quantile=0.9)
     with pytest.raises(NotIdentifiedError, match="no quantile was measured"):
         profile.predict(NO_SPECULATION, rps=1, quantile=0.5)
+
+
+def test_quantiles_of_ttft_and_tpot_have_laws_of_their_own_at_the_means_load(profile) -> None:
+    p95 = profile.predict(EAGLE, rps=8, quantile=0.95)
+    others = 8 * profile.predict(EAGLE, rps=8).latency_s
+    assert p95.ttft_s == pytest.approx(0.2 + 0.01 * others)
+    assert p95.tpot_s == pytest.approx((0.9 + 0.1 * others) / 200)
+    assert (p95.means, p95.inflight) == ((), pytest.approx(others))
+
+
+def test_a_quantile_moves_with_the_conditions_as_its_mean_does(profile) -> None:
+    usual = profile.predict(EAGLE, concurrency=9, quantile=0.95)
+    poor = profile.predict(EAGLE, concurrency=9, quantile=0.95, tokens_per_step=1.25)
+    assert (poor.tpot_s, poor.ttft_s) == (pytest.approx(2 * usual.tpot_s), pytest.approx(usual.ttft_s))
+    wordy = profile.predict(EAGLE, concurrency=9, quantile=0.95, prompt_tokens=600)
+    assert (wordy.tpot_s, wordy.ttft_s) == (pytest.approx(usual.tpot_s), pytest.approx(1.2 * usual.ttft_s))
+
+
+def test_a_mean_in_the_place_of_a_quantile_is_named(profile) -> None:
+    mean = profile.predict(EAGLE, concurrency=9)
+    p50 = profile.predict(EAGLE, concurrency=9, quantile=0.5)
+    assert (p50.means, p50.tpot_s, p50.ttft_s) == (("tpot_s",), mean.tpot_s, pytest.approx(0.138))
+    p99 = profile.predict(EAGLE, concurrency=9, quantile=0.99, or_mean=True)
+    assert p99.means == ("latency_s", "ttft_s", "tpot_s")
+    assert (p99.latency_s, p99.latency_ci_s) == (mean.latency_s, mean.latency_ci_s)
+    # Nothing was measured of it, so nothing stands in for it.
+    none = profile.predict(NO_SPECULATION, rps=1, quantile=0.95, or_mean=True)
+    assert (none.means, none.ttft_s) == (("latency_s",), None)
+
+
+def test_quantiles_that_cross_by_noise_are_put_in_order() -> None:
+    rows = []
+    for c in CLIENTS:
+        rows += closed(
+            "none", 0, 1.2, 0.07, clients=[c], first_row=c, ttft_p50_s=0.02 * c, ttft_p95_s=0.1 + 0.02 * c
+        )
+    fit = fit_points(rows).arm(NO_SPECULATION)
+    crossing = fit.ttft_quantiles | {"0.95": replace(fit.ttft_quantiles["0.95"], c2_s=0.001)}
+    assert quantile_among(crossing, 0.95, 0.0) == pytest.approx(0.12)
+    assert quantile_among(crossing, 0.95, 60.0) == pytest.approx(quantile_among(crossing, 0.5, 60.0))
+    assert quantile_among(crossing, 0.99, 0.0) is None
 
 
 def test_bounds_hold_the_truth_and_grow_towards_saturation() -> None:

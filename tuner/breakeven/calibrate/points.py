@@ -113,8 +113,8 @@ class Point:
     def row(self, limits: Limits) -> dict[str, str]:
         """The point as a row of a points file; a figure that does not exist is an empty field.
 
-        Columns beyond the points file's contract: `flag`, `ttft_p95_s`, `tpot_p95_s`, `send_lag_p99_s`, `little_residual`, `relative_error`,
-        `window_s`, `failed`, `queued_ratio`, `kv_usage_max`, `prefix_hit_ratio`.
+        Columns that the fit does not use: `send_lag_p99_s`, `little_residual`, `relative_error`, `window_s`, `failed`,
+        `queued_ratio`, `kv_usage_max`, `prefix_hit_ratio`.
         """
         seen, engine = self.clients, self.engine
         figures: dict[str, float | None] = {
@@ -125,9 +125,13 @@ class Point:
             "p95_latency_s": seen.latency.p95_s,
             "p99_latency_s": seen.latency.p99_s,
             "ttft_mean_s": seen.ttft.mean_s,
+            "ttft_p50_s": seen.ttft.p50_s,
             "ttft_p95_s": seen.ttft.p95_s,
-            "tpot_mean_s": seen.tpot_mean_s,
-            "tpot_p95_s": seen.tpot_p95_s,
+            "ttft_p99_s": seen.ttft.p99_s,
+            "tpot_mean_s": seen.tpot.mean_s,
+            "tpot_p50_s": seen.tpot.p50_s,
+            "tpot_p95_s": seen.tpot.p95_s,
+            "tpot_p99_s": seen.tpot.p99_s,
             "tokens_per_second": seen.tokens_per_second,
             "prompt_tokens": seen.prompt_tokens,
             "output_tokens": seen.output_tokens,

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
+from breakeven.arrays import FloatArray
 from breakeven.calibrate.records import CUT_OFF, RequestRecord
 
 BATCHES = 10
@@ -48,9 +49,8 @@ class WindowStatistics:
         others_met: mean over requests of the other requests in flight during their own steps; None if unknown.
         latency: end to end.
         ttft: until the first piece of output.
-        tpot_mean_s: per output token after the first, a ratio of sums: E2E = TTFT + (g - 1) * TPOT holds for the
-            three means of one window.
-        tpot_p95_s: 95th percentile over requests of each one's time per output token.
+        tpot: per output token after the first. Its mean is a ratio of sums, so that E2E = TTFT + (g - 1) * TPOT holds
+            for the three means of one window; its quantiles are over requests.
         tokens_per_second: output tokens of complete answers per second of the window.
         prompt_tokens, output_tokens, output_tokens_sq: means per request.
         send_lag_mean_s, send_lag_p99_s: delay between a request's time and its sending.
@@ -67,8 +67,7 @@ class WindowStatistics:
     others_met: float | None
     latency: Spread
     ttft: Spread
-    tpot_mean_s: float
-    tpot_p95_s: float
+    tpot: Spread
     tokens_per_second: float
     prompt_tokens: float
     output_tokens: float
@@ -127,8 +126,7 @@ def summarise(
         others_met=_mean_known([record.others for record in complete]),
         latency=_spread([record.latency_s for record in complete]),
         ttft=_spread([(record.first_token_s or 0.0) - record.sent_s for record in complete]),
-        tpot_mean_s=float(streaming_s.sum() / following.sum()),
-        tpot_p95_s=float(np.percentile(streaming_s / following, 95)),
+        tpot=replace(_spread(streaming_s / following), mean_s=float(streaming_s.sum() / following.sum())),
         tokens_per_second=sum(record.output_tokens for record in finished) / seconds,
         prompt_tokens=float(np.mean([record.prompt_tokens for record in complete])),
         output_tokens=float(np.mean(output)),
@@ -174,6 +172,6 @@ def _mean_known(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _spread(values: Sequence[float]) -> Spread:
+def _spread(values: Sequence[float] | FloatArray) -> Spread:
     p50, p95, p99 = np.percentile(values, [50, 95, 99])
     return Spread(float(np.mean(values)), float(p50), float(p95), float(p99))

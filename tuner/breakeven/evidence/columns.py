@@ -73,6 +73,8 @@ _SECONDS = 86_400.0
 # Nothing that crosses a network takes a nanosecond.
 _INSTANT = 1e-9
 
+_ORDINAL = {50: "median", 95: "95th percentile", 99: "99th percentile"}
+
 NUMBERS: dict[str, Number] = {
     "k": Number(
         "a draft length: a whole number, 0 for method none, otherwise 1 to 1000", 0, 1000, whole=True
@@ -89,6 +91,16 @@ NUMBERS: dict[str, Number] = {
     "tpot_mean_s": Number(
         "mean time per output token after the first in seconds, above 0", 0, _SECONDS, above=True
     ),
+    **{
+        f"{figure}_p{percent}_s": Number(
+            f"{_ORDINAL[percent]} of {meaning} over requests, in seconds, above 0", _INSTANT, _SECONDS
+        )
+        for figure, meaning in (
+            ("ttft", "time to first token"),
+            ("tpot", "time per output token after the first"),
+        )
+        for percent in _ORDINAL
+    },
     "tokens_per_second": Number(
         "output tokens per second of all requests together, above 0", 0, 1e9, above=True
     ),

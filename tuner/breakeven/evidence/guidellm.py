@@ -21,6 +21,13 @@ _STRATEGY_IN = ("config", "scheduler", "args")
 # 0.2 wrote the common name of the open-loop strategies, which send at a constant rate by default.
 _ARRIVALS = {"poisson": "poisson", "constant": "constant", "async": "constant"}
 
+# Metric, column and unit. Every request's one inter_token_latency is weighted with its tokens.
+_QUANTILES = (
+    ("request_latency", "p{}_latency_s", 1.0),
+    ("time_to_first_token_ms", "ttft_p{}_s", 1e-3),
+    ("inter_token_latency_ms", "tpot_p{}_s", 1e-3),
+)
+
 
 def recognises(document: Node) -> bool:
     """Tell whether this is a GuideLLM report."""
@@ -57,11 +64,12 @@ def _point(benchmark: Node, index: int, arm: Arm) -> Point:
     fields.take("mean_inflight", mean("request_concurrency"))
     fields.take("mean_inflight", mean("request_concurrency", "total"))
     fields.take("achieved_rps", mean("requests_per_second"))
-    percentiles = metrics.at("request_latency", "successful", "percentiles")
-    for share in ("50", "95", "99"):
-        fields.take(f"p{share}_latency_s", percentiles.at(f"p{share}"))
     fields.take("ttft_mean_s", mean("time_to_first_token_ms"), scale=1e-3)
     fields.take("tpot_mean_s", mean("inter_token_latency_ms"), scale=1e-3)
+    for name, column, scale in _QUANTILES:
+        percentiles = metrics.at(name, "successful", "percentiles")
+        for percent in (50, 95, 99):
+            fields.take(column.format(percent), percentiles.at(f"p{percent}"), scale)
     fields.take("tokens_per_second", mean("output_tokens_per_second"))
     fields.take("prompt_tokens", mean("prompt_token_count"))
     fields.take("output_tokens", mean("output_token_count"))

@@ -70,7 +70,13 @@ class Point:
     p95_latency_s: float | None = None
     p99_latency_s: float | None = None
     ttft_mean_s: float | None = None
+    ttft_p50_s: float | None = None
+    ttft_p95_s: float | None = None
+    ttft_p99_s: float | None = None
     tpot_mean_s: float | None = None
+    tpot_p50_s: float | None = None
+    tpot_p95_s: float | None = None
+    tpot_p99_s: float | None = None
     tokens_per_second: float | None = None
     prompt_tokens: float | None = None
     output_tokens: float | None = None
@@ -230,15 +236,37 @@ def _survival(
     return tuple(found[position] for position in sorted(found))
 
 
-def _check_together(row: Point) -> None:
-    """Refuse values that contradict each other: what one unit wrong by a thousand looks like."""
-    quantiles = [(name, getattr(row, name)) for name in ("p50_latency_s", "p95_latency_s", "p99_latency_s")]
-    given = [(name, value) for name, value in quantiles if value is not None]
+def _check_order(row: Point, columns: list[str]) -> None:
+    """Refuse quantiles of one figure that fall."""
+    given = [(name, value) for name in columns if (value := getattr(row, name)) is not None]
     for (low, below), (high, above) in itertools.pairwise(given):
         if above < below * 0.999:
             raise InputError(
                 row.origin.of(high), f"{above:g} is below {low} = {below:g}", "quantiles in rising order"
             )
+
+
+def _check_quantile_units(row: Point) -> None:
+    """Refuse a quantile of TTFT or TPOT in milliseconds: a mean is at least (1 - q) times its quantile q."""
+    for figure in ("ttft", "tpot"):
+        mean = getattr(row, f"{figure}_mean_s")
+        for percent in (50, 95, 99):
+            name = f"{figure}_p{percent}_s"
+            value = getattr(row, name)
+            # TPOT's mean weighs requests by their tokens, which moves it, though not by a factor of three.
+            if mean is not None and value is not None and (1.0 - percent / 100.0) * value > 3.0 * mean:
+                raise InputError(
+                    row.origin.of(name),
+                    f"{value:g} cannot belong to {figure}_mean_s = {mean:g}",
+                    "both in seconds, of the same requests",
+                )
+
+
+def _check_together(row: Point) -> None:
+    """Refuse values that contradict each other: what one unit wrong by a thousand looks like."""
+    for form in ("p{}_latency_s", "ttft_p{}_s", "tpot_p{}_s"):
+        _check_order(row, [form.format(percent) for percent in (50, 95, 99)])
+    _check_quantile_units(row)
     mean = row.mean_latency_s
     if row.ttft_mean_s is not None and row.ttft_mean_s > 1.05 * mean:
         raise InputError(

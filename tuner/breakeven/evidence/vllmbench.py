@@ -2,13 +2,16 @@
 
 Keys read (vLLM 0.8 to 0.33): `request_rate` (number, or "inf" for as fast as `max_concurrency` clients can ask),
 `max_concurrency`, `burstiness`, `completed`, `duration`, `request_throughput`, `total_*_tokens`, `mean_*_ms`,
-`p*_e2el_ms`, `spec_decode_*` and, with `--save-detailed`, the per-request lists. The file does not say which arm ran.
+`median_*_ms`, `p*_*_ms`, `spec_decode_*` and, with `--save-detailed`, the per-request lists. The file does not say
+which arm ran.
 
 A run starts and ends with an empty engine, so by Little's law throughput times mean latency is its mean in-flight
 exactly, ramp and drain included.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from breakeven.arm import Arm
 from breakeven.errors import InputError
@@ -69,10 +72,7 @@ def _times(document: Node, fields: Fields, completed: float) -> None:
             "nothing there",
             "mean end-to-end latency (run `vllm bench serve` with --percentile-metrics ttft,tpot,itl,e2el)",
         )
-    for share in (50, 95, 99):
-        fields.take(f"p{share}_latency_s", document.get(f"p{share}_e2el_ms"), scale=1e-3)
-    if fields.number("p50_latency_s") is None:
-        fields.take("p50_latency_s", document.get("median_e2el_ms"), scale=1e-3)
+    _quantiles(document, fields, completed)
     fields.take("ttft_mean_s", ttft, scale=1e-3)
     fields.take("tpot_mean_s", document.get("mean_tpot_ms"), scale=1e-3)
     # The file's TPOT is a mean of per-request ratios; the ratio of sums is what makes E2E = TTFT + (g-1)*TPOT hold.
@@ -81,16 +81,50 @@ def _times(document: Node, fields: Fields, completed: float) -> None:
         fields.put("tpot_mean_s", "mean_e2el_ms", (latency_s - ttft_s) / (tokens / completed - 1.0))
 
 
+def _quantiles(document: Node, fields: Fields, completed: float) -> None:
+    """Fill in p50, p95 and p99: as the file says, else from its lists of single requests (by default it says only p99)."""
+    requests = _requests(document)
+    for name, column in (("e2el", "p{}_latency_s"), ("ttft", "ttft_p{}_s"), ("tpot", "tpot_p{}_s")):
+        for percent in (50, 95, 99):
+            stated = document.get(f"p{percent}_{name}_ms")
+            if percent == 50 and not stated.value:
+                stated = document.get(f"median_{name}_ms")
+            fields.take(column.format(percent), stated, scale=1e-3)
+            if not stated.value and len(requests[name]) >= completed:
+                fields.put(column.format(percent), stated.path, float(np.percentile(requests[name], percent)))
+
+
+def _requests(document: Node) -> dict[str, list[float]]:
+    """Latency, TTFT and TPOT (s) of every answered request, as far as the file lists them; a failed one has zeros."""
+    first, whole = _seconds(document.get("ttfts")), _seconds(document.get("latencies"))
+    tokens = [node.number("output tokens of one request") for node in _listed(document.get("output_lens"))]
+    if first and not whole:
+        gaps = [sum(_seconds(row)) for row in _listed(document.get("itls"))]
+        whole = [ttft + gap for ttft, gap in zip(first, gaps, strict=False)]
+    answered = [one for one in zip(whole, first, tokens, strict=False) if one[0] > one[1] > 0]
+    return {
+        "e2el": [latency for latency in whole if latency > 0],
+        "ttft": [ttft for ttft in first if ttft > 0],
+        # With speculation a gap yields several tokens: TPOT divides by tokens, never by gaps.
+        "tpot": [(latency - ttft) / (count - 1.0) for latency, ttft, count in answered if count > 1],
+    }
+
+
+def _listed(node: Node) -> list[Node]:
+    return list(node.items()) if node.value else []
+
+
+def _seconds(node: Node) -> list[float]:
+    return [value.number("seconds") for value in _listed(node)]
+
+
 def _mean_latency_s(document: Node, completed: float) -> float | None:
     """Rebuild the mean where e2el was not among the percentile metrics: it is not by default."""
-    latencies = document.get("latencies")
-    if latencies.value:
-        return sum(node.number("seconds") for node in latencies.items()) / completed
-    first, gaps = document.get("ttfts"), document.get("itls")
-    if first.value and gaps.value:
-        total_s = sum(node.number("seconds") for node in first.items())
-        total_s += sum(gap.number("seconds") for row in gaps.items() for gap in row.items())
-        return total_s / completed
+    if latencies := _seconds(document.get("latencies")):
+        return sum(latencies) / completed
+    first, gaps = _seconds(document.get("ttfts")), _listed(document.get("itls"))
+    if first and gaps:
+        return (sum(first) + sum(sum(_seconds(row)) for row in gaps)) / completed
     ttft_ms, tpot_ms = (document.get(f"mean_{name}_ms").optional_number() for name in ("ttft", "tpot"))
     tokens = document.get("total_output_tokens").optional_number()
     if not (ttft_ms and tpot_ms and tokens):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 import numpy as np
 
@@ -91,7 +92,9 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
         fit=fit if fit is not None and fit.c1_s > 0 and fit.c2_s > 0 else None,
         ttft=_side_law(used, lambda point: point.ttft_mean_s),
         tpot=_side_law(used, lambda point: point.tpot_mean_s),
-        quantiles=_quantiles(used),
+        quantiles=_quantiles(used, "p{}_latency_s"),
+        ttft_quantiles=_quantiles(used, "ttft_p{}_s"),
+        tpot_quantiles=_quantiles(used, "tpot_p{}_s"),
         acceptance=_acceptance(arm, used, confidence),
         lengths=lengths_of(used),
         measured_saturation_rps=ceiling,
@@ -155,13 +158,13 @@ def _side_law(used: Sequence[Observation], figure: Callable[[Point], float | Non
     return fit if fit.c1_s > 0 else None
 
 
-def _quantiles(used: Sequence[Observation]) -> dict[str, LawFit]:
-    figures: dict[str, Callable[[Point], float | None]] = {
-        "0.5": lambda point: point.p50_latency_s,
-        "0.95": lambda point: point.p95_latency_s,
-        "0.99": lambda point: point.p99_latency_s,
+def _quantiles(used: Sequence[Observation], column: str) -> dict[str, LawFit]:
+    """Fit each quantile that was measured; `column` holds the place of the percentage."""
+    laws = {
+        share: _side_law(used, attrgetter(column.format(percent)))
+        for share, percent in (("0.5", 50), ("0.95", 95), ("0.99", 99))
     }
-    return {share: law for share, figure in figures.items() if (law := _side_law(used, figure)) is not None}
+    return {share: law for share, law in laws.items() if law is not None}
 
 
 def _acceptance(arm: Arm, used: Sequence[Observation], confidence: float) -> Acceptance | None:

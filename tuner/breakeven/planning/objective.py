@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +21,20 @@ class Latencies(Protocol):
     @property
     def tpot_s(self) -> float | None:
         """Time per output token after the first (s)."""
+
+    @property
+    def means(self) -> Collection[str]:
+        """Names of the figures above that are means although a quantile was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """A limit with the figure it is about; `field` is that figure's name in a prediction."""
+
+    name: str
+    field: str
+    value: float | None
+    limit: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,26 +68,59 @@ class Slo:
         return any(limit is not None for limit in (self.e2e_s, self.ttft_s, self.tpot_s))
 
     def missed(self, at: Latencies) -> tuple[str, ...]:
-        """Name the limits that these latencies do not keep, as `TPOT 48 ms > 40 ms`; a saturated arm keeps none.
+        """Name the limits that these latencies do not keep, as `TPOT p95 48 ms > 40 ms`; a saturated arm keeps none.
 
-        A figure that was never measured (`None` while the latency exists) cannot be held against the arm.
+        Where a quantile was not measured its mean counts, which is then named, as `TPOT mean 48 ms > 40 ms`; a figure
+        that was never measured (`None` while the latency exists) cannot be held against the arm. `unmeasured` tells both.
         """
         if at.latency_s is None:
             return ("saturated",) if self.is_set else ()
-        pairs = (
-            ("E2E", at.latency_s, self.e2e_s),
-            ("TTFT", at.ttft_s, self.ttft_s),
-            ("TPOT", at.tpot_s, self.tpot_s),
+        return tuple(
+            f"{one.name}{self._kind(one, at)} {_milliseconds(one.value)} > {_milliseconds(one.limit)}"
+            for one in self._limits(at)
+            if one.value is not None and one.value > one.limit
+        )
+
+    def unmeasured(self, at: Latencies) -> tuple[str, ...]:
+        """Say which limits are not held against what they are about, and what stands in for it: a phrase each."""
+        if at.latency_s is None:
+            return ()
+        return tuple(
+            f"{one.name} was not measured: nothing is held against its objective"
+            if one.value is None
+            else f"{_share(self.quantile)} of {one.name} was not measured: its mean is held against the objective"
+            for one in self._limits(at)
+            if one.value is None or one.field in at.means
+        )
+
+    def lacks(self, at: Latencies) -> bool:
+        """Whether a limit is about a figure of which nothing was measured."""
+        return at.latency_s is not None and any(one.value is None for one in self._limits(at))
+
+    def _limits(self, at: Latencies) -> tuple[_Limit, ...]:
+        """The limits that are set, each with the figure it is about."""
+        everything = (
+            ("E2E", "latency_s", at.latency_s, self.e2e_s),
+            ("TTFT", "ttft_s", at.ttft_s, self.ttft_s),
+            ("TPOT", "tpot_s", at.tpot_s, self.tpot_s),
         )
         return tuple(
-            f"{name} {_milliseconds(value)} > {_milliseconds(limit)}"
-            for name, value, limit in pairs
-            if limit is not None and value is not None and value > limit
+            _Limit(name, field, value, limit) for name, field, value, limit in everything if limit is not None
         )
+
+    def _kind(self, one: _Limit, at: Latencies) -> str:
+        if self.quantile is None:
+            return ""
+        return " mean" if one.field in at.means else f" {_share(self.quantile)}"
 
     def keeps(self, at: Latencies) -> bool:
         """Whether no limit is missed."""
         return not self.missed(at)
+
+
+def _share(quantile: float | None) -> str:
+    """`p95` for 0.95."""
+    return f"p{100.0 * (quantile or 0.0):g}"
 
 
 def _milliseconds(seconds: float) -> str:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import NotIdentifiedError
 from breakeven.planning.objective import Slo
 from breakeven.profile import Comparison, Conditions, Curve, LoadPoint, Prediction, Profile
 from breakeven.reasons import Reason
+
+_FAR = 1e9
+"""More others in flight than any engine holds: a figure that keeps its limit there does not rise with load."""
+
+_EXACT = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,9 @@ class Candidate:
         prediction: at the load.
         comparison: against no speculation; None where that was not measured, and for no speculation itself.
         saturation_rps: rate beyond which it has no steady state.
-        meets_slo: whether all objectives are kept; None where an objective's figure was not measured.
+        promised: what the objectives are about: the quantile asked for, or the means; at the load.
+        meets_slo: whether all objectives are kept; None where nothing was measured of an objective's figure.
+        unmeasured: objectives that are held against a mean, or nothing, because their quantile was not measured.
         capacity_rps: largest rate that keeps the objectives; saturation without any; None where unknown.
         tokens_per_second: output tokens of the replica; None where the output length is unknown.
     """
@@ -36,7 +41,9 @@ class Candidate:
     prediction: Prediction
     comparison: Comparison | None
     saturation_rps: float
+    promised: Prediction
     meets_slo: bool | None
+    unmeasured: tuple[str, ...]
     capacity_rps: float | None
     tokens_per_second: float | None
 
@@ -98,15 +105,13 @@ def rank(
     if not candidates:
         raise NotIdentifiedError(skipped[0] if skipped else "the profile holds no arm")
     if _asks_for_more(slo) and all(one.meets_slo is None for one in candidates):
-        raise NotIdentifiedError(
-            "an objective is about TTFT, TPOT or a quantile that was measured for no arm"
-        )
+        raise NotIdentifiedError("an objective is about TTFT or TPOT, which was measured for no arm")
     best, reason = _choose(candidates, min_gain)
     return Ranking(best, reason, tuple(candidates), tuple(skipped))
 
 
 def _asks_for_more(slo: Slo) -> bool:
-    return any(limit is not None for limit in (slo.tpot_s, slo.ttft_s, slo.quantile))
+    return any(limit is not None for limit in (slo.tpot_s, slo.ttft_s))
 
 
 def _candidate(
@@ -120,15 +125,8 @@ def _candidate(
 ) -> Candidate:
     wanted = conditions(arm)
     curve = profile.curve(arm, wanted)
-    prediction = profile.predict(
-        arm,
-        rps=load.rps,
-        concurrency=load.concurrency,
-        tokens_per_step=wanted.tokens_per_step,
-        prompt_tokens=wanted.prompt_tokens,
-        output_tokens=wanted.output_tokens,
-        confidence=confidence,
-    )
+    prediction = _predict(profile, arm, load, wanted, confidence=confidence)
+    promised = _predict(profile, arm, load, wanted, slo.quantile)
     measured = profile.measured(arm)
     comparison = None
     if arm != NO_SPECULATION and profile.measured(NO_SPECULATION) and profile.arm(NO_SPECULATION).fit:
@@ -149,7 +147,9 @@ def _candidate(
         prediction,
         comparison,
         curve.saturation_rps,
-        _meets(profile, arm, curve, load, wanted, slo),
+        promised,
+        False if slo.missed(promised) else None if slo.lacks(promised) else True,
+        slo.unmeasured(promised),
         _capacity_rps(profile, arm, curve, wanted, slo),
         _tokens_per_second(profile, arm, load, wanted, prediction),
     )
@@ -162,83 +162,51 @@ def _between(profile: Profile, arm: Arm) -> bool:
     )
 
 
-def _limits(
-    profile: Profile, arm: Arm, wanted: Conditions, slo: Slo
-) -> list[tuple[Callable[[float], float] | None, float]]:
-    """Each objective as (figure among n others, limit); the mean latency is not among them. None: not measured."""
-    found: list[tuple[Callable[[float], float] | None, float]] = []
-    for limit, name in ((slo.ttft_s, "ttft"), (slo.tpot_s, "tpot")):
-        if limit is not None:
-            found.append((_part(profile, arm, wanted, name), limit))
-    if slo.e2e_s is not None and slo.quantile is not None:
-        found.append((_quantile(profile, arm, wanted, slo.quantile), slo.e2e_s))
-    return found
-
-
-def _part(profile: Profile, arm: Arm, wanted: Conditions, name: str) -> Callable[[float], float] | None:
-    def figure(others: float) -> float:
-        found = _at(profile, arm, wanted, others, None)
-        value = found.ttft_s if name == "ttft" else found.tpot_s
-        return float("nan") if value is None else value
-
-    return None if np.isnan(figure(0.0)) else figure
-
-
-def _quantile(
-    profile: Profile, arm: Arm, wanted: Conditions, share: float
-) -> Callable[[float], float] | None:
-    if not profile.measured(arm) or f"{share:g}" not in profile.arm(arm).quantiles:
-        return None
-
-    def figure(others: float) -> float:
-        found = _at(profile, arm, wanted, others, share)
-        return float("nan") if found.latency_s is None else found.latency_s
-
-    return figure
-
-
-def _at(profile: Profile, arm: Arm, wanted: Conditions, others: float, quantile: float | None) -> Prediction:
+def _predict(
+    profile: Profile,
+    arm: Arm,
+    load: LoadPoint,
+    wanted: Conditions,
+    quantile: float | None = None,
+    confidence: float | None = None,
+) -> Prediction:
+    """Predict under the conditions; a quantile that was not measured is its mean and named so."""
     return profile.predict(
         arm,
-        concurrency=others + 1.0,
+        rps=load.rps,
+        concurrency=load.concurrency,
         tokens_per_step=wanted.tokens_per_step,
         prompt_tokens=wanted.prompt_tokens,
         output_tokens=wanted.output_tokens,
         quantile=quantile,
+        or_mean=True,
+        confidence=confidence,
     )
-
-
-def _meets(
-    profile: Profile, arm: Arm, curve: Curve, load: LoadPoint, wanted: Conditions, slo: Slo
-) -> bool | None:
-    if not slo.is_set:
-        return True
-    latency_s, others, _ = load.on(curve)
-    if np.isnan(latency_s):
-        return False
-    if slo.e2e_s is not None and slo.quantile is None and latency_s > slo.e2e_s:
-        return False
-    limits = _limits(profile, arm, wanted, slo)
-    if any(figure is not None and figure(others) > limit for figure, limit in limits):
-        return False
-    return None if any(figure is None for figure, _ in limits) else True
 
 
 def _capacity_rps(profile: Profile, arm: Arm, curve: Curve, wanted: Conditions, slo: Slo) -> float | None:
     """Largest rate that keeps every objective; each figure rises with load, so its limit is a number in flight."""
-    capacity = curve.saturation_rps
-    if slo.e2e_s is not None and slo.quantile is None:
-        capacity = min(capacity, curve.capacity_rps(slo.e2e_s))
-    for figure, limit in _limits(profile, arm, wanted, slo):
-        if figure is None:
-            return None
-        at_zero, at_one = figure(0.0), figure(1.0)
-        if at_zero > limit:
-            return 0.0
-        if at_one > at_zero:
-            others = (limit - at_zero) / (at_one - at_zero)
-            capacity = min(capacity, others / curve.among(others)[0])
-    return capacity
+
+    def among(others: float) -> Prediction:
+        return _predict(profile, arm, LoadPoint(concurrency=others + 1.0), wanted, slo.quantile)
+
+    if slo.lacks(among(0.0)):
+        return None
+    others = _most_others(lambda others: slo.keeps(among(others)))
+    return min(curve.saturation_rps, others / curve.among(others)[0])
+
+
+def _most_others(kept: Callable[[float], bool]) -> float:
+    """Largest number of others in flight at which objectives are kept; 0 where a lone request misses one."""
+    low, high = 0.0, 1.0
+    while kept(high) and high < _FAR:
+        low, high = high, 2.0 * high
+    if high >= _FAR or not kept(low):
+        return low
+    while high - low > _EXACT * high:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if kept(middle) else (low, middle)
+    return low
 
 
 def _tokens_per_second(

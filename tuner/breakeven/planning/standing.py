@@ -98,8 +98,12 @@ class LatencyModel(Protocol):
         prompt_tokens: float | None = None,
         output_tokens: float | None = None,
         quantile: float | None = None,
+        or_mean: bool = False,
     ) -> Prediction:
-        """Predict latencies at `rps`: means, or a quantile; `None` elsewhere: as calibrated."""
+        """Predict latencies at `rps`: means, or a quantile; `None` elsewhere: as calibrated.
+
+        With `or_mean` a figure whose quantile was not measured is its mean and named in `means`.
+        """
 
     def compare(
         self,
@@ -188,6 +192,7 @@ class Standing:
         utilisation: rate over saturation.
         saturation_rps: rate at which it saturates under these conditions (1/s).
         missed: limits of the SLO that it misses.
+        unmeasured: limits that are held against a mean, or nothing, because their figure was not measured.
         tokens_per_step: E that was assumed; `None`: as calibrated.
         calibrated_tokens_per_step: E when the arm was measured.
         against_none: comparison with no speculation; `None` for no speculation itself.
@@ -199,6 +204,7 @@ class Standing:
     utilisation: float
     saturation_rps: float
     missed: tuple[str, ...]
+    unmeasured: tuple[str, ...]
     tokens_per_step: float | None
     calibrated_tokens_per_step: float | None
     against_none: Comparison | None
@@ -273,12 +279,14 @@ class _Survey:
             )
         except BreakevenError:
             return None
+        promised = self._promised(arm, mean)
         return Standing(
             arm=arm,
             prediction=mean,
             utilisation=mean.utilisation,
             saturation_rps=self.load.rps / mean.utilisation if mean.utilisation > 0 else math.inf,
-            missed=self.slo.missed(self._promised(arm, mean)),
+            missed=self.slo.missed(promised),
+            unmeasured=self.slo.unmeasured(promised),
             tokens_per_step=_tokens_per_step(self.profile, arm, self.seen),
             calibrated_tokens_per_step=self.fits[arm].tokens_per_step,
             against_none=against_none,
@@ -293,16 +301,14 @@ class _Survey:
             prompt_tokens=self.load.prompt_tokens,
             output_tokens=self.load.output_tokens,
             quantile=quantile,
+            or_mean=True,
         )
 
     def _promised(self, arm: Arm, mean: Prediction) -> Prediction:
-        """Return the latencies that the SLO speaks of; the mean where the quantile was not measured."""
+        """Return the latencies that the SLO speaks of; a mean, named as such, where a quantile was not measured."""
         if not self.slo.is_set or self.slo.quantile is None:
             return mean
-        try:
-            return self._predict(arm, self.slo.quantile)
-        except BreakevenError:
-            return mean
+        return self._predict(arm, self.slo.quantile)
 
     def _against(self, arm: Arm, other: Arm) -> Comparison | None:
         if arm == other or other not in self.fits:

@@ -68,13 +68,15 @@ def _check_laws(fit: ArmFit, place: str) -> None:
     if fit.fit is not None:
         _check_law(fit.fit, f"{place}.fit", rises=True)
     others = {"ttft": fit.ttft, "tpot": fit.tpot}
-    others |= {f"quantiles.{share}": law for share, law in fit.quantiles.items()}
+    for name in ("quantiles", "ttft_quantiles", "tpot_quantiles"):
+        laws = getattr(fit, name)
+        others |= {f"{name}.{share}": law for share, law in laws.items()}
+        for share in laws:
+            if share not in {"0.5", "0.95", "0.99"}:
+                raise InputError(f"{place}.{name}", repr(share)[:40], "0.5, 0.95 and 0.99")
     for name, law in others.items():
         if law is not None:
             _check_law(law, f"{place}.{name}", rises=False)
-    for share in fit.quantiles:
-        if share not in {"0.5", "0.95", "0.99"}:
-            raise InputError(f"{place}.quantiles", repr(share)[:40], "0.5, 0.95 and 0.99")
 
 
 def _check_law(law: LawFit, place: str, *, rises: bool) -> None:

@@ -20,7 +20,14 @@ from breakeven.profile.conditions import Conditions, measured_curve
 from breakeven.profile.curves import Curve
 from breakeven.profile.fits import ArmFit, PooledFit
 from breakeven.profile.pooling import pooled_curve
-from breakeven.profile.predictions import LoadPoint, Prediction, derived_parts, predict_on
+from breakeven.profile.predictions import (
+    LoadPoint,
+    Prediction,
+    at_quantile,
+    derived_parts,
+    predict_on,
+    refuse_unmeasured,
+)
 
 SCHEMA = "breakeven.dev/profile/v1"
 
@@ -120,6 +127,7 @@ class Profile:
         prompt_tokens: float | None = None,
         output_tokens: float | None = None,
         quantile: float | None = None,
+        or_mean: bool = False,
         confidence: float | None = None,
     ) -> Prediction:
         """Predict one arm at one load.
@@ -131,7 +139,9 @@ class Profile:
             tokens_per_step: E now; None: as measured.
             prompt_tokens: mean prompt length now; None: as measured.
             output_tokens: mean output length now; None: as measured.
-            quantile: 0.5, 0.95 or 0.99 in place of the mean.
+            quantile: 0.5, 0.95 or 0.99 in place of the means. TTFT and TPOT stay means where theirs was not measured,
+                and `means` of the answer names them.
+            or_mean: the same for the end-to-end latency, in place of a refusal.
             confidence: level of the bounds; None: the profile's.
 
         Raises:
@@ -141,20 +151,22 @@ class Profile:
         load = LoadPoint(rps, concurrency)
         conditions = Conditions(tokens_per_step, prompt_tokens, output_tokens)
         curve = self.curve(arm, conditions)
-        found = predict_on(
-            arm,
-            curve,
-            load,
-            confidence or self.confidence,
-            fit=self.arm(arm) if self.measured(arm) else None,
-            conditions=conditions,
-            quantile=quantile,
-        )
-        nearest = None if self.measured(arm) else self._nearest(arm)
+        fit = self.arm(arm) if self.measured(arm) else None
+        if quantile is not None and not or_mean:
+            refuse_unmeasured(fit, arm, quantile)
+        found = predict_on(arm, curve, load, confidence or self.confidence, fit=fit, conditions=conditions)
+        others = load.on(curve)[1]
+        if fit is None:
+            found = self._with_parts(found, others, conditions)
+        return found if quantile is None else at_quantile(found, quantile, others, fit, conditions)
+
+    def _with_parts(self, found: Prediction, others: float, conditions: Conditions) -> Prediction:
+        """Fill in TTFT and TPOT of an arm that was not measured, as far as its family's tell them."""
+        nearest = self._nearest(found.arm)
         output = conditions.output_tokens or (nearest.lengths.output_tokens if nearest else None)
         if nearest is None or output is None:
             return found
-        return derived_parts(found, nearest, load.on(curve)[1], conditions, output)
+        return derived_parts(found, nearest, others, conditions, output)
 
     def _nearest(self, arm: Arm) -> ArmFit | None:
         """Measured arm of the same family with the nearest draft length and a TTFT law."""

@@ -160,8 +160,9 @@ class ArmFit:
         basis: `arm` (the law) or `points` (interpolation inside the measured range).
         bend: where the law bends, if it does.
         fit: the law with its covariance; None where there is none.
-        ttft, tpot: laws of TTFT and TPOT where measured.
-        quantiles: laws by quantile, keys "0.5", "0.95", "0.99".
+        ttft, tpot: laws of the means of TTFT and TPOT where measured.
+        quantiles: laws of the end-to-end latency's quantiles, keys "0.5", "0.95", "0.99"; those that were measured.
+        ttft_quantiles, tpot_quantiles: likewise of TTFT and TPOT over requests.
         acceptance: None where not measured.
         lengths: tokens per request.
         measured_saturation_rps: highest rate that a saturated point carried; None where none was measured.
@@ -191,6 +192,8 @@ class ArmFit:
     ttft: LawFit | None = None
     tpot: LawFit | None = None
     quantiles: Mapping[str, LawFit] = field(default_factory=dict)
+    ttft_quantiles: Mapping[str, LawFit] = field(default_factory=dict)
+    tpot_quantiles: Mapping[str, LawFit] = field(default_factory=dict)
     acceptance: Acceptance | None = None
     lengths: Lengths = field(default_factory=Lengths)
     measured_saturation_rps: float | None = None

@@ -12,6 +12,7 @@ from breakeven.latency import latency_among
 from breakeven.profile.conditions import Conditions, decode_factor, prompt_factor
 from breakeven.profile.curves import Basis, Curve
 from breakeven.profile.fits import ArmFit, Bounds
+from breakeven.profile.quantiles import quantile_among
 from breakeven.profile.student import t_quantile
 
 
@@ -53,13 +54,14 @@ class Prediction:
         arm: the arm.
         latency_s: mean end-to-end latency, or the quantile asked for; None when saturated.
         latency_ci_s: its bounds; None without degrees of freedom or when saturated.
-        ttft_s: mean time to first token; None where not measured or saturated.
-        tpot_s: mean time per output token; as ttft_s.
+        ttft_s: mean time to first token, or the quantile asked for; None where not measured or saturated.
+        tpot_s: time per output token; as ttft_s.
         inflight: mean number in flight.
         utilisation: share of saturation.
         saturated: no steady state at this load.
         extrapolated: outside the measured loads or lengths, or above utilisation 0.75 of an open loop.
         basis: what it rests on: the arm's measured points, its own law, or the pooled form.
+        means: names of those figures above that are means although a quantile was asked for: it was not measured.
     """
 
     arm: Arm
@@ -72,6 +74,7 @@ class Prediction:
     saturated: bool
     extrapolated: bool
     basis: Basis
+    means: tuple[str, ...] = ()
 
 
 def predict_on(
@@ -82,21 +85,16 @@ def predict_on(
     *,
     fit: ArmFit | None = None,
     conditions: Conditions | None = None,
-    quantile: float | None = None,
 ) -> Prediction:
-    """Read one load off a curve.
+    """Read the means at one load off a curve.
 
     Args:
         arm: the arm the curve belongs to.
         curve: its latency against load, under the conditions.
         load: the load.
         confidence: two-sided level of the bounds.
-        fit: the arm's own fit, for TTFT, TPOT and quantiles; None for an arm that was not measured.
+        fit: the arm's own fit, for TTFT and TPOT; None for an arm that was not measured.
         conditions: as the curve was made with.
-        quantile: None for the mean, or a quantile that was measured.
-
-    Raises:
-        NotIdentifiedError: a quantile that was not measured.
     """
     latency_s, others, basis = load.on(curve)
     t = t_quantile(confidence, curve.dof)
@@ -113,25 +111,70 @@ def predict_on(
     if np.isnan(latency_s):
         return Prediction(arm, None, None, None, None, None, utilisation, True, True, basis)
     ttft_s, tpot_s = _parts(fit, conditions or Conditions(), others)
-    if quantile is not None:
-        if fit is None or fit.fit is None:
-            raise NotIdentifiedError(
-                f"{arm}: not measured, so none of its quantiles is known; ask for the mean"
-            )
-        # Other conditions move a quantile as they move the mean.
-        own_mean_s = float(latency_among(fit.fit.c1_s, fit.fit.c2_s, others))
-        moved = float(latency_among(curve.law.c1, curve.law.c2, others)) / own_mean_s
-        quantile_s = _quantile(arm, fit, others, quantile) * moved
-        if bounds is not None:
-            share = quantile_s / latency_s
-            bounds = (
-                None if bounds[0] is None else bounds[0] * share,
-                None if bounds[1] is None else bounds[1] * share,
-            )
-        latency_s = quantile_s
     return Prediction(
         arm, latency_s, bounds, ttft_s, tpot_s, inflight, utilisation, False, extrapolated, basis
     )
+
+
+def at_quantile(
+    mean: Prediction, quantile: float, others: float, fit: ArmFit | None, conditions: Conditions
+) -> Prediction:
+    """Put a quantile in the place of each mean; what was not measured stays a mean and is named in `means`.
+
+    Other conditions, and points that lie off the law, move a quantile as they move the mean.
+
+    Args:
+        mean: the means at the load.
+        quantile: 0.5, 0.95 or 0.99.
+        others: others in flight at the load.
+        fit: the arm's own fit; None for an arm that was not measured.
+        conditions: as the means were predicted for.
+    """
+    if mean.latency_s is None:
+        return mean
+    latency_s = ttft_s = tpot_s = None
+    if fit is not None and fit.fit is not None:
+        moved = mean.latency_s / float(latency_among(fit.fit.c1_s, fit.fit.c2_s, others))
+        latency_s = _scaled(quantile_among(fit.quantiles, quantile, others), moved)
+        ttft_s = _scaled(quantile_among(fit.ttft_quantiles, quantile, others), prompt_factor(fit, conditions))
+        tpot_s = _scaled(
+            quantile_among(fit.tpot_quantiles, quantile, others), _acceptance_factor(fit, conditions)
+        )
+    bounds = mean.latency_ci_s
+    if latency_s is not None and bounds is not None:
+        share = latency_s / mean.latency_s
+        bounds = (_scaled(bounds[0], share), _scaled(bounds[1], share))
+    figures = (
+        ("latency_s", mean.latency_s, latency_s),
+        ("ttft_s", mean.ttft_s, ttft_s),
+        ("tpot_s", mean.tpot_s, tpot_s),
+    )
+    return replace(
+        mean,
+        latency_s=mean.latency_s if latency_s is None else latency_s,
+        latency_ci_s=bounds,
+        ttft_s=mean.ttft_s if ttft_s is None else ttft_s,
+        tpot_s=mean.tpot_s if tpot_s is None else tpot_s,
+        means=tuple(name for name, of_mean, own in figures if own is None and of_mean is not None),
+    )
+
+
+def refuse_unmeasured(fit: ArmFit | None, arm: Arm, quantile: float) -> None:
+    """Refuse a quantile of the end-to-end latency that was not measured.
+
+    Raises:
+        NotIdentifiedError: saying which quantiles were.
+    """
+    if fit is None:
+        raise NotIdentifiedError(f"{arm}: not measured, so none of its quantiles is known; ask for the mean")
+    measured = sorted(float(share) for share in fit.quantiles)
+    if not measured:
+        raise NotIdentifiedError(
+            f"{arm}: no quantile was measured; give p50_latency_s, p95_latency_s or p99_latency_s in the points file"
+        )
+    if quantile not in measured:
+        known = ", ".join(f"{share:g}" for share in measured)
+        raise NotIdentifiedError(f"{arm}: quantile {quantile:g} was not measured; these were: {known}")
 
 
 def _parts(fit: ArmFit | None, conditions: Conditions, others: float) -> tuple[float | None, float | None]:
@@ -142,12 +185,15 @@ def _parts(fit: ArmFit | None, conditions: Conditions, others: float) -> tuple[f
     if fit.ttft is not None:
         ttft_s = float(latency_among(fit.ttft.c1_s, fit.ttft.c2_s, others)) * prompt_factor(fit, conditions)
     if fit.tpot is not None:
-        # TPOT does not know how many tokens follow; only acceptance changes it.
-        only_acceptance = Conditions(tokens_per_step=conditions.tokens_per_step)
-        tpot_s = float(latency_among(fit.tpot.c1_s, fit.tpot.c2_s, others)) * decode_factor(
-            fit, only_acceptance
+        tpot_s = float(latency_among(fit.tpot.c1_s, fit.tpot.c2_s, others)) * _acceptance_factor(
+            fit, conditions
         )
     return ttft_s, tpot_s
+
+
+def _acceptance_factor(fit: ArmFit, conditions: Conditions) -> float:
+    """Multiplier of TPOT, which does not know how many tokens follow: only acceptance changes it."""
+    return decode_factor(fit, Conditions(tokens_per_step=conditions.tokens_per_step))
 
 
 def derived_parts(
@@ -165,15 +211,5 @@ def derived_parts(
     return replace(prediction, ttft_s=ttft_s, tpot_s=tpot_s)
 
 
-def _quantile(arm: Arm, fit: ArmFit, others: float, quantile: float) -> float:
-    """Latency quantile (s) among `others`: an own law with the mean's n, raised to the quantiles below it."""
-    measured = {float(share): law for share, law in fit.quantiles.items()}
-    if not measured:
-        raise NotIdentifiedError(
-            f"{arm}: no quantile was measured; give p50_latency_s, p95_latency_s or p99_latency_s in the points file"
-        )
-    if quantile not in measured:
-        known = ", ".join(f"{share:g}" for share in sorted(measured))
-        raise NotIdentifiedError(f"{arm}: quantile {quantile:g} was not measured; these were: {known}")
-    below = [share for share in measured if share <= quantile]
-    return max(float(latency_among(measured[share].c1_s, measured[share].c2_s, others)) for share in below)
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor

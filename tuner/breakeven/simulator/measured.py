@@ -7,6 +7,7 @@ is to be replayed; each load becomes one point, and the points go through the li
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,7 +88,8 @@ def _point(
     # Lengths and rate as they came out, not as they were asked for: 800 draws are a sample.
     rate = (len(counted) - 1) / (counted[-1].arrival_s - counted[0].arrival_s)
     steps, drafts = sum(r.steps for r in counted), sum(r.drafts for r in counted)
-    p50, p95, p99 = np.quantile(latency, [0.5, 0.95, 0.99])
+    decoding = tokens > 1
+    tpot = (latency - ttft)[decoding] / (tokens - 1)[decoding]
     decoded = float((tokens - 1).sum())
     return Point(
         arm=arm,
@@ -96,9 +98,6 @@ def _point(
         origin=Origin("simulated sweep", index + 1),
         request_rate_rps=rate,
         achieved_rps=rate,
-        p50_latency_s=float(p50),
-        p95_latency_s=float(p95),
-        p99_latency_s=float(p99),
         ttft_mean_s=float(ttft.mean()),
         tpot_mean_s=float((latency - ttft).sum()) / decoded if decoded else None,
         prompt_tokens=float(np.mean([r.prompt_tokens for r in counted])),
@@ -109,4 +108,15 @@ def _point(
         drafts=float(drafts) if arm.k else None,
         requests=float(len(counted)),
         preemptions=float(engine.preemptions),
+        **_quantiles("p{}_latency_s", latency),
+        **_quantiles("ttft_p{}_s", ttft),
+        **_quantiles("tpot_p{}_s", tpot),
     )
+
+
+def _quantiles(column: str, values: NDArray[np.float64]) -> dict[str, Any]:
+    """Columns of the median, the 95th and the 99th percentile; none without a value."""
+    if not values.size:
+        return {}
+    found: list[float] = np.percentile(values, [50, 95, 99]).tolist()
+    return {column.format(percent): value for percent, value in zip((50, 95, 99), found, strict=True)}

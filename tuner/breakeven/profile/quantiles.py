@@ -1,0 +1,24 @@
+"""Quantiles of latency, TTFT and TPOT: each has a law of its own, read at the mean's load.
+
+    L_q = C1q + C2q * n
+
+n is the mean number of others in flight, as for the mean: there is no Little's law of a quantile. Left out of the fit, a
+p95 is missed by about twice as much as a mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from breakeven.profile.fits import LawFit
+
+
+def quantile_among(laws: Mapping[str, LawFit], quantile: float, others: float) -> float | None:
+    """A quantile (s) among `others`; None where it was not measured.
+
+    Laws that were fitted one by one may cross: each is raised to those of lower quantiles.
+    """
+    measured = {float(share): fit for share, fit in laws.items()}
+    if quantile not in measured:
+        return None
+    return max(fit.c1_s + others * fit.c2_s for share, fit in measured.items() if share <= quantile)
