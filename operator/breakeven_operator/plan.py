@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 FIELD_MANAGER = "breakeven"
 GROUP = "breakeven.dev"
@@ -57,6 +57,7 @@ JOBS = Resource("batch", "v1", "jobs", "Job")
 CRONJOBS = Resource("batch", "v1", "cronjobs", "CronJob")
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
+CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 # Whatever of these selects pods must not select a calibration pod.
 CORE_SERVICES = Resource("", "v1", "services", "Service")
@@ -185,7 +186,6 @@ class FitOutcome:
 
 
 Action: TypeAlias = WriteAnnotation | WriteStatus | EmitEvent | Create | Apply | Delete | Fit
-LogLevel: TypeAlias = Literal["info", "warning"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,13 +196,11 @@ class Plan:
         subject: the SpeculativeService or CalibrationRun.
         actions: in order; when one fails the rest waits for the next cycle, so put what must be durable first.
         facts: the canonical log line of the cycle: small JSON values only, `reason` among them.
-        gauges: values for the operator's own metrics; see `telemetry`.
     """
 
     subject: Ref
     actions: tuple[Action, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
-    gauges: Any = None
 
 
 def _require_owned(resource: Resource) -> None:

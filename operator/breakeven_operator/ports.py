@@ -167,7 +167,6 @@ class TrialSettings:
     Attributes:
         image: the operator's own image, for the load driver.
         image_pull_policy: for the driver's container; empty: the cluster's default.
-        service_account: ServiceAccount of the Jobs in the target's namespace.
         priority_class: PriorityClass of calibration pods; empty: none.
         queue_name: Kueue's queue; empty: none.
         gpu_label: node label that names the GPU class.
@@ -176,12 +175,10 @@ class TrialSettings:
 
     image: str
     image_pull_policy: str = ""
-    service_account: str = "breakeven-trial"
     priority_class: str = ""
     queue_name: str = ""
     gpu_label: str = "nvidia.com/gpu.product"
     ttl_seconds_after_finished: int = 600
-    scheduling_grace_s: float = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +191,12 @@ class RunView:
         target: the Deployment it copies; None when that is gone.
         fingerprint: of the target as it runs now, see `reconcile.fingerprint`; None when it cannot be told.
         gpu_product: GPU class of the target's pods (value of `TrialSettings.gpu_label`); None when unknown.
+        image_digest: of the engine's image in its registry, as the target's pods run it; None when unknown.
+        identifiable: whether pods of the target's present template serve; before, a run is not admitted.
         jobs: Jobs labelled with this run; pods: their pods.
         selectors: label selectors in the namespace (Services, PodMonitors, PodDisruptionBudgets, NetworkPolicies, ...)
             that must not match a calibration pod: `{"matchLabels": {...}, "matchExpressions": [...]}` each.
-        may_start: whether this run may start new Jobs now (the fleet runs one calibration at a time).
+        may_start: whether this run may start new Jobs now (not paused, and a place among the fleet's calibrations).
         duplicate_of: an older unfinished run of the same service that does the same work; this one is to be Superseded.
         settings: what all Jobs have in common.
         events: Events about the Jobs; the only place where a refused pod (quota, admission) shows.
@@ -219,3 +218,5 @@ class RunView:
     events: tuple[Manifest, ...] = ()
     claims: tuple[Manifest, ...] = ()
     seen_lengths: tuple[float, float] | None = None
+    image_digest: str | None = None
+    identifiable: bool = True

@@ -34,6 +34,11 @@ class ClusterReason(StrEnum):
         "updatePolicy.pinnedArm says which arm runs.",
         "Remove pinnedArm to let figures decide.",
     )
+    PINNED_UNMEASURED = (
+        "PinnedUnmeasured",
+        "updatePolicy.pinnedArm names an arm that the profile in force has not measured; nothing is rolled to it.",
+        "Wait for the calibration; if the arm failed in it, read why in the SpeculationProfile.",
+    )
     RECOMMEND_ONLY = (
         "RecommendOnly",
         "Another arm should run; the mode is Recommend, so nothing was changed.",
@@ -187,10 +192,20 @@ class ClusterReason(StrEnum):
     CALIBRATION_REQUESTED = "CalibrationRequested", "The recalibrate annotation has a new value."
     CALIBRATION_DEFERRED = (
         "CalibrationDeferred",
-        "Another run is under way, the last one was too recent, or its GPUs are needed for serving.",
-        "Wait; the annotation breakeven.dev/recalibrate skips the waiting time.",
+        "The run waits: another one is under way, the service is paused, or no pod of the target serves.",
+        "Wait; the run's message names what for.",
     )
-    CALIBRATION_SUPERSEDED = "CalibrationSuperseded", "The target or the candidates changed during the run."
+    CALIBRATION_SUPERSEDED = "CalibrationSuperseded", "Another run of the same service does the same."
+    TARGET_CHANGED = (
+        "TargetChanged",
+        "The target's pod template or image changed during the run, so its arms could not be compared.",
+        "Nothing to do: a new run begins once the changed target serves.",
+    )
+    IMAGE_CHANGED = (
+        "ImageChanged",
+        "The image's tag no longer means the image that the target's pods run.",
+        "kubectl rollout restart the target, or name its image by digest.",
+    )
     ARM_STARTING = "ArmStarting", "The engine of an arm loads its weights."
     ARM_MEASURING = "ArmMeasuring", "The load driver sends requests to the engine of an arm."
     ARM_MEASURED = "ArmMeasured", "All points of an arm are stored."

@@ -62,13 +62,14 @@ def run_views(
         owner = (meta["namespace"], service_of(run))
         duplicate_of = first.get(owner)
         first.setdefault(owner, meta["name"])
-        waiting = phase_of(run) in _WAITING
-        may_start = not waiting or (places > 0 and duplicate_of is None)
-        if waiting and may_start:
+        waiting, item = phase_of(run) in _WAITING, owners.get(owner)
+        paused = item is not None and item.service.spec.paused
+        may_start = not paused and (not waiting or (places > 0 and duplicate_of is None))
+        view = _view(world, run, item, settings, may_start=may_start, duplicate_of=duplicate_of)
+        if waiting and may_start and view.identifiable:
+            # A run that waits for its own target must not keep the others waiting.
             places -= 1
-        views.append(
-            _view(world, run, owners.get(owner), settings, may_start=may_start, duplicate_of=duplicate_of)
-        )
+        views.append(view)
     return views
 
 
@@ -94,8 +95,10 @@ def _view(
     meta = run["metadata"]
     namespace = meta["namespace"]
     workload = item.observation.workload if item is not None else None
-    serving = workload is not None and workload.container is not None and bool(workload.serving)
-    identity = identify(workload) if serving and workload is not None else None
+    identifiable = workload is not None and workload.identifiable
+    identity = None
+    if workload is not None and workload.container is not None and identifiable:
+        identity = identify(workload)
     return RunView(
         run=run,
         service=world.manifests.get(item.service.metadata.uid) if item is not None else None,
@@ -109,6 +112,10 @@ def _view(
         duplicate_of=duplicate_of,
         settings=settings,
         events=tuple(world.events.get(namespace, ())),
+        claims=tuple(world.volume_claims.get(namespace, ())),
+        seen_lengths=item.outcome.lengths if item is not None else None,
+        image_digest=identity.registry_digest if identity is not None else None,
+        identifiable=identifiable,
     )
 
 

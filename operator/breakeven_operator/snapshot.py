@@ -14,6 +14,7 @@ from breakeven.profile import Profile
 from breakeven.serving.promql import Matcher
 from breakeven_operator.plan import (
     BUDGETS,
+    CLAIMS,
     CORE_SERVICES,
     CRONJOBS,
     DEPLOYMENTS,
@@ -70,7 +71,7 @@ class Snapshot:
         node_labels: by node name.
         profiles: by (namespace, service name).
         readings: what each Prometheus said.
-        selectors, events: only of namespaces in which a calibration is under way.
+        selectors, events, volume_claims: only of namespaces in which a calibration is under way.
     """
 
     services: tuple[SpeculativeService, ...]
@@ -90,6 +91,7 @@ class Snapshot:
     readings: Mapping[Watch, FleetReading]
     selectors: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     events: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
+    volume_claims: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
 
 
 class Observer:
@@ -143,11 +145,12 @@ class Observer:
             self._nodes(),
         )
         busy = sorted({run["metadata"]["namespace"] for run in runs})
-        profiles, readings, selectors, events = await asyncio.gather(
+        profiles, readings, selectors, events, volume_claims = await asyncio.gather(
             self._known_profiles(heads),
             self._readings(services),
             self._selectors(busy),
             self._events(busy),
+            self._volume_claims(busy),
         )
         return Snapshot(
             services=services,
@@ -170,6 +173,7 @@ class Observer:
             readings=readings,
             selectors=selectors,
             events=events,
+            volume_claims=volume_claims,
         )
 
     def watch_of(self, service: SpeculativeService) -> Watch:
@@ -229,13 +233,8 @@ class Observer:
         return [manifest for page in pages for manifest in page]
 
     async def _nodes(self) -> list[Manifest]:
-        try:
-            return await self._cluster.list_all(NODES)
-        except ClusterError as error:
-            if error.status != 403:
-                raise
-            # With a Role instead of a ClusterRole: the pod template's nodeSelector tells the GPU class, or nothing does.
-            return []
+        # With a Role instead of a ClusterRole: the pod template's nodeSelector tells the GPU class, or nothing does.
+        return await self._readable(NODES, None)
 
     async def _known_profiles(self, heads: Sequence[Manifest]) -> dict[tuple[str, str], list[ProfileEntry]]:
         present = {head["metadata"]["uid"] for head in heads}
@@ -284,28 +283,34 @@ class Observer:
         found: dict[str, list[Manifest]] = defaultdict(list)
         for namespace in namespaces:
             for resource in _SELECTING:
-                try:
-                    manifests = await self._cluster.list_all(resource, namespace)
-                except ClusterError as error:
-                    # Without that kind installed, or the right to read it, nothing of it can be avoided.
-                    if error.status not in {403, 404}:
-                        raise
-                    continue
+                # Without that kind installed, or the right to read it, nothing of it can be avoided.
+                manifests = await self._readable(resource, namespace)
                 found[namespace].extend(filter(None, map(_selector, manifests)))
         return found
 
+    async def _volume_claims(self, namespaces: Sequence[str]) -> dict[str, list[Manifest]]:
+        """PersistentVolumeClaims; without the right to read them a volume that only one pod may have is not refused."""
+        return {namespace: await self._readable(CLAIMS, namespace) for namespace in namespaces}
+
     async def _events(self, namespaces: Sequence[str]) -> dict[str, list[Manifest]]:
         """Events about Jobs; a pod that quota or admission refuses shows nowhere else."""
-        found: dict[str, list[Manifest]] = {}
-        for namespace in namespaces:
-            try:
-                events = await self._cluster.list_all(EVENTS, namespace)
-            except ClusterError as error:
-                if error.status != 403:
-                    raise
-                continue
-            found[namespace] = [e for e in events if (e.get("regarding") or {}).get("kind") == "Job"]
-        return found
+        return {
+            namespace: [
+                event
+                for event in await self._readable(EVENTS, namespace)
+                if (event.get("regarding") or {}).get("kind") == JOBS.kind
+            ]
+            for namespace in namespaces
+        }
+
+    async def _readable(self, resource: Resource, namespace: str | None) -> list[Manifest]:
+        """Objects of a kind that an installation may lack (404) or that the operator's rights may not cover (403)."""
+        try:
+            return await self._cluster.list_all(resource, namespace)
+        except ClusterError as error:
+            if error.status not in {403, 404}:
+                raise
+            return []
 
 
 def read_profile(manifest: Manifest) -> ProfileEntry:
@@ -334,6 +339,8 @@ def read_profile(manifest: Manifest) -> ProfileEntry:
             profile=None,
             problem=str(error),
         )
+    # An arm without a point has no law, and is listed with the reason why.
+    failed = {arm.arm: arm.reason or "" for arm in parsed.spec.arms if not arm.points and not arm.believable}
     profile, problem = None, None
     try:
         profile = Profile.from_json(parsed.spec.profile, where)
@@ -346,10 +353,11 @@ def read_profile(manifest: Manifest) -> ProfileEntry:
         fingerprint=parsed.spec.fingerprint,
         gpu_product=parsed.spec.gpu_product,
         created=parsed.spec.created_time or _creation(manifest),
-        arms=frozenset(fit.arm.name for fit in profile.arms) if profile is not None else frozenset(),
+        arms=frozenset(fit.arm.name for fit in profile.arms) | frozenset(failed) if profile else frozenset(),
         profile=profile,
         problem=problem,
         in_force=parsed.status.in_force,
+        failed=tuple(sorted(failed.items())),
     )
 
 

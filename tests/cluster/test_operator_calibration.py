@@ -32,7 +32,12 @@ def fails_and_leaves_nothing(place, reason):
     assert run["status"]["reason"] == reason, run["status"]
     until("Jobs and pods of the run are gone", lambda: not place.all("job") and not pods_of_runs(place))
     place.until_service("the failure is counted", lambda status: status["calibration"].get("failures") == 1)
-    assert condition(place.get("specsvc", "chat"), "Calibrated")["status"] == "False"
+    calibrated = condition(place.get("specsvc", "chat"), "Calibrated")
+    assert (calibrated["status"], calibrated["reason"]) == ("False", reason)
+    assert (
+        f"run {run['metadata']['name']} failed: {reason}: {run['status']['message'][:60]}"
+        in calibrated["message"]
+    )
     assert place.all("specprof") == []
     assert place.writes() == []
     return run["status"]["message"]
@@ -51,6 +56,36 @@ def test_a_calibration_pod_whose_image_cannot_be_pulled_ends_the_run_as_that(pla
     target["spec"]["template"]["spec"]["nodeName"] = SECLUDED.name
     place.apply(target, manifests.service(calibration=SHORT_WAIT))
     assert SECLUDED_IMAGE in fails_and_leaves_nothing(place, "ImagePullFailed")
+
+
+def test_a_target_rolled_by_somebody_during_its_calibration_is_measured_anew(place):
+    """Arms of two templates never meet in one profile, nor does a Job copy what its run was not planned for."""
+    place.apply(manifests.target(), manifests.service())
+    first = until_run(place, "a point is measured", lambda status: status.get("points"))["metadata"]["name"]
+    target = manifests.target()
+    manifests.engine(target)["args"].append("--max-num-seqs=7")
+    place.apply(target)
+
+    def ended():
+        run = place.get("calrun", first)
+        return run if run["status"]["phase"] not in {"Starting", "Measuring"} else None
+
+    run = until("the run of the old template has ended", ended, seen=lambda: place.told("chat"))
+    assert (run["status"]["phase"], run["status"]["reason"]) == ("Superseded", "TargetChanged")
+    place.until_calibrated()
+    runs = {run["metadata"]["name"]: run["status"] for run in place.all("calrun")}
+    (second,) = runs.keys() - {first}
+    assert runs[first]["plan"]["fingerprint"] != runs[second]["plan"]["fingerprint"]
+    copied = [
+        (job.body["metadata"]["labels"]["breakeven.dev/run"], "--max-num-seqs=7" in sidecar["args"])
+        for job in place.writes("jobs")
+        if job.verb == "create"
+        for sidecar in job.body["spec"]["template"]["spec"]["initContainers"]
+    ]
+    assert set(copied) == {(first, False), (second, True)}
+    (profile,) = place.all("specprof")
+    assert profile["spec"]["fingerprint"] == runs[second]["plan"]["fingerprint"]
+    assert place.writes() == []
 
 
 def test_a_service_deleted_during_its_calibration_leaves_nothing_and_its_target_as_it_was(place):

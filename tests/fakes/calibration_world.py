@@ -117,6 +117,8 @@ class World:
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
     cluster_events: list[dict[str, Any]] = field(default_factory=list)
     fingerprint: str | None = "abc123"
+    image_digest: str | None = "sha256:aa"
+    identifiable: bool = True
     may_start: bool = True
     duplicate_of: str | None = None
     said: list[EmitEvent] = field(default_factory=list)
@@ -139,6 +141,8 @@ class World:
             duplicate_of=self.duplicate_of,
             settings=SETTINGS,
             events=tuple(self.cluster_events),
+            image_digest=self.image_digest,
+            identifiable=self.identifiable,
         )
 
     def turn(self, seconds: float = 15.0) -> dict[str, Any]:

@@ -33,6 +33,7 @@ class FakeCluster:
         objects: by (plural, namespace, name).
         requests: how often each verb was asked.
         writes: (verb, plural, name) in order.
+        created: (plural, manifest as it was sent) in order.
         fail: called before each request with (verb, resource, name); what it raises is raised.
     """
 
@@ -44,6 +45,7 @@ class FakeCluster:
         self.owners: dict[Key, dict[tuple[str, str], dict[Path, Any]]] = {}
         self.requests: Counter[str] = Counter()
         self.writes: list[tuple[str, str, str]] = []
+        self.created: list[tuple[str, dict[str, Any]]] = []
         self.fail: Callable[[str, Resource, str], None] = lambda _verb, _resource, _name: None
 
     # The port.
@@ -76,6 +78,7 @@ class FakeCluster:
         if key in self.objects:
             raise ClusterError(f"{key} already exists", 409)
         self._note("create", key)
+        self.created.append((resource.plural, copy.deepcopy(dict(body))))
         self.put(resource, body, manager=FIELD_MANAGER)
         return self._shown(key)
 

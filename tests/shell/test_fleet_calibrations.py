@@ -7,6 +7,7 @@ import copy
 import pytest
 
 from breakeven_operator.plan import (
+    CLAIMS,
     CRONJOBS,
     DEPLOYMENTS,
     JOBS,
@@ -98,6 +99,101 @@ async def test_a_second_run_of_the_same_service_is_superseded():
     for _ in range(3):
         await world.cycle()
     assert phases(world) == {"first": "Starting", "second": "Superseded"}
+
+
+async def test_a_run_that_waits_for_its_target_keeps_nobody_else_waiting():
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(mode="Disabled"))
+    target, service = copy.deepcopy(TARGET), copy.deepcopy(SERVICE)
+    target["metadata"]["name"] = service["spec"]["targetRef"]["name"] = "idle-vllm"
+    target["spec"]["replicas"] = 0
+    service["metadata"]["name"] = "idle"
+    service["spec"]["updatePolicy"] = {"mode": "Disabled"}
+    world.cluster.put(DEPLOYMENTS, target, manager="helm")
+    world.cluster.put(SERVICES, service)
+    world.kubelet.settle()
+    run(world, "a-waits", service="idle")
+    world.clock.advance(5.0)
+    run(world, "b-goes")
+    for _ in range(3):
+        await world.cycle()
+    assert phases(world) == {"a-waits": "Pending", "b-goes": "Starting"}
+
+
+async def test_a_paused_service_s_run_waits_and_keeps_nobody_else_waiting():
+    world = FleetWorld(lambda spec: spec.update(paused=True))
+    run(world, "by-hand")
+    for _ in range(3):
+        await world.cycle()
+    (found,) = world.cluster.of(RUNS)
+    assert (found["status"]["phase"], found["status"]["message"]) == ("Pending", "spec.paused is true")
+    assert world.cluster.of(JOBS) == []
+    change(world, lambda spec: spec.update(paused=False))
+    await world.cycle()
+    assert phases(world) == {"by-hand": "Starting"}
+
+
+async def test_a_target_rolled_by_somebody_during_its_calibration_is_measured_anew():
+    """No Job is ever built from another template than the first one of its run."""
+    world = FleetWorld()
+    world.load(3.0)
+    for _ in range(3):
+        await world.cycle()
+    (first,) = phases(world)
+    world.cluster.change(
+        DEPLOYMENTS,
+        "llm",
+        "chat-vllm",
+        lambda target: target["spec"]["template"]["spec"]["containers"][0].update(
+            image="vllm/vllm-openai:v0.33.0"
+        ),
+    )
+    world.clock.advance(1.0)
+    await world.fleet.cycle()
+    assert phases(world)[first] == "Superseded"
+    assert world.cluster.of(JOBS) == []
+    for _ in range(2):
+        await world.cycle(0.0)
+    (second,) = phases(world).keys() - {first}
+    assert phases(world)[second] == "Pending", "nobody serves with the new template yet"
+    await world.until(lambda: phases(world)[second] == "Starting")
+    await world.cycle()
+    made = [body for kind, body in world.cluster.created if kind == "jobs"]
+    images = {
+        (
+            job["metadata"]["labels"]["breakeven.dev/run"],
+            job["spec"]["template"]["spec"]["initContainers"][-1]["image"],
+        )
+        for job in made
+    }
+    assert images == {(first, "vllm/vllm-openai:v0.32.0"), (second, "vllm/vllm-openai:v0.33.0")}
+
+
+async def test_lengths_that_nobody_named_are_those_of_the_target_s_traffic():
+    world = FleetWorld()
+    world.load(3.0)
+    world.prometheus.traffic.prompt_tokens, world.prometheus.traffic.output_tokens = 321.0, 45.0
+    for _ in range(3):
+        await world.cycle()
+    plan = world.cluster.of(RUNS)[0]["status"]["plan"]
+    assert (plan["promptTokens"], plan["outputTokens"]) == (321, 45)
+
+
+async def test_a_volume_that_only_one_pod_may_mount_is_not_copied():
+    def mount(target):
+        spec = target["spec"]["template"]["spec"]
+        spec["volumes"] = [{"name": "w", "persistentVolumeClaim": {"claimName": "weights"}}]
+
+    world = FleetWorld(target=mount)
+    claim = {"metadata": {"namespace": "llm", "name": "weights"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
+    world.cluster.put(CLAIMS, claim)
+    for _ in range(3):
+        await world.cycle()
+    (found,) = world.cluster.of(RUNS)
+    assert (found["status"]["phase"], found["status"]["reason"]) == ("Failed", "VolumeNotShareable")
+    calibrated = world.condition("Calibrated")
+    assert (calibrated["status"], calibrated["reason"]) == ("False", "VolumeNotShareable")
+    assert found["metadata"]["name"] in calibrated["message"]
+    assert "ReadWriteOnce" in calibrated["message"]
 
 
 async def test_a_run_by_hand_is_admitted_in_mode_disabled_too():

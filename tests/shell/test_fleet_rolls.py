@@ -6,6 +6,7 @@ from datetime import datetime
 
 import pytest
 
+from breakeven.arm import NO_SPECULATION
 from breakeven_operator.plan import SERVICES
 from fakes.fleet_world import BREAK_EVEN_RPS, EAGLE, VALUE, FleetWorld
 
@@ -213,6 +214,53 @@ async def test_a_pinned_arm_is_rolled_whatever_the_figures_say():
         await world.cycle(60.0)
     assert world.value == VALUE
     assert (world.decision["action"], world.reason) == ("Stay", "Pinned")
+
+
+async def test_a_pinned_arm_waits_for_a_profile_that_has_measured_it():
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(pinnedArm="eagle/3"))
+    world.load(3.0)
+    for _ in range(3):
+        await world.cycle()
+    assert (world.decision["action"], world.reason) == ("Hold", "CalibrationRunning")
+    assert "pinnedArm asks for eagle/3, which waits for an accepted profile" in world.decision["message"]
+    world.calibrate(arms=(NO_SPECULATION,))
+    for _ in range(3):
+        await world.cycle()
+    assert (world.decision["action"], world.reason) == ("Hold", "PinnedUnmeasured")
+    assert world.rolls == []
+    world.clock.advance(1.0)
+    world.calibrate(name="chat-p2")
+    await world.until(lambda: world.value == VALUE, cycles=3)
+
+
+async def test_a_pinned_arm_that_runs_waits_for_nothing():
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(pinnedArm="none"))
+    await world.cycle()
+    assert (world.decision["action"], world.reason) == ("Stay", "Pinned")
+
+
+@pytest.mark.parametrize(
+    ("edit", "reason"),
+    [
+        (lambda spec: spec.update(paused=True), "Paused"),
+        (lambda spec: spec["updatePolicy"].update(mode="Disabled"), "Disabled"),
+        (lambda spec: spec.update(paused=True) or spec["updatePolicy"].update(pinnedArm="eagle/3"), "Paused"),
+        (lambda spec: spec["updatePolicy"].update(mode="Disabled", pinnedArm="eagle/3"), "Disabled"),
+    ],
+)
+@pytest.mark.parametrize("calibrated", [True, False])
+async def test_paused_and_disabled_hold_at_once_with_and_without_a_profile(edit, reason, calibrated):
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(stabilizationWindowSeconds=0))
+    if calibrated:
+        world.calibrate()
+    world.load(3.0)
+    world.cluster.change(SERVICES, "llm", "chat", lambda service: edit(service["spec"]))
+    await world.cycle()
+    assert (world.decision["action"], world.reason) == ("Hold", reason)
+    for _ in range(3):
+        await world.cycle()
+    assert world.rolls == []
+    assert [write for write in world.cluster.writes if write[1] in {"calibrationruns", "jobs"}] == []
 
 
 async def test_deleting_the_service_leaves_the_target_as_it_is():

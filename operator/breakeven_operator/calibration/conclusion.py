@@ -17,7 +17,7 @@ from breakeven_operator.calibration.turn import Turn
 from breakeven_operator.plan import PROFILES, Action, Create, FitOutcome, Ref, WriteStatus
 from breakeven_operator.ports import RunView
 from breakeven_operator.reasons import ClusterReason
-from breakeven_operator.resources.calibrationrun import Phase, Plan
+from breakeven_operator.resources.calibrationrun import CalibrationRun, Phase, Plan
 from breakeven_operator.resources.meta import ObjectReference, ServiceReference
 from breakeven_operator.resources.servicestatus import Verdict
 from breakeven_operator.resources.speculationprofile import (
@@ -56,16 +56,20 @@ def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action,
         return turn.finish(Phase.FAILED, ClusterReason.FIT_REJECTED, _complaints(findings))
     best = _best(findings)
     doubts = [finding for finding in findings if not finding.fit.believable]
+    failed = _failed(run, plan, findings)
     arms, points = len(good), sum(finding.fit.points for finding in good)
     message = f"{arms} arms, {points} points, worst residual {_percent(_worst(good))}"
     if doubts:
         message += f"; not to be used: {_complaints(doubts)}"
+    if failed:
+        message += f"; without {', '.join(f'{arm.arm} ({arm.reason})' for arm in failed)}"
+    readable = (*(finding.readable() for finding in findings), *failed)
     return (
-        Create(PROFILES, _profile_object(turn, plan, findings, outcome.profile_json)),
+        Create(PROFILES, _profile_object(turn, plan, readable, outcome.profile_json)),
         WriteStatus(
             Ref(PROFILES, run.metadata.namespace, run.metadata.name),
             SpeculationProfileStatus(
-                fit=FitQuality.PARTIAL if doubts else FitQuality.GOOD,
+                fit=FitQuality.PARTIAL if doubts or failed else FitQuality.GOOD,
                 worst_error_percent=100 * _worst(good),
                 display=ProfileDisplay(worst=_percent(_worst(good)), break_even=best),
             ).to_json_object(),
@@ -142,7 +146,26 @@ class Finding:
         )
 
 
-def _profile_object(turn: Turn, plan: Plan, findings: Iterable[Finding], text: str) -> dict[str, object]:
+def _failed(run: CalibrationRun, plan: Plan, findings: Iterable[Finding]) -> tuple[ProfileArm, ...]:
+    """Arms that left nothing to fit; without them in the profile they would be tried again and again."""
+    fitted = {finding.fit.arm.name for finding in findings}
+    reasons = {arm.arm: arm.reason for arm in run.status.arm_statuses}
+    return tuple(
+        ProfileArm(
+            arm=arm.arm,
+            method=arm.method,
+            k=arm.k,
+            candidate=arm.candidate,
+            points=0,
+            believable=False,
+            reason=reasons.get(arm.arm),
+        )
+        for arm in plan.arms
+        if arm.arm not in fitted
+    )
+
+
+def _profile_object(turn: Turn, plan: Plan, arms: tuple[ProfileArm, ...], text: str) -> dict[str, object]:
     """The SpeculationProfile; named after its run, so that a cycle repeated after a crash makes it once."""
     run, service = turn.run, turn.view.service
     if service is None:
@@ -157,7 +180,7 @@ def _profile_object(turn: Turn, plan: Plan, findings: Iterable[Finding], text: s
         fingerprint=plan.fingerprint,
         created_time=max(points, default=turn.now),
         confidence_percent=plan.confidence_percent,
-        arms=tuple(finding.readable() for finding in findings),
+        arms=arms,
         profile=json.dumps(json.loads(text), separators=(",", ":")),
     )
     labels = {**MANAGED_BY, SERVICE_LABEL: run.spec.service_ref.name, RUN_LABEL: run.metadata.name}

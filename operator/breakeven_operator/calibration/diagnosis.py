@@ -18,6 +18,7 @@ from breakeven_operator.calibration.jobs import DRIVER
 from breakeven_operator.calibration.podcopy import ENGINE
 from breakeven_operator.ports import Manifest
 from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.reconcile.fingerprint import registry_digest
 from breakeven_operator.reconcile.workload import parse_time
 
 _IMAGE_GRACE = timedelta(seconds=120)
@@ -61,7 +62,8 @@ class Diagnosis:
         scheduled: when a pod of it first got its place, and with it its GPUs.
         ready: when the engine first answered.
         ended: when the last pod ended; None while one runs.
-        gpu_seconds: seconds that pods seen now have held a place (times GPUs per pod is the caller's).
+        held_s: seconds that pods seen now have held a place (times GPUs per pod is the caller's).
+        images: digests of the engine's image that its pods run, as far as nodes tell those of a registry.
     """
 
     stage: Stage
@@ -72,6 +74,7 @@ class Diagnosis:
     ready: datetime | None = None
     ended: datetime | None = None
     held_s: float = 0.0
+    images: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,11 @@ def diagnose(
         ready=min((time for pod in mine if (time := podstatus.started(pod, DRIVER))), default=None),
         ended=podstatus.ended_at(newest) if newest else None,
         held_s=held_s,
+        images=frozenset(
+            found
+            for pod in mine
+            if (found := registry_digest(str(podstatus.container(pod, ENGINE).get("imageID", ""))))
+        ),
     )
 
 

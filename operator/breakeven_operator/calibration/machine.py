@@ -18,7 +18,7 @@ from breakeven_operator.calibration.turn import Turn, job_ref
 from breakeven_operator.plan import Action, Delete, EmitEvent
 from breakeven_operator.ports import RunView
 from breakeven_operator.reasons import ClusterReason
-from breakeven_operator.resources.calibrationrun import ArmPhase, ArmStatus, CalibrationRun, Phase
+from breakeven_operator.resources.calibrationrun import ArmPhase, ArmStatus, CalibrationRun, Phase, Plan
 from breakeven_operator.resources.speculativeservice import SpeculativeService
 
 
@@ -45,13 +45,9 @@ def advance(view: RunView, now: datetime) -> tuple[Action, ...]:
         )
     if run.status.plan is None:
         return _admit(turn, service)
-    if view.fingerprint is not None and view.fingerprint != run.status.plan.fingerprint:
-        return turn.finish(
-            Phase.SUPERSEDED,
-            ClusterReason.CALIBRATION_SUPERSEDED,
-            f"the target changed during the run ({run.status.plan.fingerprint} became {view.fingerprint}): what was"
-            " measured no longer counts",
-        )
+    change = _change_of_target(view, run.status.plan)
+    if change is not None:
+        return turn.finish(Phase.SUPERSEDED, ClusterReason.TARGET_CHANGED, change)
     return Trials(turn, run.status.plan).go()
 
 
@@ -65,12 +61,42 @@ def read_run(view: RunView) -> CalibrationRun:
     return CalibrationRun.read(view.run, f"CalibrationRun {meta['namespace']}/{meta['name']}")
 
 
+def _change_of_target(view: RunView, plan: Plan) -> str | None:
+    """How the target differs from what the run began to measure; None while it does not.
+
+    The template is looked at for itself: while somebody rolls the target no pod of the new template serves and its
+    fingerprint cannot be told, but the next arm's pod would be a copy of it already.
+    """
+    if view.target is None:
+        return None
+    if plan.template_hash is not None:
+        try:
+            found = podcopy.content_hash(view.target["spec"]["template"], plan.container_name)
+        except podcopy.NotCopyableError as refusal:
+            return f"the target changed during the run: {refusal.message}"
+        if found != plan.template_hash:
+            return (
+                f"the target's pod template changed during the run ({plan.template_hash} became {found}): arms of two"
+                " templates cannot be compared, so everything is measured anew"
+            )
+    if view.fingerprint is not None and view.fingerprint != plan.fingerprint:
+        return (
+            f"the target changed during the run ({plan.fingerprint} became {view.fingerprint}): what was measured no"
+            " longer counts"
+        )
+    return None
+
+
 def _admit(turn: Turn, service: SpeculativeService) -> tuple[Action, ...]:
     """Fix what is measured, unless the run has to wait or cannot be done at all."""
-    waits = (
-        "spec.paused is true" if service.spec.paused else "another calibration is under way or has just ended"
-    )
-    if service.spec.paused or not turn.view.may_start:
+    waits = None
+    if service.spec.paused:
+        waits = "spec.paused is true"
+    elif turn.view.target is not None and not turn.view.identifiable:
+        waits = "no pod serves with the target's present template yet: neither image nor GPU class is known"
+    elif not turn.view.may_start:
+        waits = "as many calibrations as are allowed at a time are under way"
+    if waits is not None:
         return turn.write(
             {"phase": Phase.PENDING, "reason": str(ClusterReason.CALIBRATION_DEFERRED), "message": waits}
         )

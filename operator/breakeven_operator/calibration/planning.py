@@ -37,16 +37,16 @@ def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -
         raise podcopy.NotCopyableError(
             ClusterReason.TARGET_NOT_FOUND, f"there is no Deployment {name} in this namespace"
         )
+    template = view.target["spec"]["template"]
+    engine = podcopy.engine_of(template, service.spec.target_ref.container_name)
+    podcopy.engine_address(engine)
+    podcopy.check_copyable(template, view.claims)
     if view.gpu_product is None or view.fingerprint is None:
         raise podcopy.NotCopyableError(
             ClusterReason.GPU_CLASS_UNKNOWN,
             "the GPU class of the target's pods cannot be told: label the nodes (GPU Feature Discovery) or add a"
             f" nodeSelector on {view.settings.gpu_label}",
         )
-    template = view.target["spec"]["template"]
-    podcopy.check_copyable(template, view.claims)
-    engine = podcopy.engine_of(template, service.spec.target_ref.container_name)
-    podcopy.engine_address(engine)
     line = [str(item) for item in [*(engine.get("command") or []), *(engine.get("args") or [])]]
     calibration = service.spec.calibration
     model = model_of(line)
@@ -71,6 +71,8 @@ def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -
         gpu_product=view.gpu_product,
         gpus_per_pod=gpus_of(engine),
         fingerprint=view.fingerprint,
+        template_hash=podcopy.content_hash(template, engine["name"]),
+        image_digest=view.image_digest,
     )
 
 

@@ -7,6 +7,8 @@ scheduled (anti-affinity that every serving pod meets) or give it rights and ran
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -312,6 +314,24 @@ def engine_sidecar(
         },
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
+
+
+def content_hash(template: Manifest, container_name: str) -> str:
+    """12 hexadecimal digits over everything of a template that moves the copy's latency or could.
+
+    Two arms whose pods were copied from templates with different hashes must not stand in one profile. Speculation,
+    probes, shutdown, labels and annotations are not in it: the copy replaces or drops them.
+
+    Raises:
+        NotCopyableError: the engine cannot be told any more.
+    """
+    engine = engine_of(template, container_name)
+    sidecar = engine_sidecar(engine, None, startup_s=0)
+    content = {
+        "engine": {name: sidecar[name] for name in (*_ENGINE_FIELDS, "args") if name in sidecar},
+        "pod": pod_spec(template, engine, gpu_label="", gpu_product=""),
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _without_host_port(port: Mapping[str, Any]) -> dict[str, Any]:

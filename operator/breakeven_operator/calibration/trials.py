@@ -57,6 +57,8 @@ class Trials:
             if self.arms[index].phase in _OVER:
                 continue
             diagnosis = self._diagnose(planned)
+            if self.plan.image_digest is not None and diagnosis.images - {self.plan.image_digest}:
+                return self._other_image(planned, diagnosis)
             if self._worth_another_start(self.arms[index], diagnosis):
                 return self._start_over(index, planned, diagnosis)
             self.arms[index] = self._followed(self.arms[index], diagnosis)
@@ -71,6 +73,15 @@ class Trials:
                 return self._start(index, planned)
             return self._go_on(planned, diagnosis)
         return self._end()
+
+    def _other_image(self, planned: PlannedArm, seen: Diagnosis) -> tuple[Action, ...]:
+        """The tag was moved since the target's pods started: what is measured is not what serves."""
+        message = (
+            f"{planned.arm}: image {self.plan.image} is {', '.join(sorted(seen.images))} on the calibration pod and"
+            f" {self.plan.image_digest} on the target's pods: roll the target (kubectl rollout restart), or name the image"
+            " by digest"
+        )
+        return self.turn.finish(Phase.FAILED, ClusterReason.IMAGE_CHANGED, message, self._counts())
 
     @property
     def _view(self) -> RunView:
@@ -202,7 +213,7 @@ class Trials:
     def _start(self, index: int, planned: PlannedArm) -> tuple[Action, ...]:
         """Make the arm's Job, once nothing of the run before it still holds a GPU."""
         if not self._view.may_start:
-            return (*self._write("waits for its turn", planned), *self._delete_jobs(keep=None))
+            return (*self._write("waits: spec.paused is true", planned), *self._delete_jobs(keep=None))
         if any(_alive(pod) for pod in self._view.pods):
             return (
                 *self._write("waits for the arm before it to stop", planned),

@@ -15,6 +15,11 @@ from breakeven_operator.resources.calibrationrun import CalibrationRun, Calibrat
 from breakeven_operator.resources.meta import Condition, ConditionStatus
 
 Word = ClusterReason | Reason
+_EVENTS = {
+    Phase.FAILED: str(ClusterReason.CALIBRATION_FAILED),
+    Phase.SUCCEEDED: str(ClusterReason.CALIBRATION_SUCCEEDED),
+}
+"""Words of the events about a run's end; a superseded run says its reason itself."""
 
 
 def job_ref(job: Manifest) -> Ref:
@@ -66,18 +71,8 @@ class Turn:
     ) -> tuple[Action, ...]:
         """End the run: say why, then leave nothing behind."""
         failed = phase is Phase.FAILED
-        said = (
-            ()
-            if phase is Phase.SUPERSEDED
-            else (
-                EmitEvent(
-                    self.ref,
-                    _event_reason(phase),
-                    f"{reason}: {message}" if failed else message,
-                    warning=failed,
-                ),
-            )
-        )
+        text = f"{reason}: {message}" if failed else message
+        event = EmitEvent(self.ref, _EVENTS.get(phase, str(reason)), text, warning=failed)
         return (
             *self.write(
                 {
@@ -90,7 +85,7 @@ class Turn:
                 break_even,
             ),
             *(Delete(job_ref(job)) for job in self.view.jobs),
-            *said,
+            event,
         )
 
     def _conditions(self, status: CalibrationRunStatus) -> tuple[Condition, ...]:
@@ -117,9 +112,3 @@ class Turn:
                 )
             )
         return tuple(conditions)
-
-
-def _event_reason(phase: Phase) -> str:
-    return str(
-        ClusterReason.CALIBRATION_FAILED if phase is Phase.FAILED else ClusterReason.CALIBRATION_SUCCEEDED
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -18,6 +18,10 @@ from breakeven_operator.resources.updatepolicy import Mode
 
 RECALIBRATE_ANNOTATION = "breakeven.dev/recalibrate"
 _MAX_PAUSE_FACTOR = 16
+_LONGEST_SAYING = 500
+_WORDS = {reason.value: reason for reason in ClusterReason}
+# What mode Disabled still measures.
+_ASKED_FOR = frozenset({Trigger.MANUAL, Trigger.REQUESTED, Trigger.SCHEDULE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,8 @@ class ProfileEntry:
     """A SpeculationProfile, parsed once.
 
     Attributes:
-        arms: names of the arms that were measured.
+        arms: names of the arms that were measured, or tried in vain.
+        failed: (name, reason word) of those that were tried in vain.
         profile: None when it cannot be read; `problem` says why.
     """
 
@@ -39,6 +44,7 @@ class ProfileEntry:
     profile: Profile | None
     problem: str | None = None
     in_force: bool | None = None
+    failed: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,7 @@ def calibrated(
     if startup_s is not None and startup_s > (status.startup_seconds or 0.0):
         status = status.model_copy(update={"startup_seconds": startup_s})
     run = next((run for run in runs if not _final(run)), None)
+    again = _to_measure_again(service, ended)
     asked = service.metadata.annotations.get(RECALIBRATE_ANNOTATION) or None
     seen = service.status.memory.recalibrate if service.status.memory else None
     entry, reason, message, trigger = _in_force(service, identity, profiles, now)
@@ -95,21 +102,26 @@ def calibrated(
         trigger = Trigger.REQUESTED
     elif trigger is Trigger.INITIAL and identity is None:
         trigger = None
-    progress = ""
-    create = None
+    progress = _failure_words(status)
+    create: Create | None = None
     if run is not None:
-        progress = f"; {run.metadata.name} is {_phase_words(run)}"
+        progress += f"; {run.metadata.name} is {_phase_words(run)}"
         reason = ClusterReason.CALIBRATION_RUNNING if entry is None else reason
         trigger = None
+    elif again is not None:
+        trigger = again.spec.trigger
+        create = _once_more(service, again)
     elif trigger is not None:
         held = _held_back(service, status, trigger, identity, now)
         if held is None:
             create = _create(service, trigger, identity, asked, status)
-            reason = ClusterReason.CALIBRATION_REQUESTED if entry is None else reason
-            progress = f"; run {create.body['metadata']['name']} is created"
         else:
-            progress = f"; {held}"
+            reason = reason if entry is not None else _failure(status) or reason
+            progress += f"; {held}"
             trigger = None
+    if create is not None:
+        reason = ClusterReason.CALIBRATION_REQUESTED if entry is None else reason
+        progress += f"; run {create.body['metadata']['name']} is created"
     status = status.model_copy(
         update={
             "run": run.metadata.name if run else (create.body["metadata"]["name"] if create else status.run),
@@ -133,7 +145,9 @@ def _in_force(
 ) -> tuple[ProfileEntry | None, ClusterReason, str, Trigger | None]:
     newest = sorted(profiles, key=lambda entry: (entry.created, entry.name), reverse=True)
     if not newest:
-        return None, ClusterReason.NO_PROFILE, "the arms were never measured", Trigger.INITIAL
+        failures = service.status.calibration.failures if service.status.calibration else 0
+        message = "no calibration has succeeded yet" if failures else "the arms were never measured"
+        return None, ClusterReason.NO_PROFILE, message, Trigger.INITIAL
     if identity is None:
         return None, ClusterReason.NO_PROFILE, "no serving pod tells which profile counts", None
     own = [entry for entry in newest if entry.fingerprint == identity.fingerprint]
@@ -195,8 +209,25 @@ def _held_back(
     # The first failure already waits the interval; a first success never ran before, so nothing waits for it.
     if now >= next_time:
         return None
-    left_s = (next_time - now).total_seconds()
-    return f"the next run may start in {left_s:.0f} s ({status.failures} failed in a row)"
+    # A time, not a time left: a message that changes every second would never be written, or always.
+    failed = f" ({status.failures} failed in a row)" if status.failures else ""
+    return f"the next run starts at {next_time:%Y-%m-%dT%H:%M:%SZ}{failed}; a new {RECALIBRATE_ANNOTATION} does not wait"
+
+
+def _to_measure_again(service: SpeculativeService, ended: Iterable[CalibrationRun]) -> CalibrationRun | None:
+    """A run that ended because its target changed, and whose question is still open.
+
+    It is seen as long as it is not marked as finished, which follows the creation of the next one.
+    """
+    changed = [run for run in ended if run.status.reason == ClusterReason.TARGET_CHANGED]
+    if service.spec.update_policy.mode is Mode.DISABLED:
+        changed = [run for run in changed if run.spec.trigger in _ASKED_FOR]
+    return changed[-1] if changed else None
+
+
+def _once_more(service: SpeculativeService, run: CalibrationRun) -> Create:
+    """The same run for the changed target; it waits until that serves. Named after the run it follows."""
+    return _run(service, f"{run.metadata.uid}/again", run.spec.to_json_object())
 
 
 def _create(
@@ -206,10 +237,18 @@ def _create(
     asked: str | None,
     status: CalibrationStatus,
 ) -> Create:
-    """A run whose name follows from what it is for: a cycle that is repeated after a crash makes it once."""
+    """A run whose name follows from what it is for: a cycle that is repeated after a crash makes it once.
+
+    The run before it is part of that: a name that was used up by a superseded run would never be made again.
+    """
+    token = asked if trigger is Trigger.REQUESTED else ""
+    seed = f"{trigger}/{identity.fingerprint if identity else ''}/{token}/{status.run or ''}"
+    return _run(service, seed, {"serviceRef": {"name": service.metadata.name}, "trigger": str(trigger)})
+
+
+def _run(service: SpeculativeService, seed: str, spec: Mapping[str, object]) -> Create:
     meta = service.metadata
-    last = status.last_run_time.isoformat() if status.last_run_time else ""
-    seed = f"{meta.uid}/{trigger}/{identity.fingerprint if identity else ''}/{asked if trigger is Trigger.REQUESTED else ''}/{last}"
+    seed = f"{meta.uid}/{seed}"
     name = f"{meta.name}-{hashlib.sha256(seed.encode()).hexdigest()[:5]}"
     return Create(
         RUNS,
@@ -222,7 +261,7 @@ def _create(
                 "labels": {"breakeven.dev/service": meta.name, "app.kubernetes.io/managed-by": "breakeven"},
                 "ownerReferences": [owner_reference(service)],
             },
-            "spec": {"serviceRef": {"name": meta.name}, "trigger": str(trigger)},
+            "spec": spec,
         },
     )
 
@@ -255,9 +294,28 @@ def _account(
             update={
                 "last_run_time": finished,
                 "failures": 0 if run.status.phase is Phase.SUCCEEDED else status.failures + 1,
+                "last_run": run.metadata.name,
+                "last_reason": run.status.reason,
+                "last_message": run.status.message,
             }
         )
     return status, ended
+
+
+def _failure(status: CalibrationStatus) -> ClusterReason | None:
+    """The word for which the last run failed; None when it did not."""
+    if not status.failures:
+        return None
+    return _WORDS.get(status.last_reason or "", ClusterReason.CALIBRATION_FAILED)
+
+
+def _failure_words(status: CalibrationStatus) -> str:
+    """Why the last run failed, as the middle of a sentence; empty when it did not."""
+    reason = _failure(status)
+    if reason is None or status.last_run is None:
+        return ""
+    said = (status.last_message or reason.meaning).rstrip(".")
+    return f"; run {status.last_run} failed: {reason}: {said[:_LONGEST_SAYING]}"
 
 
 def _final(run: CalibrationRun) -> bool:
@@ -289,4 +347,6 @@ def _phase_words(run: CalibrationRun) -> str:
 def _summary(entry: ProfileEntry) -> str:
     profile = entry.profile
     arms = len(profile.arms) if profile is not None else 0
-    return f"{entry.name}: {arms} arms measured on {entry.gpu_product}"
+    failed = ", ".join(f"{name} ({reason})" for name, reason in entry.failed)
+    without = f", without {failed}" if failed else ""
+    return f"{entry.name}: {arms} arms measured on {entry.gpu_product}{without}"

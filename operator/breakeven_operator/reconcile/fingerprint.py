@@ -32,6 +32,7 @@ class Identity:
         image: digest where known, else the tag of the manifest.
         gpu_product: GPU class; None when it cannot be told.
         gpus: per pod.
+        registry_digest: the image's digest in its registry; None while no pod tells one.
     """
 
     fingerprint: str
@@ -40,6 +41,7 @@ class Identity:
     image: str
     gpu_product: str | None
     gpus: int
+    registry_digest: str | None = None
 
 
 def identify(workload: Workload) -> Identity:
@@ -70,12 +72,23 @@ def identify(workload: Workload) -> Identity:
         image=image,
         gpu_product=product,
         gpus=gpus,
+        registry_digest=max(
+            (found for pod in workload.serving if (found := registry_digest(pod.image_id))), default=None
+        ),
     )
 
 
 def digest(image_id: str) -> str:
     """`sha256:...` of an imageID such as `docker.io/vllm/vllm-openai@sha256:...`; the whole text without one."""
     return image_id.rpartition("@")[2]
+
+
+def registry_digest(image_id: str) -> str | None:
+    """The digest under which a registry knows the image; None where the node tells only an identity of its own.
+
+    Only these can be compared between nodes: an image that was loaded by hand has another name on each runtime.
+    """
+    return digest(image_id) if "@" in image_id else None
 
 
 def gpus_of(container: Mapping[str, Any]) -> int:

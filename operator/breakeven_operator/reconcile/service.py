@@ -51,12 +51,14 @@ class Outcome:
     Attributes:
         plan: what to do.
         status: as published to metrics.
-        verdict: of this cycle; None when the target could not be looked at.
+        verdict: of this cycle.
+        lengths: mean prompt and output tokens of the target's recent requests; None when not known.
     """
 
     plan: Plan
     status: SpeculativeServiceStatus
     verdict: Verdict
+    lengths: tuple[float, float] | None = None
 
 
 def reconcile(
@@ -79,7 +81,7 @@ def reconcile(
     running = running_arm(workload, service.spec.candidates)
     state = calibrated(
         service,
-        identity if workload.serving else None,
+        identity if workload.identifiable else None,
         observation.profiles,
         observation.runs,
         workload.startup_s,
@@ -227,10 +229,8 @@ def _judge(
     if step.busy and step.reason is not None:
         return Verdict(HOLD, _aim(service, step) or arm, step.reason, step.message), idle
     profile = state.entry.profile if state.entry is not None else None
-    if profile is None:
-        return Verdict(HOLD, arm, state.reason, f"{state.message}; keeping {arm}"), idle
     choice = idle
-    if live.usable and live.figures is not None:
+    if profile is not None and live.usable and live.figures is not None:
         try:
             choice = choose(
                 service.spec, profile, live.figures, arm, situation.memory, _roll_s(situation), situation.now
@@ -239,19 +239,38 @@ def _judge(
             # What was measured does not tell about this load, these lengths or this arm.
             return Verdict(HOLD, arm, Reason.NO_BELIEVABLE_FIT, f"{error}; keeping {arm}"), idle
     if service.spec.update_policy.mode is Mode.DISABLED:
-        return Verdict(
-            HOLD, arm, ClusterReason.DISABLED, f"mode Disabled decides nothing; keeping {arm}"
-        ), choice
+        message = f"mode Disabled decides nothing; keeping {arm}"
+        return Verdict(HOLD, arm, ClusterReason.DISABLED, message), choice
     pinned = service.spec.update_policy.pinned_arm
     if pinned is not None:
         wanted = next(a for a in service.spec.candidates.arms() if a.name == pinned)
-        message = f"pinnedArm asks for {pinned}"
-        return Verdict(STAY if wanted == arm else SWITCH, wanted, ClusterReason.PINNED, message), choice
+        return _pinned(wanted, arm, state, paused=service.spec.paused), choice
+    if profile is None:
+        reason = ClusterReason.PAUSED if service.spec.paused else state.reason
+        return Verdict(HOLD, arm, reason, f"{state.message}; keeping {arm}"), choice
     decision = choice.decision
     if decision is None:
         return Verdict(HOLD, arm, live.reason, f"{live.message}; keeping {arm}"), choice
     action = {GuardAction.STAY: STAY, GuardAction.SWITCH: SWITCH, GuardAction.HOLD: HOLD}[decision.action]
     return Verdict(action, decision.arm, decision.reason, decision.sentence()), choice
+
+
+def _pinned(wanted: Arm, running: Arm, state: Calibrated, *, paused: bool) -> Verdict:
+    """A pinned arm is a person's choice of *which* arm; that it starts and serves must have been seen all the same."""
+    asks = f"pinnedArm asks for {wanted}"
+    if wanted == running:
+        return Verdict(STAY, wanted, ClusterReason.PINNED, asks)
+    profile = state.entry.profile if state.entry is not None else None
+    if profile is None:
+        reason = ClusterReason.PAUSED if paused else state.reason
+        message = f"{asks}, which waits for an accepted profile: {state.message}; keeping {running}"
+        return Verdict(HOLD, wanted, reason, message)
+    if wanted not in {fit.arm for fit in profile.arms}:
+        message = (
+            f"{asks}, of which the profile in force has no measurement ({state.message}); keeping {running}"
+        )
+        return Verdict(HOLD, wanted, ClusterReason.PINNED_UNMEASURED, message)
+    return Verdict(SWITCH, wanted, ClusterReason.PINNED, asks)
 
 
 def _blocked(
@@ -377,7 +396,16 @@ def _outcome(picture: Picture, holds: Mapping[str, Any], limits: Limits) -> Outc
         plan=Plan(subject=ref, actions=tuple(actions), facts=_facts(picture, status)),
         status=status,
         verdict=verdict,
+        lengths=_lengths(picture.live),
     )
+
+
+def _lengths(live: Live | None) -> tuple[float, float] | None:
+    """What a calibration without a workload of its own sends: lengths as the target sees them, from enough requests."""
+    figures = live.figures if live is not None and live.usable else None
+    if figures is None or figures.prompt_tokens is None or figures.output_tokens is None:
+        return None
+    return figures.prompt_tokens, figures.output_tokens
 
 
 def _events(picture: Picture, old: SpeculativeServiceStatus) -> tuple[Event, ...]:

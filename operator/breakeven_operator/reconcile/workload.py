@@ -105,6 +105,15 @@ class Workload:
         return tuple(pod for pod in self.pods if pod.current and pod.ready)
 
     @property
+    def identifiable(self) -> bool:
+        """Ready pods run the template as it stands: only they tell its image's digest and its GPU class.
+
+        Between a change of the template and the controller's new ReplicaSet, pods of the template before would pass
+        for the newest ones.
+        """
+        return self.observed_generation >= self.generation and bool(self.serving)
+
+    @property
     def startup_s(self) -> float | None:
         """The longest measured start of a current pod, s."""
         known = [pod.startup_s for pod in self.pods if pod.current and pod.startup_s is not None]

@@ -144,6 +144,22 @@ class Plan(StatusModel):
     gpu_product: Annotated[str, Field(max_length=128, description="GPU class the pods are pinned to.")]
     gpus_per_pod: Annotated[int, Field(ge=0, description="GPUs each pod holds.")] = 1
     fingerprint: Annotated[str, Field(max_length=64, description="What the profile will count for.")]
+    template_hash: Annotated[
+        str | None,
+        Field(
+            max_length=64,
+            description="Hash of what calibration pods copy of the target's pod template. When it changes, the run ends: arms "
+            "of two templates cannot be compared.",
+        ),
+    ] = None
+    image_digest: Annotated[
+        str | None,
+        Field(
+            max_length=256,
+            description="Digest of the engine's image as the target's pods run it; a calibration pod with another one ends "
+            "the run.",
+        ),
+    ] = None
 
 
 class Point(StatusModel):

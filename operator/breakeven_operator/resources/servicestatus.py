@@ -359,6 +359,9 @@ class CalibrationStatus(StatusModel):
     last_run_time: Annotated[
         Instant | None, Field(description="When the last run ended, whatever its result.")
     ] = None
+    last_run: Annotated[ObjectName | None, Field(description="The run that ended then.")] = None
+    last_reason: Annotated[Word | None, Field(description="How it ended, in one word.")] = None
+    last_message: Annotated[Sentence | None, Field(description="The same as a sentence.")] = None
     failures: Annotated[
         int, Field(ge=0, description="Runs that failed in a row; each doubles the pause.")
     ] = 0

@@ -91,7 +91,8 @@ class SpeculativeServiceSpec(Model):
     paused: Annotated[
         bool,
         Field(
-            description="Change nothing and start no calibration until set to false again; figures are still reported."
+            description="Change nothing and start no calibration, nor the next arm of one, until set to false again; "
+            "figures are still reported, and an arm under measurement is measured to its end."
         ),
     ] = False
     update_policy: Annotated[

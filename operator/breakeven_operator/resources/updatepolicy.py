@@ -52,7 +52,8 @@ class UpdatePolicy(Model):
         ArmName | None,
         Field(
             description="Run this arm whatever the figures say: none, or <method name>/<draft length> of a candidate. "
-            "Figures are still reported; mode decides whether the target is rolled to it."
+            "Figures are still reported; mode decides whether the target is rolled to it. Like any other roll this one "
+            "waits for an accepted profile that has measured the arm: an engine that never started is not rolled out."
         ),
     ] = None
     cooldown_seconds: Annotated[

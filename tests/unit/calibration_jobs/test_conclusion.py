@@ -13,6 +13,7 @@ from breakeven.reasons import Reason
 from breakeven_operator import calibration
 from breakeven_operator.plan import PROFILES, FitOutcome, WriteStatus
 from breakeven_operator.resources.speculationprofile import SpeculationProfile
+from breakeven_operator.snapshot import read_profile
 
 LAWS = {"none": (1.2, 0.070), "eagle/2": (0.92, 0.072), "eagle/7": (0.78, 0.085)}
 
@@ -90,6 +91,19 @@ def test_an_arm_that_is_not_believed_is_named_and_kept_apart(fitting):
     assert "not to be used: eagle/7: ResidualTooLarge" in fitting.status["message"]
     (written,) = [each for each in actions if isinstance(each, WriteStatus) and each.ref.resource == PROFILES]
     assert written.status["fit"] == "Partial"
+
+
+def test_an_arm_that_left_no_point_stands_in_the_profile_with_its_reason(fitting):
+    """Without it the arm would count as never measured, and every interval would bring another calibration."""
+    fitting.run["status"]["armStatuses"][2] |= {"phase": "Failed", "reason": "EngineOutOfMemory"}
+    fitting.do(calibration.conclude(fitting.view(), outcome(fit("none"), fit("eagle/2")), fitting.now))
+    assert "without eagle/7 (EngineOutOfMemory)" in fitting.status["message"]
+    (manifest,) = fitting.profiles
+    entry = read_profile(
+        manifest | {"metadata": manifest["metadata"] | {"uid": "p", "creationTimestamp": None}}
+    )
+    assert entry.arms == {"none", "eagle/2", "eagle/7"}
+    assert entry.failed == (("eagle/7", "EngineOutOfMemory"),)
 
 
 @pytest.mark.parametrize("lost", ["none", "both"])

@@ -511,15 +511,102 @@ def test_a_changed_target_supersedes_the_run(world):
     world.turn()
     world.fingerprint = "def456"
     status = world.turn()
-    assert (status["phase"], status["reason"]) == ("Superseded", "CalibrationSuperseded")
+    assert (status["phase"], status["reason"]) == ("Superseded", "TargetChanged")
     assert not world.jobs
 
 
-def test_a_target_that_is_being_rolled_is_not_a_changed_one(world):
+def engine_of(world):
+    return world.target["spec"]["template"]["spec"]["containers"][0]
+
+
+def test_a_target_whose_pods_are_replaced_alike_is_not_a_changed_one(world):
+    """The operator's own roll, a restart and other probes make new pods, and the copy is the same."""
     world.turn()
     world.turn()
     world.fingerprint = None
+    template = world.target["spec"]["template"]
+    template["metadata"]["annotations"] |= {
+        "breakeven.dev/speculative-config": "null",
+        "kubectl.kubernetes.io/restartedAt": "2026-11-21T00:00:00Z",
+    }
+    template["spec"]["containers"][1]["image"] = "proxy:2"
+    engine_of(world)["readinessProbe"]["periodSeconds"] = 1
+    engine_of(world)["args"][-3] = "--spec-method=suffix"
+    world.target["spec"]["replicas"] = 5
     assert world.turn()["phase"] == "Starting"
+    assert world.jobs
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda engine: engine.update(image="vllm/vllm-openai:v0.33.0"),
+        lambda engine: engine["args"].append("--max-num-seqs=8"),
+        lambda engine: engine["env"].append({"name": "VLLM_ATTENTION_BACKEND", "value": "FLASHINFER"}),
+        lambda engine: engine["resources"]["limits"].update({"nvidia.com/gpu": 4}),
+        lambda engine: engine.update(command=["bash", "-c", "vllm serve"]),
+    ],
+    ids=["image", "argument", "environment", "gpus", "shell"],
+)
+def test_no_arm_is_measured_on_a_template_that_is_not_the_plan_s(world, edit):
+    """While the target is rolled its fingerprint cannot be told, and the next Job would copy the new template."""
+    world.turn()
+    world.turn()
+    world.measure_arm()
+    world.fingerprint = None
+    edit(engine_of(world))
+    status = world.turn()
+    assert (status["phase"], status["reason"]) == ("Superseded", "TargetChanged")
+    assert not world.jobs, "no Job was built from the new template"
+    assert world.said[-1].reason == "TargetChanged"
+    assert not world.fits
+
+
+@pytest.mark.parametrize(
+    ("image_id", "phase"),
+    [
+        ("docker.io/vllm/vllm-openai@sha256:aa", "Starting"),
+        ("docker.io/vllm/vllm-openai@sha256:bb", "Failed"),
+        # An image that was loaded by hand has a name of the node's own, which says nothing about another node's.
+        ("sha256:cc", "Starting"),
+        ("", "Starting"),
+    ],
+)
+def test_a_tag_that_was_moved_ends_the_run(world, image_id, phase):
+    world.turn()
+    world.turn()
+    pod = world.place_pod()
+    pod["status"]["initContainerStatuses"][0]["imageID"] = image_id
+    status = world.turn()
+    assert status["phase"] == phase
+    if phase == "Failed":
+        assert status["reason"] == "ImageChanged"
+        assert "sha256:bb" in status["message"]
+        assert "kubectl rollout restart" in status["message"]
+        assert not world.jobs
+
+
+def test_a_run_waits_for_a_target_that_serves(world):
+    world.fingerprint, world.identifiable = None, False
+    status = world.turn()
+    assert (status["phase"], status["reason"]) == ("Pending", "CalibrationDeferred")
+    assert "no pod serves" in status["message"]
+    world.fingerprint, world.identifiable = "abc123", True
+    assert world.turn()["phase"] == "Starting"
+
+
+def test_paused_the_present_arm_ends_and_the_next_one_waits(world):
+    world.turn()
+    world.turn()
+    world.may_start = False
+    world.measure_arm()
+    status = world.turn()
+    assert arm(status, "none")["phase"] == "Done"
+    assert not world.jobs
+    assert "paused" in status["message"]
+    world.may_start = True
+    world.turn()
+    assert world.job["metadata"]["labels"]["breakeven.dev/arm"] == "eagle-2"
 
 
 def test_a_duplicate_ends_at_once(world):

@@ -39,14 +39,15 @@ def entry(name="p1", fingerprint="f1", age_s=60.0, arms=("none", "eagle/3"), **c
     return ProfileEntry(**fields)
 
 
-def run(name="r1", phase=None, finished=None):
-    status = {key: value for key, value in (("phase", phase), ("finishedTime", finished)) if value}
+def run(name="r1", phase=None, finished=None, reason=None, message=None, **spec):
+    told = (("phase", phase), ("finishedTime", finished), ("reason", reason), ("message", message))
+    status = {key: value for key, value in told if value}
     return CalibrationRun.read(
         {
             "apiVersion": "breakeven.dev/v1alpha1",
             "kind": "CalibrationRun",
             "metadata": {"name": name, "namespace": "llm", "uid": name},
-            "spec": {"serviceRef": {"name": "chat"}},
+            "spec": {"serviceRef": {"name": "chat"}, **spec},
             "status": status,
         },
         "run",
@@ -146,6 +147,89 @@ def test_an_ended_run_is_counted_once():
     succeeded = run("r2", "Succeeded", "2026-11-21T11:59:30Z")
     cured = state([entry()], [succeeded], service(status={"calibration": found.status.to_json_object()}))
     assert cured.status.failures == 0
+
+
+def after(runs, **arguments):
+    """The state one cycle later, with nothing but the status left of the runs."""
+    found = state(runs=runs, **arguments)
+    return state(of=service(status={"calibration": found.status.to_json_object()}), **arguments)
+
+
+def test_why_the_last_run_failed_is_said_until_another_one_succeeds():
+    failed = run(
+        "chat-1",
+        "Failed",
+        "2026-11-21T11:59:00Z",
+        "EngineOutOfMemory",
+        "none: free memory on device is 2 GiB",
+    )
+    for found in (state(runs=[failed]), after([failed])):
+        assert (found.entry, found.create, found.reason) == (None, None, "EngineOutOfMemory")
+        assert "run chat-1 failed: EngineOutOfMemory: none: free memory on device is 2 GiB" in found.message
+        assert "the next run starts at 2026-11-21T13:59:00Z (1 failed in a row)" in found.message
+    measuring = state(
+        runs=[run("chat-2", "Measuring")],
+        of=service(status={"calibration": after([failed]).status.to_json_object()}),
+    )
+    assert measuring.reason == "CalibrationRunning"
+    assert "run chat-1 failed" in measuring.message
+    in_force = after([failed], profiles=[entry()])
+    assert in_force.reason == "ProfileInForce"
+    assert "run chat-1 failed: EngineOutOfMemory" in in_force.message
+    cured = state(
+        [entry()],
+        [run("chat-2", "Succeeded", "2026-11-21T11:59:30Z", "CalibrationSucceeded")],
+        service(status={"calibration": after([failed]).status.to_json_object()}),
+    )
+    assert "failed" not in cured.message
+
+
+def changed(name="r1", **spec):
+    return run(name, "Superseded", "2026-11-21T11:59:00Z", "TargetChanged", **spec)
+
+
+def test_a_run_whose_target_changed_is_made_once_more_as_it_was():
+    asked = {
+        "trigger": "Manual",
+        "arms": ["eagle/3"],
+        "loads": 4,
+        "workload": {"promptTokens": 9, "outputTokens": 8},
+    }
+    # A profile is in force and no pod serves: nothing else would ask for this run, and it waits by itself.
+    found = state([entry()], [changed(**asked)], identity=None)
+    spec = found.create.body["spec"]
+    assert {key: spec[key] for key in asked} == asked
+    assert found.create.body["metadata"]["name"] != "r1"
+    assert state([entry()], [changed(**asked)], identity=None).create == found.create, (
+        "after a crash the same one"
+    )
+    assert state([entry()], [changed(**asked), run("r2", "Pending")]).create is None
+    assert (
+        state([entry()], [run("r1", "Superseded", "2026-11-21T11:59:00Z", "CalibrationSuperseded")]).create
+        is None
+    )
+
+
+@pytest.mark.parametrize(("why", "again"), [("Initial", False), ("Schedule", True), ("Requested", True)])
+def test_disabled_only_a_run_that_was_asked_for_is_made_once_more(why, again):
+    disabled = service(lambda spec: spec["updatePolicy"].update(mode="Disabled"))
+    found = state([entry()], [changed(trigger=why)], disabled)
+    assert (found.create is not None) == again
+
+
+def test_a_name_that_a_superseded_run_used_up_is_not_asked_for_again():
+    """The target changed and changed back: the same question needs another run."""
+    first = state()
+    name = first.create.body["metadata"]["name"]
+    later = state(of=service(status={"calibration": first.status.to_json_object()}))
+    assert later.create is not None
+    assert later.create.body["metadata"]["name"] != name
+
+
+def test_an_arm_that_was_tried_in_vain_is_named_and_not_tried_again():
+    found = state([entry(failed=(("eagle/3", "EngineOutOfMemory"),))])
+    assert (found.reason, found.create) == ("ProfileInForce", None)
+    assert "without eagle/3 (EngineOutOfMemory)" in found.message
 
 
 def test_the_longest_start_up_is_remembered():
