@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from breakeven.cli.output import echo_json, json_option
-from breakeven.cli.profiles import read_profile
+from breakeven.cli.profiles import arm_in, read_profile
 from breakeven.errors import BreakevenError, InputError
 
 
@@ -41,7 +41,7 @@ from breakeven.errors import BreakevenError, InputError
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Profile of the same engine: gives the answer bounds.",
 )
-@click.option("--method", help="Method that runs (with --profile).")
+@click.option("--method", help="Method (or drafter's name) that runs (with --profile).")
 @click.option("--k", type=click.IntRange(1), help="Draft length that runs (with --profile).")
 @json_option
 def command(
@@ -66,7 +66,6 @@ def command(
     Example:
       breakeven doctor --prometheus http://localhost:9090 --model chat --profile chat.json --method eagle3 --k 3
     """
-    from breakeven.arm import Arm
     from breakeven.serving.diagnosis import diagnose
     from breakeven.serving.promql import Matcher, selector
 
@@ -88,7 +87,8 @@ def command(
         raise InputError("--match", str(error), "LABEL=VALUE") from error
     snapshot = _snapshot(url, chosen, window_seconds, timeout_seconds)
     profile = read_profile(profile_path, 0.9) if profile_path else None
-    diagnosis = diagnose(snapshot, profile, Arm(method, k) if method and k else None)
+    arm = arm_in(profile, method, k) if profile is not None and method is not None else None
+    diagnosis = diagnose(snapshot, profile, arm)
     if as_json:
         echo_json(
             {

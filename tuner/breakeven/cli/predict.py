@@ -8,13 +8,20 @@ import click
 
 from breakeven.arm import Arm
 from breakeven.cli.output import confidence_option, echo_json, json_option
-from breakeven.cli.profiles import length_options, load_given, load_options, profile_argument, read_profile
+from breakeven.cli.profiles import (
+    arm_in,
+    length_options,
+    load_given,
+    load_options,
+    profile_argument,
+    read_profile,
+)
 from breakeven.errors import InputError
 
 
 @click.command("predict", short_help="Latency of one arm at one load.")
 @profile_argument
-@click.option("--method", required=True, help="none, or the speculative method.")
+@click.option("--method", required=True, help="none, or the speculative method (or its drafter's name).")
 @click.option("--k", type=click.IntRange(0, 1000), help="Draft length; 0 (the default) only for method none.")
 @click.option("--candidate", help="The drafter's name, where one method was measured with several drafters.")
 @load_options
@@ -63,12 +70,12 @@ def command(
     load_given(rps, concurrency)
     if tokens_per_step is not None and alpha is not None:
         raise click.UsageError("--tokens-per-step and --alpha say the same thing; give one")
-    arm = arm_of(method, k, candidate)
+    profile = read_profile(profile_path, confidence, arm_of(method, k, candidate))
+    arm = arm_in(profile, method, k, candidate)
     if alpha is not None:
         tokens_per_step = float(tokens_per_step_iid(alpha, arm.k))
     if tokens_per_step is not None and tokens_per_step > arm.k + 1:
         raise InputError("--tokens-per-step", f"{tokens_per_step:g} for {arm}", f"1 to k + 1 = {arm.k + 1}")
-    profile = read_profile(profile_path, confidence, arm)
     found = profile.predict(
         arm,
         rps=rps,

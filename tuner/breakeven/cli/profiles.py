@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -95,6 +96,37 @@ def read_profile(path: Path, confidence: float, arm: Arm | None = None) -> Profi
     from breakeven.fitting import fit_points
 
     return fit_points(read_text(text, str(path), arm), confidence)
+
+
+def arm_in(profile: Profile, method: str, k: int | None, candidate: str | None = None) -> Arm:
+    """Find the arm that a user means, also where the profile has a drafter's name beside the method.
+
+    An operator's profile calls its arms by the candidate's name (`eagle/3`); `--method eagle3` and `--method eagle` both
+    mean that drafter as long as it is the only one.
+
+    Raises:
+        click.UsageError: no such arm can exist (draft length of none, or none without one).
+        InputError: the method was measured with several drafters, so the name alone does not say which.
+    """
+    try:
+        arm = Arm(method, 0 if k is None else k, candidate if k else None)
+    except ValueError as error:
+        raise click.UsageError(f"{error} (--method, --k)") from error
+    if arm.k == 0 or profile.measured(arm):
+        return arm
+    measured = {fit.arm.family: fit.arm for fit in profile.arms if fit.k}
+    drafters = sorted(family for family, of in measured.items() if of.method == method)
+    if (name := candidate or method) in measured:
+        drafters = [name]
+    elif len(drafters) > 1 and candidate is None:
+        raise InputError(
+            f"--method {method}",
+            f"measured with several drafters ({', '.join(drafters)})",
+            "the name of one of them as --method",
+        )
+    elif candidate is not None or not drafters:
+        return arm
+    return replace(measured[drafters[0]], k=arm.k)
 
 
 def _is_evidence(text: str, source: str) -> bool:

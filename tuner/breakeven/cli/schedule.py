@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from breakeven.cli.output import echo_json, json_option
-from breakeven.cli.profiles import read_profile
+from breakeven.cli.profiles import arm_in, read_profile
 
 if TYPE_CHECKING:
     from breakeven.planning.schedule import Schedule
@@ -102,6 +102,8 @@ def command(
     from breakeven.planning.stepwise import Acceptance, step_view
 
     fitted = read_profile(profile, 0.9)
+    if method != "none":
+        method = arm_in(fitted, method, 1).family
     view = step_view(
         fitted,
         method,
