@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -30,7 +31,7 @@ from breakeven_operator.reconcile.live import Live
 from breakeven_operator.reconcile.rollout import Step
 from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND, Verdict
-from breakeven_operator.reconcile.wording import break_even, figure, pays_until, ratio
+from breakeven_operator.reconcile.wording import break_even, figure, pays_until, ratio, speedup
 from breakeven_operator.reconcile.workload import Workload
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
 from breakeven_operator.resources.servicestatus import (
@@ -239,7 +240,10 @@ def _pays(comparison: Comparison | None) -> bool | None:
     """Whether speculation pays at this load; None when the bounds contain both."""
     if comparison is None or comparison.speedup is None:
         return None
-    lower, upper = comparison.speedup_ci or (None, None)
+    if comparison.speedup_ci is None:
+        # One of the two is saturated at this load: there is no ratio to have bounds, and no doubt either.
+        return {0.0: False, math.inf: True}.get(comparison.speedup)
+    lower, upper = comparison.speedup_ci
     if lower is not None and lower > 1:
         return True
     return False if upper is not None and upper < 1 else None
@@ -274,7 +278,7 @@ def _display(picture: Picture, current: Current | None) -> ServiceDisplay:
         target=f"{target.kind}/{target.name}"[:128],
         arm=(current.arm if current is not None else None) or "?",
         pays=pays,
-        speedup=ratio(comparison.speedup, comparison.speedup_ci) if comparison is not None else "-",
+        speedup=speedup(comparison),
         break_even=break_even(comparison or _calibrated(picture)),
         load=figure(figures.rps, "rps") if figures is not None else "-",
         recommended=verdict.arm.name

@@ -29,6 +29,15 @@ def ratio(value: float | None, bounds: Bounds) -> str:
     return f"{value:.2f} [{ends[0]},{ends[1]}]"
 
 
+def speedup(comparison: Comparison | None) -> str:
+    """The column SPEEDUP: with bounds, or that there is no ratio because one of the two is saturated."""
+    if comparison is None:
+        return "-"
+    if comparison.speedup == 0 and comparison.speedup_ci is None:
+        return "saturated"
+    return ratio(comparison.speedup, comparison.speedup_ci)
+
+
 def between(bounds: Bounds, digits: int = 2) -> str:
     """`1.74 to 1.90`; empty without bounds."""
     if bounds is None:
@@ -38,9 +47,11 @@ def between(bounds: Bounds, digits: int = 2) -> str:
 
 
 def break_even(comparison: Comparison | None) -> str:
-    """The column BREAK-EVEN: a load, or the word of the verdict."""
+    """The column BREAK-EVEN: a load, or why there is none."""
     if comparison is None:
         return "-"
+    if comparison.break_even_rps is None and comparison.break_even_beyond_range:
+        return "beyond measured"
     verdict = str(comparison.verdict).lower()
     if verdict in {"below", "above"}:
         shown = figure(comparison.break_even_rps, "rps")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -10,7 +12,8 @@ from hypothesis import strategies as st
 
 from breakeven_operator.reconcile.conditions import Aspect, merge
 from breakeven_operator.reconcile.material import worth_writing
-from breakeven_operator.reconcile.wording import between, figure, ratio
+from breakeven_operator.reconcile.report import _pays
+from breakeven_operator.reconcile.wording import between, break_even, figure, ratio, speedup
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 STATUS = {
@@ -83,6 +86,29 @@ def test_figures_read_like_figures():
     assert figure(None) == figure(float("inf")) == figure(float("nan")) == "-"
     assert ratio(1.823, (1.741, None)) == "1.82 [1.74,-]"
     assert between((1.741, 1.9)) == "1.74 to 1.90"
+
+
+@pytest.mark.parametrize(
+    ("value", "bounds", "pays", "shown"),
+    [
+        (1.5, (1.4, 1.6), True, "1.50 [1.40,1.60]"),
+        (0.9, (0.8, 0.95), False, "0.90 [0.80,0.95]"),
+        (0.0, (0.0, 1.1), None, "0.00 [0.00,1.10]"),
+        (0.0, None, False, "saturated"),
+        (math.inf, None, True, "-"),
+        (None, None, None, "-"),
+    ],
+)
+def test_a_saturated_arm_does_not_pay_and_shows_no_ratio(value, bounds, pays, shown):
+    comparison = SimpleNamespace(speedup=value, speedup_ci=bounds)
+    assert (_pays(comparison), speedup(comparison)) == (pays, shown)
+
+
+def test_a_break_even_beyond_the_measured_loads_is_said_to_be():
+    beyond = SimpleNamespace(break_even_rps=None, break_even_beyond_range=True, verdict="below")
+    assert break_even(beyond) == "beyond measured"
+    assert break_even(SimpleNamespace(**{**vars(beyond), "break_even_rps": 8.912})) == "8.91 rps"
+    assert break_even(None) == speedup(None) == "-"
 
 
 @given(st.floats(min_value=1e-3, max_value=1e7))
