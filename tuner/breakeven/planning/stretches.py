@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from breakeven.arm import Arm
+from breakeven.arrays import FloatArray
 from breakeven.planning.envelope import fastest_by_rps
 from breakeven.profile import Curve
 
@@ -50,14 +52,16 @@ def _scan(curves: Sequence[tuple[Arm, Curve]], low: float, high: float) -> list[
     if not 0 <= low < high:
         raise ValueError(f"load range {low!r} to {high!r} is empty or negative")
 
-    def fastest(rps: float) -> int:
-        latencies = [curve.at_rps(rps)[0] for _, curve in curves]
-        if np.all(np.isnan(latencies)):
-            return int(np.argmax([curve.saturation_rps for _, curve in curves]))
-        return int(np.nanargmin(latencies))
+    last = int(np.argmax([curve.saturation_rps for _, curve in curves]))
+
+    def fastest(rps: FloatArray) -> NDArray[np.intp]:
+        latencies = np.array([curve.latencies_at_rps(rps) for _, curve in curves])
+        # Where every arm is saturated, the one that saturates last holds.
+        latencies[last] = np.where(np.all(np.isnan(latencies), axis=0), 0.0, latencies[last])
+        return np.asarray(np.nanargmin(latencies, axis=0))
 
     grid = np.linspace(low, high, _GRID)
-    leaders = [fastest(float(rps)) for rps in grid]
+    leaders = fastest(grid)
     stretches: list[Stretch] = []
     start = low
     for index in range(1, _GRID):
@@ -66,7 +70,8 @@ def _scan(curves: Sequence[tuple[Arm, Curve]], low: float, high: float) -> list[
         left, right = float(grid[index - 1]), float(grid[index])
         for _ in range(50):
             middle = 0.5 * (left + right)
-            left, right = (middle, right) if fastest(middle) == leaders[index - 1] else (left, middle)
+            stays = fastest(np.asarray(middle)) == leaders[index - 1]
+            left, right = (middle, right) if stays else (left, middle)
         stretches.append(Stretch(start, right, curves[leaders[index - 1]][0]))
         start = right
     stretches.append(Stretch(start, high, curves[leaders[-1]][0]))

@@ -9,7 +9,7 @@ document      the profile: JSON in and out, `predict`, `compare`
 """
 
 from breakeven.law import Law
-from breakeven.profile.comparisons import Comparison
+from breakeven.profile.comparisons import Comparison, speedup_on
 from breakeven.profile.conditions import Conditions
 from breakeven.profile.curves import Curve
 from breakeven.profile.document import SCHEMA, Profile
@@ -29,4 +29,5 @@ __all__ = [
     "PooledFit",
     "Prediction",
     "Profile",
+    "speedup_on",
 ]

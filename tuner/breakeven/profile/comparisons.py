@@ -83,8 +83,8 @@ def compare_curves(
         rps_range: load range of interest for the verdict; None takes the measured range of both.
     """
     judged, other = arm[1], against[1]
-    known = judged.dof > 0 and other.dof > 0
-    t = t_quantile(confidence, judged.dof + other.dof) if known else float("inf")
+    t = _t(judged, other, confidence)
+    known = bool(np.isfinite(t))
     low, high = rps_range or _common_range(judged, other)
     grid = np.linspace(low, high, _GRID)
     c1_ratio, c2_ratio = (
@@ -114,6 +114,25 @@ def compare_curves(
         saturated=load.rps is not None and load.rps >= judged.saturation_rps,
         against_saturated=load.rps is not None and load.rps >= other.saturation_rps,
     )
+
+
+def speedup_on(
+    judged: Curve, other: Curve, load: LoadPoint, confidence: float
+) -> tuple[float | None, Bounds | None]:
+    """Speedup of one curve over another at a load and its bounds, as in `compare_curves` but without a verdict.
+
+    Returns:
+        0 where only the first is saturated, infinite where only the second is, None where both are; no bounds then, nor
+        where a fit has no degrees of freedom left.
+    """
+    return _speedup(judged, other, load, _t(judged, other, confidence))
+
+
+def _t(judged: Curve, other: Curve, confidence: float) -> float:
+    """Student t at the degrees of freedom of both; infinite where one has none."""
+    if judged.dof <= 0 or other.dof <= 0:
+        return float("inf")
+    return t_quantile(confidence, judged.dof + other.dof)
 
 
 def _common_range(judged: Curve, other: Curve) -> tuple[float, float]:

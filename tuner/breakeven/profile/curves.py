@@ -6,7 +6,6 @@ measured points with it.
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,8 +36,9 @@ class Curve:
         noise: relative standard deviation of one measured point.
         basis: what the law is: the arm's own fit or the pooled form.
         others_range: measured range of others in flight.
-        knots: measured (others, latency) in ascending order, shape (K, 2), where the points are used; else None.
-        knot_error: relative standard deviation of interpolation between the knots.
+        knots: (others, latency) in ascending order, shape (K, 2), where the law bends; else None. Measured, or of an
+            arm that was not measured the law bent as its neighbours bend.
+        knot_error: relative standard deviation of interpolation between measured knots.
         ceiling_rps: measured saturation below 1/C2, if any.
         strayed: whether the conditions lie outside what was measured, so that everything is extrapolation.
     """
@@ -66,49 +66,70 @@ class Curve:
             rate = max(rate, 1.001 * float(np.max(self.knots[:, 0] / self.knots[:, 1])))
         return rate
 
+    @property
+    def _knot_basis(self) -> Basis:
+        return "points" if self.basis == "arm" else self.basis
+
     def among(self, others: float) -> tuple[float, Basis]:
         """Latency (s) among `others`, and what it rests on."""
         knots = self.knots
         if knots is not None and knots[0, 0] <= others <= knots[-1, 0]:
-            return float(np.interp(others, knots[:, 0], knots[:, 1])), "points"
+            return float(np.interp(others, knots[:, 0], knots[:, 1])), self._knot_basis
         return float(latency_among(self.law.c1, self.law.c2, others)), self.basis
 
     def at_rps(self, rps: float) -> tuple[float, Basis]:
         """Latency (s) under Poisson arrivals at `rps`, and what it rests on; NaN when saturated."""
         if rps >= self.saturation_rps:
             return float("nan"), self.basis
-        knots = self.knots
-        if knots is not None:
-            # On a straight piece L = l0 + m*(n - n0) with n = rps*L; the smallest load that fits is the one reached.
-            for (n0, l0), (n1, l1) in itertools.pairwise(knots):
-                slope = (l1 - l0) / (n1 - n0)
-                if rps * slope >= 1.0:
-                    continue
-                latency = (l0 - slope * n0) / (1.0 - rps * slope)
-                if n0 - 1e-12 <= rps * latency <= n1 + 1e-12:
-                    return float(latency), "points"
+        on_points = float(self._on_points(np.asarray(rps)))
+        if not np.isnan(on_points):
+            return on_points, self._knot_basis
         return float(open_loop_latency(self.law.c1, self.law.c2, rps)), self.basis
+
+    def latencies_at_rps(self, rps: FloatArray) -> FloatArray:
+        """Latencies (s) under Poisson arrivals at many rates (1/s), as `at_rps`; shape of `rps`."""
+        on_points = self._on_points(rps)
+        latency = np.where(np.isnan(on_points), open_loop_latency(self.law.c1, self.law.c2, rps), on_points)
+        return np.where(rps >= self.saturation_rps, np.nan, latency)
+
+    def _on_points(self, rps: FloatArray) -> FloatArray:
+        """Latencies (s) that rest on the measured points; NaN at rates that they do not reach."""
+        if self.knots is None:
+            return np.full(np.shape(rps), np.nan)
+        n, latency_s = self.knots.T
+        # On a straight piece L = l0 + m*(n - n0) with n = rps*L; the smallest load that fits is the one reached.
+        rate, slope = rps[..., None], np.diff(latency_s) / np.diff(n)
+        left = 1.0 - rate * slope
+        on_piece = (latency_s[:-1] - slope * n[:-1]) / np.where(left > 0, left, np.nan)
+        fits = (rate * on_piece >= n[:-1] - 1e-12) & (rate * on_piece <= n[1:] + 1e-12)
+        reached = np.take_along_axis(on_piece, np.argmax(fits, axis=-1)[..., None], axis=-1)[..., 0]
+        return np.where(fits.any(axis=-1), reached, np.nan)
 
     def bounds_among(self, others: float, t: float) -> Bounds | None:
         """Bounds of the latency among `others`; None without degrees of freedom."""
         if not np.isfinite(t):
             return None
-        center, basis = self.among(others)
-        if basis == "points":
-            half = t * self.knot_error * center
-        else:
-            v1, v2, v12 = (float(v) for v in self.law.variances())
-            half = t * max(v1 + 2.0 * others * v12 + others**2 * v2, 0.0) ** 0.5
+        center, _ = self.among(others)
+        half = t * self._relative_sd(others) * center
         return max(center - half, 0.0), center + half
+
+    def _relative_sd(self, others: float) -> float:
+        """Relative standard deviation of the latency among `others`: of interpolation, else of the law."""
+        if self.among(others)[1] == "points":
+            return self.knot_error
+        v1, v2, v12 = (float(v) for v in self.law.variances())
+        variance = max(v1 + 2.0 * others * v12 + others**2 * v2, 0.0)
+        return float(variance**0.5 / latency_among(self.law.c1, self.law.c2, others))
 
     def bounds_at_rps(self, rps: float, t: float) -> Bounds | None:
         """Bounds of the latency at `rps`: Fieller's, since C1/(1 - RPS*C2) is a ratio; open near saturation."""
         if not np.isfinite(t) or rps >= self.saturation_rps:
             return None
-        center, basis = self.at_rps(rps)
-        if basis == "points":
+        center, _ = self.at_rps(rps)
+        if self.knots is not None and self.knots[0, 0] <= rps * center <= self.knots[-1, 0]:
             # An error among n others moves n too: at a fixed rate it grows by 1/(1 - RPS*slope).
-            half = t * self.knot_error * center / max(1.0 - rps * self._slope(rps * center), 0.05)
+            half = t * self._relative_sd(rps * center) * center
+            half /= max(1.0 - rps * self._slope(rps * center), 0.05)
             return max(center - half, 0.0), center + half
         v1, v2, v12 = self.law.variances()
         found = ratio_interval(self.law.c1, 1.0 - rps * self.law.c2, v1, rps**2 * v2, cov=-rps * v12, t=t)

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from breakeven.acceptance import alpha_from_tokens_per_step, tokens_per_step_iid
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
-from breakeven.profile import ArmFit, Bounds, Profile
+from breakeven.profile import ArmFit, Bounds, Conditions, Curve, LoadPoint, Profile, speedup_on
+from breakeven.profile.student import t_quantile
 
 Array = npt.NDArray[np.float64]
 
@@ -63,17 +64,22 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class BestArmMap:
-    """The best arm for every acceptance (rows) and load (columns).
+    """Which arm is fastest for every acceptance (rows) and load (columns).
 
     Attributes:
-        arms: by index. rps, alpha: axes. index: shape (len(alpha), len(rps)).
+        arms: by index.
+        rps: loads per replica (1/s).
+        alpha: acceptances of one draft token.
+        lead: by how much 1/latency of each arm exceeds that of the best other one (1/s), shape
+            (len(arms), len(alpha), len(rps)): above 0 where the arm is the fastest. 1/latency is a line in the load, so
+            that borders between grid points are found where they are.
         measured_alpha: where the profile was measured, if it says so.
     """
 
     arms: tuple[Arm, ...]
     rps: Array
     alpha: Array
-    index: npt.NDArray[np.int64]
+    lead: Array
     measured_alpha: float | None
 
 
@@ -86,7 +92,8 @@ def drawable(profile: Profile) -> list[ArmFit]:
 def arm_curves(profile: Profile) -> list[ArmCurve]:
     """The curve of every arm that has a law."""
     fits = drawable(profile)
-    return [_curve(profile, fit, compared=any(f.k == 0 for f in fits)) for fit in fits]
+    plain = profile.curve(NO_SPECULATION) if any(fit.k == 0 for fit in fits) else None
+    return [_arm_curve(profile, fit, plain) for fit in fits]
 
 
 def measured_points(profile: Profile) -> list[Measured]:
@@ -99,39 +106,31 @@ def measured_points(profile: Profile) -> list[Measured]:
     ]
 
 
-def best_arm_map(profile: Profile, rows: int = 40, columns: int = 60) -> BestArmMap | None:
+def best_arm_map(profile: Profile, rows: int = 121, columns: int = 241) -> BestArmMap | None:
     """The fastest measured arm over load and acceptance of one draft token (i.i.d. alpha).
 
-    None where fewer than two arms or no speculative arm can be predicted at another acceptance.
+    None where there is no speculative arm or none without speculation.
     """
     fits = drawable(profile)
     if not any(fit.k == 0 for fit in fits) or not any(fit.k > 0 for fit in fits):
         return None
     # `believable` is not asked here: the page's warnings say which fits not to believe.
-    top_rps = _LAST_UTILISATION * max(fit.saturation_rps or 0.0 for fit in fits)
-    rps = np.linspace(top_rps / columns, top_rps, columns)
-    alpha = np.linspace(0.05, 0.95, rows)
-    latency = np.full((len(fits), rows, columns), np.inf)
-    for number, fit in enumerate(fits):
-        for row, acceptance in enumerate(alpha):
-            tokens = None if fit.k == 0 else float(tokens_per_step_iid(acceptance, fit.k))
-            for column, load in enumerate(rps):
-                latency[number, row, column] = _latency_s(profile, fit.arm, float(load), tokens)
-            if fit.k == 0:
-                latency[number] = latency[number, 0]
-                break
-    # A tie, or both saturated, goes to no speculation, which stands first.
-    return BestArmMap(
-        tuple(fit.arm for fit in fits), rps, alpha, np.argmin(latency, axis=0), _measured_alpha(fits)
-    )
+    rps = np.linspace(0.0, _LAST_UTILISATION * max(fit.saturation_rps or 0.0 for fit in fits), columns)
+    alpha = np.linspace(0.0, 1.0, rows)
+    pace = np.array([[_pace(profile, fit, float(one), rps) for one in alpha] for fit in fits])
+    best_other = np.array([np.max(np.delete(pace, number, axis=0), axis=0) for number in range(len(fits))])
+    return BestArmMap(tuple(fit.arm for fit in fits), rps, alpha, pace - best_other, _measured_alpha(fits))
 
 
-def _latency_s(profile: Profile, arm: Arm, rps: float, tokens_per_step: float | None) -> float:
+def _pace(profile: Profile, fit: ArmFit, alpha: float, rps: Array) -> Array:
+    """1/latency (1/s) at loads; beyond saturation below 0, the least where it comes last."""
+    tokens_per_step = None if fit.k == 0 else float(tokens_per_step_iid(alpha, fit.k))
     try:
-        latency_s = profile.predict(arm, rps=rps, tokens_per_step=tokens_per_step).latency_s
+        curve = profile.curve(fit.arm, Conditions(tokens_per_step=tokens_per_step))
     except BreakevenError:
-        return float("inf")
-    return float("inf") if latency_s is None else latency_s
+        return np.full(len(rps), -np.inf)  # it says nothing about another acceptance than its own
+    latency_s = curve.latencies_at_rps(rps)
+    return np.where(np.isnan(latency_s), 1.0 - rps / curve.saturation_rps, 1.0 / latency_s)
 
 
 def _measured_alpha(fits: Sequence[ArmFit]) -> float | None:
@@ -143,56 +142,46 @@ def _measured_alpha(fits: Sequence[ArmFit]) -> float | None:
     return float(alpha_from_tokens_per_step(shortest.tokens_per_step or 1.0, shortest.k))
 
 
-def _curve(profile: Profile, fit: ArmFit, *, compared: bool) -> ArmCurve:
-    saturation_rps = fit.saturation_rps or 0.0
-    rps = np.linspace(0.0, _LAST_UTILISATION * saturation_rps, _STEPS)
-    rps[0] = saturation_rps * 1e-6
-    latency = np.array([_interval(profile, fit.arm, load) for load in rps])
+def _arm_curve(profile: Profile, fit: ArmFit, plain: Curve | None) -> ArmCurve:
+    own = profile.curve(fit.arm)
+    rps = np.linspace(0.0, _LAST_UTILISATION * own.saturation_rps, _STEPS)
+    t = t_quantile(profile.confidence, own.dof)
+    bounds = np.array([_numbers(own.bounds_at_rps(load, t)) for load in rps])
     speedup = np.full((_STEPS, 3), np.nan)
-    break_even: float | None = None
-    bounds: Bounds = (None, None)
-    if compared and fit.k > 0:
-        speedup = np.array([_speedup(profile, fit.arm, load) for load in rps])
-        low = profile.compare(fit.arm, NO_SPECULATION, rps=float(rps[0]))
-        break_even, bounds = low.break_even_rps, low.break_even_ci_rps or (None, None)
+    break_even_rps: float | None = None
+    break_even_ci_rps: Bounds = (None, None)
     measured_rps = np.array([point.others / point.latency_s for point in fit.measurements])
     measured_s = np.array([point.latency_s for point in fit.measurements])
-    plain_s = np.array(
-        [
-            _latency_s(profile, NO_SPECULATION, max(load, 1e-9), None) if compared else np.nan
-            for load in measured_rps
-        ]
-    )
-    with np.errstate(invalid="ignore"):
-        measured_speedup = np.where(np.isfinite(plain_s), plain_s / measured_s, np.nan)
+    measured_speedup = np.full(len(measured_s), np.nan)
+    if plain is not None:
+        measured_speedup = plain.latencies_at_rps(measured_rps) / measured_s
+    if plain is not None and fit.k > 0:
+        figures = [speedup_on(own, plain, LoadPoint(rps=float(load)), profile.confidence) for load in rps]
+        speedup = np.array([(_number(figure), *_numbers(bounds)) for figure, bounds in figures])
+        comparison = profile.compare(fit.arm, NO_SPECULATION, rps=0.0)
+        break_even_rps = comparison.break_even_rps
+        break_even_ci_rps = comparison.break_even_ci_rps or (None, None)
     return ArmCurve(
-        fit.arm,
-        rps,
-        latency[:, 0],
-        latency[:, 1],
-        latency[:, 2],
-        speedup[:, 0],
-        speedup[:, 1],
-        speedup[:, 2],
-        measured_rps,
-        measured_s,
-        measured_speedup,
-        saturation_rps,
-        break_even,
-        bounds,
+        arm=fit.arm,
+        rps=rps,
+        latency_s=own.latencies_at_rps(rps),
+        latency_lower_s=bounds[:, 0],
+        latency_upper_s=bounds[:, 1],
+        speedup=speedup[:, 0],
+        speedup_lower=speedup[:, 1],
+        speedup_upper=speedup[:, 2],
+        measured_rps=measured_rps,
+        measured_latency_s=measured_s,
+        measured_speedup=measured_speedup,
+        saturation_rps=own.saturation_rps,
+        break_even_rps=break_even_rps,
+        break_even_ci_rps=break_even_ci_rps,
     )
 
 
-def _interval(profile: Profile, arm: Arm, rps: float) -> tuple[float, float, float]:
-    predicted = profile.predict(arm, rps=float(rps))
-    lower, upper = predicted.latency_ci_s or (None, None)
-    return _number(predicted.latency_s), _number(lower), _number(upper)
-
-
-def _speedup(profile: Profile, arm: Arm, rps: float) -> tuple[float, float, float]:
-    compared = profile.compare(arm, NO_SPECULATION, rps=float(rps))
-    lower, upper = compared.speedup_ci or (None, None)
-    return _number(compared.speedup), _number(lower), _number(upper)
+def _numbers(bounds: Bounds | None) -> tuple[float, float]:
+    lower, upper = bounds or (None, None)
+    return _number(lower), _number(upper)
 
 
 def _number(value: float | None) -> float:

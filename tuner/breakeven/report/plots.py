@@ -7,11 +7,13 @@ the profile's intervals; hollow markers are measured points; a vertical tick is 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from breakeven.arrays import FloatArray
 from breakeven.report.curves import ArmCurve, BestArmMap, Measured
+from breakeven.report.labels import MOST_NAMES, name_lines
 from breakeven.report.theme import Stroke, Theme
 
 if TYPE_CHECKING:
@@ -19,8 +21,11 @@ if TYPE_CHECKING:
 
     from breakeven.arm import Arm
 
-# More names than this at the ends of lines that bunch would drift away from their lines.
-_MOST_NAMES = 4
+_LOAD = "load per replica, requests/s"
+# Regions of the map below this share of its area have no room for a name.
+_SMALLEST_NAMED = 0.005
+# Room left of load 0, as a share of the axis: marks of a lone request's latency are not cut in half.
+_MARGIN = 0.012
 
 
 def speedup_against_load(
@@ -36,46 +41,19 @@ def speedup_against_load(
     """
     _shade_load(axes, load_range_rps, theme)
     axes.axhline(1.0, color=theme.ink, linewidth=1.0)
-    top = 1.0
-    for curve in curves:
-        if curve.arm.k == 0:
-            continue
-        stroke = strokes[curve.arm]
-        axes.fill_between(
-            curve.rps, curve.speedup_lower, curve.speedup_upper, color=stroke.colour, alpha=0.18, linewidth=0
-        )
-        axes.plot(curve.rps, curve.speedup, color=stroke.colour, linestyle=stroke.dash, label=curve.arm.name)
-        axes.plot(
-            curve.measured_rps,
-            curve.measured_speedup,
-            linestyle="none",
-            marker=stroke.marker,
-            markerfacecolor=theme.paper,
-            color=stroke.colour,
-            markersize=5.5,
-        )
-        top = max(top, float(np.nanmax(curve.speedup_upper, initial=1.0)))
-        if curve.break_even_rps is not None:
-            low, high = curve.break_even_ci_rps
-            axes.errorbar(
-                [curve.break_even_rps],
-                [1.0],
-                xerr=[
-                    [curve.break_even_rps - (low if low is not None else 0.0)],
-                    [(high if high is not None else curve.rps[-1]) - curve.break_even_rps],
-                ],
-                fmt="|",
-                markersize=16,
-                markeredgewidth=2.2,
-                color=stroke.colour,
-                capsize=3,
-            )
-    axes.set_ylim(0, min(1.15 * top, 6.0))
-    axes.set_xlim(left=0)
-    axes.set_xlabel("load per replica, requests/s")
+    speculative = [curve for curve in curves if curve.arm.k > 0]
+    band = _band_strength(speculative)
+    for curve in speculative:
+        _line(axes, curve, strokes, band, curve.speedup, curve.speedup_lower, curve.speedup_upper)
+        _points(axes, curve, strokes, theme, curve.measured_speedup)
+        _break_even(axes, curve, strokes, theme, whole=len(speculative) <= MOST_NAMES)
+    drawn = [array for c in speculative for array in (c.speedup, c.speedup_upper, c.measured_speedup)]
+    highest = max((float(a[np.isfinite(a)].max(initial=1.0)) for a in drawn), default=1.0)
+    axes.set_ylim(0, min(1.1 * highest, 6.0))
+    _load_axis(axes)
     axes.set_ylabel("speedup over no speculation")
     axes.set_title("Does it pay? Above the line, yes")
-    _name_lines(axes, [(c.arm, c.rps, c.speedup) for c in curves if c.arm.k > 0], strokes, "lower left")
+    name_lines(axes, [(c.arm, c.rps, c.speedup) for c in speculative], strokes, "lower left")
 
 
 def latency_against_load(
@@ -90,86 +68,59 @@ def latency_against_load(
     measured_top = max((float(np.nanmax(c.measured_latency_s, initial=0.0)) for c in curves), default=0.0)
     lowest = min((float(np.nanmin(c.latency_s)) for c in curves), default=1.0)
     top = max(1.1 * measured_top, 5 * lowest)
+    band = _band_strength(curves)
     for curve in curves:
-        stroke = strokes[curve.arm]
         # An open upper bound (the arm may be saturated there) reaches beyond the picture.
         open_above = np.isfinite(curve.latency_lower_s) & ~np.isfinite(curve.latency_upper_s)
-        axes.fill_between(
-            curve.rps,
-            curve.latency_lower_s,
-            np.where(open_above, np.maximum(2 * top, curve.latency_lower_s), curve.latency_upper_s),
-            color=stroke.colour,
-            alpha=0.18,
-            linewidth=0,
+        upper = np.where(open_above, np.maximum(2 * top, curve.latency_lower_s), curve.latency_upper_s)
+        _line(axes, curve, strokes, band, curve.latency_s, curve.latency_lower_s, upper)
+        _points(axes, curve, strokes, theme, curve.measured_latency_s)
+        axes.axvline(
+            curve.saturation_rps, color=strokes[curve.arm].colour, linestyle=":", linewidth=1.0, alpha=0.8
         )
-        axes.plot(
-            curve.rps, curve.latency_s, color=stroke.colour, linestyle=stroke.dash, label=curve.arm.name
-        )
-        axes.plot(
-            curve.measured_rps,
-            curve.measured_latency_s,
-            linestyle="none",
-            marker=stroke.marker,
-            markerfacecolor=theme.paper,
-            color=stroke.colour,
-            markersize=5.5,
-        )
-        axes.axvline(curve.saturation_rps, color=stroke.colour, linestyle=":", linewidth=1.0, alpha=0.8)
     axes.set_ylim(0, top)
-    axes.set_xlim(left=0)
-    axes.set_xlabel("load per replica, requests/s")
+    _load_axis(axes)
     axes.set_ylabel("mean request latency, s")
     axes.set_title("Latency against load")
-    _name_lines(axes, [(c.arm, c.rps, c.latency_s) for c in curves], strokes, "upper left")
+    name_lines(axes, [(c.arm, c.rps, c.latency_s) for c in curves], strokes, "upper left")
 
 
 def best_arm_map(axes: Axes, best: BestArmMap, strokes: Mapping[Arm, Stroke], theme: Theme) -> None:
-    """The best arm for every load and acceptance; the cross marks where the profile was measured."""
-    from matplotlib.colors import ListedColormap  # noqa: PLC0415 - with the rest of matplotlib, on use
-
-    colours = [theme.shade if arm.k == 0 else strokes[arm].colour for arm in best.arms]
-    axes.pcolormesh(
-        best.rps,
-        best.alpha,
-        best.index,
-        cmap=ListedColormap(colours),
-        vmin=-0.5,
-        vmax=len(best.arms) - 0.5,
-        shading="nearest",
-        alpha=0.85,
-        rasterized=True,
-    )
-    axes.grid(visible=False)
-    for number, arm in enumerate(best.arms):
-        where = np.argwhere(best.index == number)
-        if len(where) * 200 < best.index.size:
+    """The best arm for every load and acceptance; the dashed line is where the profile was measured."""
+    for arm, lead in zip(best.arms, best.lead, strict=True):
+        fastest = lead > 0
+        if not fastest.any():
+            continue
+        colour, strength = (theme.shade, 1.0) if arm.k == 0 else (strokes[arm].colour, 0.45)
+        axes.contourf(best.rps, best.alpha, lead, levels=[0.0, np.inf], colors=[colour], alpha=strength)
+        if not fastest.all():
+            axes.contour(best.rps, best.alpha, lead, levels=[0.0], colors=theme.ink, linewidths=0.7)
+        if fastest.mean() < _SMALLEST_NAMED:
             continue
         # The middle of the region's middle row lies inside it for the wedges that occur; its mean may fall outside.
-        row = int(np.median(where[:, 0]))
-        columns = where[where[:, 0] == row, 1]
-        column = int(np.median(columns)) if len(columns) else int(where[0, 1])
+        row = int(np.searchsorted(np.cumsum(fastest.sum(axis=1)), fastest.sum() / 2))
         axes.text(
-            best.rps[column],
+            best.rps[int(np.median(np.flatnonzero(fastest[row])))],
             best.alpha[row],
             arm.name,
             ha="center",
             va="center",
             fontsize=9,
             weight="bold",
-            color=theme.ink,
-            bbox={"boxstyle": "round,pad=0.2", "facecolor": theme.paper, "edgecolor": "none", "alpha": 0.8},
         )
+    axes.grid(visible=False)
     if best.measured_alpha is not None:
         axes.axhline(best.measured_alpha, color=theme.ink, linewidth=1.0, linestyle=(0, (4, 3)))
         axes.annotate(
-            "measured acceptance",
+            f"measured\n{best.measured_alpha:.2f}",
             (best.rps[-1], best.measured_alpha),
-            ha="right",
-            va="bottom",
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
             fontsize=8,
-            color=theme.ink,
+            annotation_clip=False,
         )
-    axes.set_xlabel("load per replica, requests/s")
+    axes.set_xlabel(_LOAD)
     axes.set_ylabel("acceptance of one draft token (alpha)")
     axes.set_title("Best arm by load and acceptance")
 
@@ -177,31 +128,109 @@ def best_arm_map(axes: Axes, best: BestArmMap, strokes: Mapping[Arm, Stroke], th
 def measured_against_predicted(
     axes: Axes, measured: Sequence[Measured], strokes: Mapping[Arm, Stroke], theme: Theme
 ) -> None:
-    """Predicted over measured latency at every point; the shaded lane is 10 % either way."""
+    """Error of the predicted latency at every point, in percent; the shaded lane is 10 % either way."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter  # noqa: PLC0415 - as above
 
-    axes.axhspan(0.9, 1.1, color=theme.shade)
-    axes.axhline(1.0, color=theme.ink, linewidth=1.0)
-    for arm in dict.fromkeys(point.arm for point in measured):
+    axes.axhspan(-10.0, 10.0, color=theme.shade)
+    axes.axhline(0.0, color=theme.ink, linewidth=1.0)
+    arms = tuple(dict.fromkeys(point.arm for point in measured))
+    worst = 10.0
+    for arm in arms:
         own = [point for point in measured if point.arm == arm]
         stroke = strokes[arm]
+        errors = [100.0 * (point.predicted_s / point.measured_s - 1.0) for point in own]
+        worst = max(worst, *(abs(error) for error in errors))
         axes.plot(
             [point.inflight for point in own],
-            [point.predicted_s / point.measured_s for point in own],
+            errors,
             linestyle="none",
             marker=stroke.marker,
             color=stroke.colour,
             markerfacecolor=theme.paper,
             label=arm.name,
         )
+    axes.set_ylim(-1.15 * worst, 1.15 * worst)
+    axes.yaxis.set_major_formatter(lambda error, _: f"{error:+g}" if error else "0")
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("mean requests in flight")
-    axes.set_ylabel("predicted / measured latency")
+    axes.set_ylabel("predicted over measured latency, %")
     axes.set_title("How well the law fits")
-    axes.legend(ncols=2, fontsize=8, loc="best")
+    # Above the frame, where no point can lie under it.
+    axes.legend(
+        ncols=min(len(arms), 5), fontsize=8, loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2
+    )
+
+
+def _load_axis(axes: Axes) -> None:
+    axes.set_xlim(left=-_MARGIN * axes.get_xlim()[1])
+    axes.set_xlabel(_LOAD)
+
+
+def _band_strength(curves: Sequence[ArmCurve]) -> float:
+    """Opacity of a band: many bands on top of each other would hide the lines."""
+    return 0.18 if len(curves) <= MOST_NAMES else 0.08
+
+
+def _line(
+    axes: Axes,
+    curve: ArmCurve,
+    strokes: Mapping[Arm, Stroke],
+    band: float,
+    values: FloatArray,
+    lower: FloatArray,
+    upper: FloatArray,
+) -> None:
+    """One arm's line over load with its band, of opacity `band`."""
+    stroke = strokes[curve.arm]
+    axes.fill_between(curve.rps, lower, upper, color=stroke.colour, alpha=band, linewidth=0)
+    axes.plot(curve.rps, values, color=stroke.colour, linestyle=stroke.dash, label=curve.arm.name)
+
+
+def _points(
+    axes: Axes, curve: ArmCurve, strokes: Mapping[Arm, Stroke], theme: Theme, values: FloatArray
+) -> None:
+    """One arm's measured points, hollow."""
+    stroke = strokes[curve.arm]
+    axes.plot(
+        curve.measured_rps,
+        values,
+        linestyle="none",
+        marker=stroke.marker,
+        markerfacecolor=theme.paper,
+        color=stroke.colour,
+        markersize=5.5,
+    )
+
+
+def _break_even(
+    axes: Axes, curve: ArmCurve, strokes: Mapping[Arm, Stroke], theme: Theme, *, whole: bool
+) -> None:
+    """Mark the load at which an arm's speedup is 1; `whole`: with its figure and its interval.
+
+    An open end of the interval goes to the line's end (or 0). Intervals of many arms would lie on top of each other.
+    """
+    if curve.break_even_rps is None:
+        return
+    colour = strokes[curve.arm].colour
+    axes.plot([curve.break_even_rps], [1.0], marker="|", markersize=16, markeredgewidth=2.2, color=colour)
+    if not whole:
+        return
+    low, high = curve.break_even_ci_rps
+    ends = (0.0 if low is None else low, float(curve.rps[-1]) if high is None else high)
+    axes.plot(ends, [1.0, 1.0], marker="|", markersize=6, markeredgewidth=1.8, color=colour)
+    axes.annotate(
+        f"{curve.break_even_rps:.3g}",
+        (curve.break_even_rps, 1.0),
+        xytext=(4, 5),
+        textcoords="offset points",
+        fontsize=9,
+        weight="bold",
+        color=colour,
+        bbox={"boxstyle": "round,pad=0.1", "facecolor": theme.paper, "edgecolor": "none", "alpha": 0.7},
+    )
 
 
 def _shade_load(axes: Axes, load_range_rps: tuple[float, float] | None, theme: Theme) -> None:
@@ -215,47 +244,4 @@ def _shade_load(axes: Axes, load_range_rps: tuple[float, float] | None, theme: T
             va="top",
             fontsize=8,
             color=theme.faint,
-        )
-
-
-def _name_lines(
-    axes: Axes,
-    lines: Sequence[tuple[Arm, np.ndarray, np.ndarray]],
-    strokes: Mapping[Arm, Stroke],
-    empty_corner: Literal["upper left", "lower left"],
-) -> None:
-    """Write each arm's name where its line leaves the picture: a legend sends the eye back and forth.
-
-    Names that would touch are moved up or down, by as little as parts them and never out of the picture. Where there
-    are more lines than names have room, a legend in the corner that the lines leave empty is the lesser evil.
-    """
-    if len(lines) > _MOST_NAMES:
-        axes.legend(loc=empty_corner, fontsize=8, handlelength=3.5)
-        return
-    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
-    width, height = 0.11 * (right - left), 0.055 * (top - bottom)
-    ends = []
-    for arm, rps, values in lines:
-        inside = np.flatnonzero(np.isfinite(values) & (values <= top) & (values >= bottom))
-        if len(inside):
-            ends.append((float(values[inside[-1]]), float(rps[inside[-1]]), arm))
-    taken: list[tuple[float, float]] = []
-    for value, x, arm in sorted(ends, key=lambda end: end[0]):
-        free = [
-            y
-            for y in (value + step * height for shift in range(len(ends) + 1) for step in (shift, -shift))
-            if bottom < y < top and all(abs(x - u) > width or abs(y - v) > 0.99 * height for u, v in taken)
-        ]
-        y = free[0] if free else value
-        taken.append((x, y))
-        axes.annotate(
-            arm.name,
-            (x, y),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=9,
-            weight="bold",
-            color=strokes[arm].colour,
-            annotation_clip=False,
         )

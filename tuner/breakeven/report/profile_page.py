@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -33,14 +34,13 @@ def render_report(profile: Profile, title: str, load_range_rps: LoadRange = None
         Picture(
             draw,
             _CAPTIONS[name],
-            first=name in {"speedup", "latency"},
+            first=name != "fit",
         )
         for name, draw in drawings(profile, load_range_rps).items()
     ]
     return render_page(
         title=title,
-        facts=[f"{key} {value}" for key, value in sorted(profile.provenance.items()) if value]
-        + [f"bounds at {profile.confidence:.0%} confidence"],
+        facts=_facts(profile, title),
         verdict=verdict(profile, load_range_rps),
         pictures=pictures,
         warnings=profile.warnings,
@@ -49,13 +49,37 @@ def render_report(profile: Profile, title: str, load_range_rps: LoadRange = None
     )
 
 
+def page_title(profile: Profile) -> str:
+    """What was measured: model, drafters, GPU and workload, as far as the profile knows them."""
+    drafters = dict.fromkeys(fit.arm.family for fit in profile.arms if fit.k > 0)
+    known = (profile.provenance.get(key) for key in ("model", "gpu", "workload"))
+    model, *rest = (value or "" for value in known)
+    named = [part for part in (model, *drafters, *rest) if part]
+    return " ".join(("Does speculative decoding pay?", ", ".join(named))).rstrip()
+
+
+def _facts(profile: Profile, title: str) -> list[str]:
+    """What identifies the measurement and is not in the title already."""
+    known = {"fingerprint": _digest(profile), **profile.provenance}
+    told = [
+        f"{key.replace('_', ' ')} {value}" for key, value in known.items() if value and value not in title
+    ]
+    return [*told, f"bounds at {profile.confidence:.0%} confidence"]
+
+
+def _digest(profile: Profile) -> str:
+    """Twelve hexadecimal digits of the profile itself: which file a page was made from."""
+    return hashlib.sha256(profile.to_json().encode()).hexdigest()[:12]
+
+
 _CAPTIONS = {
     "speedup": "Speedup over no speculation at equal request rate. Bands are the bounds of the fit, hollow marks are measured "
-    "points (against the predicted latency without speculation), upright ticks are break-evens with their interval.",
+    "points (against the predicted latency without speculation), upright ticks with a figure are break-evens with their interval.",
     "latency": "Mean end-to-end latency of a request. Dotted lines are saturation.",
     "map": "Which measured arm has the lowest predicted latency, if one draft token were accepted with the probability on "
     "the left at every position. Nothing is said about arms that were not measured.",
-    "fit": "Prediction of the law over measurement, for every point that was used. The shaded lane is 10 % either way.",
+    "fit": "By how much the law predicts more (+) or less (-) than was measured, for every point that was used. The shaded "
+    "lane is 10 % either way.",
 }
 
 

@@ -1,0 +1,36 @@
+"""A curve read at many rates at once says what it says at each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from breakeven.law import Law
+from breakeven.profile import Curve
+
+LAW = Law(1.0, 0.1)
+# Steeper at first and flatter later than the law.
+KNOTS = np.array([(0.0, 1.0), (2.0, 1.5), (6.0, 1.7), (20.0, 2.9)])
+
+
+@pytest.mark.parametrize("knots", [None, KNOTS])
+def test_many_rates_give_what_each_gives(knots: np.ndarray | None) -> None:
+    curve = Curve(LAW, 4, 0.01, "arm", (0.0, 20.0), knots=knots, ceiling_rps=9.0)
+    rates = np.linspace(0.0, 10.0, 101)
+    one_by_one = [curve.at_rps(float(rps))[0] for rps in rates]
+    np.testing.assert_array_equal(curve.latencies_at_rps(rates), one_by_one)
+    assert np.isnan(one_by_one[-1])
+    assert not np.isnan(one_by_one[85])
+
+
+def test_a_rate_is_served_at_the_smallest_load_that_carries_it() -> None:
+    curve = Curve(LAW, 4, 0.01, "arm", (0.0, 20.0), knots=KNOTS)
+    for rps in (0.5, 1.2, 2.0, 3.5, 6.0):
+        latency_s, basis = curve.at_rps(rps)
+        assert basis == "points"
+        assert latency_s == pytest.approx(np.interp(rps * latency_s, *KNOTS.T))
+    # Latency that falls with load lets three loads carry one rate; a fleet that starts empty settles at the first.
+    folded = Curve(
+        LAW, 4, 0.01, "arm", (0.0, 6.0), knots=np.array([(0.0, 1.0), (2.0, 2.0), (3.0, 4.0), (6.0, 5.0)])
+    )
+    assert folded.at_rps(0.9)[0] * 0.9 < 2.0
