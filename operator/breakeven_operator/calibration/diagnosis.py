@@ -35,6 +35,8 @@ _BAD_CONFIG = re.compile(
     r"|error: argument|speculative (?:decoding|method|model)",
     re.IGNORECASE,
 )
+# What stands before the driver's own words; the status has its own times.
+_LOG_TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ", re.MULTILINE)
 _LAST_LINES = 6
 _LONGEST = 700
 
@@ -238,7 +240,8 @@ def _engine_death(pod: Manifest, deadlines: Deadlines) -> _Verdict | None:
 def _driver_death(pod: Manifest) -> _Verdict | None:
     ended = (podstatus.container(pod, DRIVER).get("state") or {}).get("terminated")
     if ended is not None and ended.get("exitCode") != 0:
-        said = last_lines(str(ended.get("message") or "")) or f"the driver ended with {ended.get('exitCode')}"
+        words = _LOG_TIME.sub("", str(ended.get("message") or ""))
+        said = last_lines(words) or f"the driver ended with {ended.get('exitCode')}"
         return Stage.BROKEN, ClusterReason.DRIVER_FAILED, _sentence(said)
     status = pod.get("status") or {}
     if status.get("phase") == "Failed":

@@ -237,9 +237,9 @@ def _judge(
             )
         except BreakevenError as error:
             # What was measured does not tell about this load, these lengths or this arm.
-            return Verdict(HOLD, arm, Reason.NO_BELIEVABLE_FIT, f"{error}; keeping {arm}"), idle
+            return Verdict(HOLD, arm, Reason.NO_BELIEVABLE_FIT, f"{error}; {_keeping(arm)}"), idle
     if service.spec.update_policy.mode is Mode.DISABLED:
-        message = f"mode Disabled decides nothing; keeping {arm}"
+        message = f"mode Disabled decides nothing; {_keeping(arm)}"
         return Verdict(HOLD, arm, ClusterReason.DISABLED, message), choice
     pinned = service.spec.update_policy.pinned_arm
     if pinned is not None:
@@ -247,12 +247,16 @@ def _judge(
         return _pinned(wanted, arm, state, paused=service.spec.paused), choice
     if profile is None:
         reason = ClusterReason.PAUSED if service.spec.paused else state.reason
-        return Verdict(HOLD, arm, reason, f"{state.message}; keeping {arm}"), choice
+        return Verdict(HOLD, arm, reason, f"{state.message}; {_keeping(arm)}"), choice
     decision = choice.decision
     if decision is None:
-        return Verdict(HOLD, arm, live.reason, f"{live.message}; keeping {arm}"), choice
+        return Verdict(HOLD, arm, live.reason, f"{live.message}; {_keeping(arm)}"), choice
     action = {GuardAction.STAY: STAY, GuardAction.SWITCH: SWITCH, GuardAction.HOLD: HOLD}[decision.action]
     return Verdict(action, decision.arm, decision.reason, decision.sentence()), choice
+
+
+def _keeping(arm: Arm) -> str:
+    return f"keeping {arm if arm.k else 'no speculation'}"
 
 
 def _pinned(wanted: Arm, running: Arm, state: Calibrated, *, paused: bool) -> Verdict:
@@ -263,11 +267,11 @@ def _pinned(wanted: Arm, running: Arm, state: Calibrated, *, paused: bool) -> Ve
     profile = state.entry.profile if state.entry is not None else None
     if profile is None:
         reason = ClusterReason.PAUSED if paused else state.reason
-        message = f"{asks}, which waits for an accepted profile: {state.message}; keeping {running}"
+        message = f"{asks}, which waits for an accepted profile: {state.message}; {_keeping(running)}"
         return Verdict(HOLD, wanted, reason, message)
     if wanted not in {fit.arm for fit in profile.arms}:
         message = (
-            f"{asks}, of which the profile in force has no measurement ({state.message}); keeping {running}"
+            f"{asks}, of which the profile in force has no measurement ({state.message}); {_keeping(running)}"
         )
         return Verdict(HOLD, wanted, ClusterReason.PINNED_UNMEASURED, message)
     return Verdict(SWITCH, wanted, ClusterReason.PINNED, asks)

@@ -191,12 +191,20 @@ class Point(StatusModel):
     p95_latency_s: Annotated[Number | None, Field(description="95th percentile of latency, seconds.")] = None
     p99_latency_s: Annotated[Number | None, Field(description="99th percentile of latency, seconds.")] = None
     ttft_mean_s: Annotated[Number | None, Field(description="Mean time to first token, seconds.")] = None
+    ttft_p50_s: Annotated[Number | None, Field(description="Median time to first token, seconds.")] = None
     ttft_p95_s: Annotated[
         Number | None, Field(description="95th percentile of time to first token, seconds.")
     ] = None
+    ttft_p99_s: Annotated[
+        Number | None, Field(description="99th percentile of time to first token, seconds.")
+    ] = None
     tpot_mean_s: Annotated[Number | None, Field(description="Mean time per output token, seconds.")] = None
+    tpot_p50_s: Annotated[Number | None, Field(description="Median time per output token, seconds.")] = None
     tpot_p95_s: Annotated[
         Number | None, Field(description="95th percentile of time per output token, seconds.")
+    ] = None
+    tpot_p99_s: Annotated[
+        Number | None, Field(description="99th percentile of time per output token, seconds.")
     ] = None
     tokens_per_second: Annotated[Number | None, Field(description="Output tokens per second.")] = None
     prompt_tokens: Annotated[Number | None, Field(description="Mean prompt length, tokens.")] = None

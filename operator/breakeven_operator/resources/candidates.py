@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.serving.command_line import arm_json
+from breakeven.serving.methods import (
+    FORMER_METHODS,
+    METHODS,
+    MTP_ALIAS,
+    Drafter,
+    drafter_of,
+    methods_with,
+)
 from breakeven_operator.resources.base import LABEL_PATTERN, LIST_SET, Model, Rule, list_map
 
-# Methods that load a drafter of their own, and methods that have none. Others (mtp, dspark, ...) may do either.
-_NEEDS_MODEL = ("draft_model", "eagle", "eagle3", "dflash")
-_WITHOUT_MODEL = ("ngram", "ngram_gpu", "suffix")
+_NEEDS_MODEL = methods_with(Drafter.REQUIRED)
+_WITHOUT_MODEL = methods_with(Drafter.NONE)
+_KNOWN = (*METHODS, *FORMER_METHODS)
+_EXPECTED = f"{', '.join(_KNOWN)}, or a word ending in {MTP_ALIAS}"
+
+
+class UnknownMethod(StrEnum):
+    """What becomes of a method word that this release does not know."""
+
+    REFUSE = "Refuse"
+    ALLOW = "Allow"
 
 
 class SpeculativeMethod(Model):
@@ -25,6 +42,16 @@ class SpeculativeMethod(Model):
             "another name",
             lambda method: method.name != "none",
             ".name",
+        ),
+        Rule(
+            f"self.method in {list(_KNOWN)} || self.method.endsWith('{MTP_ALIAS}') "
+            "|| (has(self.unknownMethod) && self.unknownMethod == 'Allow')",
+            "method is no word of vLLM's that this release knows",
+            f"{_EXPECTED}; for a word of a newer engine set unknownMethod: Allow",
+            lambda method: (
+                drafter_of(method.method) is not None or method.unknown_method is UnknownMethod.ALLOW
+            ),
+            ".method",
         ),
         Rule(
             f"!(self.method in {list(_NEEDS_MODEL)}) || has(self.model)",
@@ -73,10 +100,16 @@ class SpeculativeMethod(Model):
             min_length=1,
             max_length=64,
             pattern=r"^[a-z][a-z0-9_]*$",
-            description="vLLM's word: draft_model, eagle, eagle3, mtp, ngram, suffix, dflash, dspark, or any other that "
-            "the engine's version knows.",
+            description=f"vLLM's word: {_EXPECTED} (such as deepseek_mtp).",
         ),
     ]
+    unknown_method: Annotated[
+        UnknownMethod,
+        Field(
+            description="Allow: take any word in method and leave it to the engine, for methods newer than this release. A "
+            "word that the engine refuses ends its arm's calibration as EngineConfigRefused."
+        ),
+    ] = UnknownMethod.REFUSE
     model: Annotated[
         str | None,
         Field(

@@ -419,7 +419,7 @@ def test_a_driver_that_fails_says_why(world):
     pod["status"]["containerStatuses"][0]["state"] = {
         "terminated": {
             "exitCode": 1,
-            "message": "2026-11-21 the engine does not speculate; expected eagle/2",
+            "message": "2026-11-21 13:42:12,701 the engine does not speculate; expected eagle/2",
             "finishedAt": timestamp(world.now),
         }
     }
@@ -430,7 +430,7 @@ def test_a_driver_that_fails_says_why(world):
     world.fail_job()
     status = world.turn()
     assert (status["phase"], status["reason"]) == ("Failed", "DriverFailed")
-    assert "does not speculate" in status["message"]
+    assert status["message"] == "none: the engine does not speculate; expected eagle/2"
 
 
 def test_an_evicted_pod_is_replaced_by_the_job_and_nothing_is_broken(world):

@@ -22,7 +22,23 @@ from fakes.trial_run import StoredRun, trial_environment
 def one_point():
     spread = Spread(0.5, 0.5, 0.6, 0.7)
     clients = WindowStatistics(
-        20, 200, 0, 10, 10, 5, 4.9, spread, spread, 0.01, 0.012, 300, 64, 32, 1024, 0.000001, 0.0000123, 0.01
+        20,
+        200,
+        0,
+        10,
+        10,
+        5,
+        4.9,
+        spread,
+        spread,
+        Spread(0.01, 0.01, 0.011, 0.012),
+        300,
+        64,
+        32,
+        1024,
+        0.000001,
+        0.0000123,
+        0.01,
     )
     engine = EngineWindow(2.2, 2.0, (0.7, 0.5), 900, 0.0, 0.0)
     return Point(Arm("eagle3", 2, "eagle"), Load(LoadMode.POISSON, 10.0), clients, engine, 0.00001, 0.3)

@@ -165,6 +165,7 @@ def test_why_the_last_run_failed_is_said_until_another_one_succeeds():
     )
     for found in (state(runs=[failed]), after([failed])):
         assert (found.entry, found.create, found.reason) == (None, None, "EngineOutOfMemory")
+        assert found.message.startswith("no calibration has succeeded yet; run chat-1")
         assert "run chat-1 failed: EngineOutOfMemory: none: free memory on device is 2 GiB" in found.message
         assert "the next run starts at 2026-11-21T13:59:00Z (1 failed in a row)" in found.message
     measuring = state(

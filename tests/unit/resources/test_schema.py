@@ -121,7 +121,7 @@ def test_descriptions_end_with_default_and_bounds():
     assert policy["cooldownSeconds"]["description"].endswith(" Default 3600. 0 to 604800.")
     assert policy["mode"]["description"].endswith(" Default Recommend.")
     assert spec["properties"]["paused"]["description"].endswith(" Default false.")
-    assert policy["pinnedArm"]["description"].endswith("rolled to it.")
+    assert policy["pinnedArm"]["description"].endswith("not rolled out.")
 
 
 def test_columns_point_at_fields_that_exist():
@@ -143,7 +143,7 @@ def test_rules_are_those_of_the_models():
         "metadata.name is too long or has a dot for the CronJob breakeven-<name>; expected at most 42 characters, no dot"
         in messages
     )
-    assert len(messages) == 12
+    assert len(messages) == 13
     for _, node in nodes(schema):
         for rule in node.get("x-kubernetes-validations", ()):
             if "fieldPath" in rule:

@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from breakeven.errors import InputError
+from breakeven.serving.methods import METHODS, MTP_ALIAS, Drafter, methods_with
 from breakeven.simulator.configuration import DraftLengths
 
 WHERE = "--speculative-config"
-METHODS = frozenset(
-    {"ngram", "ngram_gpu", "suffix", "draft_model", "eagle", "eagle3", "mtp", "dflash", "dspark"}
-)
-_NEEDS_MODEL = frozenset({"draft_model", "eagle", "eagle3", "dflash", "dspark"})
-_LOOKUP = frozenset({"ngram", "ngram_gpu", "suffix"})
+# Whatever a user's own class would draft cannot be simulated.
+_SIMULATED = METHODS.keys() - {"custom_class"}
+_LOOKUP = frozenset(methods_with(Drafter.NONE))
 _SUFFIX_TREE_DEPTH = 24
 _PROMPT_LOOKUP_DEFAULT = 5
 KEYS = frozenset(
@@ -89,13 +88,13 @@ def speculation(config: Mapping[str, Any] | None) -> Speculation | None:
     full = dict(config)
     method = _method(full)
     full["method"] = method
-    if method in _NEEDS_MODEL and not full.get("model"):
+    if METHODS[method] is Drafter.REQUIRED and not full.get("model"):
         raise InputError(WHERE, f"method {method} without a model", "model: the drafter")
     if method in {"ngram", "ngram_gpu"}:
         _prompt_lookup(full)
     k = _longest(full, method)
     tiers = _tiers(full.get("num_speculative_tokens_per_batch_size"), k, method)
-    drafter = full.get("model") if method in _NEEDS_MODEL else None
+    drafter = full.get("model") if METHODS[method] is not Drafter.NONE else None
     return Speculation(method, DraftLengths(k, tiers), drafter, _imposed(full, k), full)
 
 
@@ -112,10 +111,10 @@ def _method(config: Mapping[str, Any]) -> str:
         return next(
             (name for name in ("eagle3", "eagle", "dflash", "dspark") if name in folded), "draft_model"
         )
-    if isinstance(method, str) and method.endswith("_mtp"):
+    if isinstance(method, str) and method.endswith(MTP_ALIAS):
         return "mtp"
-    if method not in METHODS:
-        raise InputError(WHERE, f"method {method!r}", f"one of {', '.join(sorted(METHODS))}")
+    if method not in _SIMULATED:
+        raise InputError(WHERE, f"method {method!r}", f"one of {', '.join(sorted(_SIMULATED))}")
     return str(method)
 
 

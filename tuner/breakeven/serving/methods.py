@@ -1,0 +1,49 @@
+"""vLLM's words for ways of speculating, and which of them load a drafter: the one table of them.
+
+Read in vLLM 0.33's `SpeculativeMethod`; `medusa` and `mlp_speculator` ended before 0.32 and are known from older engines.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+
+class Drafter(Enum):
+    """Whether a method loads a drafter's weights of its own."""
+
+    REQUIRED = auto()
+    NONE = auto()
+    EITHER = auto()  # a head inside the checkpoint, or one that is named
+
+
+METHODS = {
+    "draft_model": Drafter.REQUIRED,
+    "eagle": Drafter.REQUIRED,
+    "eagle3": Drafter.REQUIRED,
+    "dflash": Drafter.REQUIRED,
+    "mtp": Drafter.EITHER,
+    "dspark": Drafter.EITHER,
+    "ngram": Drafter.NONE,
+    "ngram_gpu": Drafter.NONE,
+    "suffix": Drafter.NONE,
+    "custom_class": Drafter.EITHER,
+}
+"""Words of the present engines; `custom_class` lets a user's own proposer draft."""
+
+FORMER_METHODS = {"medusa": Drafter.REQUIRED, "mlp_speculator": Drafter.REQUIRED}
+"""Words that engines before 0.32 took."""
+
+MTP_ALIAS = "_mtp"
+"""Words with this ending (`deepseek_mtp`, `qwen3_next_mtp`, ...) are spellings of `mtp`."""
+
+
+def drafter_of(method: str) -> Drafter | None:
+    """Whether a method loads a drafter; None for a word that no engine known here takes."""
+    if method.endswith(MTP_ALIAS):
+        return Drafter.EITHER
+    return METHODS.get(method) or FORMER_METHODS.get(method)
+
+
+def methods_with(drafter: Drafter) -> tuple[str, ...]:
+    """The words of all methods of one kind, in the table's order."""
+    return tuple(word for word, kind in (METHODS | FORMER_METHODS).items() if kind is drafter)
