@@ -6,27 +6,32 @@ BIN := $(VENV)/bin
 export PYTHONPATH := tests
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check unit cluster-up cluster-down bench validate fuzz generate lock clean
+.PHONY: help env demo load test check unit cluster-up cluster-down bench validate fuzz generate lock clean
 
 help: ## List the targets
-	@printf 'Breakeven: does speculative decoding pay, and until which load?\n\n'
+	@printf 'Breakeven: does speculative decoding pay, and until which load?\n\nStart with `make demo`; every target first makes what it needs.\n\n'
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 env: $(VENV)/.installed ## Make .venv with everything in it (.venv/bin/breakeven included)
 
 # Rebuilt when the lock or the project's metadata changes; --require-hashes refuses anything the lock does not know.
 $(VENV)/.installed: requirements/dev.lock pyproject.toml
-	@echo "Installing $(VENV) from requirements/dev.lock (about a minute on first use)"
+	@command -v $(PYTHON) >/dev/null || { echo "breakeven: there is no $(PYTHON); expected Python 3.11 to 3.13 (Debian, Ubuntu: apt install python3 python3-venv; another one: make PYTHON=python3.12 ...)" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else "breakeven: %s is Python %d.%d; expected 3.11 to 3.13 (make PYTHON=python3.12 ...)" % (sys.executable, *sys.version_info[:2]))'
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "breakeven: $(PYTHON) cannot make virtual environments; expected its modules venv and ensurepip (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
+	@echo "Installing the packages of requirements/dev.lock into $(VENV): about a minute and 700 MB, once"
 	@$(PYTHON) -m venv --clear $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: env ## The main job on this machine: calibrate, decide and roll a simulated GPU fleet (COSTS=file, KEEP=1)
+demo: env ## Calibrate, decide and roll a simulated GPU fleet: 5 minutes, first 10 more to build (COSTS=file, KEEP=1)
 	@$(BIN)/python -m demo $(if $(COSTS),--costs "$(COSTS)") $(if $(KEEP),--keep)
 
-test: check ## Everything: checks, unit, property, reference, engine, shell and cluster tests
+load: env ## Users for the cluster that `make demo KEEP=1` left: SERVICE=chat RPS=4 (per replica) SECONDS=120
+	@$(BIN)/python -m demo.load $(or $(SERVICE),chat) $(or $(RPS),4) --seconds $(or $(SECONDS),120)
+
+test: check ## Everything, 20 minutes: checks, unit, property, reference, engine, shell and cluster tests
 	@$(BIN)/python -m localcluster build
 	@$(BIN)/python -m pytest tests
 
@@ -43,7 +48,7 @@ check: env ## Under a minute: lint, types, import contracts, generated files cur
 cluster-up: env ## A control plane, two GPU nodes and Prometheus on loopback; prints the kubeconfig's path
 	@$(BIN)/python -m localcluster up
 
-cluster-down: env ## Stop it; leaves no process and no file
+cluster-down: env ## Stop that cluster, or the one that `make demo KEEP=1` left; no process and no file stays
 	@$(BIN)/python -m localcluster down
 
 bench: env ## Speeds and sizes, each with how it was measured
@@ -69,4 +74,5 @@ RESOLVE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-has
 	--no-emit-find-links --no-annotate --custom-compile-command "make lock" --quiet
 
 clean: ## Remove the environment, caches and local state (not the built cluster binaries)
+	@test ! -S .local/supervisor.sock || $(BIN)/python -m localcluster down
 	@rm -rf $(VENV) .local .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -55,6 +55,9 @@ def main() -> int:
         for node in NODES:
             parse_costs(options.costs.read_text(), node.product, str(options.costs))
         return _demo(options.costs.resolve(), console, keep=options.keep)
+    except FileNotFoundError as problem:
+        console.print(f"demo: {problem.filename}: no such file", style="bold", markup=False)
+        return 1
     except (BreakevenError, LocalClusterError, StoryError, OSError) as problem:
         console.print(f"demo: {problem}", style="bold", markup=False)
         return 1
@@ -239,12 +242,18 @@ def _page(
 
 def _what_to_try(console: Console, cluster: LocalCluster) -> None:
     console.print(
-        f"""The cluster stays up. Try:
-  export KUBECONFIG={os.path.relpath(cluster.kubeconfig)} PATH={os.path.relpath(cluster.state_dir / "bin")}:$PATH
+        f"""The cluster stays up, without users: PAYS is ? until there is load again. Try, in another terminal:
+  make load SERVICE=chat RPS=4        # users for two minutes; more than the break-even: RPS=16
+and here:
+  export KUBECONFIG={cluster.kubeconfig} PATH={cluster.state_dir / "bin"}:{Path(sys.executable).parent}:$PATH
   kubectl get specsvc,calrun,specprof -n {stage.NAMESPACE} -o wide
   kubectl describe specsvc chat -n {stage.NAMESPACE}
-  kubectl explain specsvc.spec --recursive
-  kubectl annotate specsvc chat -n {stage.NAMESPACE} breakeven.dev/recalibrate=now
+  kubectl explain specsvc.spec.updatePolicy
+  kubectl patch specsvc chat -n {stage.NAMESPACE} --type merge -p '{{"spec":{{"updatePolicy":{{"pinnedArm":"none"}}}}}}'
+  kubectl patch specsvc chat -n {stage.NAMESPACE} --type merge -p '{{"spec":{{"updatePolicy":{{"pinnedArm":null}}}}}}'
+  kubectl annotate specsvc chat -n {stage.NAMESPACE} --overwrite breakeven.dev/recalibrate="$(date +%s)"
+  kubectl get specprof -n {stage.NAMESPACE} -o jsonpath='{{.items[0].spec.profile}}' > profile.json
+  breakeven plan profile.json --rps 12
   Prometheus {cluster.prometheus_url}   Alertmanager {cluster.alertmanager_url}
 End it with: make cluster-down""",
         markup=False,

@@ -122,7 +122,9 @@ class LocalCluster:
         programs = self._have(CONTROL_PLANE)
         lock = self._state.lock()
         if lock is None:
-            raise LocalClusterError(f"a cluster runs in {self._state.root} already")
+            raise LocalClusterError(
+                f"a cluster runs in {self._state.root} already; end it first (`make cluster-down` for .local)"
+            )
         try:
             # A cluster whose supervisor was killed could not clean up after itself.
             self._state.clear()
