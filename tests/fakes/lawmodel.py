@@ -32,6 +32,7 @@ class ArmLaw:
     believable: bool = True
     measured_saturation_rps: float | None = None
     measured_to_rps: float = math.inf
+    p95_over_mean: float | None = None
 
     @property
     def saturation_rps(self) -> float:
@@ -70,7 +71,10 @@ class Compared:
 
 @dataclass(frozen=True)
 class LawModel:
-    """Answers like a profile; E other than calibrated scales a whole arm, and TPOT is a hundredth of the latency."""
+    """Answers like a profile; E other than calibrated scales a whole arm, and TPOT is a hundredth of the latency.
+
+    Any quantile is `p95_over_mean` times the mean, or was not measured where that is None.
+    """
 
     laws: Mapping[Arm, ArmLaw]
     confidence: float = 0.9
@@ -100,8 +104,20 @@ class LawModel:
         spread = self.t * self.laws[arm].noise / left
         bounds = (max(latency * (1 - spread), 0.0), latency * (1 + spread))
         far = rate > self.laws[arm].measured_to_rps
+        means: tuple[str, ...] = ()
+        if quantile is not None:
+            over = self.laws[arm].p95_over_mean
+            means = ("latency_s", "ttft_s", "tpot_s") if over is None else ()
+            latency *= over or 1.0
         return Predicted(
-            latency, bounds, 0.1 * latency, 0.01 * latency, used, extrapolated=far, saturated=False
+            latency,
+            bounds,
+            0.1 * latency,
+            0.01 * latency,
+            used,
+            extrapolated=far,
+            saturated=False,
+            means=means,
         )
 
     def compare(

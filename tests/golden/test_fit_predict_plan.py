@@ -154,3 +154,32 @@ def test_group_by_writes_one_profile_per_value(tmp_path: Path) -> None:
     assert [group["workload"] for group in groups] == ["chat", "code"]
     assert groups[1]["arms"][0]["c2_s"] == pytest.approx(0.2)
     assert sorted(path.name for path in tmp_path.glob("*.json")) == ["all-chat.json", "all-code.json"]
+
+
+def test_objectives_are_about_the_quantile_asked_for_and_say_where_only_a_mean_is_known(
+    tmp_path: Path,
+) -> None:
+    lines = [
+        "method,k,concurrency,mean_latency_s,ttft_mean_s,ttft_p95_s,tpot_mean_s,tpot_p95_s,output_tokens"
+    ]
+    lines += [
+        f"none,0,{c},{1.1 + 0.07 * c},0.1,0.2,{0.005 + 0.0003 * c},{0.006 + 0.0004 * c},201"
+        for c in (1, 8, 32)
+    ]
+    lines += [f"eagle3,3,{c},{0.7 + 0.08 * c},0.1,0.2,{0.003 + 0.0004 * c},,201" for c in (1, 8, 32)]
+    (tmp_path / "p.csv").write_text("\n".join(lines))
+    objectives = ["--tpot-slo-s", "0.0085", "--ttft-slo-s", "0.21"]
+    load = ["plan", "p.csv", "--concurrency", "8"]
+    document = json.loads(breakeven(*load, *objectives, "--quantile", "0.95", "--json", cwd=tmp_path).stdout)
+    none, eagle = document["arms"]
+    assert (none["meets_slo"], eagle["meets_slo"]) == (False, True)
+    assert none["at_quantile"]["tpot_s"] == pytest.approx(0.0092)
+    assert (none["tpot_s"], eagle["at_quantile"]["means"]) == (pytest.approx(0.0074), ["latency_s", "tpot_s"])
+    # 0.0085 s is reached with 5.25 others in flight.
+    assert none["capacity_rps"] == pytest.approx(5.25 / (1.17 + 0.07 * 5.25))
+    assert document["warnings"] == [
+        "eagle3/3: p95 of TPOT was not measured: its mean is held against the objective (ObjectiveNotMeasured)"
+    ]
+    means = json.loads(breakeven(*load, *objectives, "--json", cwd=tmp_path).stdout)
+    assert [one["meets_slo"] for one in means["arms"]] == [True, True]
+    assert (means["quantile"], means["arms"][0]["at_quantile"], means["warnings"]) == (None, None, [])

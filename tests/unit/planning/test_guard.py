@@ -167,6 +167,37 @@ def test_an_objective_outranks_the_mean():
     assert ask(model, EAGLE, 15, replace(AT_ONCE, slo=Slo(tpot_s=0.001))).reason is not Reason.SLO_VIOLATED
 
 
+def test_an_objective_about_a_quantile_is_held_against_that_quantile():
+    # The means keep 14 ms on both arms; p95 does on eagle/2 only.
+    slo = Slo(tpot_s=0.014, quantile=0.95)
+    model = chat(
+        none=ArmLaw(1.10, 0.0293, noise=0.01, p95_over_mean=1.3),
+        eagle=ArmLaw(0.53, 0.0434, 3.0, 0.01, p95_over_mean=1.5),
+        eagle_2=ArmLaw(0.6, 0.036, 2.2, 0.01, p95_over_mean=1.1),
+    )
+    decision = ask(model, EAGLE, 13, replace(AT_ONCE, slo=slo))
+    assert outcome(decision) == (Action.SWITCH, EAGLE_2, Reason.SLO_VIOLATED)
+    assert "TPOT p95 18.2 ms > 14 ms" in decision.sentence()
+    assert "ObjectiveNotMeasured" not in decision.sentence()
+    assert ask(model, EAGLE, 13, replace(AT_ONCE, slo=replace(slo, quantile=None))).action is Action.STAY
+
+
+def test_a_mean_that_stands_in_for_a_quantile_is_said_and_rescues_nobody():
+    policy = replace(AT_ONCE, slo=Slo(tpot_s=0.014, quantile=0.95))
+    nothing = chat(eagle_2=ArmLaw(0.6, 0.036, 2.2, 0.01))
+    decision = ask(nothing, EAGLE, 15, policy)
+    assert outcome(decision) == (Action.SWITCH, EAGLE_2, Reason.SLO_VIOLATED)
+    assert "TPOT mean 15.2 ms > 14 ms" in decision.sentence()
+    assert decision.sentence().endswith(
+        "p95 of TPOT was not measured: its mean is held against the objective (ObjectiveNotMeasured)"
+    )
+    # eagle/7 misses it at p95; that the mean of eagle/2 keeps it says nothing about its p95.
+    unlike = chat(
+        eagle=ArmLaw(0.53, 0.0434, 3.0, 0.01, p95_over_mean=1.5), eagle_2=ArmLaw(0.6, 0.036, 2.2, 0.01)
+    )
+    assert ask(unlike, EAGLE, 13, policy).reason is not Reason.SLO_VIOLATED
+
+
 def test_a_roll_must_pay_for_itself():
     small = chat(0.005, eagle=ArmLaw(1.0, 0.026, 3.0, 0.005))
     assert ask(small, NO_SPECULATION, 5).action is Action.SWITCH
@@ -274,10 +305,11 @@ def test_sentences_carry_the_figures_that_decided():
 def test_every_decision_has_a_sentence_without_placeholders():
     seen = set()
     model = chat(eagle_2=ArmLaw(0.6, 0.036, 2.2, 0.01), lookup=ArmLaw(1.0, 0.028, 1.3, 0.01))
+    everything = Slo(e2e_s=1.5, ttft_s=0.2, tpot_s=0.014, quantile=0.95)
     for running in model.laws:
         for rps in (0.0, 0.1, 3.0, 13.0, 15.0, 19.0, 24.0, 33.0, 60.0):
             for load in ({}, {"saturated": True}, {"tokens_per_step": 1.0}, {"peak_rps": 24.0}):
-                for policy in (AT_ONCE, Policy(), replace(AT_ONCE, slo=Slo(e2e_s=1.5, quantile=0.95))):
+                for policy in (AT_ONCE, Policy(), replace(AT_ONCE, slo=everything)):
                     decision = ask(model, running, rps, policy, **load)
                     text = decision.sentence()
                     assert text, decision

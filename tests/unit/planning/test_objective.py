@@ -3,12 +3,13 @@
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from breakeven.planning.objective import Slo
 from breakeven.reasons import Reason
-from fakes.lawmodel import EAGLE, chat
+from fakes.lawmodel import EAGLE, ArmLaw, chat
 
 
 def at(rps):
@@ -19,6 +20,25 @@ def test_every_missed_limit_is_named_with_both_figures():
     slo = Slo(e2e_s=0.5, ttft_s=1.0, tpot_s=0.005)
     assert slo.missed(at(3)) == ("E2E 609 ms > 500 ms", "TPOT 6.09 ms > 5 ms")
     assert Slo(e2e_s=1.0).keeps(at(3))
+
+
+def test_a_quantile_is_named_and_a_mean_in_its_place_too():
+    slo = Slo(e2e_s=0.5, tpot_s=0.005, quantile=0.95)
+    model = chat(eagle=ArmLaw(0.53, 0.0434, p95_over_mean=2.0))
+    p95 = model.predict(EAGLE, rps=3, quantile=0.95, or_mean=True)
+    assert slo.missed(p95) == ("E2E p95 1.22 s > 500 ms", "TPOT p95 12.2 ms > 5 ms")
+    assert slo.unmeasured(p95) == ()
+    mean = chat().predict(EAGLE, rps=3, quantile=0.95, or_mean=True)
+    assert slo.missed(mean)[1] == "TPOT mean 6.09 ms > 5 ms"
+    assert slo.unmeasured(mean)[1] == "p95 of TPOT was not measured: its mean is held against the objective"
+
+
+def test_what_was_never_measured_is_said_and_held_against_nobody():
+    bare = replace(at(3), ttft_s=None)
+    slo = Slo(ttft_s=0.001)
+    assert (slo.keeps(bare), slo.lacks(bare), slo.lacks(at(3))) == (True, True, False)
+    assert slo.unmeasured(bare) == ("TTFT was not measured: nothing is held against its objective",)
+    assert Slo(tpot_s=1.0).unmeasured(bare) == ()
 
 
 def test_a_saturated_arm_keeps_no_promise_and_breaks_none_that_was_not_made():

@@ -1,5 +1,7 @@
 """Choosing among arms at one load: objectives, required gain, belief, saturation; and stretches of load."""
 
+from dataclasses import replace
+
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
@@ -23,6 +25,7 @@ def sweep(noise: float = 0.0):
                 "eagle3" if k else "none", k, c1_s, c2_s, clients=[c], noise=noise, seed=c, first_row=100 * k + c,
                 output_tokens=201.0, tpot_mean_s=(c1_s - 0.1 + (c2_s - 0.01) * (c - 1)) / 200,
                 ttft_mean_s=0.1 + 0.01 * (c - 1), p95_latency_s=1.5 * c1_s + 1.4 * c2_s * (c - 1),
+                tpot_p95_s=(1.3 * c1_s + 1.5 * (c2_s - 0.01) * (c - 1)) / 200,
             )  # fmt: skip
     return rows
 
@@ -76,6 +79,8 @@ def test_objectives_that_nobody_keeps_are_said(profile) -> None:
         Slo(tpot_s=0.012),
         Slo(ttft_s=0.2),
         Slo(ttft_s=0.2, e2e_s=3),
+        Slo(tpot_s=0.02, quantile=0.95),
+        Slo(tpot_s=0.02, ttft_s=0.3, e2e_s=4, quantile=0.95),
     ],
 )
 def test_capacity_is_the_rate_at_which_an_objective_is_just_kept(profile, slo: Slo) -> None:
@@ -89,6 +94,31 @@ def test_an_objective_about_what_nobody_measured_is_refused() -> None:
     bare = fit_points(closed("none", 0, 1.2, 0.07))
     with pytest.raises(NotIdentifiedError, match="measured for no arm"):
         at(bare, rps=1.0, slo=Slo(ttft_s=1.0))
+
+
+def test_a_quantile_objective_is_about_that_quantile_of_every_figure(profile) -> None:
+    load = LoadPoint(rps=5.0)
+    p95 = profile.predict(STEADY, rps=load.rps, quantile=0.95)
+    for limit, kept in ((1.001 * p95.tpot_s, True), (0.999 * p95.tpot_s, False)):
+        found = at(profile, rps=load.rps, slo=Slo(tpot_s=limit, quantile=0.95))
+        one = next(one for one in found.candidates if one.arm == STEADY)
+        assert (one.meets_slo, one.unmeasured, one.promised.tpot_s) == (kept, (), p95.tpot_s)
+        # The figures beside it stay means.
+        assert one.prediction.tpot_s < p95.tpot_s
+
+
+def test_a_quantile_that_was_not_measured_is_replaced_by_the_mean_and_said() -> None:
+    rows = sweep()
+    lacking = [replace(row, tpot_p95_s=None) if row.arm == FAST else row for row in rows]
+    profile = fit_points(lacking)
+    limit = 1.1 * profile.predict(FAST, rps=4.0).tpot_s
+    found = {one.arm: one for one in at(profile, rps=4.0, slo=Slo(tpot_s=limit, quantile=0.95)).candidates}
+    assert found[FAST].meets_slo
+    assert found[FAST].unmeasured == ("p95 of TPOT was not measured: its mean is held against the objective",)
+    assert "tpot_s" in found[FAST].promised.means
+    wide = at(profile, rps=4.0, slo=Slo(tpot_s=1.0, quantile=0.95))
+    # Both keep it, but one of them by its mean only: the other one surely keeps it.
+    assert (wide.best, at(profile, rps=4.0, slo=Slo(tpot_s=1.0)).best) == (STEADY, FAST)
 
 
 def test_an_arm_that_is_not_believed_is_not_chosen() -> None:

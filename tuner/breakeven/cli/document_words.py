@@ -26,7 +26,8 @@ $ eval "$(_BREAKEVEN_COMPLETE=bash_source breakeven)"
 | command | what it does |
 |---|---|"""
 
-_SLO = "whether the objectives given hold at this load; null without objectives"
+_SLO = "whether the objectives given hold at this load; null where nothing was measured of what one is about"
+_MEANS = "those of its figures that are means all the same, because that quantile was not measured"
 
 KEYS: dict[str, dict[str, str]] = {
     "fit": {
@@ -49,7 +50,8 @@ KEYS: dict[str, dict[str, str]] = {
     "predict": {
         "confidence": "of the interval",
         "latency_s latency_ci_s": "mean request latency, or the asked quantile; null when saturated",
-        "ttft_s tpot_s": "mean time to the first token, and per further token",
+        "ttft_s tpot_s": "time to the first token, and per further token: means, or the asked quantile",
+        "quantile means": f"what was asked for, null for means; {_MEANS}",
         "inflight": "mean number of requests in flight",
         "utilisation saturated": "load over saturation; whether the arm cannot serve it",
         "extrapolated": "beyond utilisation 0.75 or the measured range",
@@ -68,6 +70,7 @@ KEYS: dict[str, dict[str, str]] = {
         "break_even_rps break_even_ci_rps break_even_concurrency break_even_beyond_measured_range": "load at which the speedup is 1; "
         "no figure where that lies beyond what was measured",
         "saturation_rps saturated utilisation": "the arm's own limit",
+        "quantile at_quantile means": f"with `--quantile`: the figures that the objectives are held against; {_MEANS}",
         "meets_slo": _SLO,
         "capacity_rps": "largest rate that keeps the objectives; saturation where there are none",
         "tokens_per_second": "generated at this load",

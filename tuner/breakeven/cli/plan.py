@@ -37,15 +37,13 @@ _SECONDS = click.FloatRange(min=0, max=86_400, min_open=True)
     "--per-position", metavar="S1,S2,...", help="Unconditional survival per position now, of every arm."
 )
 @length_options
-@click.option("--tpot-slo-s", type=_SECONDS, help="Objective: mean time per output token, in seconds.")
-@click.option("--ttft-slo-s", type=_SECONDS, help="Objective: mean time to first token, in seconds.")
-@click.option(
-    "--e2e-slo-s", type=_SECONDS, help="Objective: end-to-end latency in seconds, mean or --quantile."
-)
+@click.option("--tpot-slo-s", type=_SECONDS, help="Objective: time per output token, in seconds.")
+@click.option("--ttft-slo-s", type=_SECONDS, help="Objective: time to first token, in seconds.")
+@click.option("--e2e-slo-s", type=_SECONDS, help="Objective: end-to-end latency, in seconds.")
 @click.option(
     "--quantile",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="0.5, 0.95 or 0.99: which quantile --e2e-slo-s is about.",
+    help="0.5, 0.95 or 0.99: the quantile of requests that is to keep the objectives. Default: the mean.",
 )
 @click.option(
     "--min-gain-percent",
@@ -103,17 +101,18 @@ def command(
     from breakeven.planning.objective import Slo
     from breakeven.planning.ranking import rank
     from breakeven.planning.stretches import envelope
+    from breakeven.planning.wording import unmeasured_texts
     from breakeven.profile import LoadPoint
 
     load_given(rps, concurrency)
     if rps_range is not None and not 0 <= rps_range[0] < rps_range[1] < float("inf"):
         raise click.BadParameter(f"{rps_range[0]:g} {rps_range[1]:g} is no range", param_hint="--rps-range")
-    if quantile is not None and e2e_slo_s is None:
-        raise click.UsageError("--quantile says which quantile --e2e-slo-s is about; give that too")
+    slo = Slo(e2e_slo_s, ttft_slo_s, tpot_slo_s, quantile)
+    if quantile is not None and not slo.is_set:
+        raise click.UsageError("--quantile says which quantile an objective is about; give --...-slo-s too")
     lengths = _draft_lengths(draft_lengths) if draft_lengths is not None else []
     profile = read_profile(profile_path, confidence, arm_of(method, k) if method is not None else None)
     conditions = conditions_of(profile, steps, alpha, per_position, prompt_tokens, output_tokens)
-    slo = Slo(e2e_slo_s, ttft_slo_s, tpot_slo_s, quantile)
     ranking = rank(
         profile,
         LoadPoint(rps, concurrency),
@@ -130,9 +129,14 @@ def command(
             one.arm for one in ranking.candidates
         ]
         stretches = envelope([(arm, profile.curve(arm, conditions(arm))) for arm in taking_part], rps_range)
-    warnings = [*ranking.skipped, *_lacks(profile, lengths), *_doubts(ranking)]
+    warnings = [
+        *ranking.skipped,
+        *_lacks(profile, lengths),
+        *_doubts(ranking),
+        *unmeasured_texts({one.arm: one.unmeasured for one in ranking.candidates}),
+    ]
     if as_json:
-        echo_json(facts(ranking, stretches, warnings, confidence, at_rate=rps is not None))
+        echo_json(facts(ranking, stretches, warnings, confidence, quantile, at_rate=rps is not None))
     else:
         show(ranking, stretches, [*warnings, *profile.warnings], rps, concurrency, objectives=slo.is_set)
 

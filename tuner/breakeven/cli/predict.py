@@ -35,7 +35,7 @@ from breakeven.errors import InputError
 @click.option(
     "--quantile",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="0.5, 0.95 or 0.99 in place of the mean.",
+    help="0.5, 0.95 or 0.99 in place of the means.",
 )
 @confidence_option
 @json_option
@@ -94,6 +94,8 @@ def command(
                 "latency_ci_s": found.latency_ci_s,
                 "ttft_s": found.ttft_s,
                 "tpot_s": found.tpot_s,
+                "quantile": quantile,
+                "means": list(found.means),
                 "inflight": found.inflight,
                 "utilisation": found.utilisation,
                 "saturated": found.saturated,
@@ -110,10 +112,13 @@ def command(
         click.echo(f"{arm} at {where}: saturated; it carries {figure(profile.curve(arm).saturation_rps)} rps")
         return
     click.echo(f"{arm} at {where}: {what} {bounds(found.latency_s, found.latency_ci_s)} s")
-    ttft = f"TTFT {figure(found.ttft_s)} s, " if found.ttft_s is not None else ""
-    tpot = f"TPOT {figure(found.tpot_s)} s, " if found.tpot_s is not None else ""
+    parts = ""
+    for name, field, value in (("TTFT", "ttft_s", found.ttft_s), ("TPOT", "tpot_s", found.tpot_s)):
+        if value is not None:
+            kind = "" if quantile is None else " mean" if field in found.means else f" quantile {quantile:g}"
+            parts += f"{name}{kind} {figure(value)} s, "
     click.echo(
-        f"{ttft}{tpot}{figure(found.inflight)} in flight, utilisation {found.utilisation:.2f}, from {_BASIS[found.basis]}"
+        f"{parts}{figure(found.inflight)} in flight, utilisation {found.utilisation:.2f}, from {_BASIS[found.basis]}"
     )
     if found.extrapolated:
         click.echo("! extrapolated: outside what was measured, or above utilisation 0.75")

@@ -19,15 +19,17 @@ def facts(
     stretches: tuple[Stretch, ...] | None,
     warnings: list[str],
     confidence: float,
+    quantile: float | None,
     *,
     at_rate: bool,
 ) -> dict[str, Any]:
-    """Return the document of `plan --json`; `stretches` only where a range of rates was asked for."""
+    """Return the document of `plan --json`; `stretches` and `quantile` only where they were asked for."""
     facts: dict[str, Any] = {
         "confidence": confidence,
         "best": _identity(ranking.best),
         "compared_at": "equal_rps" if at_rate else "equal_concurrency",
-        "arms": [_arm_facts(one) for one in ranking.candidates],
+        "quantile": quantile,
+        "arms": [_arm_facts(one, quantile) for one in ranking.candidates],
         "reason": ranking.reason.value,
         "explanation": _sentence(ranking),
         "warnings": warnings,
@@ -43,7 +45,7 @@ def _identity(arm: Arm) -> dict[str, Any]:
     return {"method": arm.method, "k": arm.k, **({"candidate": arm.candidate} if arm.candidate else {})}
 
 
-def _arm_facts(one: Candidate) -> dict[str, Any]:
+def _arm_facts(one: Candidate, quantile: float | None) -> dict[str, Any]:
     same, against = one.arm == NO_SPECULATION, one.comparison
     # Compared with itself an arm is as fast as it is, as long as it has a latency at all.
     own = 1.0 if same and not one.prediction.saturated else None
@@ -71,9 +73,20 @@ def _arm_facts(one: Candidate) -> dict[str, Any]:
         "extrapolated": one.prediction.extrapolated,
         "basis": one.prediction.basis,
         "utilisation": one.prediction.utilisation,
+        "at_quantile": None if quantile is None else _at_quantile(one),
         "meets_slo": one.meets_slo,
         "capacity_rps": one.capacity_rps,
         "tokens_per_second": one.tokens_per_second,
+    }
+
+
+def _at_quantile(one: Candidate) -> dict[str, Any]:
+    promised = one.promised
+    return {
+        "latency_s": promised.latency_s,
+        "ttft_s": promised.ttft_s,
+        "tpot_s": promised.tpot_s,
+        "means": list(promised.means),
     }
 
 

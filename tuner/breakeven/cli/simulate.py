@@ -45,6 +45,13 @@ _OPTIONS = (
     click.option("--e2e-slo-s", type=_POSITIVE, help="Objective of a request's latency, seconds."),
     click.option("--ttft-slo-s", type=_POSITIVE, help="Objective of the time to the first token, seconds."),
     click.option("--tpot-slo-s", type=_POSITIVE, help="Objective of the time per output token, seconds."),
+    click.option(
+        "--quantile",
+        type=click.FloatRange(0, 1, min_open=True, max_open=True),
+        default=0.95,
+        show_default=True,
+        help="Of requests, that policy breakeven has keep the objectives; 0.95 is the operator's.",
+    ),
     click.option("--alpha", type=click.FloatRange(0, 1), help="I.i.d. acceptance in place of the measured one."),
     click.option("--tokens-per-step", type=click.FloatRange(min=1), help="E in place of the measured one (one draft length)."),
     click.option("--acceptance", "recorded_path", type=click.Path(path_type=Path), help="Recorded acceptance, JSON lines (with --costs)."),
@@ -96,7 +103,7 @@ def command(confidence: float, as_json: bool, policies: tuple[str, ...], **given
         study.progress = progress
         names = policies or _default_policies(study)
         rows = [_row(study, name) for name in names]
-    notes = [*trace.notes, *_notes(study, trace)]
+    notes = [*trace.notes, *_notes(study, trace, decided="breakeven" in names)]
     if as_json:
         kind = "requests" if isinstance(trace, RequestTrace) else "rates"
         facts = {
@@ -237,7 +244,7 @@ def _policy(given: dict[str, Any], roll_s: float) -> Policy:
         min_gain=given["min_gain_percent"] / 100.0,
         cooldown_s=given["cooldown_seconds"],
         dwell_s=given["dwell_seconds"],
-        slo=Slo(given["e2e_slo_s"], given["ttft_slo_s"], given["tpot_slo_s"]),
+        slo=Slo(given["e2e_slo_s"], given["ttft_slo_s"], given["tpot_slo_s"], given["quantile"]),
         roll_seconds=given["roll_seconds"] if given["roll_seconds"] is not None else roll_s,
     )
 
@@ -252,8 +259,9 @@ def _default_policies(study: Study) -> list[str]:
     ]
 
 
-def _notes(study: Study, trace: Trace) -> list[str]:
-    """What was left out of the replay."""
+def _notes(study: Study, trace: Trace, *, decided: bool) -> list[str]:
+    """What was left out of the replay, and what decisions did not rest on."""
+    from breakeven.planning.wording import unmeasured_texts
     from breakeven.simulator.traces import RateTrace
 
     notes = []
@@ -264,7 +272,19 @@ def _notes(study: Study, trace: Trace) -> list[str]:
         notes.append(
             "a rate trace tells no TTFT and no TPOT of requests: only --e2e-slo-s counts into the SLO share"
         )
-    return notes
+    return [*notes, *unmeasured_texts(_unmeasured(study))] if decided else notes
+
+
+def _unmeasured(study: Study) -> dict[Arm, tuple[str, ...]]:
+    """Objectives of each arm that decisions cannot hold against their quantile."""
+    from breakeven.arm import NO_SPECULATION
+
+    slo, found = study.policy.slo, {}
+    for arm in (NO_SPECULATION, *study.candidates):
+        if study.profile.measured(arm) and study.profile.arm(arm).believable:
+            at = study.profile.predict(arm, concurrency=1.0, quantile=slo.quantile, or_mean=True)
+            found[arm] = slo.unmeasured(at)
+    return found
 
 
 def _row(study: Study, name: str) -> dict[str, Any]:

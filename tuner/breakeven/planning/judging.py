@@ -93,7 +93,11 @@ def judge(
         return Wish(target, reason, urgent=lost is Reason.ACCEPTANCE_COLLAPSED)
     if load.saturated:
         return _leave_saturated(field, running, policy)
-    keeping = [c for c in (none, *worthwhile) if c.arm != running.arm and not c.missed and trusted(c, policy)]
+    keeping = [
+        c
+        for c in (none, *worthwhile)
+        if c.arm != running.arm and not c.missed and trusted(c, policy) and _checked_alike(c, running)
+    ]
     if running.missed and keeping:
         return Wish(fastest(keeping), Reason.SLO_VIOLATED, urgent=True)
     entries = [
@@ -102,6 +106,11 @@ def judge(
     if entries:
         return _enter(profile, _steady_choice(entries, candidate, policy), running.arm, load, policy, seen)
     return _stay_speculating(field, running, policy) if running.arm.k else _stay_without(field, policy)
+
+
+def _checked_alike(c: Standing, running: Standing) -> bool:
+    """Whether an arm's objectives are held against the same figures: its mean keeps what a p95 misses on any arm."""
+    return set(c.unmeasured) <= set(running.unmeasured)
 
 
 def trusted(standing: Standing, policy: Policy) -> bool:

@@ -228,9 +228,11 @@ def _choose(candidates: Sequence[Candidate], min_gain: float) -> tuple[Arm, Reas
     running = [one for one in trusted if not one.prediction.saturated]
     if not running:
         return max(trusted, key=lambda one: one.saturation_rps).arm, Reason.SATURATED
-    # An objective that cannot be checked is not kept: such an arm is chosen only where no other one is left.
+    # An objective that cannot be checked is not kept: such an arm is chosen only where no other one is left, and one
+    # whose mean was taken for a quantile only where no other one surely keeps it.
     keeping = (
-        [one for one in running if one.meets_slo]
+        [one for one in running if one.meets_slo and not one.unmeasured]
+        or [one for one in running if one.meets_slo]
         or [one for one in running if one.meets_slo is None]
         or running
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from breakeven.arm import NO_SPECULATION, Arm
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def sentence(decision: Decision) -> str:
     """Return the decision as one sentence without a full stop, below 500 characters for names of usual length."""
     figure = figures_text(decision)
-    body = f"{figure}; {_because(decision)}" if figure else _because(decision)
+    parts = (figure, _because(decision), _unmeasured(decision))
+    body = "; ".join(part for part in parts if part)
     if decision.arm != decision.running:
         return f"{decision.running} -> {decision.arm}: {body}"
     return body
@@ -46,6 +47,17 @@ def duration_text(seconds: float) -> str:
     if seconds < 7200:
         return f"{math.ceil(seconds / 60)} min"
     return f"{seconds / 3600:.3g} h"
+
+
+def unmeasured_texts(phrases: Mapping[Arm, Sequence[str]]) -> list[str]:
+    """One line per objective that was not held against what it is about: which arms, and what was done instead."""
+    arms: dict[str, list[str]] = {}
+    for arm, of_arm in phrases.items():
+        for phrase in of_arm:
+            arms.setdefault(phrase, []).append(str(arm))
+    return [
+        f"{', '.join(names)}: {phrase} ({Reason.OBJECTIVE_NOT_MEASURED})" for phrase, names in arms.items()
+    ]
 
 
 def _range(bounds: Bounds | None, form: str) -> str:
@@ -96,6 +108,13 @@ def _because(decision: Decision) -> str:
     """The reason with what would change it."""
     explain = _EXPLANATIONS.get(decision.reason)
     return explain(decision) if explain is not None else decision.reason.meaning
+
+
+def _unmeasured(decision: Decision) -> str:
+    """Objectives that were not held against what they are about; empty without such."""
+    considered = (_standing(decision, decision.running), _standing(decision, decision.arm))
+    phrases = dict.fromkeys(phrase for one in considered if one is not None for phrase in one.unmeasured)
+    return f"{', '.join(phrases)} ({Reason.OBJECTIVE_NOT_MEASURED})" if phrases else ""
 
 
 def _enter(decision: Decision) -> str:
