@@ -12,13 +12,24 @@ from contextlib import contextmanager
 
 import pytest
 
-from breakeven.calibrate.design import line_through
-from breakeven.calibrate.points import Measured
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.calibrate.client import Endpoint, EngineClient
+from breakeven.calibrate.design import SweepSettings, line_through
+from breakeven.calibrate.points import Limits, Measured, Point
+from breakeven.calibrate.sweep import Sweep, run_sweep
+from breakeven.calibrate.workload import Workload
+from breakeven.cli.calibrate import PointsFile
+from breakeven.evidence.reading import read_file
+from breakeven.fitting import fit_points
+from fakes.simulated_engine import simulated
+from fakes.virtual_time import in_virtual_time
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
 
 BASE_S, TOKEN_S, DRAFT_S = 0.010, 0.0008, 0.003
 PROMPT, OUTPUT = 32, 32
+# The step that prefills a request decodes none of its tokens, but those of its company.
+C1_S, C2_S = OUTPUT * BASE_S + (OUTPUT - 1) * TOKEN_S, OUTPUT * TOKEN_S
 SWEEP = [
     *("--prompt-tokens", str(PROMPT), "--output-tokens", str(OUTPUT)),
     *("--loads", "4", "--point-seconds", "3", "--warmup-seconds", "0.5", "--max-concurrency", "24"),
@@ -65,7 +76,7 @@ def serving(costs: dict, *flags: str) -> Iterator[str]:
         process.communicate()
 
 
-def calibrate(*arguments: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+def calibrate(*arguments: str, timeout_s: float = 200) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*CLI, "calibrate", *arguments, *SWEEP],
         capture_output=True,
@@ -80,32 +91,41 @@ def rows_of(file) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
-def test_a_sweep_finds_the_engines_own_law(costs, tmp_path):
-    file = tmp_path / "points.csv"
-    with serving(costs) as url:
-        done = calibrate("--url", url, "--method", "none", "-o", str(file))
-    assert done.returncode == 0, done.stderr
-    rows = rows_of(file)
-    measured = [Measured.of_row(row) for row in rows]
-    assert len(measured) >= 4
-    # A token costs base + in flight * per token; prefill is free with these costs.
-    lone = rows[0]
-    assert float(lone["mean_latency_s"]) == pytest.approx(OUTPUT * (BASE_S + TOKEN_S), rel=0.05)
-    assert float(lone["tokens_per_step"]) == 1.0
-    assert float(lone["prompt_tokens"]) == pytest.approx(PROMPT, rel=0.1)
-    assert {row["output_tokens"] for row in rows} == {str(OUTPUT)}
-    line = line_through(measured)
-    assert line.c2_s == pytest.approx(OUTPUT * TOKEN_S, rel=0.12)
+async def sweep(url: str, arm: Arm) -> list[Point]:
+    """An arm's points, measured as the command measures them."""
+    found: list[Point] = []
+
+    async def keep(point: Point) -> None:
+        found.append(point)
+
+    settings = SweepSettings(loads=5, point_seconds=6.0, warmup_seconds=0.5, max_concurrency=24)
+    async with EngineClient(Endpoint(url)) as client:
+        await run_sweep(client, Sweep(arm, Workload(PROMPT, OUTPUT), settings), [], on_point=keep)
+    return found
 
 
-def test_acceptance_is_what_the_engine_counted_and_both_arms_fit(costs, tmp_path):
-    file, profile = tmp_path / "points.csv", tmp_path / "profile.json"
-    with serving(costs) as url:
-        assert calibrate("--url", url, "--method", "none", "-o", str(file)).returncode == 0
-    with serving(costs, "--speculative-config", json.dumps(EAGLE)) as url:
-        done = calibrate("--url", url, "--method", "eagle3", "--k", "3", "-o", str(file))
-        assert done.returncode == 0, done.stderr
-    for row in rows_of(file):
+@in_virtual_time
+async def test_a_sweep_finds_the_engines_own_law(costs):
+    async with simulated(costs) as url:
+        points = await sweep(url, NO_SPECULATION)
+    measured = [Measured.of(point, Limits()) for point in points]
+    assert [point.usable for point in measured] == [True] * 5
+    lone = points[0]
+    assert lone.clients.latency.mean_s == pytest.approx(C1_S, rel=1e-4)
+    assert lone.engine.tokens_per_step == 1.0
+    assert lone.clients.prompt_tokens == pytest.approx(PROMPT, rel=0.1)
+    assert {point.clients.output_tokens for point in points} == {OUTPUT}
+    assert line_through(measured).c2_s == pytest.approx(C2_S, rel=0.01)
+
+
+@in_virtual_time
+async def test_acceptance_is_what_the_engine_counted_and_both_arms_fit(costs, tmp_path):
+    file = PointsFile(tmp_path / "points.csv")
+    for arm, config in ((NO_SPECULATION, None), (Arm("eagle3", 3), EAGLE)):
+        async with simulated(costs, config) as url:
+            for point in await sweep(url, arm):
+                file.append(point.row(Limits()))
+    for row in file.rows():
         if row["method"] != "eagle3":
             assert row["accept_1"] == ""
             continue
@@ -114,13 +134,12 @@ def test_acceptance_is_what_the_engine_counted_and_both_arms_fit(costs, tmp_path
         # Every step drafts, so E is 1 + accepted per draft.
         assert float(row["tokens_per_step"]) == pytest.approx(1 + sum(survival), rel=0.08)
         assert float(row["drafted_per_step"]) == pytest.approx(3, rel=0.1)
-    fit = subprocess.run(
-        [*CLI, "fit", str(file), "-o", str(profile), "--json"], capture_output=True, text=True, check=False
-    )
-    assert fit.returncode == 0, fit.stderr
-    arms = {(arm["method"], arm["k"]): arm for arm in json.loads(fit.stdout)["arms"]}
-    assert set(arms) == {("none", 0), ("eagle3", 3)}
-    assert arms["eagle3", 3]["c1_s"] < arms["none", 0]["c1_s"]
+    none, eagle = fit_points(read_file(file.path)).arms
+    assert (none.arm.name, eagle.arm.name) == ("none", "eagle3/3")
+    assert none.believable
+    assert none.c1_s == pytest.approx(C1_S, rel=0.01)
+    assert none.c2_s == pytest.approx(C2_S, rel=0.01)
+    assert eagle.c1_s < none.c1_s
 
 
 def test_an_interrupted_sweep_goes_on_where_it_was(costs, tmp_path):
@@ -136,7 +155,7 @@ def test_an_interrupted_sweep_goes_on_where_it_was(costs, tmp_path):
         process.stdout.readline()  # the header comes with the first point
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=120)
         assert process.returncode == 130
         assert "Traceback" not in said
         kept = rows_of(file)
@@ -151,7 +170,14 @@ def test_an_interrupted_sweep_goes_on_where_it_was(costs, tmp_path):
 def test_the_wrong_arm_is_refused_before_a_minute_is_spent(costs, tmp_path):
     file = tmp_path / "points.csv"
     with serving(costs, "--speculative-config", json.dumps(EAGLE)) as url:
-        refused = calibrate("--url", url, "--method", "none", "-o", str(file), timeout_s=30)
+        refused = calibrate(
+            "--url",
+            url,
+            "--method",
+            "none",
+            "-o",
+            str(file),
+        )
     assert refused.returncode == 1
     assert refused.stderr.strip().startswith("breakeven: the engine speculates")
     assert len(refused.stderr.strip().splitlines()) == 1

@@ -18,6 +18,10 @@ import aiohttp
 import pytest
 
 pytestmark = pytest.mark.engine
+# Against hanging only: whatever is waited for is an event.
+PATIENCE_S = 120.0
+# So slow that nothing ends by itself while a test looks, however late it looks.
+SLOW = {"step__base_s": 1.0}
 
 
 @dataclass
@@ -46,7 +50,7 @@ class Server:
 
     async def until(self, name: str, wanted: float) -> None:
         # A scrape is a round trip to the server: this waits for its answers, not for a time.
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while await self.metric(name) != wanted:
                 pass
 
@@ -75,10 +79,10 @@ def serve(document: Callable[..., dict]) -> Callable[..., object]:
         try:
             url = None
             while url is None:
-                line = (await asyncio.wait_for(process.stderr.readline(), 20)).decode()
+                line = (await asyncio.wait_for(process.stderr.readline(), PATIENCE_S)).decode()
                 assert line, "ended before it served"
                 url = line.partition("Started server on ")[2].strip() or None
-            async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(20)) as client:
+            async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(PATIENCE_S)) as client:
                 yield Server(process, url, client)
         finally:
             if process.returncode is None:
@@ -125,7 +129,7 @@ async def test_what_a_client_sees(serve):
 
         clock = await (await server.client.get(f"{server.url}/sim/clock")).json()
         assert clock["steps"] > 0
-        assert clock["lag_s"] < 1.0
+        assert 0.0 <= clock["lag_s"] <= clock["max_lag_s"]
 
 
 async def test_a_client_that_hangs_up_does_not_end_the_server(serve):
@@ -166,7 +170,7 @@ async def test_refusals_have_vllms_bodies(serve):
 
 
 async def test_a_client_that_leaves_is_aborted(serve):
-    async with serve() as server:
+    async with serve(**SLOW) as server:
         leaving = asyncio.create_task(server.complete(max_tokens=1000))
         await server.until("num_requests_running", 1)
         leaving.cancel()
@@ -174,12 +178,12 @@ async def test_a_client_that_leaves_is_aborted(serve):
         assert await server.metric('request_success_total{engine="0",finished_reason="abort"') == 1
 
 
-async def test_real_time_follows_the_event_clock(serve):
+async def test_the_event_clock_never_runs_ahead_of_real_time(serve):
     async with serve(step__base_s=0.02) as server:
         before = time.monotonic()
         await server.complete(max_tokens=50)
         took = time.monotonic() - before
-    assert 50 * 0.0201 - 0.0001 <= took < 2 * 50 * 0.0201
+    assert took >= 50 * 0.0201 - 0.0001
 
 
 async def test_health_answers_only_after_start_up(serve):
@@ -190,54 +194,66 @@ async def test_health_answers_only_after_start_up(serve):
 
 
 async def hang(server: Server, count: int = 3) -> list[asyncio.Task]:
-    tasks = [asyncio.create_task(server.complete(max_tokens=300)) for _ in range(count)]
+    """Requests in flight that will be there for minutes."""
+    tasks = [asyncio.create_task(server.complete(max_tokens=1000)) for _ in range(count)]
     await server.until("num_requests_running", count)
     return tasks
 
 
 async def test_with_a_shutdown_timeout_everything_in_flight_completes(serve):
-    async with serve("--shutdown-timeout", "30") as server:
-        tasks = await hang(server)
+    async with serve("--shutdown-timeout", str(PATIENCE_S), "--max-model-len", "200000") as server:
+        tasks = [asyncio.create_task(server.complete(max_tokens=300)) for _ in range(3)]
+        # It keeps the drain going until the test has seen what it wants to see.
+        last = asyncio.create_task(server.complete(max_tokens=100_000))
+        await server.until("time_to_first_token_seconds_count", 4)
         server.process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while (await server.complete(max_tokens=1))[0] != 500:
                 pass
         assert (await server.client.get(f"{server.url}/health")).status == 200
         assert [status for status, _ in await asyncio.gather(*tasks)] == [200] * 3
-        assert await asyncio.wait_for(server.process.wait(), 30) == 0
+        assert server.process.returncode is None
+        last.cancel()
+        assert await asyncio.wait_for(server.process.wait(), PATIENCE_S) == 0
+
+
+async def end_of(answer: aiohttp.ClientResponse, silence_s: float) -> None:
+    while await asyncio.wait_for(answer.content.readany(), silence_s):
+        pass
 
 
 async def test_without_one_requests_hang_and_new_ones_are_refused(serve):
-    async with serve() as server:
-        tasks = await hang(server)
-        host, port = server.url.removeprefix("http://").split(":")
-        kept, request = await asyncio.open_connection(host, int(port))
-        request.write(b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n")
-        assert b"200 OK" in await kept.readuntil(b"\r\n\r\n")
-        server.process.send_signal(signal.SIGTERM)
-        # An idle connection is closed, or whoever comes back over it would wait for ever.
-        assert await asyncio.wait_for(kept.read(), 30) == b""
-        request.close()
-        async with aiohttp.ClientSession() as fresh, asyncio.timeout(30):
-            while True:
-                try:
-                    await (await fresh.get(f"{server.url}/health")).read()
-                except aiohttp.ClientConnectorError:
-                    break
-        # Long after they would have completed, nobody was answered and the process still waits for them.
-        done, pending = await asyncio.wait(tasks, timeout=2.5)
-        assert (len(done), len(pending)) == (0, 3)
-        assert server.process.returncode is None
-        for task in tasks:
-            task.cancel()
-        assert await asyncio.wait_for(server.process.wait(), 30) == 0
+    endless = {"prompt": "a", "max_tokens": 1000, "ignore_eos": True, "stream": True}
+    async with serve(step__base_s=0.05) as server:
+        async with server.client.post(f"{server.url}/v1/completions", json=endless) as answer:
+            assert await answer.content.readany()
+            host, port = server.url.removeprefix("http://").split(":")
+            kept, request = await asyncio.open_connection(host, int(port))
+            request.write(b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n")
+            assert b"200 OK" in await kept.readuntil(b"\r\n\r\n")
+            server.process.send_signal(signal.SIGTERM)
+            # An idle connection is closed, or whoever comes back over it would wait for ever.
+            assert await asyncio.wait_for(kept.read(), PATIENCE_S) == b""
+            request.close()
+            async with aiohttp.ClientSession() as fresh, asyncio.timeout(PATIENCE_S):
+                while True:
+                    try:
+                        await (await fresh.get(f"{server.url}/health")).read()
+                    except aiohttp.ClientConnectorError:
+                        break
+            # Thirty steps long nothing comes, not even the end, and the process still waits for its client.
+            with pytest.raises(TimeoutError):
+                await end_of(answer, silence_s=1.5)
+            assert server.process.returncode is None
+            answer.close()
+        assert await asyncio.wait_for(server.process.wait(), PATIENCE_S) == 0
 
 
 async def test_an_expired_drain_ends_the_process(serve):
-    async with serve("--shutdown-timeout", "0.3") as server:
+    async with serve("--shutdown-timeout", "0.3", **SLOW) as server:
         tasks = await hang(server, 1)
         server.process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(server.process.wait(), 30) == 0
+        assert await asyncio.wait_for(server.process.wait(), PATIENCE_S) == 0
         with pytest.raises(aiohttp.ClientError):
             await tasks[0]
 
@@ -245,7 +261,7 @@ async def test_an_expired_drain_ends_the_process(serve):
 async def test_an_idle_engine_stops_at_once(serve):
     async with serve() as server:
         server.process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(server.process.wait(), 30) == 0
+        assert await asyncio.wait_for(server.process.wait(), PATIENCE_S) == 0
 
 
 @pytest.mark.parametrize(
@@ -276,7 +292,7 @@ async def refused(arguments: list[str], status: int, message: str) -> None:
         *(sys.executable, "-m", "breakeven.cli", "engine-sim", "m", *arguments),
         stderr=asyncio.subprocess.PIPE,
     )
-    _, error = await asyncio.wait_for(process.communicate(), 20)
+    _, error = await asyncio.wait_for(process.communicate(), PATIENCE_S)
     assert process.returncode == status
     assert message in error.decode()
     if status == 1:

@@ -1,0 +1,60 @@
+"""The simulated vLLM in the test's own event loop, for what virtual time makes exact."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from aiohttp import web
+
+from breakeven.simulator.api import Api
+from breakeven.simulator.configuration import DraftLengths, engine_config
+from breakeven.simulator.costs import parse_costs
+from breakeven.simulator.drafting import TextSource
+from breakeven.simulator.engine import Engine
+from breakeven.simulator.exposition import CacheInfo, EngineMetrics
+from breakeven.simulator.pacing import PacedEngine
+from breakeven.simulator.speculative_config import speculation
+
+_POOL_TOKENS = 10**6
+_MODEL, _MAX_MODEL_LEN = "tiny", 4096
+
+
+@contextlib.asynccontextmanager
+async def simulated(
+    document: Mapping[str, Any], speculative_config: Mapping[str, Any] | None = None
+) -> AsyncIterator[str]:
+    """Serve it, with room for every request; yields its URL.
+
+    Args:
+        document: the engine's costs.
+        speculative_config: as vLLM's flag takes it.
+    """
+    costs = parse_costs(json.dumps(document), "", "costs")
+    spec = speculation(speculative_config)
+    config = engine_config(
+        costs,
+        spec.method if spec else None,
+        spec.drafts if spec else DraftLengths(0),
+        kv_pool_tokens=_POOL_TOKENS,
+    )
+    engine = Engine(config)
+    metrics = EngineMetrics(engine, _MODEL, CacheInfo(16, _POOL_TOKENS, 1.0, 0.9, _MAX_MODEL_LEN, None), 0.0)
+    paced = PacedEngine(engine, metrics.record_step)
+    texts = TextSource(costs.method(spec.method).text, 0) if spec else None
+    api = Api(paced, metrics, (_MODEL,), _MAX_MODEL_LEN, None, texts, 0)
+    runner = web.AppRunner(
+        api.application(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1
+    )
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    steps = asyncio.create_task(paced.run())
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+        steps.cancel()
+        await asyncio.wait([steps])
