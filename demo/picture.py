@@ -31,18 +31,34 @@ def draw(record: Record, profiles: Mapping[str, Profile], theme: Theme) -> Figur
         curves = arm_curves(profile)
         strokes = theme.strokes([curve.arm for curve in curves])
         by_name = {arm.name: stroke for arm, stroke in strokes.items()}
-        loads = sorted({result.phase.rps for result in service.phases})
         speedup_against_load(axes[0][column], curves, strokes, theme)
         latency_against_load(axes[1][column], curves, strokes, theme)
-        for rps in loads:
-            for axis in (axes[0][column], axes[1][column]):
-                axis.axvline(rps, color=theme.faint, linewidth=0.9, linestyle=(0, (2, 3)))
+        _loads(axes[0][column], axes[1][column], service, theme)
         axes[0][column].set_title(
             f"{service.name} on {service.gpu}, mode {service.mode}\nDoes it pay? Above the line, yes"
         )
         edges = _break_evens(profile)
         _run(axes[2][column], axes[3][column], record, service, by_name, edges, theme)
     return figure
+
+
+def _loads(speedup: Axes, latency: Axes, service: ServiceRecord, theme: Theme) -> None:
+    """Mark the loads of the run, each named, once, after the first phase that had it."""
+    first = {result.phase.rps: result.phase.name for result in reversed(service.phases)}
+    for rps, name in first.items():
+        for axes in (speedup, latency):
+            axes.axvline(rps, color=theme.faint, linewidth=0.9, linestyle=(0, (5, 4)))
+        speedup.annotate(
+            f"{name} {rps:.3g}",
+            (rps, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(3, -3),
+            textcoords="offset points",
+            va="top",
+            fontsize=8,
+            color=theme.faint,
+            bbox={"boxstyle": "round,pad=0.1", "facecolor": theme.paper, "edgecolor": "none", "alpha": 0.7},
+        )
 
 
 def _break_evens(profile: Profile) -> Sequence[float]:
@@ -66,14 +82,21 @@ def _run(
     if not len(times):
         return
     rps = [sample.offered_rps for sample in service.samples]
-    load.fill_between(times, rps, step="post", color=theme.shade)
+    load.fill_between(times, rps, step="post", color=theme.grid, alpha=0.5, linewidth=0)
     load.step(times, rps, where="post", color=theme.faint, linewidth=1.2)
     for edge in break_evens:
         load.axhline(edge, color=theme.ink, linewidth=0.9, linestyle=(0, (4, 3)))
     if break_evens:
-        load.annotate("break-even", (times[0], break_evens[0]), fontsize=8, va="bottom", color=theme.ink)
-    load.set_ylabel("load per replica,\nrequests/s")
-    load.set_title("The run: load (grey) and what users saw (line)")
+        load.annotate(
+            f"break-even {break_evens[0]:.3g}",
+            (times[0], break_evens[0]),
+            xytext=(4, 2),
+            textcoords="offset points",
+            fontsize=8,
+            color=theme.ink,
+        )
+    load.set_ylabel("load, requests/s")
+    load.set_title("The run: load (grey) and the latency users saw")
     load.tick_params(labelbottom=False)
     latency = load.twinx()
     latency.grid(visible=False)
