@@ -106,12 +106,13 @@ class Books:
             fresh = np.zeros(size, np.int64)
             fresh[:left] = getattr(self, name)[moved:]
             setattr(self, name, fresh)
-        current = [
-            (end, number, request) for end, number, request in self._endings if _is_current(request, end)
-        ]
-        for _, _, request in current:
+        # By number: a new plan may end where the withdrawn one did, and then both entries look current.
+        current = {
+            number: (end, request) for end, number, request in self._endings if _is_current(request, end)
+        }
+        for _, request in current.values():
             request.plan_start -= moved
-        self._endings = [(end - moved, number, request) for end, number, request in current]
+        self._endings = [(end - moved, number, request) for number, (end, request) in current.items()]
         heapify(self._endings)
         self.at = 0
 
