@@ -189,6 +189,16 @@ def test_a_preempted_request_comes_before_those_who_wait(make_config):
     assert first.finished_s < preempted.finished_s < waiting.finished_s
 
 
+def test_nobody_joins_the_step_that_somebody_had_to_leave(make_config):
+    # Steps of 4 tokens: two contexts of 17 want 8 more of 41. Without one's 4 there is room for its 17 in that step,
+    # but not in the next one, and it would be read and thrown out again and again.
+    config = make_config("eagle3", 3, pool=41)
+    first, newest = (Request(i, 0.0, 8, 24, DraftedText([4] * 24)) for i in range(2))
+    engine = replay(config, [first, newest])
+    assert engine.preemptions == 1
+    assert newest.first_token_s < first.finished_s < newest.finished_s
+
+
 def test_max_num_seqs_makes_requests_wait(make_config):
     config = make_config(seqs=2)
     requests = [Request(i, 0.0, 10, 50) for i in range(3)]

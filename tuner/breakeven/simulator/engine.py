@@ -6,8 +6,8 @@ two changes of the batch are computed at once. Both walk through the same states
 
 Scheduling follows vLLM: requests that decode go first and each takes 1 + k tokens of the step; what is left of the
 batched-token limit goes to prompts, first come first served, in chunks; a request that fits neither
-`max_num_seqs` nor the KV pool waits; when the pool overflows, the request admitted last is preempted and recomputed.
-The first output token comes with the end of the prompt. A step is decided at its start from what has arrived by
+`max_num_seqs` nor the KV pool waits; when the pool overflows, the request admitted last is preempted and recomputed,
+and nobody is admitted in that step. The first output token comes with the end of the prompt. A step is decided at its start from what has arrived by
 then. Simplified: the pool counts tokens, not blocks; nothing is shared between prompts; a new k of a per-batch-size
 schedule holds from the step that is scheduled with it, in vLLM from the one after.
 """
@@ -201,8 +201,8 @@ class Engine:
             if not self._waiting or self._waiting[0].arrival_s > max(self.clock_s, until_s):
                 return None
             self.clock_s = max(self.clock_s, self._waiting[0].arrival_s)
-        self._make_room()
-        chunks = self._take_prompts()
+        # Nobody joins the step that somebody had to leave: room that the newest one gave up is not room for it.
+        chunks = self._take_prompts(admitting=not self._make_room())
         self._retier(self._decoding + len(chunks))
         self._ends = None
         seconds = self._time.seconds(
@@ -215,16 +215,18 @@ class Engine:
         self._step = _Step(self.clock_s + seconds, chunks)
         return self._step
 
-    def _make_room(self) -> None:
-        """Preempt until the coming step's tokens fit the pool."""
+    def _make_room(self) -> bool:
+        """Preempt until the coming step's tokens fit the pool; whether anybody had to leave."""
+        before = self.preemptions
         while self._held + int(self._books.gain[self._books.at]) > self._pool and len(self._running) > 1:
             victim = next(reversed(self._running))
             self._leave(victim)
             victim.preemptions += 1
             self.preemptions += 1
             self._waiting.appendleft(victim)
+        return self.preemptions > before
 
-    def _take_prompts(self) -> list[tuple[Request, int]]:
+    def _take_prompts(self, *, admitting: bool) -> list[tuple[Request, int]]:
         """Fill what decoding leaves of the step with prompts: those under way, then new ones in order of arrival."""
         budget = (
             self.config.max_num_batched_tokens - self._decoding - int(self._books.drafted[self._books.at])
@@ -235,7 +237,7 @@ class Engine:
                 return chunks
             chunks.append((request, min(request.prefill_left, budget)))
             budget -= chunks[-1][1]
-        while budget > 0 and self._waiting and self._fits(self._waiting[0]):
+        while admitting and budget > 0 and self._waiting and self._fits(self._waiting[0]):
             request = self._waiting.popleft()
             self._running[request] = None
             self._prefilling.append(request)
