@@ -7,9 +7,9 @@ two changes of the batch are computed at once. Both walk through the same states
 Scheduling follows vLLM: requests that decode go first and each takes 1 + k tokens of the step; what is left of the
 batched-token limit goes to prompts, first come first served, in chunks; a request that fits neither
 `max_num_seqs` nor the KV pool waits; when the pool overflows, the request admitted last is preempted and recomputed,
-and nobody is admitted in that step. The first output token comes with the end of the prompt. A step is decided at its start from what has arrived by
-then. Simplified: the pool counts tokens, not blocks; nothing is shared between prompts; a new k of a per-batch-size
-schedule holds from the step that is scheduled with it, in vLLM from the one after.
+and nobody is admitted in that step. The first output token comes with the end of the prompt. A step is decided at its
+start from what has arrived by then. Simplified: the pool counts tokens, not blocks; nothing is shared between prompts;
+a new k of a per-batch-size schedule holds from the step that is scheduled with it, in vLLM from the one after.
 """
 
 from __future__ import annotations
