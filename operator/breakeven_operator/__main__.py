@@ -56,12 +56,27 @@ def trial() -> None:
     "--service-uid", default="", envvar="BREAKEVEN_SERVICE_UID", help="Its uid: the run goes with it."
 )
 @click.option("--namespace", required=True, envvar="BREAKEVEN_NAMESPACE", help="Its namespace.")
-@click.option("--trigger", default="Schedule", show_default=True, help="Why: Schedule or Manual.")
+@click.option(
+    "--trigger",
+    type=click.Choice(["Schedule", "Manual"]),
+    default="Schedule",
+    show_default=True,
+    help="Why, as the run says.",
+)
 def request_run(service: str, service_uid: str, namespace: str, trigger: str) -> None:
     """Create one CalibrationRun; the operator admits it. What a service's CronJob runs."""
-    from breakeven_operator.request import request
+    from breakeven_operator.adapters.kubernetes import KubernetesCluster
+    from breakeven_operator.request_run import request
+    from breakeven_operator.resources.calibrationrun import Trigger
 
-    click.echo(asyncio.run(request(service, service_uid, namespace, trigger, os.environ.get("KUBECONFIG"))))
+    async def create() -> str:
+        cluster = await KubernetesCluster.connect(os.environ.get("KUBECONFIG"))
+        try:
+            return await request(cluster, namespace, service, service_uid, Trigger(trigger))
+        finally:
+            await cluster.close()
+
+    click.echo(asyncio.run(create()))
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from breakeven.errors import InputError
 from breakeven_operator import calibration, upkeep
 from breakeven_operator.apply import Result, Writer, is_stale
 from breakeven_operator.logs import CYCLE
+from breakeven_operator.ownership import FINISHED_LABEL
 from breakeven_operator.plan import (
     RUNS,
     SERVICES,
@@ -35,11 +36,12 @@ from breakeven_operator.reconcile.observation import Limits, Observation
 from breakeven_operator.reconcile.service import conflicted, reconcile, reference
 from breakeven_operator.reconcile.target import older_claim
 from breakeven_operator.reconcile.workload import Workload, observe
-from breakeven_operator.resources import CalibrationRun, SpeculativeService
+from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.calibrationrun import CalibrationRun, read_run
 from breakeven_operator.resources.meta import Condition
 from breakeven_operator.resources.servicestatus import RolloutPhase
 from breakeven_operator.runs import Decided, run_views, service_of
-from breakeven_operator.snapshot import FINISHED_LABEL, Observer, Snapshot
+from breakeven_operator.snapshot import Observer, Snapshot
 from breakeven_operator.telemetry import Telemetry
 
 _LOG = logging.getLogger(__name__)
@@ -98,6 +100,9 @@ class Fleet:
         self._writer = writer
         self._telemetry = telemetry
         self._settings = settings
+        # What was last logged, by uid of the service.
+        self._verdicts: dict[str, tuple[str, ...]] = {}
+        self._warned: dict[str, str] = {}
 
     async def cycle(self) -> CycleReport:
         """One pass over all services.
@@ -111,6 +116,7 @@ class Fleet:
             services=len(world.services) + len(world.invalid),
             generations={s.metadata.uid: s.metadata.generation for s in world.services},
         )
+        self._forget(world)
         outcomes = self._decide(world, now)
         gate = asyncio.Semaphore(_WRITERS)
 
@@ -148,14 +154,27 @@ class Fleet:
             decided.append(Decided(service, observation, outcome))
         return decided
 
+    def _forget(self, world: Snapshot) -> None:
+        """Keep nothing about objects that are gone."""
+        present = {*world.manifests, *(run["metadata"]["uid"] for run in world.runs)}
+        self._verdicts = {uid: words for uid, words in self._verdicts.items() if uid in present}
+        self._warned = {uid: text for uid, text in self._warned.items() if uid in present}
+
+    def _warn_once(self, uid: str, text: str) -> None:
+        """A warning about an object that stays as it is would otherwise come with every cycle."""
+        if self._warned.get(uid) != text:
+            self._warned[uid] = text
+            _LOG.warning("%s", text)
+
     def _observation(self, world: Snapshot, service: SpeculativeService) -> Observation:
         namespace, name = service.metadata.namespace, service.metadata.name
         runs = []
         for manifest in world.runs:
             if manifest["metadata"]["namespace"] == namespace and service_of(manifest) == name:
-                run = _read_run(manifest)
-                if run is not None:
-                    runs.append(run)
+                try:
+                    runs.append(read_run(manifest))
+                except InputError as error:
+                    self._warn_once(manifest["metadata"]["uid"], str(error))
         return Observation(
             workload=self._workload(world, service),
             managed_by=_managed_by(world, service),
@@ -207,7 +226,10 @@ class Fleet:
             **({"error": str(result.error)} if result.error is not None else {}),
             "took_s": round(self._clock.monotonic() - started, 4),
         }
-        _CYCLE_LOG.info("%(specsvc)s %(action)s %(reason)s", line)
+        # A cycle that found everything as it was says nothing new: one line per change or renewed status.
+        news = bool(plan.actions) or self._verdicts.get(service.metadata.uid) != outcome.verdict.words
+        self._verdicts[service.metadata.uid] = outcome.verdict.words
+        _CYCLE_LOG.log(logging.INFO if news else logging.DEBUG, "%(specsvc)s %(action)s %(reason)s", line)
         if result.error is None and not self._writer.dry:
             await self._afterwards(item, report)
 
@@ -248,7 +270,7 @@ class Fleet:
         try:
             actions = calibration.advance(view, now)
         except InputError as error:
-            _LOG.warning("%s", error)
+            self._warn_once(meta["uid"], str(error))
             return
         except Exception:  # noqa: BLE001 - as for services
             _LOG.exception("advancing run %s/%s failed", meta["namespace"], meta["name"])
@@ -317,15 +339,6 @@ def _managed_by(world: Snapshot, service: SpeculativeService) -> str | None:
     meta = service.metadata
     claims = world.claims.get((meta.namespace, service.spec.target_ref.name), ())
     return older_claim(claims, (str(meta.creation_timestamp or ""), meta.uid))
-
-
-def _read_run(manifest: Manifest) -> CalibrationRun | None:
-    meta = manifest["metadata"]
-    try:
-        return CalibrationRun.read(manifest, f"CalibrationRun {meta['namespace']}/{meta['name']}")
-    except InputError as error:
-        _LOG.warning("%s", error)
-        return None
 
 
 def _age(run: CalibrationRun) -> tuple[str, str]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from breakeven_operator.ownership import RUN_LABEL
 from breakeven_operator.ports import Manifest, RunView, TrialSettings
 from breakeven_operator.reconcile.calibrated import ProfileEntry
 from breakeven_operator.reconcile.fingerprint import identify
 from breakeven_operator.reconcile.observation import Observation
 from breakeven_operator.reconcile.service import Outcome
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.snapshot import RUN_LABEL, Snapshot
+from breakeven_operator.snapshot import Snapshot
 
 _FINAL = frozenset({"Succeeded", "Failed", "Superseded"})
 _WAITING = frozenset({"", "Pending"})

@@ -40,7 +40,6 @@ class Settings:
         lease_name, lease_s: of the Lease.
         trial: what calibration Jobs have in common.
         trial_cluster_role: the ClusterRole with the drivers' rights.
-        gpu_label: node label that names the GPU class.
         max_parallel_rolls: over all services.
         max_parallel_calibrations: over all services.
         bind_address, port: of /metrics, /healthz and /readyz.

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from breakeven.errors import BreakevenError, InputError
 from breakeven.profile import Profile
 from breakeven.serving.promql import Matcher
+from breakeven_operator.ownership import FINISHED_LABEL, MANAGED_SELECTOR, RUN_LABEL
 from breakeven_operator.plan import (
     BUDGETS,
     CLAIMS,
@@ -38,9 +39,6 @@ from breakeven_operator.reconcile.workload import owner_uid, parse_time
 from breakeven_operator.resources import SpeculationProfile, SpeculativeService
 
 _LOG = logging.getLogger(__name__)
-FINISHED_LABEL = "breakeven.dev/finished"
-RUN_LABEL = "breakeven.dev/run"
-MANAGED = "app.kubernetes.io/managed-by=breakeven"
 _SELECTING = (CORE_SERVICES, BUDGETS, NETWORK_POLICIES, POD_MONITORS)
 
 
@@ -138,8 +136,8 @@ class Observer:
             self._list(DEPLOYMENTS, scope, trim=_targets_only(services)),
             self._list(REPLICASETS, scope),
             self._list(PODS, scope, trim=_slim_pod),
-            self._list(JOBS, scope, MANAGED),
-            self._list(CRONJOBS, scope, MANAGED),
+            self._list(JOBS, scope, MANAGED_SELECTOR),
+            self._list(CRONJOBS, scope, MANAGED_SELECTOR),
             self._list(RUNS, scope, f"!{FINISHED_LABEL}"),
             self._list(PROFILES, scope),
             self._nodes(),

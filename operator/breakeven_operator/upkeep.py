@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from breakeven_operator import calibration
+from breakeven_operator.ownership import FINISHED_LABEL
 from breakeven_operator.plan import (
     CRONJOBS,
     PROFILES,
@@ -26,7 +27,6 @@ from breakeven_operator.ports import Manifest, TrialSettings
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.calibrated import ProfileEntry
 from breakeven_operator.resources import API_VERSION, CalibrationRun, SpeculativeService
-from breakeven_operator.snapshot import FINISHED_LABEL
 
 _HASH = "breakeven.dev/desired"
 IN_FORCE_MANAGER = "breakeven-in-force"

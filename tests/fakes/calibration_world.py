@@ -13,8 +13,9 @@ from typing import Any
 import yaml
 
 from breakeven_operator import calibration
-from breakeven_operator.calibration.jobs import ARM_LABEL, DRIVER
+from breakeven_operator.calibration.jobs import DRIVER
 from breakeven_operator.calibration.podcopy import ENGINE
+from breakeven_operator.ownership import ARM_LABEL
 from breakeven_operator.plan import JOBS, PROFILES, RUNS, Action, Create, Delete, EmitEvent, Fit, WriteStatus
 from breakeven_operator.ports import RunView, TrialSettings
 

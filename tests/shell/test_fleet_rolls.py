@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime
 
 import pytest
 
 from breakeven.arm import NO_SPECULATION
-from breakeven_operator.plan import SERVICES
+from breakeven_operator.plan import DEPLOYMENTS, RUNS, SERVICES
 from fakes.fleet_world import BREAK_EVEN_RPS, EAGLE, VALUE, FleetWorld
 
 
@@ -261,6 +262,56 @@ async def test_paused_and_disabled_hold_at_once_with_and_without_a_profile(edit,
         await world.cycle()
     assert world.rolls == []
     assert [write for write in world.cluster.writes if write[1] in {"calibrationruns", "jobs"}] == []
+
+
+async def test_no_roll_begins_between_two_steps_of_an_autoscaler():
+    """Pinned, because pods that are new keep the figures themselves from being used for half a window."""
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(pinnedArm="eagle/3"))
+    await world.cycle()
+    world.calibrate()
+    for wanted in (3, 4, 2):
+        world.cluster.change(
+            DEPLOYMENTS, "llm", "chat-vllm", lambda t, n=wanted: t["spec"].update(replicas=n)
+        )
+        # A fast engine is ready again before the autoscaler's next step, 45 s later.
+        for _ in range(3):
+            await world.cycle()
+            assert world.rolls == []
+        assert world.target.settled
+        assert (world.decision["action"], world.reason) == ("Hold", "Autoscaling")
+    await world.until(lambda: world.value == VALUE, cycles=3)
+
+
+async def test_the_log_has_one_line_per_change_and_not_per_cycle(caplog):
+    caplog.set_level(logging.INFO, logger="breakeven_operator.cycle")
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(mode="Recommend"))
+    world.calibrate()
+    world.load(3.0)
+    await world.until(lambda: world.decision.get("action") == "Recommend")
+    for _ in range(5):
+        await world.cycle()
+    caplog.clear()
+    for _ in range(50):
+        await world.cycle()
+    assert caplog.records == []
+    world.prometheus.down = True
+    for _ in range(5):
+        await world.cycle()
+    (line,) = caplog.records
+    assert (line.args["reason"], line.args["did"]) == ("MetricsMissing", ["WriteStatus", "EmitEvent"])
+
+
+async def test_a_run_that_cannot_be_read_is_complained_about_once(caplog):
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(mode="Disabled"))
+    body = {
+        "metadata": {"namespace": "llm", "name": "odd"},
+        "spec": {"serviceRef": {"name": "chat"}, "loads": "x"},
+    }
+    world.cluster.put(RUNS, body, manager="person")
+    for _ in range(5):
+        await world.cycle()
+    complaints = [record.getMessage() for record in caplog.records if "llm/odd" in record.getMessage()]
+    assert len(complaints) == 1
 
 
 async def test_deleting_the_service_leaves_the_target_as_it_is():

@@ -158,12 +158,12 @@ async def test_the_loop_runs_at_once_is_woken_by_events_and_stops_gracefully():
     fleet, lease, clock = Counting(), Held(), FakeClock()
     loop, _ = loop_of(fleet, lease, clock)
     running = asyncio.create_task(loop.run())
-    await asyncio.wait_for(fleet.ran.wait(), 5)
+    await asyncio.wait_for(fleet.ran.wait(), 60)
     fleet.ran.clear()
     loop.wake()
-    await asyncio.wait_for(fleet.ran.wait(), 5)
+    await asyncio.wait_for(fleet.ran.wait(), 60)
     loop.stop()
-    await asyncio.wait_for(running, 5)
+    await asyncio.wait_for(running, 60)
     assert fleet.count == 2
     assert lease.released
 
@@ -184,7 +184,7 @@ async def test_without_the_lease_nothing_runs():
             loop.stop()
 
     health.loop_turned = turned
-    await asyncio.wait_for(running, 5)
+    await asyncio.wait_for(running, 60)
     assert fleet.count == 0
 
 
@@ -209,7 +209,7 @@ async def test_a_lease_that_cannot_be_renewed_by_a_bug_ends_the_process():
     fleet, clock = Counting(), FakeClock()
     loop, _ = loop_of(fleet, Broken(), clock, cycle_s=0.01)
     with pytest.raises(ValueError, match="bug"):
-        await asyncio.wait_for(loop.run(), 5)
+        await asyncio.wait_for(loop.run(), 60)
 
 
 async def test_a_spare_replica_is_ready_once_it_has_seen_the_other_lead():
@@ -220,7 +220,7 @@ async def test_a_spare_replica_is_ready_once_it_has_seen_the_other_lead():
     health.stood_by = lambda: (original(), stood_by.set())
     running = asyncio.create_task(loop.run())
     lease.others = True
-    await asyncio.wait_for(stood_by.wait(), 5)
+    await asyncio.wait_for(stood_by.wait(), 60)
     assert health.ready
     loop.stop()
     await running

@@ -11,13 +11,12 @@ from breakeven.arm import NO_SPECULATION
 from breakeven.errors import BreakevenError
 from breakeven.profile import ArmFit, Comparison, Profile
 from breakeven.reasons import Reason
-from breakeven_operator.calibration.jobs import MANAGED_BY, RUN_LABEL, SERVICE_LABEL, owner_reference
-from breakeven_operator.calibration.machine import read_run
 from breakeven_operator.calibration.turn import Turn
-from breakeven_operator.plan import PROFILES, Action, Create, FitOutcome, Ref, WriteStatus
+from breakeven_operator.ownership import MANAGED_BY, RUN_LABEL, SERVICE_LABEL, owner_reference
+from breakeven_operator.plan import PROFILES, SERVICES, Action, Create, FitOutcome, Ref, WriteStatus
 from breakeven_operator.ports import RunView
 from breakeven_operator.reasons import ClusterReason
-from breakeven_operator.resources.calibrationrun import CalibrationRun, Phase, Plan
+from breakeven_operator.resources.calibrationrun import CalibrationRun, Phase, Plan, read_run
 from breakeven_operator.resources.meta import ObjectReference, ServiceReference
 from breakeven_operator.resources.servicestatus import Verdict
 from breakeven_operator.resources.speculationprofile import (
@@ -38,7 +37,7 @@ def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action,
     Raises:
         InputError: the run cannot be read.
     """
-    run = read_run(view)
+    run = read_run(view.run)
     turn = Turn(view, run, now)
     plan = run.status.plan
     if plan is None or run.status.phase is None or run.status.phase.final or view.service is None:
@@ -191,7 +190,9 @@ def _profile_object(turn: Turn, plan: Plan, arms: tuple[ProfileArm, ...], text: 
             "name": run.metadata.name,
             "namespace": run.metadata.namespace,
             "labels": labels,
-            "ownerReferences": [owner_reference(service)],
+            "ownerReferences": [
+                owner_reference(SERVICES, service["metadata"]["name"], service["metadata"]["uid"])
+            ],
         },
         "spec": spec.to_json_object(),
     }

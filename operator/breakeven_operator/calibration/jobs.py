@@ -16,15 +16,18 @@ from typing import Any
 
 from breakeven.serving.command_line import flag_value
 from breakeven_operator.calibration import podcopy
+from breakeven_operator.ownership import (
+    ARM_LABEL,
+    MANAGED_BY,
+    RUN_LABEL,
+    SERVICE_LABEL,
+    owner_reference,
+)
 from breakeven_operator.plan import JOBS, RUNS
 from breakeven_operator.ports import Manifest, TrialSettings
 from breakeven_operator.resources.calibrationrun import Plan, PlannedArm
 
 DRIVER = "driver"
-SERVICE_LABEL = "breakeven.dev/service"
-RUN_LABEL = "breakeven.dev/run"
-ARM_LABEL = "breakeven.dev/arm"
-MANAGED_BY = {"app.kubernetes.io/managed-by": "breakeven"}
 _MAX_NAME = (
     57  # the Job controller appends `-xxxxx` for the pod, whose name is also a label value of 63 characters
 )
@@ -122,7 +125,7 @@ def build_job(
             "name": job_name(meta["name"], arm.arm),
             "namespace": meta["namespace"],
             "labels": {**own, **queue},
-            "ownerReferences": [owner_reference(run)],
+            "ownerReferences": [owner_reference(RUNS, meta["name"], meta["uid"])],
         },
         "spec": {
             "backoffLimit": 0,
@@ -138,18 +141,6 @@ def build_job(
                 "spec": spec,
             },
         },
-    }
-
-
-def owner_reference(owner: Manifest) -> dict[str, Any]:
-    """Makes the dependent go with its owner; it does not block the owner's deletion, which would need a right on it."""
-    return {
-        "apiVersion": owner.get("apiVersion") or RUNS.api_version,
-        "kind": owner.get("kind") or RUNS.kind,
-        "name": owner["metadata"]["name"],
-        "uid": owner["metadata"]["uid"],
-        "controller": True,
-        "blockOwnerDeletion": False,
     }
 
 

@@ -18,7 +18,7 @@ from breakeven_operator.calibration.turn import Turn, job_ref
 from breakeven_operator.plan import Action, Delete, EmitEvent
 from breakeven_operator.ports import RunView
 from breakeven_operator.reasons import ClusterReason
-from breakeven_operator.resources.calibrationrun import ArmPhase, ArmStatus, CalibrationRun, Phase, Plan
+from breakeven_operator.resources.calibrationrun import ArmPhase, ArmStatus, Phase, Plan, read_run
 from breakeven_operator.resources.speculativeservice import SpeculativeService
 
 
@@ -28,7 +28,7 @@ def advance(view: RunView, now: datetime) -> tuple[Action, ...]:
     Raises:
         InputError: the run or its service cannot be read.
     """
-    run = read_run(view)
+    run = read_run(view.run)
     jobs = tuple(Delete(job_ref(job)) for job in view.jobs)
     if run.status.phase is not None and run.status.phase.final:
         return jobs
@@ -49,16 +49,6 @@ def advance(view: RunView, now: datetime) -> tuple[Action, ...]:
     if change is not None:
         return turn.finish(Phase.SUPERSEDED, ClusterReason.TARGET_CHANGED, change)
     return Trials(turn, run.status.plan).go()
-
-
-def read_run(view: RunView) -> CalibrationRun:
-    """Parse the run.
-
-    Raises:
-        InputError: it cannot be read.
-    """
-    meta = view.run["metadata"]
-    return CalibrationRun.read(view.run, f"CalibrationRun {meta['namespace']}/{meta['name']}")
 
 
 def _change_of_target(view: RunView, plan: Plan) -> str | None:

@@ -7,16 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from breakeven_operator.calibration.jobs import (
-    DRIVER,
-    MANAGED_BY,
-    SERVICE_LABEL,
-    TOKEN_MOUNT,
-    account_name,
-    owner_reference,
-    token_volume,
-)
-from breakeven_operator.plan import CRONJOBS, ROLE_BINDINGS, SERVICE_ACCOUNTS
+from breakeven_operator.calibration.jobs import DRIVER, TOKEN_MOUNT, account_name, token_volume
+from breakeven_operator.ownership import MANAGED_BY, SERVICE_LABEL, owner_reference
+from breakeven_operator.plan import CRONJOBS, ROLE_BINDINGS, SERVICE_ACCOUNTS, SERVICES
 from breakeven_operator.ports import Manifest, TrialSettings
 from breakeven_operator.resources.calibration import Calibration
 
@@ -33,7 +26,9 @@ def trial_access(service: Manifest, cluster_role: str) -> tuple[dict[str, Any], 
         "name": name,
         "namespace": namespace,
         "labels": {**MANAGED_BY, SERVICE_LABEL: service["metadata"]["name"]},
-        "ownerReferences": [owner_reference(service)],
+        "ownerReferences": [
+            owner_reference(SERVICES, service["metadata"]["name"], service["metadata"]["uid"])
+        ],
     }
     account = {
         "apiVersion": SERVICE_ACCOUNTS.api_version,
@@ -97,7 +92,7 @@ def schedule_job(service: Manifest, settings: TrialSettings) -> dict[str, Any] |
             "name": cronjob_name(meta["name"]),
             "namespace": meta["namespace"],
             "labels": labels,
-            "ownerReferences": [owner_reference(service)],
+            "ownerReferences": [owner_reference(SERVICES, meta["name"], meta["uid"])],
         },
         "spec": {
             "schedule": calibration.schedule,

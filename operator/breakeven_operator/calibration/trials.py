@@ -9,10 +9,11 @@ from datetime import datetime, timedelta
 from breakeven_operator.calibration import podcopy
 from breakeven_operator.calibration.diagnosis import Deadlines, Diagnosis, Stage, diagnose
 from breakeven_operator.calibration.display import human_time
-from breakeven_operator.calibration.jobs import ARM_LABEL, TrialLimits, arm_label, build_job, job_name
+from breakeven_operator.calibration.jobs import TrialLimits, arm_label, build_job, job_name
 from breakeven_operator.calibration.measurements import measured_of, points_csv
 from breakeven_operator.calibration.planning import trial_limits
 from breakeven_operator.calibration.turn import Turn, job_ref
+from breakeven_operator.ownership import ARM_LABEL
 from breakeven_operator.plan import JOBS, Action, Create, Delete, EmitEvent, Fit
 from breakeven_operator.ports import Manifest, RunView
 from breakeven_operator.reasons import ClusterReason

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from breakeven.profile import Profile
-from breakeven_operator.plan import RUNS, Create
+from breakeven_operator.ownership import MANAGED_BY, SERVICE_LABEL, owner_reference
+from breakeven_operator.plan import RUNS, SERVICES, Create
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.fingerprint import Identity
 from breakeven_operator.resources import API_VERSION, CalibrationRun, SpeculativeService
@@ -258,24 +259,12 @@ def _run(service: SpeculativeService, seed: str, spec: Mapping[str, object]) -> 
             "metadata": {
                 "name": name,
                 "namespace": meta.namespace,
-                "labels": {"breakeven.dev/service": meta.name, "app.kubernetes.io/managed-by": "breakeven"},
-                "ownerReferences": [owner_reference(service)],
+                "labels": {**MANAGED_BY, SERVICE_LABEL: meta.name},
+                "ownerReferences": [owner_reference(SERVICES, meta.name, meta.uid)],
             },
             "spec": spec,
         },
     )
-
-
-def owner_reference(service: SpeculativeService) -> dict[str, object]:
-    """A dependent of the service is deleted with it; OpenShift lets nobody block deletion without a right to it."""
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "SpeculativeService",
-        "name": service.metadata.name,
-        "uid": service.metadata.uid,
-        "controller": True,
-        "blockOwnerDeletion": False,
-    }
 
 
 def _account(

@@ -16,15 +16,20 @@ from breakeven_operator.resources.updatepolicy import UpdatePolicy
 
 def refuse_now(
     workload: Workload,
-    seen: Target | None,
+    policy: UpdatePolicy,
+    scaled: datetime | None,
     memory: MemoryStatus,
     now: datetime,
 ) -> Refusal | None:
     """Why no roll of this workload may begin at this moment; None when nothing forbids it.
 
+    An autoscaler moves in steps: between two of them the Deployment looks settled although the next one is due, so the
+    time since the last change counts. That asks nothing of the autoscaler, whatever kind it is.
+
     Args:
         workload: the target.
-        seen: the target as the status has it, from an earlier cycle.
+        policy: of the service.
+        scaled: when the number of wanted replicas was last seen to change; None: never.
         memory: of the service.
         now: time of the observation.
     """
@@ -39,8 +44,7 @@ def refuse_now(
             ClusterReason.FOREIGN_ROLLOUT,
             f"a roll is under way that the operator did not start: {workload.updated} of {workload.desired} pods updated",
         )
-    changed = seen is not None and seen.replicas is not None and seen.replicas != workload.desired
-    if changed or workload.total != workload.desired:
+    if workload.total != workload.desired:
         return Refusal(
             ClusterReason.AUTOSCALING,
             f"the number of replicas is changing ({workload.total} exist, {workload.desired} wanted)",
@@ -50,9 +54,29 @@ def refuse_now(
             ClusterReason.REPLICAS_UNREADY,
             f"{len(workload.serving)} of {workload.desired} replicas are ready; a roll would take more away",
         )
+    quiet_s = policy.replicas_quiet_seconds
+    if scaled is not None and (since_s := (now - scaled).total_seconds()) < quiet_s:
+        return Refusal(
+            ClusterReason.AUTOSCALING,
+            f"the number of replicas was changed to {workload.desired} {since_s:.0f} s ago; after {quiet_s} s without a "
+            "change (updatePolicy.replicasQuietSeconds) the autoscaler is taken to be done",
+        )
     if workload.desired == 0:
         return Refusal(ClusterReason.REPLICAS_UNREADY, "the target is scaled to zero")
     return None
+
+
+def scaled_time(workload: Workload, seen: Target | None, now: datetime) -> datetime | None:
+    """When the number of wanted replicas last changed, as far as it was watched; None: it never did.
+
+    Args:
+        workload: the target.
+        seen: the target as the status has it, from an earlier cycle (or an earlier process).
+        now: time of the observation.
+    """
+    if seen is None or seen.uid != workload.ref.uid:
+        return None
+    return now if seen.replicas != workload.desired else seen.replicas_changed_time
 
 
 def refuse_capacity(

@@ -27,6 +27,7 @@ from breakeven_operator.reconcile.conditions import (
 )
 from breakeven_operator.reconcile.decide import Choice
 from breakeven_operator.reconcile.fingerprint import Identity
+from breakeven_operator.reconcile.gates import scaled_time
 from breakeven_operator.reconcile.live import Live
 from breakeven_operator.reconcile.rollout import Step
 from breakeven_operator.reconcile.target import Refusal
@@ -113,6 +114,7 @@ def _target(picture: Picture) -> Target | None:
         gpu_product=identity.gpu_product if identity else None,
         gpus_per_pod=identity.gpus if identity else None,
         replicas=workload.desired,
+        replicas_changed_time=scaled_time(workload, picture.service.status.target, picture.now),
         ready_replicas=workload.ready,
         fingerprint=identity.fingerprint if identity else None,
         opted_in=opt_in(container).ok if container else None,

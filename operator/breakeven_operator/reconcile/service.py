@@ -18,7 +18,7 @@ from breakeven_operator.reconcile.calibrated import Calibrated, calibrated
 from breakeven_operator.reconcile.confirm import confirm
 from breakeven_operator.reconcile.decide import Choice, choose, forget_candidate
 from breakeven_operator.reconcile.fingerprint import Identity, identify
-from breakeven_operator.reconcile.gates import refuse_capacity, refuse_now
+from breakeven_operator.reconcile.gates import refuse_capacity, refuse_now, scaled_time
 from breakeven_operator.reconcile.live import Live, read_service
 from breakeven_operator.reconcile.material import worth_writing
 from breakeven_operator.reconcile.observation import Limits, Observation
@@ -295,7 +295,13 @@ def _blocked(
         Refusal(ClusterReason.PAUSED, "spec.paused is set")
         if spec.paused
         else cannot_roll
-        or refuse_now(workload, service.status.target, situation.memory, situation.now)
+        or refuse_now(
+            workload,
+            spec.update_policy,
+            scaled_time(workload, service.status.target, situation.now),
+            situation.memory,
+            situation.now,
+        )
         or refuse_capacity(
             spec.update_policy, workload, state.entry.profile, live.figures, (running, verdict.arm or running)
         )

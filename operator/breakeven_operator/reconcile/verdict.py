@@ -30,3 +30,8 @@ class Verdict:
     arm: Arm | None
     reason: Reason | ClusterReason
     message: str
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What makes it another verdict than the one before; figures alone do not."""
+        return self.action, str(self.arm), str(self.reason)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -353,3 +354,13 @@ class CalibrationRun(Model):
     metadata: Metadata
     spec: Annotated[CalibrationRunSpec, Field(description="What to measure.")]
     status: Annotated[CalibrationRunStatus, Field(description="How the run goes.")] = CalibrationRunStatus()
+
+
+def read_run(manifest: Mapping[str, Any]) -> CalibrationRun:
+    """Parse a run as the API server holds it.
+
+    Raises:
+        InputError: it breaks the schema; names the run and the field.
+    """
+    meta = manifest["metadata"]
+    return CalibrationRun.read(manifest, f"CalibrationRun {meta['namespace']}/{meta['name']}")

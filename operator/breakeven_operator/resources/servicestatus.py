@@ -85,6 +85,9 @@ class Target(StatusModel):
     ] = None
     gpus_per_pod: Annotated[int | None, Field(ge=0, description="GPUs each pod holds.")] = None
     replicas: Annotated[int | None, Field(ge=0, description="Pods wanted.")] = None
+    replicas_changed_time: Annotated[
+        Instant | None, Field(description="When the number of pods wanted was last seen to change.")
+    ] = None
     ready_replicas: Annotated[int | None, Field(ge=0, description="Pods ready.")] = None
     fingerprint: Annotated[
         str | None,

@@ -130,6 +130,15 @@ class UpdatePolicy(Model):
         int,
         Field(ge=1, le=86400, description="When a roll whose new pod finds no GPU is undone."),
     ] = 300
+    replicas_quiet_seconds: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=86400,
+            description="How long the target's number of replicas must have stood still before a roll starts: an autoscaler "
+            "that moves it in steps is taken to be done then.",
+        ),
+    ] = 60
     backoff_seconds: Annotated[
         int,
         Field(

@@ -9,15 +9,13 @@ import pytest
 
 from breakeven_operator.calibration import podcopy
 from breakeven_operator.calibration.jobs import (
-    ARM_LABEL,
-    RUN_LABEL,
-    SERVICE_LABEL,
     TrialLimits,
     build_job,
     job_name,
 )
 from breakeven_operator.calibration.planning import make_plan
 from breakeven_operator.calibration.podcopy import NotCopyableError
+from breakeven_operator.ownership import ARM_LABEL, RUN_LABEL, SERVICE_LABEL
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.resources.calibrationrun import CalibrationRun
 from breakeven_operator.resources.speculativeservice import SpeculativeService

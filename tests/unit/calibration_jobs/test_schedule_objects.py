@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from click.testing import CliRunner
 
-from breakeven.errors import InputError
+from breakeven_operator.__main__ import root
+from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.calibration import cronjob_name, schedule_job, trial_access
-from breakeven_operator.request_run import request, requested_run
+from breakeven_operator.request_run import requested_run
 from breakeven_operator.resources.calibrationrun import CalibrationRun, Trigger
 
 
@@ -53,16 +55,19 @@ def test_the_drivers_account_may_do_what_one_cluster_role_says(world):
     assert {item["metadata"]["ownerReferences"][0]["uid"] for item in (account, binding)} == {"service-uid"}
 
 
-ENV = {"BREAKEVEN_NAMESPACE": "llm", "BREAKEVEN_SERVICE": "chat", "BREAKEVEN_SERVICE_UID": "service-uid"}
+def told(world, settings):
+    """The environment of the CronJob's container as Kubernetes makes it."""
+    (container,) = schedule_job(world.service, settings)["spec"]["jobTemplate"]["spec"]["template"]["spec"][
+        "containers"
+    ]
+    return {entry["name"]: entry.get("value", "llm") for entry in container["env"]}
 
 
-def test_the_request_is_a_valid_run_of_the_service(world, settings):
-    cronjob = schedule_job(world.service, settings)
-    (container,) = cronjob["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
-    given = {entry["name"]: entry.get("value", "llm") for entry in container["env"]}
-    body = requested_run(given)
+def test_the_request_is_a_valid_run_of_the_service():
+    body = requested_run("llm", "chat", "service-uid", Trigger.SCHEDULE)
     assert body["metadata"]["generateName"] == "chat-"
     assert body["metadata"]["ownerReferences"][0]["uid"] == "service-uid"
+    assert "ownerReferences" not in requested_run("llm", "chat", "", Trigger.MANUAL)["metadata"]
     named = {**body, "metadata": {**body["metadata"], "name": "chat-x"}}
     named["metadata"].pop("generateName")
     run = CalibrationRun.read(named, "run")
@@ -70,15 +75,28 @@ def test_the_request_is_a_valid_run_of_the_service(world, settings):
     assert run.spec.service_ref.name == "chat"
 
 
-async def test_the_created_runs_name_is_told():
+def test_the_cronjob_s_environment_is_all_that_the_command_needs(world, settings, monkeypatch):
+    asked = []
+
     class Cluster:
         async def create(self, resource, body):
+            asked.append(body)
             return {"metadata": {"name": "chat-h7w2k"}}
 
-    assert await request(ENV, Cluster()) == "chat-h7w2k"
+        async def close(self):
+            asked.append("closed")
+
+    async def connect(_kubeconfig):
+        return Cluster()
+
+    monkeypatch.setattr(KubernetesCluster, "connect", connect)
+    result = CliRunner().invoke(root, ["request-run"], env=told(world, settings))
+    assert (result.exit_code, result.output) == (0, "chat-h7w2k\n")
+    assert asked == [requested_run("llm", "chat", "service-uid", Trigger.SCHEDULE), "closed"]
 
 
-@pytest.mark.parametrize("missing", sorted(ENV))
-def test_a_missing_variable_is_named(missing):
-    with pytest.raises(InputError, match=missing):
-        requested_run({name: value for name, value in ENV.items() if name != missing})
+@pytest.mark.parametrize("missing", ["BREAKEVEN_NAMESPACE", "BREAKEVEN_SERVICE"])
+def test_a_missing_variable_is_named(world, settings, missing):
+    result = CliRunner().invoke(root, ["request-run"], env={**told(world, settings), missing: None})
+    assert result.exit_code == 2
+    assert f"--{missing.removeprefix('BREAKEVEN_').lower()}" in result.output

@@ -9,7 +9,7 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.profile import Profile
-from breakeven_operator.reconcile.gates import refuse_capacity, refuse_now
+from breakeven_operator.reconcile.gates import refuse_capacity, refuse_now, scaled_time
 from breakeven_operator.reconcile.live import Figures
 from breakeven_operator.reconcile.rollout import Situation, deadline_s
 from breakeven_operator.reconcile.workload import observe
@@ -44,18 +44,36 @@ def reason(refusal):
     ],
 )
 def test_a_roll_waits_for_what_is_pending(changes, expected):
-    assert reason(refuse_now(dataclasses.replace(WORKLOAD, **changes), None, MemoryStatus(), NOW)) == expected
+    assert now(dataclasses.replace(WORKLOAD, **changes)) == expected
 
 
-def test_a_roll_waits_while_the_number_of_replicas_moves():
-    assert reason(refuse_now(WORKLOAD, Target(replicas=3), MemoryStatus(), NOW)) == "Autoscaling"
-    assert refuse_now(WORKLOAD, Target(replicas=2), MemoryStatus(), NOW) is None
+def now(workload=WORKLOAD, scaled_s_ago=None, memory=None, time=NOW):
+    scaled = NOW - timedelta(seconds=scaled_s_ago) if scaled_s_ago is not None else None
+    return reason(refuse_now(workload, UpdatePolicy(), scaled, memory or MemoryStatus(), time))
+
+
+def test_a_roll_waits_until_the_number_of_replicas_has_stood_still():
+    """Between two steps of an autoscaler everything is as the Deployment wants it."""
+    assert now(scaled_s_ago=0) == now(scaled_s_ago=59) == "Autoscaling"
+    assert now(scaled_s_ago=60) is None
+
+
+def test_when_the_number_of_replicas_changed_is_known_after_a_restart_too():
+    def told(**target):
+        return scaled_time(WORKLOAD, Target(**{"uid": WORKLOAD.ref.uid, "replicas": 2, **target}), NOW)
+
+    earlier = NOW - timedelta(seconds=40)
+    assert told(replicas=3) == told(replicas=3, replicas_changed_time=earlier) == NOW
+    assert told(replicas_changed_time=earlier) == earlier
+    assert told() is None
+    assert told(uid="another", replicas=3) is None, "a new Deployment was not scaled"
+    assert scaled_time(WORKLOAD, None, NOW) is None
 
 
 def test_a_roll_waits_for_the_back_off():
     memory = MemoryStatus(failures=1, backoff_until_time=NOW + timedelta(seconds=1))
-    assert reason(refuse_now(WORKLOAD, None, memory, NOW)) == "BackingOff"
-    assert refuse_now(WORKLOAD, None, memory, NOW + timedelta(seconds=2)) is None
+    assert now(memory=memory) == "BackingOff"
+    assert now(memory=memory, time=NOW + timedelta(seconds=2)) is None
 
 
 def capacity(total_rps, *, unavailable, desired=2):
