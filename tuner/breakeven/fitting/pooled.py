@@ -15,6 +15,7 @@ import numpy as np
 from breakeven.arrays import BoolArray, FloatArray
 from breakeven.evidence.points import Point
 from breakeven.fitting.arms import lengths_of
+from breakeven.fitting.departures import departures
 from breakeven.fitting.loads import Observation, observe
 from breakeven.fitting.solve import solve
 from breakeven.profile.fits import ArmFit, Lengths, PooledFit
@@ -90,7 +91,18 @@ def fit_pooled(
         },
         drafted_per_step={fit.k: fit.acceptance.drafted_per_step for fit in speculating if fit.acceptance},
         vllm_method=speculating[0].method,
+        departures=departures(_misses(rows, np.log(y / solution.fitted))),
     )
+
+
+def _misses(
+    rows: Sequence[_Row], misses: FloatArray
+) -> dict[int, list[tuple[tuple[str, float], float, float]]]:
+    found: dict[int, list[tuple[tuple[str, float], float, float]]] = {}
+    for row, miss in zip(rows, misses, strict=True):
+        one = row.observation
+        found.setdefault(one.point.arm.k, []).append((one.load, one.others, float(miss)))
+    return found
 
 
 def _rows(fit: ArmFit, points: Sequence[Point], ramp_share: float) -> list[_Row]:

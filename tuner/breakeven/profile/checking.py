@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,6 +15,7 @@ from breakeven.speculation import COEFFICIENTS
 _LARGEST = 1e15
 _LEAST = 1e-12
 _ROUNDING = 1e-6
+_LARGEST_MISS = 10.0
 
 
 def check_sizes(value: object, path: str, where: str) -> None:
@@ -116,6 +118,17 @@ def _check_pooled(fit: PooledFit, place: str) -> None:
         )
     if not fit.draft_lengths or not 0 <= fit.others_range[0] <= fit.others_range[1]:
         raise InputError(place, "no range of loads or draft lengths", "what was measured")
+    for k, curve in fit.departures.items():
+        loads = [load for load, _ in curve]
+        rising = all(before < after for before, after in itertools.pairwise(loads))
+        if (
+            k < 1
+            or not loads
+            or not rising
+            or loads[0] < 0
+            or max(abs(miss) for _, miss in curve) > _LARGEST_MISS
+        ):
+            raise InputError(f"{place}.departures", "no departures", "ascending loads and ln(measured/form)")
     try:
         _ = fit.acceptance
         for survival in fit.survival.values():

@@ -249,6 +249,7 @@ class PooledFit:
         survival: measured survival per request-step by draft length.
         drafted_per_step: measured drafted tokens per request-step by draft length.
         vllm_method: vLLM's own name of the method.
+        departures: by draft length (others in flight, ln(measured/form)), as far as all arms leave the form alike.
     """
 
     method: str
@@ -266,6 +267,7 @@ class PooledFit:
     survival: Mapping[int, tuple[float, ...]]
     drafted_per_step: Mapping[int, float]
     vllm_method: str
+    departures: Mapping[int, tuple[tuple[float, float], ...]] = field(default_factory=dict)
 
     @property
     def acceptance(self) -> AcceptanceModel | None:

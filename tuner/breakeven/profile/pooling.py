@@ -27,6 +27,8 @@ drafters with three measured draft lengths."""
 
 _SAME = 0.25
 
+_FEWEST_KNOTS = 3
+
 _WIDE = 0.15
 """Where the measured arms leave a coefficient open by more than this share of it, a prediction is extrapolation."""
 
@@ -58,14 +60,34 @@ def pooled_curve(fit: PooledFit, arm: Arm, conditions: Conditions) -> Curve:
     left_open = _left_open(fit, rows, vector)
     doubt = rows @ covariance @ rows.T + doubt_of_e + FORM_ERROR**2 * np.outer(level, level)
     doubt += np.diag(left_open**2) / 12.0
+    law = Law(float(level[0]), float(level[1]), doubt)
     return Curve(
-        Law(float(level[0]), float(level[1]), doubt),
+        law,
         fit.dof,
         fit.noise,
         "pooled",
         fit.others_range,
+        _knots(fit, arm.k, law),
         strayed=_strays(fit, arm, conditions) or bool(np.any(left_open > _WIDE * level)),
     )
+
+
+def _knots(fit: PooledFit, k: int, law: Law) -> FloatArray | None:
+    """The form bent as its measured neighbours in draft length bend it, shape (K, 2); None where they do not.
+
+    Between two measured draft lengths their departures are mixed by ln(k + 1), beyond them the nearest one's holds.
+    """
+    if not fit.departures:
+        return None
+    lengths = sorted(fit.departures)
+    loads = np.unique(np.concatenate([np.array(fit.departures[j])[:, 0] for j in lengths]))
+    # Rates differ between arms, so open-loop loads lie anywhere: knots too close make a slope of any size.
+    loads = loads[np.concatenate([[True], np.diff(loads) > np.maximum(0.05, 0.02 * loads[1:])])]
+    if loads.size < _FEWEST_KNOTS:
+        return None
+    bends = [np.interp(loads, *np.array(fit.departures[j]).T) for j in lengths]
+    bend = [np.interp(np.log1p(k), np.log1p(lengths), at_load) for at_load in np.transpose(bends)]
+    return np.stack([loads, (law.c1 + loads * law.c2) * np.exp(bend)], axis=-1)
 
 
 def tokens_per_step(fit: PooledFit, k: int) -> TokensPerStep | None:
