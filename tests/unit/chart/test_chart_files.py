@@ -69,7 +69,14 @@ def test_every_alert_has_a_runbook_and_a_promtool_test():
     for alert in ALERTS:
         name = alert["alert"]
         runbook = (ROOT / "docs" / "runbooks" / f"{name}.md").read_text()
-        for heading in (f"# {name}", "## Meaning", "## Impact", "## Diagnosis", "## Mitigation"):
+        for heading in (
+            f"# {name}",
+            "## Meaning",
+            "## Impact",
+            "## Diagnosis",
+            "## Mitigation",
+            "## Over when",
+        ):
             assert f"{heading}\n" in runbook, name
         tested = yaml.safe_load((CHART / "tests" / f"{name}_test.yaml").read_text())
         asked = [check for case in tested["tests"] for check in case["alert_rule_test"]]
