@@ -1,6 +1,7 @@
 """A queue by discrete events, knowing nothing of the law: every request in flight slows every other one.
 
-With j in flight each of them gets work done at rate 1 / (c1 + (j - 1)*c2) of a request per second; arrivals are Poisson.
+With j in flight each of them gets work done at rate 1 / (c1 + (j - 1)*c2) of a request per second; arrivals are Poisson
+or equally spaced.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ class Observed:
     arrival_share: NDArray[np.float64]
 
 
-def simulate(c1_s: float, c2_s: float, rps: float, lengths: str, requests: int, seed: int) -> Observed:
+def simulate(
+    c1_s: float, c2_s: float, rps: float, lengths: str, requests: int, seed: int, *, evenly: bool = False
+) -> Observed:
     rng = np.random.default_rng(seed)
-    gaps = rng.exponential(1.0 / rps, requests)
+    gaps = np.full(requests, 1.0 / rps) if evenly else rng.exponential(1.0 / rps, requests)
     sizes = {
         "constant": np.ones(requests),
         "exponential": rng.exponential(1.0, requests),

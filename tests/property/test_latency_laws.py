@@ -18,6 +18,7 @@ from breakeven.latency import (
     ordered_quantiles,
     others_in_flight,
     others_met,
+    others_met_at_constant_rate,
     rps_at,
     saturated,
     saturation_rps,
@@ -93,7 +94,7 @@ def test_there_is_no_latency_at_saturation(c1, c2, beyond):
 @few
 @given(seconds, seconds, st.floats(1.0, 1e4))
 def test_a_closed_loop_never_exceeds_saturation(c1, c2, clients):
-    assert closed_loop_rps(c1, c2, clients) * c2 <= max(1.0, clients * c2 / c1)
+    assert closed_loop_rps(c1, c2, clients) * c2 <= max(1.0, clients * c2 / c1) * (1 + 1e-12)
     if c1 >= c2:
         assert closed_loop_rps(c1, c2, clients) <= saturation_rps(c2) * (1 + 1e-12)
 
@@ -167,6 +168,23 @@ def test_a_processor_sharing_queue_obeys_the_law_whatever_the_lengths(lengths):
         top = len(share)
         assert np.abs(np.cumsum(share) - np.cumsum(expected.probability(np.arange(top)))).max() < 0.03
     assert observed.time_share[20:].sum() == pytest.approx(float(expected.exceedance(19)), rel=0.25)
+
+
+@pytest.mark.parametrize(("lengths", "cv"), [("constant", 0.0), ("exponential", 1.0), ("heavy", 2.0)])
+@pytest.mark.parametrize(("c2", "rps"), [(0.2, 2.0), (0.08, 7.5)])
+def test_arrivals_at_a_constant_rate_meet_less_than_the_time_average(lengths, cv, c2, rps):
+    observed = simulate(1.0, c2, rps, lengths, requests=8_000, seed=3, evenly=True)
+    met = float(others_met_at_constant_rate(observed.mean_inflight, cv))
+    law, poisson = (float(latency_among(1.0, c2, n)) for n in (met, observed.mean_inflight))
+    assert law == pytest.approx(observed.mean_latency_s, rel=0.03)
+    assert abs(law / observed.mean_latency_s - 1.0) < abs(poisson / observed.mean_latency_s - 1.0)
+
+
+def test_equally_long_requests_at_a_constant_rate_meet_all_but_themselves():
+    assert others_met_at_constant_rate([0.4, 1.0, 5.0], 0.0).tolist() == [0.0, 0.0, 4.0]
+    # Of two exponential lengths the shorter is half as long on average; the lognormal of that spread is near.
+    assert float(others_met_at_constant_rate(5.0, 1.0)) == pytest.approx(4.5, abs=0.07)
+    assert float(others_met_at_constant_rate(5.0, 1e6)) == pytest.approx(5.0, abs=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ not exist (saturation) the result is NaN.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,7 +39,7 @@ def latency_among(c1_s: ArrayLike, c2_s: ArrayLike, others: ArrayLike) -> FloatA
 def open_loop_latency(c1_s: ArrayLike, c2_s: ArrayLike, rps: ArrayLike) -> FloatArray:
     """Mean latency (s) under Poisson arrivals at `rps` (1/s): C1 / (1 - RPS*C2); NaN at and beyond saturation.
 
-    Constant-rate arrivals meet slightly fewer others; the law is an upper estimate for them.
+    Arrivals at a constant rate meet up to one other less; the law is an upper estimate for them.
 
     Raises:
         ValueError: an argument is negative.
@@ -104,6 +105,27 @@ def others_met(mean_inflight: ArrayLike, closed_loop: ArrayLike) -> FloatArray:
     """
     inflight = nonnegative("mean_inflight", mean_inflight)
     return np.asarray(np.maximum(inflight - np.asarray(closed_loop, dtype=bool), 0.0))
+
+
+def others_met_at_constant_rate(mean_inflight: ArrayLike, length_cv: ArrayLike) -> FloatArray:
+    """Turn a mean in-flight B (requests) under equally spaced arrivals into n, the law's load: B - E[min(S, S')]/E[S].
+
+    Seen from a request, the others were sent whole intervals before and after it. A request sent at its own moment
+    would fill the pattern up to the time average B, so what is missing from B is the time for which two lengths S, S'
+    drawn alike overlap: all of it for equal lengths (n = B - 1, as in a closed loop), half for exponential ones, 1 less
+    Gini's coefficient in general, which is taken of the lognormal with this spread. Below one in flight nobody is met.
+    Simulated with eight kinds of lengths (docs/model.md): within 3 % where C1 >= 5*C2, against 16 % for n = B.
+
+    Args:
+        mean_inflight: B, by Little's law rate times latency; at least 0.
+        length_cv: standard deviation over mean of the requests' lengths, at least 0.
+
+    Raises:
+        ValueError: an argument is negative.
+    """
+    spread = np.sqrt(np.log1p(nonnegative("length_cv", length_cv) ** 2))
+    alone = 1.0 - np.vectorize(math.erf, otypes=[float])(spread / 2.0)
+    return np.asarray(np.maximum(nonnegative("mean_inflight", mean_inflight) - alone, 0.0))
 
 
 def mean_inflight_closed(concurrency: ArrayLike, requests: ArrayLike, rho: ArrayLike = 0.5) -> FloatArray:

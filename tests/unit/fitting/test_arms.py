@@ -41,7 +41,19 @@ def test_constant_arrivals_are_taken_for_poisson_and_said_to_be() -> None:
     rows = poisson("none", 0, 1.2, 0.07, [1, 4, 8], load_mode="constant")
     profile = fit_points(rows)
     assert profile.arms[0].c1_s == pytest.approx(1.2)
-    assert any("constant rate" in warning for warning in profile.warnings)
+    assert any("3 without output_tokens_sq are taken for Poisson" in warning for warning in profile.warnings)
+
+
+def test_constant_arrivals_meet_one_other_less_where_lengths_are_known_to_be_equal() -> None:
+    # Equal lengths: L = C1 + (rate*L - 1)*C2.
+    rows = []
+    for rps in (2, 5, 9):
+        latency_s = (1.2 - 0.07) / (1 - rps * 0.07)
+        columns = {"mean_latency_s": latency_s, "output_tokens": 64.0, "output_tokens_sq": 64.0**2}
+        rows += poisson("none", 0, 1.2, 0.07, [rps], first_row=rps, load_mode="constant", **columns)
+    profile = fit_points(rows)
+    assert (profile.arms[0].c1_s, profile.arms[0].c2_s) == (pytest.approx(1.2), pytest.approx(0.07))
+    assert any("taken into account" in warning for warning in profile.warnings)
 
 
 def test_bounds_hold_the_truth_and_shrink_with_confidence() -> None:

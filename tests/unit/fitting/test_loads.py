@@ -19,6 +19,18 @@ def test_a_client_never_meets_itself_and_an_arrival_meets_everybody() -> None:
     assert only(poisson("none", 0, 1.0, 0.1, [5.0])).others == pytest.approx(10.0)
 
 
+def test_what_our_driver_says_its_requests_met_is_not_corrected_for_even_arrivals() -> None:
+    columns = {
+        "load_mode": "constant",
+        "mean_inflight": 8.9,
+        "output_tokens": 64.0,
+        "output_tokens_sq": 64.0**2,
+    }
+    ours = only(poisson("none", 0, 1.0, 0.1, [5.0], **columns, little_residual=0.01))
+    theirs = only(poisson("none", 0, 1.0, 0.1, [5.0], **{**columns, "mean_inflight": 9.9}))
+    assert (ours.others, theirs.others) == (8.9, pytest.approx(8.9))
+
+
 def test_the_measured_inflight_replaces_the_imposed_concurrency() -> None:
     assert only(closed("none", 0, 1.0, 0.1, clients=[8], mean_inflight=6.5)).others == 5.5
 

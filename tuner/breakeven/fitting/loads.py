@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from breakeven.evidence.points import Point
-from breakeven.latency import littles_law_gap, mean_inflight_closed
+from breakeven.evidence.points import LoadMode, Point
+from breakeven.latency import littles_law_gap, mean_inflight_closed, others_met_at_constant_rate
 from breakeven.reasons import Reason
 
 RAMP_SHARE = 0.5
@@ -112,7 +112,7 @@ def _observation(point: Point, ramp_share: float) -> Observation:
     if not point.closed:
         rate = answered if answered is not None else float(point.request_rate_rps or 0.0)
         inflight = inflight if inflight is not None else rate * point.mean_latency_s
-        return Observation(point, inflight, inflight, rate)
+        return Observation(point, _met_in_open_loop(point, inflight), inflight, rate)
     clients = float(point.concurrency or 1.0)
     if inflight is None:
         inflight = clients
@@ -124,6 +124,23 @@ def _observation(point: Point, ramp_share: float) -> Observation:
     others = max(inflight - 1.0, 0.0)
     rps = answered if answered is not None else inflight / point.mean_latency_s
     return Observation(point, others, inflight, rps, assumed)
+
+
+def _met_in_open_loop(point: Point, inflight: float) -> float:
+    """Others that an arrival meets: with Poisson arrivals the time average, at a constant rate up to one less.
+
+    How much less depends on the spread of the lengths; where that is not known the row counts as Poisson, and a warning
+    says so. Our own driver's figure is what its requests met, however they arrived.
+    """
+    tokens, squares = point.output_tokens, point.output_tokens_sq
+    if point.mode is not LoadMode.CONSTANT or not tokens or not squares or _by_our_driver(point):
+        return inflight
+    length_cv = max(squares / tokens**2 - 1.0, 0.0) ** 0.5
+    return float(others_met_at_constant_rate(inflight, length_cv))
+
+
+def _by_our_driver(point: Point) -> bool:
+    return "little_residual" in point.extra
 
 
 _BY_FLAG = {
@@ -150,7 +167,7 @@ def _reason_against(point: Point) -> Reason | None:
 
 def _unsteady(point: Point) -> bool:
     inflight = point.mean_inflight
-    if inflight is None or "little_residual" in point.extra:
+    if inflight is None or _by_our_driver(point):
         # Our own driver counts the edges of its window exactly and says NotSteady itself, allowing for short windows.
         return False
     if point.closed and point.concurrency is not None and inflight > (1.0 + UNSTEADY_GAP) * point.concurrency:

@@ -108,11 +108,17 @@ def _arm_warnings(fit: ArmFit, share: float) -> Iterator[str]:
         rows = ", ".join(str(row.row) for row in fit.excluded if row.reason == reason)
         noun = "row" if count == 1 else "rows"
         yield f"{fit.arm}: {noun} {rows} left out ({reason}): {_MEANING[reason]}"
-    constant = sum(one.mode == "constant" for one in fit.measurements)
+    constant = [one for one in fit.measurements if one.mode == "constant"]
+    alike = sum(one.others == one.inflight for one in constant)
     if constant:
         yield (
-            f"{fit.arm}: {constant} of {fit.points} rows had arrivals at a constant rate, which meet slightly fewer "
-            "others than Poisson arrivals do; they are treated alike"
+            f"{fit.arm}: {len(constant)} of {fit.points} rows had arrivals at a constant rate, which meet up to one other "
+            "less than Poisson arrivals do; "
+            + (
+                f"{alike} without output_tokens_sq are taken for Poisson"
+                if alike
+                else "that is taken into account"
+            )
         )
     assumed = sum(one.inflight_assumed for one in fit.measurements)
     if assumed:
