@@ -18,6 +18,8 @@ from breakeven.acceptance import (
     tokens_per_step_from_survival,
     tokens_per_step_iid,
     tokens_per_step_sd,
+)
+from breakeven.drafttrees import (
     tree_rates_exclusive,
     tree_rates_independent,
     tree_survival,

@@ -12,6 +12,8 @@ from breakeven.acceptance import (
     alpha_from_tokens_per_step,
     tokens_per_step_from_survival,
     tokens_per_step_iid,
+)
+from breakeven.drafttrees import (
     tree_rates_independent,
     tree_survival,
     tree_verified_tokens,

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from breakeven.arrays import FloatArray, nonnegative, probability
+from breakeven.arrays import FloatArray, nonnegative, probability, survival_probabilities
 
 MODEL_DECAY = 0.02
 """Decay with depth of model drafters, per position (measured on EAGLE); lookup drafters (n-gram, suffix) have none."""
@@ -102,12 +102,10 @@ def checked_survival(survival: ArrayLike) -> FloatArray:
     Raises:
         ValueError: it is empty, not within [0, 1] or rises with position: unconditional survival cannot.
     """
-    s = np.atleast_1d(probability("survival", survival))
-    if s.ndim != 1 or s.size == 0:
-        raise ValueError(f"survival: {survival!r} is not a list of at least one position")
-    if np.any(np.isnan(s)) or np.any(np.diff(s) > 1e-9):
-        raise ValueError(f"survival: {survival!r} rises with position; conditional rates are not survival")
-    return np.asarray(s)
+    s = survival_probabilities(survival)
+    if s.ndim != 1 or s.size == 0 or np.any(np.isnan(s)):
+        raise ValueError(f"survival: {survival!r} is not a list of at least one known position")
+    return s
 
 
 def tokens_per_step_bounds(survival: ArrayLike, k: ArrayLike, method: str) -> tuple[FloatArray, FloatArray]:
