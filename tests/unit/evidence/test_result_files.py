@@ -183,6 +183,8 @@ def test_every_guidellm_schema_reads_alike(schema: Any) -> None:
         ({"type_": "synchronous"}, 1.0, ()),
         ({"type_": "concurrent", "streams": 16}, 16.0, ()),
         ({"type_": "throughput"}, 10.2, ("SaturatedPoint",)),
+        ({"type_": "throughput", "max_concurrency": 512}, 10.2, ("SaturatedPoint",)),
+        ({"type_": "throughput", "max_concurrency": 16}, 16.0, ()),
     ],
 )
 def test_guidellm_closed_loops(strategy: dict[str, Any], concurrency: float, flags: tuple[str, ...]) -> None:

@@ -21,6 +21,9 @@ _STRATEGY_IN = ("config", "scheduler", "args")
 # 0.2 wrote the common name of the open-loop strategies, which send at a constant rate by default.
 _ARRIVALS = {"poisson": "poisson", "constant": "constant", "async": "constant"}
 
+# GuideLLM's own limit where nobody lowered it: more than an engine's batch holds.
+_NO_LIMIT = 512
+
 # Metric, column and unit. Every request's one inter_token_latency is weighted with its tokens.
 _QUANTILES = (
     ("request_latency", "p{}_latency_s", 1.0),
@@ -98,9 +101,15 @@ def _load(benchmark: Node, fields: Fields) -> None:
         fields.put("request_rate_rps", rate.path, rate.number("requests per second"))
         fields.put("load_mode", kind_node.path, _ARRIVALS[kind])
     elif kind == "throughput":
-        # Everything at once: the ceiling, which says where saturation lies and nothing else.
-        fields.put("concurrency", strategy.path, max(1.0, fields.number("mean_inflight") or 1.0))
-        fields.flag("SaturatedPoint", when=True)
+        limit = strategy.get("max_concurrency")
+        clients = limit.optional_number("the number of clients, or null")
+        if clients is not None and clients < _NO_LIMIT:
+            # As many as the limit lets through, and the next one as soon as one is answered.
+            fields.put("concurrency", limit.path, clients)
+        else:
+            # Everything at once: the ceiling, which says where saturation lies and nothing else.
+            fields.put("concurrency", strategy.path, max(1.0, fields.number("mean_inflight") or 1.0))
+            fields.flag("SaturatedPoint", when=True)
     elif kind == "synchronous":
         fields.put("concurrency", kind_node.path, 1.0)
     elif kind == "concurrent":
