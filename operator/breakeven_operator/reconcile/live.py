@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from breakeven.acceptance import tokens_per_step_from_counters
 from breakeven_operator.ports import Series
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.promql import INCREASES, LAST_SEEN, POSITION_STAT, PRESENT, STAT
@@ -271,8 +272,11 @@ def _figures(readings: Sequence[PodReading], spans: Sequence[float], age_s: floa
         tpot_s=(
             _ratio(total["e2e_s"] - (ttft_s or 0.0) * finished, decode_tokens) if ttft_s is not None else None
         ),
-        # E = (generated - started) / steps: the first token of a request comes from its prefill, not from a step.
-        tokens_per_step=_ratio(total["generated"] - total["started"], steps),
+        tokens_per_step=(
+            float(tokens_per_step_from_counters(total["generated"], total["started"], steps))
+            if steps > 0
+            else None
+        ),
         acceptance=tuple(accepted[i] / drafts for i in sorted(accepted)) if drafts > 0 else (),
         prompt_tokens=_ratio(total["prompt_tokens"], total["output_n"]),
         output_tokens=output,

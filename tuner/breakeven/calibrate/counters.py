@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from breakeven.acceptance import tokens_per_step_from_counters
+
 _PER_POSITION = "spec_decode_num_accepted_tokens_per_pos_total"
 _SERIES = (
     "generation_tokens_total",
@@ -114,8 +116,8 @@ class EngineWindow:
     """What the engine did between two readings.
 
     Attributes:
-        tokens_per_step: E, tokens per request-step with the bonus token: (tokens - first tokens) / request-steps.
-            Right for drafters that draft only sometimes (n-gram, suffix), where 1 + accepted/drafts is not.
+        tokens_per_step: E, tokens per request-step with the bonus token; right for drafters that draft only sometimes
+            (n-gram, suffix), where 1 + accepted/drafts is not.
         drafted_per_step: drafted tokens per request-step.
         survival: share of drafts whose first i tokens were all accepted, i = 1..k.
         drafts: number of drafts behind `survival`.
@@ -137,13 +139,15 @@ def between(before: EngineCounters, after: EngineCounters) -> EngineWindow:
     tokens = _delta(before.generation_tokens, after.generation_tokens)
     first = _delta(before.first_tokens, after.first_tokens)
     drafts = _delta(before.drafts, after.drafts)
-    decoded = None if tokens is None or first is None else tokens - first
     accepted = [
         late - early
         for early, late in zip_longest(before.accepted_at or (), after.accepted_at or (), fillvalue=0.0)
     ]
+    tokens_per_step = None
+    if tokens is not None and first is not None and steps:
+        tokens_per_step = float(tokens_per_step_from_counters(tokens, first, steps))
     return EngineWindow(
-        tokens_per_step=_ratio(decoded, steps),
+        tokens_per_step=tokens_per_step,
         drafted_per_step=_ratio(_delta(before.draft_tokens, after.draft_tokens), steps),
         survival=tuple(count / drafts for count in accepted) if drafts else (),
         drafts=drafts,
