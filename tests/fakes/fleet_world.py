@@ -11,8 +11,6 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.evidence.points import LoadMode, Origin, Point
-from breakeven.fitting import fit_points
 from breakeven.latency import open_loop_latency
 from breakeven_operator.apply import Writer
 from breakeven_operator.fleet import CycleReport, Fleet, FleetSettings
@@ -25,6 +23,7 @@ from breakeven_operator.telemetry import Telemetry
 from fakes.clock import FakeClock
 from fakes.cluster import FakeCluster
 from fakes.kubelet import FakeKubelet
+from fakes.lawful_profile import lawful_profile_json
 from fakes.prometheus import FakePrometheus
 
 GPU = "NVIDIA-A100-SXM4-80GB"
@@ -242,28 +241,11 @@ class FleetWorld:
 
 @functools.cache
 def profile_json(arms: tuple[Arm, ...] = tuple(LAWS)) -> str:
-    """A profile of LAWS with half a percent of scatter, so that bounds are narrow and not absurd."""
-    points = []
-    for arm in arms:
-        c1_s, c2_s = LAWS[arm]
-        for index, share in enumerate((0.02, 0.12, 0.25, 0.4, 0.55, 0.7)):
-            rps = share / c2_s
-            latency_s = float(open_loop_latency(c1_s, c2_s, rps)) * (1.005 if index % 2 else 0.995)
-            points.append(
-                Point(
-                    arm=arm,
-                    mode=LoadMode.POISSON,
-                    mean_latency_s=latency_s,
-                    origin=Origin("test", index + 2),
-                    request_rate_rps=rps,
-                    mean_inflight=rps * latency_s,
-                    achieved_rps=rps,
-                    prompt_tokens=200.0,
-                    output_tokens=100.0,
-                    tokens_per_step=2.5 if arm == EAGLE else 1.0,
-                    requests=1000.0,
-                )
-            )
-    profile = fit_points(points, provenance={"gpu": GPU})
-    assert all(fit.believable for fit in profile.arms), [(fit.arm.name, fit.reason) for fit in profile.arms]
-    return profile.to_json()
+    """A profile of LAWS."""
+    return lawful_profile_json(
+        {arm: LAWS[arm] for arm in arms},
+        {arm: 2.5 if arm == EAGLE else 1.0 for arm in arms},
+        prompt_tokens=200.0,
+        output_tokens=100.0,
+        gpu=GPU,
+    )

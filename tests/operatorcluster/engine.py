@@ -11,9 +11,7 @@ import functools
 from typing import Any
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.evidence.points import LoadMode, Origin, Point
-from breakeven.fitting import fit_points
-from breakeven.latency import open_loop_latency
+from fakes.lawful_profile import lawful_profile_json
 
 A100 = "NVIDIA-A100-SXM4-80GB"
 MODEL = "chat"
@@ -56,28 +54,12 @@ def law(arm: Arm) -> tuple[float, float]:
 
 @functools.cache
 def profile_json() -> str:
-    """The fit of points on that law, with half a percent of scatter so that bounds are narrow and not absurd."""
-    points = []
-    for arm in (NO_SPECULATION, EAGLE):
-        c1_s, c2_s = law(arm)
-        for index, share in enumerate((0.02, 0.12, 0.25, 0.4, 0.55, 0.7)):
-            rps = share / c2_s
-            latency_s = float(open_loop_latency(c1_s, c2_s, rps)) * (1.005 if index % 2 else 0.995)
-            points.append(
-                Point(
-                    arm=arm,
-                    mode=LoadMode.POISSON,
-                    mean_latency_s=latency_s,
-                    origin=Origin("law", index + 2),
-                    request_rate_rps=rps,
-                    mean_inflight=rps * latency_s,
-                    achieved_rps=rps,
-                    prompt_tokens=float(PROMPT_TOKENS),
-                    output_tokens=float(OUTPUT_TOKENS),
-                    tokens_per_step=tokens_per_step(arm),
-                    requests=1000.0,
-                )
-            )
-    profile = fit_points(points, provenance={"gpu": A100})
-    assert all(fit.believable for fit in profile.arms), [(fit.arm.name, fit.reason) for fit in profile.arms]
-    return profile.to_json()
+    """The fit of points on that law."""
+    arms = (NO_SPECULATION, EAGLE)
+    return lawful_profile_json(
+        {arm: law(arm) for arm in arms},
+        {arm: tokens_per_step(arm) for arm in arms},
+        prompt_tokens=float(PROMPT_TOKENS),
+        output_tokens=float(OUTPUT_TOKENS),
+        gpu=A100,
+    )

@@ -1,0 +1,44 @@
+"""The fit of invented points on known laws, as the operator would store it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from breakeven.arm import Arm
+from breakeven.evidence.points import LoadMode, Origin, Point
+from breakeven.fitting import fit_points
+from breakeven.latency import open_loop_latency
+
+
+def lawful_profile_json(
+    laws: Mapping[Arm, tuple[float, float]],
+    tokens_per_step: Mapping[Arm, float],
+    *,
+    prompt_tokens: float,
+    output_tokens: float,
+    gpu: str,
+) -> str:
+    """A profile of laws (C1 s, C2 s) with half a percent of scatter, so that bounds are narrow and not absurd."""
+    points = []
+    for arm, (c1_s, c2_s) in laws.items():
+        for index, share in enumerate((0.02, 0.12, 0.25, 0.4, 0.55, 0.7)):
+            rps = share / c2_s
+            latency_s = float(open_loop_latency(c1_s, c2_s, rps)) * (1.005 if index % 2 else 0.995)
+            points.append(
+                Point(
+                    arm=arm,
+                    mode=LoadMode.POISSON,
+                    mean_latency_s=latency_s,
+                    origin=Origin("law", index + 2),
+                    request_rate_rps=rps,
+                    mean_inflight=rps * latency_s,
+                    achieved_rps=rps,
+                    prompt_tokens=prompt_tokens,
+                    output_tokens=output_tokens,
+                    tokens_per_step=tokens_per_step[arm],
+                    requests=1000.0,
+                )
+            )
+    profile = fit_points(points, provenance={"gpu": gpu})
+    assert all(fit.believable for fit in profile.arms), [(fit.arm.name, fit.reason) for fit in profile.arms]
+    return profile.to_json()
