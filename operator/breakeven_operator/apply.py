@@ -6,10 +6,11 @@ be lost. What failed is left for the next cycle, which sees the world as it then
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from breakeven.serving.opt_in import ANNOTATION
@@ -86,7 +87,9 @@ class Writer:
         self._may_act = may_act
         self._reporter = reporter
         self._show = show
-        self._said: dict[tuple[str, str], Any] = {}
+        # When each event was last said, and a digit that tells two of one microsecond apart.
+        self._said: dict[tuple[str, str], datetime] = {}
+        self._serial = itertools.count()
 
     @property
     def dry(self) -> bool:
@@ -166,13 +169,14 @@ class Writer:
 
     async def _emit(self, action: EmitEvent) -> None:
         now = self._clock.now()
+        self._said = {key: time for key, time in self._said.items() if now - time < _QUIET}
         key = (str(action.ref), action.reason)
-        if action.throttled and now - self._said.get(key, now - _QUIET) < _QUIET:
+        if action.throttled and key in self._said:
             return
         self._said[key] = now
         ref = action.ref
         stamp = now.isoformat(timespec="microseconds").replace("+00:00", "Z")
-        name = f"{ref.name[:200]}.{int(now.timestamp() * 1e6):x}{len(self._said) % 16:x}"
+        name = f"{ref.name[:200]}.{int(now.timestamp() * 1e6):x}{next(self._serial) % 16:x}"
         body = {
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,

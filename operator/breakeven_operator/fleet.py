@@ -17,10 +17,12 @@ from breakeven.errors import InputError
 from breakeven_operator import calibration, upkeep
 from breakeven_operator.apply import Result, Writer, is_stale
 from breakeven_operator.logs import CYCLE
-from breakeven_operator.ownership import FINISHED_LABEL
+from breakeven_operator.ownership import FINISHED_LABEL, service_of
 from breakeven_operator.plan import (
+    JOBS,
     RUNS,
     SERVICES,
+    Create,
     Fit,
     FitOutcome,
     Plan,
@@ -40,7 +42,7 @@ from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.calibrationrun import CalibrationRun, read_run
 from breakeven_operator.resources.meta import Condition
 from breakeven_operator.resources.servicestatus import RolloutPhase
-from breakeven_operator.runs import Decided, run_views, service_of
+from breakeven_operator.runs import Decided, run_views
 from breakeven_operator.snapshot import Observer, Snapshot
 from breakeven_operator.telemetry import Telemetry
 
@@ -276,7 +278,7 @@ class Fleet:
             _LOG.exception("advancing run %s/%s failed", meta["namespace"], meta["name"])
             self._telemetry.errors.labels(str(ClusterReason.INTERNAL_ERROR)).inc()
             return
-        if view.may_start and not view.jobs and view.service is not None:
+        if view.service is not None and any(isinstance(a, Create) and a.resource == JOBS for a in actions):
             actions = (*upkeep.access(view.service, self._settings.trial_cluster_role), *actions)
         if not actions:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from breakeven_operator.plan import Resource
@@ -26,3 +27,8 @@ def owner_reference(owner: Resource, name: str, uid: str) -> dict[str, Any]:
         "controller": True,
         "blockOwnerDeletion": False,
     }
+
+
+def service_of(run: Mapping[str, Any]) -> str:
+    """Name of the service a CalibrationRun belongs to; by its spec, because people make runs without labels."""
+    return str(((run.get("spec") or {}).get("serviceRef") or {}).get("name", ""))

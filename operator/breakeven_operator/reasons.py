@@ -349,17 +349,16 @@ class ClusterReason(StrEnum):
         "Another field manager owns the annotation; the message names it.",
         "To hand it back set the annotation breakeven.dev/resume on the SpeculativeService to a new value.",
     )
-    ANNOTATION_DROPPED = (
-        "AnnotationDropped",
-        "Somebody replaced the target without the annotation (kubectl replace, Terraform, Argo CD Replace=true).",
-        "Use apply in place of replace.",
-    )
     REVERTED_TWICE = (
         "RevertedTwice",
         "The annotation was dropped again after it was restored twice: the operator stopped.",
         "Make the other tool keep the annotation, then set breakeven.dev/resume to a new value.",
     )
-    RESTORED = "Restored", "The annotation was put back after somebody dropped it."
+    RESTORED = (
+        "Restored",
+        "The annotation was put back after somebody dropped it (kubectl replace, Terraform, Argo CD Replace=true).",
+        "Use apply in place of replace.",
+    )
     RESUMED = "Resumed", "The annotation was taken back at a person's request."
 
     # The operator itself.
@@ -373,7 +372,6 @@ class ClusterReason(StrEnum):
         "The operator's ServiceAccount may not do this.",
         "Install the chart's RBAC for this namespace.",
     )
-    NOT_LEADER = "NotLeader", "Another replica of the operator acts."
     INTERNAL_ERROR = (
         "InternalError",
         "A defect in the operator; the log has the traceback. Other services go on.",

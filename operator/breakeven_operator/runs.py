@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from breakeven_operator.ownership import RUN_LABEL
+from breakeven_operator.ownership import RUN_LABEL, service_of
 from breakeven_operator.ports import Manifest, RunView, TrialSettings
 from breakeven_operator.reconcile.calibrated import ProfileEntry
 from breakeven_operator.reconcile.fingerprint import identify
@@ -72,11 +72,6 @@ def run_views(
             places -= 1
         views.append(view)
     return views
-
-
-def service_of(run: Manifest) -> str:
-    """Name of the service a run belongs to."""
-    return str(((run.get("spec") or {}).get("serviceRef") or {}).get("name", ""))
 
 
 def phase_of(run: Manifest) -> str:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from breakeven_operator import calibration
-from breakeven_operator.ownership import FINISHED_LABEL
+from breakeven_operator.ownership import FINISHED_LABEL, service_of
 from breakeven_operator.plan import (
     CRONJOBS,
     PROFILES,
@@ -118,7 +118,7 @@ def retire(
     """
     keep = service.spec.calibration.run_history_limit
     own = sorted(
-        (run for run in finished if _service_of(run) == service.metadata.name),
+        (run for run in finished if service_of(run) == service.metadata.name),
         key=lambda run: (run["metadata"].get("creationTimestamp", ""), run["metadata"]["name"]),
         reverse=True,
     )
@@ -131,7 +131,3 @@ def retire(
     )
     old_profiles = [Ref(PROFILES, namespace, entry.name, entry.uid) for entry in replaced[keep:]]
     return tuple(Delete(ref) for ref in (*old_runs, *old_profiles))
-
-
-def _service_of(run: Manifest) -> str:
-    return str(((run.get("spec") or {}).get("serviceRef") or {}).get("name", ""))

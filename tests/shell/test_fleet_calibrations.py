@@ -117,6 +117,10 @@ async def test_a_run_that_waits_for_its_target_keeps_nobody_else_waiting():
     for _ in range(3):
         await world.cycle()
     assert phases(world) == {"a-waits": "Pending", "b-goes": "Starting"}
+    world.cluster.requests.clear()
+    for _ in range(3):
+        await world.cycle()
+    assert world.cluster.requests["create"] == 0, "waiting asks nothing of the API server"
 
 
 async def test_a_paused_service_s_run_waits_and_keeps_nobody_else_waiting():

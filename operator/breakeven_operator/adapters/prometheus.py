@@ -89,7 +89,7 @@ class Prometheus:
                 raise MetricsError(
                     f"{_host(source)} answered with something that is not Prometheus' JSON"
                 ) from error
-            except requests.RequestException as error:
+            except OSError as error:  # of `requests`, and of a CA or certificate that is none
                 # The exception's own text repeats the whole query.
                 raise MetricsError(f"{_host(source)} is not reached ({type(error).__name__})") from error
             except PrometheusApiClientException as error:
@@ -103,13 +103,15 @@ class Prometheus:
     async def _credentials(self, source: Source) -> _Credentials:
         bearer = await self._secret(source, source.bearer_secret)
         if bearer is None and self._bearer_file and source.bearer_secret is None and not source.namespace:
-            bearer = (await asyncio.to_thread(Path(self._bearer_file).read_bytes)).strip()
+            try:
+                bearer = await asyncio.to_thread(Path(self._bearer_file).read_bytes)
+            except OSError as error:
+                raise MetricsError(f"{self._bearer_file} cannot be read ({error.strerror})") from error
         headers = list(source.headers)
         for name, reference in source.secret_headers:
-            value = await self._secret(source, reference)
-            headers.append((name, (value or b"").decode().strip()))
+            headers.append((name, _header(await self._secret(source, reference) or b"", name)))
         return _Credentials(
-            bearer.decode().strip() if bearer else None,
+            _header(bearer, "Authorization") if bearer else None,
             tuple(headers),
             await self._secret(source, source.ca_secret),
             await self._secret(source, source.cert_secret),
@@ -133,6 +135,14 @@ class Prometheus:
 def _host(source: Source) -> str:
     parts = urlsplit(source.address)
     return f"Prometheus at {parts.hostname}:{parts.port}" if parts.port else f"Prometheus at {parts.hostname}"
+
+
+def _header(value: bytes, name: str) -> str:
+    """A credential as a header's value; what it is never stands in the error."""
+    try:
+        return value.decode("ascii").strip()
+    except UnicodeDecodeError as error:
+        raise MetricsError(f"the credential for header {name} is not plain ASCII") from error
 
 
 def _file(folder: str, name: str, content: bytes) -> str:

@@ -314,12 +314,15 @@ def _final(run: CalibrationRun) -> bool:
 def _progress(run: CalibrationRun | None) -> dict[str, object]:
     """Points, GPU-seconds of the unfinished run; nothing of a finished one."""
     if run is None or run.status.plan is None:
-        return {"points_done": None, "points_planned": None, "gpu_seconds_used": None, "seconds_left": None}
+        return {"points_done": None, "points_planned": None, "gpu_seconds_used": None}
     return {
         "points_done": len(run.status.points),
-        "points_planned": run.status.plan.loads * len(run.status.plan.arms),
+        "points_planned": max(
+            # A sweep may replace points that were no good.
+            len(run.status.points),
+            run.status.plan.loads * len(run.status.plan.arms),
+        ),
         "gpu_seconds_used": run.status.gpu_seconds_used,
-        "seconds_left": None,
     }
 
 

@@ -35,9 +35,14 @@ def refuse_now(
     """
     if memory.backoff_until_time is not None and now < memory.backoff_until_time:
         left_s = (memory.backoff_until_time - now).total_seconds()
+        undone = (
+            f"the last {memory.failures} rolls were undone"
+            if memory.failures > 1
+            else "the last roll was undone"
+        )
         return Refusal(
             ClusterReason.BACKING_OFF,
-            f"{memory.failures} rolls in a row were undone; the next one may begin in {left_s:.0f} s",
+            f"{undone}; the next one may begin in {left_s:.0f} s",
         )
     if workload.observed_generation < workload.generation or workload.updated < workload.desired:
         return Refusal(

@@ -356,9 +356,6 @@ class CalibrationStatus(StatusModel):
     gpu_seconds_used: Annotated[Number | None, Field(description="GPU-seconds the run has held so far.")] = (
         None
     )
-    seconds_left: Annotated[Number | None, Field(description="Estimate of the time the run still takes.")] = (
-        None
-    )
     last_run_time: Annotated[
         Instant | None, Field(description="When the last run ended, whatever its result.")
     ] = None

@@ -114,3 +114,28 @@ async def test_nobody_there():
     with pytest.raises(MetricsError, match=r"127\.0\.0\.1:1 is not reached") as caught:
         await Prometheus(cluster_with()).query(Source("http://127.0.0.1:1"), "a_long_query")
     assert "a_long_query" not in str(caught.value)
+
+
+async def test_a_token_file_that_is_gone_is_a_fault_of_the_metrics_and_not_of_the_cycle(tmp_path):
+    adapter = Prometheus(FakeCluster(FakeClock()), bearer_file=str(tmp_path / "gone"))
+    with pytest.raises(MetricsError, match="gone cannot be read"):
+        await adapter.query(Source("http://127.0.0.1:9"), "up")
+
+
+@pytest.mark.parametrize("where", ["bearer", "header"])
+async def test_a_credential_that_is_no_header_is_named_and_not_shown(where):
+    cluster = cluster_with(token="schl\u00fcssel")
+    source = (
+        Source("http://127.0.0.1:9", "llm", bearer_secret=("token", "token"))
+        if where == "bearer"
+        else Source("http://127.0.0.1:9", "llm", secret_headers=(("X-Tenant", ("token", "token")),))
+    )
+    with pytest.raises(MetricsError, match="not plain ASCII") as caught:
+        await Prometheus(cluster).query(source, "up")
+    assert "schl" not in str(caught.value)
+
+
+async def test_an_authority_that_is_no_certificate_is_one_line():
+    source = Source("https://127.0.0.1:9", "llm", ca_secret=("token", "ca"))
+    with pytest.raises(MetricsError, match="is not reached"):
+        await Prometheus(cluster_with(ca="nonsense")).query(source, "up")
