@@ -302,6 +302,16 @@ def test_sentences_carry_the_figures_that_decided():
     )
 
 
+def test_an_upper_bound_is_only_said_to_be_low_where_it_is():
+    """Beyond what was measured the bounds stay wide: what requests really take decides, and is what is said."""
+    model = chat(eagle=ArmLaw(0.6, 0.065, 3.0, 0.15, measured_to_rps=8.0))
+    decision = ask(model, EAGLE, 10, latency_s=4.0)
+    assert (decision.arm, decision.reason) == (NO_SPECULATION, Reason.BEYOND_BREAK_EVEN)
+    assert decision.against_none.speedup_ci[1] > 1
+    assert "requests take 4 s where none is predicted to take" in decision.sentence()
+    assert "the upper bound is below" not in decision.sentence()
+
+
 def test_every_decision_has_a_sentence_without_placeholders():
     seen = set()
     model = chat(eagle_2=ArmLaw(0.6, 0.036, 2.2, 0.01), lookup=ArmLaw(1.0, 0.028, 1.3, 0.01))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.planning.standing import Bounds, Comparison, Standing
+from breakeven.planning.standing import Bounds, Comparison, Standing, speedup_bounds
 from breakeven.reasons import Reason
 
 if TYPE_CHECKING:
@@ -134,8 +134,13 @@ def _beyond(decision: Decision) -> str:
     if not decision.running.k:
         return f"no speculation is right; {_other(decision)} is entered {_enter(decision)}"
     running, none = _standing(decision, decision.running), _standing(decision, NO_SPECULATION)
-    lost = f"the upper bound is below {1 + decision.policy.exit_margin:.2f}x"
-    if running is not None and none is not None and running.utilisation > decision.policy.max_utilisation:
+    least = 1 + decision.policy.exit_margin
+    lost = f"the upper bound is below {least:.2f}x"
+    doubtful = running is not None and (
+        running.utilisation > decision.policy.max_utilisation
+        or speedup_bounds(running.against_none)[1] >= least
+    )
+    if doubtful and none is not None:
         measured, expected = decision.load.latency_s, none.prediction.latency_s
         if measured is not None and expected is not None:
             lost = f"requests take {measured:.3g} s where none is predicted to take {expected:.3g} s"
