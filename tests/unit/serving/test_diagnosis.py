@@ -6,7 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from breakeven.serving.diagnosis import Cause, Snapshot, diagnose
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.profile import Profile
+from breakeven.serving.diagnosis import Cause, Diagnosis, Snapshot, diagnose
+from fakes.lawful_profile import lawful_profile_json
 
 HEALTHY = Snapshot(
     pods=2,
@@ -42,6 +45,7 @@ def test_healthy_figures_without_a_profile_cannot_be_judged():
         ({"speculating": False, "survival": ()}, Cause.NOT_SPECULATING),
         ({"tokens_per_step": 1.02, "survival": (0.02, 0.0, 0.0)}, Cause.ACCEPTANCE_COLLAPSED),
         ({"survival": (0.7, 0.3, 0.02)}, Cause.DRAFT_TOO_LONG),
+        ({"survival": (0.7, 0.02, 0.01)}, Cause.DRAFT_TOO_LONG),
         ({"waiting_min": 4.0}, Cause.SATURATED),
         ({"kv_usage": 0.99}, Cause.KV_CACHE_FULL),
         ({"preemptions": 3.0}, Cause.KV_CACHE_FULL),
@@ -54,8 +58,51 @@ def test_each_cause_is_seen_in_its_figures_and_not_in_healthy_ones(change, cause
 
 
 def test_collapsed_acceptance_is_no_gain_even_without_a_profile():
-    assert diagnose(replace(HEALTHY, tokens_per_step=1.0), None, None).pays is False
+    dead = replace(HEALTHY, tokens_per_step=1.0, survival=(0.01, 0.0, 0.0))
+    assert diagnose(dead, None, None).pays is False
+    assert Cause.DRAFT_TOO_LONG not in causes(dead), "a draft length of 0 is no advice"
 
 
 def test_the_load_is_per_pod():
     assert HEALTHY.rps == pytest.approx(1.0)
+
+
+EAGLE = Arm("eagle3", 3)
+# Break-even at 4.17 rps; saturation at 8.3 rps with speculation and at 12.5 rps without.
+LAWS = {NO_SPECULATION: (1.0, 0.08), EAGLE: (0.75, 0.12)}
+
+
+@pytest.fixture(scope="module")
+def at_rps():
+    profile = Profile.from_json(
+        lawful_profile_json(
+            LAWS, {NO_SPECULATION: 1.0, EAGLE: 2.4}, prompt_tokens=100.0, output_tokens=200.0, gpu="A100"
+        )
+    )
+
+    def diagnosed(rps: float) -> Diagnosis:
+        snapshot = replace(HEALTHY, requests=rps * HEALTHY.window_s * HEALTHY.pods)
+        return diagnose(snapshot, profile, EAGLE)
+
+    return diagnosed
+
+
+def test_a_profile_judges_the_live_load(at_rps):
+    assert (at_rps(1.0).pays, at_rps(1.0).findings) == (True, ())
+    assert at_rps(1.0).speedup == pytest.approx(1.0 / 0.75 * (1 - 0.12) / (1 - 0.08), rel=0.01)
+    assert at_rps(4.17).pays is None
+    slow = at_rps(7.0)
+    assert slow.pays is False
+    assert slow.sentence.startswith("speculation slows requests: 0.4")
+    assert [finding.cause for finding in slow.findings] == [Cause.BEYOND_BREAK_EVEN]
+    assert "the break-even is 4.1" in slow.findings[0].evidence
+
+
+def test_an_arm_that_is_saturated_alone_does_not_pay(at_rps):
+    lost = at_rps(10.0)
+    assert (lost.pays, lost.speedup, lost.speedup_ci) == (False, 0.0, None)
+    assert lost.sentence == "eagle3/3 is saturated at 10.00 rps per pod, no speculation is not"
+    assert lost.findings[0].cause is Cause.BEYOND_BREAK_EVEN
+    both = at_rps(13.0)
+    assert (both.pays, both.speedup) == (None, None)
+    assert "both saturated" in both.sentence

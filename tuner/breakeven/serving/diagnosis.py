@@ -7,7 +7,7 @@ that needs the engine's speed without it; the figures alone still show why it ca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -18,6 +18,8 @@ from breakeven.profile import Profile
 _DEAD_POSITION = 0.05
 # Tokens per request-step below which drafting is pure cost (1 is what no speculation yields).
 _COLLAPSED_TOKENS_PER_STEP = 1.05
+# Share of the KV pool in use at which the next tokens are paid for with preemptions.
+_FULL_POOL = 0.95
 
 
 class Cause(StrEnum):
@@ -104,7 +106,7 @@ def diagnose(snapshot: Snapshot, profile: Profile | None, arm: Arm | None) -> Di
                 "widen --window-seconds, or wait for traffic",
             )
         )
-    findings = _from_figures(snapshot)
+    findings = tuple(_live_causes(snapshot))
     if not snapshot.speculating:
         return Diagnosis(None, "the engine does not speculate", None, None, findings)
     if profile is None or arm is None or arm.k == 0:
@@ -130,61 +132,48 @@ def _unknown(finding: Finding) -> Diagnosis:
     return Diagnosis(None, finding.evidence, None, None, (finding,))
 
 
-def _from_figures(snapshot: Snapshot) -> tuple[Finding, ...]:
-    findings = []
+def _live_causes(snapshot: Snapshot) -> Iterator[Finding]:
+    """Causes that the live figures show by themselves."""
     if not snapshot.speculating:
-        findings.append(
-            Finding(
-                Cause.NOT_SPECULATING,
-                "the pods export no vllm:spec_decode series",
-                "--speculative-config is missing, empty or null; see breakeven lint",
-            )
+        yield Finding(
+            Cause.NOT_SPECULATING,
+            "the pods export no vllm:spec_decode series",
+            "--speculative-config is missing, empty or null; see breakeven lint",
         )
     yielded = snapshot.tokens_per_step
     if snapshot.speculating and yielded is not None and yielded < _COLLAPSED_TOKENS_PER_STEP:
-        findings.append(
-            Finding(
-                Cause.ACCEPTANCE_COLLAPSED,
-                f"{yielded:.2f} tokens per step: drafting yields nothing",
-                "restart one pod and compare: acceptance lost for good until a restart is an engine fault; otherwise "
-                "the drafter does not fit the model or the text",
-            )
+        yield Finding(
+            Cause.ACCEPTANCE_COLLAPSED,
+            f"{yielded:.2f} tokens per step: drafting yields nothing",
+            "restart one pod and compare: acceptance lost for good until a restart is an engine fault; otherwise "
+            "the drafter does not fit the model or the text",
         )
-    dead = [position for position, share in enumerate(snapshot.survival, 1) if share < _DEAD_POSITION]
-    if dead and len(dead) < len(snapshot.survival):
-        findings.append(
-            Finding(
-                Cause.DRAFT_TOO_LONG,
-                f"position {dead[0]} survives in {snapshot.survival[dead[0] - 1]:.1%} of drafts",
-                f"try num_speculative_tokens {dead[0] - 1}",
-            )
+    dead = next((place for place, share in enumerate(snapshot.survival) if share < _DEAD_POSITION), None)
+    if dead:
+        yield Finding(
+            Cause.DRAFT_TOO_LONG,
+            f"position {dead + 1} survives in {snapshot.survival[dead]:.1%} of drafts",
+            f"try num_speculative_tokens {dead}",
         )
     if snapshot.waiting_min is not None and snapshot.waiting_min >= 1:
-        findings.append(
-            Finding(
-                Cause.SATURATED,
-                f"at least {snapshot.waiting_min:.0f} requests waited at any time",
-                "add replicas; past saturation speculation only takes capacity",
-            )
+        yield Finding(
+            Cause.SATURATED,
+            f"at least {snapshot.waiting_min:.0f} requests waited at any time",
+            "add replicas; past saturation speculation only takes capacity",
         )
-    full = snapshot.kv_usage is not None and snapshot.kv_usage > 0.95
+    full = snapshot.kv_usage is not None and snapshot.kv_usage > _FULL_POOL
     if full or (snapshot.preemptions or 0) > 0:
-        findings.append(
-            Finding(
-                Cause.KV_CACHE_FULL,
-                f"KV cache up to {snapshot.kv_usage or 0:.0%} full, {snapshot.preemptions or 0:.0f} preemptions",
-                "the drafter takes its share of the pool: lower --max-num-seqs, shorten contexts, or add replicas",
-            )
+        yield Finding(
+            Cause.KV_CACHE_FULL,
+            f"KV cache up to {snapshot.kv_usage or 0:.0%} full, {snapshot.preemptions or 0:.0f} preemptions",
+            "the drafter takes its share of the pool: lower --max-num-seqs, shorten contexts, or add replicas",
         )
     if snapshot.latency_s and snapshot.ttft_s and snapshot.ttft_s > 0.5 * snapshot.latency_s:
-        findings.append(
-            Finding(
-                Cause.PREFILL_DOMINATES,
-                f"the first token takes {snapshot.ttft_s:.2f} s of {snapshot.latency_s:.2f} s",
-                "speculation speeds only what follows the first token: look at queueing, prefill and prefix caching",
-            )
+        yield Finding(
+            Cause.PREFILL_DOMINATES,
+            f"the first token takes {snapshot.ttft_s:.2f} s of {snapshot.latency_s:.2f} s",
+            "speculation speeds only what follows the first token: look at queueing, prefill and prefix caching",
         )
-    return tuple(findings)
 
 
 def _against_profile(
@@ -197,24 +186,27 @@ def _against_profile(
         tokens_per_step=snapshot.tokens_per_step,
         output_tokens=snapshot.output_tokens,
     )
-    lower, upper = compared.speedup_ci or (None, None)
+    load = f"at {snapshot.rps:.2f} rps per pod"
     if compared.speedup is None:
+        return Diagnosis(None, f"{arm} and no speculation are both saturated {load}", None, None, findings)
+    lower, upper = compared.speedup_ci or (None, None)
+    until = f"; the break-even is {compared.break_even_rps:.2f} rps" if compared.break_even_rps else ""
+    beyond = "run without speculation at this load, or spread it over more replicas"
+    if compared.saturated:
+        lost = f"{arm} is saturated {load}, no speculation is not"
         return Diagnosis(
-            None, f"the profile cannot compare {arm} at {snapshot.rps:.2f} rps", None, None, findings
+            False, lost, 0.0, None, (Finding(Cause.BEYOND_BREAK_EVEN, lost + until, beyond), *findings)
         )
-    bounds = (
-        f"{lower if lower is not None else 0:.2f} to {upper:.2f}" if upper is not None else "no upper bound"
-    )
-    at = f"{compared.speedup:.2f}x ({bounds}) at {snapshot.rps:.2f} rps per pod"
+    if compared.against_saturated:
+        return Diagnosis(
+            True, f"without speculation the pods would be saturated {load}", None, None, findings
+        )
+    bounds = f"{lower or 0.0:.2f} to {upper:.2f}" if upper is not None else "no upper bound"
+    at = f"{compared.speedup:.2f}x ({bounds}) {load}"
     if upper is not None and upper < 1:
-        until = f"; the break-even is {compared.break_even_rps:.2f} rps" if compared.break_even_rps else ""
-        beyond = Finding(
-            Cause.BEYOND_BREAK_EVEN,
-            at + until,
-            "run without speculation at this load, or spread it over more replicas",
-        )
+        findings = (Finding(Cause.BEYOND_BREAK_EVEN, at + until, beyond), *findings)
         return Diagnosis(
-            False, f"speculation slows requests: {at}", compared.speedup, (lower, upper), (beyond, *findings)
+            False, f"speculation slows requests: {at}", compared.speedup, (lower, upper), findings
         )
     pays = True if lower is not None and lower > 1 else None
     sentence = f"speculation pays: {at}" if pays else f"too close to tell: {at}"
