@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from breakeven.arm import NO_SPECULATION
+from breakeven.arrays import FloatArray
 from breakeven.profile import Profile
 from breakeven.report.curves import arm_curves
 from breakeven.report.plots import latency_against_load, speedup_against_load
@@ -62,8 +64,6 @@ def _loads(speedup: Axes, latency: Axes, service: ServiceRecord, theme: Theme) -
 
 
 def _break_evens(profile: Profile) -> Sequence[float]:
-    from breakeven.arm import NO_SPECULATION  # noqa: PLC0415 - used here only
-
     compared = [profile.compare(fit.arm, NO_SPECULATION, rps=1e-9) for fit in profile.arms if fit.arm.k]
     return [c.break_even_rps for c in compared if c.break_even_rps is not None]
 
@@ -81,51 +81,59 @@ def _run(
     times = np.array([sample.at_s - record.started_s for sample in service.samples])
     if not len(times):
         return
+    _load_and_latency(load, times, service, break_evens, theme)
+    _ribbons(arms, times, service, strokes, theme)
+    for axis in (load, arms):
+        axis.set_xlim(float(times[0]), float(times[-1]))
+
+
+def _load_and_latency(
+    axes: Axes, times: FloatArray, service: ServiceRecord, break_evens: Sequence[float], theme: Theme
+) -> None:
     rps = [sample.offered_rps for sample in service.samples]
-    load.fill_between(times, rps, step="post", color=theme.grid, alpha=0.5, linewidth=0)
-    load.step(times, rps, where="post", color=theme.faint, linewidth=1.2)
+    axes.fill_between(times, rps, step="post", color=theme.grid, alpha=0.5, linewidth=0)
+    axes.step(times, rps, where="post", color=theme.faint, linewidth=1.2)
     for edge in break_evens:
-        load.axhline(edge, color=theme.ink, linewidth=0.9, linestyle=(0, (4, 3)))
-    if break_evens:
-        load.annotate(
-            f"break-even {break_evens[0]:.3g}",
-            (times[0], break_evens[0]),
+        axes.axhline(edge, color=theme.ink, linewidth=0.9, linestyle=(0, (4, 3)))
+        axes.annotate(
+            f"break-even {edge:.3g}",
+            (times[0], edge),
             xytext=(4, 2),
             textcoords="offset points",
             fontsize=8,
-            color=theme.ink,
         )
-    load.set_ylabel("load, requests/s")
-    load.set_title("The run: load (grey) and the latency users saw")
-    load.tick_params(labelbottom=False)
-    latency = load.twinx()
+    axes.set_ylim(0, 1.15 * max(*rps, *break_evens))
+    axes.set_ylabel("load, requests/s")
+    axes.set_title("The run: load (grey) and the latency users saw")
+    axes.tick_params(labelbottom=False)
+    latency = axes.twinx()
     latency.grid(visible=False)
     latency.spines["right"].set_visible(True)
     seen = np.array([np.nan if s.latency_s is None else s.latency_s for s in service.samples])
     latency.plot(times, seen, color=theme.palette[1], linewidth=1.4)
     latency.set_ylim(bottom=0)
     latency.set_ylabel("mean latency, s", color=theme.palette[1])
-    ribbons = [("running", "arm"), ("recommended", "recommended")]
-    for height, (_, attribute) in enumerate(reversed(ribbons)):
-        _ribbon(arms, height + 1, times, [getattr(s, attribute) for s in service.samples], strokes, theme)
+
+
+def _ribbons(
+    axes: Axes, times: FloatArray, service: ServiceRecord, strokes: Mapping[str, Stroke], theme: Theme
+) -> None:
     for start, end, _ in _stretches(times, [s.alert or None for s in service.samples]):
-        arms.broken_barh(
+        axes.broken_barh(
             [(start, end - start)], (0.15, 0.7), facecolor=theme.palette[1], hatch="//", edgecolor=theme.paper
         )
-    arms.set_yticks([0.5, 1.5, 2.5], ["alert", *(name for name, _ in reversed(ribbons))])
-    arms.set_ylim(0, 3)
-    arms.grid(visible=False)
-    arms.set_xlabel("seconds since the demo began")
-    for axis in (load, arms):
-        axis.set_xlim(float(times[0]), float(times[-1]))
-    if len(break_evens):
-        load.set_ylim(0, 1.15 * max(*rps, *break_evens))
+    _ribbon(axes, 1, times, [s.recommended for s in service.samples], strokes, theme)
+    _ribbon(axes, 2, times, [s.arm for s in service.samples], strokes, theme)
+    axes.set_yticks([0.5, 1.5, 2.5], ["alert", "recommended", "running"])
+    axes.set_ylim(0, 3)
+    axes.grid(visible=False)
+    axes.set_xlabel("seconds since the demo began")
 
 
 def _ribbon(
     axes: Axes,
     bottom: int,
-    times: np.ndarray,
+    times: FloatArray,
     values: Sequence[str],
     strokes: Mapping[str, Stroke],
     theme: Theme,
@@ -148,7 +156,7 @@ def _ribbon(
             )
 
 
-def _stretches(times: np.ndarray, values: Sequence[object]) -> list[tuple[float, float, str]]:
+def _stretches(times: FloatArray, values: Sequence[object]) -> list[tuple[float, float, str]]:
     """Stretches of equal values as (start, end, value); None is no stretch."""
     found: list[tuple[float, float, str]] = []
     start = 0
