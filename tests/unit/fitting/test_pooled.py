@@ -1,5 +1,7 @@
 """The pooled form: recovered where arms determine it, honest where they do not."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -64,6 +66,28 @@ def test_bounds_hold_whatever_the_arms_leave_open() -> None:
     truth = float(TRUTH.c1_s(row)) + 31 * float(TRUTH.c2_s(row))
     low, high = found.latency_ci_s
     assert low < truth < high
+
+
+@pytest.mark.parametrize(
+    ("measured", "k"), [((0, 1, 3, 7), 5), ((0, 3, 7), 1), ((0, 1, 3, 5), 7), ((1, 3), 5)]
+)
+def test_ttft_of_an_unmeasured_draft_length_lies_on_the_line_of_its_neighbours(measured, k) -> None:
+    def ttft_s(of_k, others):
+        return 0.02 + 0.001 * of_k + (0.0006 + 0.00015 * of_k) * others
+
+    rows = []
+    for one in measured:
+        rows += [replace(row, ttft_mean_s=ttft_s(one, row.concurrency - 1)) for row in arm(one)]
+    found = fit_points(rows).predict(Arm("eagle3", k), concurrency=17, tokens_per_step=STEPS[k])
+    assert found.basis == "pooled"
+    assert found.ttft_s == pytest.approx(ttft_s(k, 16), rel=1e-6)
+    assert found.ttft_s + 199 * found.tpot_s == pytest.approx(found.latency_s)
+
+
+def test_without_a_ttft_of_the_drafter_none_is_made_up() -> None:
+    rows = [replace(row, ttft_mean_s=0.02) for row in arm(0)] + arm(3) + arm(7)
+    found = fit_points(rows).predict(Arm("eagle3", 5), concurrency=17, tokens_per_step=STEPS[5])
+    assert (found.ttft_s, found.tpot_s) == (None, None)
 
 
 def test_without_lengths_or_acceptance_there_is_no_pooled_fit() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -114,8 +114,23 @@ class Profile:
             return measured_curve(self.arm(arm), wanted)
         for pooled in self.pooled:
             if pooled.method == arm.family:
-                return pooled_curve(pooled, arm, wanted)
+                return pooled_curve(pooled, arm, self._at_measured_lengths(wanted))
         return measured_curve(self.arm(arm), wanted)
+
+    def _at_measured_lengths(self, wanted: Conditions) -> Conditions:
+        """Lengths of the arm without speculation where none are asked for.
+
+        The pooled form holds for all lengths that were measured, the law of an arm for one; side by side they must mean
+        the same requests.
+        """
+        none = next((fit.lengths for fit in self.arms if fit.k == 0), None)
+        if none is None:
+            return wanted
+        return replace(
+            wanted,
+            prompt_tokens=wanted.prompt_tokens or none.prompt_tokens,
+            output_tokens=wanted.output_tokens or none.output_tokens,
+        )
 
     def predict(
         self,
@@ -161,19 +176,13 @@ class Profile:
         return found if quantile is None else at_quantile(found, quantile, others, fit, conditions)
 
     def _with_parts(self, found: Prediction, others: float, conditions: Conditions) -> Prediction:
-        """Fill in TTFT and TPOT of an arm that was not measured, as far as its family's tell them."""
-        nearest = self._nearest(found.arm)
-        output = conditions.output_tokens or (nearest.lengths.output_tokens if nearest else None)
-        if nearest is None or output is None:
+        """Fill in TTFT and TPOT of an arm that was not measured, as far as those that were tell them."""
+        family = {NO_SPECULATION.family, found.arm.family}
+        measured = [fit for fit in self.arms if fit.arm.family in family and fit.ttft is not None]
+        output = conditions.output_tokens or next((fit.lengths.output_tokens for fit in measured), None)
+        if output is None:
             return found
-        return derived_parts(found, nearest, others, conditions, output)
-
-    def _nearest(self, arm: Arm) -> ArmFit | None:
-        """Measured arm of the same family with the nearest draft length and a TTFT law."""
-        family = [
-            fit for fit in self.arms if fit.k > 0 and fit.arm.family == arm.family and fit.ttft is not None
-        ]
-        return min(family, key=lambda fit: abs(fit.k - arm.k), default=None)
+        return derived_parts(found, sorted(measured, key=lambda fit: fit.k), others, conditions, output)
 
     def compare(
         self,
