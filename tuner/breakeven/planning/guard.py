@@ -19,8 +19,9 @@ from enum import StrEnum
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.judging import Refusal, fastest, judge
+from breakeven.planning.latency_model import Comparison, LatencyModel
 from breakeven.planning.policy import Policy
-from breakeven.planning.standing import Comparison, Field, LatencyModel, Load, Seen, Standing, survey
+from breakeven.planning.standing import Field, Load, Seen, Standing, survey
 from breakeven.planning.wording import sentence
 from breakeven.reasons import Reason
 

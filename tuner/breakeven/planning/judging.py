@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.planning.latency_model import LatencyModel
 from breakeven.planning.policy import Policy
 from breakeven.planning.standing import (
     Field,
-    LatencyModel,
     Load,
     Seen,
     Standing,

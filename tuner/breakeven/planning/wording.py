@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.planning.standing import Bounds, Comparison, Standing, speedup_bounds
+from breakeven.planning.latency_model import Bounds, Comparison
+from breakeven.planning.standing import Standing, speedup_bounds
 from breakeven.reasons import Reason
 
 if TYPE_CHECKING:
