@@ -227,7 +227,8 @@ class InflightDistribution:
     def exceedance(self, count: ArrayLike) -> FloatArray:
         """P(more than `count` in flight): the regularised incomplete beta function I_rho(count + 1, r).
 
-        With `count` = max_num_seqs this is the chance that a request waits in the engine's queue.
+        With `count` = max_num_seqs this is the chance that a request waits in the engine's queue; with the KV pool's
+        tokens over `speculation.mean_kv_tokens`, that the pool overflows and somebody is preempted.
         """
         from scipy.special import betainc, gammainc  # noqa: PLC0415  the operator predicts without scipy
 
