@@ -67,7 +67,9 @@ def latency_against_load(
     _shade_load(axes, load_range_rps, theme)
     measured_top = max((float(np.nanmax(c.measured_latency_s, initial=0.0)) for c in curves), default=0.0)
     lowest = min((float(np.nanmin(c.latency_s)) for c in curves), default=1.0)
-    top = max(1.1 * measured_top, 5 * lowest)
+    highest = max((float(np.nanmax(c.latency_s)) for c in curves), default=1.0)
+    # Hyperbolas leave through the top; a flat line is not drawn at the bottom of an empty picture.
+    top = 1.1 * max(measured_top, min(5 * lowest, 1.5 * highest))
     band = _band_strength(curves)
     for curve in curves:
         # An open upper bound (the arm may be saturated there) reaches beyond the picture.
