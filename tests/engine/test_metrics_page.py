@@ -50,7 +50,7 @@ async def test_the_page_has_the_names_labels_types_and_buckets_of_the_captured_o
     metrics = EngineMetrics(engine, "tiny", CACHE, created_s=1.0)
     paced = PacedEngine(engine, metrics.record_step)
     texts = text_sources("ngram", 0) if method else None
-    api = Api(paced, metrics, ("tiny",), 1024, None, texts, 0)
+    api = Api(paced, metrics, ("tiny",), "tiny", 1024, None, texts, 0)
     running = asyncio.create_task(paced.run())
     async with TestClient(TestServer(api.application())) as client:
         for path, body in (

@@ -14,35 +14,33 @@ from aiohttp import web
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
-    Counter,
     GCCollector,
-    Histogram,
     PlatformCollector,
     ProcessCollector,
-    Summary,
     generate_latest,
 )
 
+from breakeven.simulator.answers import ChunkWriter, whole_answer
 from breakeven.simulator.drafting import TextSource
 from breakeven.simulator.exposition import EngineMetrics
+from breakeven.simulator.http_metrics import HttpMetrics
 from breakeven.simulator.pacing import PacedEngine, Stream
 from breakeven.simulator.protocol import (
     ApiError,
-    ChunkWriter,
+    DetokenizeBody,
     Generation,
-    count_tokens,
+    TokenizeBody,
+    check_model,
     parse_body,
     parse_generation,
-    text_of,
-    whole_answer,
 )
 from breakeven.simulator.requests import Request
+from breakeven.simulator.tokens import detokenize, made_up_text, tokenize
 
 VERSION = "0.32.0+breakeven"
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _NOT_COUNTED = frozenset({"/metrics", "/health", "/ping", "/version", "/load", "/server_info", "/sim/clock"})
-_HIGH_RESOLUTION = (.01, .025, .05, .075, .1, .25, .5, .75, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 7.5, 10, 30, 60)  # fmt: skip
-_BY_HANDLER = (0.1, 0.5, 1)
+_EVERY_ANSWER = {"Server": "uvicorn", "Vary": "Origin"}
 _STRIDE = 7919  # requests begin at different places of the made-up text
 
 
@@ -53,6 +51,7 @@ class Api:
         paced: the engine in real time.
         metrics: its page.
         names: model names answered to.
+        root: the model behind them.
         max_model_len: tokens of one request.
         natural_output_tokens: mean length of answers that may end by themselves; `None`: they never do.
         texts: what drafts get accepted; `None` without speculation.
@@ -65,6 +64,7 @@ class Api:
         paced: PacedEngine,
         metrics: EngineMetrics,
         names: tuple[str, ...],
+        root: str,
         max_model_len: int,
         natural_output_tokens: float | None,
         texts: TextSource | None,
@@ -74,6 +74,7 @@ class Api:
         self._paced = paced
         self._metrics = metrics
         self._names = names
+        self._root = root
         self._max_model_len = max_model_len
         self._natural_output_tokens = natural_output_tokens
         self._texts = texts
@@ -92,7 +93,7 @@ class Api:
         PlatformCollector(self._registry)
         ProcessCollector(registry=self._registry)
         self._registry.register(metrics)
-        self._http = _HttpMetrics(self._registry)
+        self._http = HttpMetrics(self._registry)
 
     def application(self) -> web.Application:
         """The routes, behind authorisation and HTTP metrics."""
@@ -103,10 +104,12 @@ class Api:
                 web.post("/v1/chat/completions", self._chat),
                 web.get("/v1/models", self._models),
                 web.post("/tokenize", self._tokenize),
-                web.get("/health", self._health),
+                web.post("/detokenize", self._detokenize),
+                web.get("/health", self._health, allow_head=False),
                 web.get("/ping", self._health),
                 web.post("/ping", self._health),
                 web.get("/version", self._version),
+                web.get("/load", self._load),
                 web.get("/metrics", self._metrics_page),
                 web.get("/sim/clock", self._clock),
             ]
@@ -134,12 +137,16 @@ class Api:
             response = await handler(request)
         except ApiError as refused:
             response = _json(refused.body, status=refused.status)
+        except web.HTTPException as refused:
+            response = _json({"detail": refused.reason}, status=refused.status)
+            if isinstance(refused, web.HTTPMethodNotAllowed):
+                response.headers["Allow"] = ", ".join(sorted(refused.allowed_methods))
         finally:
             self._busy.discard(request.protocol)
             if not self._busy:
                 self.quiet.set()
         if not response.prepared:
-            response.headers.setdefault("Server", "uvicorn")
+            response.headers.update(_EVERY_ANSWER)
             if self._closing:
                 response.force_close()
         if request.path not in _NOT_COUNTED:
@@ -157,8 +164,8 @@ class Api:
     async def _generate(self, http: web.Request, *, chat: bool) -> web.StreamResponse:
         if self.draining:
             raise ApiError(500, "EngineCore is shutting down.", "InternalServerError")
-        body = parse_body(await http.read())
-        generation = parse_generation(body, chat=chat, names=self._names, max_model_len=self._max_model_len)
+        raw = await http.read()
+        generation = parse_generation(raw, chat=chat, names=self._names, max_model_len=self._max_model_len)
         number = self._count
         self._count += 1
         total, reason = self._length(generation, number)
@@ -177,14 +184,14 @@ class Api:
                 self._metrics.record_aborted()
             raise
         self._metrics.record_finished(stream.request, reason, generation.max_tokens)
-        words = text_of(number * _STRIDE, total)
+        words = made_up_text(number * _STRIDE, total)
         return _json(whole_answer(generation, identifier, int(time.time()), words, total, reason))
 
     async def _streamed(
         self, http: web.Request, generation: Generation, stream: Stream, identifier: str, reason: str
     ) -> web.StreamResponse:
         response = web.StreamResponse(
-            headers={"Content-Type": "text/event-stream; charset=utf-8", "Server": "uvicorn"}
+            headers={"Content-Type": "text/event-stream; charset=utf-8", **_EVERY_ANSWER}
         )
         writer = ChunkWriter(generation, identifier, int(time.time()))
         start, sent, finished = stream.request.number * _STRIDE, 0, False
@@ -193,7 +200,7 @@ class Api:
         while not finished:
             tokens, finished = await stream.more()
             data = head + writer.chunk(
-                text_of(start + sent, tokens), sent + tokens, reason if finished else None
+                made_up_text(start + sent, tokens), sent + tokens, reason if finished else None
             )
             head = b""
             sent += tokens
@@ -237,7 +244,7 @@ class Api:
                 "object": "model",
                 "created": self._created,
                 "owned_by": "vllm",
-                "root": self._names[0],
+                "root": self._root,
                 "parent": None,
                 "max_model_len": self._max_model_len,
                 "permission": [permission],
@@ -247,18 +254,25 @@ class Api:
         return _json({"object": "list", "data": cards})
 
     async def _tokenize(self, http: web.Request) -> web.Response:
-        body = parse_body(await http.read())
-        prompt = body.get("prompt")
-        if not isinstance(prompt, str):
-            raise ApiError(400, "prompt must be a string", parameter="prompt")
-        count = count_tokens(prompt)
+        body = parse_body(await http.read(), TokenizeBody)
+        check_model(body.model, self._names)
+        tokens = tokenize(body.text())
         answer = {
-            "count": count,
+            "count": len(tokens),
             "max_model_len": self._max_model_len,
-            "tokens": list(range(count)),
-            "token_strs": None,
+            "tokens": [number for number, _ in tokens],
+            "token_strs": [piece for _, piece in tokens] if body.return_token_strs else None,
         }
         return _json(answer)
+
+    async def _detokenize(self, http: web.Request) -> web.Response:
+        body = parse_body(await http.read(), DetokenizeBody)
+        check_model(body.model, self._names)
+        return _json({"prompt": detokenize(body.tokens)})
+
+    async def _load(self, _: web.Request) -> web.Response:
+        # Stays 0 in vLLM too, unless --enable-server-load-tracking is given.
+        return _json({"server_load": 0})
 
     async def _health(self, _: web.Request) -> web.Response:
         return web.Response(status=503 if self._paced.killed else 200)
@@ -281,49 +295,3 @@ def _json(body: object, status: int = 200) -> web.Response:
     """JSON as vLLM sends it: no blanks, no charset."""
     encoded = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
     return web.Response(body=encoded, status=status, content_type="application/json")
-
-
-class _HttpMetrics:
-    """The http_* families of prometheus-fastapi-instrumentator, which vLLM serves beside its own."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        by = ["handler", "status", "method"]
-        self._requests = Counter(
-            "http_requests", "Total number of requests by method, status and handler.", by, registry=registry
-        )
-        only = "by handler. Only value of header is respected. Otherwise ignored. No percentile calculated. "
-        self._request_size = Summary(
-            "http_request_size_bytes",
-            f"Content length of incoming requests {only}",
-            ["handler"],
-            registry=registry,
-        )
-        self._response_size = Summary(
-            "http_response_size_bytes",
-            f"Content length of outgoing responses {only}",
-            ["handler"],
-            registry=registry,
-        )
-        self._fine = Histogram(
-            "http_request_duration_highr_seconds",
-            "Latency with many buckets but no API specific labels. Made for more accurate percentile calculations. ",
-            buckets=_HIGH_RESOLUTION,
-            registry=registry,
-        )
-        self._coarse = Histogram(
-            "http_request_duration_seconds",
-            "Latency with only few buckets by handler. Made to be only used if aggregation by handler is important. ",
-            ["handler", "method"],
-            buckets=_BY_HANDLER,
-            registry=registry,
-        )
-
-    def observe(self, request: web.Request, response: web.StreamResponse, seconds: float) -> None:
-        """Count one answered request."""
-        resource = request.match_info.route.resource
-        handler = resource.canonical if resource is not None else "none"
-        self._requests.labels(handler, f"{response.status // 100}xx", request.method).inc()
-        self._request_size.labels(handler).observe(request.content_length or 0)
-        self._response_size.labels(handler).observe(response.content_length or 0)
-        self._fine.observe(seconds)
-        self._coarse.labels(handler, request.method).observe(seconds)

@@ -1,20 +1,19 @@
-"""The OpenAI wire format as vLLM 0.32 speaks it: requests checked, answers and chunks rendered.
+"""Requests as vLLM 0.32 takes them: bodies checked, refusals in its shape and mostly in its words.
 
-Tokens are counted without a tokenizer, so that a client can know them beforehand: a prompt of token ids has as many
-tokens as ids; in a text every word (between white space) counts one token per six characters begun.
+vLLM declares its bodies in pydantic and passes pydantic's errors on; so does this module, which therefore coerces and
+words them alike. Fields that change nothing here are ignored, as vLLM ignores fields it does not know.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-_WORD_CHARACTERS = 6
-_VOCABULARY = tuple(f" w{i}" for i in range(1000))
-_DEFAULT_COMPLETION_TOKENS = 16
-SYSTEM_FINGERPRINT = "vllm-0.32.0-simulated"
+from pydantic import BaseModel, ValidationError
+
+from breakeven.simulator.tokens import count_tokens
 
 
 class ApiError(Exception):
@@ -42,7 +41,7 @@ class Generation:
     Attributes:
         chat: chat completion rather than completion.
         model: the name the client used.
-        prompt_tokens: counted as described above.
+        prompt_tokens: as `tokens` counts them; a prompt of ids has as many as ids.
         max_tokens: output tokens at most.
         min_tokens: output tokens at least.
         ignore_eos: run to `max_tokens` whatever the text.
@@ -62,256 +61,254 @@ class Generation:
     continuous_usage: bool
 
 
-def count_tokens(text: str) -> int:
-    """Tokens of a text: per word one for every six characters begun."""
-    return sum(-(-len(word) // _WORD_CHARACTERS) for word in text.split())
+class _StreamOptions(BaseModel):
+    include_usage: bool = False
+    continuous_usage_stats: bool = False
 
 
-def parse_body(raw: bytes) -> dict[str, Any]:
-    """A JSON object, or vLLM's answer to something else."""
+class _Sampling(BaseModel):
+    """What completions and chats have in common."""
+
+    model: str | None = None
+    max_tokens: int | None = None
+    min_tokens: int = 0
+    n: int | None = 1
+    temperature: float | None = None
+    top_p: float | None = None
+    ignore_eos: bool = False
+    stream: bool | None = False
+    stream_options: _StreamOptions | None = None
+
+
+class CompletionBody(_Sampling):
+    """Body of /v1/completions."""
+
+    max_tokens: int | None = 16
+    prompt: list[int] | list[list[int]] | str | list[str] | None = None
+
+
+class ChatBody(_Sampling):
+    """Body of /v1/chat/completions."""
+
+    max_completion_tokens: int | None = None
+    messages: list[dict[str, Any]]
+
+
+class TokenizeBody(BaseModel):
+    """Body of /tokenize: a prompt, or the messages of a chat."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[dict[str, Any]] | None = None
+    return_token_strs: bool | None = False
+
+    def text(self) -> str:
+        """What to tokenize.
+
+        Raises:
+            ApiError: neither is given.
+        """
+        if self.prompt is None and self.messages is None:
+            given = f"<dict of {len(self.model_fields_set)} items>"
+            raise _invalid(
+                ("missing", f"body.{field}", "Field required", given) for field in ("prompt", "messages")
+            )
+        return self.prompt if self.prompt is not None else " ".join(_contents(self.messages or []))
+
+
+class DetokenizeBody(BaseModel):
+    """Body of /detokenize."""
+
+    model: str | None = None
+    tokens: list[int]
+
+
+_Body = TypeVar("_Body", bound=BaseModel)
+
+
+def parse_body(raw: bytes, kind: type[_Body]) -> _Body:
+    """Check the fields of a body.
+
+    Raises:
+        ApiError: what vLLM answers to a body that is not JSON or whose fields are wrong.
+    """
+    if not raw:
+        raise _invalid([("missing", "body", "Field required", "None")])
     try:
-        body = json.loads(raw)
+        loaded = json.loads(raw)
     except ValueError as problem:
-        reason = problem.msg if isinstance(problem, json.JSONDecodeError) else "not UTF-8"
+        reason, at = "Expecting value", 0
+        if isinstance(problem, json.JSONDecodeError):
+            reason, at = problem.msg, problem.pos
         detail = (
-            "1 validation error:\n  {'type': 'json_invalid', 'loc': 'body.1', 'msg': 'JSON decode error', "
+            f"1 validation error:\n  {{'type': 'json_invalid', 'loc': 'body.{at}', 'msg': 'JSON decode error', "
             f"'input': '<dict of 0 items>', 'ctx': {{'error': {reason!r}}}}}"
         )
-        raise ApiError(400, detail, "Bad Request", "body.1") from None
-    if not isinstance(body, dict):
-        raise _invalid("body", "Input should be a valid dictionary")
-    return body
+        raise ApiError(400, detail, "Bad Request", f"body.{at}") from None
+    try:
+        return kind.model_validate(loaded, from_attributes=True)
+    except ValidationError as refused:
+        raise _invalid(
+            (error["type"], _place(error["loc"]), error["msg"], _shown(error["input"]))
+            for error in refused.errors()
+        ) from None
 
 
-def parse_generation(
-    body: Mapping[str, Any], *, chat: bool, names: Sequence[str], max_model_len: int
-) -> Generation:
+def check_model(asked: str | None, names: Sequence[str]) -> str:
+    """The name the client used, the first one if none.
+
+    Raises:
+        ApiError: 404 for a model that is not served.
+    """
+    model = asked or names[0]
+    if model not in names:
+        known = f"The model `{model}` does not exist. Valid aliases: {', '.join(names)}."
+        raise ApiError(404, known, "NotFoundError", "model")
+    return model
+
+
+def parse_generation(raw: bytes, *, chat: bool, names: Sequence[str], max_model_len: int) -> Generation:
     """Check a request against the model's length and names.
 
     Raises:
         ApiError: 404 for another model, 400 for what does not fit or is not understood.
     """
-    model = body.get("model") or names[0]
-    if model not in names:
-        known = f"The model `{model}` does not exist. Valid aliases: {', '.join(names)}."
-        raise ApiError(404, known, "NotFoundError", "model")
-    if body.get("n", 1) != 1:
-        raise ApiError(400, "the simulated engine answers n=1 only", parameter="n")
-    prompt_tokens = _chat_tokens(body.get("messages")) if chat else _prompt_tokens(body.get("prompt"))
-    if prompt_tokens < 1:
+    body = parse_body(raw, ChatBody) if chat else parse_body(raw, CompletionBody)
+    options = body.stream_options or _StreamOptions()
+    if options.model_fields_set and not body.stream:
+        raise _refused("stream_options", "Stream options can only be defined when `stream=True`.")
+    if isinstance(body, CompletionBody) and body.prompt in (None, ""):
+        raise _refused("prompt", "Either prompt or prompt_embeds must be provided and non-empty.")
+    model = check_model(body.model, names)
+    _check_sampling(body)
+    prompt_tokens = (
+        _chat_tokens(body, max_model_len)
+        if isinstance(body, ChatBody)
+        else _prompt_tokens(body, max_model_len)
+    )
+    max_tokens = _max_tokens(body, max_model_len - prompt_tokens, max_model_len)
+    if body.min_tokens < 0:
+        raise ApiError(400, f"min_tokens must be greater than or equal to 0, got {body.min_tokens}.")
+    if body.min_tokens > max_tokens:
         raise ApiError(
-            400, "You must provide a non-empty prompt.", parameter="messages" if chat else "prompt"
+            400, f"min_tokens must be less than or equal to max_tokens={max_tokens}, got {body.min_tokens}."
         )
-    room = max_model_len - prompt_tokens
-    if room < 1:
-        raise ApiError(
-            400,
-            f"This model's maximum context length is {max_model_len} tokens. However, your request has {prompt_tokens} "
-            f"input tokens. Please reduce the length of the input messages. (parameter=input_tokens, value={prompt_tokens})",
-            parameter="input_tokens",
-        )
-    options = body.get("stream_options") or {}
-    if not isinstance(options, dict):
-        raise _invalid("body.stream_options", "Input should be a valid dictionary")
-    max_tokens = _max_tokens(body, chat, room, max_model_len, prompt_tokens)
     return Generation(
         chat=chat,
         model=model,
         prompt_tokens=prompt_tokens,
         max_tokens=max_tokens,
-        min_tokens=min(_whole(body, "min_tokens") or 0, max_tokens),
-        ignore_eos=bool(body.get("ignore_eos", False)),
-        stream=bool(body.get("stream", False)),
-        include_usage=bool(options.get("include_usage", False)),
-        continuous_usage=bool(options.get("continuous_usage_stats", False)),
+        min_tokens=body.min_tokens,
+        ignore_eos=body.ignore_eos,
+        stream=bool(body.stream),
+        include_usage=options.include_usage,
+        # Without a usage chunk at the end vLLM leaves the others out as well.
+        continuous_usage=options.include_usage and options.continuous_usage_stats,
     )
 
 
-def text_of(start: int, tokens: int) -> str:
-    """`tokens` words of the made-up text, from place `start` on; needs no escaping in JSON."""
-    size = len(_VOCABULARY)
-    return "".join([_VOCABULARY[(start + i) % size] for i in range(tokens)])
-
-
-def usage(prompt_tokens: int, completion_tokens: int) -> dict[str, Any]:
-    """Token counts as vLLM reports them."""
-    return {
-        "prompt_tokens": prompt_tokens,
-        "total_tokens": prompt_tokens + completion_tokens,
-        "completion_tokens": completion_tokens,
-    }
-
-
-class ChunkWriter:
-    """Renders a stream's chunks; what does not change from chunk to chunk is rendered once.
-
-    Args:
-        generation: the request.
-        identifier: `cmpl-...` or `chatcmpl-...`.
-        created: Unix time of the answer.
-    """
-
-    def __init__(self, generation: Generation, identifier: str, created: int) -> None:
-        self._generation = generation
-        kind = "chat.completion.chunk" if generation.chat else "text_completion"
-        self._head = f'data: {{"id":"{identifier}","object":"{kind}","created":{created},"model":{json.dumps(generation.model)},"choices":['
-        if generation.chat:
-            self._open, self._close = '{"index":0,"delta":{"content":"', '"},"logprobs":null,'
-            self._tail = '"token_ids":null}]'
-        else:
-            self._open, self._close = '{"index":0,"text":"', '","logprobs":null,'
-            self._tail = '"prompt_token_ids":null,"token_ids":null}]'
-
-    def opening(self) -> bytes:
-        """What goes before the first token: a chat's role."""
-        if not self._generation.chat:
-            return b""
-        role = '{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],'
-        return f'{self._head}{role}"prompt_token_ids":null,"prompt_text":null}}\n\n'.encode()
-
-    def chunk(self, text: str, generated: int, finish_reason: str | None) -> bytes:
-        """One chunk; `generated` counts all output tokens so far."""
-        if finish_reason is not None:
-            ending = f'"finish_reason":"{finish_reason}","stop_reason":null,'
-        elif self._generation.chat:
-            ending = '"finish_reason":null,'
-        else:
-            ending = '"finish_reason":null,"stop_reason":null,'
-        counts = ""
-        if self._generation.continuous_usage:
-            counts = f',"usage":{json.dumps(usage(self._generation.prompt_tokens, generated))}'
-        return f"{self._head}{self._open}{text}{self._close}{ending}{self._tail}{counts}}}\n\n".encode()
-
-    def closing(self, generated: int) -> bytes:
-        """Usage if asked for, and the end mark."""
-        last = b"data: [DONE]\n\n"
-        if not self._generation.include_usage:
-            return last
-        counts = json.dumps(usage(self._generation.prompt_tokens, generated), separators=(",", ":"))
-        return (
-            f'{self._head}],"usage":{counts},"system_fingerprint":"{SYSTEM_FINGERPRINT}"}}\n\n'.encode()
-            + last
+def _check_sampling(body: _Sampling) -> None:
+    """Refuse what vLLM refuses; the values change nothing here."""
+    if body.n is not None and body.n < 1:
+        raise ApiError(400, f"n must be at least 1, got {body.n}.")
+    if body.n not in (None, 1):
+        raise ApiError(400, "the simulated engine answers n=1 only", parameter="n")
+    if body.temperature is not None and body.temperature < 0:
+        raise _refused(
+            "temperature", f"temperature must be non-negative, got {body.temperature}.", body.temperature
         )
+    if body.top_p is not None and not 0 < body.top_p <= 1:
+        raise _refused("top_p", f"top_p must be in (0, 1], got {body.top_p}.", body.top_p)
 
 
-def whole_answer(
-    generation: Generation, identifier: str, created: int, text: str, generated: int, reason: str
-) -> dict[str, Any]:
-    """The answer of a request that does not stream."""
-    choice: dict[str, Any] = {"index": 0}
-    details: dict[str, Any] = {}
-    if generation.chat:
-        absent = dict.fromkeys(("refusal", "annotations", "audio", "function_call", "reasoning"))
-        choice["message"] = {"role": "assistant", "content": text, **absent}
-        choice |= {
-            "logprobs": None,
-            "finish_reason": reason,
-            "stop_reason": None,
-            "token_ids": None,
-            "routed_experts": None,
-        }
-        details = {"prompt_tokens_details": None, "completion_tokens_details": None}
-        extra = dict.fromkeys(("prompt_logprobs", "prompt_token_ids", "prompt_text"))
-    else:
-        choice |= {
-            "text": text,
-            "logprobs": None,
-            "finish_reason": reason,
-            "stop_reason": None,
-            "token_ids": None,
-        }
-        choice |= {"prompt_logprobs": None, "prompt_token_ids": None, "routed_experts": None}
-        extra = {}
-    return {
-        "id": identifier,
-        "object": "chat.completion" if generation.chat else "text_completion",
-        "created": created,
-        "model": generation.model,
-        "choices": [choice],
-        "service_tier": None,
-        "system_fingerprint": SYSTEM_FINGERPRINT,
-        "usage": usage(generation.prompt_tokens, generated) | details,
-        **extra,
-        "kv_transfer_params": None,
-        "ec_transfer_params": None,
-        "metrics": None,
-    }
-
-
-def _invalid(place: str, message: str) -> ApiError:
-    return ApiError(
-        400, f"1 validation error:\n  {{'loc': '{place}', 'msg': '{message}'}}", "Bad Request", place
-    )
-
-
-def _whole(body: Mapping[str, Any], key: str) -> int | None:
-    value = body.get(key)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise _invalid(f"body.{key}", "Input should be a valid integer")
-    return value
-
-
-def _max_tokens(
-    body: Mapping[str, Any], chat: bool, room: int, max_model_len: int, prompt_tokens: int
-) -> int:
-    key = "max_completion_tokens" if chat and body.get("max_completion_tokens") is not None else "max_tokens"
-    asked = _whole(body, key)
-    if asked is None:
-        return room if chat else min(_DEFAULT_COMPLETION_TOKENS, room)
-    if asked < 1:
-        raise ApiError(
-            400, f"{key} must be at least 1, got {asked}. (parameter={key}, value={asked})", parameter=key
-        )
-    if asked > max_model_len:
-        raise ApiError(
-            400,
-            f"{key}={asked} cannot be greater than max_model_len={max_model_len}. Please request fewer output tokens. "
-            f"(parameter={key}, value={asked})",
-            parameter=key,
-        )
-    if asked > room:
-        raise ApiError(
-            400,
-            f"'max_tokens' or 'max_completion_tokens' is too large: {asked}. This model's maximum context length is "
-            f"{max_model_len} tokens and your request has {prompt_tokens} input tokens ({asked} > {max_model_len} - "
-            f"{prompt_tokens}). (parameter={key}, value={asked})",
-            parameter=key,
-        )
-    return asked
-
-
-def _prompt_tokens(prompt: Any) -> int:
+def _prompt_tokens(body: CompletionBody, max_model_len: int) -> int:
     """Tokens of a completion's prompt: a text, ids, or a list of one of them."""
+    prompt: Any = body.prompt
+    if isinstance(prompt, list) and not (prompt and isinstance(prompt[0], int)):
+        if not prompt:
+            raise ApiError(400, "You must pass at least one prompt")
+        if len(prompt) > 1:
+            raise ApiError(400, "the simulated engine takes one prompt per request", parameter="prompt")
+        prompt = prompt[0]
     if isinstance(prompt, str):
-        return count_tokens(prompt)
-    if isinstance(prompt, list) and prompt:
-        if all(isinstance(item, int) for item in prompt):
-            return len(prompt)
-        if len(prompt) == 1:
-            return _prompt_tokens(prompt[0])
-        raise ApiError(400, "the simulated engine takes one prompt per request", parameter="prompt")
-    raise _invalid(
-        "body.prompt", "Field required" if prompt is None else "Input should be a valid string or list"
-    )
+        return _fitting(count_tokens(prompt), max_model_len, counted_to_the_end=False)
+    return _fitting(len(prompt), max_model_len, counted_to_the_end=True)
 
 
-def _chat_tokens(messages: Any) -> int:
+def _chat_tokens(body: ChatBody, max_model_len: int) -> int:
     """Tokens of all messages' texts; the simulated chat template adds none."""
-    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
-        raise _invalid(
-            "body.messages", "Field required" if messages is None else "Input should be a valid list"
+    if not body.messages:
+        raise ApiError(
+            400, "Cannot apply chat template to an empty conversation. Provide at least one message."
         )
-    total = 0
+    total = sum(count_tokens(text) for text in _contents(body.messages))
+    return _fitting(total, max_model_len, counted_to_the_end=False)
+
+
+def _contents(messages: Iterable[dict[str, Any]]) -> Iterable[str]:
     for message in messages:
         content = message.get("content")
-        if isinstance(content, str):
-            total += count_tokens(content)
-        elif isinstance(content, list):
-            total += sum(
-                count_tokens(part["text"])
-                for part in content
-                if isinstance(part, dict) and isinstance(part.get("text"), str)
-            )
-    return total
+        parts = content if isinstance(content, list) else [{"text": content}]
+        yield from (
+            part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)
+        )
+
+
+def _fitting(tokens: int, max_model_len: int, *, counted_to_the_end: bool) -> int:
+    if tokens < 1:
+        raise ApiError(400, "The decoder prompt cannot be empty")
+    if tokens > max_model_len:
+        # vLLM's tokenizer stops one token beyond the limit; ids it need not tokenize.
+        shown = tokens if counted_to_the_end else max_model_len + 1
+        raise _refused(
+            "input_tokens",
+            f"This model's maximum context length is {max_model_len} tokens. However, your prompt contains "
+            f"{'' if counted_to_the_end else 'at least '}{shown} input tokens, which exceeds this limit even without "
+            "any output tokens. Please reduce the length of the input prompt.",
+            shown,
+        )
+    return tokens
+
+
+def _max_tokens(body: _Sampling, room: int, max_model_len: int) -> int:
+    """Output tokens at most: what was asked for, cut to the room beside the prompt."""
+    key, asked = "max_tokens", body.max_tokens
+    if isinstance(body, ChatBody) and body.max_completion_tokens is not None:
+        key, asked = "max_completion_tokens", body.max_completion_tokens
+    if asked is not None and asked > max_model_len:
+        raise _refused(
+            key,
+            f"{key}={asked} cannot be greater than max_model_len={max_model_len}. Please request fewer output tokens.",
+            asked,
+        )
+    most = room if asked is None else min(asked, room)
+    if most < 1:
+        raise _refused("max_tokens", f"max_tokens must be at least 1, got {most}.", most)
+    return most
+
+
+def _refused(parameter: str, message: str, value: float | None = None) -> ApiError:
+    shown = "" if value is None else f", value={value}"
+    return ApiError(400, f"{message} (parameter={parameter}{shown})", parameter=parameter)
+
+
+def _invalid(errors: Iterable[tuple[str, str, str, str]]) -> ApiError:
+    """Pydantic's errors (type, place, message, input) as vLLM strings them together."""
+    found = list(errors)
+    lines = [
+        f"  {{'type': {kind!r}, 'loc': {place!r}, 'msg': {message!r}, 'input': {given!r}}}"
+        for kind, place, message, given in found
+    ]
+    count = f"{len(lines)} validation error{'s' if len(lines) > 1 else ''}"
+    return ApiError(400, "\n".join([f"{count}:", *lines]), "Bad Request", found[0][1])
+
+
+def _place(path: Sequence[int | str]) -> str:
+    """The field's path; which member of a union was tried is left out."""
+    return ".".join(["body", *(str(key) for key in path if key != "str" and "[" not in str(key))])
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | dict):
+        return f"<{type(value).__name__} of {len(value)} items>"
+    return str(value)

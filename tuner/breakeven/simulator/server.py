@@ -156,6 +156,7 @@ def _api(launch: Launch, paced: PacedEngine, metrics: EngineMetrics) -> Api:
         paced,
         metrics,
         launch.arguments.served_names,
+        launch.arguments.model,
         launch.max_model_len,
         launch.costs.natural_output_tokens,
         texts,
@@ -177,11 +178,10 @@ def _bind(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-    except OSError as problem:
+    except (OSError, OverflowError) as problem:
         listener.close()
-        raise InputError(
-            f"--host {host} --port {port}", str(problem.strerror), "an address that is free"
-        ) from None
+        reason = problem.strerror if isinstance(problem, OSError) else problem
+        raise InputError(f"--host {host} --port {port}", str(reason), "an address that is free") from None
     return listener
 
 

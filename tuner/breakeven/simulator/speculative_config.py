@@ -1,16 +1,17 @@
 """vLLM's `--speculative-config`: what it takes, what it fills in and what it refuses.
 
-Follows vLLM 0.32/0.33: the rules were tried with its own parser or read in its source. Refusals are one line of
+Follows vLLM 0.32: the rules were tried with its own parser or read in its source. Refusals are one line of
 the same substance as vLLM's, not its wording.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from breakeven.errors import InputError
 from breakeven.serving.methods import METHODS, MTP_ALIAS, Drafter, methods_with
@@ -20,6 +21,7 @@ WHERE = "--speculative-config"
 # Whatever a user's own class would draft cannot be simulated.
 _SIMULATED = METHODS.keys() - {"custom_class"}
 _LOOKUP = frozenset(methods_with(Drafter.NONE))
+_WHOLE = TypeAdapter(int)
 _SUFFIX_TREE_DEPTH = 24
 _PROMPT_LOOKUP_DEFAULT = 5
 KEYS = frozenset(
@@ -54,21 +56,6 @@ class Speculation:
     drafter: str | None = None
     imposed_survival: tuple[float, ...] | None = None
     given: Mapping[str, Any] = field(default_factory=dict)
-
-
-def parse_json_argument(text: str) -> Any:
-    """What vLLM's parser makes of the argument: None for an empty value, `None` and `null`, else JSON.
-
-    Raises:
-        ValueError: not JSON, such as an environment reference that nobody expanded.
-    """
-    if text in {"", "None"}:
-        return None
-    try:
-        return json.loads(text)
-    except ValueError:
-        hint = " (an environment variable that was not expanded)" if text.startswith("$(") else ""
-        raise ValueError(f"invalid JSON value: {text!r}{hint}") from None
 
 
 def speculation(config: Mapping[str, Any] | None) -> Speculation | None:
@@ -119,12 +106,17 @@ def _method(config: Mapping[str, Any]) -> str:
 
 
 def _count(config: Mapping[str, Any], key: str, at_least: int = 1) -> int | None:
+    """A count, from anything that pydantic takes for one in vLLM: 3, "3", 3.0 and even true."""
     value = config.get(key)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+    try:
+        count = _WHOLE.validate_python(value)
+    except ValidationError:
+        count = at_least - 1
+    if count < at_least:
         raise InputError(WHERE, f"{key} is {value!r}", f"an integer of at least {at_least}")
-    return value
+    return count
 
 
 def _prompt_lookup(config: dict[str, Any]) -> None:
@@ -190,8 +182,8 @@ def _imposed(config: Mapping[str, Any], k: int) -> tuple[float, ...] | None:
     """Unconditional acceptance per position under `rejection_sample_method: synthetic`."""
     sampler = config.get("rejection_sample_method", "standard")
     rates, length = config.get("synthetic_acceptance_rates"), config.get("synthetic_acceptance_length")
-    if sampler not in {"standard", "synthetic", "block", "fly"}:
-        raise InputError(WHERE, f"rejection_sample_method {sampler!r}", "standard, synthetic, block or fly")
+    if sampler not in {"standard", "synthetic", "block"}:
+        raise InputError(WHERE, f"rejection_sample_method {sampler!r}", "standard, synthetic or block")
     if sampler != "synthetic":
         if rates is not None or length is not None:
             raise InputError(

@@ -1,0 +1,66 @@
+"""Print the flags of `vllm serve` as `breakeven/simulator/vllm_0_32_flags.json` holds them; runs where vLLM is.
+
+    python tests/realvllm/flags.py > tuner/breakeven/simulator/vllm_0_32_flags.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+from vllm.entrypoints.cli.serve import ServeSubcommand
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+_KINDS = {
+    "int": "int",
+    "float": "float",
+    "human_readable_int": "size",
+    "human_readable_int_or_auto": "size",
+    "loads": "json",
+    "parse_dataclass": "json",
+}
+
+
+def main() -> None:
+    """Write the table to standard output."""
+    commands = FlexibleArgumentParser().add_subparsers(dest="subparser")
+    parser = ServeSubcommand().subparser_init(commands)
+    flags = [
+        _described(action)
+        for action in parser._actions
+        if action.option_strings and not isinstance(action, argparse._HelpAction)
+    ]
+    flags.sort(key=lambda flag: flag["names"])
+    rows = ",\n  ".join(json.dumps(flag) for flag in flags)
+    sys.stdout.write(f'{{"vllm": "{version("vllm").partition("+")[0]}", "flags": [\n  {rows}\n]}}\n')
+
+
+def _described(action: argparse.Action) -> dict[str, Any]:
+    names = list(action.option_strings)
+    if isinstance(action, argparse.BooleanOptionalAction):
+        return {"names": [name for name in names if not name.startswith("--no-")], "takes": "yes or no"}
+    if action.nargs == 0:
+        return {"names": names, "takes": "nothing"}
+    flag: dict[str, Any] = {"names": names, "takes": {"+": "many", "?": "perhaps one"}.get(action.nargs, "one")}
+    kind = _KINDS.get(_innermost(action.type))
+    if kind:
+        flag["type"] = kind
+    if action.choices:
+        flag["choices"] = [str(choice) for choice in action.choices if choice is not None]
+    return flag
+
+
+def _innermost(kind: Callable[[str], Any] | None) -> str:
+    """The name of a type; vLLM wraps those that also take None."""
+    while getattr(kind, "__name__", "") in {"_optional_type", "_parse_type"}:
+        kind = inspect.getclosurevars(kind).nonlocals["return_type"]
+    return getattr(kind, "__name__", "")
+
+
+if __name__ == "__main__":
+    main()

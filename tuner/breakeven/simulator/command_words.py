@@ -1,0 +1,162 @@
+"""What vLLM does to the words of a command line before argparse sees them.
+
+It moves the model to the front, puts the flags of a YAML file behind it, turns underscores into dashes and gathers
+dotted forms into JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from breakeven.errors import InputError
+from breakeven.simulator.vllm_flags import negatives, size
+
+
+def rewritten(words: list[str]) -> list[str]:
+    """The words that argparse gets.
+
+    Raises:
+        InputError: what vLLM refuses at this stage.
+    """
+    return _spelled_out(_with_config_file(_with_model_first(words)))
+
+
+def _with_model_first(words: list[str]) -> list[str]:
+    """Move `--model NAME` to the front, as vLLM does; a model that stands there already is then one too many."""
+    at = next((i for i, word in enumerate(words) if word == "--model" or word.startswith("--model=")), None)
+    if at is not None:
+        _, equals, name = words[at].partition("=")
+        width = 1 if equals else 2
+        moved = [name] if equals else words[at + 1 : at + 2]
+        return [*moved, *words[:at], *words[at + width :]]
+    named = any(re.match(r"--served[-_]model[-_]name(=|$)", word) for word in words)
+    if words and words[0].startswith("-") and named and "--config" not in words:
+        raise InputError("--served-model-name", "no model before it", "the model as the first argument")
+    return words
+
+
+def _with_config_file(words: list[str]) -> list[str]:
+    """Put the flags of `--config FILE` right behind the model, before the command line's own, which therefore win.
+
+    As tried: two files are refused; a file needs the model as the first word or as a key of its own; an empty file
+    crashes; a mapping value becomes JSON, `true` and `false` the two forms of a switch. `--config=FILE` in one word
+    is not noticed at all.
+    """
+    places = [i for i, word in enumerate(words) if word == "--config"]
+    if not places:
+        return words
+    if len(places) > 1:
+        raise InputError("--config", "given twice", "one file: More than one config file specified!")
+    at = places[0]
+    if at + 1 >= len(words):
+        raise InputError("--config", "No config file specified!", "a YAML file")
+    from_file = _read_config_file(words[at + 1])
+    rest = words[:at] + words[at + 2 :]
+    # Whatever stands first is the model, even if that is what --config pushed away from the front.
+    head = 1 if not words[0].startswith("-") else 0
+    if not head and "--model" not in from_file:
+        raise InputError(
+            "--config", "No model specified!", "it as the first argument or as a key of the file"
+        )
+    return rest[:head] + from_file + rest[head:]
+
+
+def _read_config_file(path: str) -> list[str]:
+    """The flags of a YAML file."""
+    where = f"--config {path}"
+    if path.rpartition(".")[2] not in {"yaml", "yml"}:
+        raise InputError(where, "another kind of file", "Config file must be of a yaml/yml type")
+    try:
+        loaded = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
+        raise InputError(where, " ".join(str(problem).split()), "a readable YAML file") from None
+    if not isinstance(loaded, dict):
+        # An empty file, or one of comments only, takes vLLM down with an AttributeError.
+        raise InputError(
+            where, f"'{type(loaded).__name__}' object has no attribute 'items'", "a YAML mapping; {} for none"
+        )
+    found: list[str] = []
+    for key, value in loaded.items():
+        flag = f"--{key}"
+        if isinstance(value, bool):
+            negative = f"--no-{key}"
+            found += [flag] if value else [negative] if negative in negatives() else []
+        elif isinstance(value, list):
+            found += [flag, *(str(item) for item in value)] if value else []
+        elif isinstance(value, dict):
+            found += [flag, json.dumps(value)]
+        else:
+            found += [flag, str(value)]
+    return found
+
+
+def _spelled_out(words: list[str]) -> list[str]:
+    """Underscores to dashes in flag names, `-O3` in full, and dotted forms (`--a.b.c 3`) gathered into JSON.
+
+    The gathered values go to the end and so replace whatever else the same flag was given; `-sc.x` and
+    `--speculative-config.y` are gathered apart, so that the one seen last wins.
+    """
+    plain: list[str] = []
+    gathered: dict[str, dict[str, Any]] = {}
+    i = 0
+    while i < len(words):
+        name, equals, value = words[i].partition("=")
+        i += 1
+        if re.fullmatch(r"-O=?\w+", name + equals + value):
+            plain += ["--optimization-level", (name + equals + value)[2:].lstrip("=")]
+            continue
+        if name == "-O" and i < len(words) and words[i] in {"0", "1", "2", "3"}:
+            plain.append("--optimization-level")
+            continue
+        if not name.startswith("-") or _is_number(name):
+            plain.append(name + equals + value)
+            continue
+        head, *path = name.split(".")
+        head = head.replace("_", "-") if head.startswith("--") else head
+        if not path:
+            plain.append(head + equals + value)
+            continue
+        if not equals:
+            if i >= len(words):
+                raise InputError(name, "no value", "one argument")
+            value = words[i]
+            i += 1
+        _put(gathered.setdefault(head, {}), path, value)
+    for flag, value_by_key in gathered.items():
+        plain += [flag, json.dumps(value_by_key)]
+    return plain
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def _put(target: dict[str, Any], path: list[str], text: str) -> None:
+    """Set one nested key; a key that ends in `+` adds comma-separated items to a list."""
+    *outer, key = path
+    for name in outer:
+        inner = target.setdefault(name, {})
+        if not isinstance(inner, dict):
+            inner = target[name] = {}
+        target = inner
+    if key.endswith("+"):
+        before = target.get(key[:-1])
+        target[key[:-1]] = [*(before if isinstance(before, list) else ()), *text.split(",")]
+        return
+    try:
+        target[key] = json.loads(text)
+    except ValueError:
+        try:
+            target[key] = size(text)
+        except argparse.ArgumentTypeError:
+            target[key] = text
