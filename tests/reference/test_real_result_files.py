@@ -39,7 +39,8 @@ def test_vllm_bench_closed_loop_has_nearly_its_clients_in_flight() -> None:
 
 def test_vllm_bench_speculation_counts_request_steps_not_drafts() -> None:
     (one,) = read("vllm_bench_0.32_spec.json", Arm("ngram", 3))
-    assert one.tokens_per_step == pytest.approx(2520 / 694)
+    # 694 steps are 2520 decoded tokens less 1826 accepted; some of those lay beyond a request's last token.
+    assert 2520 / (694 + 2 * 40) < one.tokens_per_step < 2520 / 694
     assert one.drafts == 622
 
 

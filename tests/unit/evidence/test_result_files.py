@@ -99,10 +99,40 @@ def test_a_rate_whose_clients_are_all_busy_is_saturated() -> None:
 
 def test_tokens_per_step_counts_steps_without_a_match() -> None:
     point = read(BENCH | COUNTERS, Arm("ngram", 3))
-    # 2520 decoded tokens less 1826 accepted are 694 steps, 72 more than drafts; per draft it would be 3.94.
-    assert point.tokens_per_step == pytest.approx(2520 / 694)
-    assert point.drafted_per_step == pytest.approx(1826 / 694)
+    # 2520 decoded tokens less 1826 accepted are 694 steps, 72 more than drafts; per draft it would be 3.94. Each of
+    # the 40 requests ended in a step that overshot its last token by 1.4 on average.
+    assert point.tokens_per_step == pytest.approx(2520 / (694 + 40 * 1.433), rel=1e-3)
+    assert point.drafted_per_step == pytest.approx(1826 / (694 + 40 * 1.433), rel=1e-3)
     assert point.accept == (1.0, 1.0, 0.9356)
+
+
+# Request-steps on the /metrics pages of two real vLLM 0.32 servers with n-gram, k = 3: the count of
+# inter_token_latency_seconds. Decoded less accepted tokens say 112 and 4998.
+@pytest.mark.parametrize(
+    ("decoded", "accepted", "drafts", "requests", "shares", "steps"),
+    [
+        (392, 280, 96, 8, (1.0, 1.0, 0.9167), 127),
+        (19200, 14202, 5599, 657, (0.8839, 0.8839, 0.7687), 6250),
+    ],
+)
+def test_drafts_accepted_beyond_the_last_token_are_reckoned(
+    decoded: int, accepted: int, drafts: int, requests: int, shares: tuple[float, ...], steps: int
+) -> None:
+    result = BENCH | {
+        "completed": requests,
+        "total_output_tokens": decoded + requests,
+        "spec_decode_accepted_tokens": accepted,
+        "spec_decode_draft_tokens": 3 * drafts,
+        "spec_decode_num_drafts": drafts,
+        "spec_decode_per_position_acceptance_rates": list(shares),
+    }
+    point = read(result, Arm("ngram", 3))
+    assert decoded / point.tokens_per_step == pytest.approx(steps, rel=0.06)
+
+
+def test_there_are_never_fewer_steps_than_drafts() -> None:
+    point = read(BENCH | COUNTERS | {"spec_decode_num_drafts": 1000}, Arm("eagle3", 3))
+    assert point.tokens_per_step == pytest.approx(2520 / 1000)
 
 
 def test_the_mean_is_rebuilt_where_only_ttft_and_tpot_were_saved() -> None:

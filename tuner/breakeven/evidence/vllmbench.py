@@ -11,6 +11,8 @@ exactly, ramp and drain included.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from breakeven.arm import Arm
@@ -171,16 +173,42 @@ def _speculation(document: Node, arm: Arm, completed: float, fields: Fields) -> 
             "counters of a speculating engine",
             "--method and --k of the arm that ran, not none",
         )
+    drafts, shares = document.get("spec_decode_num_drafts"), []
+    fields.take("drafts", drafts)
+    by_position = document.get("spec_decode_per_position_acceptance_rates")
+    if by_position.value is not None:
+        shares = [node.number("a share between 0 and 1") for node in by_position.items()]
+        for position, (node, share) in enumerate(zip(by_position.items(), shares, strict=True), start=1):
+            fields.put(f"accept_{position}", node.path, share)
     decoded = (document.get("total_output_tokens").optional_number() or 0.0) - completed
-    steps = decoded - accepted
+    steps = _steps(decoded, accepted, fields.number("drafts") or 0.0, completed, shares)
     if steps > 0:
-        fields.put("tokens_per_step", accepted_node.path, min(decoded / steps, arm.k + 1.0))
+        fields.put("tokens_per_step", accepted_node.path, min(max(decoded / steps, 1.0), arm.k + 1.0))
         drafted = document.get("spec_decode_draft_tokens")
         share = drafted.optional_number("drafted tokens")
         if share is not None:
             fields.put("drafted_per_step", drafted.path, min(share / steps, float(arm.k)))
-    fields.take("drafts", document.get("spec_decode_num_drafts"))
-    shares = document.get("spec_decode_per_position_acceptance_rates")
-    if shares.value is not None:
-        for position, node in enumerate(shares.items(), start=1):
-            fields.put(f"accept_{position}", node.path, node.number("a share between 0 and 1"))
+
+
+def _steps(decoded: float, accepted: float, drafts: float, requests: float, shares: Sequence[float]) -> float:
+    """Request-steps of a run, the last one of every request included.
+
+    vLLM counts a step's accepted drafts before it cuts the answer at its last token, so that decoded tokens less
+    accepted ones miss steps: 20 % of them for answers of 32 tokens on a real vLLM 0.32 with n-gram, k = 3. What the
+    last step of a request overshoots is, for tokens J of a step, (E[J^2]/E[J] - 1)/2 on average (the renewal
+    theorem's residual life on whole numbers). Nor are there ever fewer steps than drafts.
+
+    Args:
+        decoded: output tokens after each request's first.
+        accepted: accepted drafts as counted.
+        drafts: steps that drafted.
+        requests: requests answered.
+        shares: of the drafts, those whose first, second, ... token was accepted.
+    """
+    steps = max(decoded - accepted, drafts)
+    if steps <= 0 or accepted <= 0:
+        return steps
+    drafting = drafts / steps
+    mean = 1.0 + drafting * sum(shares)
+    squared = 1.0 + drafting * sum((2 * i + 1) * share for i, share in enumerate(shares, start=1))
+    return max(decoded - accepted + requests * (squared / mean - 1.0) / 2.0, drafts)
