@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from localcluster.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 TUTORIAL, MODEL = ROOT / "docs" / "tutorial.md", ROOT / "docs" / "model.md"
@@ -59,10 +60,11 @@ def run(script: str, folder: Path) -> str:
         start_new_session=True,
     )
     try:
-        output, _ = shell.communicate(timeout=50)
+        output, _ = shell.communicate(timeout=170)
     finally:
         for job in children_of_session(shell.pid):
             os.kill(job, signal.SIGKILL)
+        shell.wait()
     assert shell.returncode == 0, f"{script}\n{output}"
     return output
 
@@ -105,10 +107,8 @@ def test_what_is_asked_of_files_answers_as_shown(folder: Path, page: Path, least
 @pytest.mark.engine
 def test_an_engine_is_swept_as_shown(folder: Path) -> None:
     (block,) = [block for block in blocks() if needs_engine(block)]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    run("\n".join(step.command for step in block).replace("8000", port), folder)
+    (port,) = free_ports(1)
+    run("\n".join(step.command for step in block).replace("8000", str(port)), folder)
     rows = (folder / "quick.csv").read_text().splitlines()
     assert len(rows) == 4
     assert "none,0" in rows[1]

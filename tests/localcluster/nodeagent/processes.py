@@ -92,7 +92,12 @@ class Process:
             with _document(launch.document()) as document:
                 pid = _spawn(document, errors_end, output)
             process = cls(pid, os.pidfd_open(pid))
-            message = await _read_all(errors)
+            try:
+                message = await _read_all(errors)
+            except asyncio.CancelledError:
+                # A probe's time may end before its command has begun; nobody else knows of the process yet.
+                process.kill()
+                raise
         if message:
             await process.exited()
             raise StartError(message)

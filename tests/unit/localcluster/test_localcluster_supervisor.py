@@ -44,7 +44,7 @@ class Watched:
         self.fd = os.pidfd_open(pid)
 
     def gone(self):
-        ended = bool(select.select([self.fd], [], [], 20)[0])
+        ended = bool(select.select([self.fd], [], [], 120)[0])
         os.close(self.fd)
         return ended
 
@@ -84,7 +84,7 @@ def test_grace_is_granted_and_then_ends(state, launched, word):
     for name, trap in (("polite", "exit 3"), ("deaf", ":")):
         script = f"trap '{trap}' TERM; echo > {word}; while :; do sleep 600 & wait; done"
         launched.control.start(
-            spec(state, name, ["/bin/sh", "-c", script], grace_s=20 if name == "polite" else 0.2)
+            spec(state, name, ["/bin/sh", "-c", script], grace_s=120 if name == "polite" else 0.2)
         )
         assert word.read_text() == "\n"
         launched.control.stop(name)

@@ -74,7 +74,7 @@ async def api(server, monkeypatch):
 async def take(api, count):
     found = []
     stream = api.follow("/api/v1/pods", {"fieldSelector": "spec.nodeName=n"})
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         async for kind, item in stream:
             found.append(
                 (kind, [p["metadata"]["name"] for p in item] if kind == "LIST" else item["metadata"]["name"])
