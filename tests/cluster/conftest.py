@@ -14,19 +14,21 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import kubernetes
 import pytest
 
 from localcluster import LocalCluster
+from localcluster.account import account
 from localcluster.binaries import ensure
 from operatorcluster.fixtures import place, stage  # noqa: F401 - fixtures of the operator's tests
+from operatorcluster.stage import HOME, Place, Stage
 
 HERE = Path(__file__).parent
-# A pod that ends politely, a roll that has to fail by its deadline: longer than a unit test, but never for ever.
-TIMEOUT_S = 300
+# Against hanging only: waits have limits of their own and say what they waited for.
+TIMEOUT_S = 900
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -44,6 +46,31 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         capture = session.config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled():
             ensure()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure carries what its cluster has to say: elsewhere nobody can ask it."""
+    report = yield
+    if report.failed and report.when != "teardown":
+        known = getattr(item, "funcargs", {}).values()
+        clusters = {id(found): found for found in map(_cluster_of, known) if found is not None}
+        for found in clusters.values():
+            own = (place.name for place in known if isinstance(place, Place))
+            names = (item.funcargs["namespace"],) if "namespace" in item.funcargs else tuple(own)
+            report.sections.append(("cluster", account(found, (*names, HOME))))
+    return report
+
+
+def _cluster_of(value: object) -> LocalCluster | None:
+    match value:
+        case LocalCluster():
+            return value
+        case Stage():
+            return value.cluster
+        case Place():
+            return value.stage.cluster
+    return None
 
 
 @pytest.fixture(scope="session")
@@ -71,9 +98,9 @@ def namespace(cluster: LocalCluster, request: pytest.FixtureRequest) -> Iterator
     name = f"{words[:40].strip('-')}-{secrets.token_hex(3)}"
     cluster.kubectl("create", "namespace", name)
     # Pods are refused until the controller manager has made it.
-    cluster.kubectl("wait", "--for=create", "serviceaccount/default", f"--namespace={name}", "--timeout=60s")
+    cluster.kubectl("wait", "--for=create", "serviceaccount/default", f"--namespace={name}", "--timeout=180s")
     yield name
     # A namespace that is being deleted takes no new pods, so nothing replaces those that go; its other content goes
     # five seconds later, when the controller manager gets to it, and nobody waits for that.
     cluster.kubectl("delete", "namespace", name, "--wait=false")
-    cluster.kubectl("delete", "pods", "--all", f"--namespace={name}", "--grace-period=1", "--timeout=60s")
+    cluster.kubectl("delete", "pods", "--all", f"--namespace={name}", "--grace-period=1", "--timeout=180s")

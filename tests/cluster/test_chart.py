@@ -26,7 +26,7 @@ def release(cluster):
     cluster.helm(
         "install", "breakeven", str(CHART), "--namespace=breakeven", "--create-namespace", "--set=replicas=0"
     )
-    cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=180s")
     return "breakeven"
 
 
@@ -376,7 +376,7 @@ def test_the_policies_compile_against_the_real_types(cluster, release):
         "--for=jsonpath={.status.observedGeneration}=1",
         "validatingadmissionpolicy",
         "--all",
-        "--timeout=60s",
+        "--timeout=180s",
     )
     policies = json.loads(cluster.kubectl("get", "validatingadmissionpolicy", "--output=json").stdout)[
         "items"
@@ -394,7 +394,7 @@ def test_people_with_edit_may_make_services(cluster, release, namespace):
     # The controller manager adds rules to `edit` some time after the release is in.
     cluster.kubectl(
         "wait", "--for=jsonpath={.rules[?(@.resources[0]=='speculationprofiles')].verbs}", "clusterrole/edit",
-        "--timeout=60s",
+        "--timeout=180s",
     )  # fmt: skip
     for verb, resource, expected in [
         ("create", "speculativeservices.breakeven.dev", "yes"),

@@ -36,7 +36,7 @@ def installed(*values):
         cluster.helm(
             "install", "breakeven", str(CHART), "--namespace=breakeven", "--create-namespace",
             f"--set=prometheus.address={cluster.prometheus_url}", "--set=operator.cycleSeconds=1",
-            "--wait", "--timeout=90s", *values,
+            "--wait", "--timeout=300s", *values,
         )  # fmt: skip
         example = re.sub(r"replicas: \d+", "replicas: 1", (ROOT / "examples" / "vllm-a100.yaml").read_text())
         cluster.kubectl("apply", "--namespace=llm", "--filename=-", stdin=example)
@@ -51,7 +51,7 @@ def service():
     return manifest
 
 
-def wait_for_phase(cluster, *phases, timeout_s=200):
+def wait_for_phase(cluster, *phases, timeout_s=500):
     deadline = time.monotonic() + timeout_s
     run = None
     while run is None or run.get("status", {}).get("phase") not in phases:
@@ -89,7 +89,7 @@ def query(cluster, expression):
 
 def test_it_calibrates_a_service_and_is_refused_nothing():
     with installed() as cluster:
-        cluster.kubectl("wait", "--namespace=llm", "specsvc/chat", "--for=condition=Ready", "--timeout=60s")
+        cluster.kubectl("wait", "--namespace=llm", "specsvc/chat", "--for=condition=Ready", "--timeout=180s")
         # Any end will do: how good a fit a few short points give is not asked here.
         run = wait_for_phase(cluster, "Succeeded", "Failed")
         assert {point["arm"] for point in run["status"]["points"]} == {"none", "lookup/3"}, run["status"]
@@ -103,7 +103,7 @@ def test_it_calibrates_a_service_and_is_refused_nothing():
 
 def test_with_a_role_in_one_namespace_it_works_there():
     with installed("--set=watchNamespaces={llm}") as cluster:
-        cluster.kubectl("wait", "--namespace=llm", "specsvc/chat", "--for=condition=Ready", "--timeout=60s")
+        cluster.kubectl("wait", "--namespace=llm", "specsvc/chat", "--for=condition=Ready", "--timeout=180s")
         wait_for_phase(cluster, "Measuring")
         assert refused(cluster, OPERATOR) == []
         assert complaints(cluster) == []

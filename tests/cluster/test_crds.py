@@ -29,7 +29,7 @@ def cluster():
     # Of its own: what is tested here is how CRDs come into a cluster that has none.
     with LocalCluster() as running:
         running.kubectl("apply", "--server-side", f"--filename={ROOT / 'crds'}")
-        running.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        running.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=180s")
         yield running
 
 
@@ -167,7 +167,7 @@ def test_explain_tells_every_field_with_default_and_bounds(cluster):
     assert "enum: Disabled, Recommend, RollingUpdate" in tree
     text = " ".join(cluster.kubectl("explain", "specsvc.spec.updatePolicy.cooldownSeconds").stdout.split())
     assert "Least time between two rolls." in text
-    assert "Default 3600. 0 to 604800." in text
+    assert "Default 3600 seconds. 0 to 604800 seconds." in text
     mode = " ".join(cluster.kubectl("explain", "specsvc.spec.updatePolicy.mode").stdout.split())
     assert "Default Recommend." in mode
 

@@ -101,8 +101,8 @@ def test_it_comes_up_at_the_pinned_version(bare):
 def test_the_scheduler_binds_by_gpus(bare):
     create(bare, pod("fits", 2))
     create(bare, pod("does-not-fit", 1))
-    bare.kubectl("wait", "--for=condition=PodScheduled", "pod/fits", "--timeout=60s")
-    bare.kubectl("wait", "--for=condition=PodScheduled=false", "pod/does-not-fit", "--timeout=60s")
+    bare.kubectl("wait", "--for=condition=PodScheduled", "pod/fits", "--timeout=180s")
+    bare.kubectl("wait", "--for=condition=PodScheduled=false", "pod/does-not-fit", "--timeout=180s")
     assert (
         json.loads(bare.kubectl("get", "pod", "fits", "--output=json").stdout)["spec"]["nodeName"] == "bare"
     )
@@ -204,7 +204,7 @@ def test_prometheus_scrapes_annotated_pods_and_fires_alerts(bare, page, tmp_path
     create(bare, pod("not-asked", 0, port))
     status = {"status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}}
     for name in ("asked", "not-asked"):
-        bare.kubectl("wait", "--for=condition=PodScheduled", f"pod/{name}", "--timeout=60s")
+        bare.kubectl("wait", "--for=condition=PodScheduled", f"pod/{name}", "--timeout=180s")
         bare.kubectl(
             "patch", "pod", name, "--subresource=status", "--type=merge", "--patch", json.dumps(status)
         )
@@ -312,7 +312,7 @@ folder, pod = Path(sys.argv[1]), yaml.safe_load(sys.argv[2])
 with LocalCluster(folder) as cluster:
     cluster.start_nodes()
     cluster.kubectl("create", "-f", "-", stdin=yaml.safe_dump(pod))
-    cluster.kubectl("wait", "--for=condition=Ready", "pod/busy", "--timeout=60s")
+    cluster.kubectl("wait", "--for=condition=Ready", "pod/busy", "--timeout=180s")
     print("up", flush=True)
     time.sleep(600)
 """
@@ -321,7 +321,7 @@ with LocalCluster(folder) as cluster:
 def ended(pidfds):
     """Waits until each of the processes has ended, whoever's child it is."""
     for descriptor in pidfds:
-        if not select.select([descriptor], [], [], 30)[0]:
+        if not select.select([descriptor], [], [], 120)[0]:
             return False
         os.close(descriptor)
     return True

@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 import yaml
 
 from localcluster import audit, components, kubeconfig, nodes, pki, prometheus
+from localcluster.account import account
 from localcluster.binaries import ensure
 from localcluster.catalog import CONTROL_PLANE, MONITORING
 from localcluster.control import Control, ProcessSpec, ProcessStatus
@@ -68,6 +69,9 @@ class LocalCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if isinstance(error, Exception):
+            # The last moment at which it can be asked.
+            error.add_note(account(self))
         self.stop()
 
     @property

@@ -9,7 +9,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Final
 
-_TIMEOUT_S: Final = 5.0
+# A busy machine answers late; one that hangs is found out by whoever waits for the answer.
+_TIMEOUT_S: Final = 30.0
 
 
 class Reader:

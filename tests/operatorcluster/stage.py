@@ -27,8 +27,8 @@ OPERATOR = "system:serviceaccount:breakeven:breakeven"
 # The one with a single GPU, and the two of one class of which only the first knows an image of its own.
 NODES = (Node("a100-0", A100, 16), Node("l4-0", "NVIDIA-L4", 1), Node("l40s-1", "NVIDIA-L40S", 1))
 SECLUDED = Node("l40s-0", "NVIDIA-L40S", 1)
-# Two arms take half a minute.
-CALIBRATION_S = 150.0
+# Two arms take half a minute on a quiet machine.
+CALIBRATION_S = 400.0
 SECLUDED_IMAGE = "registry.example.com/vllm-openai-patched:1"
 _OURS = "apis/breakeven.dev/v1alpha1"
 _PATHS = {
@@ -99,7 +99,9 @@ class Stage:
         """A namespace; what was made in it is gone from the nodes at the end."""
         name = f"{words[:40].strip('-')}-{secrets.token_hex(3)}"
         self.cluster.kubectl("create", "namespace", name)
-        self.cluster.kubectl("wait", "--for=create", "serviceaccount/default", f"--namespace={name}")
+        self.cluster.kubectl(
+            "wait", "--for=create", "serviceaccount/default", f"--namespace={name}", "--timeout=180s"
+        )
         place = Place(self, name)
         try:
             yield place
@@ -147,7 +149,9 @@ class Place:
     def all(self, kind: str) -> list[Manifest]:
         """Every object of a kind."""
         path = _PATHS[kind].format(f"namespaces/{self.name}")
-        return list((self.stage.api.json(f"/{path}") or {"items": []})["items"])
+        answer = self.stage.api.json(f"/{path}")
+        assert answer is not None, f"the API server does not answer /{path}"
+        return list(answer["items"])
 
     def get(self, kind: str, name: str) -> Manifest:
         """One object; empty when it is not there."""
@@ -302,6 +306,6 @@ def standing(folder: Path) -> Iterator[Stage]:
             "install", "breakeven", str(CHART), f"--namespace={HOME}", "--create-namespace",
             f"--set=prometheus.address={cluster.prometheus_url}",
             "--set=operator.cycleSeconds=1,operator.statusRefreshSeconds=1,calibration.maxParallel=4",
-            "--wait", "--timeout=90s",
+            "--wait", "--timeout=300s",
         )  # fmt: skip
         yield Stage(cluster, posers)

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 _LOOK_S = 0.2
-# Ten times what anything here takes on a quiet machine.
-PATIENCE_S = 60.0
+# Many times what anything here takes on a quiet machine: what comes is not waited for any longer.
+PATIENCE_S = 180.0
 
 
 def until(

@@ -1,0 +1,76 @@
+"""What a cluster has to say when something on it did not happen: for a failure's text, read where nothing can be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from localcluster.errors import LocalClusterError
+
+if TYPE_CHECKING:
+    from localcluster.cluster import LocalCluster
+
+_TAIL_LINES: Final = 12
+_LINE_CHARACTERS: Final = 300
+_OBJECTS: Final = (
+    ("nodes and pods", ("get", "nodes,pods", "--all-namespaces", "--output=wide")),
+    ("warnings", ("get", "events", "--all-namespaces", "--field-selector=type=Warning", "--sort-by=.lastTimestamp")),
+)  # fmt: skip
+
+
+def account(cluster: LocalCluster, namespaces: Iterable[str] = ()) -> str:
+    """Its processes with the last words of each, nodes, pods, warnings, and what containers of some namespaces said.
+
+    Whatever cannot be had is left out with its reason: this is asked when things are broken.
+    """
+    parts = [_processes(cluster)]
+    parts += [f"== {title} ==\n{_asked(cluster, arguments)}" for title, arguments in _OBJECTS]
+    parts += [f"== containers of {name} ==\n{_containers(cluster, name)}" for name in namespaces]
+    return "\n".join(parts)
+
+
+def _processes(cluster: LocalCluster) -> str:
+    try:
+        processes = cluster.processes()
+    except LocalClusterError as problem:
+        return f"== processes ==\n{problem}"
+    found = []
+    for process in processes:
+        state = "runs" if process.returncode is None else f"ended with {process.returncode}"
+        log = cluster.state_dir / "logs" / f"{process.name}.log"
+        try:
+            said = log.read_text(encoding="utf-8", errors="replace")
+        except OSError as problem:
+            said = str(problem)
+        found.append(f"== {process.name} (pid {process.pid}) {state} ==\n{_tail(said)}")
+    return "\n".join(found)
+
+
+def _containers(cluster: LocalCluster, namespace: str) -> str:
+    named = _asked(cluster, ("get", "pods", f"--namespace={namespace}", "--output=name"), everything=True)
+    return "\n".join(
+        _asked(
+            cluster,
+            (
+                "logs",
+                pod,
+                f"--namespace={namespace}",
+                "--all-containers",
+                "--prefix",
+                f"--tail={_TAIL_LINES}",
+            ),
+            everything=True,
+        )
+        for pod in named.splitlines()
+        if pod.startswith("pod/")
+    )
+
+
+def _asked(cluster: LocalCluster, arguments: Sequence[str], *, everything: bool = False) -> str:
+    done = cluster.kubectl(*arguments, "--request-timeout=10s", check=False)
+    text = done.stdout + done.stderr
+    return text.rstrip() if everything else _tail(text, 3 * _TAIL_LINES)
+
+
+def _tail(text: str, lines: int = _TAIL_LINES) -> str:
+    return "\n".join(line[:_LINE_CHARACTERS] for line in text.rstrip().splitlines()[-lines:])
