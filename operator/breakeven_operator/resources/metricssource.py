@@ -59,11 +59,17 @@ class TenantHeader(Model):
         Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9-]+$", description="Name of the header."),
     ] = "X-Scope-OrgID"
     value: Annotated[
-        str | None, Field(min_length=1, max_length=256, pattern=r"^[\x21-\x7e]+$", description="Its value.")
+        str | None,
+        Field(
+            min_length=1,
+            max_length=256,
+            pattern=r"^[\x21-\x7e]+$",
+            description="Value of the header: the name of the tenant.",
+        ),
     ] = None
-    value_secret_ref: Annotated[SecretKeyReference | None, Field(description="Its value from a Secret.")] = (
-        None
-    )
+    value_secret_ref: Annotated[
+        SecretKeyReference | None, Field(description="Value of the header, from a Secret.")
+    ] = None
 
 
 class Prometheus(Model):

@@ -13,6 +13,14 @@ from breakeven_operator.resources.base import Model
 
 _SHAPE = ("description", "type", "format", "enum", "pattern")
 _BOUNDS = ("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "maxProperties")
+# What a field's name says about its unit, longest ending first.
+_UNITS = (
+    ("GpuSeconds", "GPU-seconds"),
+    ("Milliseconds", "milliseconds"),
+    ("Seconds", "seconds"),
+    ("Percent", "percent"),
+    ("Rps", "requests per second"),
+)
 
 
 def structural(kind: type[Model]) -> dict[str, Any]:
@@ -43,8 +51,10 @@ def structural(kind: type[Model]) -> dict[str, Any]:
     return schema
 
 
-def _node(raw: Mapping[str, Any], definitions: Mapping[str, Any], *, with_defaults: bool) -> dict[str, Any]:
-    """One schema node with everything it refers to written out."""
+def _node(
+    raw: Mapping[str, Any], definitions: Mapping[str, Any], *, with_defaults: bool, name: str = ""
+) -> dict[str, Any]:
+    """One schema node with everything it refers to written out; `name` is the field's, which tells its unit."""
     source = _resolved(raw, definitions)
     if "const" in source:
         source["enum"] = [source["const"]]
@@ -63,15 +73,15 @@ def _node(raw: Mapping[str, Any], definitions: Mapping[str, Any], *, with_defaul
         node["required"] = source["required"]
     if "properties" in source:
         node["properties"] = {
-            name: _node(child, definitions, with_defaults=with_defaults)
-            for name, child in source["properties"].items()
+            field: _node(child, definitions, with_defaults=with_defaults, name=field)
+            for field, child in source["properties"].items()
         }
     elif isinstance(source.get("additionalProperties"), dict):
         node["additionalProperties"] = _node(
             source["additionalProperties"], definitions, with_defaults=with_defaults
         )
     node |= {key: value for key, value in source.items() if key.startswith("x-kubernetes-")}
-    node["description"] = _described(node)
+    node["description"] = _described(node, name)
     if not node["description"]:
         del node["description"]
     return node
@@ -88,14 +98,17 @@ def _resolved(raw: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[st
     return beside
 
 
-def _described(node: Mapping[str, Any]) -> str:
+def _described(node: Mapping[str, Any], name: str) -> str:
     text = str(node.get("description", ""))
+    unit = next((word for suffix, word in _UNITS if name.endswith(suffix)), "")
     notes = []
     default = node.get("default")
     if default not in (None, {}):
-        notes.append(f"Default {_shown(default)}.")
+        notes.append(f"Default {_shown(default)} {unit}".rstrip() + ".")
     if node.get("type") == "integer" and "minimum" in node and "maximum" in node:
-        notes.append(f"{node['minimum']} to {node['maximum']}.")
+        notes.append(f"{node['minimum']} to {node['maximum']} {unit}".rstrip() + ".")
+    if unit and not notes and unit not in text:
+        notes.append(f"In {unit}.")
     return " ".join([text, *notes]).strip()
 
 

@@ -398,7 +398,7 @@ class SpeculativeServiceStatus(StatusModel):
         Field(
             max_length=16,
             json_schema_extra=list_map("type"),
-            description="Ready: spec valid and the operator able to act. Calibrated: a profile is in force. Profitable: speculation "
+            description="Ready: spec valid and the operator able to act. MetricsAvailable: fresh figures of every ready pod. Calibrated: a profile is in force. Profitable: speculation "
             "pays at this load. Progressing: a roll is under way.",
         ),
     ] = ()

@@ -118,7 +118,7 @@ def test_the_schema_fills_in_what_the_models_fill_in():
 def test_descriptions_end_with_default_and_bounds():
     spec = structural(SpeculativeService)["properties"]["spec"]
     policy = spec["properties"]["updatePolicy"]["properties"]
-    assert policy["cooldownSeconds"]["description"].endswith(" Default 3600. 0 to 604800.")
+    assert policy["cooldownSeconds"]["description"].endswith(" Default 3600 seconds. 0 to 604800 seconds.")
     assert policy["mode"]["description"].endswith(" Default Recommend.")
     assert spec["properties"]["paused"]["description"].endswith(" Default false.")
     assert policy["pinnedArm"]["description"].endswith("not rolled out.")
