@@ -114,7 +114,7 @@ def others_met_at_constant_rate(mean_inflight: ArrayLike, length_cv: ArrayLike) 
     would fill the pattern up to the time average B, so what is missing from B is the time for which two lengths S, S'
     drawn alike overlap: all of it for equal lengths (n = B - 1, as in a closed loop), half for exponential ones, 1 less
     Gini's coefficient in general, which is taken of the lognormal with this spread. Below one in flight nobody is met.
-    Simulated with eight kinds of lengths (docs/model.md): within 3 % where C1 >= 5*C2, against 16 % for n = B.
+    Simulated with eight kinds of lengths (docs/model.md): latency within 5 % where C1 >= 5*C2, against 16 % for n = B.
 
     Args:
         mean_inflight: B, by Little's law rate times latency; at least 0.
