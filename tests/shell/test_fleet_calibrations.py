@@ -18,6 +18,7 @@ from breakeven_operator.plan import (
     SERVICES,
 )
 from breakeven_operator.ports import ClusterError
+from breakeven_operator.reconcile.service import reconcile
 from fakes.fleet_world import SERVICE, TARGET, VALUE, FleetWorld
 
 
@@ -382,3 +383,24 @@ async def test_no_more_targets_roll_at_a_time_than_allowed():
     assert len(world.rolls) == 3
     reasons = [s["status"]["decision"]["reason"] for s in world.cluster.of(SERVICES)]
     assert reasons.count("RollQueued") == 2
+
+
+async def test_a_defect_that_one_service_meets_stops_no_other(monkeypatch, caplog):
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(stabilizationWindowSeconds=0))
+    world.calibrate()
+    world.load(3.0)
+    second = copy.deepcopy(SERVICE)
+    second["metadata"]["name"] = "aaa"
+    second["spec"]["targetRef"]["name"] = "nobody"
+    world.cluster.put(SERVICES, second)
+
+    def defective(service, *arguments):
+        if service.metadata.name == "aaa":
+            raise KeyError("surprise")
+        return reconcile(service, *arguments)
+
+    monkeypatch.setattr("breakeven_operator.fleet.reconcile", defective)
+    await world.until(lambda: world.value == VALUE, cycles=3)
+    assert "surprise" in caplog.text
+    assert "llm/aaa" in caplog.text
+    assert world.registry.get_sample_value("breakeven_errors_total", {"reason": "InternalError"}) > 0

@@ -264,6 +264,25 @@ async def test_paused_and_disabled_hold_at_once_with_and_without_a_profile(edit,
     assert [write for write in world.cluster.writes if write[1] in {"calibrationruns", "jobs"}] == []
 
 
+async def test_no_roll_begins_that_would_leave_too_few_pods_for_the_load():
+    def takes_a_pod_away_first(target):
+        target["spec"]["strategy"]["rollingUpdate"] = {"maxSurge": 0, "maxUnavailable": 1}
+
+    world = FleetWorld(
+        lambda spec: spec["updatePolicy"].update(stabilizationWindowSeconds=0), target=takes_a_pod_away_first
+    )
+    world.calibrate()
+    # Eagle saturates at 12.5 rps: the pod that is left would run at 80 %.
+    world.load(5.0)
+    for _ in range(3):
+        await world.cycle()
+    assert (world.decision["action"], world.reason) == ("Hold", "InsufficientCapacity")
+    assert "80%" in world.decision["message"]
+    assert world.rolls == []
+    world.load(4.0)
+    await world.until(lambda: world.value == VALUE, cycles=3)
+
+
 async def test_no_roll_begins_between_two_steps_of_an_autoscaler():
     """Pinned, because pods that are new keep the figures themselves from being used for half a window."""
     world = FleetWorld(lambda spec: spec["updatePolicy"].update(pinnedArm="eagle/3"))
@@ -312,6 +331,83 @@ async def test_a_run_that_cannot_be_read_is_complained_about_once(caplog):
         await world.cycle()
     complaints = [record.getMessage() for record in caplog.records if "llm/odd" in record.getMessage()]
     assert len(complaints) == 1
+
+
+@pytest.mark.parametrize("meanwhile", ["made anew", "deleted"])
+async def test_a_target_that_is_another_one_by_the_time_of_the_write_is_not_touched(meanwhile):
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(stabilizationWindowSeconds=0))
+    world.calibrate()
+    world.load(3.0)
+
+    def happens(verb, resource, _name):
+        if verb == "apply" and resource == DEPLOYMENTS:
+            if meanwhile == "deleted":
+                world.cluster.objects.pop(("deployments", "llm", "chat-vllm"), None)
+            else:
+                world.cluster.objects["deployments", "llm", "chat-vllm"]["metadata"]["uid"] = "another"
+
+    world.cluster.fail = happens
+    await world.cycle()
+    assert world.phase == "Intended"
+    assert world.rolls == []
+    world.cluster.fail = lambda *_: None
+    await world.cycle()
+    assert world.rolls == []
+    if meanwhile == "made anew":
+        assert world.phase is None
+        assert world.status["history"][0]["result"] == "Superseded"
+        assert "made anew" in world.status["history"][0]["message"]
+
+
+async def test_on_a_target_that_was_made_anew_nothing_is_restored_without_a_decision():
+    world = await rolled(FleetWorld())
+    await world.until(lambda: world.phase is None)
+    rolls = len(world.rolls)
+    deployment = world.cluster.objects["deployments", "llm", "chat-vllm"]
+    del deployment["spec"]["template"]["metadata"]["annotations"]["breakeven.dev/speculative-config"]
+    deployment["metadata"]["uid"] = "another"
+    world.prometheus.down = True
+    for _ in range(5):
+        await world.cycle()
+    assert len(world.rolls) == rolls
+    assert "Restored" not in world.events
+    assert world.status["memory"].get("takenOverBy") is None
+
+
+async def test_a_spec_that_changes_between_decision_and_intent_stops_the_roll():
+    """The status that holds the intent is written on the very object that was read, or nothing is."""
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(stabilizationWindowSeconds=0))
+    world.calibrate()
+    world.load(3.0)
+
+    def paused_by_somebody(verb, resource, _name):
+        if verb == "apply" and resource == SERVICES and not world.service["spec"].get("paused"):
+            world.cluster.change(SERVICES, "llm", "chat", lambda service: service["spec"].update(paused=True))
+
+    world.cluster.fail = paused_by_somebody
+    report = await world.cycle()
+    assert (world.phase, world.rolls, report.errors) == (None, [], [])
+    await world.cycle()
+    assert (world.reason, world.rolls) == ("Paused", [])
+
+
+async def test_a_roll_lasts_until_the_last_old_pod_has_ended():
+    """The Deployment does not count pods that are stopping; they still answer their last requests."""
+    world = FleetWorld()
+    world.calibrate()
+    world.load(3.0)
+    world.kubelet.stop_s = 300.0
+    await world.until(lambda: world.phase == "Rolling")
+
+    def new_ones_serve():
+        return len(world.target.serving) == 2 and world.target.total == 2
+
+    await world.until(new_ones_serve)
+    await world.cycle()
+    assert new_ones_serve()
+    assert world.phase == "Rolling"
+    await world.until(lambda: world.phase == "Confirming")
+    assert all(pod.current for pod in world.target.pods)
 
 
 async def test_deleting_the_service_leaves_the_target_as_it_is():

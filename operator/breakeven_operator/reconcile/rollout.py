@@ -178,6 +178,17 @@ def watch(situation: Situation) -> Step:
             return _undoing(situation, situation.rollout)
 
 
+def forget_target(situation: Situation) -> Step:
+    """The target was deleted and made anew: what was written to the old one, or was on its way, is gone with it.
+
+    Nothing is restored on the new one: its pods have just started, and the next change is decided and gated like a
+    first one.
+    """
+    message = "the target was deleted and made anew"
+    ended = (_end(situation, HistoryResult.SUPERSEDED, message),) if situation.rollout else ()
+    return Step(rollout=None, memory=situation.memory.model_copy(update={"written_value": None}), ended=ended)
+
+
 def taken_over(
     situation: Situation, manager: str, seen: str, reason: ClusterReason = ClusterReason.TAKEN_OVER
 ) -> Step:

@@ -29,6 +29,7 @@ from breakeven_operator.reconcile.rollout import (
     Situation,
     Step,
     begin,
+    forget_target,
     hand_back,
     roll_batches,
     taken_over,
@@ -197,6 +198,9 @@ def _live(
 
 def _go_on(service: SpeculativeService, situation: Situation, state: Calibrated, live: Live) -> Step:
     """Whatever is under way, before anything new is thought of."""
+    seen = service.status.target
+    if seen is not None and seen.uid not in {None, situation.workload.ref.uid}:
+        return forget_target(situation)
     resume = service.metadata.annotations.get(RESUME_ANNOTATION, "")
     handed = hand_back(situation, resume, paused=service.spec.paused)
     if handed is not None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
 from breakeven.profile import Profile
 from breakeven_operator.adapters.fitter import ChildFitter
 from fakes.fleet_world import LAWS
@@ -39,3 +43,26 @@ async def test_wrong_points_are_one_line():
 async def test_a_fit_that_takes_too_long_is_ended():
     outcome = await ChildFitter(timeout_s=0.01).fit(points(), [])
     assert outcome.error == "the fit did not end within 0.01 s"
+
+
+async def test_the_child_inherits_no_setting_and_no_credential(monkeypatch):
+    monkeypatch.setenv("BREAKEVEN_PROMETHEUS_BEARER_FILE", "/secret")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    given = {}
+
+    async def start(*_command, env, **_pipes):
+        given.update(env)
+        raise FileNotFoundError("seen enough")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
+    with pytest.raises(FileNotFoundError):
+        await ChildFitter().fit(points(), [])
+    assert given.keys() <= {
+        "PATH",
+        "HOME",
+        "LANG",
+        "TMPDIR",
+        "PYTHONPATH",
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+    }

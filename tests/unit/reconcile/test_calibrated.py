@@ -129,6 +129,10 @@ def test_failures_double_the_pause_and_a_request_does_not_wait():
     held = service(lambda spec: spec.update(calibration={"minIntervalSeconds": 1800}), status=status)
     assert trigger(of=held) is None, "1800 s x 4 are not over after an hour"
     assert trigger(of=held, now=NOW + timedelta(hours=1, seconds=1)) == "Initial"
+    often = {"calibration": {"lastRunTime": ended, "failures": 50}}
+    hopeless = service(lambda spec: spec.update(calibration={"minIntervalSeconds": 1800}), status=often)
+    assert trigger(of=hopeless, now=NOW + timedelta(hours=6, minutes=59)) is None
+    assert trigger(of=hopeless, now=NOW + timedelta(hours=7)) == "Initial", "sixteen times and no more"
     asked = held.model_copy(
         update={
             "metadata": held.metadata.model_copy(update={"annotations": {"breakeven.dev/recalibrate": "x"}})

@@ -9,11 +9,12 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.profile import Profile
+from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.gates import refuse_capacity, refuse_now, scaled_time
 from breakeven_operator.reconcile.live import Figures
-from breakeven_operator.reconcile.rollout import Situation, deadline_s
+from breakeven_operator.reconcile.rollout import Situation, deadline_s, undo
 from breakeven_operator.reconcile.workload import observe
-from breakeven_operator.resources.servicestatus import MemoryStatus, Target
+from breakeven_operator.resources.servicestatus import MemoryStatus, Rollout, Target
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 from fakes.fleet_world import EAGLE, TARGET, FleetWorld, profile_json
 
@@ -138,3 +139,20 @@ def test_the_deadline_follows_measured_start_ups_and_batches():
     assert deadline(900.0, desired=4) > 1.9 * deadline(900.0)
     assert deadline(None) > deadline(900.0), "what was never seen gets the most time"
     assert deadline(900.0, roll_deadline_seconds=60) == 60.0
+
+
+def test_the_pause_after_undone_rolls_doubles_up_to_sixteen_times():
+    def pause_s(failures):
+        situation = Situation(
+            UpdatePolicy(backoff_seconds=60),
+            WORKLOAD,
+            MemoryStatus(failures=failures),
+            None,
+            may_write=True,
+            startup_s=20.0,
+            now=NOW,
+        )
+        step = undo(situation, Rollout(id="x"), ClusterReason.INSUFFICIENT_GPU, "why")
+        return (step.memory.backoff_until_time - NOW).total_seconds()
+
+    assert [pause_s(failures) for failures in (0, 1, 2, 3, 4, 5, 50)] == [60, 120, 240, 480, 960, 960, 960]
