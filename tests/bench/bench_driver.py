@@ -22,10 +22,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from breakeven.arm import NO_SPECULATION
 from breakeven.calibrate.client import Endpoint, EngineClient
 from breakeven.calibrate.design import Step
-from breakeven.calibrate.loads import Load, LoadMode
+from breakeven.calibrate.loads import Load
 from breakeven.calibrate.measuring import Precision, Trial, measure
 from breakeven.calibrate.points import Limits
 from breakeven.calibrate.workload import ProsePrompts
+from breakeven.evidence.points import LoadMode
 from fakes.lawful_engine import LawfulEngine, serving
 
 SECONDS = 15.0

@@ -9,11 +9,12 @@ import pytest
 from breakeven.arm import Arm
 from breakeven.calibrate.client import Endpoint, EngineClient, EngineError
 from breakeven.calibrate.design import Step, SweepSettings
-from breakeven.calibrate.loads import Load, LoadMode
+from breakeven.calibrate.loads import Load
 from breakeven.calibrate.measuring import Precision, Trial, measure
 from breakeven.calibrate.points import Limits, Measured
 from breakeven.calibrate.sweep import Sweep, check_arm, run_sweep, sized_prose
 from breakeven.calibrate.workload import ProsePrompts, Workload
+from breakeven.evidence.points import LoadMode
 from breakeven.reasons import Reason
 from fakes.lawful_engine import LawfulEngine, serving
 from fakes.virtual_time import in_virtual_time

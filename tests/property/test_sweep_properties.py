@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from breakeven.calibrate.design import Finished, Step, SweepSettings, next_step, planned_rates, seconds_left
-from breakeven.calibrate.loads import Load, LoadMode, residual_lengths, send_offsets
+from breakeven.calibrate.loads import Load, residual_lengths, send_offsets
 from breakeven.calibrate.points import Measured
 from breakeven.calibrate.records import RequestRecord
 from breakeven.calibrate.window import mean_inflight, summarise
+from breakeven.evidence.points import LoadMode
 from breakeven.reasons import Reason
 
 laws = st.tuples(st.floats(0.05, 30.0), st.floats(0.0005, 0.5), st.floats(0.3, 1.2))

@@ -8,9 +8,10 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.calibrate.counters import EngineWindow
-from breakeven.calibrate.loads import Load, LoadMode
+from breakeven.calibrate.loads import Load
 from breakeven.calibrate.points import Limits, Measured, Point, decimal
 from breakeven.calibrate.window import Spread, WindowStatistics
+from breakeven.evidence.points import LoadMode
 from breakeven.reasons import Reason
 
 SPREAD = Spread(1.0, 0.9, 1.5, 2.0)

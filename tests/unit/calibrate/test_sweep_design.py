@@ -15,9 +15,10 @@ from breakeven.calibrate.design import (
     planned_rates,
     seconds_left,
 )
-from breakeven.calibrate.loads import Load, LoadMode
+from breakeven.calibrate.loads import Load
 from breakeven.calibrate.points import Measured
 from breakeven.errors import InputError
+from breakeven.evidence.points import LoadMode
 from breakeven.reasons import Reason
 
 C1_S, C2_S = 1.1, 0.0293

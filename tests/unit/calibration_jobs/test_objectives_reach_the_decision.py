@@ -10,9 +10,10 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.calibrate.counters import EngineWindow
-from breakeven.calibrate.loads import Load, LoadMode
+from breakeven.calibrate.loads import Load
 from breakeven.calibrate.points import Limits, Point
 from breakeven.calibrate.window import Spread, WindowStatistics
+from breakeven.evidence.points import LoadMode
 from breakeven.evidence.reading import read_text
 from breakeven.fitting import fit_points
 from breakeven.profile import Profile

@@ -8,10 +8,11 @@ import pytest
 
 from breakeven.arm import Arm
 from breakeven.calibrate.counters import EngineWindow
-from breakeven.calibrate.loads import Load, LoadMode
+from breakeven.calibrate.loads import Load
 from breakeven.calibrate.points import Point
 from breakeven.calibrate.window import Spread, WindowStatistics
 from breakeven.errors import InputError
+from breakeven.evidence.points import LoadMode
 from breakeven_operator.calibration.measurements import measured_of, point_of_row, points_csv, row_of_point
 from breakeven_operator.ports import ClusterError
 from breakeven_operator.resources.calibrationrun import CalibrationRun

@@ -5,17 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 
-
-class LoadMode(StrEnum):
-    """How requests are sent; the words of the points file's `load_mode`."""
-
-    CLOSED = "closed"
-    POISSON = "poisson"
-    CONSTANT = "constant"
+from breakeven.evidence.points import LoadMode
 
 
 @dataclass(frozen=True, slots=True)
