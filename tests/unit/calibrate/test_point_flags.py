@@ -106,6 +106,14 @@ def test_the_row_has_the_contracts_columns_and_reads_back():
     assert again == Measured.of(point, Limits())
 
 
+@pytest.mark.parametrize(("k", "counted", "written"), [(0, 1.00032, "1"), (3, 4.0004, "4"), (3, 3.9, "3.9")])
+def test_steps_that_vllm_merged_make_no_impossible_row(k, counted, written):
+    # 1.00032 is what a real vLLM 0.32 said with sixteen clients; `fit` refuses more than k + 1.
+    engine = EngineWindow(counted, float(k), drafts=100.0 if k else None)
+    arm = Arm("ngram", k) if k else NO_SPECULATION
+    assert replace(GOOD, arm=arm, engine=engine).row(Limits())["tokens_per_step"] == written
+
+
 def test_the_number_in_flight_is_what_requests_met():
     assert GOOD.row(Limits())["mean_inflight"] == "9.8"
     assert CEILING.row(Limits())["mean_inflight"] == "10.8", (

@@ -166,6 +166,10 @@ class Point:
         return words | {name: decimal(value) for name, value in figures.items()}
 
 
+def _at_most(value: float | None, bound: float) -> float | None:
+    return None if value is None else min(value, bound)
+
+
 def decimal(value: float | None) -> str:
     """A number in six significant digits without an exponent where that is readable; empty if there is none."""
     if value is None or not math.isfinite(value):
