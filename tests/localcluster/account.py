@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +11,8 @@ from localcluster.errors import LocalClusterError
 if TYPE_CHECKING:
     from localcluster.cluster import LocalCluster
 
+# What Kubernetes logs for information starts so; the worries would drown in it.
+_INFORMATION: Final = re.compile(r"I\d{4} ")
 _TAIL_LINES: Final = 12
 _LINE_CHARACTERS: Final = 300
 _OBJECTS: Final = (
@@ -18,12 +21,21 @@ _OBJECTS: Final = (
 )  # fmt: skip
 
 
-def account(cluster: LocalCluster, namespaces: Iterable[str] = ()) -> str:
-    """Its processes with the last words of each, nodes, pods, warnings, and what containers of some namespaces said.
+def account(cluster: LocalCluster, namespaces: Iterable[str] | None = None) -> str:
+    """Its processes with the last words of each, nodes, pods, warnings, and what containers said.
 
     Whatever cannot be had is left out with its reason: this is asked when things are broken.
+
+    Args:
+        cluster: that runs, as far as it does.
+        namespaces: whose containers; all of them by default.
     """
     parts = [_processes(cluster)]
+    if namespaces is None:
+        named = _asked(
+            cluster, ("get", "pods", "--all-namespaces", "--output=jsonpath={.items[*].metadata.namespace}")
+        )
+        namespaces = sorted(set(named.split()))
     parts += [f"== {title} ==\n{_asked(cluster, arguments)}" for title, arguments in _OBJECTS]
     parts += [f"== containers of {name} ==\n{_containers(cluster, name)}" for name in namespaces]
     return "\n".join(parts)
@@ -42,7 +54,8 @@ def _processes(cluster: LocalCluster) -> str:
             said = log.read_text(encoding="utf-8", errors="replace")
         except OSError as problem:
             said = str(problem)
-        found.append(f"== {process.name} (pid {process.pid}) {state} ==\n{_tail(said)}")
+        worries = "\n".join(line for line in said.splitlines() if not _INFORMATION.match(line))
+        found.append(f"== {process.name} (pid {process.pid}) {state} ==\n{_tail(worries)}")
     return "\n".join(found)
 
 
