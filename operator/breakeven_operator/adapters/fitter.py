@@ -24,6 +24,13 @@ class ChildFitter:
 
     async def fit(self, points_csv: str, arguments: Sequence[str]) -> FitOutcome:
         """See `Fitter.fit`."""
+        try:
+            return await self._run(points_csv, arguments)
+        except OSError as error:
+            # No room for the points, no process to be had: the run fails with it, and the other runs go on.
+            return FitOutcome(None, f"the fit could not be run: {error.strerror or error}")
+
+    async def _run(self, points_csv: str, arguments: Sequence[str]) -> FitOutcome:
         with tempfile.TemporaryDirectory(prefix="breakeven-fit-") as folder:
             points, profile = Path(folder, "points.csv"), Path(folder, "profile.json")
             await asyncio.to_thread(points.write_text, points_csv, "utf-8")

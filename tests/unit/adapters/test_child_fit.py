@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from breakeven.profile import Profile
 from breakeven_operator.adapters.fitter import ChildFitter
+from breakeven_operator.plan import FitOutcome
 from fakes.fleet_world import LAWS
 
 HEADER = "method,k,candidate,request_rate_rps,mean_latency_s,mean_inflight,tokens_per_step\n"
@@ -52,11 +51,11 @@ async def test_the_child_inherits_no_setting_and_no_credential(monkeypatch):
 
     async def start(*_command, env, **_pipes):
         given.update(env)
-        raise FileNotFoundError("seen enough")
+        raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
-    with pytest.raises(FileNotFoundError):
-        await ChildFitter().fit(points(), [])
+    outcome = await ChildFitter().fit(points(), [])
+    assert outcome == FitOutcome(None, "the fit could not be run: Resource temporarily unavailable")
     assert given.keys() <= {
         "PATH",
         "HOME",

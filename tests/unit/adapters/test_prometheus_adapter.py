@@ -139,3 +139,13 @@ async def test_an_authority_that_is_no_certificate_is_one_line():
     source = Source("https://127.0.0.1:9", "llm", ca_secret=("token", "ca"))
     with pytest.raises(MetricsError, match="is not reached"):
         await Prometheus(cluster_with(ca="nonsense")).query(source, "up")
+
+
+async def test_proxies_of_the_machine_are_nobody_s_configuration(monkeypatch):
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    async with server() as (url, asked):
+        assert await Prometheus(cluster_with()).query(Source(url), "up")
+    assert asked
