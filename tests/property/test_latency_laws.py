@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 from breakeven.latency import (
     closed_loop_latency,
@@ -15,7 +14,6 @@ from breakeven.latency import (
     littles_law_gap,
     mean_inflight_closed,
     open_loop_latency,
-    ordered_quantiles,
     others_in_flight,
     others_met,
     others_met_at_constant_rate,
@@ -109,15 +107,6 @@ def test_ramp_and_drain_only_lower_the_mean_in_flight(clients, requests, rho):
 
 def test_a_request_never_meets_itself_in_a_closed_loop():
     assert others_met([8.0, 8.0, 0.97], [True, False, True]).tolist() == [7.0, 8.0, 0.0]
-
-
-@few
-@given(hnp.arrays(float, (4, 3), elements=st.floats(0.0, 100.0)))
-def test_quantiles_are_put_in_order_and_stay_so(values):
-    ordered = ordered_quantiles(values)
-    assert np.all(np.diff(ordered, axis=-1) >= 0)
-    assert np.array_equal(ordered_quantiles(ordered), ordered)
-    assert np.all(ordered >= values)
 
 
 @few

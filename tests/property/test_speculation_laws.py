@@ -28,7 +28,7 @@ acceptances = st.floats(1.0, 8.0)
 @few
 @given(coefficients, acceptances, st.integers(0, 10), st.floats(1.0, 2000.0), st.floats(0.0, 200.0))
 def test_the_design_spells_the_form_out(values, e, k, g, others):
-    law = PooledLaw.from_vector(values)
+    law = PooledLaw(*values)
     rows = design(e, k, g)
     flat = 1.0 if k else 0.0
     c1 = law.c1p + g / e * (law.c1v + k * law.c1d + flat * law.c1s)
@@ -37,13 +37,13 @@ def test_the_design_spells_the_form_out(values, e, k, g, others):
     assert law.c2_s(rows) == pytest.approx(c2)
     full = latency_design(rows, rows, others)
     assert full @ law.vector == pytest.approx(float(latency_among(c1, c2, others)))
-    assert np.array_equal(PooledLaw.from_vector(law.vector).vector, law.vector)
+    assert law.vector.tolist() == values
 
 
 @few
 @given(coefficients, acceptances, st.integers(0, 10), st.floats(1.0, 2000.0), st.integers(1, 300))
 def test_a_request_is_its_prefill_and_its_steps(values, e, k, g, batch):
-    law = PooledLaw.from_vector(values)
+    law = PooledLaw(*values)
     rows = design(e, k, g)
     whole = law.c1_s(rows) + (batch - 1) * law.c2_s(rows)
     prefill = law.c1p + (batch - 1) * law.c2p
@@ -338,7 +338,6 @@ def test_several_crossings_become_intervals_of_load():
     ("call", "message"),
     [
         (lambda: PooledLaw(*([0.1] * 7), -0.1), "coefficients"),
-        (lambda: PooledLaw.from_vector([1.0]), "shape"),
         (lambda: design(0.5, 1.0, 100.0), "tokens_per_step"),
         (lambda: mean_kv_tokens(10.0, 100.0, 99.0), "output_tokens_sq"),
         (lambda: outside_row_space(np.ones((2, 3)), np.ones(4)), "do not fit"),

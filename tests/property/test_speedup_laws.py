@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from breakeven.fieller import ratio_interval
 from breakeven.latency import closed_loop_latency, open_loop_latency, others_in_flight
-from breakeven.law import Law, capacity_interval_rps, capacity_rps, others_within
+from breakeven.law import Law, capacity_interval_rps, capacity_rps
 from breakeven.planning.envelope import fastest_among, fastest_by_rps
 from breakeven.speedup import (
     Verdict,
@@ -242,14 +242,13 @@ def test_capacity_is_where_the_law_meets_the_limit(law, limit, t):
     bounds = capacity_interval_rps(law, limit, t)
     if limit < law.c1:
         assert rps == 0.0
-        assert np.isnan(others_within(law.c1, law.c2, limit))
     else:
         assert bounds.lower <= rps * (1 + 1e-9)
         assert rps <= bounds.upper * (1 + 1e-9)
         if 1 - rps * law.c2 > 1e-6:
             assert open_loop_latency(law.c1, law.c2, rps) == pytest.approx(limit, rel=1e-6)
             assert others_in_flight(law.c1, law.c2, rps) == pytest.approx(
-                float(others_within(law.c1, law.c2, limit)), rel=1e-6, abs=1e-6
+                float((limit - law.c1) / law.c2), rel=1e-6, abs=1e-6
             )
 
 

@@ -173,15 +173,6 @@ def end_to_end(ttft_s: ArrayLike, tpot_s: ArrayLike, output_tokens: ArrayLike) -
     ) * nonnegative("tpot_s", tpot_s)
 
 
-def ordered_quantiles(latency_s: ArrayLike) -> FloatArray:
-    """Make quantiles nondecreasing along the last axis (p50 <= p95 <= p99): each is raised to its predecessor.
-
-    Quantile laws are fitted one by one and may cross by noise. NaN stays NaN and orders nothing.
-    """
-    values = np.asarray(latency_s, dtype=float)
-    return np.where(np.isnan(values), np.nan, np.fmax.accumulate(values, axis=-1))
-
-
 def saturated(c2_s: ArrayLike, rps: ArrayLike) -> BoolArray:
     """Tell whether the open loop has no steady state at `rps`: RPS*C2 >= 1."""
     return np.asarray(utilisation(c2_s, rps) >= 1.0)

@@ -47,16 +47,6 @@ class Law:
         return covariance[..., 0, 0], covariance[..., 1, 1], covariance[..., 0, 1]
 
 
-def others_within(c1_s: ArrayLike, c2_s: ArrayLike, limit_s: ArrayLike) -> FloatArray:
-    """Most others in flight that keep C1 + n*C2 within `limit_s` (s); NaN where even a lone request misses it.
-
-    Raises:
-        ValueError: a coefficient or the limit is not above 0.
-    """
-    spare = positive("limit_s", limit_s) - positive("c1_s", c1_s)
-    return np.where(spare >= 0, spare / positive("c2_s", c2_s), np.nan)
-
-
 def capacity_rps(law: Law, limit_s: ArrayLike) -> FloatArray:
     """Largest rate (1/s) whose mean latency keeps `limit_s` (s): (1 - C1/SLO)/C2; 0 where a lone request misses it.
 

@@ -57,18 +57,6 @@ class PooledLaw:
         """The coefficients in the order of COEFFICIENTS, shape (8,)."""
         return np.array([getattr(self, name) for name in COEFFICIENTS])
 
-    @classmethod
-    def from_vector(cls, coefficients: ArrayLike) -> PooledLaw:
-        """Make one from a vector in the order of COEFFICIENTS.
-
-        Raises:
-            ValueError: it has not eight elements, or one is negative.
-        """
-        values = np.asarray(coefficients, dtype=float)
-        if values.shape != (len(COEFFICIENTS),):
-            raise ValueError(f"coefficients: shape {values.shape}; expected ({len(COEFFICIENTS)},)")
-        return cls(*(float(value) for value in values))
-
     def c1_s(self, rows: FloatArray) -> FloatArray:
         """C1 (s) of rows of `design`, shape (...,)."""
         return np.asarray(rows @ self.vector[:4])
