@@ -30,6 +30,13 @@ def test_unseen_loads_between_three_measured_ones_are_predicted_within_the_goals
 
 
 @needs_data
+def test_p95_of_latency_and_tpot_at_unseen_loads_is_within_the_goal() -> None:
+    latency, tpot, _ = checks.unseen_loads_p95(FOLDER)
+    assert latency.met, latency
+    assert tpot.met, tpot
+
+
+@needs_data
 def test_unseen_draft_lengths_are_predicted_within_the_goals() -> None:
     for one in checks.unseen_draft_lengths(FOLDER):
         if "eagle3" in one.dataset:

@@ -58,6 +58,7 @@ def all_checks(folder: Path | None) -> Iterator[Outcome]:
     """Run everything; without a folder only what needs no data."""
     if folder is not None:
         yield from unseen_loads(folder)
+        yield from unseen_loads_p95(folder)
         yield from unseen_draft_lengths(folder)
         yield from tokens_per_step_elsewhere(folder)
         yield resampling(folder)
@@ -113,6 +114,26 @@ def _load_errors(points: Sequence[Point]) -> tuple[list[float], list[float]]:
                 error = curve.among(inflight - 1.0)[0] / row.mean_latency_s - 1.0
                 (within if chosen[0] < index < chosen[-1] else beyond).append(error)
     return within, beyond
+
+
+def unseen_loads_p95(folder: Path) -> Iterator[Outcome]:
+    """Leave each inner load of an arm out and predict the 95th percentiles there."""
+    figures = {"latency_s": "p95_latency_s", "tpot_s": "tpot_p95_s", "ttft_s": "ttft_p95_s"}
+    errors: dict[str, list[float]] = {name: [] for name in figures}
+    points = published.apertus_levels(folder)
+    for arm in dict.fromkeys(one.arm for one in points):
+        rows = sorted((one for one in points if one.arm == arm), key=lambda one: one.concurrency or 0.0)
+        for left_out in rows[1:-1]:
+            profile = fit_points([row for row in rows if row is not left_out])
+            found = profile.predict(arm, concurrency=left_out.mean_inflight, quantile=0.95)
+            for name, column in figures.items():
+                errors[name].append(getattr(found, name) / getattr(left_out, column) - 1.0)
+    split = "one load left out, between the others"
+    goals = {"mean": (0.10, True)}
+    yield _errors("p95 at unseen loads: latency", "Apertus 8B GH200", split, errors["latency_s"], goals)
+    yield _errors("p95 at unseen loads: TPOT", "Apertus 8B GH200", split, errors["tpot_s"], goals)
+    note = "all clients began at once: the prompts of that moment are the tail"
+    yield _errors("p95 at unseen loads: TTFT", "Apertus 8B GH200", split, errors["ttft_s"], {}, note)
 
 
 def _errors(
