@@ -76,6 +76,24 @@ def test_a_roll_renews_one_replica_after_another_and_loses_nobody(costs):
     assert all(r.drafts for r in fleet.finished if r.arrival_s > end)
 
 
+@pytest.mark.parametrize(("replicas", "away", "turns"), [(2, 1, 2), (8, 2, 4), (9, 2, 5), (200, 50, 4)])
+def test_a_large_fleet_is_rolled_a_quarter_at_a_time_in_both_kinds_of_replay(costs, replicas, away, turns):
+    fleet = Fleet(CostArms(costs), NO_SPECULATION, replicas, roll_s=10.0)
+    fleet.roll(EAGLE, 0.0)
+    assert fleet.serving == replicas - away
+    fleet.to(turns * 10.0 - 0.1)
+    assert fleet.rolling
+    fleet.to(turns * 10.0)
+    assert (fleet.rolling, fleet.serving, fleet.away_s) == (False, replicas, replicas * 10.0)
+
+    stepped = SteppedFleet(lambda _: Law(1.0, 0.04), NO_SPECULATION, replicas, roll_s=10.0)
+    stepped.roll(EAGLE, 0.0)
+    assert (stepped.rolling(turns * 10.0 - 0.1), stepped.rolling(turns * 10.0)) == (True, False)
+    # The same replica-seconds are lost.
+    window = stepped.step(0, 0.0, turns * 10.0, 1.0 * replicas)
+    assert window.rps == pytest.approx(replicas / (replicas - replicas / turns))
+
+
 def test_a_single_replica_is_rolled_with_a_surge(costs):
     fleet = Fleet(CostArms(costs), NO_SPECULATION, 1, roll_s=10.0)
     fleet.roll(EAGLE, 0.0)
@@ -183,6 +201,15 @@ def test_hindsight_pays_for_a_roll_only_when_it_is_worth_it():
     short = rates_trace([16.0, 16.0, 64.0, 16.0, 16.0])
     assert len(best_sequence(short, list(laws), laws.__getitem__, 8, 0.0)) == 3
     assert best_sequence(short, list(laws), laws.__getitem__, 8, 600.0) == [(0.0, EAGLE)]
+
+
+def test_hindsight_pays_a_short_roll_for_its_own_time_only():
+    # A minute of a roll in a window of ten: two such rolls cost less than a peak on the slower arm.
+    trace = RateTrace(np.arange(6) * 600.0, np.full(6, 600.0), np.array([10.0, 10, 26, 26, 10, 10]))
+    laws = {NO_SPECULATION: Law(1.0, 0.05), EAGLE: Law(0.5, 0.065)}
+    arms = [arm for _, arm in best_sequence(trace, list(laws), laws.__getitem__, 2, 30.0)]
+    assert arms == [EAGLE, NO_SPECULATION, EAGLE]
+    assert len(best_sequence(trace, list(laws), laws.__getitem__, 2, 900.0)) == 1
 
 
 def test_a_stepped_fleet_rests_at_the_law_and_drains_a_queue():

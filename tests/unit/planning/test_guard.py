@@ -72,6 +72,12 @@ def test_measured_saturation_moves_to_the_arm_that_carries_more():
     assert outcome(decision) == (Action.SWITCH, NO_SPECULATION, Reason.ENTERED_SATURATION)
 
 
+def test_a_saturated_arm_beyond_its_break_even_is_left_without_dwelling():
+    decision = ask(chat(), EAGLE, 19, Policy(), latency_s=9.0, saturated=True)
+    assert outcome(decision) == (Action.SWITCH, NO_SPECULATION, Reason.BEYOND_BREAK_EVEN)
+    assert ask(chat(), EAGLE, 19, Policy(), latency_s=9.0).reason is Reason.DWELLING
+
+
 def test_saturated_without_a_better_arm_asks_for_replicas():
     decision = ask(chat(), NO_SPECULATION, 30, saturated=True)
     assert outcome(decision) == (Action.HOLD, NO_SPECULATION, Reason.SATURATED)

@@ -1,8 +1,8 @@
 """Replicas behind a load balancer, and rolls from one arm to another, on the event clock.
 
-A roll renews one replica at a time: it takes no new requests, finishes what it has, is away for the start-up time and
-comes back with the new arm; the others carry the load meanwhile. A fleet of one replica is rolled with a surge pod: the
-old one serves until the new one is ready. Requests are spread at random, as a Kubernetes Service does, so that Poisson
+A roll renews a quarter of the replicas at a time, as a Deployment does by default: each takes no new requests, finishes
+what it has, is away for the start-up time and comes back with the new arm; the others carry the load meanwhile. A fleet
+of one replica is rolled with a surge pod: the old one serves until the new one is ready. Requests are spread at random, as a Kubernetes Service does, so that Poisson
 arrivals stay Poisson on every replica.
 """
 
@@ -51,12 +51,22 @@ class _Replica:
         return self.texts.draw(request.number, request.output_tokens) if self.texts is not None else None
 
 
+def renewed_at_once(replicas: int) -> int:
+    """Replicas that a roll renews at a time: 25 % rounded down, the default `maxUnavailable` of a Deployment; at least one."""
+    return max(1, replicas // 4)
+
+
+def waves(replicas: int) -> int:
+    """How many start-up times a roll takes."""
+    return math.ceil(replicas / renewed_at_once(replicas))
+
+
 @dataclass(slots=True)
 class _Roll:
     arm: Arm
     left: list[int]
-    ready_s: float = -math.inf
-    renewing: int | None = None
+    ready_s: dict[int, float] = field(default_factory=dict)
+    """Replicas being renewed, and when each comes back."""
 
 
 @dataclass(slots=True)
@@ -156,34 +166,39 @@ class Fleet:
         if self.roll_s == 0:
             self._change_in_place(now_s)
             return
-        self._roll = _Roll(arm, list(range(self.replicas)), now_s)
+        self._roll = _Roll(arm, list(range(self.replicas)))
+        for _ in range(renewed_at_once(self.replicas)):
+            self._take_next(self._roll, now_s)
         self._renew(now_s)
 
     def _renew(self, now_s: float) -> None:
         """Bring the roll forward to `now_s`: replicas come back, the next ones go."""
-        while (roll := self._roll) is not None and roll.ready_s <= now_s:
-            if roll.renewing is not None:
-                old = self._members[roll.renewing]
-                self.finished += old.engine.advance(
-                    math.inf
-                )  # a surge roll's old pod drains beside the new one
-                self._members[roll.renewing] = self._new(roll.arm, roll.ready_s)
-                roll.renewing = None
-            if not roll.left:
-                self._roll = None
+        while (roll := self._roll) is not None:
+            index, ready_s = min(roll.ready_s.items(), key=lambda item: item[1])
+            if ready_s > now_s:
                 return
-            roll.renewing = roll.left.pop(0)
-            member = self._members[roll.renewing]
-            self.finished += member.engine.advance(roll.ready_s)
-            if self.replicas > 1:
-                # No request comes to it any more, so that its future is settled now.
-                member.serves = False
-                self.finished += member.engine.advance(math.inf)
-                drained_s = max(roll.ready_s, member.engine.clock_s)
-                self.away_s += drained_s - roll.ready_s + self.roll_s
-                roll.ready_s = drained_s + self.roll_s
-            else:
-                roll.ready_s += self.roll_s
+            # A surge roll's old pod drains beside the new one.
+            self.finished += self._members[index].engine.advance(math.inf)
+            self._members[index] = self._new(roll.arm, ready_s)
+            del roll.ready_s[index]
+            if roll.left:
+                self._take_next(roll, ready_s)
+            elif not roll.ready_s:
+                self._roll = None
+
+    def _take_next(self, roll: _Roll, now_s: float) -> None:
+        """Begin to renew the next replica."""
+        index = roll.left.pop(0)
+        member = self._members[index]
+        self.finished += member.engine.advance(now_s)
+        begun_s = now_s
+        if self.replicas > 1:
+            # No request comes to it any more, so that its future is settled now.
+            member.serves = False
+            self.finished += member.engine.advance(math.inf)
+            begun_s = max(now_s, member.engine.clock_s)
+            self.away_s += begun_s - now_s + self.roll_s
+        roll.ready_s[index] = begun_s + self.roll_s
 
     def _new(self, arm: Arm, now_s: float) -> _Replica:
         return _Replica(arm, Engine(self.arms.config(arm), now_s), self.arms.texts(arm))

@@ -1,7 +1,7 @@
 """The best sequence of arms for a load that is known beforehand, with and without paying for rolls.
 
 Dynamic programming over windows: the cost of a window is the time that its requests spend, the cost of a change the
-time that they spend more while replicas start up one after another.
+time that they spend more while replicas start up in turn.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from breakeven.arm import Arm
+from breakeven.simulator.fleet import waves
 from breakeven.simulator.stepping import Law
 from breakeven.simulator.traces import RateTrace
 
@@ -32,17 +33,18 @@ def best_sequence(
     """
     laws = [law(arm) for arm in arms]
     full = _spent_s(trace, laws, float(replicas))
-    fewer = _spent_s(trace, laws, float(replicas - 1) if replicas > 1 else 1.0)
-    steps = _roll_windows(trace, replicas * roll_s)
+    turns = waves(replicas)
+    fewer = _spent_s(trace, laws, replicas - replicas / turns if replicas > 1 else 1.0)
+    steps, share = _roll_windows(trace, turns * roll_s)
     count, last = len(arms), len(trace) - 1
     total = full[0].copy()
     came_from = np.zeros((len(trace), count), np.int64)
     came_from[0] = np.arange(count)
     for w in range(1, last + 1):
-        # Half of the roll is spent on the old arm, half on the new one, all of it one replica short.
+        # Half of the roll is spent on the old arm, half on the new one, all of it with replicas away.
         span = slice(w, min(w + steps, last + 1)) if steps else slice(w, w)
         short, normal = fewer[span].sum(axis=0), full[span].sum(axis=0)
-        change = (short[:, None] + short[None, :]) / 2 - normal[None, :]
+        change = share * ((short[:, None] + short[None, :]) / 2 - normal[None, :])
         np.fill_diagonal(change, 0.0)
         through = total[:, None] + change
         came_from[w] = through.argmin(axis=0)
@@ -69,6 +71,8 @@ def _spent_s(trace: RateTrace, laws: Sequence[Law], serving: float) -> _Floats:
     return np.asarray(spent * (trace.rate_rps * trace.length_s)[:, None])
 
 
-def _roll_windows(trace: RateTrace, roll_s: float) -> int:
-    """Windows that a whole roll goes through."""
-    return int(np.ceil(roll_s / float(np.median(trace.length_s)))) if roll_s > 0 else 0
+def _roll_windows(trace: RateTrace, roll_s: float) -> tuple[int, float]:
+    """Windows that a whole roll touches, and the share of their time that it takes."""
+    windows = roll_s / float(np.median(trace.length_s))
+    touched = int(np.ceil(windows))
+    return touched, windows / touched if touched else 0.0

@@ -3,7 +3,7 @@
 Between two changes of the rate, the number in flight n of one replica follows dn/dt = rate - n / (C1 + n*C2): what
 comes less what the law lets go. Its rest point is the law's n = rate * L; where there is none the queue grows until a
 later window drains it. Exact for the means of the law's queue at rest; in between a fluid approximation. Rolls renew
-one replica at a time, as on the event clock, the others sharing the load.
+as many replicas at a time as on the event clock, the others sharing the load.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from breakeven.arm import Arm
+from breakeven.simulator.fleet import waves
 from breakeven.simulator.traces import RateTrace
 
 _SUBSTEPS = 12
@@ -137,7 +138,11 @@ class SteppedFleet:
 
     def rolling(self, now_s: float) -> bool:
         """Whether a roll is under way."""
-        return self._old is not None and now_s < self._roll_from_s + self.replicas * self.roll_s
+        return self._old is not None and now_s < self._roll_ends_s
+
+    @property
+    def _roll_ends_s(self) -> float:
+        return self._roll_from_s + waves(self.replicas) * self.roll_s
 
     def roll(self, arm: Arm, now_s: float) -> None:
         """Begin to roll the fleet to another arm; one roll at a time."""
@@ -173,7 +178,7 @@ class SteppedFleet:
         new = self.law(self.arm)
         if self._old is None or self.roll_s == 0:
             return new, float(self.replicas)
-        ends_s = self._roll_from_s + self.replicas * self.roll_s
+        ends_s = self._roll_ends_s
         if start_s >= ends_s:
             self._old = None
             return new, float(self.replicas)
@@ -181,7 +186,8 @@ class SteppedFleet:
         rolled_s = min(ends_s, start_s + length_s) - start_s
         progress = (start_s + rolled_s / 2 - self._roll_from_s) / (ends_s - self._roll_from_s)
         going = rolled_s / length_s
-        away = going if self.replicas > 1 else 0.0  # a single replica is renewed with a surge pod
+        # A single replica is renewed with a surge pod.
+        away = going * self.replicas / waves(self.replicas) if self.replicas > 1 else 0.0
         share = 1.0 - going * (1.0 - progress)
         return self.law(self._old).scaled_to(share, new), self.replicas - away
 
