@@ -1,4 +1,4 @@
-"""Every command of docs/tutorial.md and of the worked example in docs/model.md runs, and prints what the page shows.
+"""Every command of docs/tutorial.md, docs/benchmarks.md and the worked example in docs/model.md prints what is shown.
 
 Numbers may differ by one percent (solvers and processors round differently), a line `...` stands for any lines, and
 the sweep against the simulated engine runs on a free port. After a change that is meant to change figures,
@@ -22,7 +22,8 @@ import pytest
 from localcluster.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
-TUTORIAL, MODEL = ROOT / "docs" / "tutorial.md", ROOT / "docs" / "model.md"
+TUTORIAL, MODEL, BENCHMARKS = (ROOT / "docs" / f"{name}.md" for name in ("tutorial", "model", "benchmarks"))
+RESULTS = ROOT / "tests" / "golden" / "data" / "vllm_bench_0.32.0"
 _BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e-?\d+)?")
 
@@ -91,17 +92,20 @@ def same(found: str, shown: str) -> bool:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    shutil.copytree(RESULTS, tmp_path / "results")
     return tmp_path
 
 
-@pytest.mark.parametrize(("page", "least"), [(TUTORIAL, 12), (MODEL, 6)], ids=["tutorial", "model"])
+@pytest.mark.parametrize(
+    ("page", "least"), [(TUTORIAL, 12), (MODEL, 6), (BENCHMARKS, 3)], ids=["tutorial", "model", "benchmarks"]
+)
 def test_what_is_asked_of_files_answers_as_shown(folder: Path, page: Path, least: int) -> None:
     asked = [step for block in blocks(page) if not needs_engine(block) for step in block]
     assert len(asked) >= least
     for step in asked:
         output = run(step.command, folder)
         assert same(output, step.shown), f"$ {step.command}\n{output}\n-- the page shows --\n{step.shown}"
-    assert page == MODEL or (folder / "chat.html").read_text().startswith("<!doctype html>")
+    assert page != TUTORIAL or (folder / "chat.html").read_text().startswith("<!doctype html>")
 
 
 @pytest.mark.engine
@@ -130,6 +134,7 @@ def write(page: Path) -> None:
         folder = Path(name) / "tutorial"
         folder.mkdir()
         shutil.copytree(ROOT / "examples", folder / "examples")
+        shutil.copytree(RESULTS, folder / "results")
 
         def shown(block: re.Match[str]) -> str:
             found = steps(block[1])
@@ -145,3 +150,4 @@ def write(page: Path) -> None:
 if __name__ == "__main__":
     write(TUTORIAL)
     write(MODEL)
+    write(BENCHMARKS)
