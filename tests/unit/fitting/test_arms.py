@@ -1,5 +1,7 @@
 """One arm's fit, and the messy reality of its rows."""
 
+from dataclasses import replace
+
 import pytest
 
 from breakeven.evidence.points import Origin, point
@@ -197,3 +199,11 @@ def test_survival_stands_for_tokens_per_step_where_a_drafter_always_drafts() -> 
     profile = {"accept_1": 0.7, "accept_2": 0.4, "accept_3": 0.2}
     assert fit(closed("eagle3", 3, 0.8, 0.08, **profile)).tokens_per_step == pytest.approx(2.3)
     assert fit(closed("ngram", 3, 0.8, 0.08, **profile)).tokens_per_step is None
+
+
+def test_rows_given_twice_are_named() -> None:
+    rows = closed("none", 0, 1.2, 0.07, noise=0.01)
+    again = [replace(row, origin=Origin("copy.csv", row.origin.row)) for row in rows]
+    warning = "7 rows repeat another one in every figure"
+    assert any(warning in line for line in fit_points(rows + again).warnings)
+    assert not any("repeat" in line for line in fit_points(rows).warnings)

@@ -1,11 +1,14 @@
 """Comparing arms of a profile: figures, bounds, verdicts, saturation and the measured range."""
 
+import numpy as np
 import pytest
+from scipy.stats import f
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
 from breakeven.planning.stretches import envelope
 from breakeven.profile import Conditions
+from breakeven.profile.student import band_quantile, t_quantile
 from breakeven.speedup import Verdict
 from sweeps import closed
 
@@ -52,6 +55,21 @@ def test_every_verdict(c1_s: float, c2_s: float, verdict: Verdict) -> None:
 
 def test_two_arms_that_noise_cannot_tell_apart_are_uncertain() -> None:
     assert profile(1.19, 0.0702, noise=0.03).compare(EAGLE, rps=2).verdict is Verdict.UNCERTAIN
+
+
+def test_equal_arms_get_a_verdict_no_oftener_than_the_confidence_allows() -> None:
+    claims = [
+        profile(1.2, 0.07, noise=0.03, seed=seed).compare(EAGLE, rps=2).verdict is not Verdict.UNCERTAIN
+        for seed in range(25)
+    ]
+    assert sum(claims) <= 3
+
+
+def test_a_band_over_a_range_is_wider_than_bounds_at_a_load() -> None:
+    for dof in (1, 2, 6, 12, 40):
+        assert band_quantile(0.9, dof) == pytest.approx(float(np.sqrt(2.0 * f.ppf(0.9, 2, dof))))
+        assert band_quantile(0.9, dof) > t_quantile(0.9, dof)
+    assert band_quantile(0.9, 0) == float("inf")
 
 
 def test_a_break_even_far_beyond_the_measured_loads_has_no_figure() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
@@ -81,6 +82,10 @@ def _warnings(
         yield "no row of method none: nothing says what the engine does without speculation, so no arm has a speedup"
     elif len(fits) == 1:
         yield "only method none was measured: there is nothing to compare it with"
+    repeated = len(points) - len({repr(replace(one, origin=points[0].origin)) for one in points})
+    if repeated:
+        noun = "row repeats" if repeated == 1 else "rows repeat"
+        yield f"{repeated} {noun} another one in every figure: a measurement given twice counts as two"
     versions = {one.engine_version for one in points if one.engine_version is not None}
     if len(versions) > 1:
         yield f"rows of {len(versions)} engine versions ({', '.join(sorted(versions))}) were fitted together"

@@ -15,7 +15,7 @@ from breakeven.latency import rps_at
 from breakeven.profile.curves import Curve
 from breakeven.profile.fits import Bounds
 from breakeven.profile.predictions import LoadPoint
-from breakeven.profile.student import t_quantile
+from breakeven.profile.student import band_quantile, t_quantile
 from breakeven.speedup import Verdict
 
 RANGE_TOLERANCE = 1.1
@@ -93,7 +93,9 @@ def compare_curves(
     verdict = Verdict(str(formulas.verdict(c1_ratio, c2_ratio, _SAME)))
     crossing = _break_even(judged, other, verdict, t, (low, high))
     verdict = crossing.verdict
-    if known and bool(formulas.tells_nothing(*_band(judged, other, grid, t))):
+    # A verdict speaks of a range: the band must hold at all its loads at once, where a speedup's bounds hold at one.
+    over_range = band_quantile(confidence, judged.dof + other.dof)
+    if known and bool(formulas.tells_nothing(*_band(judged, other, grid, over_range))):
         verdict = Verdict.TIE if verdict is Verdict.TIE else Verdict.UNCERTAIN
     speedup, speedup_ci = _speedup(judged, other, load, t)
     return Comparison(
