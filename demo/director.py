@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from breakeven.profile import Profile
+from breakeven_operator.reasons import ClusterReason
 from demo.record import Happening, PhaseResult, Record, Sample, ServiceRecord
 from demo.sight import Object, Sight
 from demo.story import Phase
 from demo.traffic import Traffic, mean_latency_s
 from demo.view import View
 
+# A point of four seconds on a machine that does something else besides may be off; production measures for minutes.
+ATTEMPTS = 3
 # Answers of the last seconds make the latency on the screen.
 _LATENCY_WINDOW_S = 5.0
 
@@ -49,6 +52,7 @@ class Director:
         self._players = players
         self._view = view
         self._looked = asyncio.Condition()
+        self._runs: list[Object] = []
 
     async def watch(self) -> None:
         """Sample everything once a second until cancelled."""
@@ -72,6 +76,7 @@ class Director:
             if player is not None:
                 player.status = service.get("status") or {}
                 player.traffic.endpoints.learn(await self._sight.ready_pods(player.selector, player.port))
+        self._runs = runs
         now = time.time()
         for name, player in self._players.items():
             player.record.samples.append(_sample(player, _progress(runs, name), name in alerting, now))
@@ -95,14 +100,46 @@ class Director:
             async with self._looked:
                 await self._looked.wait()
 
-    async def calibrated(self, timeout_s: float) -> dict[str, Profile]:
-        """Wait for a profile in force for every player, and read it."""
+    async def calibrated(
+        self, timeout_s: float, again: Callable[[str, int], Awaitable[None]]
+    ) -> dict[str, Profile]:
+        """Wait for a profile in force for every player, and read it.
+
+        Args:
+            timeout_s: for all of them.
+            again: asks for another calibration of a service; told which attempt it is.
+
+        Raises:
+            StoryError: not in time, or a calibration failed for what another would not mend.
+        """
         found: dict[str, Profile] = {}
+        seen: dict[str, list[str]] = {name: [] for name in self._players}
+
+        def failure() -> tuple[str, Object] | None:
+            """The first failed run that was not seen yet, and its service."""
+            failed = ((name, run) for name in seen for run in failed_runs(self._runs, name))
+            return next(
+                ((name, run) for name, run in failed if run["metadata"]["name"] not in seen[name]), None
+            )
 
         def all_in_force() -> bool:
             return all((p.status.get("calibration") or {}).get("profile") for p in self._players.values())
 
-        await self.until("a profile in force for every service", all_in_force, timeout_s)
+        while True:
+            await self.until(
+                "a profile in force for every service",
+                lambda: all_in_force() or failure() is not None,
+                timeout_s,
+            )
+            if (news := failure()) is None:
+                break
+            name, run = news
+            seen[name].append(run["metadata"]["name"])
+            account = f"{name}: {run['status'].get('reason')}: {run['status'].get('message')}"
+            if run["status"].get("reason") != ClusterReason.FIT_REJECTED or len(seen[name]) >= ATTEMPTS:
+                raise StoryError(account)
+            self._view.step(f"{account}; measured again")
+            await again(name, len(seen[name]) + 1)
         profiles = {
             item["metadata"]["name"]: item for item in await self._sight.custom("speculationprofiles")
         }
@@ -202,6 +239,16 @@ def _sample(player: Player, calibration: str, alert: bool, now: float) -> Sample
         alert=alert,
         calibration=calibration,
     )
+
+
+def failed_runs(runs: Sequence[Object], service: str) -> list[Object]:
+    """The calibrations of a service that failed."""
+    return [
+        run
+        for run in runs
+        if ((run.get("spec") or {}).get("serviceRef") or {}).get("name") == service
+        and (run.get("status") or {}).get("phase") == "Failed"
+    ]
 
 
 def _progress(runs: list[Object], service: str) -> str:

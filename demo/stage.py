@@ -32,7 +32,7 @@ _SHORT_SPEC: Mapping[str, Any] = {
         "cooldownSeconds": 15,
         "stabilizationWindowSeconds": 4,
         "horizonSeconds": 14400,
-        "rollDeadlineSeconds": 90,
+        "rollDeadlineSeconds": 180,
     },
     "calibration": {
         "loads": 7,
@@ -50,7 +50,8 @@ _CANDIDATES: Mapping[str, Any] = {
 # The Recommend service speculates already, by a static flag, as many users do before they ask whether it pays.
 _STATIC_ARM = '{"method":"eagle3","model":"AngelSlim/Qwen3-8B_eagle3","num_speculative_tokens":3}'
 PROBE_PERIOD_S = 1
-PRE_STOP_S = 3
+# Longer than this demo's users take to learn that a pod goes, on a busy machine too.
+PRE_STOP_S = 5
 OPERATOR_CYCLE_S = 2
 # Both services are measured at once.
 PARALLEL_CALIBRATIONS = 2
@@ -108,6 +109,12 @@ def apply_examples(cluster: LocalCluster) -> dict[str, Manifest]:
     cluster.kubectl("apply", "--namespace", NAMESPACE, "-f", "-", stdin=yaml.safe_dump_all([*chat, *code]))
     cluster.kubectl("apply", "--namespace", NAMESPACE, "-f", "-", stdin=yaml.safe_dump_all(services))
     return {item["metadata"]["name"]: item for item in services}
+
+
+def measure_again(cluster: LocalCluster, service: str, attempt: int) -> None:
+    """Ask the operator for another calibration, as a person would."""
+    value = f"breakeven.dev/recalibrate=attempt-{attempt}"
+    cluster.kubectl("annotate", "--overwrite", "--namespace", NAMESPACE, "specsvc", service, value)
 
 
 def service(name: str, target: str, mode: str) -> Manifest:

@@ -8,6 +8,7 @@ from typing import Self
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -41,7 +42,7 @@ class View:
     def step(self, text: str) -> None:
         """Say what happens next; stays on the screen as a heading."""
         self._step = text
-        self._console.print(f"[bold]{self._elapsed_s():5.0f} s  {text}[/bold]", highlight=False)
+        self._console.print(f"[bold]{self._elapsed_s():5.0f} s  {escape(text)}[/bold]", highlight=False)
 
     def refresh(self) -> None:
         """Show what is new."""

@@ -1,0 +1,92 @@
+"""A measurement that cannot be believed is made again; any other failure ends the demo with its reason."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from breakeven.arm import NO_SPECULATION
+from demo.director import ATTEMPTS, Director, Player, StoryError
+from demo.record import Record, ServiceRecord
+from demo.traffic import Endpoints, Traffic, Workload
+from fakes.virtual_time import in_virtual_time
+from operatorcluster.engine import profile_json
+
+
+class Sight:
+    """A cluster whose calibrations fail for the given reasons, one after the other, and then succeed."""
+
+    def __init__(self, *reasons: str) -> None:
+        self.reasons = reasons
+        self.asked = 0
+
+    async def custom(self, plural: str) -> list[dict]:
+        if plural == "calibrationruns":
+            return [
+                {
+                    "metadata": {"name": f"chat-p{number}"},
+                    "spec": {"serviceRef": {"name": "chat"}},
+                    "status": {"phase": "Failed", "reason": reason, "message": "why"},
+                }
+                for number, reason in enumerate(self.reasons[: self.asked + 1])
+            ]
+        if plural == "speculationprofiles":
+            return [{"metadata": {"name": "p"}, "spec": {"profile": profile_json()}}]
+        calibration = {"profile": "p"} if self.asked >= len(self.reasons) else {}
+        return [{"metadata": {"name": "chat"}, "status": {"calibration": calibration}}]
+
+    async def ready_pods(self, *_: object) -> dict[str, str]:
+        return {}
+
+    async def alerting(self) -> set[str]:
+        return set()
+
+    async def events(self) -> list[tuple]:
+        return []
+
+
+class View:
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+
+    def step(self, text: str) -> None:
+        self.steps.append(text)
+
+    def refresh(self) -> None: ...
+
+
+async def calibrated(sight: Sight, view: View) -> dict:
+    record = ServiceRecord("chat", "A100", "RollingUpdate")
+    traffic = Traffic("chat", Workload(1, 1), Endpoints(), seed=1)
+    director = Director(sight, Record(0.0, {"chat": record}, shortened=[]), {"chat": Player(record, traffic, {}, 8000, 1, {})}, view)  # fmt: skip
+
+    async def again(service: str, attempt: int) -> None:
+        assert (service, attempt) == ("chat", sight.asked + 2)
+        sight.asked += 1
+
+    watching = asyncio.create_task(director.watch())
+    try:
+        return await director.calibrated(60.0, again)
+    finally:
+        watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watching
+
+
+@in_virtual_time
+async def test_a_measurement_that_is_not_believed_is_made_again_and_told():
+    view = View()
+    found = await calibrated(Sight("FitRejected"), view)
+    assert found["chat"].arm(NO_SPECULATION).believable
+    assert view.steps == ["chat: FitRejected: why; measured again"]
+
+
+@pytest.mark.parametrize(
+    "reasons", [("Unschedulable",), ("FitRejected",) * ATTEMPTS], ids=["other", "always"]
+)
+@in_virtual_time
+async def test_any_other_failure_and_the_last_attempt_end_it_with_the_reason(reasons):
+    with pytest.raises(StoryError, match=f"chat: {reasons[0]}: why"):
+        await calibrated(Sight(*reasons), View())
