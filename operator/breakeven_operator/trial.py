@@ -25,7 +25,6 @@ from typing import Protocol, TypeVar
 from breakeven.arm import Arm
 from breakeven.calibrate.client import Endpoint, EngineClient, EngineError
 from breakeven.calibrate.design import Finished, SweepSettings
-from breakeven.calibrate.points import Limits
 from breakeven.calibrate.points import Point as MeasuredPoint
 from breakeven.calibrate.sweep import Progress, Sweep, run_sweep
 from breakeven.calibrate.workload import Workload
@@ -244,7 +243,7 @@ async def run_trial(trial: TrialEnvironment, runs: Runs) -> Finished:
 
     async def keep(point: MeasuredPoint) -> None:
         await store.add(point)
-        seen, flags = point.clients, point.flags(Limits())
+        seen, flags = point.clients, point.flags(trial.sweep.limits)
         _LOG.info(
             "%s: %s: latency %.4g s, %.3g in flight, %d requests%s",
             trial.arm_name,
