@@ -1,6 +1,6 @@
 """Print the flags of `vllm serve` as `breakeven/simulator/vllm_0_32_flags.json` holds them; runs where vLLM is.
 
-    python tests/realvllm/flags.py > tuner/breakeven/simulator/vllm_0_32_flags.json
+python tests/realvllm/flags.py > tuner/breakeven/simulator/vllm_0_32_flags.json
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ def _described(action: argparse.Action) -> dict[str, Any]:
         return {"names": [name for name in names if not name.startswith("--no-")], "takes": "yes or no"}
     if action.nargs == 0:
         return {"names": names, "takes": "nothing"}
-    flag: dict[str, Any] = {"names": names, "takes": {"+": "many", "?": "perhaps one"}.get(action.nargs, "one")}
+    flag: dict[str, Any] = {
+        "names": names,
+        "takes": {"+": "many", "?": "perhaps one"}.get(action.nargs, "one"),
+    }
     kind = _KINDS.get(_innermost(action.type))
     if kind:
         flag["type"] = kind

@@ -163,7 +163,7 @@ class Api:
 
     async def _generate(self, http: web.Request, *, chat: bool) -> web.StreamResponse:
         if self.draining:
-            raise ApiError(500, "EngineCore is shutting down.", "InternalServerError")
+            raise ApiError(500, "cannot schedule new futures after shutdown", "InternalServerError")
         raw = await http.read()
         generation = parse_generation(raw, chat=chat, names=self._names, max_model_len=self._max_model_len)
         number = self._count
