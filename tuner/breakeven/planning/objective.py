@@ -81,6 +81,10 @@ class Slo:
             if one.value is not None and one.value > one.limit
         )
 
+    def keeps(self, at: Latencies) -> bool:
+        """Whether no limit is missed."""
+        return not self.missed(at)
+
     def unmeasured(self, at: Latencies) -> tuple[str, ...]:
         """Say which limits are not held against what they are about, and what stands in for it: a phrase each."""
         if at.latency_s is None:
@@ -88,7 +92,7 @@ class Slo:
         return tuple(
             f"{one.name} was not measured: nothing is held against its objective"
             if one.value is None
-            else f"{_share(self.quantile)} of {one.name} was not measured: its mean is held against the objective"
+            else f"{self._statistic} of {one.name} was not measured: its mean is held against the objective"
             for one in self._limits(at)
             if one.value is None or one.field in at.means
         )
@@ -111,16 +115,12 @@ class Slo:
     def _kind(self, one: _Limit, at: Latencies) -> str:
         if self.quantile is None:
             return ""
-        return " mean" if one.field in at.means else f" {_share(self.quantile)}"
+        return " mean" if one.field in at.means else f" {self._statistic}"
 
-    def keeps(self, at: Latencies) -> bool:
-        """Whether no limit is missed."""
-        return not self.missed(at)
-
-
-def _share(quantile: float | None) -> str:
-    """`p95` for 0.95."""
-    return f"p{100.0 * (quantile or 0.0):g}"
+    @property
+    def _statistic(self) -> str:
+        """`p95` for 0.95, `mean` without a quantile."""
+        return "mean" if self.quantile is None else f"p{100.0 * self.quantile:g}"
 
 
 def _milliseconds(seconds: float) -> str:
