@@ -164,7 +164,12 @@ def _in_force(
         )
     entry = own[0]
     if entry.profile is None:
-        return None, ClusterReason.PROFILE_UNREADABLE, f"{entry.name}: {entry.problem}", Trigger.REQUESTED
+        return (
+            None,
+            ClusterReason.PROFILE_UNREADABLE,
+            f"{entry.name}: {entry.problem}",
+            Trigger.PROFILE_UNREADABLE,
+        )
     age_s = (now - entry.created).total_seconds()
     limit_s = service.spec.calibration.profile_max_age_seconds
     if age_s > limit_s:

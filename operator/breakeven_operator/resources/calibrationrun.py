@@ -37,6 +37,7 @@ class Trigger(StrEnum):
     REQUESTED = "Requested"
     FINGERPRINT_CHANGED = "FingerprintChanged"
     PROFILE_EXPIRED = "ProfileExpired"
+    PROFILE_UNREADABLE = "ProfileUnreadable"
     CANDIDATES_CHANGED = "CandidatesChanged"
 
 

@@ -75,7 +75,7 @@ def test_the_newest_profile_of_this_fingerprint_is_in_force():
         ([], "CalibrationRequested", "Initial"),
         ([entry(fingerprint="f2")], "CalibrationRequested", "FingerprintChanged"),
         ([entry(age_s=40 * 86400)], "CalibrationRequested", "ProfileExpired"),
-        ([entry(profile=None, problem="damaged")], "CalibrationRequested", "Requested"),
+        ([entry(profile=None, problem="damaged")], "CalibrationRequested", "ProfileUnreadable"),
     ],
 )
 def test_without_a_usable_profile_nothing_is_in_force_and_a_run_is_created(profiles, reason, why):
@@ -91,6 +91,11 @@ def test_a_new_candidate_is_measured_while_the_old_profile_stays_in_force():
         "CandidatesChanged",
         "CandidatesChanged",
     )
+
+
+def test_profiles_that_this_release_never_can_read_are_not_measured_without_end():
+    just_now = service(status={"calibration": {"lastRunTime": "2026-11-21T11:59:00Z"}})
+    assert trigger(profiles=[entry(profile=None, problem="damaged")], of=just_now) is None
 
 
 def test_a_run_under_way_is_waited_for():
