@@ -7,18 +7,12 @@ import asyncio
 import pytest
 
 from breakeven.calibrate.client import EngineError
-from breakeven.calibrate.points import Point
 from breakeven_operator.resources.calibrationrun import CalibrationRun
 from breakeven_operator.trial import run_trial
 from fakes.calibration_world import World
 from fakes.lawful_engine import LawfulEngine, serving
 from fakes.trial_run import StoredRun, trial_environment
-
-
-@pytest.fixture(autouse=True)
-def nothing_speaks_against_a_point(monkeypatch):
-    """A busy machine must not decide these tests; flags have tests of their own."""
-    monkeypatch.setattr(Point, "flags", lambda *_: ())
+from fakes.virtual_time import in_virtual_time
 
 
 @pytest.fixture
@@ -33,6 +27,7 @@ def stored(world):
     return StoredRun(world.run)
 
 
+@in_virtual_time
 async def test_every_point_is_stored_before_the_next_and_a_second_start_repeats_none(stored):
     async with serving(LawfulEngine(speculative_tokens=2)) as engine:
         trial = trial_environment(engine.url)
@@ -52,6 +47,7 @@ async def test_every_point_is_stored_before_the_next_and_a_second_start_repeats_
     assert points[0].time is not None
 
 
+@in_virtual_time
 async def test_stopping_keeps_what_is_measured_and_going_on_measures_the_rest(stored):
     async with serving(LawfulEngine(speculative_tokens=2)) as engine:
         trial = trial_environment(engine.url)
@@ -66,6 +62,7 @@ async def test_stopping_keeps_what_is_measured_and_going_on_measures_the_rest(st
     assert [count for _, count in stored.applied] == [1, 2, 3]
 
 
+@in_virtual_time
 async def test_rates_of_the_arms_before_are_taken_over(stored, world):
     world.store("none", 1)
     # Near what this engine would plan by itself: utilisation 0.15 of 1 / (30 * 0.2 ms) = 167 rps.
@@ -76,6 +73,7 @@ async def test_rates_of_the_arms_before_are_taken_over(stored, world):
     assert last.request_rate_rps == 27.5
 
 
+@in_virtual_time
 async def test_the_wrong_engine_is_named(stored):
     async with serving(LawfulEngine()) as engine:
         with pytest.raises(EngineError, match="does not speculate"):
