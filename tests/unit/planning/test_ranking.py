@@ -149,3 +149,30 @@ def test_a_measured_ceiling_ends_a_stretch() -> None:
     found = envelope(curves, (1.0, 12.0))
     assert [one.arm for one in found] == [FAST, NO_SPECULATION]
     assert found[0].to_rps == pytest.approx(capped.arm(FAST).saturation_rps, rel=1e-3)
+
+
+def test_a_saturated_arm_keeps_no_objective_not_even_none(profile) -> None:
+    ranking = at(profile, rps=12.0)
+    kept = {one.arm: one.meets_slo for one in ranking.candidates}
+    assert kept == {NO_SPECULATION: True, STEADY: True, FAST: False}
+
+
+def test_arms_that_lose_at_every_load_never_pay() -> None:
+    losing = fit_points(closed("none", 0, 1.2, 0.07) + closed("eagle3", 7, 1.4, 0.09))
+    assert at(losing, rps=5.0).reason == Reason.NEVER_PAYS
+    assert at(fit_points(sweep()), rps=13.0).reason == Reason.BEYOND_BREAK_EVEN
+
+
+def test_derived_arms_are_compared_at_the_lengths_of_the_measured_ones() -> None:
+    """Each arm was measured at two output lengths: its law is of the first, the pooled form of both."""
+    rows = []
+    for k, e in ((0, 1.0), (2, 2.1), (7, 3.2)):
+        for tokens in (64.0, 256.0):
+            step_s, company_s = 0.007 + 0.0006 * k + 0.001 * (k > 0), 0.0002 + 0.00008 * k
+            rows += closed(
+                "eagle3" if k else "none", k, 0.05 + tokens / e * step_s, 0.002 + tokens / e * company_s,
+                first_row=1000 * k + int(tokens), prompt_tokens=256.0, output_tokens=tokens, tokens_per_step=e,
+            )  # fmt: skip
+    candidates = at(fit_points(rows), rps=2.0, unmeasured=[Arm("eagle3", 4)]).candidates
+    by_k = {one.arm.k: one.prediction.latency_s for one in candidates}
+    assert by_k[4] == pytest.approx(0.5 * (by_k[2] + by_k[7]), rel=0.15)

@@ -29,7 +29,8 @@ class Candidate:
         comparison: against no speculation; None where that was not measured, and for no speculation itself.
         saturation_rps: rate beyond which it has no steady state.
         promised: what the objectives are about: the quantile asked for, or the means; at the load.
-        meets_slo: whether all objectives are kept; None where nothing was measured of an objective's figure.
+        meets_slo: whether all objectives are kept, by an arm that carries the load at all; None where nothing was
+            measured of an objective's figure.
         unmeasured: objectives that are held against a mean, or nothing, because their quantile was not measured.
         capacity_rps: largest rate that keeps the objectives; saturation without any; None where unknown.
         tokens_per_second: output tokens of the replica; None where the output length is unknown.
@@ -125,8 +126,8 @@ def _candidate(
 ) -> Candidate:
     wanted = conditions(arm)
     curve = profile.curve(arm, wanted)
-    prediction = _predict(profile, arm, load, wanted, confidence=confidence)
-    promised = _predict(profile, arm, load, wanted, slo.quantile)
+    prediction = profile.predict_along(arm, curve, load, wanted, confidence=confidence)
+    promised = profile.predict_along(arm, curve, load, wanted, quantile=slo.quantile)
     measured = profile.measured(arm)
     comparison = None
     if arm != NO_SPECULATION and profile.measured(NO_SPECULATION) and profile.arm(NO_SPECULATION).fit:
@@ -148,7 +149,7 @@ def _candidate(
         comparison,
         curve.saturation_rps,
         promised,
-        False if slo.missed(promised) else None if slo.lacks(promised) else True,
+        False if slo.missed(promised) else None if slo.lacks(promised) else not promised.saturated,
         slo.unmeasured(promised),
         _capacity_rps(profile, arm, curve, wanted, slo),
         _tokens_per_second(profile, arm, load, wanted, prediction),
@@ -162,33 +163,15 @@ def _between(profile: Profile, arm: Arm) -> bool:
     )
 
 
-def _predict(
-    profile: Profile,
-    arm: Arm,
-    load: LoadPoint,
-    wanted: Conditions,
-    quantile: float | None = None,
-    confidence: float | None = None,
-) -> Prediction:
-    """Predict under the conditions; a quantile that was not measured is its mean and named so."""
-    return profile.predict(
-        arm,
-        rps=load.rps,
-        concurrency=load.concurrency,
-        tokens_per_step=wanted.tokens_per_step,
-        prompt_tokens=wanted.prompt_tokens,
-        output_tokens=wanted.output_tokens,
-        quantile=quantile,
-        or_mean=True,
-        confidence=confidence,
-    )
-
-
 def _capacity_rps(profile: Profile, arm: Arm, curve: Curve, wanted: Conditions, slo: Slo) -> float | None:
     """Largest rate that keeps every objective; each figure rises with load, so its limit is a number in flight."""
+    if not slo.is_set:
+        return curve.saturation_rps
 
     def among(others: float) -> Prediction:
-        return _predict(profile, arm, LoadPoint(concurrency=others + 1.0), wanted, slo.quantile)
+        return profile.predict_along(
+            arm, curve, LoadPoint(concurrency=others + 1.0), wanted, quantile=slo.quantile
+        )
 
     if slo.lacks(among(0.0)):
         return None
@@ -270,6 +253,8 @@ def _reason_for_none(
 ) -> Reason:
     if len(candidates) == 1:
         return Reason.ALREADY_BEST
+    if all(one.comparison is not None and one.comparison.verdict == "never" for one in candidates[1:]):
+        return Reason.NEVER_PAYS
     limit = none.prediction.latency_s or 0.0
     faster = min_gain > 0 and any((one.prediction.latency_s or limit) < limit for one in keeping)
     return Reason.GAIN_BELOW_THRESHOLD if faster else Reason.BEYOND_BREAK_EVEN

@@ -166,9 +166,31 @@ class Profile:
         load = LoadPoint(rps, concurrency)
         conditions = Conditions(tokens_per_step, prompt_tokens, output_tokens)
         curve = self.curve(arm, conditions)
-        fit = self.arm(arm) if self.measured(arm) else None
         if quantile is not None and not or_mean:
-            refuse_unmeasured(fit, arm, quantile)
+            refuse_unmeasured(self.arm(arm) if self.measured(arm) else None, arm, quantile)
+        return self.predict_along(arm, curve, load, conditions, quantile=quantile, confidence=confidence)
+
+    def predict_along(
+        self,
+        arm: Arm,
+        curve: Curve,
+        load: LoadPoint,
+        conditions: Conditions,
+        *,
+        quantile: float | None = None,
+        confidence: float | None = None,
+    ) -> Prediction:
+        """Predict at one load of a curve, for many loads of one arm: a derived arm's curve takes milliseconds to make.
+
+        Args:
+            arm: measured or not.
+            curve: `self.curve(arm, conditions)`.
+            load: rate or concurrency.
+            conditions: as the curve was made with.
+            quantile: in place of the means; what was not measured stays a mean and is named.
+            confidence: level of the bounds; None: the profile's.
+        """
+        fit = self.arm(arm) if self.measured(arm) else None
         found = predict_on(arm, curve, load, confidence or self.confidence, fit=fit, conditions=conditions)
         others = load.on(curve)[1]
         if fit is None:
