@@ -34,3 +34,16 @@ def test_a_rate_is_served_at_the_smallest_load_that_carries_it() -> None:
         LAW, 4, 0.01, "arm", (0.0, 6.0), knots=np.array([(0.0, 1.0), (2.0, 2.0), (3.0, 4.0), (6.0, 5.0)])
     )
     assert folded.at_rps(0.9)[0] * 0.9 < 2.0
+
+
+@pytest.mark.parametrize("knots", [KNOTS, KNOTS[1:] * [1.0, 1.1]])
+def test_latency_does_not_jump_where_the_points_end(knots: np.ndarray) -> None:
+    curve = Curve(LAW, 4, 0.01, "arm", (0.0, 20.0), knots=knots)
+    for others, latency_s in (knots[0], knots[-1]):
+        for near in (others * (1 - 1e-9), others * (1 + 1e-9)):
+            assert curve.among(near)[0] == pytest.approx(latency_s)
+            assert curve.at_rps(near / latency_s)[0] == pytest.approx(latency_s)
+    (_, last_s), beyond_s = knots[-1], 1.5 * knots[-1, 1]
+    assert curve.capacity_rps(beyond_s) > curve.capacity_rps(last_s)
+    assert curve.at_rps(curve.capacity_rps(beyond_s))[0] == pytest.approx(beyond_s)
+    assert curve.among(40.0)[0] / curve.among(30.0)[0] == pytest.approx((1.0 + 40 * 0.1) / (1.0 + 30 * 0.1))

@@ -59,12 +59,30 @@ class Curve:
 
         What a measured point carried in a steady state is never beyond saturation, whatever a law that bends says.
         """
-        rate = 1.0 / float(self.law.c2)
+        rate = 1.0 / (self._factor(-1) * float(self.law.c2))
         if self.ceiling_rps is not None:
             rate = min(rate, self.ceiling_rps)
         if self.knots is not None:
             rate = max(rate, 1.001 * float(np.max(self.knots[:, 0] / self.knots[:, 1])))
         return rate
+
+    def _factor(self, end: Literal[0, -1]) -> float:
+        """What multiplies the law below (0) or above (-1) the points, so that it meets the first or the last of them.
+
+        Unmoved the latency would jump there, in rates by far more than the law errs, and a jump across another arm's
+        latency looks like a break-even.
+        """
+        if self.knots is None:
+            return 1.0
+        others, latency_s = self.knots[end].tolist()
+        return float(latency_s / (self.law.c1 + others * self.law.c2))
+
+    def _outer_law(self, *, below: bool) -> Law:
+        """The law below or above the points."""
+        if self.knots is None:
+            return self.law
+        factor = self._factor(0 if below else -1)
+        return rescaled(self.law, factor, factor)
 
     @property
     def _knot_basis(self) -> Basis:
@@ -75,7 +93,8 @@ class Curve:
         knots = self.knots
         if knots is not None and knots[0, 0] <= others <= knots[-1, 0]:
             return float(np.interp(others, knots[:, 0], knots[:, 1])), self._knot_basis
-        return float(latency_among(self.law.c1, self.law.c2, others)), self.basis
+        law = self._outer_law(below=knots is not None and others < float(knots[0, 0]))
+        return float(latency_among(law.c1, law.c2, others)), self.basis
 
     def at_rps(self, rps: float) -> tuple[float, Basis]:
         """Latency (s) under Poisson arrivals at `rps`, and what it rests on; NaN when saturated."""
@@ -84,13 +103,21 @@ class Curve:
         on_points = float(self._on_points(np.asarray(rps)))
         if not np.isnan(on_points):
             return on_points, self._knot_basis
-        return float(open_loop_latency(self.law.c1, self.law.c2, rps)), self.basis
+        return float(self._off_points(np.asarray(rps))), self.basis
 
     def latencies_at_rps(self, rps: FloatArray) -> FloatArray:
         """Latencies (s) under Poisson arrivals at many rates (1/s), as `at_rps`; shape of `rps`."""
         on_points = self._on_points(rps)
-        latency = np.where(np.isnan(on_points), open_loop_latency(self.law.c1, self.law.c2, rps), on_points)
+        latency = np.where(np.isnan(on_points), self._off_points(rps), on_points)
         return np.where(rps >= self.saturation_rps, np.nan, latency)
+
+    def _off_points(self, rps: FloatArray) -> FloatArray:
+        """Latencies (s) by the law below and above the points."""
+        factor: float | FloatArray = self._factor(-1)
+        if self.knots is not None:
+            first_n, first_s = self.knots[0]
+            factor = np.where(rps * first_s < first_n, self._factor(0), factor)
+        return open_loop_latency(factor * self.law.c1, factor * self.law.c2, rps)
 
     def _on_points(self, rps: FloatArray) -> FloatArray:
         """Latencies (s) that rest on the measured points; NaN at rates that they do not reach."""
@@ -131,8 +158,9 @@ class Curve:
             half = t * self._relative_sd(rps * center) * center
             half /= max(1.0 - rps * self._slope(rps * center), 0.05)
             return max(center - half, 0.0), center + half
-        v1, v2, v12 = self.law.variances()
-        found = ratio_interval(self.law.c1, 1.0 - rps * self.law.c2, v1, rps**2 * v2, cov=-rps * v12, t=t)
+        law = self._outer_law(below=self.knots is not None and rps * center < float(self.knots[0, 0]))
+        v1, v2, v12 = law.variances()
+        found = ratio_interval(law.c1, 1.0 - rps * law.c2, v1, rps**2 * v2, cov=-rps * v12, t=t)
         lower, upper = float(found.lower), float(found.upper)
         return (None if np.isnan(lower) else lower), (upper if np.isfinite(upper) else None)
 
@@ -164,7 +192,8 @@ class Curve:
             last = int(beyond[0]) if beyond.size else len(knots) - 1
             others = float(np.interp(limit_s, knots[last - 1 : last + 1, 1], knots[last - 1 : last + 1, 0]))
             return min(others / limit_s, self.saturation_rps)
-        return min(float(capacity_rps(self.law, limit_s)), self.saturation_rps)
+        law = self._outer_law(below=knots is not None and limit_s < float(knots[0, 1]))
+        return min(float(capacity_rps(law, limit_s)), self.saturation_rps)
 
 
 def rescaled(law: Law, c1_factor: float, c2_factor: float) -> Law:

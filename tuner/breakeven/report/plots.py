@@ -6,7 +6,7 @@ the profile's intervals; hollow markers are measured points; a vertical tick is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,8 +47,10 @@ def speedup_against_load(
         _line(axes, curve, strokes, band, curve.speedup, curve.speedup_lower, curve.speedup_upper)
         _points(axes, curve, strokes, theme, curve.measured_speedup)
         _break_even(axes, curve, strokes, theme, whole=len(speculative) <= MOST_NAMES)
-    drawn = [array for c in speculative for array in (c.speedup, c.speedup_upper, c.measured_speedup)]
-    highest = max((float(a[np.isfinite(a)].max(initial=1.0)) for a in drawn), default=1.0)
+    lines = _highest(array for c in speculative for array in (c.speedup, c.measured_speedup))
+    bands = _highest(c.speedup_upper for c in speculative)
+    # A band that opens towards saturation does not press the lines flat.
+    highest = max(1.0, lines, min(bands, 1.25 * lines))
     axes.set_ylim(0, min(1.1 * highest, 6.0))
     _load_axis(axes)
     axes.set_ylabel("speedup over no speculation")
@@ -164,6 +166,11 @@ def measured_against_predicted(
     axes.legend(
         ncols=min(len(arms), 5), fontsize=8, loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2
     )
+
+
+def _highest(arrays: Iterable[FloatArray]) -> float:
+    """Highest finite value; 0 where there is none."""
+    return max((float(array[np.isfinite(array)].max(initial=0.0)) for array in arrays), default=0.0)
 
 
 def _load_axis(axes: Axes) -> None:
