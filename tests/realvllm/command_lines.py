@@ -1,6 +1,6 @@
-"""Print what vLLM's own parser and configuration make of the command lines of a table; runs where vLLM is.
+"""Write what vLLM's own parser and configuration make of the command lines of a table; runs where vLLM is.
 
-    python tests/realvllm/command_lines.py tests/engine/vllm_0_32_command_lines.json tiny > fresh.json
+    python tests/realvllm/command_lines.py tests/engine/vllm_0_32_command_lines.json tiny fresh.json
 
 The second argument is the folder that model.py wrote. Outcomes: `usage` (the parser exits), `refused` (an exception
 after it), `accepted`, with what was understood.
@@ -34,8 +34,9 @@ _ABSENT = {
 
 
 def main() -> None:
-    """Write the table with fresh verdicts to standard output."""
+    """Write the table with fresh verdicts to the third file named; vLLM logs to standard output."""
     table, model = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2]).resolve()
+    output = Path(sys.argv[3]).resolve()
     command = ServeSubcommand()
     parser = FlexibleArgumentParser()
     command.subparser_init(parser.add_subparsers(dest="subparser"))
@@ -50,7 +51,7 @@ def main() -> None:
         ]
     table = {"vllm": version("vllm").partition("+")[0], "files": table["files"], "lines": []}
     head = json.dumps(table, indent=1).removesuffix("[]\n}")
-    sys.stdout.write(head + "[\n  " + ",\n  ".join(rows) + "\n]}\n")
+    output.write_text(head + "[\n  " + ",\n  ".join(rows) + "\n]}\n")
 
 
 def _verdict(parser: FlexibleArgumentParser, command: ServeSubcommand, words: list[str]) -> dict[str, Any]:

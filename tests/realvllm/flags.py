@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from vllm.entrypoints.cli.serve import ServeSubcommand
@@ -27,7 +28,7 @@ _KINDS = {
 
 
 def main() -> None:
-    """Write the table to standard output."""
+    """Write the table to the file named on the command line; vLLM logs to standard output."""
     commands = FlexibleArgumentParser().add_subparsers(dest="subparser")
     parser = ServeSubcommand().subparser_init(commands)
     flags = [
@@ -37,7 +38,8 @@ def main() -> None:
     ]
     flags.sort(key=lambda flag: flag["names"])
     rows = ",\n  ".join(json.dumps(flag) for flag in flags)
-    sys.stdout.write(f'{{"vllm": "{version("vllm").partition("+")[0]}", "flags": [\n  {rows}\n]}}\n')
+    table = f'{{"vllm": "{version("vllm").partition("+")[0]}", "flags": [\n  {rows}\n]}}\n'
+    Path(sys.argv[1]).write_text(table)
 
 
 def _described(action: argparse.Action) -> dict[str, Any]:
