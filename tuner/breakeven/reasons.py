@@ -75,7 +75,7 @@ class Reason(StrEnum):
         "AcceptanceCollapsed",
         "So few drafts are accepted now that the running arm cannot gain at any load.",
     )
-    NEVER_PAYS = "NeverPays", "The running arm is slower than no speculation at every load."
+    NEVER_PAYS = "NeverPays", "The arm, or every arm, is slower than no speculation at every load."
     SLO_VIOLATED = (
         "SloViolated",
         "The running arm misses a latency objective at this load and another arm keeps it.",

@@ -139,10 +139,9 @@ def test_tax_on_not_drafting_favours_drafting(profile_file):
 
 def test_the_table_ends_with_what_to_paste(profile_file):
     result = run(profile_file, "--method", "eagle3", "--max-batch-size", 64)
-    (line,) = (
-        line for line in result.output.splitlines() if line.startswith("add to --speculative-config: ")
-    )
-    assert set(json.loads(line.partition(": ")[2])) == {
+    lines = result.output.splitlines()
+    pasted = lines[lines.index("add to --speculative-config:") + 1]
+    assert set(json.loads(pasted)) == {
         "num_speculative_tokens",
         "num_speculative_tokens_per_batch_size",
     }

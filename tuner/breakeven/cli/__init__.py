@@ -7,6 +7,7 @@ module is named in COMMANDS with the one line that the overview shows.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import NamedTuple
 
@@ -90,4 +91,14 @@ def main() -> None:
         sys.exit(usage.exit_code)
     except BreakevenError as refusal:
         click.echo(f"breakeven: {refusal}", err=True)
+        sys.exit(1)
+    except Exception as fault:
+        # A person at a terminal cannot act on a traceback; whoever mends the fault asks for it.
+        if os.environ.get("BREAKEVEN_TRACEBACK"):
+            raise
+        told = " ".join(f"{type(fault).__name__}: {fault}".split())[:300]
+        click.echo(
+            f"breakeven: a fault of breakeven itself, please report it ({told}); BREAKEVEN_TRACEBACK=1 shows where",
+            err=True,
+        )
         sys.exit(1)

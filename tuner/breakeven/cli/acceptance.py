@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from breakeven.cli.output import confidence_option, echo_json, json_option
+from breakeven.cli.parameters import Number
 from breakeven.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,13 +32,11 @@ def _shares(_ctx: click.Context, _param: click.Parameter, value: str | None) -> 
     metavar="S1,S2,...",
     help="Share of steps whose first i drafts were all accepted, i = 1..k.",
 )
-@click.option(
-    "--accepted", type=click.FloatRange(0), help="Accepted draft tokens in all (needs --drafts and --k)."
-)
+@click.option("--accepted", type=Number(0), help="Accepted draft tokens in all (needs --drafts and --k).")
 @click.option("--alpha", type=float, help="Rate of independent acceptances (needs --k).")
 @click.option(
     "--drafts",
-    type=click.FloatRange(0, min_open=True),
+    type=Number(0, min_open=True),
     help="Number of drafts behind the figures; gives intervals.",
 )
 @click.option("--k", type=click.IntRange(1, 128), help="Draft length at which it was measured.")
@@ -52,7 +51,7 @@ def _shares(_ctx: click.Context, _param: click.Parameter, value: str | None) -> 
 )
 @click.option(
     "--design-effect",
-    type=click.FloatRange(1),
+    type=Number(1),
     default=3.0,
     show_default=True,
     help="Drafts worth one independent draft: 2 to 3 on homogeneous text, over 100 on chat.",
@@ -290,10 +289,20 @@ def _print(document: dict[str, Any]) -> None:
         ),
         ("acceptance rate (accepted/drafted)", figure(document["acceptance_rate"])),
         ("alpha (independent acceptances)", figure(document["alpha"])),
-        ("survival by position", " ".join(figure(s) for s in document["survival"] or []) or "-"),
+        ("survival by position", _positions(document["survival"] or [])),
     ]
     where = f"at k = {document['k']}"
     if document["extrapolated"]:
         where += f", from k = {document['measured_k']}"
-    print_table((f"{document['method']} {where}", f"{100 * document['confidence']:.0f} %"), rows)
+    bounded = document["tokens_per_step_ci"] is not None
+    level = f"[bounds at {100 * document['confidence']:g} %]" if bounded else ""
+    print_table((f"{document['method']} {where}", level), rows)
     print_warnings(document["warnings"])
+
+
+def _positions(survival: list[float]) -> str:
+    """The first positions; far ones are next to nothing, and all are in the document."""
+    from breakeven.cli.tables import figure
+
+    shown = " ".join(figure(share) for share in survival[:8])
+    return f"{shown} ..." if len(survival) > 8 else shown or "-"

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from breakeven.cli.output import echo_json, json_option, write_atomically
+from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_json, json_option, write_atomically
+from breakeven.cli.parameters import InputFile, Number, OutputFile
 from breakeven.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,9 +36,7 @@ _HEADER = f"{'arm':<12} {'load':<12} {'latency s':>10} {'in flight':>10} {'TTFT 
 @click.option("--method", required=True, help="What the engine runs: none, or vLLM's method name.")
 @click.option("--k", type=click.IntRange(0), help="Draft length; not needed with --method none.")
 @click.option("--candidate", help="Your name for the drafter, where one method is tried with several.")
-@click.option(
-    "-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="Points file."
-)
+@click.option("-o", "--output", required=True, type=OutputFile(), help="Points file.")
 @click.option("--model", help="Served model name.  [default: the engine's first]")
 @click.option(
     "--loads", type=click.IntRange(3), default=8, show_default=True, help="Operating points, both ends too."
@@ -48,18 +47,12 @@ _HEADER = f"{'arm':<12} {'load':<12} {'latency s':>10} {'in flight':>10} {'TTFT 
 @click.option(
     "--output-tokens", type=click.IntRange(2), default=128, show_default=True, help="Exact output length."
 )
-@click.option(
-    "--max-seconds", type=click.FloatRange(0, min_open=True), help="Time for the sweep.  [default: no limit]"
-)
-@click.option(
-    "--point-seconds", type=click.FloatRange(1), default=60.0, show_default=True, help="Longest window."
-)
-@click.option(
-    "--warmup-seconds", type=click.FloatRange(0), default=5.0, show_default=True, help="Before each window."
-)
+@click.option("--max-seconds", type=Number(0, min_open=True), help="Time for the sweep.  [default: no limit]")
+@click.option("--point-seconds", type=Number(1), default=60.0, show_default=True, help="Longest window.")
+@click.option("--warmup-seconds", type=Number(0), default=5.0, show_default=True, help="Before each window.")
 @click.option(
     "--relative-error",
-    type=click.FloatRange(0, 0.5, min_open=True),
+    type=Number(0, 0.5, min_open=True),
     default=0.01,
     show_default=True,
     help="A window may end when its mean latency is this precise (standard error).",
@@ -76,7 +69,7 @@ _HEADER = f"{'arm':<12} {'load':<12} {'latency s':>10} {'in flight':>10} {'TTFT 
 )
 @click.option(
     "--prompts",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=InputFile(),
     help="Your own prompts, one per line, in place of made-up prose: acceptance depends on the text.",
 )
 @click.option(
@@ -85,9 +78,7 @@ _HEADER = f"{'arm':<12} {'load':<12} {'latency s':>10} {'in flight':>10} {'TTFT 
 @click.option("--workload", help="Name of the workload, copied into the points.")
 @click.option("--gpu", help="GPU product, copied into the points.")
 @click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the engine's API key.")
-@click.option(
-    "--ca", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="CA certificate for https."
-)
+@click.option("--ca", type=InputFile(), help="CA certificate for https.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of prompts and arrivals.")
 @json_option
 def command(**options: Any) -> None:
@@ -114,6 +105,7 @@ def command(**options: Any) -> None:
                 "complete": finished.complete,
                 "reason": finished.reason,
                 "points": [_numbers(row) for row in run.rows],
+                "confidence": DEFAULT_CONFIDENCE,
             }
         )
         return
@@ -123,9 +115,9 @@ def command(**options: Any) -> None:
 def _sweep(options: Mapping[str, Any]) -> Sweep:
     from breakeven.arm import Arm
     from breakeven.calibrate.design import SweepSettings
-    from breakeven.calibrate.loads import LoadMode
     from breakeven.calibrate.sweep import Sweep
     from breakeven.calibrate.workload import Prompts, TextPrompts, TokenPrompts, Workload
+    from breakeven.evidence.points import LoadMode
 
     method, k = options["method"], options["k"]
     if k is None:
@@ -247,7 +239,7 @@ class _Run:
 
         from breakeven.calibrate.client import EngineClient
         from breakeven.calibrate.points import Measured
-        from breakeven.calibrate.sweep import run_sweep
+        from breakeven.calibrate.sweep import check_arm, run_sweep
 
         existing = self.file.rows()
         async with EngineClient(self.endpoint) as client:
@@ -258,6 +250,7 @@ class _Run:
                 "engine_version": await client.version() or "",
                 "sweep": self.sweep.workload.identity,
             }
+            await check_arm(client, self.sweep.arm)
             self.rows = [row for row in existing if self._same_sweep(row)]
             if self.rows:
                 click.echo(f"{self.file.path}: going on after {len(self.rows)} points", err=True)
@@ -327,7 +320,7 @@ def _line(arm: str, row: Mapping[str, str]) -> str:
 
 
 def _numbers(row: Mapping[str, str]) -> dict[str, float | str | None]:
-    """A row with numbers as numbers and empty fields as null."""
+    """A row with numbers as numbers, counts as whole ones, and empty fields as null."""
     words: Sequence[str] = (
         "method",
         "candidate",
@@ -339,7 +332,13 @@ def _numbers(row: Mapping[str, str]) -> dict[str, float | str | None]:
         "engine_version",
         "sweep",
     )
+    counts = ("k", "requests", "preemptions", "failed")
+
+    def number(name: str, text: str) -> float | int:
+        value = float(text)
+        return int(value) if name in counts and value.is_integer() else value
+
     return {
-        name: (value or None) if name in words else (float(value) if value else None)
+        name: (value or None) if name in words or not value else number(name, value)
         for name, value in row.items()
     }

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from breakeven.cli.output import echo_json, json_option
+from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_json, json_option
+from breakeven.cli.parameters import InputFile, Number
 from breakeven.cli.profiles import arm_in, read_profile
 from breakeven.errors import BreakevenError, InputError
 
@@ -30,7 +31,7 @@ from breakeven.errors import BreakevenError, InputError
 )
 @click.option(
     "--timeout-seconds",
-    type=click.FloatRange(0.1),
+    type=Number(0.1),
     default=10.0,
     show_default=True,
     help="For each answer of Prometheus.",
@@ -38,7 +39,7 @@ from breakeven.errors import BreakevenError, InputError
 @click.option(
     "--profile",
     "profile_path",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=InputFile(),
     help="Profile of the same engine: gives the answer bounds.",
 )
 @click.option("--method", help="Method (or drafter's name) that runs (with --profile).")
@@ -96,7 +97,7 @@ def command(
                 "sentence": diagnosis.sentence,
                 "speedup": diagnosis.speedup,
                 "speedup_ci": diagnosis.speedup_ci,
-                "confidence": profile.confidence if profile else None,
+                "confidence": profile.confidence if profile else DEFAULT_CONFIDENCE,
                 "requests": snapshot.requests,
                 "rps": snapshot.rps if snapshot.pods else None,
                 "tokens_per_step": snapshot.tokens_per_step,

@@ -14,6 +14,7 @@ HEAD = """\
   and a file is written whole or not at all. The exception is `calibrate`, whose finished points stay, so that the same command goes on where it stopped.
 - A load is a rate in an open loop (`--rps`, Poisson arrivals) or clients in a closed loop (`--concurrency`). Speedups at equal rate and at equal concurrency
   differ everywhere but at the break-even, so every answer says which it is.
+- A file that is not there is a refused input. A fault of breakeven itself is one line and status 1 too; `BREAKEVEN_TRACEBACK=1` shows where it happened.
 - Where a command takes a profile it also takes a points file, and fits it on the way. What the numbers mean: [model.md](model.md). A walk through all of it:
   [tutorial.md](tutorial.md).
 
@@ -26,7 +27,7 @@ $ eval "$(_BREAKEVEN_COMPLETE=bash_source breakeven)"
 | command | what it does |
 |---|---|"""
 
-_SLO = "whether the objectives given hold at this load; null where nothing was measured of what one is about"
+_SLO = "whether the objectives given hold at this load (never when saturated); null where nothing was measured of what one is about"
 _MEANS = "those of its figures that are means all the same, because that quantile was not measured"
 
 KEYS: dict[str, dict[str, str]] = {
@@ -110,6 +111,7 @@ KEYS: dict[str, dict[str, str]] = {
         "file": "where the points are",
         "complete reason": "whether all loads were measured, and in words why it ended",
         "points": "the rows of this run, by column",
+        "confidence": "as everywhere; a fit of the points has intervals",
     },
     "report": {"written confidence": "the files, and the level of the intervals in them"},
     "lint": {
@@ -118,6 +120,7 @@ KEYS: dict[str, dict[str, str]] = {
         "opt_in refusal add remove path lines": "lines to add to and remove from the manifest, or why the operator cannot manage it",
         "drain pre_stop_s shutdown_timeout_s termination_grace_period_s problems": "what stopping a pod does to its requests",
         "warnings": "anything else that would fight with the operator",
+        "confidence": "as everywhere; nothing here has an interval",
     },
     "doctor": {
         "pays sentence": "true, false or null (cannot be told), and the same in words",

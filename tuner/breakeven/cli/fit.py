@@ -9,6 +9,7 @@ import click
 
 from breakeven.arm import Arm
 from breakeven.cli.output import confidence_option, echo_json, json_option, write_atomically
+from breakeven.cli.parameters import InputFile, OutputFile
 from breakeven.errors import InputError
 
 if TYPE_CHECKING:
@@ -74,12 +75,16 @@ def _arms(files: tuple[Path, ...], methods: tuple[str, ...], lengths: tuple[int,
     silent = [file for file in files if file.suffix.lower() != ".csv"]
     wanted = max(len(silent), 1)
     if len(methods) not in (1, wanted):
-        raise click.UsageError(f"{len(methods)} times --method for {wanted} files that do not name their arm")
+        raise click.UsageError(
+            f"--method given {len(methods)} times; expected once, or once for each JSON file ({wanted})"
+        )
     all_methods = methods * wanted if len(methods) == 1 else methods
     if not lengths and set(all_methods) == {"none"}:
         lengths = (0,)
     if len(lengths) not in (1, wanted):
-        raise click.UsageError(f"{len(lengths)} times --k for {wanted} files that do not name their arm")
+        raise click.UsageError(
+            f"--k given {len(lengths)} times; expected once, or once for each JSON file ({wanted})"
+        )
     all_lengths = lengths * wanted if len(lengths) == 1 else lengths
     found = {}
     for file, method, k in zip(silent, all_methods, all_lengths, strict=False):
@@ -96,14 +101,14 @@ def _arms(files: tuple[Path, ...], methods: tuple[str, ...], lengths: tuple[int,
     metavar="POINTS...",
     nargs=-1,
     required=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=InputFile(),
 )
 @click.option(
     "-o",
     "--output",
     metavar="PROFILE.json",
     required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OutputFile(),
     help="The profile to write.",
 )
 @points_options
@@ -138,11 +143,10 @@ def command(
     from breakeven.evidence.reading import grouped
     from breakeven.fitting import fit_points
 
-    if not output.parent.is_dir():
-        raise InputError(str(output.parent), "no such folder", "a folder to write the profile to")
     points = read_points(files, methods, lengths, conditions)
     if group_by is None:
         profile = fit_points(points, confidence)
+        _spare(files, output)
         write_atomically(output, profile.to_json())
         _show(profile, as_json=as_json)
         return
@@ -153,6 +157,7 @@ def command(
         raise InputError(
             f"--group-by {group_by}", "values that give the same file name", "values that differ in letters"
         )
+    _spare(files, *paths.values())
     for value, profile in profiles.items():
         write_atomically(paths[value], profile.to_json())
     if as_json:
@@ -165,6 +170,13 @@ def command(
     for value, profile in profiles.items():
         click.echo(f"{group_by} {value}: {paths[value]}")
         _show(profile, as_json=False)
+
+
+def _spare(files: tuple[Path, ...], *outputs: Path) -> None:
+    """Refuse to write a profile over the points it was fitted to."""
+    for output in outputs:
+        if output.exists() and any(output.samefile(file) for file in files):
+            raise InputError(f"--output {output}", "one of the points files", "another file")
 
 
 def _file_part(value: str) -> str:
@@ -226,10 +238,10 @@ def _show(profile: Profile, *, as_json: bool) -> None:
     if as_json:
         echo_json(facts(profile))
         return
-    from breakeven.cli.tables import bounds, figure, percent, print_table, print_warnings
+    from breakeven.cli.tables import bounds, figure, percent, print_table, print_text, print_warnings
 
     print_table(
-        ("arm", "C1 s", "C2 ms/req", "saturation rps", "points", "worst", "left out", "verdict"),
+        ("arm", "C1 s", "C2 ms/req", "saturation rps", "points", "worst", "LOO"),
         [
             (
                 str(fit.arm),
@@ -239,17 +251,18 @@ def _show(profile: Profile, *, as_json: bool) -> None:
                 str(fit.points),
                 percent(fit.max_relative_error),
                 percent(fit.loo_error),
-                fit.reason,
             )
             for fit in profile.arms
         ],
     )
     for fit in profile.pooled:
         known = ", ".join(
-            f"{name} {figure(1e3 * value)}"
+            f"{name} {figure(1e3 * value)} ms"
             for name, value in fit.coefficients.items()
             if name not in fit.unidentified
         )
         missing = f"; not identified: {', '.join(fit.unidentified)}" if fit.unidentified else ""
-        click.echo(f"pooled {fit.method}, ms: {known}; mean error {percent(fit.mape)}{missing}")
+        print_text(
+            f"pooled {fit.method}: {known or 'no coefficient'}; mean error {percent(fit.mape)}{missing}"
+        )
     print_warnings(profile.warnings)

@@ -8,12 +8,13 @@ from typing import Any
 
 import click
 
-from breakeven.cli.output import echo_json, json_option
+from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_json, json_option
+from breakeven.cli.parameters import InputFile
 from breakeven.errors import BreakevenError, InputError
 
 
 @click.command("lint", short_help="Lines a Deployment needs for opt-in and draining.")
-@click.argument("manifest", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+@click.argument("manifest", type=InputFile(dash=True))
 @click.option("--container", help="The container that runs vLLM; default: the one that can be told.")
 @click.option("--check", is_flag=True, help="Exit 1 when anything is missing (for CI).")
 @json_option
@@ -32,7 +33,7 @@ def command(manifest: Path, container: str | None, *, check: bool, as_json: bool
     if not findings:
         raise InputError(str(manifest), "no Deployment in it", "at least one apps/v1 Deployment")
     if as_json:
-        echo_json({"deployments": findings})
+        echo_json({"deployments": findings, "confidence": DEFAULT_CONFIDENCE})
     else:
         for finding in findings:
             _print(finding)

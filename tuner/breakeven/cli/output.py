@@ -12,9 +12,13 @@ from typing import Any, TypeVar
 
 import click
 
+from breakeven.cli.parameters import Number
 from breakeven.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_CONFIDENCE = 0.9
+"""Level of every interval where a command has no `--confidence` of its own; every document repeats it."""
 
 
 def json_option(command: F) -> F:
@@ -28,8 +32,8 @@ def confidence_option(command: F) -> F:
     """Add `--confidence`: the two-sided level of every interval in the output."""
     return click.option(
         "--confidence",
-        type=click.FloatRange(0.5, 0.999),
-        default=0.9,
+        type=Number(0.5, 0.999),
+        default=DEFAULT_CONFIDENCE,
         show_default=True,
         help="Two-sided confidence of every interval.",
     )(command)
@@ -56,21 +60,31 @@ def echo_json(document: dict[str, Any]) -> None:
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write through a sibling file and a rename, so that an interruption leaves the old file or the new one.
 
+    A link is followed. What is no plain file (`/dev/null`, a pipe) is written to as it stands: a rename would replace it.
+
     Raises:
         InputError: the folder does not exist or cannot be written to.
     """
     data = content.encode() if isinstance(content, str) else content
+    target = path.resolve()
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        if target.exists() and not target.is_file():
+            target.write_bytes(data)
+        else:
+            _replace(target, data)
     except OSError as error:
         raise InputError(str(path), error.strerror or "cannot be written", "a folder to write to") from error
+
+
+def _replace(target: Path, data: bytes) -> None:
+    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
     try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(data)
         umask = os.umask(0)
         os.umask(umask)
         Path(temporary).chmod(0o666 & ~umask)
-        Path(temporary).replace(path)
+        Path(temporary).replace(target)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise

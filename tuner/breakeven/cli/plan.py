@@ -10,6 +10,7 @@ import click
 from breakeven.arm import Arm
 from breakeven.cli.conditions import conditions_of
 from breakeven.cli.output import confidence_option, echo_json, json_option
+from breakeven.cli.parameters import Number
 from breakeven.cli.predict import arm_of
 from breakeven.cli.profiles import length_options, load_given, load_options, profile_argument, read_profile
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from breakeven.planning.ranking import Ranking
     from breakeven.profile import Profile
 
-_SECONDS = click.FloatRange(min=0, max=86_400, min_open=True)
+_SECONDS = Number(min=0, max=86_400, min_open=True)
 
 
 @click.command("plan", short_help="The best arm at a load, and until which load.")
@@ -30,9 +31,7 @@ _SECONDS = click.FloatRange(min=0, max=86_400, min_open=True)
     metavar="[METHOD/K=]E",
     help="Tokens per request-step now; of one arm, or without a name of every speculative arm.",
 )
-@click.option(
-    "--alpha", type=click.FloatRange(0, 1), help="Independent acceptance rate now, of every speculative arm."
-)
+@click.option("--alpha", type=Number(0, 1), help="Independent acceptance rate now, of every speculative arm.")
 @click.option(
     "--per-position", metavar="S1,S2,...", help="Unconditional survival per position now, of every arm."
 )
@@ -42,12 +41,12 @@ _SECONDS = click.FloatRange(min=0, max=86_400, min_open=True)
 @click.option("--e2e-slo-s", type=_SECONDS, help="Objective: end-to-end latency, in seconds.")
 @click.option(
     "--quantile",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=Number(0, 1, min_open=True, max_open=True),
     help="0.5, 0.95 or 0.99: the quantile of requests that is to keep the objectives. Default: the mean.",
 )
 @click.option(
     "--min-gain-percent",
-    type=click.FloatRange(0, 1000),
+    type=Number(0, 1000),
     default=0.0,
     show_default=True,
     help="Choose an arm only if the lower bound of its gain exceeds this; 0 goes by the expected latency.",

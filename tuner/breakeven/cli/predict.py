@@ -8,6 +8,7 @@ import click
 
 from breakeven.arm import Arm
 from breakeven.cli.output import confidence_option, echo_json, json_option
+from breakeven.cli.parameters import Number
 from breakeven.cli.profiles import (
     arm_in,
     length_options,
@@ -27,14 +28,14 @@ from breakeven.errors import InputError
 @load_options
 @click.option(
     "--tokens-per-step",
-    type=click.FloatRange(min=1),
+    type=Number(min=1),
     help="Tokens per request-step E now, bonus token included.",
 )
-@click.option("--alpha", type=click.FloatRange(0, 1), help="Independent acceptance rate, in place of E.")
+@click.option("--alpha", type=Number(0, 1), help="Independent acceptance rate, in place of E.")
 @length_options
 @click.option(
     "--quantile",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=Number(0, 1, min_open=True, max_open=True),
     help="0.5, 0.95 or 0.99 in place of the means.",
 )
 @confidence_option
@@ -105,11 +106,14 @@ def command(
         )
         return
     from breakeven.cli.tables import bounds, figure
+    from breakeven.profile import Conditions
 
     where = f"{rps:g} rps" if rps is not None else f"concurrency {concurrency:g}"
     what = "latency" if quantile is None else f"latency quantile {quantile:g}"
     if found.saturated:
-        click.echo(f"{arm} at {where}: saturated; it carries {figure(profile.curve(arm).saturation_rps)} rps")
+        conditions = Conditions(tokens_per_step, prompt_tokens, output_tokens)
+        most = figure(profile.curve(arm, conditions).saturation_rps)
+        click.echo(f"{arm} at {where}: saturated; it carries {most} rps")
         return
     click.echo(f"{arm} at {where}: {what} {bounds(found.latency_s, found.latency_ci_s)} s")
     parts = ""

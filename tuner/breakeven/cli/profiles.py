@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from breakeven.arm import Arm
+from breakeven.cli.parameters import InputFile, Number
 from breakeven.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,9 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def profile_argument(command: F) -> F:
     """Add the PROFILE argument."""
-    return click.argument(
-        "profile_path", metavar="PROFILE.json", type=click.Path(exists=True, dir_okay=False, path_type=Path)
-    )(command)
+    return click.argument("profile_path", metavar="PROFILE.json", type=InputFile())(command)
 
 
 def load_options(command: F) -> F:
@@ -30,12 +29,12 @@ def load_options(command: F) -> F:
     for option in (
         click.option(
             "--concurrency",
-            type=click.FloatRange(min=1, max=1e6),
+            type=Number(min=1, max=1e6),
             help="Clients of a closed loop, each waiting for its answer before it asks again.",
         ),
         click.option(
             "--rps",
-            type=click.FloatRange(min=0, max=1e6),
+            type=Number(min=0, max=1e6),
             help="Requests per second of one replica, open loop (Poisson).",
         ),
     ):
@@ -48,12 +47,12 @@ def length_options(command: F) -> F:
     for option in (
         click.option(
             "--output-tokens",
-            type=click.FloatRange(min=1, max=1e8),
+            type=Number(min=1, max=1e8),
             help="Mean output tokens per request, if other than measured.",
         ),
         click.option(
             "--prompt-tokens",
-            type=click.FloatRange(min=0, max=1e8, min_open=True),
+            type=Number(min=0, max=1e8, min_open=True),
             help="Mean prompt tokens per request, if other than measured.",
         ),
     ):
@@ -92,6 +91,12 @@ def read_profile(path: Path, confidence: float, arm: Arm | None = None) -> Profi
         raise InputError(str(path), "an empty file", "a profile written by `breakeven fit`")
     if '"breakeven.dev/profile/' in text or not _is_evidence(text, str(path)):
         return Profile.from_json(text, str(path))
+    if arm is None and text.lstrip().startswith(("{", "[")):
+        raise InputError(
+            str(path),
+            "a result that does not say which arm it measured",
+            "its profile: `breakeven fit` with --method and --k (plan and predict take these too)",
+        )
     from breakeven.evidence.reading import read_text
     from breakeven.fitting import fit_points
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.cli.tables import bounds, figure, print_table, print_warnings, through
+from breakeven.cli.tables import bounds, figure, print_table, print_text, print_warnings, through
 
 if TYPE_CHECKING:
     from breakeven.planning.ranking import Candidate, Ranking
     from breakeven.planning.stretches import Stretch
+    from breakeven.profile import Comparison
 
 
 def facts(
@@ -93,14 +94,20 @@ def _at_quantile(one: Candidate) -> dict[str, Any]:
 def _sentence(ranking: Ranking) -> str:
     best, chosen = ranking.best, ranking.chosen
     if chosen.prediction.saturated:
-        return f"every arm is saturated; {best} carries most, {figure(chosen.saturation_rps)} rps"
+        most = "no speculation" if best == NO_SPECULATION else str(best)
+        return f"every arm is saturated; {most} carries most, {figure(chosen.saturation_rps)} rps"
     if chosen.comparison is None:
         others = [one for one in ranking.candidates if one.arm != best]
         if best == NO_SPECULATION and others:
             return "no speculation is best"
+        if best == NO_SPECULATION:
+            return "only no speculation was measured"
         return f"{best} is best" if others else f"{best} is the only arm"
     gain = chosen.comparison
+    unbounded = gain.speedup == float("inf")
     words = f"{best} is best, {figure(gain.speedup)}x{through(gain.speedup_ci)}"
+    if unbounded:
+        words = f"{best} is best: without speculation the replica is saturated"
     if gain.break_even_rps is not None:
         side = "until" if gain.verdict == "below" else "above"
         words += f"; pays {side} {figure(gain.break_even_rps)} rps{through(gain.break_even_ci_rps)}"
@@ -110,6 +117,8 @@ def _sentence(ranking: Ranking) -> str:
         )
     else:
         words += f"; pays {gain.verdict.value} a load beyond the measured range"
+    if gain.verdict.value == ("below" if gain.c2_ratio < 1 else "above"):
+        return words  # decided by points that bend, of which the ratio of the laws says nothing
     trend = "shrinks" if gain.c2_ratio > 1 else "grows"
     return f"{words}; C2,R {figure(gain.c2_ratio)}: the gain {trend} with load"
 
@@ -125,38 +134,41 @@ def show(
 ) -> None:
     """Print sentence, table, envelope and warnings; `objectives` says whether the SLO column means anything."""
     load = f"{rps:g} rps per replica" if rps is not None else f"concurrency {concurrency:g}"
-    click.echo(f"at {load}: {_sentence(ranking)} ({ranking.reason.value})")
-    yes_or_no = {True: "kept" if objectives else "-", False: "missed", None: "?"}
-    rows = []
-    for one in ranking.candidates:
-        against = one.comparison
-        break_even = "-"
-        if against is not None and against.break_even_rps is not None:
-            break_even = bounds(against.break_even_rps, against.break_even_ci_rps)
-        elif against is not None and against.break_even_beyond_range:
-            break_even = "beyond range"
-        rows.append(
-            (
-                str(one.arm) + ("" if one.measured else " (derived)"),
-                "saturated"
-                if one.prediction.saturated
-                else bounds(one.prediction.latency_s, one.prediction.latency_ci_s),
-                ("-" if one.prediction.saturated else "1")
-                if one.arm == NO_SPECULATION
-                else bounds(against.speedup, against.speedup_ci)
-                if against
-                else "-",
-                against.verdict.value if against else "-",
-                break_even,
-                figure(one.saturation_rps),
-                yes_or_no[one.meets_slo],
-                figure(one.capacity_rps),
-            )
-        )
-    print_table(
-        ("arm", "latency s", "speedup", "pays", "break-even rps", "saturation rps", "SLO", "capacity rps"),
-        rows,
-    )
+    print_text(f"at {load}: {_sentence(ranking)} ({ranking.reason.value})")
+    header = ["arm", "latency s", "speedup", "pays at rps", "saturation rps"]
+    rows = [_cells(one) for one in ranking.candidates]
+    if objectives:
+        header.append("SLO to rps")
+        kept = {True: "yes", False: "no", None: "?"}
+        for row, one in zip(rows, ranking.candidates, strict=True):
+            row.append(f"{figure(one.capacity_rps)} {kept[one.meets_slo]}")
+    print_table(header, rows)
+    if not all(one.measured for one in ranking.candidates):
+        click.echo("* derived from the method's other draft lengths, not measured")
     for stretch in stretches or ():
         click.echo(f"{figure(stretch.from_rps)} to {figure(stretch.to_rps)} rps: {stretch.arm}")
-    print_warnings(list(dict.fromkeys(warnings)))
+    print_warnings(warnings)
+
+
+def _cells(one: Candidate) -> list[str]:
+    at, against = one.prediction, one.comparison
+    if one.arm == NO_SPECULATION:
+        speedup = "-" if at.saturated else "1"
+    else:
+        speedup = bounds(against.speedup, against.speedup_ci) if against else "-"
+    return [
+        str(one.arm) + ("" if one.measured else "*"),
+        "saturated" if at.saturated else bounds(at.latency_s, at.latency_ci_s),
+        speedup,
+        _pays(against) if against else "-",
+        figure(one.saturation_rps),
+    ]
+
+
+def _pays(against: Comparison) -> str:
+    verdict = against.verdict.value
+    if against.break_even_beyond_range:
+        return f"{verdict}, beyond range"
+    if against.break_even_rps is None or verdict == "uncertain":
+        return verdict
+    return f"{verdict} {bounds(against.break_even_rps, against.break_even_ci_rps)}"

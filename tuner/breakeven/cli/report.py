@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from breakeven.cli.output import echo_json, json_option, write_atomically
+from breakeven.cli.parameters import InputFile, Number, OutputFile
 from breakeven.cli.profiles import profile_argument, read_profile
 
 
@@ -15,21 +16,19 @@ from breakeven.cli.profiles import profile_argument, read_profile
 @click.option(
     "-o",
     "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OutputFile(),
     required=True,
     help="report.html, or report.png for the pictures alone (one file each: report-speedup.png, ...).",
 )
-@click.option("--title", help="Default: model, drafter and GPU as the profile names them.")
+@click.option("--title", help="Default: model, drafters, GPU and workload as the profile names them.")
 @click.option(
     "--load-range",
     nargs=2,
-    type=click.FloatRange(0),
+    type=Number(0),
     metavar="LO HI",
     help="Loads per replica to shade, rps.",
 )
-@click.option(
-    "--trace", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Shade this trace's loads."
-)
+@click.option("--trace", type=InputFile(), help="Shade this trace's loads.")
 @click.option(
     "--replicas", type=click.IntRange(1), default=1, show_default=True, help="Over which --trace spreads."
 )
@@ -57,7 +56,7 @@ def command(
     """
     from breakeven.errors import InputError
     from breakeven.report.page import render_png
-    from breakeven.report.profile_page import drawings, render_report
+    from breakeven.report.profile_page import drawings, page_title, render_report
 
     if output.suffix not in {".html", ".png"}:
         raise InputError("--output", f"{output.name!r}", "a name ending in .html or .png")
@@ -69,7 +68,7 @@ def command(
     profile = read_profile(profile_path, 0.9)
     written: dict[Path, str | bytes] = {}
     if output.suffix == ".html":
-        written[output] = render_report(profile, title or _title(profile), shaded)
+        written[output] = render_report(profile, title or page_title(profile), shaded)
     if png or output.suffix == ".png":
         for name, draw in drawings(profile, shaded).items():
             written[output.with_name(f"{output.stem}-{name}.png")] = render_png(draw)
@@ -80,12 +79,6 @@ def command(
         echo_json({"written": [str(path) for path in written], "confidence": profile.confidence})
     else:
         click.echo("\n".join(str(path) for path in written))
-
-
-def _title(profile: object) -> str:
-    provenance = getattr(profile, "provenance", {})
-    named = [str(provenance[key]) for key in ("model", "gpu", "workload") if provenance.get(key)]
-    return "Does speculative decoding pay? " + ", ".join(named) if named else "Does speculative decoding pay?"
 
 
 def _trace_range(path: Path, replicas: int) -> tuple[float, float]:

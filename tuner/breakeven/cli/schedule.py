@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from breakeven.cli.output import echo_json, json_option
+from breakeven.cli.parameters import InputFile, Number
 from breakeven.cli.profiles import arm_in, read_profile
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def _lengths(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
 
 
 @click.command("schedule", short_help="Export vLLM's draft length per batch size.")
-@click.argument("profile", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("profile", metavar="PROFILE.json", type=InputFile())
 @click.option("--method", required=True, help="Method (or candidate) as in the profile.")
 @click.option(
     "--max-batch-size", type=click.IntRange(1, 65536), required=True, help="The engine's --max-num-seqs."
@@ -53,18 +54,18 @@ def _lengths(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
 )
 @click.option("--alpha", type=float, help="Rate of independent acceptances instead of the measured profile.")
 @click.option(
-    "--prompt-tokens", type=click.FloatRange(0, min_open=True), help="Mean per request; default: as measured."
+    "--prompt-tokens", type=Number(0, min_open=True), help="Mean per request; default: as measured."
 )
-@click.option("--output-tokens", type=click.FloatRange(1), help="Mean per request; default: as measured.")
+@click.option("--output-tokens", type=Number(1), help="Mean per request; default: as measured.")
 @click.option(
-    "--tpot-slo-s", type=click.FloatRange(0, min_open=True), help="Time per output token to keep, in seconds."
+    "--tpot-slo-s", type=Number(0, min_open=True), help="Time per output token to keep, in seconds."
 )
 @click.option(
     "--tpot-worst-case", is_flag=True, help="Keep it in steps that yield one token too: E times stricter."
 )
 @click.option(
     "--zero-draft-tax-percent",
-    type=click.FloatRange(0, 100),
+    type=Number(0, 100),
     default=0.0,
     show_default=True,
     help="How much longer a step with k = 0 takes than without speculation.",
@@ -169,7 +170,7 @@ def _print(document: dict[str, Any]) -> None:
         (f"{low}-{high}", str(k), figure(document["tokens_per_step"][str(k)]), figure(1000.0 * tpot))
         for (low, high, k), tpot in zip(ranges, document["tpot_s"], strict=True)
     ]
-    print_table(("batch size", "draft length", "tokens per step", "TPOT at the upper end ms"), rows)
+    print_table(("batch size", "draft length", "tokens per step", "TPOT ms at the upper end"), rows)
     keys = ("num_speculative_tokens", "num_speculative_tokens_per_batch_size")
-    click.echo(f"add to --speculative-config: {json.dumps({key: document[key] for key in keys})}")
+    click.echo(f"add to --speculative-config:\n{json.dumps({key: document[key] for key in keys})}")
     print_warnings(document["warnings"])

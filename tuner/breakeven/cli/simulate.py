@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from breakeven.cli.output import confidence_option, echo_json, json_option
+from breakeven.cli.parameters import Number
 
 if TYPE_CHECKING:
     from breakeven.arm import Arm
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from breakeven.simulator.replay import Study
     from breakeven.simulator.traces import Trace
 
-_POSITIVE = click.FloatRange(min=0, min_open=True)
+_POSITIVE = Number(min=0, min_open=True)
 _OPTIONS = (
     click.option("--profile", "profile_path", type=click.Path(path_type=Path), help="Laws of a fitted profile (or a points file)."),
     click.option("--costs", metavar="FILE|JSON", help="Costs of a simulated engine (docs/engine-costs.md)."),
@@ -36,10 +37,10 @@ _OPTIONS = (
         "may be repeated. Default: all but schedule.",
     ),
     click.option("--arm", "arms", multiple=True, metavar="METHOD:K", help="Candidate; default: those of static policies, else all measured."),
-    click.option("--roll-seconds", type=click.FloatRange(min=0), help="Start-up time of a replica; default: the costs' own, or 300."),
-    click.option("--cooldown-seconds", type=click.FloatRange(min=0), default=3600.0, show_default=True, help="Between two rolls."),
-    click.option("--dwell-seconds", type=click.FloatRange(min=0), default=900.0, show_default=True, help="For which a better arm must stay better before a roll."),
-    click.option("--min-gain-percent", type=click.FloatRange(min=0), default=5.0, show_default=True, help="That the lower bound of a gain must exceed for a roll."),
+    click.option("--roll-seconds", type=Number(min=0), help="Start-up time of a replica; default: the costs' own, or 300."),
+    click.option("--cooldown-seconds", type=Number(min=0), default=3600.0, show_default=True, help="Between two rolls."),
+    click.option("--dwell-seconds", type=Number(min=0), default=900.0, show_default=True, help="For which a better arm must stay better before a roll."),
+    click.option("--min-gain-percent", type=Number(min=0), default=5.0, show_default=True, help="That the lower bound of a gain must exceed for a roll."),
     click.option("--evaluate-seconds", type=_POSITIVE, default=60.0, show_default=True, help="Between decisions (request traces)."),
     click.option("--window-seconds", type=_POSITIVE, default=300.0, show_default=True, help="That a decision looks back on (request traces)."),
     click.option("--e2e-slo-s", type=_POSITIVE, help="Objective of a request's latency, seconds."),
@@ -47,13 +48,13 @@ _OPTIONS = (
     click.option("--tpot-slo-s", type=_POSITIVE, help="Objective of the time per output token, seconds."),
     click.option(
         "--quantile",
-        type=click.FloatRange(0, 1, min_open=True, max_open=True),
+        type=Number(0, 1, min_open=True, max_open=True),
         default=0.95,
         show_default=True,
         help="Of requests, that policy breakeven has keep the objectives; 0.95 is the operator's.",
     ),
-    click.option("--alpha", type=click.FloatRange(0, 1), help="I.i.d. acceptance in place of the measured one."),
-    click.option("--tokens-per-step", type=click.FloatRange(min=1), help="E in place of the measured one (one draft length)."),
+    click.option("--alpha", type=Number(0, 1), help="I.i.d. acceptance in place of the measured one."),
+    click.option("--tokens-per-step", type=Number(min=1), help="E in place of the measured one (one draft length)."),
     click.option("--acceptance", "recorded_path", type=click.Path(path_type=Path), help="Recorded acceptance, JSON lines (with --costs)."),
     click.option("--prompt-tokens", type=click.IntRange(1), help="Where the trace has none."),
     click.option("--output-tokens", type=click.IntRange(1), help="Where the trace has none."),
@@ -326,15 +327,15 @@ def _progress(count: int, *, hidden: bool) -> Iterator[Any]:
 
 
 def _print(rows: Sequence[dict[str, Any]], study: Study, notes: Sequence[str]) -> None:
-    from breakeven.cli.tables import figure, percent, print_table, print_warnings
+    from breakeven.cli.tables import figure, percent, print_table, print_text, print_warnings
 
     header = (
         "policy",
         "requests",
         "mean s",
         "p95 s",
-        "x none",
-        "x oracle",
+        "vs none",
+        "vs oracle",
         "switches",
         "slower than none s",
         "SLO kept",
@@ -357,7 +358,7 @@ def _print(rows: Sequence[dict[str, Any]], study: Study, notes: Sequence[str]) -
         ],
     )
     if study.reasons:
-        click.echo(
+        print_text(
             "decisions: " + ", ".join(f"{reason} {count}" for reason, count in sorted(study.reasons.items()))
         )
     print_warnings(notes)

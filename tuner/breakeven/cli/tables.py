@@ -1,14 +1,15 @@
-"""Readable tables: aligned, units in the header, bounds in brackets, warnings last."""
+"""Readable tables: aligned, units in the header, bounds in brackets, warnings last, within 100 columns."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 import click
 
 from breakeven.profile.fits import Bounds
 
-_WIDEST = 400
+_WIDTH = 100
 
 
 def figure(value: float | None) -> str:
@@ -17,20 +18,22 @@ def figure(value: float | None) -> str:
         return "-"
     if value == float("inf"):
         return "unbounded"
-    if abs(value) >= 100:
+    if value == 0:
+        return "0"
+    if abs(value) >= 99.95:
         return f"{value:.0f}"
-    return f"{value:.3g}" if abs(value) >= 1e-3 or value == 0 else f"{value:.1e}"
+    return f"{value:#.3g}" if abs(value) >= 1e-3 else f"{value:.1e}"
 
 
 def bounds(value: float | None, interval: Bounds | None, scale: float = 1.0) -> str:
-    """A value with its bounds, `1.82 [1.74, 1.90]`; an open end is three dots."""
+    """A value with its bounds, `1.82 [1.74,1.90]`; an open end is three dots."""
     if value is None:
         return "-"
     text = figure(value * scale)
     if interval is None:
         return text
     low, high = ("..." if end is None else figure(end * scale) for end in interval)
-    return f"{text} [{low}, {high}]"
+    return f"{text} [{low},{high}]"
 
 
 def through(interval: Bounds | None) -> str:
@@ -51,20 +54,32 @@ def percent(share: float | None) -> str:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print columns side by side; colour only sets the header off."""
-    from rich.console import Console
-    from rich.table import Table
+    """Print columns side by side, as wide as their figures need; a terminal's bold only sets the header off."""
+    widths = [max(len(cell) for cell in column) for column in zip(header, *rows, strict=True)]
 
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
-    for name in header:
-        table.add_column(name, no_wrap=True)
+    def line(cells: Sequence[str]) -> str:
+        padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+        return "  ".join(padded).rstrip()
+
+    click.echo(click.style(line(header), bold=True))
     for row in rows:
-        table.add_row(*row)
-    # A terminal narrower than the table wraps or scrolls; a figure cut off in the middle would lie.
-    Console(highlight=False, width=_WIDEST).print(table)
+        click.echo(line(row))
+
+
+def print_text(text: str, mark: str = "") -> None:
+    """Print a sentence over as many lines as it needs, those after the first indented."""
+    wrapped = textwrap.wrap(
+        mark + text, _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    click.echo("\n".join(wrapped))
 
 
 def print_warnings(warnings: Sequence[str]) -> None:
-    """Print warnings last, one a line, marked by an exclamation mark."""
-    for warning in warnings:
-        click.echo(f"! {warning}")
+    """Print warnings last, marked by an exclamation mark; what holds for several arms is said once."""
+    owners: dict[str, list[str]] = {}
+    for warning in dict.fromkeys(warnings):
+        owner, colon, text = warning.partition(": ")
+        is_arm = bool(colon) and " " not in owner
+        owners.setdefault(text if is_arm else warning, []).extend([owner] if is_arm else [])
+    for text, named in owners.items():
+        print_text(f"{', '.join(named)}: {text}" if named else text, mark="! ")
