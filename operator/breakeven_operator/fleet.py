@@ -217,7 +217,7 @@ class Fleet:
         self._telemetry.decided(service, outcome.verdict.action, outcome.verdict.reason)
         if result.conflict and observation.workload is not None:
             yielded = await self._writer.carry_out(
-                conflicted(service, observation.workload, result.conflict, self._clock.now())
+                conflicted(service, outcome.status, observation.workload, result.conflict, self._clock.now())
             )
             self._note(yielded, report)
         self._note(result, report)

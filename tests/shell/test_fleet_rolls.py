@@ -234,6 +234,33 @@ async def test_a_pinned_arm_waits_for_a_profile_that_has_measured_it():
     await world.until(lambda: world.value == VALUE, cycles=3)
 
 
+async def test_a_pinned_arm_is_rolled_though_the_running_one_was_never_measured():
+    """A person's static choice runs, which no profile knows: the figures say nothing, and the pin needs none."""
+
+    def another(target):
+        annotations = target["spec"]["template"]["metadata"]["annotations"]
+        annotations["breakeven.dev/speculative-config"] = '{"method":"ngram","num_speculative_tokens":9}'
+
+    def told(policy):
+        world = FleetWorld(lambda spec: spec["updatePolicy"].update(policy), target=another)
+        world.calibrate()
+        world.load(3.0)
+        return world
+
+    unknown = told({})
+    await unknown.cycle()
+    assert (unknown.decision["action"], unknown.reason) == ("Hold", "NoBelievableFit")
+    world = told({"pinnedArm": "none"})
+    await world.cycle()
+    assert (world.decision["action"], world.reason, world.decision["arm"]) == ("Switch", "Pinned", "none")
+    assert world.status["memory"]["takenOverBy"] == "helm", (
+        "whose annotation it is; the decision stands all the same"
+    )
+    disabled = told({"mode": "Disabled"})
+    await disabled.cycle()
+    assert (disabled.decision["action"], disabled.reason) == ("Hold", "Disabled")
+
+
 async def test_a_pinned_arm_that_runs_waits_for_nothing():
     world = FleetWorld(lambda spec: spec["updatePolicy"].update(pinnedArm="none"))
     await world.cycle()

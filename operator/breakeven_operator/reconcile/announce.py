@@ -1,0 +1,75 @@
+"""What a cycle says: events about what changed, and the canonical log line."""
+
+from __future__ import annotations
+
+from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.reconcile.report import Picture
+from breakeven_operator.reconcile.rollout import Event
+from breakeven_operator.reconcile.verdict import HOLD
+from breakeven_operator.resources import SpeculativeServiceStatus
+
+
+def events(picture: Picture, old: SpeculativeServiceStatus) -> tuple[Event, ...]:
+    """What changed: a change of arm, and a verdict with another reason than the last one written."""
+    said = list(picture.step.events)
+    verdict = picture.verdict
+    before = old.decision.reason if old.decision is not None else None
+    if str(verdict.reason) != before and verdict.reason not in {event.reason for event in said}:
+        warning = (
+            verdict.action == HOLD
+            and isinstance(verdict.reason, ClusterReason)
+            and verdict.reason in _WARNINGS
+        )
+        said.append(Event(verdict.reason, verdict.message, warning, throttled=True))
+    if picture.calibrated.create is not None and verdict.reason is not ClusterReason.CALIBRATION_REQUESTED:
+        said.append(Event(ClusterReason.CALIBRATION_REQUESTED, picture.calibrated.message))
+    return tuple(said)
+
+
+# Holding for these is nothing that a person need look at.
+_WARNINGS = frozenset(ClusterReason) - {
+    ClusterReason.DISABLED,
+    ClusterReason.PAUSED,
+    ClusterReason.PINNED,
+    ClusterReason.CALIBRATION_RUNNING,
+    ClusterReason.CALIBRATION_REQUESTED,
+    ClusterReason.TOO_FEW_REQUESTS,
+    ClusterReason.NO_PROFILE,
+    ClusterReason.ROLL_STARTED,
+    ClusterReason.ROLLING,
+    ClusterReason.ROLLING_BACK,
+    ClusterReason.RESUMED,
+    ClusterReason.AUTOSCALING,
+    ClusterReason.FOREIGN_ROLLOUT,
+    ClusterReason.ROLL_QUEUED,
+}
+
+
+def facts(picture: Picture, status: SpeculativeServiceStatus) -> dict[str, object]:
+    """The canonical log line of the cycle: what was seen, decided and done."""
+    decision = status.decision.to_json_object() if status.decision is not None else {}
+    shown = (
+        "loadRps",
+        "inflight",
+        "observedLatencySeconds",
+        "predictedLatencySeconds",
+        "speedup",
+        "speedupLower",
+        "speedupUpper",
+        "breakEvenRps",
+        "tokensPerStep",
+        "profile",
+        "heldUntil",
+    )
+    return {
+        "action": picture.verdict.action,
+        "reason": str(picture.verdict.reason),
+        "message": picture.verdict.message,
+        "arm": picture.verdict.arm.name if picture.verdict.arm is not None else None,
+        "runningArm": status.current.arm if status.current is not None else None,
+        "mode": str(picture.service.spec.update_policy.mode),
+        "metrics": str(picture.live.reason) if picture.live is not None else None,
+        "calibrated": str(picture.calibrated.reason),
+        "rollout": str(status.rollout.phase) if status.rollout is not None else None,
+        **{key: decision[key] for key in shown if key in decision},
+    }

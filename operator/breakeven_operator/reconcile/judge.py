@@ -1,0 +1,142 @@
+"""From figures, profile and policy to the verdict of a cycle, and what keeps a due change from being made.
+
+Order: what is under way, what a person ordered (Disabled, a pinned arm, paused), whether there is a profile, and only
+then the figures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from breakeven.arm import Arm
+from breakeven.errors import BreakevenError
+from breakeven.planning.guard import Action as GuardAction
+from breakeven.reasons import Reason
+from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.reconcile.arms import RunningArm
+from breakeven_operator.reconcile.calibrated import Calibrated
+from breakeven_operator.reconcile.decide import Choice, choose, forget_candidate
+from breakeven_operator.reconcile.gates import refuse_capacity, refuse_now, scaled_time
+from breakeven_operator.reconcile.live import Live
+from breakeven_operator.reconcile.rollout import Situation, Step, roll_batches
+from breakeven_operator.reconcile.target import Refusal
+from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND, STAY, SWITCH, Verdict
+from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.servicestatus import RolloutPhase
+from breakeven_operator.resources.updatepolicy import Mode
+
+
+def judge(
+    service: SpeculativeService,
+    situation: Situation,
+    state: Calibrated,
+    live: Live,
+    running: RunningArm,
+    step: Step,
+) -> tuple[Verdict, Choice]:
+    """The verdict before anything that only forbids acting on it, and the figures behind it."""
+    idle = Choice(decision=None, memory=forget_candidate(situation.memory))
+    arm = running.arm
+    if arm is None:
+        problem = running.problem or "the running arm cannot be told"
+        return Verdict(HOLD, None, ClusterReason.ENGINE_CONFIG_REFUSED, problem), idle
+    if step.busy and step.reason is not None:
+        return Verdict(HOLD, _aim(service, step) or arm, step.reason, step.message), idle
+    profile = state.entry.profile if state.entry is not None else None
+    choice, doubt = idle, None
+    if profile is not None and live.usable and live.figures is not None:
+        try:
+            choice = choose(
+                service.spec, profile, live.figures, arm, situation.memory, _roll_s(situation), situation.now
+            )
+        except BreakevenError as error:
+            # What was measured does not tell about this load, these lengths or this arm.
+            doubt = str(error)
+    if service.spec.update_policy.mode is Mode.DISABLED:
+        message = f"mode Disabled decides nothing; {_keeping(arm)}"
+        return Verdict(HOLD, arm, ClusterReason.DISABLED, message), choice
+    pinned = service.spec.update_policy.pinned_arm
+    if pinned is not None:
+        wanted = next(a for a in service.spec.candidates.arms() if a.name == pinned)
+        return _pinned(wanted, arm, state, paused=service.spec.paused), choice
+    if profile is None:
+        reason = ClusterReason.PAUSED if service.spec.paused else state.reason
+        return Verdict(HOLD, arm, reason, f"{state.message}; {_keeping(arm)}"), choice
+    if doubt is not None:
+        return Verdict(HOLD, arm, Reason.NO_BELIEVABLE_FIT, f"{doubt}; {_keeping(arm)}"), choice
+    decision = choice.decision
+    if decision is None:
+        return Verdict(HOLD, arm, live.reason, f"{live.message}; {_keeping(arm)}"), choice
+    action = {GuardAction.STAY: STAY, GuardAction.SWITCH: SWITCH, GuardAction.HOLD: HOLD}[decision.action]
+    return Verdict(action, decision.arm, decision.reason, decision.sentence()), choice
+
+
+def _keeping(arm: Arm) -> str:
+    return f"keeping {arm if arm.k else 'no speculation'}"
+
+
+def _pinned(wanted: Arm, running: Arm, state: Calibrated, *, paused: bool) -> Verdict:
+    """A pinned arm is a person's choice of *which* arm; that it starts and serves must have been seen all the same."""
+    asks = f"pinnedArm asks for {wanted}"
+    if wanted == running:
+        return Verdict(STAY, wanted, ClusterReason.PINNED, asks)
+    profile = state.entry.profile if state.entry is not None else None
+    if profile is None:
+        reason = ClusterReason.PAUSED if paused else state.reason
+        message = f"{asks}, which waits for an accepted profile: {state.message}; {_keeping(running)}"
+        return Verdict(HOLD, wanted, reason, message)
+    if wanted not in {fit.arm for fit in profile.arms}:
+        message = (
+            f"{asks}, of which the profile in force has no measurement ({state.message}); {_keeping(running)}"
+        )
+        return Verdict(HOLD, wanted, ClusterReason.PINNED_UNMEASURED, message)
+    return Verdict(SWITCH, wanted, ClusterReason.PINNED, asks)
+
+
+def blocked(
+    service: SpeculativeService,
+    situation: Situation,
+    state: Calibrated,
+    live: Live,
+    running: Arm,
+    verdict: Verdict,
+    cannot_roll: Refusal | None,
+) -> Verdict | None:
+    """What becomes of a change that is due but must not be made; None: make it."""
+    spec, workload = service.spec, situation.workload
+    if spec.update_policy.mode is Mode.RECOMMEND:
+        return replace(verdict, action=RECOMMEND)
+    assert state.entry is not None and state.entry.profile is not None  # noqa: PT018, S101 - no verdict without one
+    refusal = (
+        Refusal(ClusterReason.PAUSED, "spec.paused is set")
+        if spec.paused
+        else cannot_roll
+        or refuse_now(
+            workload,
+            spec.update_policy,
+            scaled_time(workload, service.status.target, situation.now),
+            situation.memory,
+            situation.now,
+        )
+        or refuse_capacity(
+            spec.update_policy, workload, state.entry.profile, live.figures, (running, verdict.arm or running)
+        )
+    )
+    if refusal is None:
+        return None
+    message = f"{verdict.arm} should run ({verdict.reason}), but {refusal.message}"
+    return Verdict(HOLD, verdict.arm, refusal.reason, message)
+
+
+def _aim(service: SpeculativeService, step: Step) -> Arm | None:
+    """The arm a change under way leads to."""
+    if step.rollout is None:
+        return None
+    undoing = step.rollout.phase is RolloutPhase.UNDOING
+    name = step.rollout.from_arm if undoing else step.rollout.to_arm
+    return next((arm for arm in service.spec.candidates.arms() if arm.name == name), None)
+
+
+def _roll_s(situation: Situation) -> float | None:
+    startup_s = situation.startup_s
+    return None if startup_s is None else roll_batches(situation.workload) * startup_s
