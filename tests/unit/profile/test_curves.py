@@ -47,3 +47,11 @@ def test_latency_does_not_jump_where_the_points_end(knots: np.ndarray) -> None:
     assert curve.capacity_rps(beyond_s) > curve.capacity_rps(last_s)
     assert curve.at_rps(curve.capacity_rps(beyond_s))[0] == pytest.approx(beyond_s)
     assert curve.among(40.0)[0] / curve.among(30.0)[0] == pytest.approx((1.0 + 40 * 0.1) / (1.0 + 30 * 0.1))
+
+
+@pytest.mark.parametrize(("last_s", "saturation_rps"), [(2.9, 10.0), (3.3, 10.0 / 1.1)])
+def test_saturation_is_the_law_s_or_earlier(last_s: float, saturation_rps: float) -> None:
+    knots = np.array([*KNOTS[:-1], (20.0, last_s)])
+    curve = Curve(LAW, 4, 0.01, "arm", (0.0, 20.0), knots=knots)
+    assert curve.saturation_rps == pytest.approx(saturation_rps)
+    assert np.isfinite(curve.at_rps(0.999 * saturation_rps)[0])

@@ -57,9 +57,10 @@ class Curve:
     def saturation_rps(self) -> float:
         """Rate beyond which there is no steady state: 1/C2, or the measured ceiling if that comes earlier.
 
-        What a measured point carried in a steady state is never beyond saturation, whatever a law that bends says.
+        What a measured point carried in a steady state is never beyond saturation, whatever a law that bends says; points
+        that lie below the law at high load promise no saturation beyond the law's.
         """
-        rate = 1.0 / (self._factor(-1) * float(self.law.c2))
+        rate = 1.0 / (max(self._factor(-1), 1.0) * float(self.law.c2))
         if self.ceiling_rps is not None:
             rate = min(rate, self.ceiling_rps)
         if self.knots is not None:
