@@ -45,7 +45,7 @@ async def simulated(
     metrics = EngineMetrics(engine, _MODEL, CacheInfo(16, _POOL_TOKENS, 1.0, 0.9, _MAX_MODEL_LEN, None), 0.0)
     paced = PacedEngine(engine, metrics.record_step)
     texts = TextSource(costs.method(spec.method).text, 0) if spec else None
-    api = Api(paced, metrics, (_MODEL,), _MAX_MODEL_LEN, None, texts, 0)
+    api = Api(paced, metrics, (_MODEL,), _MODEL, _MAX_MODEL_LEN, None, texts, 0)
     runner = web.AppRunner(
         api.application(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1
     )

@@ -185,9 +185,9 @@ def _speculation(document: Node, arm: Arm, completed: float, fields: Fields) -> 
     if steps > 0:
         fields.put("tokens_per_step", accepted_node.path, min(max(decoded / steps, 1.0), arm.k + 1.0))
         drafted = document.get("spec_decode_draft_tokens")
-        share = drafted.optional_number("drafted tokens")
-        if share is not None:
-            fields.put("drafted_per_step", drafted.path, min(share / steps, float(arm.k)))
+        drafted_tokens = drafted.optional_number("drafted tokens")
+        if drafted_tokens is not None:
+            fields.put("drafted_per_step", drafted.path, min(drafted_tokens / steps, float(arm.k)))
 
 
 def _steps(decoded: float, accepted: float, drafts: float, requests: float, shares: Sequence[float]) -> float:
