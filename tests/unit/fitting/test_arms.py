@@ -207,3 +207,11 @@ def test_rows_given_twice_are_named() -> None:
     warning = "7 rows repeat another one in every figure"
     assert any(warning in line for line in fit_points(rows + again).warnings)
     assert not any("repeat" in line for line in fit_points(rows).warnings)
+
+
+def test_the_end_of_a_curve_that_bends_is_no_bad_point() -> None:
+    rows = closed("none", 0, 1.2, 0.07, clients=(1, 32, 64, 128, 256))
+    lone = replace(rows[0], mean_latency_s=1.2 * 0.87)
+    assert fit_points([lone, *rows[1:]]).arms[0].excluded == ()
+    wrong = replace(rows[0], mean_latency_s=1.2 * 1.5)
+    assert [one.reason for one in fit_points([wrong, *rows[1:]]).arms[0].excluded] == [Reason.OUTLIER]

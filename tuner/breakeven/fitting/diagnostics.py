@@ -39,6 +39,10 @@ _LEAST_RISE = 0.05
 """A sweep over which latency rises by less than this share of C1 says nothing about C2."""
 
 _OUTLIER_LEAST = 0.10
+_OUTLIER_LEAST_AT_AN_END = 0.20
+"""Nothing lies beyond the first and the last load to tell a bend from a bad point: arms of published sweeps bend by up
+to 14 % between a lone request and 32."""
+
 _OUTLIER_LEVEL = 0.01
 
 
@@ -72,7 +76,9 @@ def outliers(observations: Sequence[Observation]) -> list[int]:
     """Find rows that all others agree to contradict; at most one row in five.
 
     A row is named where the law of the others misses it by more than 10 % and by more than a t test at 1 % (shared
-    out over the rows) explains. A replicate that confirms it is among the others, whose scatter then explains both.
+    out over the rows) explains, and the straight line through its two neighbours misses it by more than 10 % too (20 %
+    at an end of the sweep): the end of a curve that bends is far from the law of the others without being wrong. A
+    replicate that confirms a row is among the others, whose scatter then explains both.
     Index of each in `observations`.
     """
     kept = list(range(len(observations)))
@@ -102,9 +108,20 @@ def _worst(observations: Sequence[Observation]) -> int | None:
             np.sqrt(1.0 + row @ solution.unscaled_covariance @ row / max(expected, 1e-12) ** 2)
         )
         strength = abs(miss) / max(spread, 1e-12)
-        if abs(miss) > _OUTLIER_LEAST and strength > max(limit, most):
+        if abs(miss) > _OUTLIER_LEAST and strength > max(limit, most) and _off_its_neighbours(one, rest):
             worst, most = index, strength
     return worst
+
+
+def _off_its_neighbours(one: Observation, rest: Sequence[Observation]) -> bool:
+    centers = [_center(group) for group in by_load(rest)]
+    below = sorted((center for center in centers if center[0] <= one.others), reverse=True)
+    above = sorted(center for center in centers if center[0] > one.others)
+    first, second = (below[0], above[0]) if below and above else (below or above)[:2]
+    slope = (second[1] - first[1]) / (second[0] - first[0])
+    expected = first[1] + slope * (one.others - first[0])
+    least = _OUTLIER_LEAST if below and above else _OUTLIER_LEAST_AT_AN_END
+    return abs(one.latency_s / max(expected, 1e-12) - 1.0) > least
 
 
 def left_out_errors(observations: Sequence[Observation]) -> list[float]:
