@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from breakeven.validation import checks, published
+from breakeven.validation.simulated import verdicts_on_equal_arms
 
 FOLDER = published.data_folder()
 needs_data = pytest.mark.skipif(
@@ -39,17 +40,19 @@ def test_p95_of_latency_and_tpot_at_unseen_loads_is_within_the_goal() -> None:
 @needs_data
 def test_unseen_draft_lengths_are_predicted_within_the_goals() -> None:
     for one in checks.unseen_draft_lengths(FOLDER):
-        if "eagle3" in one.dataset:
+        assert one.figures["mean"] <= 0.035, one
+        assert one.figures["worst"] <= 0.09, one
+        # One drafter is best at a k that nothing at 1 and 7 shows.
+        if "dspark" not in one.dataset or "0,1,7" not in one.split:
             assert one.met, one
-        # Elsewhere E or the throughput is published too coarsely; what is reached must not get worse.
-        assert one.figures["mean"] <= 0.05, one
-        assert one.figures["worst"] <= 0.13, one
 
 
 @needs_data
 def test_tokens_per_step_at_other_draft_lengths_come_from_one_profile() -> None:
-    (whole,) = [one for one in checks.tokens_per_step_elsewhere(FOLDER) if one.goals]
-    assert whole.met, whole
+    judged = [one for one in checks.tokens_per_step_elsewhere(FOLDER) if one.goals]
+    assert len(judged) == 6
+    for one in judged:
+        assert one.met, one
 
 
 @needs_data
@@ -60,3 +63,7 @@ def test_resampled_requests_bound_the_tokens_per_step() -> None:
 def test_break_even_bounds_hold_the_truth_as_often_as_they_say() -> None:
     for one in checks.break_even_coverage(runs=120):
         assert one.figures["coverage"] >= 0.89, one
+
+
+def test_equal_arms_are_rarely_called_different() -> None:
+    assert verdicts_on_equal_arms(runs=40).figures["coverage"] >= 0.85

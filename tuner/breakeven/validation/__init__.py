@@ -1,5 +1,8 @@
 """The model against published measurements: `python -m breakeven.validation`.
 
 published   the data sets, prepared as a user would prepare them
-checks      splits, errors and goals
+checks      latency at loads and draft lengths that were left out
+accepted    tokens per step at other draft lengths
+simulated   how often bounds hold a known truth
+outcomes    a line of the table: errors and goals
 """

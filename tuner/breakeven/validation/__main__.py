@@ -8,7 +8,8 @@ import time
 import click
 
 from breakeven.cli.tables import print_table
-from breakeven.validation.checks import Outcome, all_checks
+from breakeven.validation.checks import all_checks
+from breakeven.validation.outcomes import Outcome
 from breakeven.validation.published import data_folder
 
 
@@ -18,18 +19,28 @@ def main() -> int:
     folder = data_folder()
     outcomes = list(all_checks(folder))
     print_table(
-        ("question", "dataset", "split", "n", "mean", "p90", "worst", "regret", "coverage", "goal", ""),
+        ("question", "dataset", "split", "n", "mean %", "p90 %", "worst %", "regret %", "held %", "goal", ""),
         [_row(one) for one in outcomes],
     )
-    notes = {(one.dataset, one.note): one for one in outcomes if one.note and one.goals and not one.met}
-    for one in notes.values():
-        click.echo(f"! {one.dataset}: {one.note}")
+    for one in outcomes:
+        if one.goals and not one.met:
+            click.echo(
+                f"! {one.what}, {one.dataset}, {one.split}: {_by_how_much(one)}; {one.note or 'not explained'}"
+            )
     missed = sum(not one.met for one in outcomes if one.goals)
     judged = sum(bool(one.goals) for one in outcomes)
     if folder is None:
         click.echo("! no published data beside the repository ($BREAKEVEN_DATA): only the simulations ran")
     click.echo(f"{judged - missed} of {judged} goals met, {time.perf_counter() - started:.0f} s")
     return 0
+
+
+def _by_how_much(one: Outcome) -> str:
+    return ", ".join(
+        f"{name} {100 * one.figures[name]:.1f} for a goal of {100 * limit:g}"
+        for name, (limit, below) in one.goals.items()
+        if (one.figures[name] > limit) is below
+    )
 
 
 def _row(one: Outcome) -> tuple[str, ...]:

@@ -1,0 +1,53 @@
+"""What a check found: the split, the errors, the goal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One line of the table.
+
+    Attributes:
+        what: the question.
+        dataset: which data.
+        split: what was fitted and what was predicted.
+        figures: name -> value, all shares.
+        goals: name -> (limit, whether the figure must stay below it rather than above).
+        count: how many predictions.
+        note: why a goal is missed.
+    """
+
+    what: str
+    dataset: str
+    split: str
+    figures: dict[str, float]
+    goals: dict[str, tuple[float, bool]]
+    count: int
+    note: str = ""
+
+    @property
+    def met(self) -> bool:
+        """Whether every goal is met."""
+        return all(
+            self.figures[name] <= limit if below else self.figures[name] >= limit
+            for name, (limit, below) in self.goals.items()
+        )
+
+
+def error_outcome(
+    what: str,
+    dataset: str,
+    split: str,
+    errors: Sequence[float],
+    goals: dict[str, tuple[float, bool]],
+    note: str = "",
+) -> Outcome:
+    """Mean, 90th percentile and worst of relative errors, held against goals."""
+    size = np.abs(errors)
+    figures = {"mean": float(size.mean()), "p90": float(np.quantile(size, 0.9)), "worst": float(size.max())}
+    return Outcome(what, dataset, split, figures, goals, len(size), note)

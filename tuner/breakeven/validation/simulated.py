@@ -1,0 +1,120 @@
+"""Simulated sweeps with a known truth: how often stated bounds hold it, and how often a verdict claims too much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from breakeven import speedup
+from breakeven.arm import Arm
+from breakeven.evidence.points import Origin, Point, point
+from breakeven.fitting import fit_points
+from breakeven.latency import open_loop_latency
+from breakeven.law import Law
+from breakeven.profile import Profile
+from breakeven.profile.fits import Bounds
+from breakeven.profile.student import t_quantile
+from breakeven.speedup import Verdict
+from breakeven.validation.outcomes import Outcome
+
+_CLIENTS = (1, 2, 4, 8, 16, 32, 64, 96)
+_NONE, _ARM = Law(1.2, 0.07), Law(0.78, 0.085)
+_EAGLE = Arm("eagle3", 3)
+_RATE_RPS = 6.0
+
+
+def break_even_coverage(runs: int = 400) -> Iterator[Outcome]:
+    """Simulated sweeps of two arms: how often Fieller's 95 % interval holds the true break-even."""
+    rng = np.random.default_rng(11)
+    truth = float(speedup.break_even_rps(_NONE, _ARM))
+    for noise in (0.01, 0.03, 0.06):
+        hits = found = 0
+        for _ in range(runs):
+            laws = [fit.fit for fit in _profile(_NONE, _ARM, noise, _CLIENTS, rng, 0.95).arms]
+            if laws[0] is None or laws[1] is None:
+                continue
+            t = t_quantile(0.95, laws[0].dof + laws[1].dof)
+            interval = speedup.break_even_interval_rps(laws[0].law, laws[1].law, t)
+            found += 1
+            hits += bool(float(interval.lower) <= truth <= float(interval.upper))
+        yield Outcome(
+            "break-even bounds",
+            "simulated, 8 loads per arm",
+            f"{noise:.0%} noise, 95 % interval",
+            {"coverage": hits / found},
+            {"coverage": (0.92, False)},
+            found,
+        )
+
+
+def bounds_coverage(runs: int = 300) -> Iterator[Outcome]:
+    """How often the 90 % bounds of every figure a user sees hold its truth, with few loads and with many."""
+    rng = np.random.default_rng(12)
+    slow, fast = (float(open_loop_latency(law.c1, law.c2, _RATE_RPS)) for law in (_NONE, _ARM))
+    for clients in ((1, 16, 64), (1, 4, 16, 48, 96), _CLIENTS):
+        held: dict[str, list[bool]] = {"C1": [], "C2": [], "latency": [], "speedup": []}
+        for _ in range(runs):
+            profile = _profile(_NONE, _ARM, 0.03, clients, rng, 0.9)
+            fit = profile.arm(_EAGLE)
+            held["C1"].append(_holds(fit.c1_ci_s, float(_ARM.c1)))
+            held["C2"].append(_holds(fit.c2_ci_s, float(_ARM.c2)))
+            held["latency"].append(_holds(profile.predict(_EAGLE, rps=_RATE_RPS).latency_ci_s, fast))
+            held["speedup"].append(_holds(profile.compare(_EAGLE, rps=_RATE_RPS).speedup_ci, slow / fast))
+        for name, hits in held.items():
+            yield Outcome(
+                f"bounds of {name}",
+                f"simulated, {len(clients)} loads per arm",
+                "3 % noise, 90 % interval",
+                {"coverage": float(np.mean(hits))},
+                {"coverage": (0.85, False)},
+                runs,
+            )
+
+
+def verdicts_on_equal_arms(runs: int = 150) -> Outcome:
+    """Two arms with the same law: how often the verdict rightly claims nothing."""
+    rng = np.random.default_rng(13)
+    silent = (Verdict.UNCERTAIN, Verdict.TIE)
+    held = [
+        _profile(_NONE, _NONE, 0.03, _CLIENTS, rng, 0.9).compare(_EAGLE, rps=_RATE_RPS).verdict in silent
+        for _ in range(runs)
+    ]
+    return Outcome(
+        "verdict uncertain",
+        "simulated, two equal arms",
+        "3 % noise, 90 % confidence",
+        {"coverage": float(np.mean(held))},
+        {"coverage": (0.85, False)},
+        runs,
+    )
+
+
+def _holds(bounds: Bounds | None, truth: float) -> bool:
+    if bounds is None:
+        return True
+    low, high = bounds
+    return (low is None or low <= truth) and (high is None or truth <= high)
+
+
+def _profile(
+    none: Law, arm: Law, noise: float, clients: tuple[int, ...], rng: np.random.Generator, confidence: float
+) -> Profile:
+    rows = [*_sweep("none", 0, none, noise, clients, rng), *_sweep("eagle3", 3, arm, noise, clients, rng)]
+    return fit_points(rows, confidence=confidence)
+
+
+def _sweep(
+    method: str, k: int, law: Law, noise: float, clients: tuple[int, ...], rng: np.random.Generator
+) -> list[Point]:
+    rows = []
+    for number, count in enumerate(clients, start=2):
+        latency_s = (float(law.c1) + (count - 1) * float(law.c2)) * (1.0 + noise * rng.standard_normal())
+        fields: dict[str, str | float] = {
+            "method": method,
+            "k": float(k),
+            "concurrency": float(count),
+            "mean_latency_s": latency_s,
+        }
+        rows.append(point(fields, Origin("simulated", number)))
+    return rows
