@@ -138,7 +138,7 @@ def show(
     header = ["arm", "latency s", "speedup", "pays at rps", "saturation rps"]
     rows = [_cells(one) for one in ranking.candidates]
     if objectives:
-        header.append("SLO to rps")
+        header.append("SLO rps")
         kept = {True: "yes", False: "no", None: "?"}
         for row, one in zip(rows, ranking.candidates, strict=True):
             row.append(f"{figure(one.capacity_rps)} {kept[one.meets_slo]}")
