@@ -18,7 +18,7 @@ from breakeven.simulator.loops import closed_loop
 from breakeven.simulator.measured import measured_profile
 from breakeven.simulator.replay import Study
 from breakeven.simulator.requests import Request
-from breakeven.simulator.stepping import Law, SteppedFleet
+from breakeven.simulator.stepping import PiecewiseLaw, SteppedFleet
 from breakeven.simulator.traces import RateTrace, RequestTrace
 
 EAGLE = Arm("eagle3", 3)
@@ -86,7 +86,7 @@ def test_a_large_fleet_is_rolled_a_quarter_at_a_time_in_both_kinds_of_replay(cos
     fleet.to(turns * 10.0)
     assert (fleet.rolling, fleet.serving, fleet.away_s) == (False, replicas, replicas * 10.0)
 
-    stepped = SteppedFleet(lambda _: Law(1.0, 0.04), NO_SPECULATION, replicas, roll_s=10.0)
+    stepped = SteppedFleet(lambda _: PiecewiseLaw(1.0, 0.04), NO_SPECULATION, replicas, roll_s=10.0)
     stepped.roll(EAGLE, 0.0)
     assert (stepped.rolling(turns * 10.0 - 0.1), stepped.rolling(turns * 10.0)) == (True, False)
     # The same replica-seconds are lost.
@@ -194,7 +194,7 @@ def test_hindsight_is_never_beaten_by_the_arms_it_chooses_from(costs, profile):
 
 
 def test_hindsight_pays_for_a_roll_only_when_it_is_worth_it():
-    laws = {NO_SPECULATION: Law(1.0, 0.04), EAGLE: Law(0.5, 0.09)}
+    laws = {NO_SPECULATION: PiecewiseLaw(1.0, 0.04), EAGLE: PiecewiseLaw(0.5, 0.09)}
     swing = rates_trace([2.0, 2.0, 10.0, 10.0, 2.0, 2.0])
     free = best_sequence(swing, list(laws), laws.__getitem__, 1, 0.0)
     assert free == [(0.0, EAGLE), (1200.0, NO_SPECULATION), (2400.0, EAGLE)]
@@ -206,14 +206,14 @@ def test_hindsight_pays_for_a_roll_only_when_it_is_worth_it():
 def test_hindsight_pays_a_short_roll_for_its_own_time_only():
     # A minute of a roll in a window of ten: two such rolls cost less than a peak on the slower arm.
     trace = RateTrace(np.arange(6) * 600.0, np.full(6, 600.0), np.array([10.0, 10, 26, 26, 10, 10]))
-    laws = {NO_SPECULATION: Law(1.0, 0.05), EAGLE: Law(0.5, 0.065)}
+    laws = {NO_SPECULATION: PiecewiseLaw(1.0, 0.05), EAGLE: PiecewiseLaw(0.5, 0.065)}
     arms = [arm for _, arm in best_sequence(trace, list(laws), laws.__getitem__, 2, 30.0)]
     assert arms == [EAGLE, NO_SPECULATION, EAGLE]
     assert len(best_sequence(trace, list(laws), laws.__getitem__, 2, 900.0)) == 1
 
 
 def test_a_stepped_fleet_rests_at_the_law_and_drains_a_queue():
-    law = Law(1.0, 0.05)
+    law = PiecewiseLaw(1.0, 0.05)
     fleet = SteppedFleet(lambda _: law, NO_SPECULATION, 4, 0.0)
     rest = fleet.step(0, 0.0, 6000.0, 4 * 10.0)
     assert rest.latency_s == pytest.approx(1.0 / (1 - 10 * 0.05), rel=1e-9)
@@ -228,7 +228,7 @@ def test_a_stepped_fleet_rests_at_the_law_and_drains_a_queue():
 
 
 def test_a_stepped_roll_goes_through_a_mixture_with_one_replica_away():
-    laws = {NO_SPECULATION: Law(1.0, 0.04), EAGLE: Law(0.5, 0.08)}
+    laws = {NO_SPECULATION: PiecewiseLaw(1.0, 0.04), EAGLE: PiecewiseLaw(0.5, 0.08)}
     fleet = SteppedFleet(laws.__getitem__, NO_SPECULATION, 4, roll_s=300.0)
     before = fleet.step(0, 0.0, 600.0, 20.0)
     fleet.roll(EAGLE, 600.0)

@@ -115,6 +115,7 @@ def command(
 
 
 def _snapshot(url: str, chosen: str, window_s: int, timeout_s: float) -> Any:
+    from breakeven.acceptance import tokens_per_step_from_counters
     from breakeven.serving.diagnosis import Snapshot
 
     def value(promql: str) -> float | None:
@@ -144,7 +145,7 @@ def _snapshot(url: str, chosen: str, window_s: int, timeout_s: float) -> Any:
         window_s=window_s,
         latency_s=per("e2e_request_latency_seconds_sum", "e2e_request_latency_seconds_count"),
         ttft_s=per("time_to_first_token_seconds_sum", "time_to_first_token_seconds_count"),
-        tokens_per_step=(generated - started) / steps
+        tokens_per_step=float(tokens_per_step_from_counters(generated, started, steps))
         if generated is not None and started is not None and steps
         else None,
         survival=tuple(count / drafts for _, count in positions) if drafts else (),

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from breakeven.arm import Arm
 from breakeven.simulator.fleet import waves
-from breakeven.simulator.stepping import Law
+from breakeven.simulator.stepping import PiecewiseLaw
 from breakeven.simulator.traces import RateTrace
 
 _Floats = NDArray[np.float64]
 
 
 def best_sequence(
-    trace: RateTrace, arms: Sequence[Arm], law: Callable[[Arm], Law], replicas: int, roll_s: float
+    trace: RateTrace, arms: Sequence[Arm], law: Callable[[Arm], PiecewiseLaw], replicas: int, roll_s: float
 ) -> list[tuple[float, Arm]]:
     """Arms and the moments (s) from which they should run, the first at 0.
 
@@ -57,7 +57,7 @@ def best_sequence(
     return [(float(trace.start_s[w]), arms[chosen[w]]) for w in changes]
 
 
-def _spent_s(trace: RateTrace, laws: Sequence[Law], serving: float) -> _Floats:
+def _spent_s(trace: RateTrace, laws: Sequence[PiecewiseLaw], serving: float) -> _Floats:
     """Seconds that all requests of each window spend under each arm, shape (windows, arms)."""
     rates = (trace.rate_rps / serving).tolist()
     spent = np.empty((len(trace), len(laws)))

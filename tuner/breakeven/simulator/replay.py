@@ -28,7 +28,7 @@ from breakeven.simulator.measured import measured_profile
 from breakeven.simulator.outcome import Outcome, of_requests, of_windows
 from breakeven.simulator.remembering import RememberingProfile
 from breakeven.simulator.requests import Request
-from breakeven.simulator.stepping import Law, SteppedFleet, Window, step_through
+from breakeven.simulator.stepping import PiecewiseLaw, SteppedFleet, Window, step_through
 from breakeven.simulator.traces import RateTrace, RequestTrace
 
 POLICIES = ("breakeven", "none", "schedule", "static:METHOD:K", "oracle", "oracle-free")
@@ -92,7 +92,7 @@ class Study:
     reasons: dict[str, int] = field(default_factory=dict)
     left_out: int = field(init=False, default=0)
     _outcomes: dict[str, Outcome] = field(default_factory=dict)
-    _laws: dict[Arm, Law] = field(default_factory=dict)
+    _laws: dict[Arm, PiecewiseLaw] = field(default_factory=dict)
     _schedules: dict[str, Arm] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -201,7 +201,7 @@ class Study:
 
     # Laws and schedules -----------------------------------------------------------------------------------
 
-    def law(self, arm: Arm) -> Law:
+    def law(self, arm: Arm) -> PiecewiseLaw:
         """An arm's law for stepping; that of a schedule is measured on the simulated engine first.
 
         Raises:
@@ -211,7 +211,7 @@ class Study:
             self._laws[arm] = self._law(arm)
         return self._laws[arm]
 
-    def _law(self, arm: Arm) -> Law:
+    def _law(self, arm: Arm) -> PiecewiseLaw:
         profile = self.profile
         scheduled = arm in self.arms.schedules
         if scheduled:
@@ -229,9 +229,9 @@ class Study:
         # The tail moves with the mean under other acceptance; an arm that was not measured has none.
         tail = profile.arm(arm).quantiles.get("0.95") if profile.measured(arm) else None
         if tail is None:
-            return Law(c1_s, c2_s, knots)
+            return PiecewiseLaw(c1_s, c2_s, knots)
         own_c1_s, own_c2_s = self._measured(profile, arm)
-        return Law(c1_s, c2_s, knots, tail.c1_s * c1_s / own_c1_s, tail.c2_s * c2_s / own_c2_s)
+        return PiecewiseLaw(c1_s, c2_s, knots, tail.c1_s * c1_s / own_c1_s, tail.c2_s * c2_s / own_c2_s)
 
     @staticmethod
     def _knots(profile: Profile, arm: Arm) -> tuple[tuple[float, float], ...]:

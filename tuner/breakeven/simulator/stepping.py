@@ -24,7 +24,7 @@ _SUBSTEPS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Law:
+class PiecewiseLaw:
     """Latency among others in flight, and its 95th percentile where that is known.
 
     Attributes:
@@ -75,13 +75,13 @@ class Law:
                     return max(latency_s, a + b * start)
         return math.inf
 
-    def scaled_to(self, share: float, other: Law) -> Law:
+    def scaled_to(self, share: float, other: PiecewiseLaw) -> PiecewiseLaw:
         """Requests meet `other` with probability `share`, else this law; both as lines."""
 
         def mix(mine: float | None, theirs: float | None) -> float | None:
             return None if mine is None or theirs is None else (1.0 - share) * mine + share * theirs
 
-        return Law(
+        return PiecewiseLaw(
             (1.0 - share) * self.c1_s + share * other.c1_s,
             (1.0 - share) * self.c2_s + share * other.c2_s,
             (),
@@ -127,7 +127,7 @@ class SteppedFleet:
         switches: rolls begun.
     """
 
-    law: Callable[[Arm], Law]
+    law: Callable[[Arm], PiecewiseLaw]
     arm: Arm
     replicas: int
     roll_s: float
@@ -173,7 +173,7 @@ class SteppedFleet:
             index, rps, mean, law.mean_s(mean), law.p95_s(mean), self.arm, saturated, self.rolling(start_s)
         )
 
-    def _mixture(self, start_s: float, length_s: float) -> tuple[Law, float]:
+    def _mixture(self, start_s: float, length_s: float) -> tuple[PiecewiseLaw, float]:
         """The law of the replicas that serve in a window, on average over them, and how many serve."""
         new = self.law(self.arm)
         if self._old is None or self.roll_s == 0:
@@ -192,7 +192,7 @@ class SteppedFleet:
         return self.law(self._old).scaled_to(share, new), self.replicas - away
 
 
-def _implicit(n: float, rps: float, law: Law, h: float) -> float:
+def _implicit(n: float, rps: float, law: PiecewiseLaw, h: float) -> float:
     """One implicit Euler step of dn/dt = rps - n/L(n): stable whatever h, and at rest exactly the law.
 
     On a piece L = a + b*n, n1 solves b*n1^2 + (a + h - m*b)*n1 - m*a = 0 with m = n + h*rps; its positive root. L(n)/n
