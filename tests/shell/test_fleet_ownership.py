@@ -169,3 +169,16 @@ async def test_a_change_in_recommend_is_the_running_arm_and_no_takeover():
         await world.cycle(60.0)
     assert world.status["current"]["arm"] == "none"
     assert (world.decision["action"], world.decision["arm"]) == ("Recommend", "eagle/3")
+
+
+async def test_a_status_that_a_person_edited_is_the_operator_s_again_and_no_take_over():
+    """Status is ours by definition: a field manager left behind in it must not stop the next decision."""
+    world = await rolled()
+
+    def edit(service):
+        service["status"]["decision"]["reason"] = "Edited"
+
+    world.cluster.change(SERVICES, "llm", "chat", edit, manager="kubectl-edit")
+    await world.cycle()
+    assert world.reason not in {"Edited", "TakenOver"}
+    assert world.status["memory"].get("takenOverBy") is None
