@@ -156,3 +156,10 @@ def test_the_pause_after_undone_rolls_doubles_up_to_sixteen_times():
         return (step.memory.backoff_until_time - NOW).total_seconds()
 
     assert [pause_s(failures) for failures in (0, 1, 2, 3, 4, 5, 50)] == [60, 120, 240, 480, 960, 960, 960]
+
+
+def test_pods_of_the_template_before_do_not_tell_what_the_present_one_is():
+    """The controller has not made the new ReplicaSet yet: the old one still passes for the newest."""
+    assert WORKLOAD.identifiable
+    assert not dataclasses.replace(WORKLOAD, generation=WORKLOAD.observed_generation + 1).identifiable
+    assert not dataclasses.replace(WORKLOAD, pods=()).identifiable
