@@ -2,7 +2,7 @@
 
 Numbers may differ by one percent (solvers and processors round differently), a line `...` stands for any lines, and
 the sweep against the simulated engine runs on a free port. After a change that is meant to change figures,
-`python tests/golden/test_tutorial.py` rewrites what the page shows.
+`PYTHONPATH=tests python tests/golden/test_tutorial.py` rewrites what the page shows.
 """
 
 from __future__ import annotations

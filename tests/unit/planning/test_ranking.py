@@ -56,6 +56,13 @@ def test_a_required_gain_is_held_against_the_lower_bound() -> None:
     assert at(noisy, rps=8.0, min_gain=5.0).reason == Reason.GAIN_BELOW_THRESHOLD
 
 
+@pytest.mark.parametrize(("rps", "reason"), [(9.1, Reason.WIDE_BOUNDS), (11.0, Reason.BEYOND_BREAK_EVEN)])
+def test_next_to_a_break_even_the_word_says_that_bounds_are_wide(rps: float, reason: Reason) -> None:
+    two = fit_points([row for row in sweep(noise=0.02) if row.arm != STEADY])
+    ranking = at(two, rps=rps)
+    assert (ranking.best, ranking.reason) == (NO_SPECULATION, reason)
+
+
 def test_an_arm_that_misses_an_objective_loses_to_one_that_keeps_it(profile) -> None:
     others = {one.arm: one.prediction for one in at(profile, rps=5.0).candidates}
     between = 0.5 * (others[FAST].tpot_s + others[STEADY].tpot_s)

@@ -39,6 +39,16 @@ def test_ratios_and_break_even_of_the_worked_example() -> None:
     assert found.break_even_concurrency == pytest.approx((1.2 - 0.78) / (0.085 - 0.07) + 1)
 
 
+def test_a_range_of_interest_lends_no_figure_to_a_break_even_that_was_not_measured() -> None:
+    low = profile(0.78, 0.085, clients=(1, 2, 3))
+    found = low.compare(EAGLE, rps=1, rps_range=(0.5, 12.0))
+    assert (found.break_even_rps, found.break_even_beyond_range) == (None, True)
+    assert found.verdict is Verdict.BELOW
+    assert profile(0.78, 0.085).compare(EAGLE, rps=1, rps_range=(0.5, 2.0)).break_even_rps == pytest.approx(
+        8.86, abs=0.005
+    )
+
+
 @pytest.mark.parametrize(
     ("c1_s", "c2_s", "verdict"),
     [

@@ -219,3 +219,9 @@ def test_what_was_not_measured_is_not_invented(profile) -> None:
         bare.predict(EAGLE, rps=1, output_tokens=10)
     with pytest.raises(NotIdentifiedError, match="do not determine a latency law"):
         fit_points(poisson("none", 0, 1.2, 0.07, [1])).predict(NO_SPECULATION, rps=1)
+
+
+def test_the_first_token_remains_where_it_was_not_told_from_the_others() -> None:
+    whole = fit_points(closed("eagle3", 3, 0.8, 0.085, output_tokens=200.0))
+    assert whole.predict(EAGLE, concurrency=1, output_tokens=1).latency_s == pytest.approx(0.8 / 200)
+    assert whole.predict(EAGLE, concurrency=1, output_tokens=400).latency_s == pytest.approx(1.6)

@@ -256,5 +256,14 @@ def _reason_for_none(
     if all(one.comparison is not None and one.comparison.verdict == "never" for one in candidates[1:]):
         return Reason.NEVER_PAYS
     limit = none.prediction.latency_s or 0.0
-    faster = min_gain > 0 and any((one.prediction.latency_s or limit) < limit for one in keeping)
-    return Reason.GAIN_BELOW_THRESHOLD if faster else Reason.BEYOND_BREAK_EVEN
+    if min_gain > 0 and any((one.prediction.latency_s or limit) < limit for one in keeping):
+        return Reason.GAIN_BELOW_THRESHOLD
+    return Reason.WIDE_BOUNDS if any(map(_may_gain, keeping)) else Reason.BEYOND_BREAK_EVEN
+
+
+def _may_gain(one: Candidate) -> bool:
+    """Whether the bounds of an arm's speedup leave room for a gain."""
+    if one.comparison is None or one.comparison.speedup_ci is None:
+        return False
+    upper = one.comparison.speedup_ci[1]
+    return upper is None or upper > 1.0

@@ -80,18 +80,19 @@ def compare_curves(
         against: what it is compared with, and its curve.
         load: the load; a rate compares at equal rate, a concurrency at equal concurrency.
         confidence: two-sided level of all bounds.
-        rps_range: load range of interest for the verdict; None takes the measured range of both.
+        rps_range: load range of interest for the verdict; None takes the measured range of both. A break-even has a
+            figure only within the measured range, whatever is of interest.
     """
     judged, other = arm[1], against[1]
     t = _t(judged, other, confidence)
     known = bool(np.isfinite(t))
-    low, high = rps_range or _common_range(judged, other)
-    grid = np.linspace(low, high, _GRID)
+    measured = _common_range(judged, other)
+    grid = np.linspace(*(rps_range or measured), _GRID)
     c1_ratio, c2_ratio = (
         float(ratio(other.law, judged.law)) for ratio in (formulas.c1_ratio, formulas.c2_ratio)
     )
     verdict = Verdict(str(formulas.verdict(c1_ratio, c2_ratio, _SAME)))
-    crossing = _break_even(judged, other, verdict, t, (low, high))
+    crossing = _break_even(judged, other, verdict, t, measured)
     verdict = crossing.verdict
     # A verdict speaks of a range: the band must hold at all its loads at once, where a speedup's bounds hold at one.
     over_range = band_quantile(confidence, judged.dof + other.dof)

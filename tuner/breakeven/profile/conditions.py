@@ -56,7 +56,7 @@ class Conditions:
 
 
 def decode_factor(fit: ArmFit, conditions: Conditions) -> float:
-    """Multiplier of the decode part of an arm's latency.
+    """Multiplier of the decode part of an arm's latency; of all of it where TPOT was not measured.
 
     Raises:
         NotIdentifiedError: other conditions are asked for than measured and the measured ones are not known.
@@ -76,7 +76,9 @@ def decode_factor(fit: ArmFit, conditions: Conditions) -> float:
                 f"{fit.arm}: its output length was not measured, so another one cannot be converted; "
                 "give output_tokens in the points file, or ask without --output-tokens"
             )
-        factor *= max(conditions.output_tokens - 1.0, 0.0) / (measured - 1.0)
+        # Where the first token was not told from the others, it is part of what is scaled and must remain.
+        first = 1.0 if fit.tpot is not None else 0.0
+        factor *= (conditions.output_tokens - first) / (measured - first)
     return factor
 
 
