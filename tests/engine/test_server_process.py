@@ -73,6 +73,7 @@ def serve(document: Callable[..., dict]) -> Callable[..., object]:
                 "0",
             ),
             *("--max-model-len", "1024", "--sim-costs", json.dumps(costs), *flags),
+            stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
         assert process.stderr is not None
@@ -136,6 +137,17 @@ async def test_what_a_client_sees(serve):
         clock = await (await server.client.get(f"{server.url}/sim/clock")).json()
         assert clock["steps"] > 0
         assert 0.0 <= clock["lag_s"] <= clock["max_lag_s"]
+
+
+async def test_a_program_that_starts_it_learns_where_it_serves(serve):
+    async with serve("--json", "--spec-method", "ngram", "--spec-tokens", "3") as server:
+        assert server.process.stdout is not None
+        document, lines = None, ""
+        while document is None:
+            lines += (await asyncio.wait_for(server.process.stdout.readline(), PATIENCE_S)).decode()
+            document = json.loads(lines) if lines.endswith("\n}\n") else None
+        assert (document["url"], document["model"], document["max_model_len"]) == (server.url, "tiny", 1024)
+        assert document["speculative_config"]["num_speculative_tokens"] == 3
 
 
 async def test_a_client_that_hangs_up_does_not_end_the_server(serve):
@@ -278,6 +290,7 @@ async def test_an_idle_engine_stops_at_once(serve):
         (["--no-such-flag"], 2, "unrecognized arguments"),
         (["--sim-costs", "{}"], 1, "breakeven: --sim-costs: step: Field required"),
         (["--speculative-config", '{"method":"ngram"}'], 1, "num_speculative_tokens is missing"),
+        (["--port", "99999"], 1, "breakeven: --host 127.0.0.1 --port 99999: bind(): port must be"),
     ],
 )
 async def test_what_cannot_start_says_so(arguments, status, message):

@@ -55,6 +55,7 @@ class ServeArguments:
     shutdown_timeout_s: float
     seed: int
     sim_costs: str | None
+    as_json: bool
     recorded: Mapping[str, Any]
 
 
@@ -102,7 +103,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> 
 
 _UNDERSTOOD = (
     "host", "port", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "gpu_memory_utilization",
-    "block_size", "num_gpu_blocks_override", "kv_cache_memory_bytes", "seed", "sim_costs",
+    "block_size", "num_gpu_blocks_override", "kv_cache_memory_bytes", "seed", "sim_costs", "as_json",
 )  # fmt: skip
 
 # What is said about the flags that change the simulated engine; their types and choices are vLLM's.
@@ -164,6 +165,12 @@ def argument_parser() -> argparse.ArgumentParser:
     parser.add_argument("--sim-costs", metavar="FILE|JSON", help="engine costs; see docs/engine-costs.md")
     parser.add_argument(
         "--sim-costs-schema", action=_PrintSchema, nargs=0, help="print the JSON schema of the costs and exit"
+    )
+    parser.add_argument(
+        "--json",
+        dest="as_json",
+        action="store_true",
+        help="one JSON document on stdout once it serves: its address, its speculation and its sizes",
     )
     for name, flag in table.items():
         if name not in _EXPLAINED:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import json
 import logging
 import os
 import signal
 import socket
 import sys
 import time
+from typing import Any
 
 from aiohttp import web
 
@@ -136,7 +138,11 @@ async def _serve(launch: Launch) -> int:
     tasks = [asyncio.create_task(paced.run()), asyncio.create_task(_log_stats(paced, metrics))]
     await asyncio.sleep(0)  # the event clock starts before the first request can
     await site.start()
-    _log.info("Started server on http://%s:%d", address[0], address[1])
+    url = f"http://{address[0]}:{address[1]}"
+    _log.info("Started server on %s", url)
+    if arguments.as_json:
+        sys.stdout.write(json.dumps(_document(launch, url), indent=2) + "\n")
+        sys.stdout.flush()
     await stopping.wait()
     await _stop(api, paced, runner, site, arguments.shutdown_timeout_s)
     for task in tasks:
@@ -225,6 +231,22 @@ def _announce(launch: Launch) -> None:
     if arguments.recorded:
         _log.info("Recorded, without effect here: %s", dict(arguments.recorded))
     _log.info("Ready in %.1f s", launch.startup_s)
+
+
+def _document(launch: Launch, url: str) -> dict[str, Any]:
+    """What serves, for a program that started it."""
+    return {
+        "url": url,
+        "version": VERSION,
+        "model": launch.arguments.model,
+        "served_model_names": list(launch.arguments.served_names),
+        "speculative_config": None if launch.speculation is None else dict(launch.speculation.given),
+        "kv_pool_tokens": launch.config.kv_pool_tokens,
+        "max_num_seqs": launch.config.max_num_seqs,
+        "max_num_batched_tokens": launch.config.max_num_batched_tokens,
+        "max_model_len": launch.max_model_len,
+        "startup_s": launch.startup_s,
+    }
 
 
 async def _log_stats(paced: PacedEngine, metrics: EngineMetrics) -> None:
