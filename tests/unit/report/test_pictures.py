@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from breakeven.acceptance import tokens_per_step_iid
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.cli.profiles import read_profile
 from breakeven.profile import Profile
+from breakeven.report import plots
 from breakeven.report.curves import ArmCurve, best_arm_map
 from breakeven.report.plots import latency_against_load, speedup_against_load
 from breakeven.report.theme import LIGHT, drawing
@@ -47,6 +49,20 @@ def test_the_map_turns_to_no_speculation_at_the_break_even(profile: Profile) -> 
     border = np.interp(0.0, lead[last : last + 2], best.rps[last : last + 2])
     assert expected is not None
     assert border == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("line", [0.3, 0.45, 0.6, 0.75, 0.9])
+def test_names_of_the_map_lie_off_the_measured_acceptance(profile: Profile, line: float) -> None:
+    best = best_arm_map(profile, rows=41, columns=41)
+    assert best is not None
+    with drawing(LIGHT):
+        axes = Figure().subplots()
+        plots.best_arm_map(axes, replace(best, measured_alpha=line), LIGHT.strokes(best.arms), LIGHT)
+        names = [
+            text.get_position() for text in axes.texts if text.get_text() in {arm.name for arm in best.arms}
+        ]
+    assert len(names) > 1
+    assert all(abs(alpha - line) > 0.03 for _, alpha in names)
 
 
 def curve(k: int, saturation_rps: float, speedup: float) -> ArmCurve:

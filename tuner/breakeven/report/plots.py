@@ -18,12 +18,15 @@ from breakeven.report.theme import Stroke, Theme
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from numpy.typing import NDArray
 
     from breakeven.arm import Arm
 
 _LOAD = "load per replica, requests/s"
 # Regions of the map below this share of its area have no room for a name.
 _SMALLEST_NAMED = 0.005
+# Height of a region's name and a line's width around it, in acceptance.
+_NAME_HEIGHT = 0.045
 # Room left of load 0, as a share of the axis: marks of a lone request's latency are not cut in half.
 _MARGIN = 0.012
 
@@ -102,7 +105,9 @@ def best_arm_map(axes: Axes, best: BestArmMap, strokes: Mapping[Arm, Stroke], th
         if fastest.mean() < _SMALLEST_NAMED:
             continue
         # The middle of the region's middle row lies inside it for the wedges that occur; its mean may fall outside.
-        row = int(np.searchsorted(np.cumsum(fastest.sum(axis=1)), fastest.sum() / 2))
+        row = _off_the_line(
+            best, fastest, int(np.searchsorted(np.cumsum(fastest.sum(axis=1)), fastest.sum() / 2))
+        )
         axes.text(
             best.rps[int(np.median(np.flatnonzero(fastest[row])))],
             best.alpha[row],
@@ -127,6 +132,15 @@ def best_arm_map(axes: Axes, best: BestArmMap, strokes: Mapping[Arm, Stroke], th
     axes.set_xlabel(_LOAD)
     axes.set_ylabel("acceptance of one draft token (alpha)")
     axes.set_title("Best arm by load and acceptance")
+
+
+def _off_the_line(best: BestArmMap, fastest: NDArray[np.bool_], row: int) -> int:
+    """The row for a region's name: the given one, or the nearer edge of the measured line's surroundings that is wider."""
+    line = best.measured_alpha
+    if line is None or abs(best.alpha[row] - line) > _NAME_HEIGHT:
+        return row
+    beside = [int(np.abs(best.alpha - (line + side * _NAME_HEIGHT)).argmin()) for side in (-1, 1)]
+    return max(beside, key=lambda near: int(fastest[near].sum()))
 
 
 def measured_against_predicted(
