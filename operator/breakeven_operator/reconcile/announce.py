@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.report import Picture
-from breakeven_operator.reconcile.rollout import Event
+from breakeven_operator.reconcile.steps import Event
 from breakeven_operator.reconcile.verdict import HOLD
 from breakeven_operator.resources import SpeculativeServiceStatus
 

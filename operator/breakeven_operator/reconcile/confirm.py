@@ -8,7 +8,8 @@ from breakeven.errors import BreakevenError
 from breakeven.profile import Profile
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.live import Live
-from breakeven_operator.reconcile.rollout import Situation, Step, end, undo
+from breakeven_operator.reconcile.rollout import end, undo
+from breakeven_operator.reconcile.steps import Situation, Step
 from breakeven_operator.resources.servicestatus import HistoryResult
 
 # Below about 5 % a difference is noise (day-to-day scatter of identical runs is up to 6 %).

@@ -18,7 +18,8 @@ from breakeven_operator.reconcile.calibrated import Calibrated
 from breakeven_operator.reconcile.decide import Choice, choose, forget_candidate
 from breakeven_operator.reconcile.gates import refuse_capacity, refuse_now, scaled_time
 from breakeven_operator.reconcile.live import Live
-from breakeven_operator.reconcile.rollout import Situation, Step, roll_batches
+from breakeven_operator.reconcile.rollout import roll_batches
+from breakeven_operator.reconcile.steps import Situation, Step
 from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND, STAY, SWITCH, Verdict
 from breakeven_operator.resources import SpeculativeService

@@ -29,7 +29,7 @@ from breakeven_operator.reconcile.decide import Choice
 from breakeven_operator.reconcile.fingerprint import Identity
 from breakeven_operator.reconcile.gates import scaled_time
 from breakeven_operator.reconcile.live import Live
-from breakeven_operator.reconcile.rollout import Step
+from breakeven_operator.reconcile.steps import Step
 from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND, Verdict
 from breakeven_operator.reconcile.wording import break_even, figure, pays_until, ratio, speedup

@@ -11,23 +11,17 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.reasons import Reason
+from breakeven.arm import Arm
 from breakeven_operator.plan import WriteAnnotation
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.arms import same_value
+from breakeven_operator.reconcile.ownership import check_ownership, foreign
+from breakeven_operator.reconcile.steps import Event, Situation, Step, ended
 from breakeven_operator.reconcile.workload import Workload
-from breakeven_operator.resources.servicestatus import (
-    HistoryEntry,
-    HistoryResult,
-    MemoryStatus,
-    Rollout,
-    RolloutPhase,
-)
-from breakeven_operator.resources.updatepolicy import UpdatePolicy
+from breakeven_operator.resources.servicestatus import HistoryResult, Rollout, RolloutPhase
 
 # Without any measured start of this engine: long enough for a large model from a cold disk.
 _UNKNOWN_STARTUP_S = 1800.0
@@ -40,40 +34,6 @@ _HOPELESS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """What to say on the service's events."""
-
-    reason: Reason | ClusterReason
-    message: str
-    warning: bool = False
-    throttled: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What a cycle makes of a change of arm.
-
-    Attributes:
-        rollout: for the status; None when none is under way.
-        memory: for the status.
-        ended: changes that ended in this cycle, for the history.
-        write: the annotation to write after the status.
-        events: to emit.
-        reason, message: what is going on; None when nothing is.
-        busy: no new change may begin.
-    """
-
-    rollout: Rollout | None
-    memory: MemoryStatus
-    ended: tuple[HistoryEntry, ...] = ()
-    write: WriteAnnotation | None = None
-    events: tuple[Event, ...] = ()
-    reason: ClusterReason | None = None
-    message: str = ""
-    busy: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Prediction:
     """Figures a change of arm was decided on; latency ratio of the old arm over the new one."""
 
@@ -82,24 +42,6 @@ class Prediction:
     upper: float | None = None
     load_rps: float | None = None
     latency_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Situation:
-    """What a change of arm is judged by.
-
-    Attributes:
-        may_write: mode RollingUpdate and not paused: without it a change is watched and nothing is written.
-        startup_s: longest known start of this engine, s; None when never seen.
-    """
-
-    policy: UpdatePolicy
-    workload: Workload
-    memory: MemoryStatus
-    rollout: Rollout | None
-    may_write: bool
-    startup_s: float | None
-    now: datetime = field(kw_only=True)
 
 
 def begin(
@@ -141,7 +83,7 @@ def begin(
         latency_before_seconds=prediction.latency_s,
     )
     earlier = (
-        (_end(situation, HistoryResult.UNCONFIRMED, "another change began first"),)
+        (ended(situation, HistoryResult.UNCONFIRMED, "another change began first"),)
         if situation.rollout
         else ()
     )
@@ -168,7 +110,7 @@ def begin(
 def watch(situation: Situation) -> Step:
     """Go on with what is under way; look for changes of the annotation by others."""
     if situation.rollout is None or situation.rollout.phase is RolloutPhase.CONFIRMING:
-        return _check_ownership(situation)
+        return check_ownership(situation)
     match situation.rollout.phase:
         case RolloutPhase.INTENDED:
             return _intended(situation, situation.rollout)
@@ -185,79 +127,9 @@ def forget_target(situation: Situation) -> Step:
     first one.
     """
     message = "the target was deleted and made anew"
-    ended = (_end(situation, HistoryResult.SUPERSEDED, message),) if situation.rollout else ()
-    return Step(rollout=None, memory=situation.memory.model_copy(update={"written_value": None}), ended=ended)
-
-
-def taken_over(
-    situation: Situation, manager: str, seen: str, reason: ClusterReason = ClusterReason.TAKEN_OVER
-) -> Step:
-    """Somebody else owns the annotation: hold until a person hands it back."""
-    ended = (
-        (_end(situation, HistoryResult.SUPERSEDED, f"{manager} took the annotation over"),)
-        if situation.rollout
-        else ()
-    )
-    message = (
-        f"{manager} {seen}; nothing is written until spec.paused is set and unset again, or the annotation "
-        "breakeven.dev/resume gets a new value"
-    )
-    return Step(
-        rollout=None,
-        memory=situation.memory.model_copy(update={"taken_over_by": manager[:128], "pause_seen": False}),
-        ended=ended,
-        events=(Event(reason, message, warning=True),),
-        reason=reason,
-        message=message,
-        busy=True,
-    )
-
-
-def hand_back(situation: Situation, resume: str, *, paused: bool) -> Step | None:
-    """Whether a person handed the annotation back; that alone writes and restarts nothing.
-
-    None: nobody holds it. Otherwise a step that is busy while somebody still does.
-    """
-    memory = situation.memory
-    holder = memory.taken_over_by
-    if holder is None:
-        # A token that was set before anything was taken over must not count later.
-        changed = memory.resume != (resume or None)
-        return (
-            Step(situation.rollout, memory.model_copy(update={"resume": resume or None})) if changed else None
-        )
-    asked = bool(resume) and resume != memory.resume
-    if not asked and not (memory.pause_seen and not paused):
-        return Step(
-            rollout=None,
-            memory=memory.model_copy(update={"pause_seen": memory.pause_seen or paused}),
-            reason=(
-                ClusterReason.REVERTED_TWICE
-                if memory.restores >= _MOST_RESTORES
-                else ClusterReason.TAKEN_OVER
-            ),
-            message=f"{holder} changed the annotation last; hand it back by setting and unsetting spec.paused, or by a new "
-            "value of the annotation breakeven.dev/resume",
-            busy=True,
-        )
-    return Step(
-        rollout=None,
-        memory=memory.model_copy(
-            update={
-                "taken_over_by": None,
-                "pause_seen": False,
-                "resume": resume or None,
-                "restores": 0,
-                "written_value": situation.workload.value,
-                # Applying the value that stands there would only share its ownership: the next *change* must be forced.
-                "force_next": True,
-            }
-        ),
-        events=(Event(ClusterReason.RESUMED, f"taken back from {holder}"),),
-        reason=ClusterReason.RESUMED,
-        message=f"taken back from {holder}; the next change takes the annotation over",
-        busy=True,
-    )
+    superseded = (ended(situation, HistoryResult.SUPERSEDED, message),) if situation.rollout else ()
+    memory = situation.memory.model_copy(update={"written_value": None})
+    return Step(rollout=None, memory=memory, ended=superseded)
 
 
 def undo(situation: Situation, rollout: Rollout, reason: ClusterReason, why: str) -> Step:
@@ -307,7 +179,7 @@ def end(situation: Situation, result: HistoryResult, message: str, measured_spee
         memory=situation.memory.model_copy(update={"failures": 0, "backoff_until_time": None})
         if confirmed
         else situation.memory,
-        ended=(_end(situation, result, message, measured_speedup),),
+        ended=(ended(situation, result, message, measured_speedup),),
         events=(
             Event(ClusterReason.ROLL_CONFIRMED if confirmed else ClusterReason.ROLL_UNCONFIRMED, message),
         ),
@@ -337,7 +209,7 @@ def _intended(situation: Situation, rollout: Rollout) -> Step:
         owned = situation.memory.model_copy(update={"force_next": False})
         return _rolling(replace(situation, memory=owned), rolling)
     if not _untouched(workload.value, rollout.previous_value):
-        return _foreign(situation)
+        return foreign(situation)
     if not situation.may_write or _past(rollout.deadline_time, situation.now):
         why = (
             "its deadline passed before it was written"
@@ -347,7 +219,7 @@ def _intended(situation: Situation, rollout: Rollout) -> Step:
         return Step(
             rollout=None,
             memory=situation.memory.model_copy(update={"written_value": rollout.previous_value}),
-            ended=(_end(situation, HistoryResult.SUPERSEDED, why),),
+            ended=(ended(situation, HistoryResult.SUPERSEDED, why),),
         )
     return Step(
         rollout,
@@ -362,7 +234,7 @@ def _intended(situation: Situation, rollout: Rollout) -> Step:
 def _rolling(situation: Situation, rollout: Rollout) -> Step:
     workload, now = situation.workload, situation.now
     if not same_value(workload.value, rollout.value) or workload.value is None:
-        return _foreign(situation)
+        return foreign(situation)
     if workload.settled:
         message = f"{rollout.from_arm} -> {rollout.to_arm}: {workload.desired} pods run it"
         return Step(
@@ -420,7 +292,7 @@ def _undoing(situation: Situation, rollout: Rollout) -> Step:
     value = rollout.previous_value
     if not _untouched(workload.value, value):
         if not same_value(workload.value, rollout.value):
-            return _foreign(situation)
+            return foreign(situation)
         write = WriteAnnotation(workload.ref, value) if situation.may_write else None
         return Step(
             rollout,
@@ -435,7 +307,7 @@ def _undoing(situation: Situation, rollout: Rollout) -> Step:
         return Step(
             rollout=None,
             memory=situation.memory.model_copy(update={"last_switch_time": situation.now}),
-            ended=(_end(situation, HistoryResult.UNDONE, message),),
+            ended=(ended(situation, HistoryResult.UNDONE, message),),
             events=(Event(ClusterReason.ROLLED_BACK, message),),
         )
     late = " (past its deadline: a person should look)" if _past(rollout.deadline_time, situation.now) else ""
@@ -448,82 +320,12 @@ def _undoing(situation: Situation, rollout: Rollout) -> Step:
     )
 
 
-def _check_ownership(situation: Situation) -> Step:
-    """Whether the annotation still says what was last written."""
-    workload, memory = situation.workload, situation.memory
-    unchanged = Step(situation.rollout, memory)
-    if memory.written_value is None or same_value(workload.value, memory.written_value):
-        return unchanged
-    if not situation.may_write:
-        # Nothing would be written anyway: what a person sets in Recommend, Disabled or while paused is the running arm.
-        return Step(situation.rollout, memory.model_copy(update={"written_value": workload.value}))
-    return _foreign(situation)
-
-
-# A person who removes the key means it; who replaces the whole object with a manifest from elsewhere usually does not.
-_MEANT_IT = ("kubectl-edit", "kubectl-patch", "kubectl-annotate", "kubectl-rollout", "kubectl")
-_MOST_RESTORES = 2
-
-
-def _foreign(situation: Situation) -> Step:
-    """The annotation is not what was last written, nor what a change of ours is going to or coming from."""
-    workload, memory = situation.workload, situation.memory
-    if workload.value is not None:
-        managers = ", ".join(m for m in workload.value_managers if m != "breakeven") or "another writer"
-        return taken_over(situation, managers, "changed the annotation")
-    writer = workload.last_writer or "another writer"
-    if writer in _MEANT_IT:
-        return taken_over(situation, writer, "removed the annotation")
-    if memory.restores >= _MOST_RESTORES:
-        return taken_over(
-            situation,
-            writer,
-            f"dropped the annotation again after it was restored {memory.restores} times (kubectl replace, Replace=true?)",
-            ClusterReason.REVERTED_TWICE,
-        )
-    if not situation.may_write:
-        return Step(situation.rollout, memory)
-    value = (situation.rollout.value if situation.rollout else None) or memory.written_value or "null"
-    message = (
-        f"{writer} dropped the annotation; it is written again ({memory.restores + 1} of at most {_MOST_RESTORES} times). "
-        "Use kubectl apply, or Replace=false, which keep it"
-    )
-    return Step(
-        rollout=situation.rollout,
-        memory=memory.model_copy(update={"restores": memory.restores + 1}),
-        write=WriteAnnotation(workload.ref, value),
-        events=(Event(ClusterReason.RESTORED, message, warning=True),),
-        reason=ClusterReason.RESTORED,
-        message=message,
-        busy=True,
-    )
-
-
 def _untouched(value: str | None, previous: str | None) -> bool:
     return (value is None) == (previous is None) and same_value(value, previous)
 
 
 def _past(deadline: datetime | None, now: datetime) -> bool:
     return deadline is not None and now > deadline
-
-
-def _end(
-    situation: Situation, result: HistoryResult, message: str, measured_speedup: float | None = None
-) -> HistoryEntry:
-    rollout = situation.rollout
-    started = rollout.started_time if rollout else None
-    finished = (rollout.finished_time if rollout else None) or situation.now
-    return HistoryEntry(
-        time=situation.now,
-        from_arm=rollout.from_arm if rollout else NO_SPECULATION.name,
-        to_arm=rollout.to_arm if rollout else NO_SPECULATION.name,
-        reason=rollout.reason if rollout else None,
-        result=result,
-        predicted_speedup=rollout.predicted_speedup if rollout else None,
-        measured_speedup=measured_speedup,
-        seconds=(finished - started).total_seconds() if started else None,
-        message=message[:1024],
-    )
 
 
 def _predicted(prediction: Prediction) -> str:

@@ -19,17 +19,10 @@ from breakeven_operator.reconcile.judge import blocked, judge
 from breakeven_operator.reconcile.live import Live, read_service
 from breakeven_operator.reconcile.material import worth_writing
 from breakeven_operator.reconcile.observation import Limits, Observation
+from breakeven_operator.reconcile.ownership import hand_back, taken_over
 from breakeven_operator.reconcile.report import Picture, report
-from breakeven_operator.reconcile.rollout import (
-    Prediction,
-    Situation,
-    Step,
-    begin,
-    forget_target,
-    hand_back,
-    taken_over,
-    watch,
-)
+from breakeven_operator.reconcile.rollout import Prediction, begin, forget_target, watch
+from breakeven_operator.reconcile.steps import Situation, Step
 from breakeven_operator.reconcile.target import Refusal, refuse_rolls, refuse_target
 from breakeven_operator.reconcile.verdict import HOLD, SWITCH, Verdict
 from breakeven_operator.reconcile.workload import Workload

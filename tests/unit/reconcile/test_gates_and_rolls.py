@@ -12,7 +12,8 @@ from breakeven.profile import Profile
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.gates import refuse_capacity, refuse_now, scaled_time
 from breakeven_operator.reconcile.live import Figures
-from breakeven_operator.reconcile.rollout import Situation, deadline_s, undo
+from breakeven_operator.reconcile.rollout import deadline_s, undo
+from breakeven_operator.reconcile.steps import Situation
 from breakeven_operator.reconcile.workload import observe
 from breakeven_operator.resources.servicestatus import MemoryStatus, Rollout, Target
 from breakeven_operator.resources.updatepolicy import UpdatePolicy

@@ -1,0 +1,86 @@
+"""What a cycle makes of a change of arm, and what that is judged by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from breakeven.arm import NO_SPECULATION
+from breakeven.reasons import Reason
+from breakeven_operator.plan import WriteAnnotation
+from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.reconcile.workload import Workload
+from breakeven_operator.resources.servicestatus import HistoryEntry, HistoryResult, MemoryStatus, Rollout
+from breakeven_operator.resources.updatepolicy import UpdatePolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What to say on the service's events."""
+
+    reason: Reason | ClusterReason
+    message: str
+    warning: bool = False
+    throttled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a cycle makes of a change of arm.
+
+    Attributes:
+        rollout: for the status; None when none is under way.
+        memory: for the status.
+        ended: changes that ended in this cycle, for the history.
+        write: the annotation to write after the status.
+        events: to emit.
+        reason, message: what is going on; None when nothing is.
+        busy: no new change may begin.
+    """
+
+    rollout: Rollout | None
+    memory: MemoryStatus
+    ended: tuple[HistoryEntry, ...] = ()
+    write: WriteAnnotation | None = None
+    events: tuple[Event, ...] = ()
+    reason: ClusterReason | None = None
+    message: str = ""
+    busy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a change of arm is judged by.
+
+    Attributes:
+        may_write: mode RollingUpdate and not paused: without it a change is watched and nothing is written.
+        startup_s: longest known start of this engine, s; None when never seen.
+    """
+
+    policy: UpdatePolicy
+    workload: Workload
+    memory: MemoryStatus
+    rollout: Rollout | None
+    may_write: bool
+    startup_s: float | None
+    now: datetime = field(kw_only=True)
+
+
+def ended(
+    situation: Situation, result: HistoryResult, message: str, measured_speedup: float | None = None
+) -> HistoryEntry:
+    """The change that is under way, or its confirmation, as a line of the history."""
+    rollout = situation.rollout
+    started = rollout.started_time if rollout else None
+    finished = (rollout.finished_time if rollout else None) or situation.now
+    return HistoryEntry(
+        time=situation.now,
+        from_arm=rollout.from_arm if rollout else NO_SPECULATION.name,
+        to_arm=rollout.to_arm if rollout else NO_SPECULATION.name,
+        reason=rollout.reason if rollout else None,
+        result=result,
+        predicted_speedup=rollout.predicted_speedup if rollout else None,
+        measured_speedup=measured_speedup,
+        seconds=(finished - started).total_seconds() if started else None,
+        message=message[:1024],
+    )
