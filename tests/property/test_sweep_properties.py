@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 import numpy as np
 from hypothesis import given, settings
@@ -109,20 +109,33 @@ def test_a_step_never_plans_beyond_the_time_that_is_left(plan, law, limit_s, spe
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.floats(0.5, 200), st.integers(0, 2**32 - 1))
-def test_poisson_arrivals_have_their_rate_and_their_scatter(rate_rps, seed):
-    offsets = send_offsets(Load(LoadMode.POISSON, rate_rps), seed)
+@given(st.floats(0.5, 200), st.floats(0, 1), st.integers(0, 2**32 - 1))
+def test_poisson_arrivals_have_their_rate_and_their_scatter(rate_rps, planned, seed):
+    # Planned for the whole time, for a part of it, or for none: what follows the plan is an ordinary Poisson process.
+    offsets = send_offsets(Load(LoadMode.POISSON, rate_rps), seed, planned * 4000 / rate_rps)
     times = np.array([next(offsets) for _ in range(4000)])
     gaps = np.diff(times, prepend=0.0) * rate_rps
     assert abs(gaps.mean() - 1) < 0.1
     assert abs(gaps.std() - 1) < 0.15
     assert (gaps > 0).all()
+    # A quarter of the time holds a quarter of the arrivals, give or take what chance allows.
+    assert abs(np.searchsorted(times, 1000 / rate_rps) - 1000) < 200
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(0.5, 200), st.floats(0.1, 100), st.integers(0, 2**32 - 1))
+def test_a_planned_time_holds_as_many_arrivals_as_the_rate_says(rate_rps, over_s, seed):
+    offsets = send_offsets(Load(LoadMode.POISSON, rate_rps), seed, over_s)
+    held = sum(1 for _ in takewhile(lambda at_s: at_s < over_s, offsets))
+    assert held == round(rate_rps * over_s)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.floats(0.5, 200), st.floats(0.5, 200), st.integers(0, 2**32 - 1))
 def test_one_seed_gives_arms_the_same_arrivals_stretched(slow_rps, fast_rps, seed):
-    slow, fast = (send_offsets(Load(LoadMode.POISSON, rate), seed) for rate in (slow_rps, fast_rps))
+    slow, fast = (
+        send_offsets(Load(LoadMode.POISSON, rate), seed, 250 / rate) for rate in (slow_rps, fast_rps)
+    )
     for _ in range(300):
         assert np.isclose(next(slow) * slow_rps, next(fast) * fast_rps)
 

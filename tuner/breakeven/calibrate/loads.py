@@ -45,12 +45,18 @@ class Load:
         return f"{self.value:.3g} rps"
 
 
-def send_offsets(load: Load, seed: int) -> Iterator[float]:
+def send_offsets(load: Load, seed: int, over_s: float) -> Iterator[float]:
     """Seconds after the start at which an open loop sends; endless, increasing.
 
-    The same seed gives the same sequence of exponential variates at every rate: arms measured with one seed meet
-    the same arrival pattern stretched in time (common random numbers), so that their difference is less noisy than
-    either of them.
+    Poisson arrivals are drawn given their number: the first `over_s` seconds hold as many as the rate says. Left to
+    chance, 4 s at 12 rps hold 48 give or take 7, and what was meant as 80 % utilisation is measured at 65 or 95.
+    The same seed and number give the same arrivals stretched in time (common random numbers), so that the difference
+    of two arms is less noisy than either of them.
+
+    Args:
+        load: an open loop.
+        seed: of the arrivals.
+        over_s: how long the load is planned to last (s).
 
     Raises:
         ValueError: the load is a closed loop, which sends when answers arrive.
@@ -60,11 +66,17 @@ def send_offsets(load: Load, seed: int) -> Iterator[float]:
         raise ValueError("a closed loop has no send times of its own")
     if load.mode is LoadMode.CONSTANT:
         return (index / rate for index in itertools.count())
-    return _poisson(rate, np.random.default_rng(seed))
+    return _poisson(rate, np.random.default_rng(seed), over_s)
 
 
-def _poisson(rate_rps: float, random: np.random.Generator, block: int = 256) -> Iterator[float]:
-    elapsed_s = 0.0
+def _poisson(
+    rate_rps: float, random: np.random.Generator, over_s: float, block: int = 256
+) -> Iterator[float]:
+    count = round(rate_rps * over_s)
+    # Sums of exponential gaps over their whole sum lie as the arrivals of a Poisson process lie, given their number.
+    sums = np.cumsum(random.standard_exponential(count + 1))
+    yield from (sums[:-1] * (over_s / sums[-1])).tolist()
+    elapsed_s = over_s
     while True:
         for gap in random.standard_exponential(block):
             elapsed_s += float(gap) / rate_rps

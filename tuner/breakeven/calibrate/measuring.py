@@ -24,7 +24,7 @@ from breakeven.arm import Arm
 from breakeven.calibrate.client import EngineClient, EngineError
 from breakeven.calibrate.counters import EngineCounters, EngineWindow, between, read_counters
 from breakeven.calibrate.design import Step
-from breakeven.calibrate.loads import Load, residual_lengths, send_offsets
+from breakeven.calibrate.loads import residual_lengths, send_offsets
 from breakeven.calibrate.points import Point
 from breakeven.calibrate.records import CUT_OFF, RequestRecord
 from breakeven.calibrate.window import relative_error, summarise
@@ -87,12 +87,12 @@ class _Traffic:
         return self.failures > max(3, 0.2 * (len(self.records) - len(self.open)))
 
 
-async def _open_loop(traffic: _Traffic, load: Load, seed: int, population: int) -> None:
+async def _open_loop(traffic: _Traffic, step: Step, seed: int) -> None:
     """Send at the load's times for ever; what is late is sent at once and shows as lag."""
     start_s = time.monotonic()
-    for length in residual_lengths(population, traffic.output_tokens):
+    for length in residual_lengths(round(step.inflight or 0), traffic.output_tokens):
         traffic.send(start_s, length)
-    for offset_s in send_offsets(load, seed):
+    for offset_s in send_offsets(step.load, seed, step.warmup_s + step.window_s):
         await asyncio.sleep(start_s + offset_s - time.monotonic())
         traffic.send(start_s + offset_s)
 
@@ -117,10 +117,7 @@ async def _closed_loop(traffic: _Traffic, clients: int) -> None:
 async def _under_load(traffic: _Traffic, step: Step, seed: int) -> AsyncIterator[asyncio.Task[None]]:
     """Hold the step's load on the engine while the body runs; yields the sender; afterwards nothing of it is left."""
     clients = step.load.clients
-    if clients is None:
-        sending = _open_loop(traffic, step.load, seed, round(step.inflight or 0))
-    else:
-        sending = _closed_loop(traffic, clients)
+    sending = _open_loop(traffic, step, seed) if clients is None else _closed_loop(traffic, clients)
     sender = asyncio.create_task(sending)
     try:
         yield sender
