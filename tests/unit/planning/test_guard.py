@@ -111,6 +111,14 @@ def test_worse_in_both_coefficients_is_left_even_where_extrapolated():
     assert outcome(ask(never, EAGLE, 24)) == (Action.SWITCH, NO_SPECULATION, Reason.NEVER_PAYS)
 
 
+def test_where_every_arm_is_worse_in_both_no_speculation_stays_because_none_ever_pays():
+    never = chat(eagle=ArmLaw(1.3, 0.04, 3.0, 0.01))
+    assert outcome(ask(never, NO_SPECULATION, 3)) == (Action.STAY, NO_SPECULATION, Reason.NEVER_PAYS)
+    assert "only a new calibration" in ask(never, NO_SPECULATION, 3).sentence()
+    one_pays = chat(eagle=ArmLaw(1.3, 0.04, 3.0, 0.01), eagle_2=ArmLaw(1.0, 0.04, 2.2, 0.01))
+    assert ask(one_pays, NO_SPECULATION, 20).reason is Reason.BEYOND_BREAK_EVEN
+
+
 def test_a_neighbour_must_be_surely_better_than_the_running_arm():
     model = chat(eagle_2=ArmLaw(0.6, 0.036, 2.2, 0.01))
     near, far = ask(model, EAGLE, 13), ask(model, EAGLE, 15)

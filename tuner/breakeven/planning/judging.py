@@ -134,11 +134,20 @@ def _lost_at_any_load(running: Standing, policy: Policy) -> Reason | None:
     # The speedup is at most E: each step of speculation costs at least a plain one.
     if e is not None and e < 1.0 + policy.min_gain:
         return Reason.ACCEPTANCE_COLLAPSED
-    if min(bounds_of(comparison.c1_ratio_ci)[0], bounds_of(comparison.c2_ratio_ci)[0]) <= 1.0:
+    if not _worse_in_both(running):
         return None
     calibrated = running.calibrated_tokens_per_step
     fell = e is not None and calibrated is not None and e < _FALLEN * calibrated
     return Reason.ACCEPTANCE_COLLAPSED if fell else Reason.NEVER_PAYS
+
+
+def _worse_in_both(standing: Standing) -> bool:
+    """Whether an arm is surely slower than no speculation alone and in company."""
+    comparison = standing.against_none
+    return (
+        comparison is not None
+        and min(bounds_of(comparison.c1_ratio_ci)[0], bounds_of(comparison.c2_ratio_ci)[0]) > 1.0
+    )
 
 
 def _loses_here(running: Standing, none: Standing, load: Load, policy: Policy) -> bool:
@@ -272,6 +281,8 @@ def _stay_without(field: Field, policy: Policy) -> Refusal:
         return Refusal(Reason.ALREADY_BEST, None)
     rival = fastest(field.candidates)
     lower, upper = speedup_bounds(rival.against_none)
+    if all(map(_worse_in_both, field.candidates)):
+        return Refusal(Reason.NEVER_PAYS, rival)
     if upper < 1.0:
         return Refusal(Reason.BEYOND_BREAK_EVEN, rival)
     if not trusted(rival, policy):
