@@ -193,6 +193,19 @@ def test_hindsight_is_never_beaten_by_the_arms_it_chooses_from(costs, profile):
         assert free <= 1.02 * oracle
 
 
+def test_hindsight_may_choose_a_schedule_that_is_compared(costs, profile):
+    rates = rates_trace([6.0, 20.0, 6.0], 300.0)
+    for trace in (rates, poisson_of(rates)):
+        study = Study(
+            CostArms(costs), profile, trace, [EAGLE], 2, Policy(roll_seconds=10.0), schedules=["schedule"]
+        )
+        scheduled = study.outcome("schedule").mean_latency_s
+        oracle, free = (study.outcome(name).mean_latency_s for name in ("oracle", "oracle-free"))
+        assert scheduled < study.outcome("static:eagle3:3").mean_latency_s
+        assert oracle <= scheduled
+        assert free <= scheduled
+
+
 def test_hindsight_pays_for_a_roll_only_when_it_is_worth_it():
     laws = {NO_SPECULATION: PiecewiseLaw(1.0, 0.04), EAGLE: PiecewiseLaw(0.5, 0.09)}
     swing = rates_trace([2.0, 2.0, 10.0, 10.0, 2.0, 2.0])

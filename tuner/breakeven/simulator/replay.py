@@ -67,6 +67,7 @@ class Study:
         profile: what decisions rest on.
         trace: requests or rates of the whole fleet.
         candidates: arms that may run, besides no speculation.
+        schedules: policies `schedule[:METHOD]` that are compared too; hindsight may choose them like any arm.
         replicas: of the fleet.
         policy: of the decision code; its `roll_seconds` is a replica's start-up time, its `slo` what is promised.
         zero_drafts_overhead: of a schedule that drafts nothing, for laws.
@@ -89,6 +90,7 @@ class Study:
     progress: Callable[[int], None] = lambda _: None
     every_s: float = 60.0
     window_s: float = 300.0
+    schedules: Sequence[str] = ()
     reasons: dict[str, int] = field(default_factory=dict)
     left_out: int = field(init=False, default=0)
     _outcomes: dict[str, Outcome] = field(default_factory=dict)
@@ -129,7 +131,7 @@ class Study:
             )
             return self._replay(next(same, arm), [])
         if name.startswith("schedule"):
-            return self._replay(self._schedule(name.partition(":")[2]), [])
+            return self._replay(self._schedule(_family(name)), [])
         if name == "breakeven":
             return self._decided()
         return self._hindsight(free=name == "oracle-free")
@@ -139,9 +141,10 @@ class Study:
         load = self.trace.rates(HINDSIGHT_WINDOW_S) if isinstance(self.trace, RequestTrace) else self.trace
         roll_s = 0.0 if free else self.policy.roll_seconds
         arms = [NO_SPECULATION, *self.candidates]
-        sequence = best_sequence(load, arms, self.law, self.replicas, roll_s)
+        scheduled = [self._schedule(_family(name)) for name in self.schedules]
+        sequence = best_sequence(load, [*arms, *scheduled], self.law, self.replicas, roll_s)
         tried = [self._replay(sequence[0][1], sequence[1:], roll_s)]
-        tried += [self.outcome(_static_name(arm)) for arm in arms]
+        tried += [self.outcome(name) for name in (*map(_static_name, arms), *self.schedules)]
         return min(tried, key=lambda outcome: outcome.mean_latency_s or math.inf)
 
     def _decided(self) -> Outcome:
@@ -279,6 +282,10 @@ class Study:
                 context = float(prompts.mean() + (outputs.astype(float) ** 2).mean() / (2 * outputs.mean()))
                 self._schedules[family] = self.arms.add_schedule(family, range(1, max(lengths) + 1), context)
         return self._schedules[family]
+
+
+def _family(schedule: str) -> str:
+    return schedule.partition(":")[2]
 
 
 def _static_name(arm: Arm) -> str:
