@@ -194,7 +194,7 @@ def test_hindsight_is_never_beaten_by_the_arms_it_chooses_from(costs, profile):
 
 
 def test_hindsight_may_choose_a_schedule_that_is_compared(costs, profile):
-    rates = rates_trace([6.0, 20.0, 6.0], 300.0)
+    rates = rates_trace([14.0, 14.0], 300.0)
     for trace in (rates, poisson_of(rates)):
         study = Study(
             CostArms(costs), profile, trace, [EAGLE], 2, Policy(roll_seconds=10.0), schedules=["schedule"]
