@@ -1,6 +1,6 @@
-"""Print the flags of `vllm serve` as `breakeven/simulator/vllm_0_32_flags.json` holds them; runs where vLLM is.
+"""Print the flags of `vllm serve` as `breakeven/serving/vllm_0_32_flags.json` holds them; runs where vLLM is.
 
-python tests/realvllm/flags.py > tuner/breakeven/simulator/vllm_0_32_flags.json
+python tests/realvllm/flags.py > tuner/breakeven/serving/vllm_0_32_flags.json
 """
 
 from __future__ import annotations

@@ -65,3 +65,19 @@ def test_null_is_absent_as_in_kubernetes(tmp_path: Path) -> None:
     result = CliRunner().invoke(command, [str(file)])
     assert result.exit_code == 0
     assert "terminationGracePeriodSeconds" in result.output
+
+
+@pytest.mark.parametrize(
+    ("args", "warned"), [(["--config=/etc/vllm.yaml"], True), (["--config", "/x"], False)]
+)
+def test_a_configuration_file_that_vllm_ignores_is_a_warning(
+    args: list[str], warned: bool, tmp_path: Path
+) -> None:
+    container = ("spec", "template", "spec", "containers", 0, "args")
+    given = DEPLOYMENT["spec"]["template"]["spec"]["containers"][0]["args"]
+    file = tmp_path / "m.yaml"
+    file.write_text(json.dumps(with_value(container, [*given, *args])))
+    result = CliRunner().invoke(command, [str(file), "--json"])
+    (finding,) = json.loads(result.output)["deployments"]
+    assert any("--config=/etc/vllm.yaml" in warning for warning in finding["warnings"]) is warned
+    assert finding["ok"] is not warned

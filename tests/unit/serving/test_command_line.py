@@ -76,6 +76,30 @@ def test_removing_speculation_leaves_everything_else_in_order(speculative):
     assert without_speculation([*before, *speculative, *after]) == [*before, *after]
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        ["--enable-eplb"],
+        ["-ep"],
+        ["--enable-log-outputs", "--disable-log-requests"],
+        ["--no-enable-eplb"],
+        ["-tp", "2"],
+        ["--of-a-plug-in", "x"],
+    ],
+)
+def test_a_flag_takes_as_many_items_as_vllm_gives_it(before):
+    assert model_of(["vllm", "serve", *before, "org/model", "--port", "1"]) == "org/model"
+
+
+def test_a_flag_of_many_values_takes_all_of_them():
+    assert model_of(["--served-model-name", "chat", "chat-large", "--model", "org/model"]) == "org/model"
+    assert without_speculation(["--served-model-name", "a", "b", "-sc", "{}"]) == [
+        "--served-model-name",
+        "a",
+        "b",
+    ]
+
+
 _PLAIN = st.sampled_from(
     ["org/model", "--port=1", "--max-num-seqs", "64", "--enforce-eager", "--x={}", "--no-y"]
 )

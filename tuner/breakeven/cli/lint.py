@@ -85,6 +85,13 @@ def _examine(document: Mapping[str, Any], where: str, container_name: str | None
             f"spec.template.metadata.annotations has {ANNOTATION}: in Git it takes the key back at every apply; "
             "remove the line from the manifest (the operator writes it)"
         )
+    for part in ("command", "args"):
+        ignored = [str(i) for i in container.get(part) or [] if str(i).startswith("--config=")]
+        warnings += [
+            f"containers[{container.get('name')}].{part} has {item}: vLLM 0.32 reads the file only when its name is an "
+            "item of its own, and ignores it here without a word"
+            for item in ignored
+        ]
     return {
         "deployment": name,
         "container": container.get("name"),

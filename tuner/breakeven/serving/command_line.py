@@ -12,8 +12,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import dropwhile
+from functools import cache
+from itertools import dropwhile, takewhile
 from typing import Any
+
+from breakeven.serving.vllm_flags import flags
 
 _WHOLE = ("--speculative-config", "-sc")
 _SHORT_KEYS = {"--spec-method": "method", "--spec-model": "model", "--spec-tokens": "num_speculative_tokens"}
@@ -118,38 +121,27 @@ def runs_through_shell(command: Sequence[str]) -> bool:
     return program in _SHELLS and any(re.fullmatch(r"-[a-z]*c[a-z]*", item) for item in command[1:])
 
 
-# Boolean switches take no value: the item after them is not theirs. Any other flag without `=` owns the next item,
-# unless that begins with a dash; a negative number is not a value any vLLM flag of ours takes as a separate item.
-_SWITCHES = frozenset(
-    {
-        "--enforce-eager",
-        "--trust-remote-code",
-        "--enable-prefix-caching",
-        "--enable-chunked-prefill",
-        "--enable-expert-parallel",
-        "--enable-lora",
-        "--enable-auto-tool-choice",
-        "--enable-sleep-mode",
-        "--disable-log-stats",
-        "--disable-log-requests",
-        "--enable-log-requests",
-        "--disable-frontend-multiprocessing",
-        "--disable-custom-all-reduce",
-        "--disable-sliding-window",
-        "--disable-cascade-attn",
-        "--async-scheduling",
-        "--headless",
-        "--language-model-only",
-        "--enable-server-load-tracking",
-        "--enable-prompt-tokens-details",
-        "--return-tokens-as-token-ids",
-        "--enable-force-include-usage",
-        "--enable-request-id-headers",
-        "--enable-ssl-refresh",
-        "--skip-tokenizer-init",
-        "--allow-credentials",
-    }
-)
+# Switches of other versions of vLLM than the one whose table `vllm_flags` holds.
+_OTHER_SWITCHES = frozenset({"--disable-frontend-multiprocessing", "--disable-log-requests"})
+
+
+@cache
+def _takes() -> dict[str, str]:
+    """How many values a flag takes, by every name it has; a switch mistaken for a flag would swallow the model."""
+    table = {name: flag.takes for flag in flags().values() for name in flag.names}
+    return dict.fromkeys(_OTHER_SWITCHES, "nothing") | table
+
+
+def _values_after(name: str, following: Sequence[str]) -> int:
+    """How many of the items after a flag without `=` are its values; none begins with a dash.
+
+    A flag that vLLM's table does not know, as of a newer version or a plug-in, owns one.
+    """
+    takes = _takes().get(name, "one")
+    if takes in {"nothing", "yes or no"} or name.startswith("--no-"):
+        return 0
+    values = sum(1 for _ in takewhile(lambda item: not item.startswith("-"), following))
+    return values if takes == "many" else min(values, 1)
 
 
 def _flags(args: Sequence[str]) -> Iterator[_Flag]:
@@ -166,16 +158,13 @@ def _flags(args: Sequence[str]) -> Iterator[_Flag]:
             head, dot, path = name.partition(".")
             name = head.replace("_", "-") + dot + path
         speculative = name in _WHOLE or name in _SHORT_KEYS or name.startswith("--speculative-config.")
-        following = args[position + 1] if position + 1 < len(args) else None
         if equals:
             yield _Flag(name, value, (item,), speculative)
             position += 1
-        elif name in _SWITCHES or name.startswith("--no-") or following is None or following.startswith("-"):
-            yield _Flag(name, None, (item,), speculative)
-            position += 1
-        else:
-            yield _Flag(name, following, (item, following), speculative)
-            position += 2
+            continue
+        values = args[position + 1 : position + 1 + _values_after(name, args[position + 1 :])]
+        yield _Flag(name, values[0] if values else None, (item, *values), speculative)
+        position += 1 + len(values)
 
 
 def _parse_whole(value: str | None) -> tuple[dict[str, Any] | None, str | None, str | None]:

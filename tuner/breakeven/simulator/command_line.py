@@ -17,9 +17,9 @@ from functools import cache
 from typing import Any
 
 from breakeven.errors import InputError
+from breakeven.serving.vllm_flags import flags
 from breakeven.simulator.command_words import rewritten
 from breakeven.simulator.costs import json_schema
-from breakeven.simulator.vllm_flags import flags
 
 _DEFAULT_MODEL = "Qwen/Qwen3-0.6B"
 _SPECULATIVE = "--speculative-config"

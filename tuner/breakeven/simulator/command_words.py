@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from breakeven.errors import InputError
-from breakeven.simulator.vllm_flags import negatives, size
+from breakeven.serving.vllm_flags import negatives, size
 
 
 def rewritten(words: list[str]) -> list[str]:

@@ -53,7 +53,7 @@ class Flag:
 @cache
 def flags() -> dict[str, Flag]:
     """Every flag by its long name."""
-    rows = json.loads(files("breakeven.simulator").joinpath(_TABLE).read_text(encoding="utf-8"))["flags"]
+    rows = json.loads(files("breakeven.serving").joinpath(_TABLE).read_text(encoding="utf-8"))["flags"]
     table = [
         Flag(tuple(row["names"]), row["takes"], row.get("type", ""), tuple(row.get("choices", ())))
         for row in rows
