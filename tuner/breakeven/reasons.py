@@ -41,7 +41,7 @@ class Reason(StrEnum):
     )
     NOT_STEADY = (
         "NotSteady",
-        "In-flight and rate times latency disagree: the point was not in a steady state.",
+        "Not a steady state: in-flight and rate times latency disagree, or requests take far longer than at rest.",
     )
     PREEMPTING = "Preempting", "The engine preempted requests at this point: the KV pool was full."
     SATURATED_POINT = (
@@ -115,7 +115,7 @@ class Reason(StrEnum):
     )
     PEAK_AHEAD = (
         "PeakAhead",
-        "Another arm is better now, but a load is expected within the horizon at which it would lose or saturate.",
+        "Loads are expected at which the arm that is better now would lose or saturate: it is not entered, or left in time.",
     )
     OBJECTIVE_NOT_MEASURED = (
         "ObjectiveNotMeasured",

@@ -8,6 +8,7 @@ import pytest
 from breakeven.arm import NO_SPECULATION
 from breakeven.planning.guard import Action, Decision, Load, Memory, Policy, Seen, decide
 from breakeven.planning.objective import Slo
+from breakeven.planning.outlook import ExpectedLoad, expected_loads
 from breakeven.reasons import Reason
 from fakes.lawmodel import EAGLE, EAGLE_2, LOOKUP, ArmLaw, LawModel, chat
 
@@ -223,11 +224,66 @@ def test_a_roll_must_pay_for_itself():
     )
 
 
-def test_an_arm_that_would_lose_at_the_peak_is_not_entered_before_it():
-    assert ask(chat(), NO_SPECULATION, 3, peak_rps=24).reason is Reason.PEAK_AHEAD
-    assert ask(chat(), NO_SPECULATION, 3, peak_rps=21).reason is Reason.PEAK_AHEAD
-    assert ask(chat(), NO_SPECULATION, 3, peak_rps=14).action is Action.SWITCH
-    assert ask(chat(), NO_SPECULATION, 3, peak_rps=40).action is Action.SWITCH, "nothing carries that peak"
+def day(*hours: float) -> tuple[ExpectedLoad, ...]:
+    return expected_loads(hours)
+
+
+def test_an_arm_that_would_lose_over_the_expected_loads_is_not_entered():
+    nights = (3.0,) * 20
+    assert ask(chat(), NO_SPECULATION, 3, expected=day(*nights, *(24.0,) * 4)).reason is Reason.PEAK_AHEAD
+    assert ask(chat(), NO_SPECULATION, 3, expected=day(*nights, *(40.0,) * 4)).reason is Reason.PEAK_AHEAD
+    assert ask(chat(), NO_SPECULATION, 3, expected=day(*nights, *(14.0,) * 4)).action is Action.SWITCH
+    assert ask(chat(), NO_SPECULATION, 3, expected=day(*nights)).action is Action.SWITCH
+    # Twelve minutes beyond the break-even, but not beyond saturation, do not outweigh a day below it.
+    assert ask(chat(), NO_SPECULATION, 3, expected=day(*(3.0,) * 119, 20.0)).action is Action.SWITCH
+
+
+def test_the_sentence_says_what_the_expected_loads_would_cost():
+    decision = ask(chat(), NO_SPECULATION, 3, expected=day(*(3.0,) * 20, *(24.0,) * 4))
+    assert "the expected loads (up to 24 rps per replica) take" in decision.sentence()
+    assert f"{EAGLE} is entered when no such peak is ahead" in decision.sentence()
+
+
+def test_the_best_arm_over_the_expected_loads_is_entered_not_the_fastest_now():
+    both = chat(eagle_2=ArmLaw(0.6, 0.030, 2.2, 0.01))
+    assert ask(both, NO_SPECULATION, 3).arm == EAGLE
+    assert ask(both, NO_SPECULATION, 3, expected=day(*(3.0,) * 4, *(20.0,) * 8)).arm == EAGLE_2
+
+
+def test_an_arm_is_left_before_a_peak_at_which_it_loses():
+    busy = day(*(3.0,) * 12, *(24.0,) * 12)
+    decision = ask(chat(), EAGLE, 3, expected=busy)
+    assert outcome(decision) == (Action.SWITCH, NO_SPECULATION, Reason.PEAK_AHEAD)
+    assert decision.sentence().endswith("a roll at the peak would lack capacity")
+    # Left for a peak, the arm is not entered again before it is over.
+    again = ask(chat(), NO_SPECULATION, 3, memory=decision.memory, now_s=NOW + 86400, expected=busy)
+    assert again.reason is Reason.PEAK_AHEAD
+    assert ask(chat(), EAGLE, 3, expected=day(*(3.0,) * 12, *(14.0,) * 12)).action is Action.STAY
+    assert ask(chat(), EAGLE, 3, Policy(), expected=busy).reason is Reason.DWELLING
+    brief = replace(AT_ONCE, horizon_s=300.0)
+    assert ask(chat(), EAGLE, 3, brief, expected=busy).reason is Reason.BELOW_BREAK_EVEN, "not worth a roll"
+
+
+def test_an_arm_is_not_left_for_a_peak_where_its_bounds_allow_a_gain():
+    doubtful = chat(eagle=ArmLaw(0.53, 0.0330, 3.0, 0.2))
+    assert ask(doubtful, EAGLE, 3, expected=day(*(3.0,) * 6, *(26.0,) * 18)).action is not Action.SWITCH
+
+
+def test_replicas_that_a_roll_takes_away_must_be_spared():
+    surge, quarter = AT_ONCE, replace(AT_ONCE, roll_away_share=0.25)
+    model = chat(eagle=ArmLaw(0.9, 0.0285, 3.0, 0.005))
+    assert ask(model, NO_SPECULATION, 24, surge).action is Action.SWITCH
+    assert ask(model, NO_SPECULATION, 24, quarter).reason is Reason.ROLL_NOT_WORTH_IT
+    assert ask(model, NO_SPECULATION, 12, quarter).action is Action.SWITCH
+    everything = replace(AT_ONCE, roll_away_share=1.0)
+    assert ask(model, NO_SPECULATION, 3, everything).reason is Reason.ROLL_NOT_WORTH_IT
+
+
+def test_nothing_is_entered_while_a_queue_is_worked_off():
+    decision = ask(chat(), NO_SPECULATION, 3, latency_s=9.0)
+    assert outcome(decision) == (Action.HOLD, NO_SPECULATION, Reason.NOT_STEADY)
+    assert "requests take 9 s where none is predicted to take 1.21 s" in decision.sentence()
+    assert ask(chat(), NO_SPECULATION, 3, latency_s=1.3).action is Action.SWITCH
 
 
 def test_cool_down_is_absolute_and_names_its_end():
@@ -332,7 +388,7 @@ def test_every_decision_has_a_sentence_without_placeholders():
     everything = Slo(e2e_s=1.5, ttft_s=0.2, tpot_s=0.014, quantile=0.95)
     for running in model.laws:
         for rps in (0.0, 0.1, 3.0, 13.0, 15.0, 19.0, 24.0, 33.0, 60.0):
-            for load in ({}, {"saturated": True}, {"tokens_per_step": 1.0}, {"peak_rps": 24.0}):
+            for load in ({}, {"saturated": True}, {"tokens_per_step": 1.0}, {"expected": day(3.0, 24.0)}):
                 for policy in (AT_ONCE, Policy(), replace(AT_ONCE, slo=everything)):
                     decision = ask(model, running, rps, policy, **load)
                     text = decision.sentence()
@@ -352,6 +408,7 @@ def test_every_decision_has_a_sentence_without_placeholders():
         ({"cooldown_s": math.nan}, "cooldown_s"),
         ({"max_utilisation": 0.0}, "max_utilisation"),
         ({"horizon_s": 0.0}, "horizon_s"),
+        ({"roll_away_share": 1.5}, "roll_away_share"),
     ],
 )
 def test_impossible_policies_are_refused(change, message):

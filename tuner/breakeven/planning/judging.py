@@ -1,17 +1,19 @@
-"""What the figures of now want, time left aside: another arm, or none and why.
+"""What the figures want, time left aside: another arm, or none and why.
 
-Entering needs the lower bound of the gain, leaving needs the upper one: between them nothing happens.
+Entering needs the lower bound of the gain, leaving needs the upper one: between them nothing happens. Which of several
+arms, and whether it is worth a roll, is a question to all the loads that are expected, not to that of now.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.planning.latency_model import LatencyModel
+from breakeven.planning.latency_model import Comparison, LatencyModel
 from breakeven.planning.policy import Policy
+from breakeven.planning.rolling import Roll
 from breakeven.planning.standing import (
     Field,
     Load,
@@ -19,7 +21,6 @@ from breakeven.planning.standing import (
     Standing,
     bounds_of,
     speedup_bounds,
-    survey,
 )
 from breakeven.reasons import Reason
 
@@ -88,7 +89,7 @@ def judge(
     if lost is not None or _loses_here(running, none, load, policy):
         # Whoever leaves may go to another speculative arm that is sure to gain. It need not be surely better than the
         # one that is left: that one is known to be worse than no speculation.
-        target = fastest([none, *(c for c in worthwhile if not c.missed or none.missed)])
+        target = _best_ahead([none, *(c for c in worthwhile if not c.missed or none.missed)])
         reason = lost or Reason.BEYOND_BREAK_EVEN
         return Wish(target, reason, urgent=lost is Reason.ACCEPTANCE_COLLAPSED or load.saturated)
     if load.saturated:
@@ -99,13 +100,38 @@ def judge(
         if c.arm != running.arm and not c.missed and trusted(c, policy) and _checked_alike(c, running)
     ]
     if running.missed and keeping:
-        return Wish(fastest(keeping), Reason.SLO_VIOLATED, urgent=True)
+        return Wish(_best_ahead(keeping), Reason.SLO_VIOLATED, urgent=True)
+    roll = Roll(profile, load, policy, tuple(seen))
+    return _at_leisure(field, _Pair(running, none), worthwhile, roll, candidate)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """The running arm and no speculation, both with a believable fit."""
+
+    running: Standing
+    none: Standing
+
+
+def _at_leisure(
+    field: Field, now: _Pair, worthwhile: Sequence[Standing], roll: Roll, candidate: Arm | None
+) -> Wish | Refusal:
+    """What to do where nothing presses: enter an arm, leave one in time, or stay and say why."""
+    running, policy = now.running, roll.policy
+    if _works_off_a_queue(running, roll.load, policy):
+        other = fastest(field.candidates) if field.candidates else None
+        return Refusal(Reason.NOT_STEADY, other, uncertain=True)
     entries = [
-        c for c in worthwhile if _beats_running(c, running, load, policy) and (not c.missed or running.missed)
+        c
+        for c in worthwhile
+        if _beats_running(c, running, roll.load, policy) and (not c.missed or running.missed)
     ]
-    if entries:
-        return _enter(profile, _steady_choice(entries, candidate, policy), running.arm, load, policy, seen)
-    return _stay_speculating(field, running, policy) if running.arm.k else _stay_without(field, policy)
+    entering = _enter(_steady_choice(entries, candidate, policy), now, roll) if entries else None
+    if isinstance(entering, Wish):
+        return entering
+    leaving = _leave_before_peak(running, [c for c in (now.none, *worthwhile) if not c.missed], roll)
+    staying = _stay_speculating if running.arm.k else _stay_without
+    return leaving or entering or staying(field, now, policy)
 
 
 def _checked_alike(c: Standing, running: Standing) -> bool:
@@ -220,51 +246,78 @@ def _beats_running(c: Standing, running: Standing, load: Load, policy: Policy) -
     return sure > 1.0 + policy.min_gain
 
 
+def _works_off_a_queue(running: Standing, load: Load, policy: Policy) -> bool:
+    """Whether requests take far longer than at rest: no figure of a law says what another arm would do then."""
+    if load.latency_s is None or not trusted(running, policy):
+        return False
+    return load.latency_s > bounds_of(running.prediction.latency_ci_s)[1] * (1.0 + EXTRAPOLATION_ERROR)
+
+
+def _best_ahead(standings: Sequence[Standing]) -> Standing:
+    """Return the arm with the lowest latency over the loads that are expected; of equals the faster one now."""
+    return min(standings, key=lambda c: (c.ahead_s, c.latency_s))
+
+
 def _steady_choice(entries: Sequence[Standing], candidate: Arm | None, policy: Policy) -> Standing:
-    """Choose the fastest; two arms that take turns by a hair would never dwell long enough."""
-    best = fastest(entries)
+    """Choose the best one ahead; two arms that take turns by a hair would never dwell long enough."""
+    best = _best_ahead(entries)
     for c in entries:
-        if c.arm == candidate and c.latency_s <= best.latency_s * (1.0 + policy.min_gain):
+        if c.arm == candidate and c.ahead_s <= best.ahead_s * (1.0 + policy.min_gain):
             return c
     return best
 
 
-def _enter(
-    profile: LatencyModel, c: Standing, running: Arm, load: Load, policy: Policy, seen: Sequence[Seen]
-) -> Wish | Refusal:
-    """Wish for an arm whose gain is sure, if it is also worth the roll and survives the peak."""
-    if not _pays_for_roll(c, policy):
+def _enter(c: Standing, now: _Pair, roll: Roll) -> Wish | Refusal:
+    """Wish for an arm whose gain is sure now, if it gains over the expected loads too and that is worth the roll."""
+    comparisons = [comparison for comparison in (c.against_none, c.against_running) if comparison is not None]
+    gain = min(speedup_bounds(comparison)[0] for comparison in comparisons)
+    if roll.load.expected:
+        # As far below the estimate as the bound of now is.
+        doubt = min(_doubt(comparison) for comparison in comparisons)
+        gain = doubt * min(now.running.ahead_s, now.none.ahead_s) / c.ahead_s
+        if gain <= 1.0 + roll.policy.exit_margin:
+            return Refusal(Reason.PEAK_AHEAD, c)
+    if not roll.paid_by(gain, now.running, c):
         return Refusal(Reason.ROLL_NOT_WORTH_IT, c)
-    if not _survives_peak(profile, c, running, load, policy, seen):
-        return Refusal(Reason.PEAK_AHEAD, c)
     return Wish(c, Reason.GAIN_ABOVE_THRESHOLD)
 
 
-def _pays_for_roll(c: Standing, policy: Policy) -> bool:
-    """Whether the time saved over the horizon exceeds the capacity that the roll takes from each replica."""
-    comparisons = (c.against_none, c.against_running)
-    sure = min(speedup_bounds(comparison)[0] for comparison in comparisons if comparison is not None)
-    return (1.0 - 1.0 / sure) * policy.horizon_s > policy.roll_seconds
+def _doubt(comparison: Comparison) -> float:
+    """Lower bound of a speedup over its estimate."""
+    estimate = comparison.speedup
+    return 1.0 if not estimate or math.isinf(estimate) else min(speedup_bounds(comparison)[0] / estimate, 1.0)
 
 
-def _survives_peak(
-    profile: LatencyModel, c: Standing, running: Arm, load: Load, policy: Policy, seen: Sequence[Seen]
-) -> bool:
-    """Whether the arm would still be kept at the highest load that the horizon is expected to bring."""
-    if load.peak_rps is None or load.peak_rps <= load.rps:
-        return True
-    later = replace(load, rps=load.peak_rps, latency_s=None, inflight=None, peak_rps=None)
-    field = survey(profile, later, c.arm, (running,), seen, policy.slo)
-    if field.running is None or field.running.utilisation >= 1.0:
-        # Saturation ahead is worth avoiding only if another arm would carry that load.
-        return field.running is not None and all(other.utilisation >= 1.0 for other in field.candidates)
-    sure_losses = (speedup_bounds(o.against_running)[0] for o in field.candidates if o.against_running)
-    return all(lower <= 1.0 + policy.exit_margin for lower in sure_losses)
+def _leave_before_peak(running: Standing, keeping: Sequence[Standing], roll: Roll) -> Wish | None:
+    """Wish to leave a speculative arm while there is room to roll, where a peak is ahead at which it surely loses.
+
+    At the peak itself a roll takes capacity that is not there.
+    """
+    policy = roll.policy
+    options = [c for c in keeping if c.arm != running.arm and trusted(c, policy)]
+    if not running.arm.k or not roll.load.expected or not options:
+        return None
+    best = _best_ahead(options)
+    gain = running.ahead_s / best.ahead_s
+    if gain <= 1.0 + policy.min_gain or not roll.paid_by(gain, running, best):
+        return None
+    there = roll.at_peak(running.arm, best.arm)
+    return Wish(best, Reason.PEAK_AHEAD) if _loses_there(there, best.arm, policy) else None
 
 
-def _stay_speculating(field: Field, running: Standing, policy: Policy) -> Refusal:
+def _loses_there(there: Field, other: Arm, policy: Policy) -> bool:
+    """Whether the running arm is surely worse than another one at a load, or saturates first."""
+    running, rival = there.running, next((c for c in there.candidates if c.arm == other), None)
+    if running is None or rival is None:
+        return False
+    if running.prediction.saturated and rival.prediction.saturated:
+        return rival.saturation_rps > running.saturation_rps * (1.0 + policy.min_gain)
+    return speedup_bounds(rival.against_running)[0] > 1.0 + policy.exit_margin
+
+
+def _stay_speculating(field: Field, now: _Pair, policy: Policy) -> Refusal:
     """Name the reason for which a running speculative arm stays."""
-    rival = fastest(field.candidates)
+    running, rival = now.running, fastest(field.candidates)
     lower, upper = speedup_bounds(running.against_none)
     if not trusted(running, policy):
         return Refusal(Reason.EXTRAPOLATED, rival, uncertain=True)
@@ -275,7 +328,7 @@ def _stay_speculating(field: Field, running: Standing, policy: Policy) -> Refusa
     return Refusal(Reason.BELOW_BREAK_EVEN, rival)
 
 
-def _stay_without(field: Field, policy: Policy) -> Refusal:
+def _stay_without(field: Field, _: _Pair, policy: Policy) -> Refusal:
     """Name the reason for which no speculation stays."""
     if not field.candidates:
         return Refusal(Reason.ALREADY_BEST, None)

@@ -20,7 +20,8 @@ class Policy:
         dwell_s: time for which another arm must have been better before it is entered (s).
         slo: limits that the arm must keep.
         roll_seconds: capacity that one roll costs each replica, its start-up time (s).
-        horizon_s: time over which a gain must pay for the roll, and for which `Load.peak_rps` is expected (s).
+        roll_away_share: share of the replicas that are away at a time during a roll; 0 where new ones come first.
+        horizon_s: time over which a gain must pay for the roll (s).
     """
 
     min_gain: float = 0.05
@@ -30,6 +31,7 @@ class Policy:
     dwell_s: float = 900.0
     slo: Slo = field(default_factory=Slo)
     roll_seconds: float = 300.0
+    roll_away_share: float = 0.0
     horizon_s: float = 14400.0
 
     def __post_init__(self) -> None:
@@ -43,5 +45,7 @@ class Policy:
             )
         if not 0 < self.max_utilisation <= 1:
             raise ValueError(f"max_utilisation: {self.max_utilisation!r} is not between 0 and 1")
+        if not 0 <= self.roll_away_share <= 1:
+            raise ValueError(f"roll_away_share: {self.roll_away_share!r} is not between 0 and 1")
         if not self.horizon_s > 0:
             raise ValueError(f"horizon_s: {self.horizon_s!r} is not above 0")

@@ -10,6 +10,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
 from breakeven.planning.latency_model import Bounds, Comparison, FittedArm, LatencyModel, Prediction
 from breakeven.planning.objective import Slo
+from breakeven.planning.outlook import ExpectedLoad, mean_latency_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Load:
         prompt_tokens: mean per request; `None`: as calibrated.
         output_tokens: mean per request; `None`: as calibrated.
         saturated: measured, not modelled: the queue grows, requests are preempted.
-        peak_rps: highest rate per replica expected within the policy's horizon; `None`: the load of now.
+        expected: loads that are expected over the coming time, as the past shows them; empty: the load of now lasts.
     """
 
     rps: float
@@ -38,7 +39,7 @@ class Load:
     prompt_tokens: float | None = None
     output_tokens: float | None = None
     saturated: bool = False
-    peak_rps: float | None = None
+    expected: tuple[ExpectedLoad, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("rps", "window_s", "requests"):
@@ -47,14 +48,7 @@ class Load:
                 raise ValueError(
                     f"{name}: {value!r} is not a finite number of at least 0; missing data is not a load"
                 )
-        for name in (
-            "inflight",
-            "latency_s",
-            "tokens_per_step",
-            "prompt_tokens",
-            "output_tokens",
-            "peak_rps",
-        ):
+        for name in ("inflight", "latency_s", "tokens_per_step", "prompt_tokens", "output_tokens"):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value >= 0):
                 raise ValueError(
@@ -90,6 +84,7 @@ class Standing:
         calibrated_tokens_per_step: E when the arm was measured.
         against_none: comparison with no speculation; `None` for no speculation itself.
         against_running: comparison with the running arm; `None` for the running arm itself.
+        ahead_s: mean latency (s) of the requests of all expected loads; where none are expected that of now.
     """
 
     arm: Arm
@@ -102,6 +97,7 @@ class Standing:
     calibrated_tokens_per_step: float | None
     against_none: Comparison | None
     against_running: Comparison | None
+    ahead_s: float
 
     @property
     def latency_s(self) -> float:
@@ -184,18 +180,19 @@ class _Survey:
             calibrated_tokens_per_step=self.fits[arm].tokens_per_step,
             against_none=against_none,
             against_running=against_running,
+            ahead_s=self._ahead_s(arm, mean),
         )
 
-    def _predict(self, arm: Arm, quantile: float | None) -> Prediction:
-        return self.profile.predict(
-            arm,
-            rps=self.load.rps,
-            tokens_per_step=_tokens_per_step(self.profile, arm, self.seen),
-            prompt_tokens=self.load.prompt_tokens,
-            output_tokens=self.load.output_tokens,
-            quantile=quantile,
-            or_mean=True,
-        )
+    def _ahead_s(self, arm: Arm, now: Prediction) -> float:
+        if not self.load.expected:
+            return math.inf if now.latency_s is None else now.latency_s
+        alone_s = self._predict(arm, None, 0.0).latency_s
+        if alone_s is None:
+            return math.inf
+        return mean_latency_s(self.load.expected, lambda rps: self._predict(arm, None, rps), alone_s)
+
+    def _predict(self, arm: Arm, quantile: float | None, rps: float | None = None) -> Prediction:
+        return predicted(self.profile, self.load, arm, self.seen, rps, quantile)
 
     def _promised(self, arm: Arm, mean: Prediction) -> Prediction:
         """Return the latencies that the SLO speaks of; a mean, named as such, where a quantile was not measured."""
@@ -215,6 +212,35 @@ class _Survey:
             prompt_tokens=self.load.prompt_tokens,
             output_tokens=self.load.output_tokens,
         )
+
+
+def predicted(
+    profile: LatencyModel,
+    load: Load,
+    arm: Arm,
+    seen: Sequence[Seen],
+    rps: float | None = None,
+    quantile: float | None = None,
+) -> Prediction:
+    """Predict an arm with the lengths of a load and the acceptance that is known best.
+
+    Args:
+        profile: the fitted model.
+        load: what was observed.
+        arm: any believable one.
+        seen: acceptance measured live.
+        rps: rate per replica (1/s); `None`: the load's.
+        quantile: of which figures; a mean, named as such, where it was not measured; `None`: means.
+    """
+    return profile.predict(
+        arm,
+        rps=load.rps if rps is None else rps,
+        tokens_per_step=_tokens_per_step(profile, arm, seen),
+        prompt_tokens=load.prompt_tokens,
+        output_tokens=load.output_tokens,
+        quantile=quantile,
+        or_mean=True,
+    )
 
 
 def believable_fit(profile: LatencyModel, arm: Arm) -> FittedArm | None:

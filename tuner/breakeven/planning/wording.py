@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.latency_model import Bounds, Comparison
+from breakeven.planning.outlook import peak_rps
 from breakeven.planning.standing import Standing, speedup_bounds
 from breakeven.reasons import Reason
 
@@ -191,17 +192,24 @@ def _below(decision: Decision) -> str:
 
 def _roll(decision: Decision) -> str:
     return (
-        f"{_against_running(decision)}over {duration_text(decision.policy.horizon_s)} the gain does not pay for the "
-        f"{duration_text(decision.policy.roll_seconds)} that a roll takes each replica away"
+        f"{_against_running(decision)}over {duration_text(decision.policy.horizon_s)} the gain does not pay for a roll "
+        f"that takes each replica away for {duration_text(decision.policy.roll_seconds)}"
     )
 
 
 def _peak(decision: Decision) -> str:
-    peak = decision.load.rps if decision.load.peak_rps is None else decision.load.peak_rps
-    return (
-        f"{_other(decision)} would lose at the peak of {peak:.3g} rps expected within "
-        f"{duration_text(decision.policy.horizon_s)}; it is entered when no such peak is ahead"
+    peak = peak_rps(decision.load.expected)
+    running = _standing(decision, decision.running)
+    other = _standing(decision, decision.arm if decision.arm != decision.running else decision.alternative)
+    if peak is None or running is None or other is None:
+        return decision.reason.meaning
+    ahead = (
+        f"the expected loads (up to {peak:.3g} rps per replica) take {other.ahead_s:.3g} s with {other.arm}, "
+        f"{running.ahead_s:.3g} s with {running.arm}"
     )
+    if decision.arm != decision.running:
+        return f"{ahead}; a roll at the peak would lack capacity"
+    return f"{ahead}; {other.arm} is entered when no such peak is ahead"
 
 
 def _cooling(decision: Decision) -> str:
@@ -215,6 +223,16 @@ def _dwelling(decision: Decision) -> str:
     return (
         f"{_against_running(decision)}{_other(decision)} is entered when it has been better for "
         f"{duration_text(decision.policy.dwell_s)}"
+    )
+
+
+def _not_steady(decision: Decision) -> str:
+    running = _standing(decision, decision.running)
+    if decision.load.latency_s is None or running is None or running.prediction.latency_s is None:
+        return decision.reason.meaning
+    return (
+        f"requests take {decision.load.latency_s:.3g} s where {decision.running} is predicted to take "
+        f"{running.prediction.latency_s:.3g} s: a queue is being worked off, or the profile no longer fits"
     )
 
 
@@ -258,6 +276,7 @@ _EXPLANATIONS: dict[Reason, Callable[[Decision], str]] = {
     Reason.GAIN_BELOW_THRESHOLD: _below,
     Reason.ROLL_NOT_WORTH_IT: _roll,
     Reason.PEAK_AHEAD: _peak,
+    Reason.NOT_STEADY: _not_steady,
     Reason.COOLING_DOWN: _cooling,
     Reason.DWELLING: _dwelling,
     Reason.WIDE_BOUNDS: _wide,

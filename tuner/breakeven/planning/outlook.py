@@ -1,0 +1,83 @@
+"""What an arm costs over the loads that are expected, and while a fleet is rolled to it.
+
+Who decides on the load of now alone enters every night what saturates every noon: on a week's replayed load that rolled
+20 to 40 times and ended below no speculation. With the loads of the last day as what comes again it is 2 to 6 rolls.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from breakeven.planning.latency_model import Prediction
+
+_PARTS = 7
+_PEAK_LASTS_S = 900.0
+"""How long a load beyond saturation is taken to last (s): its queue grows for that time."""
+_LASTING = 0.95
+"""Utilisation up to which the law's latency is reached within such a time."""
+
+
+class ExpectedLoad(NamedTuple):
+    """A load and the share of the time for which it is expected.
+
+    Attributes:
+        share: of the time (1); those of all expected loads sum to 1.
+        rps: request rate per replica (1/s).
+    """
+
+    share: float
+    rps: float
+
+
+def expected_loads(rates_rps: Iterable[float]) -> tuple[ExpectedLoad, ...]:
+    """Condense past rates (1/s per replica, at equal distances in time) to a few, ascending.
+
+    The lower half becomes its mean, then the next quarter, the next eighth: latency bends most at the highest loads,
+    where the mean of a tenth of a day would hide the hour that saturates.
+
+    Raises:
+        ValueError: a rate that is not a finite number of at least 0; missing data is not a load.
+    """
+    rates = sorted(rates_rps)
+    if any(not (math.isfinite(rate) and rate >= 0) for rate in rates):
+        raise ValueError("rates_rps: a rate is not a finite number of at least 0; missing data is not a load")
+    loads: list[ExpectedLoad] = []
+    start = 0
+    while start < len(rates):
+        left = len(rates) - start
+        count = left if len(loads) == _PARTS - 1 else max(left // 2, 1)
+        loads.append(ExpectedLoad(count / len(rates), math.fsum(rates[start : start + count]) / count))
+        start += count
+    return tuple(loads)
+
+
+def peak_rps(expected: Sequence[ExpectedLoad]) -> float | None:
+    """The highest expected rate (1/s per replica); `None` where nothing is expected."""
+    return max((load.rps for load in expected), default=None)
+
+
+def mean_latency_s(
+    expected: Sequence[ExpectedLoad], predict: Callable[[float], Prediction], alone_s: float
+) -> float:
+    """Mean latency (s) of the requests of all expected loads; `alone_s` where no request is expected.
+
+    Args:
+        expected: the loads.
+        predict: an arm's prediction at a rate per replica (1/s).
+        alone_s: its latency of a lone request.
+    """
+    requests = math.fsum(share * rps for share, rps in expected)
+    if requests == 0.0:
+        return alone_s
+    spent = (share * rps * bearable_s(predict(rps), alone_s) for share, rps in expected if rps > 0.0)
+    return math.fsum(spent) / requests
+
+
+def bearable_s(prediction: Prediction, alone_s: float, lasts_s: float = _PEAK_LASTS_S) -> float:
+    """What requests take (s) at a load that lasts for `lasts_s`: the law's latency, or what the queue grows to by then."""
+    used = prediction.utilisation
+    grown_s = alone_s + max(used - 1.0, (1.0 - _LASTING) * used) * lasts_s
+    most_s = max(grown_s, alone_s / (1.0 - _LASTING))
+    return most_s if prediction.latency_s is None else min(prediction.latency_s, most_s)
