@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.planning.guard import Action, Load, Memory, Policy, decide
 from breakeven.planning.objective import Slo
+from breakeven.planning.outlook import expected_loads
 from fakes.lawmodel import EAGLE, EAGLE_2, LOOKUP, ArmLaw, LawModel
 
 NOW = 1_000_000.0
@@ -43,10 +44,11 @@ def policies(draw):
         dwell_s=draw(st.sampled_from([0.0, 300.0, 900.0])),
         slo=slo,
         roll_seconds=draw(st.sampled_from([0.0, 120.0])),
+        roll_away_share=draw(st.sampled_from([0.0, 0.25])),
     )
 
 
-def live_in(model, truth, rps, policy, start, hours=6.0):
+def live_in(model, truth, rps, policy, start, hours=6.0, expected=()):
     """Run the guard against an engine whose acceptance is `truth`; return the arms it switched to and when."""
     memory, switches = Memory(start), []
     for step in range(int(hours * 4)):
@@ -61,6 +63,7 @@ def live_in(model, truth, rps, policy, start, hours=6.0):
             latency_s=float(law.c1) / left if left > 0 else 60.0,
             tokens_per_step=truth.get(running),
             saturated=left <= 0 or rps >= model.laws[running].saturation_rps,
+            expected=expected,
         )
         decision = decide(model, load, memory, policy, now, list(model.laws))
         memory = decision.memory
@@ -78,6 +81,31 @@ def test_a_constant_load_brings_at_most_one_switch(model, policy, rps, data):
     start = data.draw(st.sampled_from(sorted(model.laws)))
     truth = {arm: law.tokens_per_step for arm, law in model.laws.items() if law.tokens_per_step}
     assert len(live_in(model, truth, rps, policy, start)) <= 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(models(), policies(), floats(0.1, 60.0), st.lists(floats(0.0, 60.0), max_size=30), st.data())
+def test_what_is_expected_brings_no_flapping_either(model, policy, rps, past, data):
+    start = data.draw(st.sampled_from(sorted(model.laws)))
+    truth = {arm: law.tokens_per_step for arm, law in model.laws.items() if law.tokens_per_step}
+    expected = expected_loads([*past, rps])
+    arms = [arm for _, arm in live_in(model, truth, rps, policy, start, expected=expected)]
+    # Left at once for what loses now, then perhaps for what is best over all that is expected; never back.
+    assert len(arms) <= 2
+    assert len({start, *arms}) == len(arms) + 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(models(), policies(), floats(0.1, 30.0))
+def test_a_load_that_is_expected_to_last_is_the_load_of_now(model, policy, rps):
+    now = Load(rps, 300, 1000)
+    same = replace(now, expected=expected_loads([rps] * 5))
+    # Beyond saturation there is no rest: what counts then is what the queue grows to.
+    assume(all(rps < 0.9 * law.saturation_rps for law in model.laws.values()))
+    first, second = (
+        decide(model, load, Memory(NO_SPECULATION), policy, NOW, list(model.laws)) for load in (now, same)
+    )
+    assert (first.action, first.arm, first.reason) == (second.action, second.arm, second.reason)
 
 
 @settings(max_examples=30, deadline=None)
