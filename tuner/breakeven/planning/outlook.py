@@ -41,7 +41,8 @@ def expected_loads(rates_rps: Iterable[float]) -> tuple[ExpectedLoad, ...]:
         ValueError: a rate that is not a finite number of at least 0; missing data is not a load.
     """
     rates = sorted(rates_rps)
-    if any(not (math.isfinite(rate) and rate >= 0) for rate in rates):
+    # Whatever is not finite shows in the sum, without a look at each of a day's rates.
+    if rates and not (math.isfinite(math.fsum(rates)) and rates[0] >= 0):
         raise ValueError("rates_rps: a rate is not a finite number of at least 0; missing data is not a load")
     loads: list[ExpectedLoad] = []
     start = 0
