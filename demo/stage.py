@@ -32,6 +32,8 @@ _SHORT_SPEC: Mapping[str, Any] = {
         "cooldownSeconds": 15,
         "stabilizationWindowSeconds": 4,
         "horizonSeconds": 14400,
+        # Minutes ago somebody tried another load: that is no day that comes again.
+        "lookbackSeconds": 0,
         "rollDeadlineSeconds": 180,
     },
     "calibration": {

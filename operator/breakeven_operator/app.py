@@ -119,6 +119,7 @@ async def _parts(settings: Settings, *, dry_run: bool) -> AsyncIterator[_Parts]:
     observer = Observer(
         cluster,
         metrics,
+        clock,
         namespaces=settings.watch_namespaces,
         default_source=Source(settings.prometheus_address) if settings.prometheus_address else None,
         counted=lambda outcome: telemetry.prometheus_queries.labels(outcome).inc(),

@@ -177,12 +177,14 @@ class Fleet:
                     runs.append(read_run(manifest))
                 except InputError as error:
                     self._warn_once(manifest["metadata"]["uid"], str(error))
+        lookback = self._observer.lookback_of(service)
         return Observation(
             workload=self._workload(world, service),
             managed_by=_managed_by(world, service),
             fleet=world.readings.get(
                 self._observer.watch_of(service), FleetReading({}, frozenset(), "not asked")
             ),
+            past=world.pasts.get(lookback) if lookback is not None else None,
             known_pods=world.pod_names.get(namespace, frozenset()),
             profiles=tuple(world.profiles.get((namespace, name), ())),
             runs=tuple(sorted(runs, key=_age)),

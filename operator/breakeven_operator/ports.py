@@ -132,11 +132,28 @@ class Series:
     value: float
 
 
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """One element of a range vector.
+
+    Attributes:
+        labels: label set without the metric's name.
+        values: oldest first, where there were any; each may be NaN or infinite.
+    """
+
+    labels: Mapping[str, str]
+    values: tuple[float, ...]
+
+
 class Metrics(Protocol):
     """Prometheus."""
 
     async def query(self, source: Source, promql: str) -> Sequence[Series]:
-        """One instant query; raises MetricsError."""
+        """One instant query whose result is a vector; raises MetricsError."""
+        ...
+
+    async def query_past(self, source: Source, promql: str) -> Sequence[Samples]:
+        """One instant query whose result is a range vector, such as a subquery's; raises MetricsError."""
         ...
 
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from breakeven.errors import BreakevenError, InputError
 from breakeven.profile import Profile
 from breakeven.serving.promql import Matcher
+from breakeven_operator.history import History, Lookback
 from breakeven_operator.ownership import FINISHED_LABEL, MANAGED_SELECTOR, RUN_LABEL
 from breakeven_operator.plan import (
     BUDGETS,
@@ -31,10 +32,11 @@ from breakeven_operator.plan import (
     SERVICES,
     Resource,
 )
-from breakeven_operator.ports import Cluster, ClusterError, Manifest, Metrics, MetricsError, Source
+from breakeven_operator.ports import Clock, Cluster, ClusterError, Manifest, Metrics, MetricsError, Source
 from breakeven_operator.reconcile.calibrated import ProfileEntry
 from breakeven_operator.reconcile.live import FleetReading, read_fleet
-from breakeven_operator.reconcile.promql import fleet_query
+from breakeven_operator.reconcile.past import PastReading
+from breakeven_operator.reconcile.promql import fleet_query, past_step_s
 from breakeven_operator.reconcile.workload import owner_uid, parse_time
 from breakeven_operator.resources import SpeculationProfile, SpeculativeService
 
@@ -68,7 +70,7 @@ class Snapshot:
         claims: (creation time, uid, name) of services by namespace and target.
         node_labels: by node name.
         profiles: by (namespace, service name).
-        readings: what each Prometheus said.
+        readings: what each Prometheus said. pasts: and about the past.
         selectors, events, volume_claims: only of namespaces in which a calibration is under way.
     """
 
@@ -87,6 +89,7 @@ class Snapshot:
     node_labels: Mapping[str, Mapping[str, str]]
     profiles: Mapping[tuple[str, str], Sequence[ProfileEntry]]
     readings: Mapping[Watch, FleetReading]
+    pasts: Mapping[Lookback, PastReading] = field(default_factory=dict)
     selectors: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     events: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     volume_claims: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
@@ -96,7 +99,7 @@ class Observer:
     """Reads the world.
 
     Args:
-        cluster, metrics: ports.
+        cluster, metrics, clock: ports.
         namespaces: to look for services in; empty: everywhere.
         default_source: Prometheus of services that name none.
         counted: told of every query's outcome: ok, empty or error.
@@ -106,6 +109,7 @@ class Observer:
         self,
         cluster: Cluster,
         metrics: Metrics,
+        clock: Clock,
         *,
         namespaces: Sequence[str],
         default_source: Source | None,
@@ -120,6 +124,7 @@ class Observer:
         # Most services do not change between two cycles.
         self._services: dict[str, tuple[str, SpeculativeService]] = {}
         self._counted = counted or (lambda _outcome: None)
+        self._history = History(metrics, clock, self._counted)
 
     async def observe(self) -> Snapshot:
         """One cycle's reading.
@@ -143,9 +148,10 @@ class Observer:
             self._nodes(),
         )
         busy = sorted({run["metadata"]["namespace"] for run in runs})
-        profiles, readings, selectors, events, volume_claims = await asyncio.gather(
+        profiles, readings, pasts, selectors, events, volume_claims = await asyncio.gather(
             self._known_profiles(heads),
             self._readings(services),
+            self._pasts(services),
             self._selectors(busy),
             self._events(busy),
             self._volume_claims(busy),
@@ -169,6 +175,7 @@ class Observer:
             node_labels={n["metadata"]["name"]: n["metadata"].get("labels") or {} for n in nodes},
             profiles=profiles,
             readings=readings,
+            pasts=pasts,
             selectors=selectors,
             events=events,
             volume_claims=volume_claims,
@@ -184,6 +191,14 @@ class Observer:
             source.window_seconds,
             source.staleness_seconds,
         )
+
+    def lookback_of(self, service: SpeculativeService) -> Lookback | None:
+        """How a service's past is read; equal ones share one query. None: it is not, or there is nowhere to."""
+        watch, lookback_s = self.watch_of(service), service.spec.update_policy.lookback_seconds
+        if watch.source is None or lookback_s == 0:
+            return None
+        step_s = past_step_s(lookback_s, watch.window_s)
+        return Lookback(watch.source, watch.matchers, lookback_s, step_s)
 
     def _parsed(
         self, manifests: Sequence[Manifest]
@@ -264,6 +279,14 @@ class Observer:
             *(self._reading(watch, sorted(namespaces[watch])) for watch in watches)
         )
         return dict(zip(watches, answers, strict=True))
+
+    async def _pasts(self, services: Iterable[SpeculativeService]) -> dict[Lookback, PastReading]:
+        namespaces: dict[Lookback, set[str]] = defaultdict(set)
+        for service in services:
+            lookback = self.lookback_of(service)
+            if lookback is not None:
+                namespaces[lookback].add(service.metadata.namespace)
+        return await self._history.read(namespaces)
 
     async def _reading(self, watch: Watch, namespaces: Sequence[str]) -> FleetReading:
         if watch.source is None:

@@ -64,7 +64,7 @@ kind: SpeculativeService
 metadata: {name: chat, namespace: llm}
 spec:
   targetRef: {name: chat-vllm}
-  updatePolicy: {mode: RollingUpdate, cooldownSeconds: 600, stabilizationWindowSeconds: 60, backoffSeconds: 300}
+  updatePolicy: {mode: RollingUpdate, cooldownSeconds: 600, stabilizationWindowSeconds: 60, backoffSeconds: 300, lookbackSeconds: 0}
   candidates: {methods: [{name: eagle, method: eagle3, model: org/head, draftLengths: [3]}]}
 """)
 
@@ -117,7 +117,11 @@ class FleetWorld:
         """A new operator process: nothing but the cluster is left."""
         self.registry = CollectorRegistry()
         observer = Observer(
-            self.cluster, self.prometheus, namespaces=(), default_source=Source("http://prometheus:9090")
+            self.cluster,
+            self.prometheus,
+            self.clock,
+            namespaces=(),
+            default_source=Source("http://prometheus:9090"),
         )
         writer = Writer(
             self.cluster,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from breakeven_operator.plan import PODS
-from breakeven_operator.ports import MetricsError, Series, Source
-from breakeven_operator.reconcile.promql import LAST_SEEN, POSITION_STAT, PRESENT, STAT
+from breakeven_operator.ports import MetricsError, Samples, Series, Source
+from breakeven_operator.reconcile.promql import LAST_SEEN, POSITION_STAT, PRESENT, STAT, WORKLOAD
 from fakes.cluster import FakeCluster
 
 
@@ -38,7 +38,8 @@ class FakePrometheus:
         traffic: of every pod; `by_pod` overrides it.
         down: no answer. empty: an answer without series. nan: a gauge that is no number.
         relabel: what a wrong relabelling makes of the labels.
-        queries: texts that were asked.
+        past: rates per replica, by namespace and Deployment. past_down: no answer about them.
+        queries: texts that were asked, of now. past_queries: and of the past.
     """
 
     cluster: FakeCluster
@@ -48,7 +49,10 @@ class FakePrometheus:
     empty: bool = False
     nan: bool = False
     relabel: Callable[[dict[str, str]], dict[str, str]] = field(default=lambda labels: labels)
+    past: dict[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
+    past_down: bool = False
     queries: list[str] = field(default_factory=list)
+    past_queries: list[str] = field(default_factory=list)
 
     async def query(self, source: Source, promql: str) -> Sequence[Series]:
         self.queries.append(promql)
@@ -57,6 +61,17 @@ class FakePrometheus:
         if self.empty:
             return []
         return [series for pod in self.cluster.of(PODS) if _runs(pod) for series in self._of(pod)]
+
+    async def query_past(self, source: Source, promql: str) -> Sequence[Samples]:
+        self.past_queries.append(promql)
+        if self.down or self.past_down:
+            raise MetricsError("Prometheus at prometheus:9090 refused the query: query timed out")
+        return [
+            Samples(
+                {"namespace": namespace, WORKLOAD: workload, "model_name": self.traffic.model_name}, rates
+            )
+            for (namespace, workload), rates in self.past.items()
+        ]
 
     def _of(self, pod: dict[str, Any]) -> list[Series]:
         meta = pod["metadata"]

@@ -60,6 +60,7 @@ _SERVICE: Manifest = {
             "mode": "RollingUpdate",
             "cooldownSeconds": 0,
             "stabilizationWindowSeconds": 0,
+            "lookbackSeconds": 0,
             "rollDeadlineSeconds": 90,
         },
         "candidates": {"methods": [METHOD]},

@@ -18,7 +18,7 @@ from prometheus_api_client.prometheus_connect import PrometheusConnect
 from urllib3.util.retry import Retry
 
 from breakeven_operator.plan import SECRETS
-from breakeven_operator.ports import Cluster, ClusterError, MetricsError, Series, Source
+from breakeven_operator.ports import Cluster, ClusterError, MetricsError, Samples, Series, Source
 
 _LOG = logging.getLogger(__name__)
 
@@ -51,14 +51,25 @@ class Prometheus:
 
     async def query(self, source: Source, promql: str) -> Sequence[Series]:
         """See `Metrics.query`."""
-        credentials = await self._credentials(source)
-        rows = await asyncio.to_thread(self._ask, source, credentials, promql)
+        rows = await self._rows(source, promql)
         try:
             return [Series(row["metric"], float(row["value"][1])) for row in rows]
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise MetricsError(
                 f"{_host(source)} answered with something that is no instant vector"
             ) from error
+
+    async def query_past(self, source: Source, promql: str) -> Sequence[Samples]:
+        """See `Metrics.query_past`."""
+        rows = await self._rows(source, promql)
+        try:
+            return [Samples(row["metric"], tuple(float(value) for _, value in row["values"])) for row in rows]
+        except (KeyError, TypeError, ValueError) as error:
+            raise MetricsError(f"{_host(source)} answered with something that is no range vector") from error
+
+    async def _rows(self, source: Source, promql: str) -> list[dict[str, Any]]:
+        credentials = await self._credentials(source)
+        return await asyncio.to_thread(self._ask, source, credentials, promql)
 
     def _ask(self, source: Source, credentials: _Credentials, promql: str) -> list[dict[str, Any]]:
         headers = dict(credentials.headers)

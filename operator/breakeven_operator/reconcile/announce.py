@@ -50,6 +50,7 @@ def facts(picture: Picture, status: SpeculativeServiceStatus) -> dict[str, objec
     decision = status.decision.to_json_object() if status.decision is not None else {}
     shown = (
         "loadRps",
+        "expectedPeakRps",
         "inflight",
         "observedLatencySeconds",
         "predictedLatencySeconds",

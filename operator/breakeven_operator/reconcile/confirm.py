@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from breakeven.errors import BreakevenError
-from breakeven.profile import Profile
+from breakeven.profile import Prediction, Profile
+from breakeven.reasons import Reason
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.live import Live
 from breakeven_operator.reconcile.rollout import end, undo
@@ -44,6 +45,7 @@ def confirm(situation: Situation, profile: Profile | None, live: Live, window_s:
     try:
         # No live acceptance: the old arm's is not known any more, and the new one's already shows in the measurement.
         before = profile.predict(old, rps=rps, prompt_tokens=prompt, output_tokens=output)
+        after = profile.predict(new, rps=rps, prompt_tokens=prompt, output_tokens=output)
         expected = profile.compare(new, old, rps=rps, prompt_tokens=prompt, output_tokens=output).speedup
     except BreakevenError as error:
         return end(situation, HistoryResult.UNCONFIRMED, f"{change} could not be judged: {error}", None)
@@ -54,9 +56,16 @@ def confirm(situation: Situation, profile: Profile | None, live: Live, window_s:
     measured = before.latency_s / figures.latency_s
     against = f" against predicted {expected:.2f}x" if expected and math.isfinite(expected) else ""
     message = f"{change}: measured {measured:.2f}x{against} {at}"
-    slowest_s = max(before.latency_s, (before.latency_ci_s or (0.0, before.latency_s))[1] or 0.0)
+    slowest_s = _slowest_s(before.latency_s, before)
+    if rollout.reason == Reason.PEAK_AHEAD and after.latency_s is not None:
+        # An arm that is left before a peak is the faster one until then: the new one has only to be as fast as promised.
+        slowest_s = max(slowest_s, _slowest_s(after.latency_s, after))
     if figures.latency_s <= slowest_s * (1 + _NOISE):
         return end(situation, HistoryResult.CONFIRMED, message, measured)
     if before.extrapolated or rollout.reason == ClusterReason.PINNED:
         return end(situation, HistoryResult.UNCONFIRMED, message, measured)
     return undo(situation, rollout, ClusterReason.ROLL_DISPROVED, message)
+
+
+def _slowest_s(latency_s: float, prediction: Prediction) -> float:
+    return max(latency_s, (prediction.latency_ci_s or (0.0, latency_s))[1] or 0.0)

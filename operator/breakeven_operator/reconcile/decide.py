@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import cast
@@ -9,6 +10,7 @@ from typing import cast
 from breakeven.arm import Arm
 from breakeven.planning.guard import Decision, Load, Memory, Policy, Seen, decide
 from breakeven.planning.objective import Slo
+from breakeven.planning.outlook import expected_loads
 from breakeven.profile import Comparison, Profile
 from breakeven_operator.reconcile.live import Figures
 from breakeven_operator.resources import SpeculativeServiceSpec
@@ -17,6 +19,19 @@ from breakeven_operator.resources.servicestatus import MemoryStatus, SeenAccepta
 # Without any measured start of this engine.
 _UNKNOWN_ROLL_S = 600.0
 _SLO_QUANTILE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class RollCost:
+    """What a roll takes from the target.
+
+    Attributes:
+        seconds: a replica's start-up time; None when no start was ever measured.
+        away_share: share of the replicas that are away at a time; 0 where new ones come first.
+    """
+
+    seconds: float | None = None
+    away_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +53,8 @@ class Choice:
         return cast("Comparison | None", self.decision.against_none) if self.decision is not None else None
 
 
-def load_of(figures: Figures) -> Load:
-    """The guard's view of the figures."""
+def load_of(figures: Figures, past_rps: Sequence[float] = ()) -> Load:
+    """The guard's view of the figures, and of the loads before them (1/s per replica) as what comes again."""
     return Load(
         rps=figures.rps,
         window_s=figures.window_s,
@@ -50,11 +65,13 @@ def load_of(figures: Figures) -> Load:
         prompt_tokens=figures.prompt_tokens,
         output_tokens=figures.output_tokens,
         saturated=figures.saturated,
+        # The load of now has happened too; without a past it would be the only one, and counts as it is.
+        expected=expected_loads((*past_rps, figures.rps)) if past_rps else (),
     )
 
 
-def policy_of(spec: SpeculativeServiceSpec, roll_s: float | None) -> Policy:
-    """The guard's thresholds from the spec; `roll_s` is the time a roll takes each replica away."""
+def policy_of(spec: SpeculativeServiceSpec, roll: RollCost) -> Policy:
+    """The guard's thresholds from the spec, and what a roll costs."""
     policy, slo = spec.update_policy, spec.slo
     return Policy(
         min_gain=policy.min_gain_percent / 100,
@@ -63,7 +80,8 @@ def policy_of(spec: SpeculativeServiceSpec, roll_s: float | None) -> Policy:
         cooldown_s=policy.cooldown_seconds,
         dwell_s=policy.stabilization_window_seconds,
         horizon_s=policy.horizon_seconds,
-        roll_seconds=roll_s if roll_s is not None else _UNKNOWN_ROLL_S,
+        roll_seconds=roll.seconds if roll.seconds is not None else _UNKNOWN_ROLL_S,
+        roll_away_share=roll.away_share,
         slo=Slo(
             tpot_s=_seconds(slo.tpot_p95_milliseconds),
             ttft_s=_seconds(slo.ttft_p95_milliseconds),
@@ -79,8 +97,9 @@ def choose(
     figures: Figures,
     running: Arm,
     remembered: MemoryStatus,
-    roll_s: float | None,
+    roll: RollCost,
     now: datetime,
+    past_rps: Sequence[float] = (),
 ) -> Choice:
     """Ask the guard.
 
@@ -90,8 +109,9 @@ def choose(
         figures: usable ones.
         running: the arm that runs.
         remembered: from the status.
-        roll_s: how long a roll takes a replica away, s; None when no start was ever measured.
+        roll: what one costs.
         now: time of the observation.
+        past_rps: loads per replica before now, which are expected again.
     """
     arms = {arm.name: arm for arm in (*spec.candidates.arms(), running)}
     candidate = arms.get(remembered.candidate_arm or "")
@@ -106,9 +126,9 @@ def choose(
     )
     decision = decide(
         profile,
-        load_of(figures),
+        load_of(figures, past_rps),
         memory,
-        policy_of(spec, roll_s),
+        policy_of(spec, roll),
         now.timestamp(),
         spec.candidates.arms(),
     )

@@ -15,10 +15,9 @@ from breakeven.reasons import Reason
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.arms import RunningArm
 from breakeven_operator.reconcile.calibrated import Calibrated
-from breakeven_operator.reconcile.decide import Choice, choose, forget_candidate
+from breakeven_operator.reconcile.decide import Choice, RollCost, choose, forget_candidate
 from breakeven_operator.reconcile.gates import refuse_capacity, refuse_now, scaled_time
 from breakeven_operator.reconcile.live import Live
-from breakeven_operator.reconcile.rollout import roll_batches
 from breakeven_operator.reconcile.steps import Situation, Step
 from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND, STAY, SWITCH, Verdict
@@ -48,7 +47,14 @@ def judge(
     if profile is not None and live.usable and live.figures is not None:
         try:
             choice = choose(
-                service.spec, profile, live.figures, arm, situation.memory, _roll_s(situation), situation.now
+                service.spec,
+                profile,
+                live.figures,
+                arm,
+                situation.memory,
+                _roll_cost(situation),
+                situation.now,
+                live.past.rates_rps,
             )
         except BreakevenError as error:
             # What was measured does not tell about this load, these lengths or this arm.
@@ -138,6 +144,8 @@ def _aim(service: SpeculativeService, step: Step) -> Arm | None:
     return next((arm for arm in service.spec.candidates.arms() if arm.name == name), None)
 
 
-def _roll_s(situation: Situation) -> float | None:
-    startup_s = situation.startup_s
-    return None if startup_s is None else roll_batches(situation.workload) * startup_s
+def _roll_cost(situation: Situation) -> RollCost:
+    """Each replica is away for one start-up, however many batches a roll has: more of them take fewer at a time."""
+    workload = situation.workload
+    away = min(workload.max_unavailable / workload.desired, 1.0) if workload.desired else 0.0
+    return RollCost(situation.startup_s, away)

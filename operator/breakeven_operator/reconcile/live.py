@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from breakeven.acceptance import tokens_per_step_from_counters
 from breakeven_operator.ports import Series
 from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.reconcile.past import Past
 from breakeven_operator.reconcile.promql import INCREASES, LAST_SEEN, POSITION_STAT, PRESENT, STAT
 from breakeven_operator.reconcile.workload import PodState
 
@@ -87,11 +88,13 @@ class Live:
         reason: MetricsAvailable, or why the figures may not be used.
         message: a whole sentence.
         figures: set with MetricsAvailable and TooFewRequests (to be shown, not to decide on).
+        past: loads before now, which are expected again.
     """
 
     reason: ClusterReason
     message: str
     figures: Figures | None = None
+    past: Past = field(default_factory=Past)
 
     @property
     def usable(self) -> bool:

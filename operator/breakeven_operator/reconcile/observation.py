@@ -8,6 +8,7 @@ from typing import Any
 
 from breakeven_operator.reconcile.calibrated import ProfileEntry
 from breakeven_operator.reconcile.live import FleetReading
+from breakeven_operator.reconcile.past import PastReading
 from breakeven_operator.reconcile.workload import Workload
 from breakeven_operator.resources import CalibrationRun
 
@@ -20,6 +21,7 @@ class Observation:
         workload: the target; None when there is none.
         managed_by: an older SpeculativeService on the same target.
         fleet: answer of the Prometheus this service is watched with.
+        past: what it says about the past; None: it was not asked.
         known_pods: names of all pods of the namespace.
         profiles: SpeculationProfiles of this service.
         runs: CalibrationRuns of this service that are unfinished or not yet accounted for.
@@ -32,6 +34,7 @@ class Observation:
     known_pods: frozenset[str]
     profiles: Sequence[ProfileEntry] = ()
     runs: Sequence[CalibrationRun] = ()
+    past: PastReading | None = None
     written: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -1,4 +1,4 @@
-"""The PromQL that watches a fleet: one instant query per Prometheus, window and set of extra matchers.
+"""The PromQL that watches a fleet: one instant query per Prometheus, window and set of extra matchers; one for the past.
 
 Every statistic is summed by (namespace, pod, model_name) and named by the label `stat`, and all are joined by `or`:
 the number of queries does not grow with services or statistics, and all values belong to one evaluation time. Which
@@ -32,6 +32,14 @@ _INCREASES = {
 _RUNNING = "vllm:num_requests_running"
 _WAITING = "vllm:num_requests_waiting"
 _ACCEPTED = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+
+# A Deployment's pod is <deployment>-<hash of its ReplicaSet>-<five letters>, in an alphabet without vowels and digits that
+# look like letters: `chat` is not `chat-large`, and a calibration's pod (<run>-<arm>-<five letters>) is neither. From 47
+# letters on the name is cut before the five, and with it the second dash.
+_LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"
+_POD_OF_DEPLOYMENT = f"(.+)-{_LETTERS}{{1,10}}-{_LETTERS}{{5}}|(.{{47,57}})-{_LETTERS}{{5,15}}"
+WORKLOAD = "workload"
+_PAST_STEPS = 288
 
 INCREASES = tuple(_INCREASES)
 POSITION_STAT = "accepted"
@@ -80,3 +88,44 @@ def fleet_query(namespaces: Sequence[str], extra: Sequence[Matcher], window_s: i
     return "\nor ".join(
         f'label_replace({expression}, "{STAT}", "{stat}", "", "")' for stat, expression in parts.items()
     )
+
+
+def past_step_s(lookback_s: int, window_s: int) -> int:
+    """Distance of past loads (s): a day has one every five minutes; never shorter than the window that scrapes fill."""
+    return max(-(-lookback_s // _PAST_STEPS), window_s)
+
+
+def past_query(namespaces: Sequence[str], extra: Sequence[Matcher], lookback_s: int, step_s: int) -> str:
+    """Request rates per replica of all Deployments of some namespaces, one for each step of the past.
+
+    The rate is the one that is decided on: completions plus growth of what is in flight or queued. Of completions alone
+    the hour that saturated would show what the arm of that time carried. Pods of the past are gone from the cluster, so
+    their Deployment is told by their names; and what all of them served is divided by the replicas there were, for a
+    mean over pods would count a replica twice while a roll replaces it.
+
+    Args:
+        namespaces: of the services.
+        extra: further matchers on every series.
+        lookback_s: how far back.
+        step_s: distance of the rates; each is a mean over so long.
+
+    Returns:
+        An instant query whose result is a range vector with the labels namespace, workload (empty: pods of no Deployment)
+        and model_name.
+
+    Raises:
+        ValueError: a matcher that is none.
+    """
+    own = [Matcher("namespace", "=~", any_of(namespaces)), *extra]
+    chosen = "{" + ",".join(matcher.render() for matcher in own) + "}"
+    window = f"[{int(step_s)}s]"
+    grown = " + ".join(f"sum by ({_BY}) (delta({gauge}{chosen}{window}))" for gauge in (_RUNNING, _WAITING))
+    offered = f"clamp_min(sum by ({_BY}) (increase({_INCREASES['completed']}{chosen}{window})) + {grown}, 0) / {int(step_s)}"
+    rates = f"sum by (namespace,{WORKLOAD},model_name) ({_of_deployment(offered)})"
+    present = f"sum by ({_BY}) ({_RUNNING}{chosen})"
+    replicas = f"count by (namespace,{WORKLOAD},model_name) ({_of_deployment(present)})"
+    return f"({rates} / {replicas})[{int(lookback_s)}s:{int(step_s)}s]"
+
+
+def _of_deployment(expression: str) -> str:
+    return f'label_replace({expression}, "{WORKLOAD}", "$1$2", "pod", "{_POD_OF_DEPLOYMENT}")'

@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
+from breakeven.planning.guard import Decision
+from breakeven.planning.outlook import peak_rps
 from breakeven.planning.standing import Standing
 from breakeven.planning.wording import break_even_text, figures_text
 from breakeven.profile import Comparison, Profile
@@ -178,6 +180,7 @@ def _decision(picture: Picture) -> DecisionStatus:
         }
     if decision is not None:
         fields |= {
+            **_expected(decision, picture.live),
             "confidence_percent": round(100 * decision.confidence),
             "held_until": (
                 datetime.fromtimestamp(decision.until_s, UTC)
@@ -191,6 +194,13 @@ def _decision(picture: Picture) -> DecisionStatus:
             ),
         }
     return DecisionStatus(**fields)
+
+
+def _expected(decision: Decision, live: Live | None) -> dict[str, object]:
+    peak = peak_rps(decision.load.expected)
+    if peak is None or live is None:
+        return {}
+    return {"expected_peak_rps": peak, "expected_observations": len(live.past.rates_rps)}
 
 
 def _prediction(running: Standing | None) -> dict[str, object]:
@@ -301,12 +311,17 @@ def _aspects(picture: Picture, status: SpeculativeServiceStatus) -> tuple[Aspect
             METRICS,
             live.usable if live is not None else None,
             str(live.reason if live is not None else picture.verdict.reason),
-            live.message if live is not None else picture.verdict.message,
+            _metrics_message(live) if live is not None else picture.verdict.message,
         ),
         Aspect(CALIBRATED, entry is not None, str(calibrated.reason), calibrated.message),
         _profitable(picture),
         _progressing(picture, status),
     )
+
+
+def _metrics_message(live: Live) -> str:
+    """With the figures of now there is still something to say where the past is missing."""
+    return f"{live.message}; {live.past.problem}" if live.usable and live.past.problem else live.message
 
 
 def _ready(picture: Picture) -> Aspect:

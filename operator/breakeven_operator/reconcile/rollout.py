@@ -192,10 +192,10 @@ def deadline_s(situation: Situation) -> float:
         return float(situation.policy.roll_deadline_seconds)
     workload = situation.workload
     startup_s = situation.startup_s if situation.startup_s is not None else _UNKNOWN_STARTUP_S
-    return roll_batches(workload) * (2 * startup_s + workload.grace_s) + _SLACK_S
+    return _roll_batches(workload) * (2 * startup_s + workload.grace_s) + _SLACK_S
 
 
-def roll_batches(workload: Workload) -> int:
+def _roll_batches(workload: Workload) -> int:
     """How many times in a row new pods start during a roll."""
     return max(1, math.ceil(workload.desired / max(1, workload.max_surge + workload.max_unavailable)))
 

@@ -20,6 +20,7 @@ from breakeven_operator.reconcile.live import Live, read_service
 from breakeven_operator.reconcile.material import worth_writing
 from breakeven_operator.reconcile.observation import Limits, Observation
 from breakeven_operator.reconcile.ownership import hand_back, taken_over
+from breakeven_operator.reconcile.past import past_of
 from breakeven_operator.reconcile.report import Picture, report
 from breakeven_operator.reconcile.rollout import Prediction, begin, forget_target, watch
 from breakeven_operator.reconcile.steps import Situation, Step
@@ -182,18 +183,21 @@ def _live(
     identity: Identity,
     now: datetime,
 ) -> Live:
-    source = service.spec.metrics_source
-    return read_service(
+    source, namespace = service.spec.metrics_source, service.metadata.namespace
+    model_name = source.served_model_name or identity.served_model or ""
+    live = read_service(
         observation.fleet,
-        service.metadata.namespace,
+        namespace,
         workload.serving,
         known_pods=observation.known_pods,
-        model_name=source.served_model_name or identity.served_model or "",
+        model_name=model_name,
         window_s=source.window_seconds,
         staleness_s=source.staleness_seconds,
         min_requests=source.min_requests,
         now=now,
     )
+    key = (namespace, workload.ref.name, model_name)
+    return replace(live, past=past_of(observation.past, key, service.spec.update_policy.lookback_seconds))
 
 
 def _go_on(service: SpeculativeService, situation: Situation, state: Calibrated, live: Live) -> Step:

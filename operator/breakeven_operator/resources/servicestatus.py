@@ -192,6 +192,20 @@ class DecisionStatus(StatusModel):
     load_rps: Annotated[
         Number | None, Field(description="Offered load per replica, requests per second.")
     ] = None
+    expected_peak_rps: Annotated[
+        Number | None,
+        Field(
+            description="Highest load per replica that is expected to come again, requests per second; absent when the "
+            "present load is taken to last."
+        ),
+    ] = None
+    expected_observations: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            description="Past loads behind expectedPeakRps, each a mean over the same time, in updatePolicy.lookbackSeconds.",
+        ),
+    ] = None
     inflight: Annotated[Number | None, Field(description="Mean requests in flight per replica.")] = None
     utilization: Annotated[Number | None, Field(description="Load over the running arm's saturation.")] = None
     tokens_per_step: Annotated[

@@ -107,9 +107,19 @@ class UpdatePolicy(Model):
         Field(
             ge=1,
             le=604800,
-            description="How long the present load is assumed to last: a roll must earn its own cost within this time.",
+            description="Time within which the gain of a roll must outweigh the capacity that the roll takes away.",
         ),
     ] = 14400
+    lookback_seconds: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=604800,
+            description="Loads of this long past are expected to come again: an arm is chosen by what it would take over all "
+            "of them, and left before a load at which it would lose. Past loads are read from Prometheus, which must keep "
+            "them; without any the present load counts alone. 0: the present load is taken to last.",
+        ),
+    ] = 86400
     drain: Annotated[
         Drain,
         Field(

@@ -68,6 +68,39 @@ async def test_numbers_arrive_also_those_that_are_none():
     assert "Authorization" not in asked[0].headers
 
 
+MATRIX = {
+    "status": "success",
+    "data": {
+        "resultType": "matrix",
+        "result": [{"metric": {"workload": "a"}, "values": [[1.0, "3.5"], [2.0, "NaN"], [4.0, "0"]]}],
+    },
+}
+
+
+async def test_a_range_vector_arrives_with_its_gaps_closed_and_numbers_that_are_none():
+    async with server(body=MATRIX) as (url, asked):
+        (found,) = await Prometheus(cluster_with()).query_past(Source(url), "up[1h:5m]")
+    assert found.labels == {"workload": "a"}
+    assert found.values[::2] == (3.5, 0.0)
+    assert math.isnan(found.values[1])
+    assert asked[0].query["query"] == "up[1h:5m]"
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"metric": {}},
+        {"metric": {}, "value": [1, "2"]},
+        {"metric": {}, "values": [[1, "x"]]},
+        {"metric": {}, "values": [[1]]},
+    ],
+)
+async def test_an_answer_that_is_no_range_vector_is_one_line(row):
+    async with server(body={"data": {"result": [row]}}) as (url, _):
+        with pytest.raises(MetricsError, match="no range vector"):
+            await Prometheus(cluster_with()).query_past(Source(url), "up[1h:5m]")
+
+
 async def test_tokens_and_tenants_come_from_secrets_at_every_query():
     cluster = cluster_with(value="first\n", tenant="team-a")
     async with server() as (url, asked):

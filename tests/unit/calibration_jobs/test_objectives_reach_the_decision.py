@@ -18,7 +18,7 @@ from breakeven.evidence.reading import read_text
 from breakeven.fitting import fit_points
 from breakeven.profile import Profile
 from breakeven_operator.calibration.measurements import point_of_row, points_csv
-from breakeven_operator.reconcile.decide import choose
+from breakeven_operator.reconcile.decide import RollCost, choose
 from breakeven_operator.reconcile.live import Figures
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.calibrationrun import CalibrationRun
@@ -90,7 +90,7 @@ def decision(profile: Profile, slo: dict[str, int], rps: float = 4.0):
         rps, rps, 1000, 300.0, None, None, None, None, None, None, (), None, None, False, 1, 1.0
     )
     now = datetime(2026, 11, 21, 12, tzinfo=UTC)
-    return choose(spec, profile, figures, SEVEN, MemoryStatus(), None, now).decision
+    return choose(spec, profile, figures, SEVEN, MemoryStatus(), RollCost(), now).decision
 
 
 def test_a_p95_objective_is_held_against_the_p95_that_the_trial_measured(profile) -> None:

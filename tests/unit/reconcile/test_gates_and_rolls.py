@@ -10,14 +10,17 @@ import pytest
 from breakeven.arm import NO_SPECULATION
 from breakeven.profile import Profile
 from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.reconcile.decide import RollCost, policy_of
 from breakeven_operator.reconcile.gates import refuse_capacity, refuse_now, scaled_time
+from breakeven_operator.reconcile.judge import _roll_cost
 from breakeven_operator.reconcile.live import Figures
 from breakeven_operator.reconcile.rollout import deadline_s, undo
 from breakeven_operator.reconcile.steps import Situation
 from breakeven_operator.reconcile.workload import observe
+from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.servicestatus import MemoryStatus, Rollout, Target
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
-from fakes.fleet_world import EAGLE, TARGET, FleetWorld, profile_json
+from fakes.fleet_world import EAGLE, SERVICE, TARGET, FleetWorld, profile_json
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 WORKLOAD = FleetWorld().target
@@ -140,6 +143,19 @@ def test_the_deadline_follows_measured_start_ups_and_batches():
     assert deadline(900.0, desired=4) > 1.9 * deadline(900.0)
     assert deadline(None) > deadline(900.0), "what was never seen gets the most time"
     assert deadline(900.0, roll_deadline_seconds=60) == 60.0
+
+
+@pytest.mark.parametrize(
+    ("desired", "unavailable", "share"), [(2, 0, 0.0), (2, 1, 0.5), (4, 1, 0.25), (1, 3, 1.0), (0, 1, 0.0)]
+)
+def test_a_roll_costs_each_replica_one_start_up_and_takes_a_share_away_at_a_time(desired, unavailable, share):
+    workload = dataclasses.replace(WORKLOAD, desired=desired, max_surge=1, max_unavailable=unavailable)
+    situation = Situation(UpdatePolicy(), workload, MemoryStatus(), None, True, 20.0, now=NOW)
+    cost = _roll_cost(situation)
+    assert cost == RollCost(20.0, share)
+    policy = policy_of(SpeculativeService.read(SERVICE, "x").spec, cost)
+    assert (policy.roll_seconds, policy.roll_away_share) == (20.0, share)
+    assert policy_of(SpeculativeService.read(SERVICE, "x").spec, RollCost()).roll_seconds == 600.0
 
 
 def test_the_pause_after_undone_rolls_doubles_up_to_sixteen_times():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven.serving.promql import Matcher, any_of, quoted
-from breakeven_operator.reconcile.promql import fleet_query
+from breakeven_operator.reconcile.promql import fleet_query, past_query, past_step_s
 
 _LITERAL = re.compile(r'"((?:[^"\\\n]|\\[\\"nrt]|\\x[0-9a-f]{2})*)"')
 
@@ -38,6 +38,13 @@ def test_a_matchers_value_cannot_leave_its_quotes(value, operator):
     assert re.sub(_LITERAL, "S", query) == re.sub(_LITERAL, "S", harmless)
 
 
+@given(st.text(), st.sampled_from(["=", "!=", "=~", "!~"]))
+def test_nor_can_it_in_the_query_of_the_past(value, operator):
+    query = past_query(["llm"], [Matcher("cluster", operator, value)], 86400, 300)
+    harmless = past_query(["llm"], [Matcher("cluster", operator, "X")], 86400, 300)
+    assert re.sub(_LITERAL, "S", query) == re.sub(_LITERAL, "S", harmless)
+
+
 @pytest.mark.parametrize("label", ["", "a b", 'a"', "a}", "1a", "a-b", "a=b", "ä"])
 def test_a_label_that_is_none_is_refused(label):
     with pytest.raises(ValueError, match="label name"):
@@ -62,4 +69,30 @@ def test_one_query_holds_every_statistic_and_only_whole_seconds():
     assert query.count("label_replace(") == query.count("\nor ") + 1
     assert 'namespace=~"a|b"' in query
     assert "[300s]" in query
+    assert query.isascii()
+
+
+@pytest.mark.parametrize(
+    ("lookback_s", "window_s", "step_s"),
+    [
+        (86400, 300, 300),
+        (86400, 15, 300),
+        (604800, 300, 2100),
+        (3600, 300, 300),
+        (60, 6, 6),
+        (1, 1, 1),
+        (289, 1, 2),
+    ],
+)
+def test_a_day_has_a_load_every_five_minutes_and_no_rate_is_over_less_than_the_window(
+    lookback_s, window_s, step_s
+):
+    assert past_step_s(lookback_s, window_s) == step_s
+
+
+def test_the_query_of_the_past_is_one_subquery_over_whole_seconds_and_every_matcher():
+    query = past_query(["b", "a"], [Matcher("cluster", "=", "c1")], 86400, 300)
+    assert query.endswith(")[86400s:300s]")
+    assert query.count('{namespace=~"a|b",cluster="c1"}') == query.count("vllm:") == 4
+    assert query.count("[300s]") == 3
     assert query.isascii()

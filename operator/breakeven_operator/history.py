@@ -1,0 +1,113 @@
+"""Past loads, asked for once in a while: a day's history is the same one cycle later, and dear to compute."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from breakeven.planning.wording import duration_text
+from breakeven.serving.promql import Matcher
+from breakeven_operator.ports import Clock, Metrics, MetricsError, Source
+from breakeven_operator.reconcile.past import PastReading, read_past
+from breakeven_operator.reconcile.promql import past_query
+
+_LOG = logging.getLogger(__name__)
+# After a failure the next cycles do not wait for another one; nor is a day missing for long because of one second.
+_RETRY_S = 60.0
+# A day's history an hour later is still most of a day's history.
+_KEPT_STEPS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Lookback:
+    """What one Prometheus is asked about the past of the services that share it.
+
+    Attributes:
+        source: where. matchers: further ones on every series.
+        lookback_s: how far back. step_s: distance of the rates.
+    """
+
+    source: Source
+    matchers: tuple[Matcher, ...]
+    lookback_s: int
+    step_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What is remembered of one Lookback.
+
+    Attributes:
+        namespaces: that were asked about.
+        reading: the newest usable answer, else the error.
+        taken_s, due_s: when it was taken and when to ask again; monotonic, s.
+    """
+
+    namespaces: frozenset[str]
+    reading: PastReading
+    taken_s: float
+    due_s: float
+
+
+class History:
+    """Answers from memory for one step.
+
+    Args:
+        metrics, clock: ports.
+        counted: told of every query's outcome: ok, empty or error.
+    """
+
+    def __init__(self, metrics: Metrics, clock: Clock, counted: Callable[[str], None]) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._counted = counted
+        self._answers: dict[Lookback, _Answer] = {}
+
+    async def read(self, wanted: Mapping[Lookback, AbstractSet[str]]) -> dict[Lookback, PastReading]:
+        """The past of these namespaces; a failure is an answer too.
+
+        Args:
+            wanted: namespaces by what is asked; nothing else is remembered.
+        """
+        self._answers = {lookback: a for lookback, a in self._answers.items() if lookback in wanted}
+        due = [lookback for lookback, namespaces in wanted.items() if self._is_due(lookback, namespaces)]
+        answers = await asyncio.gather(
+            *(self._ask(lookback, frozenset(wanted[lookback])) for lookback in due)
+        )
+        self._answers |= dict(zip(due, answers, strict=True))
+        return {lookback: self._answers[lookback].reading for lookback in wanted}
+
+    def _is_due(self, lookback: Lookback, namespaces: AbstractSet[str]) -> bool:
+        known = self._answers.get(lookback)
+        return known is None or self._clock.monotonic() >= known.due_s or not namespaces <= known.namespaces
+
+    async def _ask(self, lookback: Lookback, namespaces: frozenset[str]) -> _Answer:
+        known = self._answers.get(lookback)
+        try:
+            promql = past_query(sorted(namespaces), lookback.matchers, lookback.lookback_s, lookback.step_s)
+            reading = read_past(await self._metrics.query_past(lookback.source, promql))
+        except (MetricsError, ValueError) as error:
+            self._counted("error")
+            return self._failed(lookback, namespaces, known, str(error))
+        self._counted("ok" if reading.rates_rps else "empty")
+        now_s = self._clock.monotonic()
+        return _Answer(namespaces, reading, now_s, now_s + lookback.step_s)
+
+    def _failed(
+        self, lookback: Lookback, namespaces: frozenset[str], known: _Answer | None, error: str
+    ) -> _Answer:
+        now_s = self._clock.monotonic()
+        due_s = now_s + min(_RETRY_S, lookback.step_s)
+        fresh = known is not None and now_s - known.taken_s < _KEPT_STEPS * lookback.step_s
+        if known is not None and known.reading.error is None and fresh:
+            return _Answer(namespaces, known.reading, known.taken_s, due_s)
+        if known is None or known.reading.error != error:
+            _LOG.warning(
+                "loads of the past %s cannot be read, so present loads are taken to last: %s",
+                duration_text(lookback.lookback_s),
+                error,
+            )
+        return _Answer(namespaces, PastReading(error=error), now_s, due_s)
