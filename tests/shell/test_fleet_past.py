@@ -72,6 +72,7 @@ async def test_a_running_arm_is_left_before_the_peak_and_that_roll_goes_the_way_
     assert world.status["rollout"]["reason"] == "PeakAhead"
     assert float(world.status["rollout"]["predictedSpeedup"]) < 1, "until the peak it is the slower one"
     assert caplog.records[-1].args["reason"] == "PeakAhead"
+    assert float(caplog.records[-1].args["expectedPeakRps"]) == NOON_RPS
     assert world.registry.get_sample_value(
         "breakeven_decisions_total",
         {"specsvc_namespace": "llm", "specsvc": "chat", "action": "Switch", "reason": "PeakAhead"},

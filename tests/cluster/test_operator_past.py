@@ -1,0 +1,226 @@
+"""Loads of the past as the real Prometheus tells them: made-up days, then pods that really came and went."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import socket
+import subprocess
+import time
+import urllib.request
+
+import pytest
+
+from breakeven.serving.promql import Matcher
+from breakeven_operator.adapters.prometheus import Prometheus
+from breakeven_operator.ports import Source
+from breakeven_operator.reconcile.past import read_past
+from breakeven_operator.reconcile.promql import past_query
+from localcluster.binaries import ensure
+from operatorcluster import manifests
+from operatorcluster.stage import decision
+from operatorcluster.traffic import users
+
+STEP_S, SCRAPE_S = 300, 15
+HOURS = 3
+# A pod's last sample counts as present for five minutes: blocks made of a text hold no mark that a series has ended.
+UNMARKED_H = 5 / 60
+LONG = "a-deployment-with-a-name-of-fifty-letters-and-more"
+_GAUGES = ("vllm:num_requests_running", "vllm:num_requests_waiting")
+_DONE = "vllm:request_success_total"
+
+
+class Day:
+    """Scrapes of made-up pods, in the form that promtool makes blocks of."""
+
+    def __init__(self):
+        self.end = int(time.time()) // STEP_S * STEP_S
+        self.begin = self.end - HOURS * 3600
+        self.samples = {_DONE: [], _GAUGES[0]: [], _GAUGES[1]: []}
+
+    def pod(
+        self, name, rate, *, first_h=0.0, last_h=HOURS, model="chat", waiting=lambda _hour: 0.0, **labels
+    ):
+        """A pod that serves `rate(hour)` requests per second from one hour to another; half of them end by length."""
+        shown = ",".join(
+            f'{k}="{v}"' for k, v in {"namespace": "llm", "pod": name, "model_name": model, **labels}.items()
+        )
+        done = 0.0
+        for at in range(self.begin + int(first_h * 3600), self.begin + int(last_h * 3600) + 1, SCRAPE_S):
+            hour = (at - self.begin) / 3600
+            done += rate(hour) * SCRAPE_S
+            for reason in ("stop", "length"):
+                self.samples[_DONE].append(f'{_DONE}{{{shown},finished_reason="{reason}"}} {done / 2} {at}')
+            self.samples[_GAUGES[0]].append(f"{_GAUGES[0]}{{{shown}}} 2 {at}")
+            self.samples[_GAUGES[1]].append(f"{_GAUGES[1]}{{{shown}}} {waiting(hour)} {at}")
+
+    def text(self):
+        kinds = {_DONE: "counter", _GAUGES[0]: "gauge", _GAUGES[1]: "gauge"}
+        lines = []
+        for name, samples in self.samples.items():
+            lines += [f"# TYPE {name.removesuffix('_total')} {kinds[name]}", *samples]
+        return "\n".join([*lines, "# EOF", ""])
+
+
+def the_day():
+    day = Day()
+    steady = lambda rps: lambda _hour: rps  # noqa: E731
+    # Two replicas, replaced by two of another ReplicaSet after an hour, and joined by two more after two: 2, 5, 2.5 each.
+    for suffix in ("b2c4d", "f5g6h"):
+        day.pod(f"chat-7d9f8b6c5d-{suffix}", steady(2.0), last_h=1.0 - UNMARKED_H)
+        day.pod(f"chat-64bd5fcf9-{suffix}", lambda hour: 5.0 if hour < 2 else 2.5, first_h=1.0)
+        day.pod(f"chat-64bd5fcf9-x{suffix[1:]}", steady(2.5), first_h=2.0)
+    # Those whose names begin alike: another Deployment, calibrations of `chat` and of a run, a Job, a StatefulSet, a bare pod.
+    day.pod("chat-large-7d9f8b6c5d-b2c4d", steady(40.0))
+    day.pod("chat-3fa21-none-b2c4d", steady(50.0))
+    day.pod("chat-3fa21-eagle-7-b2c4d", steady(50.0))
+    day.pod("chat-nightly-b2c4d", steady(60.0))
+    day.pod("chat-0", steady(60.0))
+    day.pod("chat", steady(60.0))
+    # Its name leaves the pod's last dash no room.
+    day.pod(f"{LONG}-7d9f8bb2c4d"[:63], steady(7.0))
+    # Under other labels.
+    day.pod("chat-7d9f8b6c5d-b2c4d", steady(70.0), model="other")
+    day.pod("chat-7d9f8b6c5d-b2c4d", steady(80.0), namespace="other")
+    # Asked for 6, serves 4: a queue grows by 2 a second for an hour, and then is worked off.
+    day.pod(
+        "queue-7d9f8b6c5d-b2c4d",
+        steady(4.0),
+        waiting=lambda hour: (
+            7200 * (hour - 1) if 1 <= hour <= 2 else 7200 * max(3 - hour, 0) if hour > 2 else 0
+        ),
+    )
+    # One works off more than it serves, which is no negative load: 4 of the two together.
+    day.pod("drained-7d9f8b6c5d-b2c4d", steady(4.0))
+    day.pod("drained-7d9f8b6c5d-f5g6h", steady(4.0), waiting=lambda hour: 7 * 3600 * (HOURS - hour))
+    day.pod("broken-7d9f8b6c5d-b2c4d", lambda hour: float("nan") if hour > 2.5 else 1.0)
+    return day
+
+
+@pytest.fixture(scope="module")
+def day(tmp_path_factory):
+    """(address, end of the day) of a Prometheus that holds it and scrapes nothing."""
+    folder = tmp_path_factory.mktemp("prometheus")
+    programs = ensure(("prometheus", "promtool"))
+    made = the_day()
+    (folder / "day.txt").write_text(made.text())
+    (folder / "prometheus.yml").write_text("{}")
+    subprocess.run(
+        [programs["promtool"], "tsdb", "create-blocks-from", "openmetrics", "day.txt", "data"],
+        cwd=folder, check=True, capture_output=True,
+    )  # fmt: skip
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [
+        programs["prometheus"],
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--storage.tsdb.path=data",
+        "--config.file=prometheus.yml",
+    ]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+    try:
+        address = f"http://127.0.0.1:{port}"
+        deadline = time.monotonic() + 60
+        while not _ready(address):
+            assert time.monotonic() < deadline, (folder / "log").read_text()[-2000:]
+            time.sleep(0.1)
+        yield address, made.end
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _ready(address):
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/-/ready") as answer:
+        return answer.status == 200
+    return False
+
+
+def past(address, end, *matchers, namespaces=("llm",), hours=HOURS):
+    # `@`: at the day's end, whenever the test looks.
+    promql = past_query(namespaces, matchers, hours * 3600, STEP_S)
+    asked = re.sub(r"(\[\d+s:\d+s\])$", rf"\1 @ {end}", promql)
+    assert asked != promql
+    samples = asyncio.run(Prometheus(None).query_past(Source(address), asked))
+    return read_past(samples).rates_rps
+
+
+def settled(rates):
+    """Without the steps of the day in which pods came or went."""
+    return [round(rate, 1) for rate in rates]
+
+
+def test_a_service_s_past_is_that_of_its_deployment_s_pods_per_replica(day):
+    rates = settled(past(*day)["llm", "chat", "chat"])
+    # Of thirty-six the one in which the pods change has no two samples of any of them.
+    assert len(rates) == 35
+    assert [rates[6], rates[18], rates[30]] == [2.0, 5.0, 2.5]
+    # Nobody's load is in it twice, and nobody else's: a change of pods shows for one step at most.
+    assert sum(rate not in {2.0, 5.0, 2.5} for rate in rates) <= 3
+    assert min(rates[1:]) >= 1.9
+    assert max(rates) <= 5.1
+
+
+def test_names_that_begin_alike_are_others(day):
+    found = past(*day)
+    assert set(settled(found["llm", "chat-large", "chat"][1:])) == {40.0}
+    assert {rate for rates in found.values() for rate in settled(rates[1:])}.isdisjoint({60.0})
+    assert ("llm", "chat-3fa21-none", "chat") not in found
+    assert ("llm", LONG, "chat") in found
+    assert set(settled(found["llm", LONG, "chat"][1:])) == {7.0}
+
+
+def test_namespaces_model_names_and_matchers_tell_apart(day):
+    found = past(*day, namespaces=("llm", "other"))
+    assert settled(found["llm", "chat", "other"])[5] == 70.0
+    assert settled(found["other", "chat", "chat"])[5] == 80.0
+    assert {key[0] for key in past(*day)} == {"llm"}
+    assert past(*day, Matcher("pod", "=~", "nobody.*")) == {}
+    assert past(*day, namespaces=("nowhere",)) == {}
+
+
+def test_what_queued_was_offered_too(day):
+    rates = settled(past(*day)["llm", "queue", "chat"])
+    assert [rates[6], rates[18], rates[30]] == [4.0, 6.0, 2.0]
+
+
+def test_old_demand_that_is_served_is_no_new_one(day):
+    assert set(settled(past(*day)["llm", "drained", "chat"])) == {2.0}
+
+
+def test_what_is_not_a_number_is_no_load(day):
+    rates = past(*day)["llm", "broken", "chat"]
+    assert len(rates) == 30
+    assert set(settled(rates[1:])) == {1.0}
+
+
+def test_a_shorter_past_is_its_end(day):
+    rates = settled(past(*day, hours=1)["llm", "chat", "chat"])
+    assert len(rates) == 12
+    assert set(rates[1:]) == {2.5}
+
+
+def test_the_past_of_pods_that_are_gone_reaches_the_decision(place):
+    """Users, then another ReplicaSet: what the pods before it served is still known."""
+    place.managed(updatePolicy={"mode": "Recommend", "lookbackSeconds": 90})
+    with users(place, 4.0):
+        found = place.until_service(
+            "it knows some past", lambda status: decision(status).get("expectedObservations", 0) >= 2
+        )
+        assert 2.0 < float(decision(found["status"])["expectedPeakRps"]) < 6.0
+        before = {pod["metadata"]["name"] for pod in place.all("pod")}
+        place.kubectl("rollout", "restart", f"deployment/{manifests.TARGET}")
+        place.kubectl("rollout", "status", f"deployment/{manifests.TARGET}", "--timeout=60s")
+        known = decision(found["status"])["expectedObservations"]
+        found = place.until_service(
+            "it knows more",
+            lambda status: (
+                decision(status).get("expectedObservations", 0) >= known + 2
+                and not before & {pod["metadata"]["name"] for pod in place.all("pod")}
+            ),
+        )
+    made = decision(found["status"])
+    assert 2.0 < float(made["expectedPeakRps"]) < 8.0
+    assert made["arm"] == "eagle/3"
