@@ -68,7 +68,7 @@ def azure(factor: float) -> None:
     )
     say(f"{name} x{factor:g}: {len(trace)} requests, {len(trace) / trace.duration_s:.1f} rps on 8 replicas")
     say(f"  simulated calibration of {len(CANDIDATES) + 1} arms    {calibration_s:6.2f} s CPU")
-    study = Study(arms, profile, trace, CANDIDATES, 8, FASTER)  # type: ignore[arg-type]
+    study = Study(arms, profile, trace, CANDIDATES, 8, FASTER, compared=POLICIES)  # type: ignore[arg-type]
     for policy in POLICIES if factor == 1.0 else POLICIES[:2]:
         seconds, outcome = timed(lambda policy=policy: study.outcome(policy))  # type: ignore[misc]
         say(
@@ -107,7 +107,7 @@ def week() -> None:
     arms = CostArms(load_costs(str(DEMO), {}))
     profile = measured_profile(arms, [NO_SPECULATION, *CANDIDATES], np.array([64]), np.array([32]), 1)
     say(f"ServeGen week: {len(trace)} windows, 40 replicas, demo costs")
-    study = Study(arms, profile, trace, CANDIDATES, 40, Policy(roll_seconds=2.5))
+    study = Study(arms, profile, trace, CANDIDATES, 40, Policy(roll_seconds=2.5), compared=POLICIES)
     total = 0.0
     for policy in POLICIES:
         seconds, outcome = timed(lambda policy=policy: study.outcome(policy))  # type: ignore[misc]

@@ -13,7 +13,6 @@ from breakeven.planning.guard import Policy
 from breakeven.simulator.arms import CostArms, LawArms
 from breakeven.simulator.costs import EngineCosts, parse_costs
 from breakeven.simulator.fleet import Fleet
-from breakeven.simulator.hindsight import best_sequence
 from breakeven.simulator.loops import closed_loop
 from breakeven.simulator.measured import measured_profile
 from breakeven.simulator.replay import Study
@@ -181,48 +180,6 @@ def test_the_decision_code_switches_alike_in_both(slow_arms, slow_profile):
         outcome = study.outcome("breakeven")
         assert outcome.switches == 3
         assert {"GainAboveThreshold", "BeyondBreakEven", "BelowBreakEven"} <= set(study.reasons)
-
-
-def test_hindsight_is_never_beaten_by_the_arms_it_chooses_from(costs, profile):
-    rates = rates_trace([6.0, 26.0, 6.0], 300.0)
-    for trace in (rates, poisson_of(rates)):
-        study = Study(CostArms(costs), profile, trace, [EAGLE], 2, Policy(roll_seconds=10.0))
-        oracle = study.outcome("oracle").mean_latency_s
-        free = study.outcome("oracle-free").mean_latency_s
-        assert oracle <= min(study.outcome(name).mean_latency_s for name in ("none", "static:eagle3:3"))
-        assert free <= 1.02 * oracle
-
-
-def test_hindsight_may_choose_a_schedule_that_is_compared(costs, profile):
-    rates = rates_trace([14.0, 14.0], 300.0)
-    for trace in (rates, poisson_of(rates)):
-        study = Study(
-            CostArms(costs), profile, trace, [EAGLE], 2, Policy(roll_seconds=10.0), schedules=["schedule"]
-        )
-        scheduled = study.outcome("schedule").mean_latency_s
-        oracle, free = (study.outcome(name).mean_latency_s for name in ("oracle", "oracle-free"))
-        assert scheduled < study.outcome("static:eagle3:3").mean_latency_s
-        assert oracle <= scheduled
-        assert free <= scheduled
-
-
-def test_hindsight_pays_for_a_roll_only_when_it_is_worth_it():
-    laws = {NO_SPECULATION: PiecewiseLaw(1.0, 0.04), EAGLE: PiecewiseLaw(0.5, 0.09)}
-    swing = rates_trace([2.0, 2.0, 10.0, 10.0, 2.0, 2.0])
-    free = best_sequence(swing, list(laws), laws.__getitem__, 1, 0.0)
-    assert free == [(0.0, EAGLE), (1200.0, NO_SPECULATION), (2400.0, EAGLE)]
-    short = rates_trace([16.0, 16.0, 64.0, 16.0, 16.0])
-    assert len(best_sequence(short, list(laws), laws.__getitem__, 8, 0.0)) == 3
-    assert best_sequence(short, list(laws), laws.__getitem__, 8, 600.0) == [(0.0, EAGLE)]
-
-
-def test_hindsight_pays_a_short_roll_for_its_own_time_only():
-    # A minute of a roll in a window of ten: two such rolls cost less than a peak on the slower arm.
-    trace = RateTrace(np.arange(6) * 600.0, np.full(6, 600.0), np.array([10.0, 10, 26, 26, 10, 10]))
-    laws = {NO_SPECULATION: PiecewiseLaw(1.0, 0.05), EAGLE: PiecewiseLaw(0.5, 0.065)}
-    arms = [arm for _, arm in best_sequence(trace, list(laws), laws.__getitem__, 2, 30.0)]
-    assert arms == [EAGLE, NO_SPECULATION, EAGLE]
-    assert len(best_sequence(trace, list(laws), laws.__getitem__, 2, 900.0)) == 1
 
 
 def test_a_stepped_fleet_rests_at_the_law_and_drains_a_queue():

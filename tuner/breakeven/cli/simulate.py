@@ -165,7 +165,7 @@ def _study(trace: Trace, policies: Sequence[str], confidence: float | None, give
         candidates=candidates,
         replicas=given["replicas"],
         policy=_policy(given, roll_s),
-        schedules=[policy for policy in policies if policy.startswith("schedule")],
+        compared=policies or ("breakeven",),
         zero_drafts_overhead=overhead,
         seed=given["seed"],
         every_s=given["evaluate_seconds"],

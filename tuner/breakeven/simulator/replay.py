@@ -23,7 +23,7 @@ from breakeven.simulator.controllers import (
     follow,
 )
 from breakeven.simulator.fleet import Fleet
-from breakeven.simulator.hindsight import best_sequence
+from breakeven.simulator.hindsight import Greedy, best_plan, free_windows
 from breakeven.simulator.measured import measured_profile
 from breakeven.simulator.outcome import Outcome, of_requests, of_windows
 from breakeven.simulator.remembering import RememberingProfile
@@ -32,7 +32,8 @@ from breakeven.simulator.stepping import PiecewiseLaw, SteppedFleet, Window, ste
 from breakeven.simulator.traces import RateTrace, RequestTrace
 
 POLICIES = ("breakeven", "none", "schedule", "static:METHOD:K", "oracle", "oracle-free")
-HINDSIGHT_WINDOW_S = 300.0
+HINDSIGHT_WINDOW_S = 60.0
+_MOST_CHOICES = 10_000
 STEPPED_DECISION_S = 150.0
 _COMPARED_WINDOW_S = 60.0
 
@@ -67,7 +68,7 @@ class Study:
         profile: what decisions rest on.
         trace: requests or rates of the whole fleet.
         candidates: arms that may run, besides no speculation.
-        schedules: policies `schedule[:METHOD]` that are compared too; hindsight may choose them like any arm.
+        compared: policies that are compared; hindsight may do what any of them did, and run their schedules like any arm.
         replicas: of the fleet.
         policy: of the decision code; its `roll_seconds` is a replica's start-up time, its `slo` what is promised.
         zero_drafts_overhead: of a schedule that drafts nothing, for laws.
@@ -90,7 +91,7 @@ class Study:
     progress: Callable[[int], None] = lambda _: None
     every_s: float = 60.0
     window_s: float = 300.0
-    schedules: Sequence[str] = ()
+    compared: Sequence[str] = ()
     reasons: dict[str, int] = field(default_factory=dict)
     left_out: int = field(init=False, default=0)
     _outcomes: dict[str, Outcome] = field(default_factory=dict)
@@ -134,18 +135,45 @@ class Study:
             return self._replay(self._schedule(_family(name)), [])
         if name == "breakeven":
             return self._decided()
-        return self._hindsight(free=name == "oracle-free")
+        return self._free_oracle() if name == "oracle-free" else self._oracle()
 
-    def _hindsight(self, *, free: bool) -> Outcome:
-        """The best that hindsight finds: a planned sequence, or any single arm from the start."""
-        load = self.trace.rates(HINDSIGHT_WINDOW_S) if isinstance(self.trace, RequestTrace) else self.trace
-        roll_s = 0.0 if free else self.policy.roll_seconds
+    def _oracle(self) -> Outcome:
+        """The best that hindsight finds when it pays for rolls: its own plan, or what a policy that is compared did."""
         arms = [NO_SPECULATION, *self.candidates]
-        scheduled = [self._schedule(_family(name)) for name in self.schedules]
-        sequence = best_sequence(load, [*arms, *scheduled], self.law, self.replicas, roll_s)
-        tried = [self._replay(sequence[0][1], sequence[1:], roll_s)]
-        tried += [self.outcome(name) for name in (*map(_static_name, arms), *self.schedules)]
-        return min(tried, key=lambda outcome: outcome.mean_latency_s or math.inf)
+        # What decides without hindsight is feasible with it, too.
+        others = [name for name in self.compared if name == "breakeven" or name.startswith("schedule")]
+        tried = [self.outcome(name) for name in (*map(_static_name, arms), *others)]
+        plan = best_plan(
+            self._known_load(), self._any_arm(), self.law, self.replicas, self.policy.roll_seconds
+        )
+        if len(plan.changes) > 1:
+            tried.append(self._replay(plan.changes[0][1], list(plan.changes[1:])))
+        return min(tried, key=_rank)
+
+    def _free_oracle(self) -> Outcome:
+        """The best that hindsight finds when rolls are free; whoever pays for them is no better."""
+        arms = self._any_arm()
+        if isinstance(self.trace, RequestTrace):
+            laws = [self.law(arm) for arm in arms]
+            # A replica's number in flight changes in the time of a request.
+            every_s = max(min(law.c1_s for law in laws), self.trace.duration_s / _MOST_CHOICES)
+            alone = min(arms, key=lambda arm: self.law(arm).c1_s)
+            free = self._replay_requests(self.trace, alone, Greedy(arms, laws, every_s), 0.0)
+        else:
+            windows, changes = free_windows(self.trace, arms, self.law, self.replicas)
+            free = of_windows("", windows, changes, self.policy.slo, self.trace.rate_rps, self.trace.length_s)
+        return min(free, self.outcome("oracle"), key=_rank)
+
+    def _known_load(self) -> RateTrace:
+        """The load as rates, in as many windows as a plan takes a few seconds for."""
+        if isinstance(self.trace, RateTrace):
+            return self.trace
+        return self.trace.rates(max(HINDSIGHT_WINDOW_S, self.trace.duration_s / _MOST_CHOICES))
+
+    def _any_arm(self) -> list[Arm]:
+        """Everything that hindsight may run."""
+        scheduled = [self._schedule(_family(name)) for name in self.compared if name.startswith("schedule")]
+        return list(dict.fromkeys([NO_SPECULATION, *self.candidates, *scheduled]))
 
     def _decided(self) -> Outcome:
         decider = Decider(self.profile, self.policy, self.candidates, Memory(NO_SPECULATION))
@@ -286,6 +314,11 @@ class Study:
 
 def _family(schedule: str) -> str:
     return schedule.partition(":")[2]
+
+
+def _rank(outcome: Outcome) -> tuple[float, int]:
+    """Faster first; of equally fast ones, the one that rolls less."""
+    return outcome.mean_latency_s or math.inf, outcome.switches
 
 
 def _static_name(arm: Arm) -> str:

@@ -20,7 +20,8 @@ from breakeven.arm import Arm
 from breakeven.simulator.fleet import waves
 from breakeven.simulator.traces import RateTrace
 
-_SUBSTEPS = 12
+SUBSTEPS = 12
+"""Implicit steps per window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class PiecewiseLaw:
         knots: (others, latency in s), ascending, where the arm does not follow one line; the first at 0 others.
         p95_c1_s: of the 95th percentile; `None`: not known.
         p95_c2_s: likewise.
+        pieces: (from others, a, b): latency a + b*others from there on.
     """
 
     c1_s: float
@@ -40,10 +42,12 @@ class PiecewiseLaw:
     knots: tuple[tuple[float, float], ...] = ()
     p95_c1_s: float | None = None
     p95_c2_s: float | None = None
+    pieces: tuple[tuple[float, float, float], ...] = field(init=False, repr=False, compare=False)
 
-    @property
-    def pieces(self) -> tuple[tuple[float, float, float], ...]:
-        """(from others, a, b): latency a + b*others from there on."""
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pieces", self._pieces())
+
+    def _pieces(self) -> tuple[tuple[float, float, float], ...]:
         if not self.knots:
             return ((0.0, self.c1_s, self.c2_s),)
         found = []
@@ -55,8 +59,12 @@ class PiecewiseLaw:
 
     def mean_s(self, others: float) -> float:
         """Mean latency among others in flight."""
-        a, b = next((a, b) for start, a, b in reversed(self.pieces) if others >= start)
+        a, b = self.piece(others)
         return a + b * others
+
+    def piece(self, others: float) -> tuple[float, float]:
+        """Intercept and slope of the piece among so many others in flight."""
+        return next((a, b) for start, a, b in reversed(self.pieces) if others >= start)
 
     def p95_s(self, others: float) -> float:
         """95th percentile, never below the mean; the mean where none is known."""
@@ -76,15 +84,18 @@ class PiecewiseLaw:
         return math.inf
 
     def scaled_to(self, share: float, other: PiecewiseLaw) -> PiecewiseLaw:
-        """Requests meet `other` with probability `share`, else this law; both as lines."""
+        """Requests meet `other` with probability `share`, else this law."""
 
         def mix(mine: float | None, theirs: float | None) -> float | None:
             return None if mine is None or theirs is None else (1.0 - share) * mine + share * theirs
 
+        # Taking a law with knots as one line here would make it another law during a roll, and rolling a gain in itself.
+        starts = sorted({start for start, _, _ in (*self.pieces, *other.pieces)})
+        knots = tuple((n, (1.0 - share) * self.mean_s(n) + share * other.mean_s(n)) for n in starts)
         return PiecewiseLaw(
             (1.0 - share) * self.c1_s + share * other.c1_s,
             (1.0 - share) * self.c2_s + share * other.c2_s,
-            (),
+            knots if len(knots) > 1 else (),
             mix(self.p95_c1_s, other.p95_c1_s),
             mix(self.p95_c2_s, other.p95_c2_s),
         )
@@ -157,17 +168,15 @@ class SteppedFleet:
         law, serving = self._mixture(start_s, length_s)
         rps = fleet_rps / serving
         saturated = rps * law.c2_s >= 1.0
-        times = np.full(_SUBSTEPS, length_s / _SUBSTEPS)
+        times = np.full(SUBSTEPS, length_s / SUBSTEPS)
         total = 0.0
         if self._inflight is None:
-            # A trace begins in the middle of a service's life: at rest, where there is one.
-            rest_s = law.at_rps(rps)
-            self._inflight = rps * rest_s if math.isfinite(rest_s) else 0.0
+            self._inflight = at_rest(law, rps)
         n = self._inflight * self.replicas / serving
         for h in times.tolist():
-            n = _implicit(n, rps, law, h)
+            n = implicit(n, rps, law, h)
             total += n
-        mean = total / _SUBSTEPS
+        mean = total / SUBSTEPS
         self._inflight = n * serving / self.replicas
         return Window(
             index, rps, mean, law.mean_s(mean), law.p95_s(mean), self.arm, saturated, self.rolling(start_s)
@@ -192,7 +201,13 @@ class SteppedFleet:
         return self.law(self._old).scaled_to(share, new), self.replicas - away
 
 
-def _implicit(n: float, rps: float, law: PiecewiseLaw, h: float) -> float:
+def at_rest(law: PiecewiseLaw, rps: float) -> float:
+    """In flight per replica where a trace begins: in the middle of a service's life, at rest where there is one, else 0."""
+    rest_s = law.at_rps(rps)
+    return rps * rest_s if math.isfinite(rest_s) else 0.0
+
+
+def implicit(n: float, rps: float, law: PiecewiseLaw, h: float) -> float:
     """One implicit Euler step of dn/dt = rps - n/L(n): stable whatever h, and at rest exactly the law.
 
     On a piece L = a + b*n, n1 solves b*n1^2 + (a + h - m*b)*n1 - m*a = 0 with m = n + h*rps; its positive root. L(n)/n
