@@ -1,4 +1,4 @@
-"""Past loads, asked for once in a while: a day's history is the same one cycle later, and dear to compute."""
+"""Past loads, asked for once in a while: a history of days is the same one cycle later, and dear to compute."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from breakeven_operator.reconcile.promql import past_query
 _LOG = logging.getLogger(__name__)
 # After a failure the next cycles do not wait for another one; nor is a day missing for long because of one second.
 _RETRY_S = 60.0
-# A day's history an hour later is still most of a day's history.
+# What was known hours ago of past days is still most of what is known.
 _KEPT_STEPS = 12
 
 
@@ -92,7 +92,7 @@ class History:
         except (MetricsError, ValueError) as error:
             self._counted("error")
             return self._failed(lookback, namespaces, known, str(error))
-        self._counted("ok" if reading.rates_rps else "empty")
+        self._counted("ok" if reading.rates else "empty")
         now_s = self._clock.monotonic()
         return _Answer(namespaces, reading, now_s, now_s + lookback.step_s)
 

@@ -138,11 +138,11 @@ class Samples:
 
     Attributes:
         labels: label set without the metric's name.
-        values: oldest first, where there were any; each may be NaN or infinite.
+        values: (time in s since the epoch, value), oldest first, where there were any; a value may be NaN or infinite.
     """
 
     labels: Mapping[str, str]
-    values: tuple[float, ...]
+    values: tuple[tuple[float, float], ...]
 
 
 class Metrics(Protocol):

@@ -119,7 +119,7 @@ class Asked:
 @asynccontextmanager
 async def prometheus(machine: Machine, traffic: Traffic) -> AsyncIterator[tuple[str, Asked]]:
     """A server that answers as Prometheus would for all pods; yields its URL and how often it was asked."""
-    fake = FakePrometheus(cluster=None, traffic=traffic)  # type: ignore[arg-type]
+    fake = FakePrometheus(cluster=None, clock=None, traffic=traffic)  # type: ignore[arg-type]
     asked = Asked()
 
     def past_loads(pod: dict[str, Any]) -> dict[str, Any]:

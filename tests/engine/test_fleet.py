@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -176,10 +177,32 @@ def test_the_decision_code_switches_alike_in_both(slow_arms, slow_profile):
     rates = rates_trace([3.0] * 2 + [7.8] * 2 + [3.0] * 2)
     policy = Policy(cooldown_s=600, dwell_s=300, roll_seconds=10.0, max_utilisation=0.9)
     for trace in (rates, poisson_of(rates)):
-        study = Study(slow_arms, slow_profile, trace, [EAGLE], 4, policy, every_s=150.0)
-        outcome = study.outcome("breakeven")
-        assert outcome.switches == 3
-        assert {"GainAboveThreshold", "BeyondBreakEven", "BelowBreakEven"} <= set(study.reasons)
+        of_now = Study(slow_arms, slow_profile, trace, [EAGLE], 4, policy, every_s=150.0, lookback_s=0.0)
+        assert of_now.outcome("breakeven").switches == 3
+        assert {"GainAboveThreshold", "BeyondBreakEven", "BelowBreakEven"} <= set(of_now.reasons)
+        # Who remembers the peak of an hour ago does not enter again at once.
+        remembering = Study(slow_arms, slow_profile, trace, [EAGLE], 4, policy, every_s=150.0)
+        assert remembering.outcome("breakeven").switches == 2
+        assert remembering.reasons["PeakAhead"] > 2
+        forgetful = replace(policy, horizon_s=600.0)
+        soon = Study(slow_arms, slow_profile, trace, [EAGLE], 4, forgetful, every_s=150.0)
+        assert soon.outcome("breakeven").switches == 3
+
+
+def test_the_peak_of_yesterday_is_left_in_time(slow_profile):
+    """Three days with four busy hours: the first one surprises, the others are seen coming."""
+    day = [3.0] * 20 + [7.8] * 4
+    trace = RateTrace(np.arange(72.0) * 3600.0, np.full(72, 3600.0), np.array(day * 3))
+    policy = Policy(cooldown_s=600, dwell_s=300, roll_seconds=60.0)
+    study = Study(LawArms(slow_profile, tokens=64), slow_profile, trace, [EAGLE], 4, policy)
+    outcome, none = study.outcome("breakeven"), study.outcome("none")
+    assert outcome.switches == 6
+    busy = np.isclose(none.window_latency_s, none.window_latency_s.max(), rtol=0.2).reshape(3, -1)
+    slower = (outcome.window_latency_s / none.window_latency_s).reshape(3, -1)
+    assert slower[0][busy[0]].max() > 1.5
+    # From the next day on the peak is met without speculation, and the night is not.
+    assert slower[1:][busy[1:]].max() < 1.05
+    assert slower[1:, 24 * 8 : 24 * 14].max() < 0.8
 
 
 def test_a_stepped_fleet_rests_at_the_law_and_drains_a_queue():

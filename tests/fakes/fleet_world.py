@@ -97,7 +97,7 @@ class FleetWorld:
         self.clock = FakeClock()
         self.cluster = FakeCluster(self.clock)
         self.kubelet = FakeKubelet(self.cluster, self.clock)
-        self.prometheus = FakePrometheus(self.cluster)
+        self.prometheus = FakePrometheus(self.cluster, self.clock)
         self.fits = RecordedFits()
         self.leads = True
         self.shown: list[str] = []

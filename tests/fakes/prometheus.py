@@ -10,6 +10,7 @@ from typing import Any
 from breakeven_operator.plan import PODS
 from breakeven_operator.ports import MetricsError, Samples, Series, Source
 from breakeven_operator.reconcile.promql import LAST_SEEN, POSITION_STAT, PRESENT, STAT, WORKLOAD
+from fakes.clock import FakeClock
 from fakes.cluster import FakeCluster
 
 
@@ -38,11 +39,12 @@ class FakePrometheus:
         traffic: of every pod; `by_pod` overrides it.
         down: no answer. empty: an answer without series. nan: a gauge that is no number.
         relabel: what a wrong relabelling makes of the labels.
-        past: rates per replica, by namespace and Deployment. past_down: no answer about them.
+        past: rates per replica every 300 s, the newest now, by namespace and Deployment. past_down: no answer.
         queries: texts that were asked, of now. past_queries: and of the past.
     """
 
     cluster: FakeCluster
+    clock: FakeClock
     traffic: Traffic = field(default_factory=Traffic)
     by_pod: dict[str, Traffic] = field(default_factory=dict)
     down: bool = False
@@ -66,9 +68,11 @@ class FakePrometheus:
         self.past_queries.append(promql)
         if self.down or self.past_down:
             raise MetricsError("Prometheus at prometheus:9090 refused the query: query timed out")
+        now_s = self.clock.now().timestamp()
         return [
             Samples(
-                {"namespace": namespace, WORKLOAD: workload, "model_name": self.traffic.model_name}, rates
+                {"namespace": namespace, WORKLOAD: workload, "model_name": self.traffic.model_name},
+                tuple((now_s - 300.0 * (len(rates) - 1 - i), rate) for i, rate in enumerate(rates)),
             )
             for (namespace, workload), rates in self.past.items()
         ]

@@ -35,8 +35,8 @@ async def test_an_arm_that_would_lose_over_the_day_is_not_entered_at_night():
     assert float(world.decision["speedupLower"]) > 1.05, "now it would gain"
     assert (float(world.decision["expectedPeakRps"]), world.decision["expectedObservations"]) == (
         NOON_RPS,
-        288,
-    )
+        96,
+    ), "four hours as they were, and the four that followed yesterday"
     assert world.condition("MetricsAvailable")["message"] == "2 pods measured over 300 s"
     assert "PeakAhead" in world.events
     assert world.rolls == []

@@ -63,7 +63,12 @@ class Prometheus:
         """See `Metrics.query_past`."""
         rows = await self._rows(source, promql)
         try:
-            return [Samples(row["metric"], tuple(float(value) for _, value in row["values"])) for row in rows]
+            return [
+                Samples(
+                    row["metric"], tuple((float(time_s), float(value)) for time_s, value in row["values"])
+                )
+                for row in rows
+            ]
         except (KeyError, TypeError, ValueError) as error:
             raise MetricsError(f"{_host(source)} answered with something that is no range vector") from error
 

@@ -54,7 +54,7 @@ def judge(
                 situation.memory,
                 _roll_cost(situation),
                 situation.now,
-                live.past.rates_rps,
+                live.past.again_rps,
             )
         except BreakevenError as error:
             # What was measured does not tell about this load, these lengths or this arm.

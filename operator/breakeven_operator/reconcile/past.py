@@ -9,10 +9,13 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
+from breakeven.planning.outlook import PastRates
 from breakeven.planning.wording import duration_text
 from breakeven_operator.ports import Samples
 from breakeven_operator.reconcile.promql import WORKLOAD
+from breakeven_operator.resources.updatepolicy import UpdatePolicy
 
 # Namespace, Deployment, model_name.
 LoadKey = tuple[str, str, str]
@@ -23,11 +26,11 @@ class PastReading:
     """The answer to one query of the past; or why there is none.
 
     Attributes:
-        rates_rps: per replica (1/s), oldest first.
+        rates: per replica, by service.
         error: one line when Prometheus gave no usable answer.
     """
 
-    rates_rps: Mapping[LoadKey, tuple[float, ...]] = field(default_factory=dict)
+    rates: Mapping[LoadKey, PastRates] = field(default_factory=dict)
     error: str | None = None
 
 
@@ -36,40 +39,49 @@ class Past:
     """The past of one service.
 
     Attributes:
-        rates_rps: per replica (1/s), oldest first, at equal distances where there were any.
+        again_rps: rates per replica (1/s) that it lets expect; empty: nothing but the load of now.
         problem: why there are none, as the end of a sentence; empty when there are, or none were asked for.
     """
 
-    rates_rps: tuple[float, ...] = ()
+    again_rps: tuple[float, ...] = ()
     problem: str = ""
 
 
 def read_past(samples: Iterable[Samples]) -> PastReading:
     """Sort the elements of a past query's result by service; what is no rate is left out."""
-    found: dict[LoadKey, list[float]] = defaultdict(list)
+    found: dict[LoadKey, list[tuple[float, float]]] = defaultdict(list)
     for element in samples:
         labels = element.labels
         key = (labels.get("namespace", ""), labels.get(WORKLOAD, ""), labels.get("model_name", ""))
         if not key[1]:
             continue
-        found[key] += [rate for rate in element.values if math.isfinite(rate) and rate >= 0]
-    return PastReading({key: tuple(rates) for key, rates in found.items() if rates})
+        found[key] += [(time_s, rps) for time_s, rps in element.values if math.isfinite(rps) and rps >= 0]
+    return PastReading({key: _in_time(rates) for key, rates in found.items() if rates})
 
 
-def past_of(reading: PastReading | None, key: LoadKey, lookback_s: int) -> Past:
+def _in_time(rates: Iterable[tuple[float, float]]) -> PastRates:
+    end_s, rps = zip(*sorted(rates), strict=True)
+    return PastRates(end_s, rps)
+
+
+def past_of(reading: PastReading | None, key: LoadKey, policy: UpdatePolicy, now: datetime) -> Past:
     """One service's part of a reading.
 
     Args:
         reading: None: the past was not asked for.
         key: of the service.
-        lookback_s: how far back the reading goes.
+        policy: how far back the reading goes, and how far is looked ahead.
+        now: of the observation.
     """
+    lookback_s = policy.lookback_seconds
     if reading is None or lookback_s == 0:
         return Past()
+    rates = reading.rates.get(key, PastRates())
+    again = rates.again(now.timestamp(), policy.horizon_seconds)
+    if again:
+        return Past(tuple(again))
     if reading.error is not None:
         said = f"the loads of the past {duration_text(lookback_s)} cannot be read ({reading.error})"
-    elif key not in reading.rates_rps:
-        said = f"no load of the past {duration_text(lookback_s)} is known"
     else:
-        return Past(reading.rates_rps[key])
+        said = f"no load of the past {duration_text(lookback_s)} is known"
     return Past(problem=f"{said}, so the present one is taken to last")

@@ -200,7 +200,7 @@ def _expected(decision: Decision, live: Live | None) -> dict[str, object]:
     peak = peak_rps(decision.load.expected)
     if peak is None or live is None:
         return {}
-    return {"expected_peak_rps": peak, "expected_observations": len(live.past.rates_rps)}
+    return {"expected_peak_rps": peak, "expected_observations": len(live.past.again_rps)}
 
 
 def _prediction(running: Standing | None) -> dict[str, object]:

@@ -197,7 +197,7 @@ def _live(
         now=now,
     )
     key = (namespace, workload.ref.name, model_name)
-    return replace(live, past=past_of(observation.past, key, service.spec.update_policy.lookback_seconds))
+    return replace(live, past=past_of(observation.past, key, service.spec.update_policy, now))
 
 
 def _go_on(service: SpeculativeService, situation: Situation, state: Calibrated, live: Live) -> Step:

@@ -203,7 +203,8 @@ class DecisionStatus(StatusModel):
         int | None,
         Field(
             ge=0,
-            description="Past loads behind expectedPeakRps, each a mean over the same time, in updatePolicy.lookbackSeconds.",
+            description="Past loads behind expectedPeakRps, each a mean over the same time: those of the last updatePolicy.horizonSeconds "
+            "and what followed this time of day on the days before.",
         ),
     ] = None
     inflight: Annotated[Number | None, Field(description="Mean requests in flight per replica.")] = None

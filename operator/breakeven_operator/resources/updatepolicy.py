@@ -107,7 +107,8 @@ class UpdatePolicy(Model):
         Field(
             ge=1,
             le=604800,
-            description="Time within which the gain of a roll must outweigh the capacity that the roll takes away.",
+            description="How far is looked ahead: over which loads an arm is chosen, and within which time its gain must "
+            "outweigh the capacity that a roll takes away.",
         ),
     ] = 14400
     lookback_seconds: Annotated[
@@ -115,11 +116,12 @@ class UpdatePolicy(Model):
         Field(
             ge=0,
             le=604800,
-            description="Loads of this long past are expected to come again: an arm is chosen by what it would take over all "
-            "of them, and left before a load at which it would lose. Past loads are read from Prometheus, which must keep "
-            "them; without any the present load counts alone. 0: the present load is taken to last.",
+            description="How far back loads are known. Expected are those of the last horizonSeconds and, of every day of this "
+            "time, what followed this time of day: an arm is chosen by what it would take over all of them, and left before "
+            "a load at which it would lose. Past loads are read from Prometheus, which must keep them; without any the "
+            "present load counts alone. 0: the present load is taken to last.",
         ),
-    ] = 86400
+    ] = 259200
     drain: Annotated[
         Drain,
         Field(

@@ -27,7 +27,7 @@ class Server:
         if self.error:
             raise MetricsError(self.error)
         labels = dict(zip(("namespace", "workload", "model_name"), KEY, strict=True))
-        return [Samples(labels, (self.rate_rps,))] if self.rate_rps else []
+        return [Samples(labels, ((1.0, self.rate_rps),))] if self.rate_rps else []
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def history(server, clock, counted):
 
 async def rates(history, lookback=LOOKBACK, namespaces=frozenset({"llm"})):
     reading = (await history.read({lookback: namespaces}))[lookback]
-    return reading.rates_rps.get(KEY) or reading.error
+    return reading.rates[KEY].rps if KEY in reading.rates else reading.error
 
 
 async def test_an_answer_is_kept_for_one_step_and_not_longer(history, server, clock, counted):

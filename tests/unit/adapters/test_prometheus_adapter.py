@@ -81,8 +81,9 @@ async def test_a_range_vector_arrives_with_its_gaps_closed_and_numbers_that_are_
     async with server(body=MATRIX) as (url, asked):
         (found,) = await Prometheus(cluster_with()).query_past(Source(url), "up[1h:5m]")
     assert found.labels == {"workload": "a"}
-    assert found.values[::2] == (3.5, 0.0)
-    assert math.isnan(found.values[1])
+    assert found.values[::2] == ((1.0, 3.5), (4.0, 0.0))
+    assert found.values[1][0] == 2.0
+    assert math.isnan(found.values[1][1])
     assert asked[0].query["query"] == "up[1h:5m]"
 
 

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breakeven.planning.outlook import ExpectedLoad, bearable_s, expected_loads, mean_latency_s, peak_rps
+from breakeven.planning.outlook import (
+    ExpectedLoad,
+    PastRates,
+    bearable_s,
+    expected_loads,
+    mean_latency_s,
+    peak_rps,
+)
 
 RATES = st.lists(st.floats(0.0, 1e4), max_size=400)
 
@@ -67,6 +74,67 @@ def test_missing_data_is_not_a_load(rates):
 def test_nothing_is_expected_from_no_past():
     assert expected_loads([]) == ()
     assert peak_rps(()) is None
+
+
+HOUR = 3600.0
+
+
+def hourly(days: float) -> PastRates:
+    """A rate per hour, equal to the hour's number; the last one ended now, at the end of hour `24 * days`."""
+    hours = [float(hour) for hour in range(1, round(24 * days) + 1)]
+    return PastRates([HOUR * hour for hour in hours], hours)
+
+
+def test_the_last_hours_and_what_followed_this_time_of_day_are_expected_again():
+    assert hourly(0.25).again(6 * HOUR, 4 * HOUR) == [3, 4, 5, 6]
+    assert hourly(3).again(72 * HOUR, 4 * HOUR) == [
+        1,
+        2,
+        3,
+        4,
+        25,
+        26,
+        27,
+        28,
+        49,
+        50,
+        51,
+        52,
+        69,
+        70,
+        71,
+        72,
+    ]
+    # Part of the following hours is known from the day on which the past begins.
+    assert hourly(1).again(26 * HOUR, 4 * HOUR)[:4] == [3, 4, 5, 6]
+    assert PastRates([HOUR * h for h in (23, 24)], [23.0, 24.0]).again(45 * HOUR, 4 * HOUR) == [23, 24]
+
+
+@pytest.mark.parametrize("horizon_hours", [24, 30, 100])
+def test_a_horizon_of_a_day_or_more_expects_all_that_is_known_once(horizon_hours):
+    past = hourly(4)
+    known = past.again(96 * HOUR, horizon_hours * HOUR)
+    assert known == list(past.rps)
+
+
+@given(
+    st.lists(st.integers(0, 10**6), max_size=50, unique=True), st.integers(1, 300_000), st.integers(0, 10**6)
+)
+def test_what_is_expected_again_lies_in_the_spans_and_nowhere_else(ends, horizon_s, now_s):
+    ends = sorted(end for end in ends if end <= now_s)
+    day_s = 86400.0
+    expected = [
+        end
+        for end in ends
+        if now_s - end < horizon_s
+        or any(0 < end - (now_s - day * day_s) <= horizon_s for day in range(1, 13))
+    ]
+    assert PastRates(ends, ends).again(now_s, horizon_s) == expected
+
+
+def test_the_future_is_not_known():
+    assert PastRates([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]).again(2.0, 10.0) == [1, 2]
+    assert PastRates().again(5.0, 10.0) == []
 
 
 def test_the_mean_counts_requests_not_hours():

@@ -43,6 +43,8 @@ _OPTIONS = (
     click.option("--min-gain-percent", type=Number(min=0), default=5.0, show_default=True, help="That the lower bound of a gain must exceed for a roll."),
     click.option("--evaluate-seconds", type=_POSITIVE, default=60.0, show_default=True, help="Between decisions (request traces)."),
     click.option("--window-seconds", type=_POSITIVE, default=300.0, show_default=True, help="That a decision looks back on (request traces)."),
+    click.option("--horizon-seconds", type=_POSITIVE, default=14400.0, show_default=True, help="To look ahead: whose loads are expected, and within which a gain must pay for the roll."),
+    click.option("--lookback-seconds", type=Number(min=0), default=259200.0, show_default=True, help="Of loads that are known; 0: the load of now is taken to last."),
     click.option("--e2e-slo-s", type=_POSITIVE, help="Objective of a request's latency, seconds."),
     click.option("--ttft-slo-s", type=_POSITIVE, help="Objective of the time to the first token, seconds."),
     click.option("--tpot-slo-s", type=_POSITIVE, help="Objective of the time per output token, seconds."),
@@ -170,6 +172,7 @@ def _study(trace: Trace, policies: Sequence[str], confidence: float | None, give
         seed=given["seed"],
         every_s=given["evaluate_seconds"],
         window_s=given["window_seconds"],
+        lookback_s=given["lookback_seconds"],
     )
 
 
@@ -246,6 +249,7 @@ def _policy(given: dict[str, Any], roll_s: float) -> Policy:
         min_gain=given["min_gain_percent"] / 100.0,
         cooldown_s=given["cooldown_seconds"],
         dwell_s=given["dwell_seconds"],
+        horizon_s=given["horizon_seconds"],
         slo=Slo(given["e2e_slo_s"], given["ttft_slo_s"], given["tpot_slo_s"], given["quantile"]),
         roll_seconds=given["roll_seconds"] if given["roll_seconds"] is not None else roll_s,
     )

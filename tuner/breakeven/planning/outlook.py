@@ -1,17 +1,20 @@
-"""What an arm costs over the loads that are expected, and while a fleet is rolled to it.
+"""What is expected from the past, and what an arm takes over it.
 
-Who decides on the load of now alone enters every night what saturates every noon: on a week's replayed load that rolled
-20 to 40 times and ended below no speculation. With the loads of the last day as what comes again it is 2 to 6 rolls.
+Who decides on the load of now alone enters in every valley what every peak saturates: replayed on irregular weeks that
+rolled up to 40 times and ended below no speculation (docs/decisions/0008-expected-loads.md).
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from breakeven.planning.latency_model import Prediction
 
+_DAY_S = 86400.0
 _PARTS = 7
 _PEAK_LASTS_S = 900.0
 """How long a load beyond saturation is taken to last (s): its queue grows for that time."""
@@ -31,11 +34,37 @@ class ExpectedLoad(NamedTuple):
     rps: float
 
 
+@dataclass(frozen=True, slots=True)
+class PastRates:
+    """Request rates that were seen.
+
+    Attributes:
+        end_s: ends of the intervals they are means over (s, any clock), ascending.
+        rps: rates per replica (1/s), as many.
+    """
+
+    end_s: Sequence[float] = ()
+    rps: Sequence[float] = ()
+
+    def again(self, now_s: float, horizon_s: float) -> list[float]:
+        """Rates that are expected within `horizon_s`: those of the last such time, and what followed this time of day on the days before."""
+        first_s = self.end_s[0] if self.end_s else now_s
+        days = max(math.floor((now_s + horizon_s - first_s) / _DAY_S), 0)
+        spans = [(now_s - day * _DAY_S, now_s - day * _DAY_S + horizon_s) for day in range(days, 0, -1)]
+        rates: list[float] = []
+        read = 0
+        for after_s, until_s in (*spans, (now_s - horizon_s, now_s)):
+            first = max(bisect_right(self.end_s, after_s), read)
+            read = max(bisect_right(self.end_s, min(until_s, now_s)), first)
+            rates += self.rps[first:read]
+        return rates
+
+
 def expected_loads(rates_rps: Iterable[float]) -> tuple[ExpectedLoad, ...]:
     """Condense past rates (1/s per replica, at equal distances in time) to a few, ascending.
 
     The lower half becomes its mean, then the next quarter, the next eighth: latency bends most at the highest loads,
-    where the mean of a tenth of a day would hide the hour that saturates.
+    where the mean of a tenth of the time would hide the minutes that saturate.
 
     Raises:
         ValueError: a rate that is not a finite number of at least 0; missing data is not a load.

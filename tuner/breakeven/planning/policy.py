@@ -21,7 +21,7 @@ class Policy:
         slo: limits that the arm must keep.
         roll_seconds: capacity that one roll costs each replica, its start-up time (s).
         roll_away_share: share of the replicas that are away at a time during a roll; 0 where new ones come first.
-        horizon_s: time over which a gain must pay for the roll (s).
+        horizon_s: time that is looked ahead (s): whose loads are expected, and over which a gain must pay for the roll.
     """
 
     min_gain: float = 0.05

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -11,6 +12,7 @@ import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.guard import Action, LatencyModel, Load, Memory, Policy, decide
+from breakeven.planning.outlook import ExpectedLoad, PastRates, expected_loads
 from breakeven.simulator.fleet import Fleet
 from breakeven.simulator.requests import Request
 from breakeven.simulator.stepping import SteppedFleet, Window
@@ -70,6 +72,33 @@ class Planned:
 
 
 @dataclass(slots=True)
+class Past:
+    """Rates seen so far, as the operator reads them from Prometheus.
+
+    Attributes:
+        lookback_s: how far back they are known (s); 0: nothing is expected but the load of now.
+        horizon_s: that is looked ahead (s).
+        end_s: ends of the intervals that were seen (s), ascending.
+        rps: rates per replica in them (1/s).
+    """
+
+    lookback_s: float
+    horizon_s: float
+    end_s: list[float] = field(default_factory=list)
+    rps: list[float] = field(default_factory=list)
+
+    def expected(self, end_s: float, rps: float) -> tuple[ExpectedLoad, ...]:
+        """Remember the interval that ended at `end_s`, forget what is older than the lookback, and look ahead."""
+        if self.lookback_s == 0.0:
+            return ()
+        self.end_s.append(end_s)
+        self.rps.append(rps)
+        old = bisect_right(self.end_s, end_s - self.lookback_s)
+        del self.end_s[:old], self.rps[:old]
+        return expected_loads(PastRates(self.end_s, self.rps).again(end_s, self.horizon_s))
+
+
+@dataclass(slots=True)
 class Decider:
     """`planning.guard.decide` with its memory.
 
@@ -102,6 +131,7 @@ class Deciding:
     Attributes:
         decider: the decision and its memory.
         trace: where arrivals are counted.
+        past: rates so far.
         every_s: between two evaluations (s).
         window_s: that an evaluation looks back on (s).
         next_s: see `Controller`.
@@ -109,6 +139,7 @@ class Deciding:
 
     decider: Decider
     trace: RequestTrace
+    past: Past
     every_s: float = 60.0
     window_s: float = 300.0
     next_s: float = field(init=False)
@@ -125,19 +156,24 @@ class Deciding:
         fleet.to(now_s)
         self._recent += fleet.finished[self._read :]
         self._read = len(fleet.finished)
+        expected = self.past.expected(now_s, self._arrivals(now_s - self.every_s, now_s) / fleet.replicas)
         if fleet.rolling:
             return
-        arm = self.decider.wish(self._observe(fleet, now_s), now_s)
+        arm = self.decider.wish(self._observe(fleet, now_s, expected), now_s)
         if arm is not None:
             fleet.roll(arm, now_s)
 
-    def _observe(self, fleet: Fleet, now_s: float) -> Load:
+    def _arrivals(self, from_s: float, to_s: float) -> float:
+        """Rate of the whole fleet (1/s)."""
+        first, last = np.searchsorted(self.trace.arrival_s, [from_s, to_s])
+        return float(last - first) / (to_s - from_s)
+
+    def _observe(self, fleet: Fleet, now_s: float, expected: tuple[ExpectedLoad, ...]) -> Load:
         window_s = min(self.window_s, now_s)
         self._recent = [r for r in self._recent if r.finished_s > now_s - window_s]
         # A replica that drains is run ahead of time: what it will finish is not known yet.
         seen = [r for r in self._recent if r.finished_s <= now_s]
-        first, last = np.searchsorted(self.trace.arrival_s, [now_s - window_s, now_s])
-        rps = float(last - first) / window_s / fleet.serving
+        rps = self._arrivals(now_s - window_s, now_s) / fleet.serving
         if not seen:
             return Load(rps, window_s, 0)
         steps = sum(r.steps for r in seen)
@@ -153,13 +189,24 @@ class Deciding:
             prompt_tokens=sum(r.prompt_tokens for r in seen) / len(seen),
             output_tokens=sum(r.output_tokens for r in seen) / len(seen),
             saturated=fleet.waiting > max(fleet.serving, 0.1 * fleet.running),
+            expected=expected,
         )
 
 
 def decide_after(
-    decider: Decider, fleet: SteppedFleet, window: Window, window_s: float, end_s: float
+    decider: Decider, past: Past, fleet: SteppedFleet, window: Window, asked: tuple[float, float, float]
 ) -> None:
-    """The same decision from one window of a stepped fleet."""
+    """The same decision from one window of a stepped fleet.
+
+    Args:
+        decider: the decision and its memory.
+        past: rates so far.
+        fleet: at the end of the window.
+        window: what was seen.
+        asked: the window's end and length (s), and the rate of the whole fleet (1/s).
+    """
+    end_s, window_s, fleet_rps = asked
+    expected = past.expected(end_s, fleet_rps / fleet.replicas)
     if fleet.rolling(end_s):
         return
     load = Load(
@@ -169,6 +216,7 @@ def decide_after(
         inflight=window.inflight,
         latency_s=window.latency_s,
         saturated=window.saturated,
+        expected=expected,
     )
     arm = decider.wish(load, end_s)
     if arm is not None:

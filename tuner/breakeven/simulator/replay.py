@@ -18,11 +18,12 @@ from breakeven.simulator.controllers import (
     Decider,
     Deciding,
     Nobody,
+    Past,
     Planned,
     decide_after,
     follow,
 )
-from breakeven.simulator.fleet import Fleet
+from breakeven.simulator.fleet import Fleet, waves
 from breakeven.simulator.hindsight import Greedy, best_plan, free_windows
 from breakeven.simulator.measured import measured_profile
 from breakeven.simulator.outcome import Outcome, of_requests, of_windows
@@ -35,6 +36,7 @@ POLICIES = ("breakeven", "none", "schedule", "static:METHOD:K", "oracle", "oracl
 HINDSIGHT_WINDOW_S = 60.0
 _MOST_CHOICES = 10_000
 STEPPED_DECISION_S = 150.0
+LOOKBACK_S = 259200.0
 _COMPARED_WINDOW_S = 60.0
 
 
@@ -76,6 +78,7 @@ class Study:
         progress: told how many requests or windows were done.
         every_s: between two decisions on the event clock (s).
         window_s: that a decision looks back on (s).
+        lookback_s: whose loads a decision knows (s); 0: the load of now is taken to last.
         reasons: how often the decision code gave each reason.
         left_out: requests that no engine of these arms could hold; they are not replayed.
     """
@@ -91,6 +94,7 @@ class Study:
     progress: Callable[[int], None] = lambda _: None
     every_s: float = 60.0
     window_s: float = 300.0
+    lookback_s: float = LOOKBACK_S
     compared: Sequence[str] = ()
     reasons: dict[str, int] = field(default_factory=dict)
     left_out: int = field(init=False, default=0)
@@ -176,19 +180,28 @@ class Study:
         return list(dict.fromkeys([NO_SPECULATION, *self.candidates, *scheduled]))
 
     def _decided(self) -> Outcome:
-        decider = Decider(self.profile, self.policy, self.candidates, Memory(NO_SPECULATION))
+        # What a roll of this fleet takes away at a time is what the decision must reckon with.
+        policy = replace(
+            self.policy, roll_away_share=1.0 / waves(self.replicas) if self.replicas > 1 else 0.0
+        )
+        decider = Decider(self.profile, policy, self.candidates, Memory(NO_SPECULATION))
+        past = Past(self.lookback_s, self.policy.horizon_s)
         if isinstance(self.trace, RequestTrace):
-            controller = Deciding(decider, self.trace, self.every_s, self.window_s)
+            controller = Deciding(decider, self.trace, past, self.every_s, self.window_s)
             outcome = self._replay_requests(self.trace, NO_SPECULATION, controller, self.policy.roll_seconds)
         else:
-            lengths = self.trace.length_s
+            lengths, rates = self.trace.length_s, self.trace.rate_rps
             decider.profile = RememberingProfile(self.profile)
             outcome = self._replay_rates(
                 self.trace,
                 NO_SPECULATION,
                 self.policy.roll_seconds,
                 lambda fleet, window, end_s: decide_after(
-                    decider, fleet, window, float(lengths[window.index]), end_s
+                    decider,
+                    past,
+                    fleet,
+                    window,
+                    (end_s, float(lengths[window.index]), float(rates[window.index])),
                 ),
             )
         self.reasons = decider.reasons
