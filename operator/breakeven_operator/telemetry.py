@@ -174,6 +174,11 @@ SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
         lambda service, _: _one(_decision(service).load_rps),
     ),
     ServiceGauge(
+        "breakeven_expected_peak_requests_per_second",
+        "Highest load per replica that is expected; absent where the present load is taken to last.",
+        lambda service, _: _one(_decision(service).expected_peak_rps),
+    ),
+    ServiceGauge(
         "breakeven_inflight_requests",
         "Mean requests in flight per replica.",
         lambda service, _: _one(_decision(service).inflight),

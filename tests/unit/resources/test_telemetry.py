@@ -52,6 +52,7 @@ FULL = {
         "breakEvenRps": "8.9",
         "breakEvenLowerRps": "8.4",
         "loadRps": "3.1",
+        "expectedPeakRps": "11.5",
         "inflight": "2.2",
         "utilization": "0.13",
         "tokensPerStep": "3.4",
@@ -102,6 +103,7 @@ def test_every_figure_of_the_status_has_its_series(registry, telemetry):
     assert sample(registry, "breakeven_break_even_requests_per_second", bound="estimate", **arm) == 8.9
     assert sample(registry, "breakeven_break_even_requests_per_second", bound="lower", **arm) == 8.4
     assert sample(registry, "breakeven_load_requests_per_second") == 3.1
+    assert sample(registry, "breakeven_expected_peak_requests_per_second") == 11.5
     assert sample(registry, "breakeven_inflight_requests") == 2.2
     assert sample(registry, "breakeven_utilization_ratio") == 0.13
     assert sample(registry, "breakeven_tokens_per_step") == 3.4
