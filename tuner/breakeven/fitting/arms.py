@@ -13,7 +13,13 @@ from breakeven.evidence.points import Point
 from breakeven.fitting import diagnostics
 from breakeven.fitting.loads import Observation, observe
 from breakeven.fitting.solve import Solution, solve
-from breakeven.fitting.uncertainty import bounds, inverse_bounds, law_fit, replicate_noise
+from breakeven.fitting.uncertainty import (
+    bounds,
+    inverse_bounds,
+    law_fit,
+    law_fit_of_loads,
+    replicate_noise,
+)
 from breakeven.mixture import LOOKUP_METHODS
 from breakeven.profile.fits import (
     Acceptance,
@@ -51,7 +57,7 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
     excluded += [(used[i].point, Reason.OUTLIER) for i in sorted(bad)]
     used = [one for i, one in enumerate(used) if i not in bad]
     solution = diagnostics.fit_law(used)
-    fit = law_fit(solution, replicate_noise(used)) if solution is not None else None
+    fit = _fit_of_loads(solution, used) if solution is not None else None
     errors = diagnostics.left_out_errors(used)
     left_out = float(np.mean(errors)) if errors else None
     bend = diagnostics.bend(used, solution) if solution is not None else None
@@ -100,6 +106,11 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
         measured_saturation_rps=ceiling,
         measurements=tuple(_measurement(one) for one in used),
     )
+
+
+def _fit_of_loads(solution: Solution, used: Sequence[Observation]) -> LawFit:
+    imposed = [not one.point.closed for one in used]
+    return law_fit_of_loads(solution, diagnostics.design(used), imposed, replicate_noise(used))
 
 
 def _of_one_length(used: list[Observation]) -> tuple[list[Observation], list[Observation]]:

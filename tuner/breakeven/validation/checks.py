@@ -15,7 +15,12 @@ from breakeven.profile import Conditions, Profile
 from breakeven.validation import published
 from breakeven.validation.accepted import resampling, tokens_per_step_elsewhere
 from breakeven.validation.outcomes import Outcome, error_outcome
-from breakeven.validation.simulated import bounds_coverage, break_even_coverage, verdicts_on_equal_arms
+from breakeven.validation.simulated import (
+    bounds_coverage,
+    break_even_coverage,
+    open_loop_coverage,
+    verdicts_on_equal_arms,
+)
 
 TRUSTED = 0.75
 """Utilisation up to which unseen loads are judged."""
@@ -31,6 +36,7 @@ def all_checks(folder: Path | None) -> Iterator[Outcome]:
         yield resampling(folder)
     yield from break_even_coverage()
     yield from bounds_coverage()
+    yield from open_loop_coverage()
     yield verdicts_on_equal_arms()
 
 

@@ -20,6 +20,7 @@ from breakeven.validation.outcomes import Outcome
 
 _CLIENTS = (1, 2, 4, 8, 16, 32, 64, 96)
 _NONE, _ARM = Law(1.2, 0.07), Law(0.78, 0.085)
+_UTILISATIONS = (0.05, 0.15, 0.3, 0.45, 0.6, 0.75)
 _EAGLE = Arm("eagle3", 3)
 _RATE_RPS = 6.0
 
@@ -66,6 +67,39 @@ def bounds_coverage(runs: int = 300) -> Iterator[Outcome]:
                 f"bounds of {name}",
                 f"simulated, {len(clients)} loads per arm",
                 "3 % noise, 90 % interval",
+                {"coverage": float(np.mean(hits))},
+                {"coverage": (0.85, False)},
+                runs,
+            )
+
+
+def open_loop_coverage(runs: int = 300) -> Iterator[Outcome]:
+    """The same of C1 and C2 for rates that were imposed, whichever way the noise came in."""
+    rng = np.random.default_rng(14)
+    c1, c2 = float(_ARM.c1), float(_ARM.c2)
+    for noise in ("an engine that varies", "latencies that vary"):
+        held: dict[str, list[bool]] = {"C1": [], "C2": []}
+        for _ in range(runs):
+            rows = []
+            for number, used in enumerate(_UTILISATIONS, start=2):
+                rate, factor = used / c2, 1.0 + 0.03 * rng.standard_normal()
+                of_engine = noise == "an engine that varies"
+                latency_s = c1 * factor / (1.0 - used * factor) if of_engine else c1 / (1.0 - used) * factor
+                fields: dict[str, str | float] = {
+                    "method": "eagle3",
+                    "k": 3.0,
+                    "request_rate_rps": rate,
+                    "mean_latency_s": latency_s,
+                }
+                rows.append(point(fields, Origin("simulated", number)))
+            fit = fit_points(rows, confidence=0.9).arm(_EAGLE)
+            held["C1"].append(_holds(fit.c1_ci_s, c1))
+            held["C2"].append(_holds(fit.c2_ci_s, c2))
+        for name, hits in held.items():
+            yield Outcome(
+                f"bounds of {name}",
+                f"simulated, {len(_UTILISATIONS)} rates",
+                f"{noise}, 3 % noise, 90 % interval",
                 {"coverage": float(np.mean(hits))},
                 {"coverage": (0.85, False)},
                 runs,
