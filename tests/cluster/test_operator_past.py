@@ -144,7 +144,7 @@ def past(address, end, *matchers, namespaces=("llm",), hours=HOURS):
     asked = re.sub(r"(\[\d+s:\d+s\])$", rf"\1 @ {end}", promql)
     assert asked != promql
     samples = asyncio.run(Prometheus(None).query_past(Source(address), asked))
-    return read_past(samples).rates
+    return {key: rates.rps for key, rates in read_past(samples).rates.items()}
 
 
 def settled(rates):
