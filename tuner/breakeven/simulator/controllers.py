@@ -16,7 +16,7 @@ from breakeven.planning.outlook import ExpectedLoad, PastRates, expected_loads
 from breakeven.simulator.fleet import Fleet
 from breakeven.simulator.requests import Request
 from breakeven.simulator.stepping import SteppedFleet, Window
-from breakeven.simulator.traces import RequestTrace
+from breakeven.simulator.traces import RateTrace, RequestTrace
 
 
 class Controller(Protocol):
@@ -89,8 +89,6 @@ class Past:
 
     def expected(self, end_s: float, rps: float) -> tuple[ExpectedLoad, ...]:
         """Remember the interval that ended at `end_s`, forget what is older than the lookback, and look ahead."""
-        if self.lookback_s == 0.0:
-            return ()
         self.end_s.append(end_s)
         self.rps.append(rps)
         old = bisect_right(self.end_s, end_s - self.lookback_s)
@@ -193,9 +191,7 @@ class Deciding:
         )
 
 
-def decide_after(
-    decider: Decider, past: Past, fleet: SteppedFleet, window: Window, asked: tuple[float, float, float]
-) -> None:
+def decide_after(decider: Decider, past: Past, fleet: SteppedFleet, window: Window, trace: RateTrace) -> None:
     """The same decision from one window of a stepped fleet.
 
     Args:
@@ -203,10 +199,11 @@ def decide_after(
         past: rates so far.
         fleet: at the end of the window.
         window: what was seen.
-        asked: the window's end and length (s), and the rate of the whole fleet (1/s).
+        trace: where its times and the rate of the whole fleet stand.
     """
-    end_s, window_s, fleet_rps = asked
-    expected = past.expected(end_s, fleet_rps / fleet.replicas)
+    window_s = float(trace.length_s[window.index])
+    end_s = float(trace.start_s[window.index]) + window_s
+    expected = past.expected(end_s, float(trace.rate_rps[window.index]) / fleet.replicas)
     if fleet.rolling(end_s):
         return
     load = Load(

@@ -190,19 +190,13 @@ class Study:
             controller = Deciding(decider, self.trace, past, self.every_s, self.window_s)
             outcome = self._replay_requests(self.trace, NO_SPECULATION, controller, self.policy.roll_seconds)
         else:
-            lengths, rates = self.trace.length_s, self.trace.rate_rps
+            trace = self.trace
             decider.profile = RememberingProfile(self.profile)
             outcome = self._replay_rates(
-                self.trace,
+                trace,
                 NO_SPECULATION,
                 self.policy.roll_seconds,
-                lambda fleet, window, end_s: decide_after(
-                    decider,
-                    past,
-                    fleet,
-                    window,
-                    (end_s, float(lengths[window.index]), float(rates[window.index])),
-                ),
+                lambda fleet, window, _: decide_after(decider, past, fleet, window, trace),
             )
         self.reasons = decider.reasons
         return outcome
