@@ -11,6 +11,7 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.guard import Policy
+from breakeven.profile import Profile
 from breakeven.simulator.arms import CostArms, LawArms
 from breakeven.simulator.costs import EngineCosts, parse_costs
 from breakeven.simulator.fleet import Fleet
@@ -20,6 +21,7 @@ from breakeven.simulator.replay import Study
 from breakeven.simulator.requests import Request
 from breakeven.simulator.stepping import PiecewiseLaw, SteppedFleet
 from breakeven.simulator.traces import RateTrace, RequestTrace
+from fakes.lawful_profile import lawful_profile_json
 
 EAGLE = Arm("eagle3", 3)
 LENGTHS = np.array([40]), np.array([48])
@@ -187,6 +189,25 @@ def test_the_decision_code_switches_alike_in_both(slow_arms, slow_profile):
         forgetful = replace(policy, horizon_s=600.0)
         soon = Study(slow_arms, slow_profile, trace, [EAGLE], 4, forgetful, every_s=150.0)
         assert soon.outcome("breakeven").switches == 3
+
+
+@pytest.mark.parametrize(
+    ("replicas", "switches", "reason"), [(1, 1, "BelowBreakEven"), (4, 0, "RollNotWorthIt")]
+)
+def test_a_roll_that_takes_replicas_away_has_to_pay_for_them(replicas, switches, reason):
+    """A lone replica is renewed with a surge pod; of four, three would have to carry 9 rps each."""
+    laws = {NO_SPECULATION: (1.2, 0.07), EAGLE: (0.92, 0.072)}
+    tokens_per_step = {NO_SPECULATION: 1.0, EAGLE: 2.4}
+    profile = Profile.from_json(
+        lawful_profile_json(laws, tokens_per_step, prompt_tokens=64, output_tokens=64, gpu="A100")
+    )
+    policy = Policy(
+        cooldown_s=600, dwell_s=300, horizon_s=3600, max_utilisation=0.9, min_gain=0.02, roll_seconds=300
+    )
+    trace = rates_trace([9.0 * replicas] * 6)
+    study = Study(LawArms(profile, tokens=64), profile, trace, [EAGLE], replicas, policy)
+    assert study.outcome("breakeven").switches == switches
+    assert reason in study.reasons
 
 
 def test_the_peak_of_yesterday_is_left_in_time(slow_profile):

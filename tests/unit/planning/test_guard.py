@@ -265,8 +265,18 @@ def test_an_arm_is_left_before_a_peak_at_which_it_loses():
 
 
 def test_an_arm_is_not_left_for_a_peak_where_its_bounds_allow_a_gain():
-    doubtful = chat(eagle=ArmLaw(0.53, 0.0330, 3.0, 0.2))
-    assert ask(doubtful, EAGLE, 3, expected=day(*(3.0,) * 6, *(26.0,) * 18)).action is not Action.SWITCH
+    busy = day(*(3.0,) * 12, *(22.0,) * 12)
+    exact, doubtful = (chat(eagle=ArmLaw(0.53, 0.042, 3.0, noise)) for noise in (0.002, 0.1))
+    assert ask(exact, EAGLE, 3, expected=busy).reason is Reason.PEAK_AHEAD
+    assert ask(doubtful, EAGLE, 3, expected=busy).action is Action.STAY
+
+
+def test_the_gain_over_the_expected_loads_counts_as_far_below_its_estimate_as_that_of_now():
+    mostly_calm = day(*(3.0,) * 24, 19.0, 19.0)
+    exact, doubtful = (chat(0.002, eagle=ArmLaw(0.53, 0.0434, 3.0, noise)) for noise in (0.002, 0.1))
+    assert ask(exact, NO_SPECULATION, 3, expected=mostly_calm).arm == EAGLE
+    assert ask(doubtful, NO_SPECULATION, 3).arm == EAGLE
+    assert ask(doubtful, NO_SPECULATION, 3, expected=mostly_calm).reason is Reason.PEAK_AHEAD
 
 
 def test_replicas_that_a_roll_takes_away_must_be_spared():
