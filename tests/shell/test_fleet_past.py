@@ -26,6 +26,14 @@ def world_with(past):
     return world
 
 
+async def speculating_after_flat_days():
+    world = world_with(FLAT)
+    await world.until(lambda: world.phase == "Confirming")
+    world.load(3.0)
+    await world.until(lambda: world.phase is None)
+    return world
+
+
 async def test_an_arm_that_would_lose_over_the_day_is_not_entered_at_night():
     assert NOON_RPS > BREAK_EVEN_RPS
     world = world_with(NOON)
@@ -62,10 +70,7 @@ async def test_the_load_of_now_belongs_to_what_is_expected():
 
 async def test_a_running_arm_is_left_before_the_peak_and_that_roll_goes_the_way_of_all(caplog):
     caplog.set_level("INFO", "breakeven_operator.cycle")
-    world = world_with(FLAT)
-    await world.until(lambda: world.phase == "Confirming")
-    world.load(3.0)
-    await world.until(lambda: world.phase is None)
+    world = await speculating_after_flat_days()
     world.prometheus.past["llm", "chat-vllm"] = NOON
     await world.until(lambda: world.value == "null")
     assert (world.decision["action"], world.reason) == ("Switch", "PeakAhead")
@@ -90,10 +95,7 @@ async def test_a_running_arm_is_left_before_the_peak_and_that_roll_goes_the_way_
 
 
 async def test_an_arm_left_before_a_peak_that_is_slower_than_promised_is_put_back():
-    world = world_with(FLAT)
-    await world.until(lambda: world.phase == "Confirming")
-    world.load(3.0)
-    await world.until(lambda: world.phase is None)
+    world = await speculating_after_flat_days()
     world.prometheus.past["llm", "chat-vllm"] = NOON
     await world.until(lambda: world.phase == "Confirming")
     world.load(3.0)
