@@ -44,7 +44,7 @@ def law_fit_of_loads(
     is slower for a while changes C1 and C2, and the number in flight follows: a residual is the noise. A latency that
     was not averaged for long enough moves, at an imposed rate, along the law, as the number in flight is rate times latency:
     only C1/L of the noise is left as residual. Taken for the first, bounds of 90 % held C1 in 79 to 87 % of open-loop
-    sweeps of the second kind; the larger error holds it in 88 to 95 % of both.
+    sweeps of the second kind; the larger error holds it in 88 to 98 % of both.
 
     Args:
         solution: of the law.
