@@ -33,6 +33,7 @@ from breakeven_operator.plan import (
 from breakeven_operator.ports import Clock, Cluster, ClusterError, Manifest, RunView, TrialSettings
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.conditions import READY, Aspect, merge
+from breakeven_operator.reconcile.failed import Failed, failed
 from breakeven_operator.reconcile.live import FleetReading
 from breakeven_operator.reconcile.observation import Limits, Observation
 from breakeven_operator.reconcile.service import conflicted, reconcile, reference
@@ -119,42 +120,62 @@ class Fleet:
             generations={s.metadata.uid: s.metadata.generation for s in world.services},
         )
         self._forget(world)
-        outcomes = self._decide(world, now)
+        outcomes, failures = self._decide(world, now, report)
         gate = asyncio.Semaphore(_WRITERS)
 
         async def handle(item: Decided) -> None:
             async with gate:
-                await self._handle(world, item, report)
+                try:
+                    await self._handle(world, item, report)
+                except Exception as error:  # noqa: BLE001 - reported in full, and the other services go on
+                    # The status of this cycle may be written already: what comes after it starts from it.
+                    announced = item.service.with_status(item.outcome.status)
+                    self._report_surprise(announced, error, report)
+                    failures.append(failed(announced, item.outcome.status.to_json_object(), error, now))
 
         await asyncio.gather(*(handle(item) for item in outcomes))
+        for failure in failures:
+            self._note(await self._writer.carry_out(failure.plan), report)
         for manifest, problem in world.invalid:
             await self._say_invalid(manifest, problem, now, report)
         for view in run_views(
             world, outcomes, self._settings.max_parallel_calibrations, self._settings.trial
         ):
             await self._run(view, now, report)
-        self._publish(outcomes, now)
+        self._publish(outcomes, failures, now)
         return report
 
-    def _decide(self, world: Snapshot, now: datetime) -> list[Decided]:
-        """Pure part of a cycle: every service in turn, with the fleet's budget of rolls."""
+    def _decide(
+        self, world: Snapshot, now: datetime, report: CycleReport
+    ) -> tuple[list[Decided], list[Failed]]:
+        """Pure part of a cycle: every service in turn, with the fleet's budget of rolls.
+
+        One service's surprise must not stop the others, nor hide that service: see `failed`.
+        """
         moving = sum(
             1 for s in world.services if s.status.rollout is not None and s.status.rollout.phase in _MOVING
         )
-        decided = []
+        decided, failures = [], []
         for service in sorted(world.services, key=lambda s: (s.metadata.namespace, s.metadata.name)):
             limits = Limits(self._settings.status_refresh_s, moving < self._settings.max_parallel_rolls)
-            observation = self._observation(world, service)
             try:
+                observation = self._observation(world, service)
                 outcome = reconcile(service, observation, limits, now)
-            except Exception:  # noqa: BLE001 - reported in full, and the other services go on
-                # One service's surprise must not stop the others; it is a bug, and says so with everything it has.
-                _LOG.exception("deciding about %s failed", reference(service))
-                self._telemetry.errors.labels(str(ClusterReason.INTERNAL_ERROR)).inc()
+            except Exception as error:  # noqa: BLE001 - reported in full, and the other services go on
+                self._report_surprise(service, error, report)
+                written = world.manifests[service.metadata.uid].get("status") or {}
+                failures.append(failed(service, written, error, now, service.metadata.resource_version))
                 continue
             moving += any(isinstance(a, WriteAnnotation) for a in outcome.plan.actions)
             decided.append(Decided(service, observation, outcome))
-        return decided
+        return decided, failures
+
+    def _report_surprise(self, service: SpeculativeService, error: Exception, report: CycleReport) -> None:
+        """A defect of the operator met one service: log it in full and count it."""
+        _LOG.error("deciding about %s failed", reference(service), exc_info=error)
+        report.errors.append(f"{reference(service)}: {ClusterReason.INTERNAL_ERROR}: {error!r}")
+        self._telemetry.errors.labels(str(ClusterReason.INTERNAL_ERROR)).inc()
+        self._verdicts.pop(service.metadata.uid, None)
 
     def _forget(self, world: Snapshot) -> None:
         """Keep nothing about objects that are gone."""
@@ -269,17 +290,20 @@ class Fleet:
         self._note(await self._writer.carry_out(Plan(reference(service), old)), report)
 
     async def _run(self, view: RunView, now: datetime, report: CycleReport) -> None:
-        """Advance one run; a fit's outcome is concluded at once, so that it never has to be stored."""
+        """Advance one run; a surprise in it stops neither the others nor the publishing of metrics."""
         meta = view.run["metadata"]
         try:
-            actions = calibration.advance(view, now)
+            await self._advance(view, now, report)
         except InputError as error:
             self._warn_once(meta["uid"], str(error))
-            return
         except Exception:  # noqa: BLE001 - as for services
             _LOG.exception("advancing run %s/%s failed", meta["namespace"], meta["name"])
             self._telemetry.errors.labels(str(ClusterReason.INTERNAL_ERROR)).inc()
-            return
+
+    async def _advance(self, view: RunView, now: datetime, report: CycleReport) -> None:
+        """Do what a run's state asks for; a fit's outcome is concluded at once, so that it never has to be stored."""
+        meta = view.run["metadata"]
+        actions = calibration.advance(view, now)
         if view.service is not None and any(isinstance(a, Create) and a.resource == JOBS for a in actions):
             actions = (*upkeep.access(view.service, self._settings.trial_cluster_role), *actions)
         if not actions:
@@ -330,12 +354,16 @@ class Fleet:
         report.errors.append(f"{result.plan.subject}: {error}")
         _LOG.warning("%s: %s", result.plan.subject, error)
 
-    def _publish(self, outcomes: Sequence[Decided], now: datetime) -> None:
-        shown = [item.service.model_copy(update={"status": item.outcome.status}) for item in outcomes]
+    def _publish(self, outcomes: Sequence[Decided], failures: Sequence[Failed], now: datetime) -> None:
+        # A service that was decided and then failed to be written counts as failed.
+        shown = {
+            item.service.metadata.uid: item.service.with_status(item.outcome.status) for item in outcomes
+        }
+        shown |= {failure.service.metadata.uid: failure.service for failure in failures}
         for item in outcomes:
             for entry in item.outcome.status.history[: item.ended]:
                 self._telemetry.fleet.count("breakeven_rollouts", item.service, str(entry.result))
-        self._telemetry.fleet.publish(shown, now)
+        self._telemetry.fleet.publish(shown.values(), now)
         self._telemetry.services.set(len(shown))
 
 

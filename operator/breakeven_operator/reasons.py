@@ -374,6 +374,6 @@ class ClusterReason(StrEnum):
     )
     INTERNAL_ERROR = (
         "InternalError",
-        "A defect in the operator; the log has the traceback. Other services go on.",
-        "Report it with the traceback.",
+        "A defect in the operator keeps it from deciding; what stands is of an earlier cycle. Other services go on.",
+        "The log has the traceback: report it. docs/runbooks/BreakevenInternalError.md says what to do meanwhile.",
     )

@@ -133,6 +133,11 @@ SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
     ),
     ServiceGauge("breakeven_ready", "1 if the spec is valid and the operator able to act.", _ready),
     ServiceGauge(
+        "breakeven_stale",
+        "1 while a defect of the operator keeps it from deciding: the service's other series are those of its last decision.",
+        lambda service, _: _one(float(service.status.undecided)),
+    ),
+    ServiceGauge(
         "breakeven_paused", "1 if spec.paused is set.", lambda service, _: _one(float(service.spec.paused))
     ),
     ServiceGauge(

@@ -35,7 +35,13 @@ _HOPELESS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Figures a change of arm was decided on; latency ratio of the old arm over the new one."""
+    """Figures a change of arm was decided on; latency ratio of the old arm over the new one.
+
+    Attributes:
+        speedup: infinite where only the old arm is saturated; None where there is no ratio at all.
+        lower, upper: its bounds; None: open.
+        load_rps: load per replica. latency_s: measured mean latency of the old arm.
+    """
 
     speedup: float | None = None
     lower: float | None = None
@@ -76,9 +82,10 @@ def begin(
         previous_value=workload.value,
         started_time=now,
         deadline_time=now + timedelta(seconds=deadline_s(situation)),
-        predicted_speedup=prediction.speedup,
-        predicted_speedup_lower=prediction.lower,
-        predicted_speedup_upper=prediction.upper,
+        # No decimal is infinite: next to saturation there is no ratio to be held against a measurement.
+        predicted_speedup=_storable(prediction.speedup),
+        predicted_speedup_lower=_storable(prediction.lower),
+        predicted_speedup_upper=_storable(prediction.upper),
         load_rps=prediction.load_rps,
         latency_before_seconds=prediction.latency_s,
     )
@@ -87,7 +94,7 @@ def begin(
         if situation.rollout
         else ()
     )
-    message = f"{from_arm} -> {to_arm} ({reason})" + _predicted(prediction)
+    message = f"{from_arm} -> {to_arm} ({reason})" + _predicted(from_arm, prediction)
     return Step(
         rollout=rollout,
         memory=situation.memory.model_copy(
@@ -328,11 +335,17 @@ def _past(deadline: datetime | None, now: datetime) -> bool:
     return deadline is not None and now > deadline
 
 
-def _predicted(prediction: Prediction) -> str:
-    if prediction.speedup is None or not math.isfinite(prediction.speedup):
+def _storable(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _predicted(from_arm: Arm, prediction: Prediction) -> str:
+    if prediction.speedup is None:
         return ""
     lower, upper = prediction.lower, prediction.upper
-    if lower is not None and upper is not None and math.isfinite(upper):
+    if math.isinf(prediction.speedup):
+        text = f": {from_arm} is saturated by its law"
+    elif lower is not None and upper is not None and math.isfinite(upper):
         text = f": predicted {prediction.speedup:.2f}x ({lower:.2f} to {upper:.2f})"
     elif lower is not None:
         # Next to the old arm's saturation the estimate is any large number; only its lower end says something.

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.resources.base import (
     ATOMIC,
     ArmName,
@@ -442,3 +443,9 @@ class SpeculativeServiceStatus(StatusModel):
     def condition(self, type_: str) -> Condition | None:
         """The condition of this type, if it was ever set."""
         return next((condition for condition in self.conditions if condition.type == type_), None)
+
+    @property
+    def undecided(self) -> bool:
+        """Whether a defect of the operator kept it from deciding: every figure here is of an earlier cycle."""
+        ready = self.condition("Ready")
+        return ready is not None and ready.reason == ClusterReason.INTERNAL_ERROR

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -130,3 +130,7 @@ class SpeculativeService(Model):
     status: Annotated[SpeculativeServiceStatus, Field(description="What is, written by the operator.")] = (
         SpeculativeServiceStatus()
     )
+
+    def with_status(self, status: SpeculativeServiceStatus) -> Self:
+        """The same service with another status."""
+        return self.model_copy(update={"status": status})

@@ -92,6 +92,7 @@ def test_every_figure_of_the_status_has_its_series(registry, telemetry):
     )
     assert sample(registry, "breakeven_ready") == 1
     assert sample(registry, "breakeven_paused") == 0
+    assert sample(registry, "breakeven_stale") == 0
     assert sample(registry, "breakeven_current_arm_info", **arm) == 1
     assert sample(registry, "breakeven_current_draft_tokens") == 7
     assert sample(registry, "breakeven_recommended_arm_info", arm="eagle/2") == 1
@@ -125,7 +126,12 @@ def test_what_is_not_known_has_no_series_rather_than_zero(registry, telemetry):
         for gauge in SERVICE_GAUGES
         if b"\n" + gauge.name.encode() + b"{" in generate_latest(registry)
     }
-    assert known == {"breakeven_service_info", "breakeven_paused", "breakeven_rollout_in_progress"}
+    assert known == {
+        "breakeven_service_info",
+        "breakeven_stale",
+        "breakeven_paused",
+        "breakeven_rollout_in_progress",
+    }
 
 
 def test_a_service_that_is_gone_takes_its_series_along(registry, telemetry):

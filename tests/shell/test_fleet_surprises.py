@@ -1,0 +1,128 @@
+"""A defect that meets one service: the others go on, and the one it met stays visible and says so."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from breakeven_operator import fleet as fleet_module
+from breakeven_operator.plan import DEPLOYMENTS, EVENTS, SERVICES
+from fakes.fleet_world import SERVICE, TARGET, VALUE, FleetWorld
+
+LABELS = {"specsvc_namespace": "llm", "specsvc": "chat"}
+
+
+@pytest.fixture
+def struck(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Names of services about which deciding raises."""
+    names: set[str] = set()
+    sound = fleet_module.reconcile
+
+    def reconcile(service: Any, *rest: Any) -> Any:
+        if service.metadata.name in names:
+            raise ZeroDivisionError("float division by zero")
+        return sound(service, *rest)
+
+    monkeypatch.setattr(fleet_module, "reconcile", reconcile)
+    return names
+
+
+async def speculating(world: FleetWorld) -> None:
+    """Until speculation runs and its roll is confirmed."""
+    world.calibrate()
+    world.load(3.0)
+    await world.until(lambda: world.phase == "Confirming")
+    world.load(3.0)
+    await world.until(lambda: world.phase is None)
+
+
+@pytest.mark.parametrize("rps", [13.0, 18.0])
+async def test_an_arm_that_is_saturated_by_its_law_is_left(rps):
+    # 12.5 rps saturate eagle/3, 20 no speculation: the speedup of the change is infinite.
+    world = FleetWorld()
+    await speculating(world)
+    world.load(rps)
+    await world.until(lambda: world.value == "null")
+    rollout = world.status["rollout"]
+    assert (rollout["fromArm"], rollout["toArm"]) == ("eagle/3", "none")
+    assert "predictedSpeedup" not in rollout, "there is no ratio to a latency that has no end"
+    started = [event for event in world.cluster.of(EVENTS) if event["reason"] == "RollStarted"][-1]
+    assert "eagle/3 is saturated by its law" in started["note"]
+    await world.until(lambda: world.phase is None)
+    assert world.registry.get_sample_value("breakeven_errors_total", {"reason": "InternalError"}) is None
+
+
+async def test_a_surprise_keeps_the_service_on_every_screen(struck, caplog):
+    world = FleetWorld()
+    await speculating(world)
+    speedup = world.registry.get_sample_value(
+        "breakeven_speedup_ratio", {**LABELS, "arm": "eagle/3", "bound": "estimate"}
+    )
+    before = copy.deepcopy(world.status)
+    struck.add("chat")
+    for _ in range(4):
+        report = await world.cycle()
+        assert any("InternalError" in line for line in report.errors)
+    ready = world.condition("Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "InternalError")
+    assert "ZeroDivisionError: float division by zero" in ready["message"]
+    assert world.events.count("InternalError") == 1
+    assert {**world.status, "conditions": []} == {**before, "conditions": []}, "all else stands as it was"
+    assert [c["type"] for c in world.status["conditions"]] == [c["type"] for c in before["conditions"]]
+    assert speedup is not None
+    assert world.registry.get_sample_value(
+        "breakeven_speedup_ratio", {**LABELS, "arm": "eagle/3", "bound": "estimate"}
+    ) == pytest.approx(speedup, rel=1e-5)
+    assert world.registry.get_sample_value("breakeven_stale", LABELS) == 1
+    assert world.registry.get_sample_value("breakeven_ready", LABELS) == 0
+    assert "ZeroDivisionError" in caplog.text, "the log has the traceback"
+    struck.clear()
+    await world.cycle()
+    assert world.condition("Ready")["status"] == "True"
+    assert world.registry.get_sample_value("breakeven_stale", LABELS) == 0
+
+
+async def test_one_service_and_its_surprise_do_not_stop_another(struck):
+    world = FleetWorld()
+    target, service = copy.deepcopy(TARGET), copy.deepcopy(SERVICE)
+    target["metadata"]["name"], service["metadata"]["name"] = "other-vllm", "other"
+    service["spec"]["targetRef"]["name"] = "other-vllm"
+    world.cluster.put(DEPLOYMENTS, target, manager="helm")
+    world.cluster.put(SERVICES, service)
+    world.calibrate()
+    world.load(3.0)
+    struck.add("other")
+    await world.until(lambda: world.value == VALUE)
+    other = world.cluster.objects["speculativeservices", "llm", "other"]["status"]
+    assert [c["reason"] for c in other["conditions"]] == ["InternalError"]
+
+
+async def test_a_surprise_while_a_plan_is_carried_out_is_told_alike(monkeypatch):
+    world = FleetWorld()
+    await speculating(world)
+    monkeypatch.setattr(
+        fleet_module.upkeep, "mark_in_force", lambda *_: (_ for _ in ()).throw(KeyError("spec"))
+    )
+    await world.cycle()
+    await world.cycle()
+    assert world.condition("Ready")["reason"] == "InternalError"
+    assert world.registry.get_sample_value("breakeven_stale", LABELS) == 1
+
+
+async def test_an_operator_that_starts_anew_still_shows_what_it_cannot_decide(struck):
+    world = FleetWorld()
+    await speculating(world)
+    struck.add("chat")
+    await world.cycle()
+    world.restart()
+    await world.cycle()
+    assert world.registry.get_sample_value("breakeven_stale", LABELS) == 1
+    assert (
+        world.registry.get_sample_value(
+            "breakeven_speedup_ratio", {**LABELS, "arm": "eagle/3", "bound": "estimate"}
+        )
+        is not None
+    )
+    assert world.events.count("InternalError") == 1
