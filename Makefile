@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# The one-machine cluster and the fakes live beside the tests.
-export PYTHONPATH := tests
+# The fakes live in tests/, the one-machine cluster and the demo here.
+export PYTHONPATH := tests:.
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .PHONY: help env demo load test check unit cluster-up cluster-down bench validate fuzz generate lock clean

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 PAGES = sorted(
     page
-    for folder in ("", "docs", "examples", "charts/breakeven", "tests/localcluster")
+    for folder in ("", "docs", "examples", "charts/breakeven", "localcluster")
     for page in ((ROOT / folder).rglob("*.md") if folder else ROOT.glob("*.md"))
 )
 

@@ -193,7 +193,7 @@ warden.guard(agent)
     [("pass", None, 5), ("time.sleep(60)", "agent", 247), ("time.sleep(60)", "warden", None)],
 )
 def test_nothing_outlives_the_warden_s_agent(rest, end, code):
-    env = {**os.environ, "PYTHONPATH": "tests"}
+    env = {**os.environ, "PYTHONPATH": "."}
     guard = subprocess.Popen(
         [sys.executable, "-c", GUARDED.format(rest=rest), ORPHAN], stdout=subprocess.PIPE, text=True, env=env
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 MODULES_DIR: Final = Path(__file__).parent / "modules"
-TOOLCHAIN_LOCK: Final = Path(__file__).parents[2] / "requirements" / "toolchain.lock"
+TOOLCHAIN_LOCK: Final = Path(__file__).parents[1] / "requirements" / "toolchain.lock"
 
 
 @dataclass(frozen=True)
