@@ -31,7 +31,7 @@ demo: env ## Calibrate, decide and roll a simulated GPU fleet: 5 minutes, first 
 load: env ## Users for the cluster that `make demo KEEP=1` left: SERVICE=chat RPS=4 (per replica) SECONDS=120
 	@$(BIN)/python -m demo.load $(or $(SERVICE),chat) $(or $(RPS),4) --seconds $(or $(SECONDS),120)
 
-test: check ## Everything, up to 25 minutes: checks, unit, property, reference, engine, shell and cluster tests
+test: check ## Everything, up to 25 minutes: checks, unit, property, reference, engine, fleet and cluster tests
 	@$(BIN)/python -m localcluster build
 	@$(BIN)/python -m pytest tests
 
@@ -39,7 +39,7 @@ check: env ## Under a minute: lint, types, import contracts, generated files cur
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-cache 2>&1 | tail -n 15
+	@$(BIN)/lint-imports --no-cache --no-logo
 	@$(BIN)/python -m breakeven_operator.resources --check
 	@$(BIN)/python -m breakeven.simulator.cost_docs --check
 	@$(BIN)/python -m breakeven.cli.document --check

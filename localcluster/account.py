@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final, Protocol
 
+from localcluster.control import ProcessStatus
 from localcluster.errors import LocalClusterError
-
-if TYPE_CHECKING:
-    from localcluster.cluster import LocalCluster
 
 # What Kubernetes logs for information starts so; the worries would drown in it.
 _INFORMATION: Final = re.compile(r"I\d{4} ")
@@ -21,7 +21,21 @@ _OBJECTS: Final = (
 )  # fmt: skip
 
 
-def account(cluster: LocalCluster, namespaces: Iterable[str] | None = None) -> str:
+class Questioned(Protocol):
+    """What an account asks of a cluster (`LocalCluster`, which writes one when it could not start)."""
+
+    @property
+    def state_dir(self) -> Path:
+        """The folder that holds everything of the cluster."""
+
+    def processes(self) -> list[ProcessStatus]:
+        """Every process that was started for it."""
+
+    def kubectl(self, *arguments: str, check: bool) -> subprocess.CompletedProcess[str]:
+        """Run kubectl as administrator."""
+
+
+def account(cluster: Questioned, namespaces: Iterable[str] | None = None) -> str:
     """Its processes with the last words of each, nodes, pods, warnings, and what containers said.
 
     Whatever cannot be had is left out with its reason: this is asked when things are broken.
@@ -41,7 +55,7 @@ def account(cluster: LocalCluster, namespaces: Iterable[str] | None = None) -> s
     return "\n".join(parts)
 
 
-def _processes(cluster: LocalCluster) -> str:
+def _processes(cluster: Questioned) -> str:
     try:
         processes = cluster.processes()
     except LocalClusterError as problem:
@@ -59,7 +73,7 @@ def _processes(cluster: LocalCluster) -> str:
     return "\n".join(found)
 
 
-def _containers(cluster: LocalCluster, namespace: str) -> str:
+def _containers(cluster: Questioned, namespace: str) -> str:
     named = _asked(cluster, ("get", "pods", f"--namespace={namespace}", "--output=name"), everything=True)
     return "\n".join(
         _asked(
@@ -79,7 +93,7 @@ def _containers(cluster: LocalCluster, namespace: str) -> str:
     )
 
 
-def _asked(cluster: LocalCluster, arguments: Sequence[str], *, everything: bool = False) -> str:
+def _asked(cluster: Questioned, arguments: Sequence[str], *, everything: bool = False) -> str:
     done = cluster.kubectl(*arguments, "--request-timeout=10s", check=False)
     text = done.stdout + done.stderr
     return text.rstrip() if everything else _tail(text, 3 * _TAIL_LINES)

@@ -22,8 +22,8 @@ from localcluster.catalog import CONTROL_PLANE, MONITORING
 from localcluster.control import Control, ProcessSpec, ProcessStatus
 from localcluster.errors import LocalClusterError
 from localcluster.launching import Launched, last_line, launch
+from localcluster.plainhttp import Reader
 from localcluster.ports import free_ports
-from localcluster.reading import Reader
 from localcluster.state import Endpoints, StateFolder
 
 # A machine that is busy with something else takes ten times as long as an idle one; a hanging one takes for ever.

@@ -8,7 +8,7 @@ lists what it honours and what it refuses.
 Layers, each knowing only those below it:
 
 * decisions on frozen data, no input or output: `podspec`, `variables`, `quantities`, `fieldrefs`, `environment`, `images`,
-  `gpus`, `support`, `states`, `backoff`, `thresholds`, `lifecycle`, `status`, `mounts`, `payloads`, `rewriting`, `nodeobjects`;
+  `gpus`, `refusals`, `states`, `backoff`, `thresholds`, `lifecycle`, `status`, `mounts`, `payloads`, `rewriting`, `nodeobjects`;
 * one kind of input or output each: `kubeconfig`, `api`, `objects`, `events`, `atomicfiles`, `addresses`, `processes`
   (with `launcher`, the program that becomes the container), `rootfiles`, `sandbox`, `actions`, `isolation`;
 * what lives for a while: `probing`, `container`, `volumes`, `podworker`, `node`, `kubeletapi`;

@@ -4,8 +4,7 @@ from localcluster.nodeagent import warden
 
 
 def _agent() -> int:
-    # Imported in the child only: the warden stays small.
-    from localcluster.nodeagent import commandline
+    from localcluster.nodeagent import commandline  # noqa: PLC0415 - in the child only: the warden stays small
 
     return commandline.main()
 

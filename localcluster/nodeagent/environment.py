@@ -37,7 +37,7 @@ async def assemble(
     """
     own: dict[str, str] = {}
     for source in container.raw.get("envFrom", []):
-        own.update(await _whole(source, pod, lookup))
+        own.update(await _whole(source, lookup))
     for item in container.raw.get("env", []):
         name, text = item["name"], item.get("value", "")
         if text or not item.get("valueFrom"):
@@ -49,7 +49,7 @@ async def assemble(
     return {**services, **own}
 
 
-async def _whole(source: Json, pod: PodSpec, lookup: Lookup) -> dict[str, str]:
+async def _whole(source: Json, lookup: Lookup) -> dict[str, str]:
     """All keys of one `envFrom` source, prefixed."""
     kind, reference = _kind(source, "configMapRef", "secretRef")
     data = await lookup(kind, reference["name"])

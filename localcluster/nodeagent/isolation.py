@@ -11,7 +11,7 @@ from localcluster.nodeagent import mounts
 from localcluster.nodeagent.mounts import Bind, Host, Make
 from localcluster.nodeagent.processes import Launch, Process, Root, StartError
 
-_SHARED_MEMORY = "/dev/shm"
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the container's own, not a file of ours
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def main() -> None:
         # Python ignores these two for itself; a container starts with the defaults.
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-        os.execvpe(spec["argv"][0], spec["argv"], spec["env"])
+        os.execvpe(spec["argv"][0], spec["argv"], spec["env"])  # noqa: S606 - the pod's own command line
     except FileNotFoundError as error:
         what = error.filename if error.filename == spec["cwd"] else spec["argv"][0]
         _fail(NOT_FOUND, f'"{what}": no such file or directory')
@@ -99,8 +99,8 @@ def _isolate(root: "dict[str, Any]") -> None:
     _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
     new_root = root["folder"]
     _mount("tmpfs", new_root, "tmpfs", 0, "mode=0755")
-    for what, path, text in root["make"]:
-        _make(what, new_root + path, path, text)
+    for what, path in root["make"]:
+        _make(what, new_root + path, path)
     if root["read_only"]:
         attributes = _MountAttr(_MOUNT_ATTR_RDONLY, 0, 0, 0)
         size = ctypes.sizeof(attributes)
@@ -125,7 +125,7 @@ def _isolate(root: "dict[str, Any]") -> None:
     os.chdir("/")
 
 
-def _make(what: str, target: str, path: str, text: str) -> None:
+def _make(what: str, target: str, path: str) -> None:
     if what == "dir":
         os.makedirs(target, exist_ok=True)
     elif what == "file":

@@ -65,9 +65,8 @@ class Bind:
 class Make:
     """One step in making the root; paths are inside the container. `copy` shows this machine's own entry there."""
 
-    what: Literal["dir", "file", "link", "copy"]
+    what: Literal["dir", "file", "copy"]
     path: str
-    text: str = ""
 
 
 def binds(
@@ -166,10 +165,10 @@ def _child(folder: str, path: str) -> str:
 class _Nothing:
     """An empty file system: what lies below a directory that this machine does not have."""
 
-    def kind(self, path: str) -> Kind | None:
+    def kind(self, path: str) -> Kind | None:  # noqa: ARG002 - nothing is there, whatever the path
         return None
 
-    def children(self, path: str) -> Sequence[str]:
+    def children(self, path: str) -> Sequence[str]:  # noqa: ARG002 - see above
         return ()
 
     def resolve(self, path: str) -> str:

@@ -1,7 +1,7 @@
 """What the agent reads of a Pod, as frozen data.
 
 The API server has validated and defaulted the object, so readers here trust its shape; what the agent cannot honour is found
-by `support` before anything here is acted on.
+by `refusals` before anything here is acted on.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def _probe(raw: Json | None, ports: Sequence[Json]) -> ProbeSpec | None:
 
 
 def _action(raw: Json | None, ports: Sequence[Json]) -> Action | None:
-    """Reads the one handler of a probe or a hook; None where there is none that the agent knows (`support` says so)."""
+    """Reads the one handler of a probe or a hook; None where there is none that the agent knows (`refusals` says so)."""
     if not raw:
         return None
     if "exec" in raw:

@@ -17,7 +17,7 @@ from typing import Any
 
 import aiohttp
 
-from localcluster.nodeagent import lifecycle, podspec, status, support
+from localcluster.nodeagent import lifecycle, podspec, refusals, status
 from localcluster.nodeagent.addresses import AddressRange, NoAddressError
 from localcluster.nodeagent.api import FAILURES, STRATEGIC, Api, ApiError, describe
 from localcluster.nodeagent.backoff import Backoff
@@ -197,7 +197,7 @@ class PodWorker:
         if self._verdict is not None:
             return False
         isolated = self._near.machine.isolation.allowed
-        refused = support.unsupported(self._pod.raw, isolated=isolated)
+        refused = refusals.unsupported(self._pod.raw, isolated=isolated)
         try:
             address = "" if refused else self._near.addresses.take(self._pod.uid, self._where.pod_ip)
         except NoAddressError as error:
@@ -205,14 +205,14 @@ class PodWorker:
         if not refused:
             if address != self._where.pod_ip:
                 self._where = replace(self._where, pod_ip=address)
-                for message in support.unenforced(self._pod.raw, isolated=isolated):
-                    self._event("Warning", support.UNENFORCED, message)
+                for message in refusals.unenforced(self._pod.raw, isolated=isolated):
+                    self._event("Warning", refusals.UNENFORCED, message)
             return True
         message = "; ".join(refused)
-        self._verdict = Verdict(support.REASON, message, failed=False)
-        self._event("Warning", support.REASON, message)
+        self._verdict = Verdict(refusals.REASON, message, failed=False)
+        self._event("Warning", refusals.REASON, message)
         for container in self.containers.values():
-            container.state = replace(container.state, activity=Waiting(support.REASON, message))
+            container.state = replace(container.state, activity=Waiting(refusals.REASON, message))
         return False
 
     async def _keep_volumes(self, now: float) -> float:

@@ -57,7 +57,7 @@ class Launch:
         elif self.root is not None:
             spec["root"] = {
                 "folder": str(self.root.folder),
-                "make": [(m.what, m.path, m.text) for m in self.root.make],
+                "make": [(m.what, m.path) for m in self.root.make],
                 "binds": [(b.source, b.target, b.read_only, b.is_dir) for b in self.root.binds],
                 "tmpfs": list(self.root.tmpfs),
                 "read_only": self.root.read_only,

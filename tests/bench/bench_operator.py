@@ -1,6 +1,6 @@
 """The operator on a real control plane: memory, idle CPU, requests and queries per cycle, cycle time; 1 and 50 services.
 
-API server, etcd, controllers and scheduler are real (tests/localcluster); the operator is its own process, measured by
+API server, etcd, controllers and scheduler are real (localcluster/); the operator is its own process, measured by
 its own /metrics. Pods are bound by the real scheduler to a Node without an agent, and their status is written here:
 fifty engines would measure this machine. A stand-in for Prometheus answers each query with the series of every pod.
 Every service has a profile in force and is decided about in every cycle (mode Recommend), on the present load and on

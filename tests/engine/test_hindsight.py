@@ -25,6 +25,7 @@ from breakeven.simulator.measured import measured_profile
 from breakeven.simulator.replay import Study
 from breakeven.simulator.stepping import SUBSTEPS, PiecewiseLaw, SteppedFleet, implicit, step_through
 from breakeven.simulator.traces import RateTrace, RequestTrace, read_trace
+from breakeven.validation.published import data_folder
 
 EAGLE, LONGER = Arm("eagle3", 3), Arm("eagle3", 5)
 SCHEDULE = Arm("eagle3", 5, candidate="schedule:eagle3")
@@ -35,7 +36,7 @@ LAWS = {
     LONGER: PiecewiseLaw(0.92, 0.072),
     SCHEDULE: PiecewiseLaw(0.80, 0.071, ((0.0, 0.80), (10.0, 1.62), (40.0, 3.85))),
 }
-TRACES = Path(__file__).parents[3] / "shared" / "data" / "traces"
+DATA = data_folder()
 
 
 def rates_trace(rates: list[float], length_s: float = 600.0) -> RateTrace:
@@ -290,7 +291,9 @@ def test_no_policy_is_faster_than_hindsight(trace, replicas, roll_s, one, other)
     plans_hold(study)
 
 
-@pytest.mark.skipif(not TRACES.is_dir(), reason=f"no real traces at {TRACES}")
+@pytest.mark.skipif(
+    DATA is None, reason="no recorded traces: set BREAKEVEN_DATA or put them at ../shared/data"
+)
 @pytest.mark.parametrize(
     ("name", "replicas"),
     [
@@ -302,7 +305,7 @@ def test_no_policy_is_faster_than_hindsight(trace, replicas, roll_s, one, other)
 )
 def test_no_policy_is_faster_than_hindsight_under_real_loads(name, replicas):
     """Three days around saturation, where plans from the latency at rest were 5 % behind a policy without hindsight."""
-    loaded = read_trace(TRACES / f"{name}.csv")
+    loaded = read_trace(DATA / "traces" / f"{name}.csv")
     assert isinstance(loaded, RateTrace)
     trace = RateTrace(loaded.start_s[:432], loaded.length_s[:432], loaded.rate_rps[:432])
     profile = fitted({arm: (LAWS[arm].c1_s, LAWS[arm].c2_s) for arm in (NO_SPECULATION, EAGLE, LONGER)})

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localcluster.nodeagent import gpus, nodeobjects, support
+from localcluster.nodeagent import gpus, nodeobjects, refusals
 from localcluster.nodeagent.addresses import AddressRange, NoAddressError
 from localcluster.nodeagent.kubeletapi import tail_offset
 from localcluster.nodeagent.nodeobjects import NodeFlagError, NodeSpec
@@ -137,7 +137,7 @@ def container(**fields):
     ],
 )  # fmt: skip
 def test_what_is_not_supported_is_refused_by_name(spec, field):
-    (problem,) = support.unsupported({"spec": {"containers": [], **spec}}, isolated=True)
+    (problem,) = refusals.unsupported({"spec": {"containers": [], **spec}}, isolated=True)
     assert field in problem
     assert ": " in problem
 
@@ -145,13 +145,13 @@ def test_what_is_not_supported_is_refused_by_name(spec, field):
 def test_what_needs_namespaces_is_refused_or_told_only_without_them():
     spec = {"hostAliases": [{"ip": "1.2.3.4"}], **container(securityContext={"readOnlyRootFilesystem": True})}
     assert (
-        support.unsupported({"spec": spec}, isolated=True)
-        == support.unenforced({"spec": spec}, isolated=True)
+        refusals.unsupported({"spec": spec}, isolated=True)
+        == refusals.unenforced({"spec": spec}, isolated=True)
         == ()
     )
-    (refused,) = support.unsupported({"spec": spec}, isolated=False)
+    (refused,) = refusals.unsupported({"spec": spec}, isolated=False)
     assert refused.startswith("spec.hostAliases")
-    (told,) = support.unenforced({"spec": spec}, isolated=False)
+    (told,) = refusals.unenforced({"spec": spec}, isolated=False)
     assert "readOnlyRootFilesystem" in told
 
 
@@ -174,7 +174,7 @@ def test_a_typical_engine_pod_is_accepted():
         "volumes": volumes,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
     }
-    assert support.unsupported({"spec": spec}, isolated=True) == ()
+    assert refusals.unsupported({"spec": spec}, isolated=True) == ()
 
 
 LINE = st.binary(max_size=5).map(lambda line: line.replace(b"\n", b"x"))
