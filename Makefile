@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYTHONPATH := tests:.
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help env demo load test check coverage matrix crds-baseline cluster-up cluster-down bench validate fuzz generate lock clean
+.PHONY: help env demo load test check coverage matrix crds-baseline cluster-up cluster-down bench validate fuzz generate generated lock clean
 
 help: ## List the targets
 	@printf 'Breakeven: does speculative decoding pay, and until which load?\n\nStart with `make demo`; every target first makes what it needs.\n\n'
@@ -40,9 +40,7 @@ check: env ## Under a minute: lint, types, import contracts, generated files cur
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache --no-logo
-	@$(BIN)/python -m breakeven_operator.resources --check
-	@$(BIN)/python -m breakeven.simulator.cost_docs --check
-	@$(BIN)/python -m breakeven.cli.document --check
+	@$(MAKE) generated
 	@$(BIN)/python -m crd_compatibility
 	@$(BIN)/python -m pytest -q tests/unit tests/property
 
@@ -60,6 +58,11 @@ validate: env ## The model against published measurements: dataset, split, error
 
 fuzz: env ## Every reader against hostile input for a fixed time
 	@$(BIN)/python tests/bench/fuzz_readers.py
+
+generated: env ## Is what is generated from code current?
+	@$(BIN)/python -m breakeven_operator.resources --check
+	@$(BIN)/python -m breakeven.simulator.cost_docs --check
+	@$(BIN)/python -m breakeven.cli.document --check
 
 generate: env ## Rewrite what is generated from code: CRDs, docs
 	@$(BIN)/python -m breakeven_operator.resources --write

@@ -152,7 +152,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{line}\n")
     if found:
         sys.stderr.write(
-            "narrower than what users have; meant? `make crds-baseline`, and say it in CHANGELOG.md\n"
+            "narrower than what users have, or a rule that only reading can judge; meant? `make crds-baseline`, "
+            "and say it in CHANGELOG.md\n"
         )
     return 1 if found else 0
 

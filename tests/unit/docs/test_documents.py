@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 PAGES = sorted(
     page
-    for folder in ("", "docs", "examples", "charts/breakeven", "localcluster")
+    for folder in ("", "docs", "examples", "charts/breakeven", "localcluster", "tests")
     for page in ((ROOT / folder).rglob("*.md") if folder else ROOT.glob("*.md"))
 )
 
@@ -41,3 +41,15 @@ def test_make_targets_that_pages_name_exist():
     }
     assert len(named) >= 8
     assert {target for _, target in named} <= targets, named
+
+
+@pytest.mark.parametrize(
+    "page", ["CONTRIBUTING.md", "SECURITY.md", "tests/README.md", "localcluster/README.md"]
+)
+def test_files_that_a_page_names_exist(page):
+    named = re.findall(
+        r"`((?:tuner|operator|tests|charts|docs|crds|localcluster|demo|requirements)/[^` *]+)`",
+        (ROOT / page).read_text(),
+    )
+    assert named
+    assert not [path for path in named if not any(ROOT.glob(path.rstrip("/")))]
