@@ -29,7 +29,7 @@ def closed(
     rows = []
     for number, concurrency in enumerate(clients, start=first_row):
         latency_s = (c1_s + (concurrency - 1) * c2_s) * (1 + noise * rng.standard_normal())
-        fields = {
+        fields: dict[str, Any] = {
             "method": method,
             "k": float(k),
             "concurrency": float(concurrency),
@@ -46,7 +46,7 @@ def poisson(
     rows = []
     for number, rps in enumerate(rates, start=first_row):
         latency_s = c1_s / (1 - rps * c2_s)
-        fields = {
+        fields: dict[str, Any] = {
             "method": method,
             "k": float(k),
             "request_rate_rps": float(rps),

@@ -25,6 +25,7 @@ from breakeven.calibrate.design import Step
 from breakeven.calibrate.loads import Load
 from breakeven.calibrate.measuring import Precision, Trial, measure
 from breakeven.calibrate.points import Limits
+from breakeven.calibrate.records import RequestRecord
 from breakeven.calibrate.workload import ProsePrompts
 from breakeven.evidence.points import LoadMode
 from fakes.lawful_engine import LawfulEngine, serving
@@ -46,7 +47,7 @@ async def drive(url: str, mode: LoadMode, rate_rps: float) -> str:
     sent: list[float] = []
 
     class Client(EngineClient):
-        async def complete(self, prompt, output_tokens, record):
+        async def complete(self, prompt: str | list[int], output_tokens: int, record: RequestRecord) -> None:
             sent.append(time.monotonic())
             await super().complete(prompt, output_tokens, record)
 

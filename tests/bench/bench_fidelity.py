@@ -159,7 +159,7 @@ def against_apertus() -> None:
         e = float(row["mean_acceptance_length"] or 1.0)
         used = k != 3 and clients in {1, 32, 256}
         cells.append(Cell(k, clients, int(row["requests"]), e, float(row["output_tok_s"]), used))
-    survival = {1: (0.8549,)}
+    survival: dict[int, tuple[float, ...]] = {1: (0.8549,)}
     for row in csv.DictReader((MEASURED / "apertus_8b_gh200_c64_per_position.csv").open()):
         k = int(row["k"])
         if k:

@@ -80,7 +80,8 @@ class Machine:
         """Wait for this many bound pods, and say that they are Ready for an hour."""
         while True:
             await self.beat()
-            self.pods = [p for p in await self.cluster.list_all(PODS, NAMESPACE) if p["spec"].get("nodeName")]
+            found = await self.cluster.list_all(PODS, NAMESPACE)
+            self.pods = [dict(pod) for pod in found if pod["spec"].get("nodeName")]
             if len(self.pods) >= count:
                 break
             await asyncio.sleep(0.5)
@@ -105,7 +106,7 @@ class Machine:
             await self.cluster.apply(
                 PODS, {"metadata": meta, "status": status}, force=True, subresource="status"
             )
-        self.pods = await self.cluster.list_all(PODS, NAMESPACE)
+        self.pods = [dict(pod) for pod in await self.cluster.list_all(PODS, NAMESPACE)]
 
 
 @dataclass

@@ -12,7 +12,9 @@ import pstats
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -37,7 +39,10 @@ def say(line: str) -> None:
     print(line, flush=True)  # noqa: T201
 
 
-def timed(work: Callable[[], object]) -> tuple[float, object]:
+T = TypeVar("T")
+
+
+def timed(work: Callable[[], T]) -> tuple[float, T]:
     before = time.process_time()
     result = work()
     return time.process_time() - before, result
@@ -68,12 +73,12 @@ def azure(factor: float) -> None:
     )
     say(f"{name} x{factor:g}: {len(trace)} requests, {len(trace) / trace.duration_s:.1f} rps on 8 replicas")
     say(f"  simulated calibration of {len(CANDIDATES) + 1} arms    {calibration_s:6.2f} s CPU")
-    study = Study(arms, profile, trace, CANDIDATES, 8, FASTER, compared=POLICIES)  # type: ignore[arg-type]
+    study = Study(arms, profile, trace, CANDIDATES, 8, FASTER, compared=POLICIES)
     for policy in POLICIES if factor == 1.0 else POLICIES[:2]:
-        seconds, outcome = timed(lambda policy=policy: study.outcome(policy))  # type: ignore[misc]
+        seconds, outcome = timed(partial(study.outcome, policy))
         say(
             f"  {policy:18} {seconds:6.2f} s CPU   mean latency {outcome.mean_latency_s:6.2f} s  switches {outcome.switches}"
-        )  # type: ignore[attr-defined]
+        )
     if factor > 1.0:
         return
     fleet = Fleet(arms, CANDIDATES[0], 8, 123.0)
@@ -110,11 +115,11 @@ def week() -> None:
     study = Study(arms, profile, trace, CANDIDATES, 40, Policy(roll_seconds=2.5), compared=POLICIES)
     total = 0.0
     for policy in POLICIES:
-        seconds, outcome = timed(lambda policy=policy: study.outcome(policy))  # type: ignore[misc]
+        seconds, outcome = timed(partial(study.outcome, policy))
         total += seconds
         say(
             f"  {policy:18} {seconds:6.3f} s CPU   mean latency {outcome.mean_latency_s:6.2f} s  switches {outcome.switches}"
-        )  # type: ignore[attr-defined]
+        )
     say(f"  all {len(POLICIES)} policies   {total:6.2f} s CPU")
 
 

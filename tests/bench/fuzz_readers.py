@@ -13,11 +13,16 @@ import random
 import sys
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fuzzing import SEEDS, campaign
+
+
+def _until(end: float, _: int) -> bool:
+    return time.monotonic() < end
 
 
 def main() -> int:
@@ -31,9 +36,7 @@ def main() -> int:
     for number, kind in enumerate(sorted(SEEDS)):
         ends = time.monotonic() + options.seconds / len(SEEDS)
         try:
-            outcomes = campaign(
-                kind, random.Random(options.seed + number), lambda _, end=ends: time.monotonic() < end
-            )
+            outcomes = campaign(kind, random.Random(options.seed + number), partial(_until, ends))
         except AssertionError as fault:
             print(fault, file=sys.stderr)  # noqa: T201
             return 1

@@ -15,7 +15,7 @@ import yaml
 
 from localcluster import LocalCluster, Node
 from localcluster.audit import AuditEvent
-from localcluster.reading import Reader
+from localcluster.plainhttp import Reader
 from operatorcluster import manifests
 from operatorcluster.engine import A100, COSTS
 from operatorcluster.posing import Posers
