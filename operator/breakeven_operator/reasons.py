@@ -132,8 +132,13 @@ class ClusterReason(StrEnum):
     )
     METRICS_STALE = (
         "MetricsStale",
-        "The newest sample is older than metricsSource.stalenessSeconds.",
-        "Check the scrape targets in Prometheus.",
+        "The newest sample, or Prometheus' whole answer, is older than metricsSource.stalenessSeconds by the operator's clock.",
+        "Check the scrape targets in Prometheus, a cache in front of it, and the clocks.",
+    )
+    METRICS_IMPOSSIBLE = (
+        "MetricsImpossible",
+        "Figures contradict each other or what any engine can do; nothing is remembered of them.",
+        "Look at the pod's own /metrics for what the message names, and at relabelling that merges series.",
     )
     METRICS_MISLABELLED = (
         "MetricsMislabelled",

@@ -9,7 +9,14 @@ from typing import Any
 
 from breakeven_operator.plan import PODS
 from breakeven_operator.ports import MetricsError, Samples, Series, Source
-from breakeven_operator.reconcile.promql import LAST_SEEN, POSITION_STAT, PRESENT, STAT, WORKLOAD
+from breakeven_operator.reconcile.promql import (
+    EVALUATED,
+    LAST_SEEN,
+    POSITION_STAT,
+    PRESENT,
+    STAT,
+    WORKLOAD,
+)
 from fakes.clock import FakeClock
 from fakes.cluster import FakeCluster
 
@@ -38,6 +45,8 @@ class FakePrometheus:
     Attributes:
         traffic: of every pod; `by_pod` overrides it.
         down: no answer. empty: an answer without series. nan: a gauge that is no number.
+        frozen: the answer that a cache repeats from now on; an empty list: the next one. ahead_s: of its clock.
+        wrong: statistics of every pod in place of the true ones.
         relabel: what a wrong relabelling makes of the labels.
         past: rates per replica every 300 s, the newest now, by namespace and Deployment. past_down: no answer.
         queries: texts that were asked, of now. past_queries: and of the past.
@@ -50,6 +59,9 @@ class FakePrometheus:
     down: bool = False
     empty: bool = False
     nan: bool = False
+    frozen: list[Series] | None = None
+    ahead_s: float = 0.0
+    wrong: dict[str, float] = field(default_factory=dict)
     relabel: Callable[[dict[str, str]], dict[str, str]] = field(default=lambda labels: labels)
     past: dict[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
     past_down: bool = False
@@ -62,7 +74,18 @@ class FakePrometheus:
             raise MetricsError("Prometheus at prometheus:9090 is not reached (ConnectionError)")
         if self.empty:
             return []
-        return [series for pod in self.cluster.of(PODS) if _runs(pod) for series in self._of(pod)]
+        if self.frozen is None:
+            return self._answer()
+        self.frozen = self.frozen or self._answer()
+        return self.frozen
+
+    @property
+    def _now_s(self) -> float:
+        return self.clock.now().timestamp() + self.ahead_s
+
+    def _answer(self) -> list[Series]:
+        pods = [series for pod in self.cluster.of(PODS) if _runs(pod) for series in self._of(pod)]
+        return [*pods, Series({STAT: EVALUATED}, self._now_s)]
 
     async def query_past(self, source: Source, promql: str) -> Sequence[Samples]:
         self.past_queries.append(promql)
@@ -101,9 +124,10 @@ class FakePrometheus:
             "waiting_min": load.waiting,
             "running_growth": 0.0,
             "waiting_growth": 0.0,
-            LAST_SEEN: load.age_s,
+            LAST_SEEN: self._now_s - load.age_s,
             PRESENT: 1.0,
         }
+        stats |= self.wrong
         if self.nan:
             stats["running"] = math.nan
         found = [Series({**labels, STAT: stat}, value) for stat, value in stats.items()]

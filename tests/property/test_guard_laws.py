@@ -183,7 +183,7 @@ def test_asking_for_more_gain_never_makes_it_enter(model, policy, rps, more):
 
 @settings(max_examples=40, deadline=None)
 @given(models(), policies(), st.data())
-def test_a_collapsed_acceptance_switches_off_at_once_at_any_load(model, policy, data):
+def test_a_collapsed_acceptance_switches_off_in_the_second_window_at_any_load(model, policy, data):
     speculative = sorted(arm for arm in model.laws if arm.k)
     assume(speculative)
     running = data.draw(st.sampled_from(speculative))
@@ -194,7 +194,10 @@ def test_a_collapsed_acceptance_switches_off_at_once_at_any_load(model, policy, 
         tokens_per_step=1.0 + data.draw(floats(0.0, 0.999)) * policy.min_gain,
         saturated=data.draw(st.booleans()),
     )
-    decision = decide(model, load, Memory(running), replace(policy, slo=Slo()), NOW, list(model.laws))
+    policy = replace(policy, slo=Slo())
+    noticed = decide(model, load, Memory(running), policy, NOW, list(model.laws))
+    assert noticed.action is Action.HOLD
+    decision = decide(model, load, noticed.memory, policy, NOW + load.window_s, list(model.laws))
     assert decision.action is Action.SWITCH
     assert decision.arm != running
     if decision.arm.family == running.family:

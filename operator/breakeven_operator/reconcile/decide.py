@@ -120,6 +120,10 @@ def choose(
         last_switch_s=_epoch(remembered.last_switch_time),
         candidate=candidate,
         candidate_since_s=_epoch(remembered.candidate_since_time) if candidate is not None else None,
+        # What another arm showed tells nothing of this one.
+        collapsed_since_s=(
+            _epoch(remembered.collapsed_since_time) if remembered.running_arm == running.name else None
+        ),
         seen=tuple(
             Seen(arms[seen.arm], seen.tokens_per_step) for seen in remembered.seen if seen.arm in arms
         ),
@@ -137,7 +141,9 @@ def choose(
 
 def forget_candidate(remembered: MemoryStatus) -> MemoryStatus:
     """A dwell is interrupted by anything that keeps the guard from being asked: nothing counts as "still best"."""
-    return remembered.model_copy(update={"candidate_arm": None, "candidate_since_time": None})
+    return remembered.model_copy(
+        update={"candidate_arm": None, "candidate_since_time": None, "collapsed_since_time": None}
+    )
 
 
 def _remember(status: MemoryStatus, memory: Memory, running: Arm) -> MemoryStatus:
@@ -150,6 +156,7 @@ def _remember(status: MemoryStatus, memory: Memory, running: Arm) -> MemoryStatu
         else {
             "candidate_arm": memory.candidate.name if memory.candidate is not None else None,
             "candidate_since_time": _time(memory.candidate_since_s),
+            "collapsed_since_time": _time(memory.collapsed_since_s),
         }
     )
     return status.model_copy(

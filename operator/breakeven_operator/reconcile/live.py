@@ -12,7 +12,15 @@ from breakeven.acceptance import tokens_per_step_from_counters
 from breakeven_operator.ports import Series
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.past import Past
-from breakeven_operator.reconcile.promql import INCREASES, LAST_SEEN, POSITION_STAT, PRESENT, STAT
+from breakeven_operator.reconcile.plausibility import EngineLimits, contradiction
+from breakeven_operator.reconcile.promql import (
+    EVALUATED,
+    GROWTHS,
+    LAST_SEEN,
+    POSITION_STAT,
+    PRESENT,
+    STAT,
+)
 from breakeven_operator.reconcile.workload import PodState
 
 PodKey = tuple[str, str]
@@ -37,11 +45,13 @@ class FleetReading:
         pods: readings by (namespace, pod).
         present: (namespace, pod, model_name) of every vLLM series anywhere in this Prometheus.
         error: one line when Prometheus gave no usable answer.
+        evaluated_s: Unix time at which Prometheus made the answer, by its own clock; None: it does not say.
     """
 
     pods: Mapping[PodKey, tuple[PodReading, ...]]
     present: frozenset[tuple[str, str, str]]
     error: str | None = None
+    evaluated_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +64,13 @@ class Figures:
         requests: finished requests in the window. window_s: time that the pods were really watched.
         inflight: mean number running or waiting per replica; waiting: the part that waits.
         latency_s, ttft_s, tpot_s: ratios of sums over requests, s; None without a finished request.
-        tokens_per_step: E per request-step, bonus token included; None without decode steps.
+        tokens_per_step: E per request-step, bonus token included, within what the arm can make; None without decode
+            steps.
         acceptance: unconditional survival per draft position; empty without drafts.
         prompt_tokens, output_tokens: means per finished request.
         saturated: a queue stood at every pod for the whole window.
         replicas: pods counted.
-        age_s: age of the oldest pod's newest sample.
+        age_s: age of the oldest pod's newest sample, by the operator's clock; 0 where that clock is behind.
     """
 
     rps: float
@@ -107,12 +118,15 @@ def read_fleet(series: Iterable[Series]) -> FleetReading:
     stats: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
     accepted: dict[tuple[str, str, str], dict[int, float]] = defaultdict(dict)
     present = set()
+    evaluated_s = None
     for element in series:
         labels = element.labels
         key = (labels.get("namespace", ""), labels.get("pod", ""), labels.get("model_name", ""))
         stat = labels.get(STAT, "")
         if stat == PRESENT:
             present.add(key)
+        elif stat == EVALUATED:
+            evaluated_s = element.value
         elif stat == POSITION_STAT:
             if labels.get("position", "").isdigit():
                 accepted[key][int(labels["position"])] = element.value
@@ -121,7 +135,9 @@ def read_fleet(series: Iterable[Series]) -> FleetReading:
     pods: dict[PodKey, list[PodReading]] = defaultdict(list)
     for (namespace, pod, model), values in stats.items():
         pods[namespace, pod].append(PodReading(model, values, accepted.get((namespace, pod, model), {})))
-    return FleetReading({key: tuple(readings) for key, readings in pods.items()}, frozenset(present))
+    return FleetReading(
+        {key: tuple(readings) for key, readings in pods.items()}, frozenset(present), evaluated_s=evaluated_s
+    )
 
 
 def read_service(
@@ -134,9 +150,14 @@ def read_service(
     window_s: float,
     staleness_s: float,
     min_requests: int,
+    limits: EngineLimits,
     now: datetime,
 ) -> Live:
     """The figures of one service, or the reason why a decision must wait.
+
+    The age of a sample is what the operator's clock says less the time that Prometheus' clock gave it. A server whose
+    clock is ahead seems fresh for so much longer, and one that is behind old so much sooner; a difference beyond
+    `staleness_s` leaves nothing to be trusted either way.
 
     Args:
         fleet: the fleet query's answer.
@@ -147,6 +168,7 @@ def read_service(
         window_s: over which the figures were taken.
         staleness_s: age of a sample beyond which the figures are not used.
         min_requests: fewer finished requests decide nothing.
+        limits: what one pod's engine can do at most.
         now: of the observation.
     """
     if fleet.error is not None:
@@ -178,7 +200,12 @@ def read_service(
             ClusterReason.METRICS_PARTIAL,
             f"{len(without)} of {len(pods)} Ready pods have no vLLM series ({without[0]}): their load is unknown",
         )
-    return _judge(readings, window_s, staleness_s, min_requests, now)
+    return (
+        _not_numbers(readings)
+        or _stale(readings, fleet.evaluated_s, staleness_s, now)
+        or _impossible(readings, limits, window_s)
+        or _measured(readings, limits, window_s, min_requests, now)
+    )
 
 
 def _nothing(fleet: FleetReading, namespace: str, known_pods: frozenset[str], model_name: str) -> Live:
@@ -199,30 +226,70 @@ def _nothing(fleet: FleetReading, namespace: str, known_pods: frozenset[str], mo
     )
 
 
-def _judge(
-    readings: Sequence[tuple[PodState, PodReading]],
-    window_s: float,
-    staleness_s: float,
-    min_requests: int,
-    now: datetime,
-) -> Live:
+def _not_numbers(readings: Sequence[tuple[PodState, PodReading]]) -> Live | None:
     for pod, reading in readings:
-        # The position's ratio and the age may be absent; whatever is there must be a number.
+        # The position's ratio and the time may be absent; whatever is there must be a number.
         bad = [name for name, value in reading.stats.items() if not math.isfinite(value)]
         bad += [POSITION_STAT for value in reading.accepted.values() if not math.isfinite(value)]
         if bad:
             return Live(ClusterReason.METRICS_NAN, f"pod {pod.name}: {bad[0]} is not a number")
-    aged = [(reading.stats[LAST_SEEN], pod.name) for pod, reading in readings if LAST_SEEN in reading.stats]
-    # Counters may outlive the gauge's last sample by a window: a series whose last sample is beyond the lookback is old.
-    age_s, oldest = max(aged, default=(math.inf, readings[0][0].name))
-    if len(aged) < len(readings) or age_s > staleness_s:
-        shown = f"{age_s:.0f} s" if math.isfinite(age_s) else "longer ago than Prometheus was asked for"
-        return Live(
-            ClusterReason.METRICS_STALE,
-            f"the newest sample of pod {oldest} is {shown} old (allowed: {staleness_s:g} s)",
-        )
+    return None
+
+
+def _stale(
+    readings: Sequence[tuple[PodState, PodReading]],
+    evaluated_s: float | None,
+    staleness_s: float,
+    now: datetime,
+) -> Live | None:
+    """Samples too old to decide on, an answer that is, or clocks too far apart to tell."""
+    now_s = now.timestamp()
+    for pod, reading in readings:
+        seen_s = reading.stats.get(LAST_SEEN)
+        # Counters may outlive the gauge's last sample by a window: one without a sample within the lookback is old.
+        if seen_s is None:
+            said = (
+                f"the newest sample of pod {pod.name} is longer ago than Prometheus was asked for "
+                f"(allowed: {staleness_s:g} s)"
+            )
+        elif abs(now_s - seen_s) <= staleness_s:
+            continue
+        elif seen_s > now_s:
+            said = (
+                f"the newest sample of pod {pod.name} is dated {seen_s - now_s:.0f} s after the operator's clock: set the "
+                "clocks of Prometheus and of the operator's node alike"
+            )
+        elif evaluated_s is not None and now_s - evaluated_s > staleness_s:
+            said = (
+                f"Prometheus' answer was made {now_s - evaluated_s:.0f} s ago by its clock (allowed: {staleness_s:g} s): a "
+                "cache in front of it repeats an old one, or its clock is behind"
+            )
+        else:
+            said = f"the newest sample of pod {pod.name} is {now_s - seen_s:.0f} s old (allowed: {staleness_s:g} s)"
+        return Live(ClusterReason.METRICS_STALE, said)
+    return None
+
+
+def _impossible(
+    readings: Sequence[tuple[PodState, PodReading]], limits: EngineLimits, window_s: float
+) -> Live | None:
+    for pod, reading in readings:
+        said = contradiction(reading.stats, limits, window_s)
+        if said is not None:
+            return Live(ClusterReason.METRICS_IMPOSSIBLE, f"pod {pod.name}: {said}")
+    return None
+
+
+def _measured(
+    readings: Sequence[tuple[PodState, PodReading]],
+    limits: EngineLimits,
+    window_s: float,
+    min_requests: int,
+    now: datetime,
+) -> Live:
     spans = [min(window_s, max(_age(pod, now), 0.0)) for pod, _ in readings]
-    figures = _figures([reading for _, reading in readings], spans, age_s)
+    age_s = max(now.timestamp() - min(reading.stats[LAST_SEEN] for _, reading in readings), 0.0)
+    figures = _figures([reading for _, reading in readings], spans, limits, age_s)
     if figures.requests < min_requests:
         return Live(
             ClusterReason.TOO_FEW_REQUESTS,
@@ -242,18 +309,20 @@ def _judge(
     )
 
 
-def _figures(readings: Sequence[PodReading], spans: Sequence[float], age_s: float) -> Figures:
+def _figures(
+    readings: Sequence[PodReading], spans: Sequence[float], limits: EngineLimits, age_s: float
+) -> Figures:
     total: dict[str, float] = defaultdict(float)
     accepted: dict[int, float] = defaultdict(float)
     offered_rps = 0.0
     for reading, span_s in zip(readings, spans, strict=True):
         for name, value in reading.stats.items():
-            total[name] += max(value, 0.0) if name in INCREASES else value
+            total[name] += value
         for position, value in reading.accepted.items():
             accepted[position] += value
         # Completions hide demand when a replica saturates: what piled up was offered too. A shrinking pile is old
         # demand being served, which lowers the offered rate below the completions, never below zero.
-        growth = reading.stats.get("running_growth", 0.0) + reading.stats.get("waiting_growth", 0.0)
+        growth = sum(reading.stats.get(name, 0.0) for name in GROWTHS)
         if span_s > 0:
             offered_rps += max(reading.stats.get("completed", 0.0) + growth, 0.0) / span_s
     count = len(readings)
@@ -276,7 +345,7 @@ def _figures(readings: Sequence[PodReading], spans: Sequence[float], age_s: floa
             _ratio(total["e2e_s"] - (ttft_s or 0.0) * finished, decode_tokens) if ttft_s is not None else None
         ),
         tokens_per_step=(
-            float(tokens_per_step_from_counters(total["generated"], total["started"], steps))
+            _within(float(tokens_per_step_from_counters(total["generated"], total["started"], steps)), limits)
             if steps > 0
             else None
         ),
@@ -287,6 +356,11 @@ def _figures(readings: Sequence[PodReading], spans: Sequence[float], age_s: floa
         replicas=count,
         age_s=age_s,
     )
+
+
+def _within(e: float, limits: EngineLimits) -> float:
+    """E without what counting puts it off by: a step makes one token at least."""
+    return min(max(e, 1.0), limits.tokens_per_step or math.inf)
 
 
 def _ratio(part: float, whole: float) -> float | None:

@@ -5,7 +5,6 @@ Unlike missing figures of now, a missing past is no reason to hold: the present 
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from datetime import datetime
 from breakeven.planning.outlook import PastRates
 from breakeven.planning.wording import duration_text
 from breakeven_operator.ports import Samples
+from breakeven_operator.reconcile.plausibility import MOST_RPS
 from breakeven_operator.reconcile.promql import WORKLOAD
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 
@@ -55,7 +55,7 @@ def read_past(samples: Iterable[Samples]) -> PastReading:
         key = (labels.get("namespace", ""), labels.get(WORKLOAD, ""), labels.get("model_name", ""))
         if not key[1]:
             continue
-        found[key] += [(time_s, rps) for time_s, rps in element.values if math.isfinite(rps) and rps >= 0]
+        found[key] += [(time_s, rps) for time_s, rps in element.values if 0 <= rps <= MOST_RPS]
     return PastReading({key: _in_time(rates) for key, rates in found.items() if rates})
 
 

@@ -42,9 +42,11 @@ WORKLOAD = "workload"
 _PAST_STEPS = 288
 
 INCREASES = tuple(_INCREASES)
+GROWTHS = ("running_growth", "waiting_growth")
 POSITION_STAT = "accepted"
-LAST_SEEN = "age_s"
+LAST_SEEN = "last_seen_s"
 PRESENT = "present"
+EVALUATED = "evaluated_s"
 
 
 def fleet_query(namespaces: Sequence[str], extra: Sequence[Matcher], window_s: int, staleness_s: int) -> str:
@@ -58,7 +60,8 @@ def fleet_query(namespaces: Sequence[str], extra: Sequence[Matcher], window_s: i
             "old" can be told from "none".
 
     Returns:
-        An instant query whose result has the labels namespace, pod, model_name, `stat` and, for `accepted`, position.
+        An instant query whose result has the labels namespace, pod, model_name, `stat` and, for `accepted`, position;
+        `evaluated_s` has `stat` alone. Times are Unix times, s.
 
     Raises:
         ValueError: a matcher that is none.
@@ -78,12 +81,13 @@ def fleet_query(namespaces: Sequence[str], extra: Sequence[Matcher], window_s: i
         "waiting_min": f"sum by ({_BY}) (min_over_time({_WAITING}{chosen}{window}))",
         "running_growth": f"sum by ({_BY}) (delta({_RUNNING}{chosen}{window}))",
         "waiting_growth": f"sum by ({_BY}) (delta({_WAITING}{chosen}{window}))",
-        # Staleness markers hide a series as soon as its target is gone; a subquery still sees its last sample.
-        LAST_SEEN: (
-            f"time() - max by ({_BY}) (max_over_time(timestamp({_RUNNING}{chosen})[{lookback_s}s:{step_s}s]))"
-        ),
+        # Staleness markers hide a series as soon as its target is gone; a subquery still sees its last sample. Times of
+        # samples, not their age: an age grows no older in an answer that is given again.
+        LAST_SEEN: f"max by ({_BY}) (max_over_time(timestamp({_RUNNING}{chosen})[{lookback_s}s:{step_s}s]))",
         # Without the namespace's matcher: series that lack the labels to be found by tell of a wrong relabelling.
         PRESENT: f"count by ({_BY}) ({_RUNNING}{anywhere})",
+        # Tells an old answer from an answer about old samples.
+        EVALUATED: "vector(time())",
     }
     return "\nor ".join(
         f'label_replace({expression}, "{STAT}", "{stat}", "", "")' for stat, expression in parts.items()

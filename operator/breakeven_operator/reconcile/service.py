@@ -10,7 +10,7 @@ from typing import Any
 from breakeven_operator.plan import SERVICES, Action, EmitEvent, Plan, Ref, WriteStatus
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.announce import events, facts
-from breakeven_operator.reconcile.arms import running_arm
+from breakeven_operator.reconcile.arms import RunningArm, running_arm
 from breakeven_operator.reconcile.calibrated import Calibrated, calibrated
 from breakeven_operator.reconcile.confirm import confirm
 from breakeven_operator.reconcile.decide import Choice
@@ -21,6 +21,7 @@ from breakeven_operator.reconcile.material import worth_writing
 from breakeven_operator.reconcile.observation import Limits, Observation
 from breakeven_operator.reconcile.ownership import hand_back, taken_over
 from breakeven_operator.reconcile.past import past_of
+from breakeven_operator.reconcile.plausibility import engine_limits
 from breakeven_operator.reconcile.report import Picture, report
 from breakeven_operator.reconcile.rollout import Prediction, begin, forget_target, watch
 from breakeven_operator.reconcile.steps import Situation, Step
@@ -77,7 +78,7 @@ def reconcile(
         workload.startup_s,
         now,
     )
-    live = _live(service, observation, workload, identity, now)
+    live = _live(service, observation, workload, identity, running, now)
     situation = Situation(
         policy=service.spec.update_policy,
         workload=workload,
@@ -181,6 +182,7 @@ def _live(
     observation: Observation,
     workload: Workload,
     identity: Identity,
+    running: RunningArm,
     now: datetime,
 ) -> Live:
     source, namespace = service.spec.metrics_source, service.metadata.namespace
@@ -194,6 +196,7 @@ def _live(
         window_s=source.window_seconds,
         staleness_s=source.staleness_seconds,
         min_requests=source.min_requests,
+        limits=engine_limits(workload.command_line, running.arm, service.spec.candidates.arms()),
         now=now,
     )
     key = (namespace, workload.ref.name, model_name)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Annotated, Any, ClassVar, Self, cast
+from typing import Annotated, Any, ClassVar, Self, TypeGuard, cast
 
 from pydantic import (
     AwareDatetime,
@@ -26,7 +26,9 @@ from pydantic import (
     SerializationInfo,
     SerializerFunctionWrapHandler,
     ValidationError,
+    ValidatorFunctionWrapHandler,
     WithJsonSchema,
+    WrapValidator,
     model_serializer,
     model_validator,
 )
@@ -167,12 +169,25 @@ class StatusModel(Model):
         fields: dict[str, Any] = dump(self)
         if info.context is not _FOR_THE_API:
             return fields
-        # `History:` with nothing below it would fill kubectl describe.
-        return {key: value for key, value in fields.items() if value != []}
+        # `History:` with nothing below it would fill kubectl describe. `exclude_none` looks at what a field holds, not at
+        # what is written for it: a figure that came in past the validation (`model_copy`) is dropped here.
+        return {key: value for key, value in fields.items() if value is not None and value != []}
+
+
+def fits(value: float) -> bool:
+    """Whether the schemas take a figure: a finite number of at most fifteen digits before the point."""
+    # Rounded as it is written: 999999999999999.9 would become a one with fifteen zeros.
+    return math.isfinite(value) and abs(float(f"{value:.6g}")) < 1e15
 
 
 def decimal_string(value: float) -> str:
-    """Six significant digits without an exponent, at most twelve decimals: `0.0293`, `14400`, `1.82`."""
+    """Six significant digits without an exponent, at most twelve decimals: `0.0293`, `14400`, `1.82`.
+
+    Raises:
+        ValueError: a value without such a text that the schemas take; see `fits`.
+    """
+    if not fits(value):
+        raise ValueError(f"{value!r} is no figure of a status; expected a finite number below 1e15")
     figure = Decimal(f"{value:.6g}")
     # Below that the schema refuses it, and it is what arithmetic leaves of zero: 1.4e-16.
     if abs(figure) < 1 and figure != round(figure, 12):
@@ -180,14 +195,26 @@ def decimal_string(value: float) -> str:
     return format(figure, "f")
 
 
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _read_decimal(value: object) -> float:
     if isinstance(value, str) and re.fullmatch(DECIMAL_PATTERN, value):
         return float(value)
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+    if _is_number(value) and fits(value):
         return float(value)
     raise PydanticCustomError(
         "decimal", "not a decimal number", {"wanted": 'a decimal string such as "1.82"'}
     )
+
+
+def _read_if_it_fits(value: object, read: ValidatorFunctionWrapHandler) -> float | None:
+    return None if _is_number(value) and not fits(value) else read(_read_decimal(value))
+
+
+def _written(value: float) -> str | None:
+    return decimal_string(value) if fits(value) else None
 
 
 def _whole_seconds(value: datetime) -> str:
@@ -200,12 +227,14 @@ def _milliseconds(value: datetime) -> str:
 
 # A float in Python, a decimal string in JSON: the API conventions allow no floats, and a client that re-encodes
 # 1.82 as 1.8200000000000001 would start a write loop.
-Number = Annotated[
-    float,
-    BeforeValidator(_read_decimal),
-    PlainSerializer(decimal_string, return_type=str),
+_IN_JSON = (
+    PlainSerializer(_written, return_type=str | None),
     WithJsonSchema({"type": "string", "pattern": DECIMAL_PATTERN, "maxLength": 32}),
-]
+)
+RequiredNumber = Annotated[float, BeforeValidator(_read_decimal), *_IN_JSON]
+# A computed figure that no schema takes (infinite, no number, too large) is left out: with one such figure in it the API
+# server would refuse the whole status, cycle after cycle.
+Number = Annotated[float, WrapValidator(_read_if_it_fits), *_IN_JSON]
 # What people read: whole seconds, as Kubernetes' own times.
 Time = Annotated[
     AwareDatetime,

@@ -16,6 +16,7 @@ from breakeven_operator.resources.base import (
     Model,
     Number,
     ObjectName,
+    RequiredNumber,
     Rule,
     Sentence,
     StatusModel,
@@ -217,7 +218,7 @@ class Point(StatusModel):
     ] = None
     drafted_per_step: Annotated[Number | None, Field(description="Drafted tokens per request-step.")] = None
     accept: Annotated[
-        tuple[Number, ...],
+        tuple[RequiredNumber, ...],
         Field(
             max_length=32,
             json_schema_extra={"x-kubernetes-list-type": "atomic"},

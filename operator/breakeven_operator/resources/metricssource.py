@@ -153,7 +153,8 @@ class MetricsSource(Model):
         Field(
             ge=1,
             le=86400,
-            description="Age of the newest sample beyond which the figures are not used (MetricsStale).",
+            description="Age of the newest sample, by the operator's clock, beyond which the figures are not used "
+            "(MetricsStale); what the clocks of Prometheus and the operator differ by counts in it.",
         ),
     ] = 120
     min_requests: Annotated[

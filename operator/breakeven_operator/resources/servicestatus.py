@@ -15,6 +15,7 @@ from breakeven_operator.resources.base import (
     Instant,
     Number,
     ObjectName,
+    RequiredNumber,
     Sentence,
     StatusModel,
     Time,
@@ -237,7 +238,9 @@ class SeenAcceptance(StatusModel):
     """Acceptance measured live on the target."""
 
     arm: Annotated[ArmName, Field(description="The arm that ran.")]
-    tokens_per_step: Annotated[Number, Field(description="Tokens per request-step, bonus token included.")]
+    tokens_per_step: Annotated[
+        RequiredNumber, Field(description="Tokens per request-step, bonus token included.")
+    ]
 
 
 class MemoryStatus(StatusModel):
@@ -251,6 +254,12 @@ class MemoryStatus(StatusModel):
         ArmName | None, Field(description="An arm that has been best since candidateSinceTime.")
     ] = None
     candidate_since_time: Annotated[Instant | None, Field(description="Since when.")] = None
+    collapsed_since_time: Annotated[
+        Instant | None,
+        Field(
+            description="Since when hardly any draft is accepted; acted upon once a whole window more says so."
+        ),
+    ] = None
     seen: Annotated[
         tuple[SeenAcceptance, ...],
         Field(

@@ -92,13 +92,41 @@ def test_a_measured_saturation_counts_before_that_of_the_law():
 
 @pytest.mark.parametrize("rps", [0.01, 3.0, 15.0, 24.0, 60.0])
 @pytest.mark.parametrize("saturated", [False, True])
-def test_near_zero_acceptance_is_left_in_one_evaluation_at_any_load(rps, saturated):
-    decision = ask(chat(), EAGLE, rps, Policy(), tokens_per_step=1.01, saturated=saturated)
-    assert outcome(decision) == (Action.SWITCH, NO_SPECULATION, Reason.ACCEPTANCE_COLLAPSED)
+def test_a_collapse_is_noticed_in_one_window_and_left_in_the_next_at_any_load(rps, saturated):
+    load = {"tokens_per_step": 1.01, "saturated": saturated}
+    noticed = ask(chat(), EAGLE, rps, Policy(), **load)
+    assert outcome(noticed) == (Action.HOLD, EAGLE, Reason.DWELLING)
+    assert "1.01 tokens per step" in noticed.sentence()
+    assert "when a second window of 5 min says the same" in noticed.sentence()
+    # The window still reaches back into the first one.
+    again = ask(chat(), EAGLE, rps, Policy(), noticed.memory, NOW + 299, **load)
+    assert (again.action, again.until_s) == (Action.HOLD, NOW + 300)
+    confirmed = ask(chat(), EAGLE, rps, Policy(), again.memory, NOW + 300, **load)
+    assert outcome(confirmed) == (Action.SWITCH, NO_SPECULATION, Reason.ACCEPTANCE_COLLAPSED)
+
+
+def test_one_window_of_collapse_is_forgotten_when_the_next_shows_none():
+    collapsed = ask(chat(), EAGLE, 3, tokens_per_step=1.0)
+    recovered = ask(chat(), EAGLE, 3, memory=collapsed.memory, now_s=NOW + 60, tokens_per_step=3.0)
+    assert outcome(recovered) == (Action.STAY, EAGLE, Reason.BELOW_BREAK_EVEN)
+    later = ask(chat(), EAGLE, 3, memory=recovered.memory, now_s=NOW + 900, tokens_per_step=1.0)
+    assert later.action is Action.HOLD
+    # Nor is a wish for another reason evidence of it.
+    beyond = ask(chat(), EAGLE, 19, Policy(dwell_s=600), latency_s=9.0, tokens_per_step=3.0)
+    assert beyond.reason is Reason.DWELLING
+    both = ask(chat(), EAGLE, 19, AT_ONCE, beyond.memory, NOW + 900, latency_s=9.0, tokens_per_step=1.0)
+    assert both.action is Action.HOLD
+
+
+def collapsed(model, arm, rps, **load):
+    """The decision of the window that confirms a collapse."""
+    first = ask(model, arm, rps, **load)
+    return ask(model, arm, rps, memory=first.memory, now_s=NOW + 300, **load)
 
 
 def test_an_arm_left_for_its_acceptance_is_not_entered_on_its_calibrated_one():
-    left = ask(chat(eagle_2=ArmLaw(0.6, 0.036, 2.2, 0.01)), EAGLE, 3, tokens_per_step=1.02)
+    left = collapsed(chat(eagle_2=ArmLaw(0.6, 0.036, 2.2, 0.01)), EAGLE, 3, tokens_per_step=1.02)
+    assert outcome(left) == (Action.SWITCH, NO_SPECULATION, Reason.ACCEPTANCE_COLLAPSED)
     again = ask(
         chat(eagle_2=ArmLaw(0.6, 0.036, 2.2, 0.01)), left.arm, 3, memory=left.memory, now_s=NOW + 86400
     )
@@ -343,7 +371,7 @@ def test_live_acceptance_is_carried_to_the_other_draft_lengths_of_the_drafter():
 
 def test_live_acceptance_counts_where_none_was_calibrated():
     unknown = chat(eagle=ArmLaw(0.53, 0.0434, None, 0.01))
-    assert ask(unknown, EAGLE, 3, tokens_per_step=1.0).reason is Reason.ACCEPTANCE_COLLAPSED
+    assert collapsed(unknown, EAGLE, 3, tokens_per_step=1.0).reason is Reason.ACCEPTANCE_COLLAPSED
     assert ask(unknown, EAGLE, 3).reason is Reason.BELOW_BREAK_EVEN
 
 

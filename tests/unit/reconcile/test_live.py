@@ -9,6 +9,7 @@ import pytest
 
 from breakeven_operator.ports import Series
 from breakeven_operator.reconcile.live import Live, read_fleet, read_service
+from breakeven_operator.reconcile.plausibility import EngineLimits
 from breakeven_operator.reconcile.workload import PodState
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -45,9 +46,13 @@ STATS = {
     "waiting_min": 0.0,
     "running_growth": 0.0,
     "waiting_growth": 0.0,
-    "age_s": 4.0,
+    "last_seen_s": NOW.timestamp() - 4.0,
     "present": 1.0,
 }
+
+
+def seen(age_s):
+    return {"last_seen_s": NOW.timestamp() - age_s}
 
 
 def read(found, pods=("a",), **changes) -> Live:
@@ -57,6 +62,7 @@ def read(found, pods=("a",), **changes) -> Live:
         "window_s": 300.0,
         "staleness_s": 120.0,
         "min_requests": 30,
+        "limits": EngineLimits(),
         "now": NOW,
     } | changes
     return read_service(read_fleet(found), "llm", [pod(name) for name in pods], **arguments)
@@ -88,14 +94,20 @@ def test_tokens_per_step_is_per_request_step_and_not_per_draft():
 
 
 def test_offered_load_counts_what_piles_up():
-    live = read(series("a", STATS | {"running_growth": 30.0, "waiting_growth": 60.0, "waiting_min": 1.0}))
+    live = read(
+        series(
+            "a", STATS | {"running_growth": 30.0, "waiting_growth": 60.0, "waiting": 30.0, "waiting_min": 1.0}
+        )
+    )
     assert live.figures is not None
     assert live.figures.rps == pytest.approx((600 + 90) / 300)
     assert live.figures.saturated
 
 
 def test_a_queue_at_one_pod_only_is_no_saturation():
-    live = read(series("a", STATS | {"waiting_min": 5.0}) + series("b", STATS), pods=("a", "b"))
+    live = read(
+        series("a", STATS | {"waiting": 8.0, "waiting_min": 5.0}) + series("b", STATS), pods=("a", "b")
+    )
     assert live.figures is not None
     assert not live.figures.saturated
 
@@ -110,6 +122,7 @@ def test_a_young_pod_is_divided_by_its_own_age():
         window_s=300.0,
         staleness_s=120.0,
         min_requests=30,
+        limits=EngineLimits(),
         now=NOW,
     )
     assert live.figures is not None
@@ -117,7 +130,7 @@ def test_a_young_pod_is_divided_by_its_own_age():
 
 
 def test_without_requests_there_is_no_latency_and_no_zero():
-    quiet = dict.fromkeys(STATS, 0.0) | {"age_s": 1.0}
+    quiet = dict.fromkeys(STATS, 0.0) | seen(1.0)
     live = read(series("a", quiet))
     assert live.reason == "TooFewRequests"
     assert live.figures is not None
@@ -133,18 +146,47 @@ def test_a_number_that_is_none_is_named(bad):
     assert live.figures is None
 
 
+GONE = {key: value for key, value in STATS.items() if key not in {"last_seen_s", "present"}}
+
+
 def test_a_gauge_last_seen_too_long_ago_is_stale_and_so_is_one_beyond_the_lookback():
-    assert read(series("a", STATS | {"age_s": 121.0})).reason == "MetricsStale"
-    gone = {key: value for key, value in STATS.items() if key not in {"age_s", "present"}}
-    assert read(series("a", gone)).reason == "MetricsStale"
-    assert read(series("a", STATS | {"age_s": 119.0})).usable
+    stale = read(series("a", STATS | seen(121.0)))
+    assert stale.reason == "MetricsStale"
+    assert stale.message == "the newest sample of pod a is 121 s old (allowed: 120 s)"
+    assert read(series("a", GONE)).reason == "MetricsStale"
+    assert read(series("a", STATS | seen(119.0))).usable
 
 
 def test_one_stale_pod_of_two_holds():
-    both = series("a", STATS) + series("b", STATS | {"age_s": 500.0})
+    both = series("a", STATS) + series("b", STATS | seen(500.0))
     assert read(both, pods=("a", "b")).reason == "MetricsStale"
-    gone = {key: value for key, value in STATS.items() if key not in {"age_s", "present"}}
-    assert read(series("a", STATS) + series("b", gone), pods=("a", "b")).reason == "MetricsStale"
+    assert read(series("a", STATS) + series("b", GONE), pods=("a", "b")).reason == "MetricsStale"
+
+
+def test_an_answer_that_a_cache_gives_again_is_stale_and_says_so():
+    answer = [*series("a", STATS), Series({"stat": "evaluated_s"}, NOW.timestamp())]
+    assert read(answer, staleness_s=8.0).usable
+    again = read(answer, staleness_s=8.0, now=NOW + timedelta(seconds=25))
+    assert again.reason == "MetricsStale"
+    assert "answer was made 25 s ago" in again.message
+    assert "a cache" in again.message
+
+
+def test_old_samples_in_a_new_answer_are_not_laid_at_a_cache_s_door():
+    answer = [*series("a", STATS | seen(25.0)), Series({"stat": "evaluated_s"}, NOW.timestamp())]
+    stale = read(answer, staleness_s=8.0)
+    assert stale.message == "the newest sample of pod a is 25 s old (allowed: 8 s)"
+
+
+def test_clocks_that_differ_by_more_than_the_staleness_leave_no_figures():
+    ahead = [*series("a", STATS | seen(-130.0)), Series({"stat": "evaluated_s"}, NOW.timestamp() + 134)]
+    found = read(ahead)
+    assert found.reason == "MetricsStale"
+    assert "130 s after the operator's clock" in found.message
+    near = read(series("a", STATS | seen(-30.0)))
+    assert near.usable
+    assert near.figures is not None
+    assert near.figures.age_s == 0
 
 
 def test_a_ready_pod_without_series_leaves_the_load_unknown():
@@ -173,3 +215,32 @@ def test_the_wrong_model_name_says_which_was_found():
     live = read(series("a", STATS, model="org/chat"))
     assert live.reason == "MetricsMislabelled"
     assert "org/chat" in live.message
+
+
+@pytest.mark.parametrize("name", sorted(set(STATS) - {"last_seen_s", "present"}))
+@pytest.mark.parametrize("value", [1e13, 1e25, -1.0, -1e13])
+def test_one_counter_or_gauge_that_jumps_leaves_no_figures(name, value):
+    live = read(series("a", STATS | {name: value}), limits=EngineLimits(4.0, 256, 8192))
+    if name.endswith("_growth") and value < 0:
+        # A queue that shrinks is no news.
+        assert live.usable
+        return
+    assert live.reason == "MetricsImpossible"
+    assert live.message.startswith("pod a: ")
+    assert live.figures is None
+
+
+def test_one_impossible_pod_of_many_holds():
+    live = read(series("a", STATS) + series("b", STATS | {"steps": 1e13}), pods=("a", "b"))
+    assert live.reason == "MetricsImpossible"
+    assert "pod b" in live.message
+
+
+def test_tokens_per_step_are_a_hair_off_at_times_and_never_told_so():
+    none, eagle = EngineLimits(1.0), EngineLimits(4.0)
+    hair = read(series("a", STATS | {"steps": 59_400.0 * 1.0003}), limits=none)
+    assert hair.figures is not None
+    assert hair.figures.tokens_per_step == 1.0
+    full = read(series("a", STATS | {"steps": 59_400.0 / 4.0012}), limits=eagle)
+    assert full.figures is not None
+    assert full.figures.tokens_per_step == 4.0

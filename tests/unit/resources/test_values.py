@@ -1,5 +1,6 @@
 """Numbers, times and status models: what is written is what is read."""
 
+import re
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -7,10 +8,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from breakeven.errors import InputError
-from breakeven_operator.resources.base import DECIMAL_PATTERN, decimal_string
+from breakeven_operator.resources.base import DECIMAL_PATTERN, decimal_string, fits
 from breakeven_operator.resources.calibrationrun import CalibrationRunStatus, Point
 from breakeven_operator.resources.meta import Condition
-from breakeven_operator.resources.servicestatus import DecisionStatus, MemoryStatus, SpeculativeServiceStatus
+from breakeven_operator.resources.servicestatus import (
+    DecisionStatus,
+    MemoryStatus,
+    SeenAcceptance,
+    SpeculativeServiceStatus,
+)
 
 
 @given(st.floats(min_value=-1e14, max_value=1e14).filter(lambda value: value == 0 or abs(value) > 1e-6))
@@ -42,17 +48,39 @@ def test_a_figure_has_no_exponent(value, text):
 @given(st.floats(min_value=-9e14, max_value=9e14))
 @example(1.369e-16)
 def test_every_figure_fits_the_schema(value):
-    import re
-
     text = decimal_string(value)
     assert re.fullmatch(DECIMAL_PATTERN, text)
     assert len(text) <= 32
 
 
-@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), True, "1e3", "fast", "1,5", ""])
+@pytest.mark.parametrize("wrong", [True, "1e3", "fast", "1,5", ""])
 def test_what_is_no_figure_is_refused(wrong):
     with pytest.raises((InputError, ValueError), match="decimal"):
         DecisionStatus(load_rps=wrong)
+
+
+@given(st.floats())
+@example(1e25)
+@example(999_999_999_999_999.9)
+@example(-999_999_500_000_000.0)
+@example(float("nan"))
+@example(float("inf"))
+def test_any_figure_is_written_as_the_schema_takes_it_or_left_out(value):
+    made = DecisionStatus(load_rps=value)
+    for status in (made, DecisionStatus().model_copy(update={"load_rps": value})):
+        document = status.to_json_object()
+        assert set(document) == ({"loadRps"} if fits(value) else set())
+        assert all(re.fullmatch(DECIMAL_PATTERN, text) and len(text) <= 32 for text in document.values())
+        assert DecisionStatus.read(document, "x").to_json_object() == document
+    assert (made.load_rps is None) != fits(value)
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), 1e15, -1e25])
+def test_a_figure_that_must_be_there_is_refused_where_none_can_be(wrong):
+    with pytest.raises(ValueError, match="decimal"):
+        SeenAcceptance(arm="eagle/3", tokens_per_step=wrong)
+    with pytest.raises(ValueError, match="below 1e15"):
+        decimal_string(wrong)
 
 
 def test_an_instant_keeps_milliseconds_and_a_condition_whole_seconds():

@@ -7,7 +7,9 @@ went from +23 % to -16 %), with one exception: a step of speculation costs at le
 most E, and where hardly any draft is accepted no bounds are needed to know that nothing can be gained.
 
 Nothing is done within the cool-down after a switch. A wish must last for the dwell time, unless what is left is
-saturated, misses the SLO or has lost its acceptance. Everything that must survive a restart is in `Memory`.
+saturated or misses the SLO. A collapsed acceptance is noticed in one window and acted upon as soon as a second one, which
+shares no request with it, says the same: that is sooner than most dwell times, and one wrong answer rolls nothing.
+Everything that must survive a restart is in `Memory`.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ class Memory:
         last_switch_s: when it was switched to (s, any clock that `now_s` uses too); `None`: never.
         candidate: the arm that has been wished for since `candidate_since_s`.
         candidate_since_s: see above (s).
+        collapsed_since_s: since when the running arm's acceptance has been collapsed without a pause (s); `None`: it is not.
         seen: newest live acceptance per drafter. Without it an arm that was left because its acceptance fell would be
             entered again on its calibrated one. Drop it when a new profile comes into force.
     """
@@ -45,6 +48,7 @@ class Memory:
     last_switch_s: float | None = None
     candidate: Arm | None = None
     candidate_since_s: float | None = None
+    collapsed_since_s: float | None = None
     seen: tuple[Seen, ...] = ()
 
 
@@ -132,9 +136,13 @@ def decide(
     # A candidate's time runs on during the cool-down: it has been better all along.
     known = memory.candidate == outcome.target.arm and memory.candidate_since_s is not None
     since_s = memory.candidate_since_s if known and memory.candidate_since_s is not None else now_s
-    kept = replace(memory, candidate=outcome.target.arm, candidate_since_s=since_s)
+    kept = replace(memory, candidate=outcome.target.arm, candidate_since_s=since_s, collapsed_since_s=None)
     # A clock that was set back must not hold for ever.
     dwelt_s = now_s if outcome.urgent else min(since_s, now_s) + policy.dwell_s
+    if outcome.reason is Reason.ACCEPTANCE_COLLAPSED:
+        first_s = now_s if memory.collapsed_since_s is None else min(memory.collapsed_since_s, now_s)
+        kept = replace(kept, collapsed_since_s=first_s)
+        dwelt_s = first_s + load.window_s
     cooled_s = (
         -math.inf if memory.last_switch_s is None else min(memory.last_switch_s, now_s) + policy.cooldown_s
     )
@@ -203,5 +211,5 @@ def _remember(memory: Memory, load: Load) -> tuple[Seen, ...]:
 
 
 def _unwish(memory: Memory) -> Memory:
-    """Forget the candidate: its dwell time starts anew when it is wished for again."""
-    return replace(memory, candidate=None, candidate_since_s=None)
+    """Forget the candidate and why: its time starts anew when it is wished for again."""
+    return replace(memory, candidate=None, candidate_since_s=None, collapsed_since_s=None)

@@ -91,7 +91,7 @@ def judge(
         # one that is left: that one is known to be worse than no speculation.
         target = _best_ahead([none, *(c for c in worthwhile if not c.missed or none.missed)])
         reason = lost or Reason.BEYOND_BREAK_EVEN
-        return Wish(target, reason, urgent=lost is Reason.ACCEPTANCE_COLLAPSED or load.saturated)
+        return Wish(target, reason, urgent=load.saturated)
     if load.saturated:
         return _leave_saturated(field, running, policy)
     keeping = [

@@ -150,15 +150,16 @@ def _beyond(decision: Decision) -> str:
 
 
 def _collapsed(decision: Decision) -> str:
+    return f"{_lost_acceptance(decision)}; a new calibration that shows a gain brings it back"
+
+
+def _lost_acceptance(decision: Decision) -> str:
     standing = _standing(decision, decision.running)
     if standing is None or standing.tokens_per_step is None:
-        return "too few drafts are accepted; a new calibration that shows a gain brings it back"
+        return "too few drafts are accepted"
     calibrated = standing.calibrated_tokens_per_step
     beside = f" ({calibrated:.2f} when it was calibrated)" if calibrated is not None else ""
-    return (
-        f"it makes {standing.tokens_per_step:.2f} tokens per step{beside}; a new calibration that shows a gain brings "
-        "it back"
-    )
+    return f"it makes {standing.tokens_per_step:.2f} tokens per step{beside}"
 
 
 def _violated(decision: Decision) -> str:
@@ -220,6 +221,11 @@ def _cooling(decision: Decision) -> str:
 
 
 def _dwelling(decision: Decision) -> str:
+    if decision.memory.collapsed_since_s is not None:
+        return (
+            f"{_lost_acceptance(decision)}; {_other(decision)} is entered when a second window of "
+            f"{duration_text(decision.load.window_s)} says the same"
+        )
     return (
         f"{_against_running(decision)}{_other(decision)} is entered when it has been better for "
         f"{duration_text(decision.policy.dwell_s)}"

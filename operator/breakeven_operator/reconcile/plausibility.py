@@ -1,0 +1,246 @@
+"""Whether what one pod is said to have done can be: a check of live figures against each other and against any engine.
+
+Only what is off by more than any engine, any traffic and Prometheus' sampling explain is refused. A figure that is
+merely surprising is somebody else's question.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from breakeven.arm import Arm
+from breakeven.serving.command_line import flag_value
+from breakeven_operator.reconcile.promql import GROWTHS
+
+# Prometheus extrapolates every counter to the window's ends by itself, for a young pod by some percent more or less than
+# its neighbour; vLLM's front end merges outputs of consecutive steps and counts a few steps too few (3 in 10,000).
+_SLACK = 0.05
+# Below so many requests or tokens a share means nothing.
+_FEW = 5.0
+# Launching a step's kernels alone takes longer, whatever the model.
+_FASTEST_STEP_S = 1e-4
+# The front end accepts requests in one process per pod; none takes so many in a second.
+MOST_RPS = 1e5
+# Each request takes kilobytes of that process's memory.
+_MOST_HELD = 1e7
+# Ten times the longest context that a published model has.
+_LONGEST_TOKENS = 1e8
+# `metricsSource.windowSeconds` asks for at least four scrapes: so often a gauge is looked at.
+_LOOKS = 4
+_SIGMAS = 6.0
+# A request's latency begins in the front end, before any gauge counts it; overloaded, that is as long again.
+_UNSEEN = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """What one pod's engine can do at most; None: not known.
+
+    Attributes:
+        tokens_per_step: E of a step whose drafts are all accepted.
+        running: requests in a batch, over all engines of the pod.
+        tokens: prompt and answer of one request.
+        in_order: requests begin in the order in which they came.
+    """
+
+    tokens_per_step: float | None = None
+    running: int | None = None
+    tokens: int | None = None
+    in_order: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """Means of one pod over the window; None where nothing was counted.
+
+    Attributes:
+        latency_s, ttft_s: ratios of sums, s.
+        prompt_tokens, output_tokens: per finished request.
+        tokens_per_step: E.
+    """
+
+    latency_s: float | None
+    ttft_s: float | None
+    prompt_tokens: float | None
+    output_tokens: float | None
+    tokens_per_step: float | None
+
+    @classmethod
+    def of(cls, stats: Mapping[str, float]) -> Means:
+        """The means of one pod's statistics, by name as in `promql`."""
+        return cls(
+            latency_s=_ratio(stats, "e2e_s", "e2e_n"),
+            ttft_s=_ratio(stats, "ttft_s", "started"),
+            prompt_tokens=_ratio(stats, "prompt_tokens", "output_n"),
+            output_tokens=_ratio(stats, "output_tokens", "output_n"),
+            tokens_per_step=_decoded(stats) / stats["steps"] if stats.get("steps", 0.0) > 0 else None,
+        )
+
+
+def engine_limits(
+    command_line: Sequence[str], running: Arm | None, candidates: Sequence[Arm]
+) -> EngineLimits:
+    """The limits that a target's command line and its arm set.
+
+    Args:
+        command_line: of the engine's container.
+        running: the arm that it runs; None when that cannot be told.
+        candidates: arms of the spec. The draft length of any other one may be the drafter's own, not the arm's.
+    """
+    drafts = running.k if running is not None and (running.k == 0 or running in candidates) else None
+    batch = _whole(flag_value(command_line, "--max-num-seqs"))
+    engines = _whole(flag_value(command_line, "--data-parallel-size", "-dp") or "1")
+    return EngineLimits(
+        tokens_per_step=None if drafts is None else drafts + 1.0,
+        running=batch * engines if batch and engines else None,
+        tokens=_whole(flag_value(command_line, "--max-model-len")),
+        in_order=flag_value(command_line, "--scheduling-policy") in {None, "fcfs"},
+    )
+
+
+def contradiction(stats: Mapping[str, float], limits: EngineLimits, window_s: float) -> str | None:
+    """What cannot be in the statistics of one pod, as a sentence without a full stop; None: nothing.
+
+    Args:
+        stats: finite, by name as in `promql`. What is absent is not checked.
+        limits: of its engine.
+        window_s: over which they were taken.
+    """
+    means = Means.of(stats)
+    return next((said for check in _CHECKS if (said := check(stats, means, limits, window_s))), None)
+
+
+def _negative(stats: Mapping[str, float], _: Means, __: EngineLimits, ___: float) -> str | None:
+    found = next((name for name, value in stats.items() if value < 0 and name not in GROWTHS), None)
+    return f"{found} is {stats[found]:.3g}, and nothing counts below zero" if found is not None else None
+
+
+def _finished(stats: Mapping[str, float], _: Means, __: EngineLimits, ___: float) -> str | None:
+    """One event of the engine counts in three places."""
+    counts = [stats[name] for name in ("completed", "e2e_n", "output_n") if name in stats]
+    if len(counts) < 2 or max(counts) <= 2 * min(counts) + _FEW:
+        return None
+    return (
+        f"{min(counts):.3g} and {max(counts):.3g} requests finished in the same time by two of its counters"
+    )
+
+
+def _served(stats: Mapping[str, float], _: Means, __: EngineLimits, window_s: float) -> str | None:
+    offered = stats.get("completed", 0.0) + sum(max(stats.get(name, 0.0), 0.0) for name in GROWTHS)
+    if offered <= MOST_RPS * window_s:
+        return None
+    return f"{offered / window_s:.3g} requests a second, and no server takes more than {MOST_RPS:.3g}"
+
+
+def _step(stats: Mapping[str, float], means: Means, limits: EngineLimits, _: float) -> str | None:
+    """A step makes one token at least, and one more than it drafts at most."""
+    if "steps" not in stats or "generated" not in stats:
+        return None
+    steps, made, most = stats["steps"], _decoded(stats), limits.tokens_per_step
+    # A share of all tokens: where answers are a token long, decoded ones are a small difference of large counts.
+    slack = _SLACK * stats["generated"] + _FEW
+    low = made + slack < steps
+    high = most is not None and made - slack > most * steps
+    if not low and not high:
+        return None
+    e = f"{means.tokens_per_step:.3g}" if means.tokens_per_step is not None else f"{made:.3g}"
+    per = "tokens per step" if means.tokens_per_step is not None else "tokens decoded in no step"
+    able = "at least 1" if most is None else "exactly 1" if most == 1 else f"1 to {most:g}"
+    return f"{e} {per}, where the arm that runs makes {able}"
+
+
+def _length(_: Mapping[str, float], means: Means, limits: EngineLimits, __: float) -> str | None:
+    longest = limits.tokens or _LONGEST_TOKENS
+    tokens = (means.prompt_tokens or 0.0) + (means.output_tokens or 0.0)
+    if tokens <= longest * (1 + _SLACK) + _FEW:
+        return None
+    allows = "--max-model-len allows" if limits.tokens else "the longest contexts hold"
+    return f"{tokens:.3g} tokens per request, where {allows} {longest:.3g}"
+
+
+def _quick(_: Mapping[str, float], means: Means, __: EngineLimits, ___: float) -> str | None:
+    """An answer takes a step for its first token, and for every E further ones another."""
+    if means.latency_s is None:
+        return None
+    tokens = means.output_tokens or 1.0
+    steps = 1.0 + max(tokens - 1.0, 0.0) / max(means.tokens_per_step or math.inf, 1.0)
+    if means.latency_s >= steps * _FASTEST_STEP_S:
+        return None
+    return (
+        f"requests of {tokens:.3g} tokens took {means.latency_s:.3g} s, and no engine makes {steps:.3g} steps in less than "
+        f"{steps * _FASTEST_STEP_S:.3g} s"
+    )
+
+
+def _first_token(_: Mapping[str, float], means: Means, __: EngineLimits, window_s: float) -> str | None:
+    """Where requests begin in order, who ends now has waited as long as who begins now, give or take a window."""
+    if means.latency_s is None or means.ttft_s is None or means.ttft_s <= means.latency_s + window_s:
+        return None
+    return f"first tokens came after {means.ttft_s:.3g} s, and whole answers after {means.latency_s:.3g} s"
+
+
+def _little(stats: Mapping[str, float], means: Means, _: EngineLimits, window_s: float) -> str | None:
+    """Little's law: requests that finished were in flight while they lasted, and were seen there.
+
+    The other way round says nothing: requests that last longer than the window are in flight and do not finish.
+    """
+    if means.latency_s is None or not {"running", "waiting"} <= stats.keys():
+        return None
+    needed = stats["e2e_s"] / window_s
+    seen = stats["running"] + stats["waiting"]
+    # Who was there when the window began has lasted since before: what shrank away, or as many as are there now, and
+    # twice the mean latency each, as of exponential lengths.
+    before = max(seen, -sum(stats.get(name, 0.0) for name in GROWTHS))
+    edge = before * 2 * means.latency_s / window_s
+    # A gauge is looked at a few times only; short requests pass between two looks.
+    chance = _SIGMAS * math.sqrt(needed / _LOOKS)
+    if needed <= _UNSEEN * (seen + edge) + chance:
+        return None
+    return (
+        f"{stats['e2e_n'] / window_s:.3g} requests a second of {means.latency_s:.3g} s each are {needed:.3g} in flight, "
+        f"where {seen:.3g} were seen"
+    )
+
+
+def _queue(stats: Mapping[str, float], means: Means, limits: EngineLimits, window_s: float) -> str | None:
+    running, waiting = stats.get("running", 0.0), stats.get("waiting", 0.0)
+    least = stats.get("waiting_min", 0.0)
+    if limits.running is not None and running > limits.running * (1 + _SLACK):
+        return f"{running:.3g} requests run at once, where --max-num-seqs allows {limits.running}"
+    if running + waiting > _MOST_HELD:
+        return f"{running + waiting:.3g} requests in flight, and no server holds more than {_MOST_HELD:.3g}"
+    if least > waiting * (1 + _SLACK):
+        return f"{least:.3g} requests wait at least, and {waiting:.3g} on average"
+    # More wait all along than began: whoever began was there before the window, and waited through half of it on average.
+    overtaken = limits.in_order and least > 2 * stats.get("started", 0.0) + _FEW
+    if not overtaken or means.ttft_s is None or means.ttft_s >= _SLACK * window_s:
+        return None
+    return f"{least:.3g} requests wait for longer than {window_s:g} s, while others begin after {means.ttft_s:.3g} s"
+
+
+# In the order in which they are told: a count that is wrong makes everything derived from it wrong too.
+_CHECKS: tuple[Callable[[Mapping[str, float], Means, EngineLimits, float], str | None], ...] = (
+    _negative,
+    _finished,
+    _step,
+    _length,
+    _quick,
+    _first_token,
+    _little,
+    _served,
+    _queue,
+)
+
+
+def _decoded(stats: Mapping[str, float]) -> float:
+    return stats.get("generated", 0.0) - stats.get("started", 0.0)
+
+
+def _ratio(stats: Mapping[str, float], part: str, whole: str) -> float | None:
+    return stats[part] / stats[whole] if part in stats and stats.get(whole, 0.0) > 0 else None
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() and len(text) < 10 else None
