@@ -5,28 +5,37 @@ real Prometheus. It tells of a load at which speculation pays, so that only the 
 """
 
 import time
+from datetime import datetime
 
 import pytest
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.latency import open_loop_latency
 from operatorcluster import manifests
-from operatorcluster.engine import law
+from operatorcluster.engine import EAGLE, law, tokens_per_step
 from operatorcluster.posing import Traffic
+from operatorcluster.replaying import Replaying
 
 RPS = 2.0
+# Of `metricsSource.windowSeconds` in the manifests.
+WINDOW_S = 6
 
 
 class Watched:
     """A target that a roll would do good, and what Prometheus gets to see of it."""
 
-    def __init__(self, place):
+    def __init__(self, place, **changes):
         self.place = place
         place.apply(
-            manifests.profile(place.stage.fingerprint), manifests.target(scraped=False), manifests.service()
+            manifests.profile(place.stage.fingerprint),
+            manifests.target(scraped=False),
+            manifests.service(**changes),
         )
         place.until_service("it serves", lambda status: status.get("target", {}).get("readyReplicas") == 1)
-        (pod,) = place.all("pod")
+        self.look()
+
+    def look(self):
+        (pod,) = [pod for pod in self.place.all("pod") if "deletionTimestamp" not in pod["metadata"]]
         self.pod = pod["metadata"]["name"]
 
     def told_by(self, page, **labels):
@@ -40,16 +49,25 @@ class Watched:
         assert self.place.writes() == []
         return made["message"]
 
+    def remembers(self):
+        """Live acceptance that the status keeps, E by arm."""
+        seen = self.place.get("specsvc", "chat")["status"].get("memory", {}).get("seen", ())
+        return {item["arm"]: float(item["tokensPerStep"]) for item in seen}
+
 
 @pytest.fixture
 def watched(place):
     return Watched(place)
 
 
+def steady(arm, rps=RPS):
+    latency_s = float(open_loop_latency(*law(arm), rps))
+    return Traffic(rps, latency_s, time.monotonic(), tokens_per_step=tokens_per_step(arm))
+
+
 @pytest.fixture
 def traffic():
-    latency_s = float(open_loop_latency(*law(NO_SPECULATION), RPS))
-    return Traffic(RPS, latency_s, time.monotonic())
+    return steady(NO_SPECULATION)
 
 
 def test_with_figures_it_rolls(watched, traffic):
@@ -86,6 +104,99 @@ def test_series_under_another_model_s_name(watched, traffic):
 def test_series_under_labels_that_are_no_pod_s(watched, traffic, labels):
     watched.told_by(traffic.page, **labels)
     assert "relabelling" in watched.holds("MetricsMislabelled")
+
+
+@pytest.mark.parametrize(
+    ("counters", "contradicted"),
+    [
+        (("inter_token_latency_seconds_count",), "tokens per step"),
+        (("request_success_total",), "requests finished in the same time"),
+        (
+            (
+                "request_success_total",
+                "e2e_request_latency_seconds_count",
+                "e2e_request_latency_seconds_sum",
+                "request_generation_tokens_count",
+            ),
+            "were seen",
+        ),
+    ],
+    ids=["steps", "completed", "served"],
+)
+@pytest.mark.parametrize("rate", [1e13, 1e25])
+def test_counters_that_no_engine_can_have(watched, traffic, counters, contradicted, rate):
+    # They grow by so much every second; that the status says so at all means that it could be written.
+    def page():
+        grown = rate * (time.monotonic() - traffic.began + 1)
+        return traffic.page(**dict.fromkeys(counters, f"{grown}"))
+
+    watched.told_by(page)
+    assert contradicted in watched.holds("MetricsImpossible")
+
+
+def test_one_impossible_answer_is_neither_acted_upon_nor_remembered(watched, traffic):
+    watched.told_by(traffic.page)
+    watched.place.until_settled("eagle/3")
+    watched.look()
+    fast = steady(EAGLE)
+    watched.told_by(fast.page)
+    watched.place.until_decided("BelowBreakEven", "Stay")
+    assert watched.remembers() == {"eagle/3": 4.0}
+
+    def impossible():
+        return fast.page(inter_token_latency_seconds_count=f"{1e13 * (time.monotonic() - fast.began + 1)}")
+
+    watched.told_by(impossible)
+    made = watched.place.until_decided("MetricsImpossible")
+    assert made["arm"] == "eagle/3"
+    assert "tokens per step, where the arm that runs makes 1 to 4" in made["message"]
+    assert watched.remembers() == {"eagle/3": 4.0}
+    watched.told_by(fast.page)
+    watched.place.until_decided("BelowBreakEven", "Stay")
+    assert watched.remembers() == {"eagle/3": 4.0}
+    assert len(watched.place.writes()) == 1
+
+
+def test_a_collapse_rolls_once_a_second_window_says_so(watched, traffic):
+    watched.told_by(traffic.page)
+    watched.place.until_settled("eagle/3")
+    watched.look()
+    accepting = steady(EAGLE)
+    watched.told_by(accepting.page)
+    watched.place.until_decided("BelowBreakEven", "Stay")
+    rejecting = Traffic(RPS, accepting.latency_s, accepting.began, tokens_per_step=1.0)
+    watched.told_by(rejecting.page)
+
+    def noticed(status):
+        return (status.get("memory") or {}).get("collapsedSinceTime")
+
+    found = watched.place.until_service("a collapse is noticed", noticed)
+    assert found["status"]["current"]["arm"] == "eagle/3"
+    since = datetime.fromisoformat(noticed(found["status"]))
+    settled = watched.place.until_settled("none")
+    started = datetime.fromisoformat(settled["status"]["rollout"]["startedTime"])
+    assert settled["status"]["rollout"]["reason"] == "AcceptanceCollapsed"
+    assert (started - since).total_seconds() >= WINDOW_S
+
+
+def test_an_answer_that_a_cache_repeats(place):
+    # At a load where no speculation is right, so that nothing happens before the cache is stuck.
+    with Replaying(place.stage.cluster.prometheus_url) as cache:
+        watched = Watched(place, metricsSource={"prometheus": {"address": cache.url}})
+        watched.told_by(steady(NO_SPECULATION, 13.0).page)
+        place.until_service(
+            "its figures are used",
+            lambda status: any(
+                item["type"] == "MetricsAvailable" and item["status"] == "True"
+                for item in status.get("conditions", ())
+            ),
+        )
+        cache.stuck.set()
+        assert "a cache in front of it repeats an old one" in watched.holds("MetricsStale")
+        assert cache.repeated > 0
+        watched.told_by(steady(NO_SPECULATION).page)
+        cache.stuck.clear()
+        place.until_settled("eagle/3")
 
 
 def test_a_prometheus_that_does_not_answer(watched, traffic):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fakes.fleet_world import FleetWorld
+from fakes.fleet_world import VALUE, FleetWorld
 
 
 def down(world):
@@ -40,6 +40,18 @@ def partial(world):
     world.prometheus.relabel = lambda labels: {} if labels["pod"] == gone else labels
 
 
+def impossible(world):
+    world.prometheus.wrong = {"steps": 1e13}
+
+
+def beyond_any_status(world):
+    world.prometheus.wrong = dict.fromkeys(("completed", "e2e_n", "output_n", "e2e_s"), 1e25)
+
+
+def clock_ahead(world):
+    world.prometheus.ahead_s = 300.0
+
+
 def few(world):
     world.prometheus.traffic.rps = 0.01
 
@@ -55,6 +67,9 @@ def few(world):
         (no_pod_label, "MetricsMislabelled"),
         (exporters_pod, "MetricsMislabelled"),
         (partial, "MetricsPartial"),
+        (impossible, "MetricsImpossible"),
+        (beyond_any_status, "MetricsImpossible"),
+        (clock_ahead, "MetricsStale"),
         (few, "TooFewRequests"),
     ],
 )
@@ -94,6 +109,96 @@ async def test_a_fault_interrupts_the_dwell():
     for _ in range(6):
         await world.cycle()
     assert world.reason == "Dwelling", "the time before the gap does not count"
+
+
+async def speculating(**policy):
+    """A world whose target runs the speculative arm, which has been seen to make 2.5 tokens per step."""
+    world = FleetWorld(
+        lambda spec: spec["updatePolicy"].update(stabilizationWindowSeconds=0, cooldownSeconds=0, **policy)
+    )
+    world.calibrate()
+    world.load(3.0)
+    await world.until(lambda: world.value == VALUE)
+    for _ in range(60):
+        world.load(3.0)
+        await world.cycle()
+    assert (world.reason, world.status["memory"]["seen"]) == ("BelowBreakEven", SEEN)
+    return world
+
+
+SEEN = [{"arm": "eagle/3", "tokensPerStep": "2.5"}]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        # The attack that rolled a fleet in one cycle: E of 0.
+        {"steps": 1e13},
+        {"generated": 1e13, "started": 1e13, "completed": 1e13, "steps": 1e13},
+        dict.fromkeys(("completed", "started", "e2e_n", "output_n", "e2e_s", "generated", "steps"), 1e25),
+        {"waiting": 1e13, "waiting_min": 1e13},
+        {"e2e_s": 1e-6},
+        {"prompt_tokens": 1e13},
+    ],
+    ids=" ".join,
+)
+async def test_one_impossible_answer_rolls_nothing_and_is_not_remembered(wrong):
+    world = await speculating()
+    rolls = len(world.rolls)
+    world.prometheus.wrong = wrong
+    for _ in range(3):
+        report = await world.cycle()
+        assert report.errors == []
+    assert (world.decision["action"], world.reason) == ("Hold", "MetricsImpossible")
+    assert "pod chat-vllm-" in world.decision["message"]
+    assert "loadRps" not in world.decision
+    assert world.status["memory"]["seen"] == SEEN
+    world.prometheus.wrong = {}
+    await world.cycle()
+    assert (world.decision["action"], world.reason) == ("Stay", "BelowBreakEven")
+    assert world.status["memory"]["seen"] == SEEN
+    assert len(world.rolls) == rolls
+
+
+async def test_a_collapse_is_acted_upon_when_a_second_window_says_so():
+    world = await speculating()
+    world.prometheus.traffic.tokens_per_step = 1.01
+    await world.cycle()
+    assert (world.decision["action"], world.reason) == ("Hold", "Dwelling")
+    assert "when a second window of 5 min says the same" in world.decision["message"]
+    first = world.clock.now()
+    assert world.status["memory"]["collapsedSinceTime"] == first.strftime("%Y-%m-%dT%H:%M:%S.000Z")
+    world.restart()
+    await world.until(lambda: world.value in {None, "null"})
+    assert 300 <= (world.clock.now() - first).total_seconds() < 320
+    assert world.status["rollout"]["reason"] == "AcceptanceCollapsed"
+
+
+async def test_a_gap_in_the_figures_is_no_second_window_of_a_collapse():
+    world = await speculating()
+    world.prometheus.traffic.tokens_per_step = 1.01
+    await world.cycle()
+    world.prometheus.down = True
+    await world.cycle(seconds=300.0)
+    assert "collapsedSinceTime" not in world.status["memory"]
+    world.prometheus.down = False
+    await world.cycle()
+    assert (world.decision["action"], world.reason) == ("Hold", "Dwelling")
+
+
+async def test_an_answer_that_is_repeated_becomes_stale():
+    world = await speculating()
+    world.prometheus.frozen = []
+    for _ in range(8):
+        await world.cycle()
+    assert world.reason == "BelowBreakEven", "within the time that a sample may be old"
+    for _ in range(2):
+        await world.cycle()
+    assert (world.decision["action"], world.reason) == ("Hold", "MetricsStale")
+    assert "a cache in front of it repeats an old one" in world.decision["message"]
+    world.prometheus.frozen = None
+    await world.cycle()
+    assert world.reason == "BelowBreakEven"
 
 
 async def test_queries_and_requests_do_not_grow_with_services():

@@ -5,5 +5,6 @@ manifests   targets and services with short intervals
 stage       the cluster with the operator; a namespace per test; what a person would look at
 traffic     users of a target
 posing      a metrics page under a test's control, scraped by the real Prometheus
+replaying   a cache in front of Prometheus that gets stuck
 waiting     until something holds
 """

@@ -20,15 +20,20 @@ Page = Callable[[], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What a page tells: requests at a steady rate since `began`, each as long as `latency_s`."""
+    """What a page tells: requests at a steady rate since `began`, each as long as `latency_s`.
+
+    Attributes:
+        tokens_per_step: of the arm that is posed as; 1 without speculation.
+    """
 
     rps: float
     latency_s: float
     began: float
     model: str = MODEL
+    tokens_per_step: float = 1.0
 
     def page(self, **overrides: str) -> str:
-        """The page of this moment, as an engine without speculation writes it; `overrides` by short name."""
+        """The page of this moment, as an engine writes it; `overrides` by short name."""
         requests = self.rps * (time.monotonic() - self.began) + 1
         values = {
             "num_requests_running": f"{self.rps * self.latency_s}",
@@ -39,7 +44,7 @@ class Traffic:
             "e2e_request_latency_seconds_count": f"{requests}",
             "e2e_request_latency_seconds_sum": f"{requests * self.latency_s}",
             "generation_tokens_total": f"{requests * OUTPUT_TOKENS}",
-            "inter_token_latency_seconds_count": f"{requests * (OUTPUT_TOKENS - 1)}",
+            "inter_token_latency_seconds_count": f"{requests * (OUTPUT_TOKENS - 1) / self.tokens_per_step}",
             "request_prompt_tokens_sum": f"{requests * PROMPT_TOKENS}",
             "request_generation_tokens_sum": f"{requests * OUTPUT_TOKENS}",
             "request_generation_tokens_count": f"{requests}",

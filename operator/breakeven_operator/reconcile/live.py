@@ -259,10 +259,11 @@ def _stale(
                 f"the newest sample of pod {pod.name} is dated {seen_s - now_s:.0f} s after the operator's clock: set the "
                 "clocks of Prometheus and of the operator's node alike"
             )
-        elif evaluated_s is not None and now_s - evaluated_s > staleness_s:
+        elif evaluated_s is not None and now_s - evaluated_s > evaluated_s - seen_s:
+            # Most of the sample's age came after Prometheus had looked.
             said = (
-                f"Prometheus' answer was made {now_s - evaluated_s:.0f} s ago by its clock (allowed: {staleness_s:g} s): a "
-                "cache in front of it repeats an old one, or its clock is behind"
+                f"Prometheus' answer was made {now_s - evaluated_s:.0f} s ago by its clock, of a sample {now_s - seen_s:.0f} s "
+                f"old (allowed: {staleness_s:g} s): a cache in front of it repeats an old one, or its clock is behind"
             )
         else:
             said = f"the newest sample of pod {pod.name} is {now_s - seen_s:.0f} s old (allowed: {staleness_s:g} s)"
