@@ -156,9 +156,14 @@ class FleetWorld:
         raise AssertionError(f"not within {cycles} cycles; decision: {self.decision}")
 
     def calibrate(
-        self, *, name: str = "chat-p1", fingerprint: str | None = None, arms: Iterable[Arm] = LAWS
+        self,
+        *,
+        name: str = "chat-p1",
+        fingerprint: str | None = None,
+        arms: Iterable[Arm] = LAWS,
+        profile: str | None = None,
     ) -> None:
-        """Put an accepted profile of the target there."""
+        """Put an accepted profile of the target there: of LAWS, unless its JSON is given."""
         deployment = self.cluster.of(DEPLOYMENTS)[0]
         target = self.target
         spec = {
@@ -166,7 +171,7 @@ class FleetWorld:
             "gpuProduct": GPU,
             "fingerprint": fingerprint or identify(target).fingerprint,
             "createdTime": self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "profile": profile_json(tuple(arms)),
+            "profile": profile or profile_json(tuple(arms)),
         }
         self.cluster.put(
             PROFILES,
