@@ -22,6 +22,7 @@ from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.adapters.lease import Lease
 from breakeven_operator.adapters.prometheus import Prometheus
 from breakeven_operator.apply import Writer
+from breakeven_operator.background import SETTLE_S
 from breakeven_operator.fleet import Fleet, FleetSettings
 from breakeven_operator.handlers import register
 from breakeven_operator.health import Health
@@ -90,7 +91,9 @@ async def run_once(settings: Settings, *, dry_run: bool) -> bool:
     Raises:
         ClusterError: no access to a cluster.
     """
-    async with _parts(settings, dry_run=dry_run) as parts:
+    # No later cycle would use what comes late.
+    patience_s = settings.prometheus_timeout_s + 1.0
+    async with _parts(settings, dry_run=dry_run, settle_s=patience_s) as parts:
         if not dry_run and not await parts.lease.step():
             _LOG.warning("another replica holds the lease; nothing was done")
             return False
@@ -101,7 +104,7 @@ async def run_once(settings: Settings, *, dry_run: bool) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def _parts(settings: Settings, *, dry_run: bool) -> AsyncIterator[_Parts]:
+async def _parts(settings: Settings, *, dry_run: bool, settle_s: float = SETTLE_S) -> AsyncIterator[_Parts]:
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     telemetry = Telemetry(registry)
@@ -110,9 +113,11 @@ async def _parts(settings: Settings, *, dry_run: bool) -> AsyncIterator[_Parts]:
         settings.kubeconfig or None,
         counted=lambda verb, code: telemetry.api_requests.labels(verb, str(code)).inc(),
     )
+    own = Source(settings.prometheus_address) if settings.prometheus_address else None
     metrics = Prometheus(
         cluster,
         timeout_s=settings.prometheus_timeout_s,
+        own=own,
         bearer_file=settings.prometheus_bearer_file,
         ca_file=settings.prometheus_ca_file,
     )
@@ -121,8 +126,9 @@ async def _parts(settings: Settings, *, dry_run: bool) -> AsyncIterator[_Parts]:
         metrics,
         clock,
         namespaces=settings.watch_namespaces,
-        default_source=Source(settings.prometheus_address) if settings.prometheus_address else None,
+        default_source=own,
         counted=lambda outcome: telemetry.prometheus_queries.labels(outcome).inc(),
+        settle_s=settle_s,
     )
     lease = Lease(
         cluster, clock, settings.namespace, settings.lease_name, settings.identity, lease_s=settings.lease_s
@@ -155,6 +161,8 @@ async def _parts(settings: Settings, *, dry_run: bool) -> AsyncIterator[_Parts]:
     try:
         yield _Parts(cluster, fleet, lease, loop, health, registry)
     finally:
+        await observer.close()
+        await metrics.close()
         await cluster.close()
 
 

@@ -118,6 +118,11 @@ class Source:
     headers: tuple[tuple[str, str], ...] = ()
     secret_headers: tuple[tuple[str, tuple[str, str]], ...] = ()
 
+    @property
+    def name(self) -> str:
+        """The server as messages call it, without path and without credentials; also of an address that is none."""
+        return f"Prometheus at {self.address.partition('//')[2].partition('/')[0].rpartition('@')[2]}"
+
 
 @dataclass(frozen=True, slots=True)
 class Series:
@@ -146,7 +151,7 @@ class Samples:
 
 
 class Metrics(Protocol):
-    """Prometheus."""
+    """Prometheus. Every query ends within a deadline, whatever the server does."""
 
     async def query(self, source: Source, promql: str) -> Sequence[Series]:
         """One instant query whose result is a vector; raises MetricsError."""

@@ -35,8 +35,8 @@ class Settings:
         cycle_s: time between two cycles that nothing has woken.
         status_refresh_s: figures in a status are renewed at most this often.
         prometheus_address: for services that name none; empty: they must.
-        prometheus_bearer_file, prometheus_ca_file: for that address.
-        prometheus_timeout_s: of one query.
+        prometheus_bearer_file, prometheus_ca_file: for that address alone.
+        prometheus_timeout_s: of one query of any Prometheus, from its beginning to the last byte of the answer.
         lease_name, lease_s: of the Lease.
         trial: what calibration Jobs have in common.
         trial_cluster_role: the ClusterRole with the drivers' rights.

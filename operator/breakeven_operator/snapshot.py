@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from breakeven.errors import BreakevenError, InputError
 from breakeven.profile import Profile
 from breakeven.serving.promql import Matcher
+from breakeven_operator.background import SETTLE_S
 from breakeven_operator.history import History, Lookback
 from breakeven_operator.ownership import FINISHED_LABEL, MANAGED_SELECTOR, RUN_LABEL
 from breakeven_operator.plan import (
@@ -32,26 +33,17 @@ from breakeven_operator.plan import (
     SERVICES,
     Resource,
 )
-from breakeven_operator.ports import Clock, Cluster, ClusterError, Manifest, Metrics, MetricsError, Source
+from breakeven_operator.ports import Clock, Cluster, ClusterError, Manifest, Metrics, Source
+from breakeven_operator.present import Present, Watch
 from breakeven_operator.reconcile.calibrated import ProfileEntry
-from breakeven_operator.reconcile.live import FleetReading, read_fleet
+from breakeven_operator.reconcile.live import FleetReading
 from breakeven_operator.reconcile.past import PastReading
-from breakeven_operator.reconcile.promql import fleet_query, past_step_s
+from breakeven_operator.reconcile.promql import past_step_s
 from breakeven_operator.reconcile.workload import owner_uid, parse_time
 from breakeven_operator.resources import SpeculationProfile, SpeculativeService
 
 _LOG = logging.getLogger(__name__)
 _SELECTING = (CORE_SERVICES, BUDGETS, NETWORK_POLICIES, POD_MONITORS)
-
-
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """What one Prometheus is asked for the services that share it."""
-
-    source: Source | None
-    matchers: tuple[Matcher, ...]
-    window_s: int
-    staleness_s: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +62,7 @@ class Snapshot:
         claims: (creation time, uid, name) of services by namespace and target.
         node_labels: by node name.
         profiles: by (namespace, service name).
-        readings: what each Prometheus said. pasts: and about the past.
+        readings: what each Prometheus last said. pasts: and about the past.
         selectors, events, volume_claims: only of namespaces in which a calibration is under way.
     """
 
@@ -103,6 +95,7 @@ class Observer:
         namespaces: to look for services in; empty: everywhere.
         default_source: Prometheus of services that name none.
         counted: told of every query's outcome: ok, empty or error.
+        settle_s: longest time a cycle waits for queries.
     """
 
     def __init__(
@@ -114,17 +107,22 @@ class Observer:
         namespaces: Sequence[str],
         default_source: Source | None,
         counted: Callable[[str], None] | None = None,
+        settle_s: float = SETTLE_S,
     ) -> None:
         self._cluster = cluster
-        self._metrics = metrics
         self._namespaces = tuple(namespaces)
         self._default_source = default_source
         # A profile's spec never changes: it is read once and parsed once.
         self._profiles: dict[str, ProfileEntry] = {}
         # Most services do not change between two cycles.
         self._services: dict[str, tuple[str, SpeculativeService]] = {}
-        self._counted = counted or (lambda _outcome: None)
-        self._history = History(metrics, clock, self._counted)
+        tell = counted or (lambda _outcome: None)
+        self._present = Present(metrics, clock, tell, settle_s)
+        self._history = History(metrics, clock, tell, settle_s)
+
+    async def close(self) -> None:
+        """End the queries that are under way."""
+        await asyncio.gather(self._present.close(), self._history.close())
 
     async def observe(self) -> Snapshot:
         """One cycle's reading.
@@ -135,6 +133,7 @@ class Observer:
         manifests = await self._everywhere(SERVICES)
         services, invalid = self._parsed(manifests)
         if not manifests:
+            await asyncio.gather(self._readings(()), self._pasts(()))
             return _nothing()
         scope = self._scope(manifests)
         deployments, sets, pods, jobs, crons, runs, heads, nodes = await asyncio.gather(
@@ -274,11 +273,7 @@ class Observer:
         namespaces: dict[Watch, set[str]] = defaultdict(set)
         for service in services:
             namespaces[self.watch_of(service)].add(service.metadata.namespace)
-        watches = list(namespaces)
-        answers = await asyncio.gather(
-            *(self._reading(watch, sorted(namespaces[watch])) for watch in watches)
-        )
-        return dict(zip(watches, answers, strict=True))
+        return await self._present.read(namespaces)
 
     async def _pasts(self, services: Iterable[SpeculativeService]) -> dict[Lookback, PastReading]:
         namespaces: dict[Lookback, set[str]] = defaultdict(set)
@@ -287,18 +282,6 @@ class Observer:
             if lookback is not None:
                 namespaces[lookback].add(service.metadata.namespace)
         return await self._history.read(namespaces)
-
-    async def _reading(self, watch: Watch, namespaces: Sequence[str]) -> FleetReading:
-        if watch.source is None:
-            return FleetReading({}, frozenset(), "no address: set metricsSource.prometheus.address")
-        try:
-            promql = fleet_query(namespaces, watch.matchers, watch.window_s, watch.staleness_s)
-            reading = read_fleet(await self._metrics.query(watch.source, promql))
-        except (MetricsError, ValueError) as error:
-            self._counted("error")
-            return FleetReading({}, frozenset(), str(error))
-        self._counted("ok" if reading.pods else "empty")
-        return reading
 
     async def _selectors(self, namespaces: Sequence[str]) -> dict[str, list[Manifest]]:
         found: dict[str, list[Manifest]] = defaultdict(list)

@@ -116,7 +116,7 @@ class FleetWorld:
     def restart(self) -> None:
         """A new operator process: nothing but the cluster is left."""
         self.registry = CollectorRegistry()
-        observer = Observer(
+        self.observer = Observer(
             self.cluster,
             self.prometheus,
             self.clock,
@@ -134,7 +134,7 @@ class FleetWorld:
         self.fleet = Fleet(
             self.cluster,
             self.clock,
-            observer,
+            self.observer,
             writer,
             Telemetry(self.registry),
             FleetSettings(TrialSettings("breakeven:test"), "breakeven-trial", 60.0, 3, 1),

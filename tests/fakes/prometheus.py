@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,9 @@ from breakeven_operator.reconcile.promql import (
 )
 from fakes.clock import FakeClock
 from fakes.cluster import FakeCluster
+
+DEADLINE_S = 10.0
+"""Of one query."""
 
 
 @dataclass
@@ -50,6 +54,8 @@ class FakePrometheus:
         relabel: what a wrong relabelling makes of the labels.
         past: rates per replica every 300 s, the newest now, by namespace and Deployment. past_down: no answer.
         queries: texts that were asked, of now. past_queries: and of the past.
+        delay_s: how long an answer takes, by address; past_delay_s: of the past, everywhere.
+        asked: (address, loop's time in s) of every query of now.
     """
 
     cluster: FakeCluster
@@ -67,9 +73,14 @@ class FakePrometheus:
     past_down: bool = False
     queries: list[str] = field(default_factory=list)
     past_queries: list[str] = field(default_factory=list)
+    delay_s: dict[str, float] = field(default_factory=dict)
+    past_delay_s: float = 0.0
+    asked: list[tuple[str, float]] = field(default_factory=list)
 
     async def query(self, source: Source, promql: str) -> Sequence[Series]:
         self.queries.append(promql)
+        self.asked.append((source.address, asyncio.get_running_loop().time()))
+        await _answered(source, self.delay_s.get(source.address, 0.0))
         if self.down:
             raise MetricsError("Prometheus at prometheus:9090 is not reached (ConnectionError)")
         if self.empty:
@@ -89,6 +100,7 @@ class FakePrometheus:
 
     async def query_past(self, source: Source, promql: str) -> Sequence[Samples]:
         self.past_queries.append(promql)
+        await _answered(source, self.past_delay_s)
         if self.down or self.past_down:
             raise MetricsError("Prometheus at prometheus:9090 refused the query: query timed out")
         now_s = self.clock.now().timestamp()
@@ -138,6 +150,13 @@ class FakePrometheus:
                 for i, share in enumerate(load.acceptance)
             ]
         return found
+
+
+async def _answered(source: Source, delay_s: float) -> None:
+    """As the port promises: whatever the server does, a query ends at its deadline."""
+    await asyncio.sleep(min(delay_s, DEADLINE_S))
+    if delay_s > DEADLINE_S:
+        raise MetricsError(f"{source.name} gave no whole answer within {DEADLINE_S:g} s")
 
 
 def _runs(pod: dict[str, Any]) -> bool:

@@ -1,138 +1,178 @@
-"""Prometheus through prometheus-api-client, which is synchronous: every query runs in a worker thread."""
+"""Prometheus' query API over HTTP: whatever a server does, a query ends in time, reads so much, and says one line."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import logging
-import tempfile
+import json
+import os
+import socket
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-import requests
-from prometheus_api_client.exceptions import PrometheusApiClientException
-from prometheus_api_client.prometheus_connect import PrometheusConnect
-from urllib3.util.retry import Retry
+import aiohttp
 
 from breakeven_operator.plan import SECRETS
 from breakeven_operator.ports import Cluster, ClusterError, MetricsError, Samples, Series, Source
 
-_LOG = logging.getLogger(__name__)
+# A series takes about 200 bytes and a thousand pods 25,000 series: 5 MiB. Parsed they take five times as much.
+_LARGEST_MIB = 16
+_VECTOR, _MATRIX = "vector", "matrix"
+_NAMES = {_VECTOR: "instant vector", _MATRIX: "range vector"}
+_BAD_NUMBERS = (KeyError, TypeError, ValueError, IndexError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
-class _Credentials:
+class _Access:
     """Secrets of one source, for the length of one query."""
 
-    bearer: str | None
     headers: tuple[tuple[str, str], ...]
-    ca: bytes | None
-    certificate: bytes | None
-    key: bytes | None
+    secrets: tuple[str, ...]
+    tls: ssl.SSLContext | bool
+
+    def hidden_in(self, text: str) -> str:
+        """The text on one line, without the secrets: a proxy may repeat what it was sent."""
+        for secret in filter(None, self.secrets):
+            text = text.replace(secret, "...")
+        return " ".join(text.split())[:200]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    location: str
+    body: bytes
 
 
 class Prometheus:
-    """The `Metrics` port.
+    """The `Metrics` port. One instance per process and event loop; `close` it.
 
-    Secrets are read at every query (they rotate) and live no longer than it; TLS files stand in a private temporary
-    folder for that time because `requests` takes paths only.
+    A query ends after `timeout_s`, the reading of its Secrets included, whatever the server sends meanwhile. It follows
+    no redirect (credentials would go along) and reads no more than 16 MiB. Secrets are read at every query (they
+    rotate), live no longer than it and never touch a disk.
+
+    Args:
+        cluster: holds the Secrets.
+        timeout_s: from the beginning of a query to the last byte of its answer.
+        own: the operator's own Prometheus; None: there is none.
+        bearer_file, ca_file: token and certificate authority for `own`, and for nobody else.
     """
 
     def __init__(
-        self, cluster: Cluster, *, timeout_s: int = 10, bearer_file: str = "", ca_file: str = ""
+        self,
+        cluster: Cluster,
+        *,
+        timeout_s: float = 10.0,
+        own: Source | None = None,
+        bearer_file: str = "",
+        ca_file: str = "",
     ) -> None:
         self._cluster = cluster
         self._timeout_s = timeout_s
+        self._own = own
         self._bearer_file = bearer_file
         self._ca_file = ca_file
+        self._client: aiohttp.ClientSession | None = None
 
     async def query(self, source: Source, promql: str) -> Sequence[Series]:
         """See `Metrics.query`."""
-        rows = await self._rows(source, promql)
+        rows = await self._rows(source, promql, _VECTOR)
         try:
-            return [Series(row["metric"], float(row["value"][1])) for row in rows]
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise MetricsError(
-                f"{_host(source)} answered with something that is no instant vector"
-            ) from error
+            return [Series(_labels(row), float(row["value"][1])) for row in rows]
+        except _BAD_NUMBERS as error:
+            raise MetricsError(f"{source.name} answered with something that is no instant vector") from error
 
     async def query_past(self, source: Source, promql: str) -> Sequence[Samples]:
         """See `Metrics.query_past`."""
-        rows = await self._rows(source, promql)
+        rows = await self._rows(source, promql, _MATRIX)
         try:
             return [
-                Samples(
-                    row["metric"], tuple((float(time_s), float(value)) for time_s, value in row["values"])
-                )
+                Samples(_labels(row), tuple((float(time_s), float(value)) for time_s, value in row["values"]))
                 for row in rows
             ]
-        except (KeyError, TypeError, ValueError) as error:
-            raise MetricsError(f"{_host(source)} answered with something that is no range vector") from error
+        except _BAD_NUMBERS as error:
+            raise MetricsError(f"{source.name} answered with something that is no range vector") from error
 
-    async def _rows(self, source: Source, promql: str) -> list[dict[str, Any]]:
-        credentials = await self._credentials(source)
-        return await asyncio.to_thread(self._ask, source, credentials, promql)
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            await self._client.close()
 
-    def _ask(self, source: Source, credentials: _Credentials, promql: str) -> list[dict[str, Any]]:
-        headers = dict(credentials.headers)
-        if credentials.bearer:
-            headers["Authorization"] = f"Bearer {credentials.bearer}"
-        with tempfile.TemporaryDirectory(prefix="breakeven-tls-") as folder, requests.Session() as session:
-            # A .netrc of the machine or proxies of its environment are nobody's configuration here.
-            session.trust_env = False
-            if credentials.ca:
-                session.verify = _file(folder, "ca.crt", credentials.ca)
-            elif self._ca_file:
-                session.verify = self._ca_file
-            if credentials.certificate and credentials.key:
-                session.cert = (
-                    _file(folder, "tls.crt", credentials.certificate),
-                    _file(folder, "tls.key", credentials.key),
-                )
-            connection = PrometheusConnect(
-                url=source.address.rstrip("/"),
-                headers=headers,
-                session=session,
-                timeout=self._timeout_s,
-                retry=Retry(total=0),
+    async def _rows(self, source: Source, promql: str, kind: str) -> list[Any]:
+        try:
+            # Around everything: a limit per read, or per phase, is none for a server that sends a byte per second.
+            async with asyncio.timeout(self._timeout_s):
+                access = await self._access(source)
+                answer = await self._get(source, promql, access)
+        except TimeoutError as error:
+            raise MetricsError(f"{source.name} gave no whole answer within {self._timeout_s:g} s") from error
+        return _result(source, kind, answer, access)
+
+    async def _get(self, source: Source, promql: str, access: _Access) -> _Answer:
+        try:
+            async with self._session().get(
+                f"{source.address.rstrip('/')}/api/v1/query",
+                params={"query": promql},
+                headers=access.headers,
+                ssl=access.tls,
+                allow_redirects=False,
+            ) as response:
+                location = response.headers.get("Location", "")
+                return _Answer(response.status, location, await _body(source, response))
+        except aiohttp.ClientConnectorCertificateError as error:
+            refused = error.certificate_error
+            why = refused.verify_message if isinstance(refused, ssl.SSLCertVerificationError) else refused
+            raise MetricsError(f"{source.name} is not trusted ({why})") from error
+        except aiohttp.ClientConnectorError as error:
+            # The texts of all other kinds repeat addresses, or the whole query.
+            reason = error.os_error
+            told = reason.strerror if isinstance(reason, (socket.gaierror, ssl.SSLError)) else None
+            raise MetricsError(f"{source.name} is not reached ({told or type(reason).__name__})") from error
+        except ValueError as error:
+            raise MetricsError(f"{source.name} is no address that can be asked") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise MetricsError(f"{source.name} broke its answer off ({type(error).__name__})") from error
+
+    def _session(self) -> aiohttp.ClientSession:
+        if self._client is None:
+            self._client = aiohttp.ClientSession(
+                # Every query has a connection of its own: one that was opened with a certificate serves nobody else.
+                # No limit over all: the connections of a server that hangs must not be those the others wait for.
+                connector=aiohttp.TCPConnector(limit=0, force_close=True),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+                # A .netrc of the machine or proxies of its environment are nobody's configuration here.
+                trust_env=False,
             )
-            try:
-                rows: list[dict[str, Any]] = connection.custom_query(promql)
-            except requests.JSONDecodeError as error:
-                raise MetricsError(
-                    f"{_host(source)} answered with something that is not Prometheus' JSON"
-                ) from error
-            except OSError as error:  # of `requests`, and of a CA or certificate that is none
-                # The exception's own text repeats the whole query.
-                raise MetricsError(f"{_host(source)} is not reached ({type(error).__name__})") from error
-            except PrometheusApiClientException as error:
-                raise MetricsError(f"{_host(source)} refused the query: {str(error)[:200]}") from error
-            except (KeyError, ValueError, TypeError) as error:
-                raise MetricsError(
-                    f"{_host(source)} answered with something that is not Prometheus' JSON"
-                ) from error
-            return rows
+        return self._client
 
-    async def _credentials(self, source: Source) -> _Credentials:
+    async def _access(self, source: Source) -> _Access:
+        own = source == self._own
         bearer = await self._secret(source, source.bearer_secret)
-        if bearer is None and self._bearer_file and source.bearer_secret is None and not source.namespace:
-            try:
-                bearer = await asyncio.to_thread(Path(self._bearer_file).read_bytes)
-            except OSError as error:
-                raise MetricsError(f"{self._bearer_file} cannot be read ({error.strerror})") from error
-        headers = list(source.headers)
+        if bearer is None and own and self._bearer_file:
+            bearer = _content(self._bearer_file)
+        headers, secrets = list(source.headers), []
+        if bearer:
+            secrets.append(_header(bearer, "Authorization"))
+            headers.append(("Authorization", f"Bearer {secrets[0]}"))
         for name, reference in source.secret_headers:
-            headers.append((name, _header(await self._secret(source, reference) or b"", name)))
-        return _Credentials(
-            _header(bearer, "Authorization") if bearer else None,
-            tuple(headers),
-            await self._secret(source, source.ca_secret),
-            await self._secret(source, source.cert_secret),
-            await self._secret(source, source.key_secret),
-        )
+            secrets.append(_header(await self._secret(source, reference) or b"", name))
+            headers.append((name, secrets[-1]))
+        authority = await self._secret(source, source.ca_secret)
+        if authority is None and own and self._ca_file:
+            authority = _content(self._ca_file)
+        certificate = await self._secret(source, source.cert_secret)
+        key = await self._secret(source, source.key_secret)
+        try:
+            return _Access(tuple(headers), tuple(secrets), _tls(authority, certificate, key))
+        except (OSError, ValueError) as error:
+            raise MetricsError(
+                f"{source.name}: its certificate authority, or our certificate or key for it, is not usable"
+            ) from error
 
     async def _secret(self, source: Source, reference: tuple[str, str] | None) -> bytes | None:
         if reference is None:
@@ -148,21 +188,85 @@ class Prometheus:
         return base64.b64decode(data)
 
 
-def _host(source: Source) -> str:
-    parts = urlsplit(source.address)
-    return f"Prometheus at {parts.hostname}:{parts.port}" if parts.port else f"Prometheus at {parts.hostname}"
+async def _body(source: Source, response: aiohttp.ClientResponse) -> bytes:
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > _LARGEST_MIB << 20:
+            raise MetricsError(f"{source.name} answered with more than {_LARGEST_MIB} MiB")
+    return bytes(body)
+
+
+def _result(source: Source, kind: str, answer: _Answer, access: _Access) -> list[Any]:
+    """The elements of a query's result; the API's own errors, and whatever is not of this API, raise MetricsError."""
+    if HTTPStatus.MULTIPLE_CHOICES <= answer.status < HTTPStatus.BAD_REQUEST:
+        where = access.hidden_in(_origin(answer.location))
+        raise MetricsError(f"{source.name} redirects to {where}, which is not followed: name that address")
+    try:
+        found = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        found = None
+    document = found if isinstance(found, dict) else {}
+    if answer.status != HTTPStatus.OK or document.get("status") == "error":
+        said = f"{document.get('errorType')}: {document.get('error')}" if document.get("error") else ""
+        code = "" if answer.status == HTTPStatus.OK else f"HTTP {answer.status}"
+        why = " ".join(filter(None, (code, access.hidden_in(said))))
+        raise MetricsError(f"{source.name} refused the query: {why}")
+    data = document.get("data")
+    if not isinstance(data, dict):
+        raise MetricsError(f"{source.name} answered with something that is not Prometheus' JSON")
+    rows = data.get("result")
+    if data.get("resultType") != kind or not isinstance(rows, list):
+        raise MetricsError(f"{source.name} answered with something that is no {_NAMES[kind]}")
+    return rows
+
+
+def _labels(row: Any) -> dict[str, str]:
+    labels = row["metric"]
+    if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
+        raise TypeError
+    return labels
+
+
+def _origin(location: str) -> str:
+    """Scheme, host and port of a redirect's target; its path and query may repeat what was sent."""
+    scheme, found, rest = location.partition("//")
+    host = rest.partition("?")[0].partition("/")[0].rpartition("@")[2]
+    return f"{scheme}//{host}" if found else "another path"
 
 
 def _header(value: bytes, name: str) -> str:
     """A credential as a header's value; what it is never stands in the error."""
     try:
-        return value.decode("ascii").strip()
-    except UnicodeDecodeError as error:
-        raise MetricsError(f"the credential for header {name} is not plain ASCII") from error
+        text = value.decode("ascii").strip()
+    except UnicodeDecodeError:
+        text = "\n"
+    if not text.isprintable():
+        raise MetricsError(f"the credential for header {name} is not plain ASCII of one line")
+    return text
 
 
-def _file(folder: str, name: str, content: bytes) -> str:
-    path = Path(folder, name)
-    path.touch(mode=0o600)
-    path.write_bytes(content)
-    return str(path)
+def _content(file: str) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise MetricsError(f"{file} cannot be read ({error.strerror})") from error
+
+
+def _tls(authority: bytes | None, certificate: bytes | None, key: bytes | None) -> ssl.SSLContext | bool:
+    """How a server is verified and what it is shown; True: the system's authorities, and nothing.
+
+    Raises:
+        OSError, ValueError: one of them is not usable.
+    """
+    if authority is None and not (certificate and key):
+        return True
+    context = ssl.create_default_context(cadata=authority.decode("ascii") if authority is not None else None)
+    if certificate and key:
+        # OpenSSL takes nothing but paths. This one leads to memory.
+        with os.fdopen(os.memfd_create("breakeven-tls"), "wb") as pair:
+            pair.write(certificate + b"\n" + key)
+            pair.flush()
+            # Without a password of ours OpenSSL would ask the terminal for that of an encrypted key.
+            context.load_cert_chain(f"/proc/self/fd/{pair.fileno()}", password="")
+    return context

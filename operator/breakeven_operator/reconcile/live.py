@@ -98,7 +98,7 @@ class Live:
     Attributes:
         reason: MetricsAvailable, or why the figures may not be used.
         message: a whole sentence.
-        figures: set with MetricsAvailable and TooFewRequests (to be shown, not to decide on).
+        figures: set with MetricsAvailable; to be shown, not to decide on, with TooFewRequests or while the past is awaited.
         past: loads before now, which are expected again.
     """
 

@@ -28,10 +28,12 @@ class PastReading:
     Attributes:
         rates: per replica, by service.
         error: one line when Prometheus gave no usable answer.
+        awaited: namespaces about which the first answer, or its failure, is still to come.
     """
 
     rates: Mapping[LoadKey, PastRates] = field(default_factory=dict)
     error: str | None = None
+    awaited: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +43,12 @@ class Past:
     Attributes:
         again_rps: rates per replica (1/s) that it lets expect; empty: nothing but the load of now.
         problem: why there are none, as the end of a sentence; empty when there are, or none were asked for.
+        awaited: the answer is still to come; to decide without it would be to decide on the load of now alone.
     """
 
     again_rps: tuple[float, ...] = ()
     problem: str = ""
+    awaited: bool = False
 
 
 def read_past(samples: Iterable[Samples]) -> PastReading:
@@ -76,6 +80,11 @@ def past_of(reading: PastReading | None, key: LoadKey, policy: UpdatePolicy, now
     lookback_s = policy.lookback_seconds
     if reading is None or lookback_s == 0:
         return Past()
+    if key[0] in reading.awaited:
+        said = (
+            f"the loads of the past {duration_text(lookback_s)} are not known yet: Prometheus is still asked"
+        )
+        return Past(problem=said, awaited=True)
     rates = reading.rates.get(key, PastRates())
     again = rates.again(now.timestamp(), policy.horizon_seconds)
     if again:

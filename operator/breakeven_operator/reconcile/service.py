@@ -200,7 +200,12 @@ def _live(
         now=now,
     )
     key = (namespace, workload.ref.name, model_name)
-    return replace(live, past=past_of(observation.past, key, service.spec.update_policy, now))
+    past = past_of(observation.past, key, service.spec.update_policy, now)
+    if past.awaited and live.usable:
+        # A past that cannot be read is no reason to hold. One that comes within seconds is: an arm that the night alone
+        # speaks for would be entered by every restart.
+        return replace(live, reason=ClusterReason.METRICS_MISSING, message=past.problem)
+    return replace(live, past=past)
 
 
 def _go_on(service: SpeculativeService, situation: Situation, state: Calibrated, live: Live) -> Step:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 from contextlib import asynccontextmanager
 
 import pytest
@@ -27,8 +28,12 @@ VECTOR = {
 }
 
 
+def answer(kind, *rows):
+    return {"status": "success", "data": {"resultType": kind, "result": list(rows)}}
+
+
 @asynccontextmanager
-async def server(status=200, body=VECTOR):
+async def server(status=200, body=VECTOR, headers=None, tls=None):
     asked = []
 
     async def handle(request: web.Request) -> web.Response:
@@ -36,18 +41,37 @@ async def server(status=200, body=VECTOR):
         return (
             web.Response(text=body, status=status)
             if isinstance(body, str)
-            else web.json_response(body, status=status)
+            else web.json_response(body, status=status, headers=headers)
         )
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handle)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
     try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/prefix/", asked
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}/prefix/", asked
     finally:
         await runner.cleanup()
+
+
+@asynccontextmanager
+async def adapter(cluster=None, **settings):
+    prometheus = Prometheus(cluster or cluster_with(), **settings)
+    try:
+        yield prometheus
+    finally:
+        await prometheus.close()
+
+
+async def ask(source, cluster=None, promql="up", **settings):
+    async with adapter(cluster, **settings) as prometheus:
+        return await prometheus.query(source, promql)
+
+
+async def ask_past(source):
+    async with adapter() as prometheus:
+        return await prometheus.query_past(source, "up[1h:5m]")
 
 
 def cluster_with(name="token", **keys):
@@ -59,7 +83,7 @@ def cluster_with(name="token", **keys):
 
 async def test_numbers_arrive_also_those_that_are_none():
     async with server() as (url, asked):
-        series = await Prometheus(cluster_with()).query(Source(url), 'up{a="b\\"c"}')
+        series = await ask(Source(url), promql='up{a="b\\"c"}')
     assert [s.labels["pod"] for s in series] == ["a", "b"]
     assert series[0].value == 3.5
     assert math.isnan(series[1].value)
@@ -79,7 +103,7 @@ MATRIX = {
 
 async def test_a_range_vector_arrives_with_its_gaps_closed_and_numbers_that_are_none():
     async with server(body=MATRIX) as (url, asked):
-        (found,) = await Prometheus(cluster_with()).query_past(Source(url), "up[1h:5m]")
+        (found,) = await ask_past(Source(url))
     assert found.labels == {"workload": "a"}
     assert found.values[::2] == ((1.0, 3.5), (4.0, 0.0))
     assert found.values[1][0] == 2.0
@@ -97,15 +121,14 @@ async def test_a_range_vector_arrives_with_its_gaps_closed_and_numbers_that_are_
     ],
 )
 async def test_an_answer_that_is_no_range_vector_is_one_line(row):
-    async with server(body={"data": {"result": [row]}}) as (url, _):
+    async with server(body=answer("matrix", row)) as (url, _):
         with pytest.raises(MetricsError, match="no range vector"):
-            await Prometheus(cluster_with()).query_past(Source(url), "up[1h:5m]")
+            await ask_past(Source(url))
 
 
 async def test_tokens_and_tenants_come_from_secrets_at_every_query():
     cluster = cluster_with(value="first\n", tenant="team-a")
-    async with server() as (url, asked):
-        prometheus = Prometheus(cluster)
+    async with server() as (url, asked), adapter(cluster) as prometheus:
         source = Source(
             url,
             "llm",
@@ -123,56 +146,75 @@ async def test_tokens_and_tenants_come_from_secrets_at_every_query():
 async def test_a_missing_secret_is_named_without_its_content():
     source = Source("http://127.0.0.1:1", "llm", bearer_secret=("token", "other"))
     with pytest.raises(MetricsError, match="no Secret token with key other"):
-        await Prometheus(cluster_with(value="hush")).query(source, "up")
+        await ask(source, cluster_with(value="hush"))
 
 
 @pytest.mark.parametrize(
     ("status", "body", "said"),
     [
-        (503, "busy", "refused the query"),
+        (503, "busy", "refused the query: HTTP 503"),
+        (503, "<html>" * 1000, "refused the query: HTTP 503"),
+        (
+            422,
+            {"status": "error", "errorType": "execution", "error": "query\ntimed out (token hush)"},
+            r"refused the query: HTTP 422 execution: query timed out \(token \.\.\.\)",
+        ),
+        (
+            200,
+            {"status": "error", "errorType": "timeout", "error": "late"},
+            "refused the query: timeout: late",
+        ),
         (200, "<html>", "not Prometheus' JSON"),
-        (200, {"status": "success", "data": {"result": [{"metric": {}}]}}, "no instant vector"),
-        (200, {"data": {"result": [{"metric": {}, "value": [1, "x"]}]}}, "no instant vector"),
+        (200, "", "not Prometheus' JSON"),
+        (200, '{"status": "success", "da', "not Prometheus' JSON"),
+        (200, "[" * 100_000, "not Prometheus' JSON"),
+        (200, ["data"], "not Prometheus' JSON"),
+        (200, {"data": {"resultType": "scalar", "result": [1.0, "2"]}}, "no instant vector"),
+        (200, {"data": {"resultType": "matrix", "result": []}}, "no instant vector"),
+        (200, {"data": {"resultType": "vector", "result": {}}}, "no instant vector"),
+        (200, {"data": {"result": []}}, "no instant vector"),
+        (200, answer("vector", {"metric": {}}), "no instant vector"),
+        (200, answer("vector", {"metric": {}, "value": [1, "x"]}), "no instant vector"),
+        (200, answer("vector", {"metric": {}, "value": [1, 10**400]}), "no instant vector"),
+        (200, answer("vector", {"metric": [], "value": [1, "2"]}), "no instant vector"),
+        (200, answer("vector", {"metric": {"pod": 1}, "value": [1, "2"]}), "no instant vector"),
+        (200, answer("vector", "pod"), "no instant vector"),
     ],
 )
 async def test_an_answer_that_is_none_is_one_line(status, body, said):
     async with server(status, body) as (url, _):
         source = Source(url, "llm", bearer_secret=("token", "value"))
         with pytest.raises(MetricsError, match=said) as caught:
-            await Prometheus(cluster_with(value="hush")).query(source, "up")
+            await ask(source, cluster_with(value="hush"))
     assert "hush" not in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 300
 
 
 async def test_nobody_there():
     with pytest.raises(MetricsError, match=r"127\.0\.0\.1:1 is not reached") as caught:
-        await Prometheus(cluster_with()).query(Source("http://127.0.0.1:1"), "a_long_query")
+        await ask(Source("http://127.0.0.1:1"), promql="a_long_query")
     assert "a_long_query" not in str(caught.value)
 
 
 async def test_a_token_file_that_is_gone_is_a_fault_of_the_metrics_and_not_of_the_cycle(tmp_path):
-    adapter = Prometheus(FakeCluster(FakeClock()), bearer_file=str(tmp_path / "gone"))
+    own = Source("http://127.0.0.1:9")
     with pytest.raises(MetricsError, match="gone cannot be read"):
-        await adapter.query(Source("http://127.0.0.1:9"), "up")
+        await ask(own, own=own, bearer_file=str(tmp_path / "gone"))
 
 
+@pytest.mark.parametrize("token", ["schl\u00fcssel", "schl\nX-Scope-OrgID: another"])
 @pytest.mark.parametrize("where", ["bearer", "header"])
-async def test_a_credential_that_is_no_header_is_named_and_not_shown(where):
-    cluster = cluster_with(token="schl\u00fcssel")
+async def test_a_credential_that_is_no_header_is_named_and_not_shown(where, token):
+    cluster = cluster_with(token=token)
     source = (
         Source("http://127.0.0.1:9", "llm", bearer_secret=("token", "token"))
         if where == "bearer"
         else Source("http://127.0.0.1:9", "llm", secret_headers=(("X-Tenant", ("token", "token")),))
     )
     with pytest.raises(MetricsError, match="not plain ASCII") as caught:
-        await Prometheus(cluster).query(source, "up")
+        await ask(source, cluster)
     assert "schl" not in str(caught.value)
-
-
-async def test_an_authority_that_is_no_certificate_is_one_line():
-    source = Source("https://127.0.0.1:9", "llm", ca_secret=("token", "ca"))
-    with pytest.raises(MetricsError, match="is not reached"):
-        await Prometheus(cluster_with(ca="nonsense")).query(source, "up")
 
 
 async def test_proxies_of_the_machine_are_nobody_s_configuration(monkeypatch):
@@ -181,5 +223,41 @@ async def test_proxies_of_the_machine_are_nobody_s_configuration(monkeypatch):
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     async with server() as (url, asked):
-        assert await Prometheus(cluster_with()).query(Source(url), "up")
+        assert await ask(Source(url))
     assert asked
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+async def test_a_redirect_is_named_and_takes_no_credential_along(status):
+    cluster = cluster_with(value="hush", tenant="team-a")
+    async with server() as (other, asked_there):
+        where = {"Location": other.replace("//", "//user:pass@") + "?token=hush"}
+        async with server(status, {}, headers=where) as (url, _):
+            source = Source(
+                url,
+                "llm",
+                bearer_secret=("token", "value"),
+                secret_headers=(("X-Scope-OrgID", ("token", "tenant")),),
+            )
+            with pytest.raises(MetricsError, match=r"redirects to http://127\.0\.0\.1:\d+, which") as caught:
+                await ask(source, cluster)
+    assert asked_there == []
+    assert not {"hush", "pass"} & set(re.findall(r"\w+", str(caught.value)))
+
+
+async def test_the_operator_s_own_token_and_authority_are_for_its_own_prometheus_alone(tmp_path):
+    token, authority = tmp_path / "token", tmp_path / "ca.crt"
+    token.write_text("hush")
+    authority.write_text("nonsense")
+    async with server() as (own, asked), server() as (of_a_tenant, asked_of_a_tenant):
+        files = {"own": Source(own), "bearer_file": str(token)}
+        await ask(Source(own), **files)
+        await ask(Source(of_a_tenant), **files, ca_file=str(authority))
+    assert asked[0].headers["Authorization"] == "Bearer hush"
+    assert "Authorization" not in asked_of_a_tenant[0].headers
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:99999", "http://[::1", "http://\u2100/"])
+async def test_an_address_that_is_none_is_one_line(address):
+    with pytest.raises(MetricsError, match="is no address that can be asked"):
+        await ask(Source(address))
