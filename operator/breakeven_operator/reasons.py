@@ -117,7 +117,7 @@ class ClusterReason(StrEnum):
     METRICS_AVAILABLE = "MetricsAvailable", "Fresh figures of every ready pod."
     METRICS_MISSING = (
         "MetricsMissing",
-        "Prometheus could not be asked: no address, no answer, or an error.",
+        "Prometheus could not be asked: no address, no answer in time, or an error.",
         "Check metricsSource.prometheus.address, its credentials and the server.",
     )
     METRICS_EMPTY = (

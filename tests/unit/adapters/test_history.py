@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from breakeven.serving.promql import Matcher
@@ -21,9 +23,12 @@ class Server:
         self.asked = []
         self.rate_rps = 1.0
         self.error = None
+        self.answers = asyncio.Event()
+        self.answers.set()
 
     async def query_past(self, source, promql):
         self.asked.append((source, promql))
+        await self.answers.wait()
         if self.error:
             raise MetricsError(self.error)
         labels = dict(zip(("namespace", "workload", "model_name"), KEY, strict=True))
@@ -138,3 +143,33 @@ async def test_what_nobody_wants_any_more_is_forgotten(history, server):
     assert await history.read({}) == {}
     await rates(history)
     assert len(server.asked) == 2
+
+
+async def test_an_answer_that_takes_long_is_awaited_and_the_one_before_it_stands(server, clock, counted):
+    history = History(server, clock, counted.append, settle_s=0.01)
+    server.answers.clear()
+    wanted = {LOOKBACK: frozenset({"llm"})}
+    for _ in range(3):
+        reading = (await history.read(wanted))[LOOKBACK]
+        assert (reading.awaited, reading.error, reading.rates) == ({"llm"}, None, {})
+    server.answers.set()
+    await asyncio.sleep(0)
+    assert await rates(history) == (1.0,)
+    assert len(server.asked) == 1
+    server.answers.clear()
+    clock.advance(STEP_S)
+    assert await rates(history) == (1.0,)
+    reading = (await history.read({LOOKBACK: frozenset({"llm", "other"})}))[LOOKBACK]
+    assert (reading.awaited, reading.rates[KEY].rps) == ({"other"}, (1.0,)), "who is known stays known"
+    await history.close()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_what_nobody_wants_any_more_is_not_waited_for_either(server, clock, counted):
+    history = History(server, clock, counted.append, settle_s=0.01)
+    server.answers.clear()
+    await history.read({LOOKBACK: frozenset({"llm"})})
+    assert await history.read({}) == {}
+    await history.close()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert counted == []

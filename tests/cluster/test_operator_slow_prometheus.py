@@ -1,0 +1,119 @@
+"""A Prometheus that sends a byte per second, beside the real one: it holds nobody up but the service it watches."""
+
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from breakeven.arm import NO_SPECULATION
+from breakeven.latency import open_loop_latency
+from operatorcluster import manifests
+from operatorcluster.engine import law
+from operatorcluster.posing import Traffic
+from operatorcluster.stage import HOME, Place, condition
+from operatorcluster.waiting import until
+
+RPS = 2.0
+# Longer than liveness has patience with a loop that does not come round, so that a query without a deadline shows.
+BYTES = 400
+
+
+class Dripping:
+    """A server whose answers take minutes.
+
+    Attributes:
+        url: of it.
+        queries: that came in.
+        whole: answers that somebody waited for to their end.
+    """
+
+    def __init__(self):
+        self.queries = self.whole = 0
+        self._end = threading.Event()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                outer.queries += 1
+                self.send_response(200)
+                self.send_header("Content-Length", str(BYTES))
+                self.end_headers()
+                try:
+                    for _ in range(BYTES):
+                        self.wfile.write(b" ")
+                        if outer._end.wait(1.0):
+                            return
+                except OSError:
+                    return
+                outer.whole += 1
+
+            def log_message(self, *_):
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1})
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._end.set()
+        self._server.shutdown()
+        # Joins the threads of its connections too.
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def dripping():
+    with Dripping() as server:
+        yield server
+
+
+def restarts(stage):
+    (pod,) = Place(stage, HOME).all("pod")
+    (container,) = pod["status"]["containerStatuses"]
+    assert container["ready"]
+    return container["restartCount"]
+
+
+def decisions(place):
+    """How often the operator has decided about the services here."""
+    found = place.stage.query(f'sum(breakeven_decisions_total{{specsvc_namespace="{place.name}"}})')
+    return float(found[0]["value"][1]) if found else 0.0
+
+
+def test_it_costs_its_own_service_only(stage, place, dripping):
+    before = (stage.operator_pid(), restarts(stage))
+    with stage.place("late") as late:
+        late.apply(
+            manifests.target(),
+            manifests.service(
+                updatePolicy={"mode": "Disabled"}, metricsSource={"prometheus": {"address": dripping.url}}
+            ),
+        )
+        said = late.until_decided("MetricsMissing")["message"]
+        assert f"Prometheus at {dripping.url.removeprefix('http://')} has not answered within 2 s" in said
+        assert condition(late.get("specsvc", "chat"), "Ready")["status"] == "True"
+
+        # From beginning to end meanwhile: another service's target is seen, measured, decided about and rolled.
+        place.apply(
+            manifests.profile(stage.fingerprint), manifests.target(scraped=False), manifests.service()
+        )
+        place.until_service("it serves", lambda status: status.get("target", {}).get("readyReplicas") == 1)
+        (pod,) = place.all("pod")
+        latency_s = float(open_loop_latency(*law(NO_SPECULATION), RPS))
+        labels = {"namespace": place.name, "pod": pod["metadata"]["name"]}
+        stage.posers.pose(place.name, Traffic(RPS, latency_s, time.monotonic()).page, **labels)
+        place.until_settled("eagle/3")
+
+        # And in every cycle: several of one second each while one query of the slow server lasts.
+        asked, decided = dripping.queries, decisions(place)
+        until("the slow server is given up and asked anew, twice", lambda: dripping.queries >= asked + 2)
+        assert decisions(place) >= decided + 5
+        assert late.until_decided("MetricsMissing")
+    assert dripping.whole == 0
+    assert (stage.operator_pid(), restarts(stage)) == before
