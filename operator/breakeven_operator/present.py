@@ -28,7 +28,7 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _LastAnswer:
     """The newest answer to a Watch.
 
     Attributes:
@@ -61,7 +61,7 @@ class Present:
         self._clock = clock
         self._counted = counted
         self._queries: Background[Watch] = Background(settle_s)
-        self._answers: dict[Watch, _Answer] = {}
+        self._answers: dict[Watch, _LastAnswer] = {}
 
     async def read(self, wanted: Mapping[Watch, AbstractSet[str]]) -> dict[Watch, FleetReading]:
         """What is known of these namespaces now; that nothing is known is an answer too.
@@ -109,7 +109,7 @@ class Present:
             reading = self._failed(
                 f"reading the answer of {watch.source.name} failed ({type(error).__name__})"
             )
-        self._answers[watch] = _Answer(namespaces, reading, asked_s)
+        self._answers[watch] = _LastAnswer(namespaces, reading, asked_s)
 
     def _failed(self, error: str) -> FleetReading:
         self._counted("error")

@@ -34,7 +34,7 @@ class Dripping:
         self._end = threading.Event()
         outer = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Drip(BaseHTTPRequestHandler):
             def do_GET(self):
                 outer.queries += 1
                 self.send_response(200)
@@ -52,7 +52,7 @@ class Dripping:
             def log_message(self, *_):
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Drip)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1})
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 

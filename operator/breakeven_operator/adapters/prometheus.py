@@ -42,7 +42,7 @@ class _Access:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _Reply:
     status: int
     location: str
     body: bytes
@@ -112,7 +112,7 @@ class Prometheus:
             raise MetricsError(f"{source.name} gave no whole answer within {self._timeout_s:g} s") from error
         return _result(source, kind, answer, access)
 
-    async def _get(self, source: Source, promql: str, access: _Access) -> _Answer:
+    async def _get(self, source: Source, promql: str, access: _Access) -> _Reply:
         try:
             async with self._session().get(
                 f"{source.address.rstrip('/')}/api/v1/query",
@@ -122,7 +122,7 @@ class Prometheus:
                 allow_redirects=False,
             ) as response:
                 location = response.headers.get("Location", "")
-                return _Answer(response.status, location, await _body(source, response))
+                return _Reply(response.status, location, await _body(source, response))
         except aiohttp.ClientConnectorCertificateError as error:
             refused = error.certificate_error
             why = refused.verify_message if isinstance(refused, ssl.SSLCertVerificationError) else refused
@@ -197,7 +197,7 @@ async def _body(source: Source, response: aiohttp.ClientResponse) -> bytes:
     return bytes(body)
 
 
-def _result(source: Source, kind: str, answer: _Answer, access: _Access) -> list[Any]:
+def _result(source: Source, kind: str, answer: _Reply, access: _Access) -> list[Any]:
     """The elements of a query's result; the API's own errors, and whatever is not of this API, raise MetricsError."""
     if HTTPStatus.MULTIPLE_CHOICES <= answer.status < HTTPStatus.BAD_REQUEST:
         where = access.hidden_in(_origin(answer.location))

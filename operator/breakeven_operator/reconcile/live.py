@@ -263,7 +263,7 @@ def _stale(
             # Most of the sample's age came after Prometheus had looked.
             said = (
                 f"Prometheus' answer was made {now_s - evaluated_s:.0f} s ago by its clock, of a sample {now_s - seen_s:.0f} s "
-                f"old (allowed: {staleness_s:g} s): a cache in front of it repeats an old one, or its clock is behind"
+                f"old (allowed: {staleness_s:g} s): a cache in front of it repeats an old one, it answers late, or its clock is behind"
             )
         else:
             said = f"the newest sample of pod {pod.name} is {now_s - seen_s:.0f} s old (allowed: {staleness_s:g} s)"
