@@ -284,14 +284,17 @@ class ClusterReason(StrEnum):
     ROLL_STARTED = "RollStarted", "The annotation was written; the target rolls to another arm."
     ROLLING = "Rolling", "Pods of the target are being replaced."
     ROLL_FINISHED = "RollFinished", "All pods of the target run the new arm."
-    ROLL_CONFIRMED = "RollConfirmed", "Measured latency confirms the predicted gain."
+    ROLL_CONFIRMED = (
+        "RollConfirmed",
+        "The new arm is as fast as predicted at the present load, or no slower than the old one would be.",
+    )
     ROLL_UNCONFIRMED = (
         "RollUnconfirmed",
-        "The load changed or too few requests came to compare measured with predicted latency.",
+        "Measured latency does not tell: few requests came, the load is beyond any law, or a person pinned the arm.",
     )
     ROLL_DISPROVED = (
         "RollDisproved",
-        "Measured latency contradicts the predicted gain.",
+        "For three windows requests have taken longer than either arm is predicted to at their load.",
         "Look for changed lengths or acceptance; ask for a calibration.",
     )
     ROLL_BLOCKED = (

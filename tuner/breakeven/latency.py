@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -157,6 +158,40 @@ def littles_law_gap(mean_inflight: ArrayLike, rps: ArrayLike, latency_s: ArrayLi
     return np.asarray(
         np.abs(inflight - nonnegative("rps", rps) * nonnegative("latency_s", latency_s)) / inflight
     )
+
+
+def mean_latency_error(c1_s: ArrayLike, latency_s: ArrayLike, requests: ArrayLike) -> FloatArray:
+    """Relative standard error (1) of the mean latency of so many requests of a Poisson open loop: L/C1 * sqrt(2/N).
+
+    Requests that share the engine wait together, so N of them tell far less than N independent ones: a number in flight
+    that has strayed from its mean comes back to it within L^2/C1 seconds, and strays by 1/(RPS*C1) of its square. Replicas
+    count together. A window shorter than that time varies less than this; lengths that spread more than exponentially
+    vary more, where the law is not taken at their mean. (Simulated: tests/property/test_latency_laws.py.)
+
+    Args:
+        c1_s: latency of a lone request (s), above 0.
+        latency_s: mean latency at this load (s).
+        requests: N, at least 0; without any the error is infinite.
+
+    Raises:
+        ValueError: an argument is outside its range.
+    """
+    slowed = nonnegative("latency_s", latency_s) / positive("c1_s", c1_s)
+    with np.errstate(divide="ignore"):
+        return np.asarray(slowed * np.sqrt(2.0 / nonnegative("requests", requests)))
+
+
+def longest_by_chance(c1_s: float, latency_s: float, requests: float, confidence: float) -> float:
+    """Upper end (s) of the mean latency that so many requests show where `latency_s` is the true mean.
+
+    Args:
+        c1_s: latency of a lone request (s), above 0.
+        latency_s: true mean latency (s).
+        requests: how many are averaged; without any it is infinite.
+        confidence: two-sided, between 0 and 1.
+    """
+    error = float(mean_latency_error(c1_s, latency_s, requests))
+    return latency_s * (1.0 + NormalDist().inv_cdf((1.0 + confidence) / 2.0) * error)
 
 
 def end_to_end(ttft_s: ArrayLike, tpot_s: ArrayLike, output_tokens: ArrayLike) -> FloatArray:

@@ -1,71 +1,132 @@
-"""After a roll: does the measured latency bear out what the model promised? If not, go back."""
+"""After a roll: is the new arm as fast as the model promised? If it is surely slower than either arm should be, go back.
+
+Both arms' predictions are made for the *present* load and lengths. A roll is disproved only by requests that take
+longer than the new arm's own prediction and longer than the old arm's. Where the new arm is as fast as promised the
+roll was right as decided; whether it still gains, at a load that has changed since, is the next decision's question.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
+from breakeven.arm import Arm
 from breakeven.errors import BreakevenError
+from breakeven.latency import longest_by_chance
 from breakeven.profile import Prediction, Profile
-from breakeven.reasons import Reason
 from breakeven_operator.reasons import ClusterReason
-from breakeven_operator.reconcile.live import Live
+from breakeven_operator.reconcile.live import Figures, Live
 from breakeven_operator.reconcile.rollout import end, undo
 from breakeven_operator.reconcile.steps import Situation, Step
 from breakeven_operator.resources.servicestatus import HistoryResult
 
 # Below about 5 % a difference is noise (day-to-day scatter of identical runs is up to 6 %).
 _NOISE = 0.05
+# While the load changes, and while what waited through the roll is worked off, the mean latency of a window belongs to no
+# single load. A disproof must outlast that: one window for the change, one for what it leaves behind.
+_DISPROVED_WINDOWS = 3
 _GIVE_UP_WINDOWS = 6
 
 
 def confirm(situation: Situation, profile: Profile | None, live: Live, window_s: float) -> Step | None:
     """Judge a finished roll once its pods have run for a whole window; None: too early to say.
 
-    The measured latency is compared with what the old arm is predicted to have at the *present* load, so a load that
-    changed during the roll neither makes nor breaks a gain.
+    - Confirmed: the new arm is as fast as promised, or no slower than the old one would be.
+    - Undone: from the first window to the third, requests take longer than both.
+    - Unconfirmed: the figures allow neither, or nobody promised anything (a pinned arm).
     """
     rollout = situation.rollout
     if rollout is None or rollout.finished_time is None:
         return None
-    since_s = (situation.now - rollout.finished_time).total_seconds()
-    if since_s < window_s:
+    windows = (situation.now - rollout.finished_time).total_seconds() / window_s
+    if windows < 1:
         return None
-    figures = live.figures
     change = f"{rollout.from_arm} -> {rollout.to_arm}"
     arms = {fit.arm.name: fit.arm for fit in profile.arms} if profile is not None else {}
     old, new = arms.get(rollout.from_arm or ""), arms.get(rollout.to_arm or "")
-    usable = live.usable and figures is not None and figures.latency_s
-    if profile is None or old is None or new is None or not usable:
-        if since_s < _GIVE_UP_WINDOWS * window_s:
+    figures = live.figures if live.usable else None
+    if profile is None or old is None or new is None or figures is None or not figures.latency_s:
+        if windows < _GIVE_UP_WINDOWS:
             return None
-        why = live.message if not usable else "the profile in force does not hold both arms"
+        why = "the profile in force does not hold both arms" if live.usable else live.message
         return end(situation, HistoryResult.UNCONFIRMED, f"{change} could not be measured: {why}", None)
-    assert figures is not None and figures.latency_s  # noqa: PT018, S101 - told apart above; for the type checker
-    rps, prompt, output = figures.rps, figures.prompt_tokens, figures.output_tokens
     try:
-        # No live acceptance: the old arm's is not known any more, and the new one's already shows in the measurement.
-        before = profile.predict(old, rps=rps, prompt_tokens=prompt, output_tokens=output)
-        after = profile.predict(new, rps=rps, prompt_tokens=prompt, output_tokens=output)
-        expected = profile.compare(new, old, rps=rps, prompt_tokens=prompt, output_tokens=output).speedup
+        found = _compare(profile, old, new, figures, figures.latency_s)
     except BreakevenError as error:
         return end(situation, HistoryResult.UNCONFIRMED, f"{change} could not be judged: {error}", None)
+    if found.latency_s <= found.longest_s:
+        return end(situation, HistoryResult.CONFIRMED, f"{change}: {found.ratio}", found.speedup)
+    if windows < _DISPROVED_WINDOWS:
+        return None
+    if found.sure and rollout.reason != ClusterReason.PINNED:
+        return undo(situation, rollout, ClusterReason.ROLL_DISPROVED, f"{found.ratio}; {found.latencies}")
+    message = f"{change}: {found.ratio}; {found.latencies}"
+    return end(situation, HistoryResult.UNCONFIRMED, message, found.speedup)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A measurement beside what was predicted for its load.
+
+    Attributes:
+        latency_s: measured mean (s).
+        longest_s: what a right roll may bring (s): the longer of both predictions, at its upper bound.
+        sure: more than that by more than chance explains, where both laws may be believed.
+        speedup: predicted latency of the old arm over the measured one; None where the old arm would be saturated.
+        ratio, latencies: the same in words.
+    """
+
+    latency_s: float
+    longest_s: float
+    sure: bool
+    speedup: float | None
+    ratio: str
+    latencies: str
+
+
+def _compare(profile: Profile, old: Arm, new: Arm, figures: Figures, latency_s: float) -> _Found:
+    """Hold a measured mean latency (s) against both arms' predictions.
+
+    Raises:
+        BreakevenError: the profile does not tell about these lengths.
+    """
+
+    def predict(arm: Arm, rps: float) -> Prediction:
+        # No live acceptance: the old arm's is not known any more, and the new one's already shows in the measurement.
+        lengths = (figures.prompt_tokens, figures.output_tokens)
+        return profile.predict(arm, rps=rps, prompt_tokens=lengths[0], output_tokens=lengths[1])
+
+    alone, after, before = predict(new, 0.0), predict(new, figures.rps), predict(old, figures.rps)
+    # Whatever an arm takes is faster than one that saturates; an arm that saturates by its own law promises nothing.
+    longest_s = (1.0 + _NOISE) * max(_slowest_s(before, math.inf), _slowest_s(after, 0.0))
+    by_chance_s = (
+        longest_by_chance(alone.latency_s, longest_s, figures.requests, profile.confidence)
+        if alone.latency_s and math.isfinite(longest_s)
+        else math.inf
+    )
+    speedup = before.latency_s / latency_s if before.latency_s is not None else None
     at = f"at {figures.rps:.3g} rps per replica"
-    if before.latency_s is None:
-        message = f"{change}: measured {figures.latency_s:.3g} s {at}, where {old} would be saturated"
-        return end(situation, HistoryResult.CONFIRMED, message, None)
-    measured = before.latency_s / figures.latency_s
-    against = f" against predicted {expected:.2f}x" if expected and math.isfinite(expected) else ""
-    message = f"{change}: measured {measured:.2f}x{against} {at}"
-    slowest_s = _slowest_s(before.latency_s, before)
-    if rollout.reason == Reason.PEAK_AHEAD and after.latency_s is not None:
-        # An arm that is left before a peak is the faster one until then: the new one has only to be as fast as promised.
-        slowest_s = max(slowest_s, _slowest_s(after.latency_s, after))
-    if figures.latency_s <= slowest_s * (1 + _NOISE):
-        return end(situation, HistoryResult.CONFIRMED, message, measured)
-    if before.extrapolated or rollout.reason == ClusterReason.PINNED:
-        return end(situation, HistoryResult.UNCONFIRMED, message, measured)
-    return undo(situation, rollout, ClusterReason.ROLL_DISPROVED, message)
+    if before.latency_s is None or speedup is None:
+        ratio = f"measured {latency_s:.3g} s {at}, where {old} would be saturated"
+    else:
+        promised = f"{before.latency_s / after.latency_s:.2f}x" if after.latency_s else "saturation"
+        ratio = f"measured {speedup:.2f}x against predicted {promised} {at}"
+    return _Found(
+        latency_s=latency_s,
+        longest_s=longest_s,
+        sure=latency_s > by_chance_s and not (before.extrapolated or after.extrapolated),
+        speedup=speedup,
+        ratio=ratio,
+        latencies=f"requests take {latency_s:.3g} s where {new} is predicted to take {_said(after)} and {old} {_said(before)}",
+    )
 
 
-def _slowest_s(latency_s: float, prediction: Prediction) -> float:
-    return max(latency_s, (prediction.latency_ci_s or (0.0, latency_s))[1] or 0.0)
+def _slowest_s(prediction: Prediction, saturated_s: float) -> float:
+    """Upper bound of a predicted latency (s); where it is open the latency itself; `saturated_s` where there is none."""
+    if prediction.latency_s is None:
+        return saturated_s
+    return max(prediction.latency_s, (prediction.latency_ci_s or (None, None))[1] or 0.0)
+
+
+def _said(prediction: Prediction) -> str:
+    return "ever longer (saturated)" if prediction.latency_s is None else f"{prediction.latency_s:.3g} s"

@@ -310,7 +310,10 @@ def _undoing(situation: Situation, rollout: Rollout) -> Step:
             busy=True,
         )
     if workload.settled:
-        message = f"{rollout.from_arm} runs again; {rollout.to_arm} did not come up ({rollout.reason})"
+        message = (
+            f"{rollout.from_arm} runs again; {rollout.from_arm} -> {rollout.to_arm} was undone ({rollout.reason})"
+            + _meaning(rollout.reason)
+        )
         return Step(
             rollout=None,
             memory=situation.memory.model_copy(update={"last_switch_time": situation.now}),
@@ -325,6 +328,12 @@ def _undoing(situation: Situation, rollout: Rollout) -> Step:
         message=f"going back to {rollout.from_arm}: {len(workload.serving)} of {workload.desired} pods run it{late}",
         busy=True,
     )
+
+
+def _meaning(reason: str | None) -> str:
+    """A cluster reason's meaning as the end of a sentence; empty for any other word."""
+    known = next((one for one in ClusterReason if one == reason), None)
+    return f": {known.meaning[0].lower()}{known.meaning[1:].rstrip('.')}" if known is not None else ""
 
 
 def _untouched(value: str | None, previous: str | None) -> bool:
