@@ -55,6 +55,25 @@ async def test_beyond_the_break_even_it_goes_back_to_no_speculation():
     assert world.status["current"]["arm"] == "none"
 
 
+async def test_an_arm_next_to_its_saturation_is_left_after_a_second_window_of_slow_requests():
+    """At 12 rps, break-even 9.1, its law is extrapolation: what requests take, 4 s where none takes 2.5 s, is evidence."""
+    world = FleetWorld(
+        lambda spec: spec["updatePolicy"].update(cooldownSeconds=0, stabilizationWindowSeconds=3600)
+    )
+    world.calibrate()
+    world.load(3.0)
+    await world.until(lambda: world.phase == "Confirming", cycles=400)
+    world.load(3.0)
+    await world.until(lambda: world.phase is None)
+    world.load(12.0)
+    world.prometheus.traffic.latency_s = 4.0
+    began = world.clock.now()
+    await world.until(lambda: world.value == "null", cycles=40)
+    assert world.reason == "BeyondBreakEven"
+    assert 300.0 <= (world.clock.now() - began).total_seconds() < 400.0
+    assert "requests take 4 s where none is predicted to take 2.5" in world.decision["message"]
+
+
 async def test_intent_is_in_the_status_before_the_target_is_written():
     world = FleetWorld()
     world.calibrate()
@@ -169,6 +188,46 @@ async def test_a_roll_that_the_measurement_disproves_is_undone():
     await world.until(lambda: world.phase == "Undoing")
     assert world.reason == "RollDisproved"
     assert world.status["memory"]["failures"] == 1
+    await world.until(lambda: world.phase is None)
+    told = world.status["history"][0]["message"]
+    assert told.startswith("none runs again; none -> eagle/3 was undone (RollDisproved): for three windows ")
+    assert "come up" not in told
+
+
+async def test_an_arm_that_was_left_at_a_high_load_stays_left_when_the_load_falls():
+    """No speculation is as fast as promised; that the old arm would be faster by now is the next decision's."""
+    world = await rolled(FleetWorld())
+    await world.until(lambda: world.phase is None)
+    world.load(9.3)
+    await world.until(lambda: world.value == "null")
+    world.load(3.0)
+    await world.until(lambda: world.phase == "Confirming")
+    world.load(3.0)
+    await world.until(lambda: world.phase != "Confirming")
+    entry = world.status["history"][0]
+    assert (entry["fromArm"], entry["toArm"], entry["result"]) == ("eagle/3", "none", "Confirmed")
+    assert float(entry["measuredSpeedup"]) < 1
+    assert "backoffUntilTime" not in world.status["memory"]
+    # The ordinary decision deals with it, after the ordinary time.
+    await world.until(lambda: world.value == VALUE)
+    assert world.reason == "GainAboveThreshold"
+
+
+async def test_a_load_that_changes_while_a_roll_is_measured_disproves_nothing():
+    """The window in which the load falls has the old load's latency at the mean of both rates."""
+    world = FleetWorld()
+    world.calibrate()
+    world.load(3.0)
+    await world.until(lambda: world.phase == "Confirming")
+    world.load(3.0)
+    changed = world.clock.now()
+    world.prometheus.traffic.latency_s = 5.0
+    while (world.clock.now() - changed).total_seconds() < 2 * 300.0:
+        await world.cycle()
+    assert world.phase == "Confirming"
+    world.load(3.0)
+    await world.until(lambda: world.phase is None, cycles=2)
+    assert world.status["history"][0]["result"] == "Confirmed"
 
 
 async def test_recommend_and_disabled_never_write_to_the_target():

@@ -12,7 +12,9 @@ from breakeven.latency import (
     inflight_distribution,
     latency_among,
     littles_law_gap,
+    longest_by_chance,
     mean_inflight_closed,
+    mean_latency_error,
     open_loop_latency,
     others_in_flight,
     others_met,
@@ -196,3 +198,24 @@ def test_impossible_input_is_refused_by_name(call, message):
 def test_unknown_stays_unknown_and_shapes_broadcast():
     assert np.isnan(open_loop_latency(np.nan, 0.1, 1.0))
     assert open_loop_latency([[1.0], [2.0]], 0.1, [1.0, 2.0, 3.0]).shape == (2, 3)
+
+
+@pytest.mark.parametrize("lengths", ["constant", "exponential"])
+@pytest.mark.parametrize(("utilised", "requests"), [(0.3, 200), (0.7, 2000)])
+def test_means_of_windows_scatter_no_more_than_the_error_of_the_mean(lengths, utilised, requests):
+    c1, c2 = 1.0, 0.1
+    rps = utilised / c2
+    true_s = float(open_loop_latency(c1, c2, rps))
+    means = [simulate(c1, c2, rps, lengths, requests, seed).mean_latency_s for seed in range(60)]
+    scatter = float(np.std(means)) / true_s
+    error = float(mean_latency_error(c1, true_s, requests))
+    assert 0.2 * error < scatter < 1.1 * error
+    longest = longest_by_chance(c1, true_s, requests, 0.9)
+    assert np.mean(np.array(means) > longest) <= 0.1
+
+
+def test_no_request_tells_nothing_and_more_requests_tell_more():
+    assert mean_latency_error(1.0, 2.0, [0.0, 100.0, 400.0]).tolist() == pytest.approx(
+        [np.inf, 2 * 0.02**0.5, 0.02**0.5]
+    )
+    assert longest_by_chance(1.0, 2.0, 1e12, 0.9) == pytest.approx(2.0, rel=1e-4)

@@ -69,7 +69,7 @@ class Reason(StrEnum):
     )
     BEYOND_BREAK_EVEN = (
         "BeyondBreakEven",
-        "The load lies where speculation does not pay: it loses even at the upper bound.",
+        "Speculation does not pay at this load: it loses even at the upper bound, or requests surely take longer than without.",
     )
     ACCEPTANCE_COLLAPSED = (
         "AcceptanceCollapsed",

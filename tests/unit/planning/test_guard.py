@@ -9,6 +9,7 @@ from breakeven.arm import NO_SPECULATION
 from breakeven.planning.guard import Action, Decision, Load, Memory, Policy, Seen, decide
 from breakeven.planning.objective import Slo
 from breakeven.planning.outlook import ExpectedLoad, expected_loads
+from breakeven.planning.standing import speedup_bounds
 from breakeven.reasons import Reason
 from fakes.lawmodel import EAGLE, EAGLE_2, LOOKUP, ArmLaw, LawModel, chat
 
@@ -16,9 +17,11 @@ NOW = 1_000_000.0
 AT_ONCE = Policy(dwell_s=0)
 
 
-def ask(model: LawModel, running, rps, policy=AT_ONCE, memory=None, now_s=NOW, **load) -> Decision:
+def ask(
+    model: LawModel, running, rps, policy=AT_ONCE, memory=None, now_s=NOW, requests=1000, **load
+) -> Decision:
     return decide(
-        model, Load(rps, 300, 1000, **load), memory or Memory(running), policy, now_s, list(model.laws)
+        model, Load(rps, 300, requests, **load), memory or Memory(running), policy, now_s, list(model.laws)
     )
 
 
@@ -66,6 +69,47 @@ def test_where_bounds_open_next_to_saturation_queueing_requests_make_it_leave():
     assert ask(noisy, EAGLE, 22, latency_s=4.0).action is Action.HOLD, "no wide margin over 3.1 s"
     decision = ask(noisy, EAGLE, 22, latency_s=8.0)
     assert outcome(decision) == (Action.SWITCH, NO_SPECULATION, Reason.BEYOND_BREAK_EVEN)
+
+
+def test_requests_that_surely_take_longer_than_without_are_evidence_where_the_running_law_is_none():
+    """Its law sees a gain at 85 % of saturation, with open bounds; a second window of slow requests is enough."""
+    doubtful = chat(eagle=ArmLaw(0.45, 0.0434, 3.0, noise=0.3))
+    first = ask(doubtful, EAGLE, 19.6, Policy(), latency_s=4.5, requests=5000)
+    assert first.against_none.speedup < 1 < speedup_bounds(first.against_none)[1]
+    assert outcome(first) == (Action.HOLD, EAGLE, Reason.DWELLING)
+    assert first.until_s == NOW + 300, "the window, not the dwell time of 900 s"
+    assert "none is entered when it has been better for 5 min" in first.sentence()
+    second = ask(doubtful, EAGLE, 19.6, Policy(), first.memory, NOW + 300, latency_s=4.5, requests=5000)
+    assert outcome(second) == (Action.SWITCH, NO_SPECULATION, Reason.BEYOND_BREAK_EVEN)
+    assert "requests take 4.5 s where none is predicted to take 2.58 s" in second.sentence()
+    brief = replace(AT_ONCE, dwell_s=60.0)
+    assert ask(doubtful, EAGLE, 19.6, brief, latency_s=4.5, requests=5000).until_s == NOW + 60
+
+
+def test_slow_requests_are_evidence_even_where_the_running_law_sees_a_gain():
+    hopeful = chat(eagle=ArmLaw(0.30, 0.0434, 3.0, noise=0.01))
+    slow = {"latency_s": 3.3, "requests": 20_000}
+    decision = ask(hopeful, EAGLE, 20, AT_ONCE, **slow)
+    assert decision.against_none.speedup > 1
+    assert outcome(decision) == (Action.SWITCH, NO_SPECULATION, Reason.BEYOND_BREAK_EVEN)
+
+
+def test_a_mean_of_few_requests_is_no_evidence():
+    hopeful = chat(eagle=ArmLaw(0.30, 0.0434, 3.0, noise=0.01))
+    assert ask(hopeful, EAGLE, 20, latency_s=3.3, requests=300).reason is Reason.EXTRAPOLATED
+
+
+@pytest.mark.parametrize(("rps", "reason"), [(5.0, Reason.NOT_STEADY), (20.0, Reason.EXTRAPOLATED)])
+def test_a_queue_that_is_worked_off_where_the_arm_gains_rolls_nothing(rps, reason):
+    """After a spike requests take long at a load that is low again; without speculation they would wait as well."""
+    hopeful = chat(eagle=ArmLaw(0.30, 0.0434, 3.0, noise=0.01))
+    memory = Memory(EAGLE)
+    for minute in range(60):
+        decision = ask(
+            hopeful, EAGLE, rps, Policy(), memory, NOW + 60 * minute, latency_s=30.0, requests=5000
+        )
+        assert outcome(decision) == (Action.HOLD, EAGLE, reason)
+        memory = decision.memory
 
 
 def test_measured_saturation_moves_to_the_arm_that_carries_more():
@@ -351,6 +395,18 @@ def test_an_interrupted_wish_dwells_anew():
     assert interrupted.memory.candidate is None
     again = ask(chat(), NO_SPECULATION, 3, Policy(), interrupted.memory, NOW + 1200)
     assert again.until_s == NOW + 2100
+
+
+def test_a_reading_that_allows_no_decision_does_not_restart_the_dwell():
+    first = ask(chat(), NO_SPECULATION, 3, Policy())
+    noisy = ask(chat(), NO_SPECULATION, 3, Policy(), first.memory, NOW + 600, latency_s=9.0)
+    assert noisy.reason is Reason.NOT_STEADY
+    assert ask(chat(), NO_SPECULATION, 3, Policy(), noisy.memory, NOW + 900).action is Action.SWITCH
+    # What is never wished for again is forgotten a window after its dwell time.
+    late = ask(chat(), NO_SPECULATION, 3, Policy(), noisy.memory, NOW + 1199, latency_s=9.0)
+    assert late.memory.candidate == EAGLE
+    late = ask(chat(), NO_SPECULATION, 3, Policy(), noisy.memory, NOW + 1200, latency_s=9.0)
+    assert late.memory.candidate is None
 
 
 def test_a_clock_that_was_set_back_neither_holds_for_ever_nor_releases():

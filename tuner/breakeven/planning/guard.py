@@ -7,9 +7,9 @@ went from +23 % to -16 %), with one exception: a step of speculation costs at le
 most E, and where hardly any draft is accepted no bounds are needed to know that nothing can be gained.
 
 Nothing is done within the cool-down after a switch. A wish must last for the dwell time, unless what is left is
-saturated or misses the SLO. A collapsed acceptance is noticed in one window and acted upon as soon as a second one, which
-shares no request with it, says the same: that is sooner than most dwell times, and one wrong answer rolls nothing.
-Everything that must survive a restart is in `Memory`.
+saturated or misses the SLO. Where a window shows that requests take too long, or that acceptance has collapsed, a second
+window, which shares no request with it, is enough. A reading that allows no decision neither confirms a wish nor ends
+it. Everything that must survive a restart is in `Memory`.
 """
 
 from __future__ import annotations
@@ -132,13 +132,16 @@ def decide(
     outcome = judge(profile, field, load, policy, seen=memory.seen, candidate=memory.candidate)
     if isinstance(outcome, Refusal):
         action = Action.HOLD if outcome.uncertain else Action.STAY
-        return asked.answer(action, outcome.reason, outcome.other, _unwish(memory))
+        still = outcome.uncertain and _still_wished(memory, load, policy, now_s)
+        kept = replace(memory, collapsed_since_s=None) if still else _unwish(memory)
+        return asked.answer(action, outcome.reason, outcome.other, kept)
     # A candidate's time runs on during the cool-down: it has been better all along.
     known = memory.candidate == outcome.target.arm and memory.candidate_since_s is not None
     since_s = memory.candidate_since_s if known and memory.candidate_since_s is not None else now_s
-    kept = replace(memory, candidate=outcome.target.arm, candidate_since_s=since_s, collapsed_since_s=None)
     # A clock that was set back must not hold for ever.
-    dwelt_s = now_s if outcome.urgent else min(since_s, now_s) + policy.dwell_s
+    since_s = min(since_s, now_s)
+    kept = replace(memory, candidate=outcome.target.arm, candidate_since_s=since_s, collapsed_since_s=None)
+    dwelt_s = since_s + min(math.inf if outcome.dwell_s is None else outcome.dwell_s, policy.dwell_s)
     if outcome.reason is Reason.ACCEPTANCE_COLLAPSED:
         first_s = now_s if memory.collapsed_since_s is None else min(memory.collapsed_since_s, now_s)
         kept = replace(kept, collapsed_since_s=first_s)
@@ -208,6 +211,12 @@ def _remember(memory: Memory, load: Load) -> tuple[Seen, ...]:
         return memory.seen
     others = tuple(seen for seen in memory.seen if seen.arm.family != memory.running.family)
     return (*others, Seen(memory.running, load.tokens_per_step))
+
+
+def _still_wished(memory: Memory, load: Load, policy: Policy, now_s: float) -> bool:
+    """Whether a wish outlasts a reading that allows no decision: it has a window more than its dwell time to come back."""
+    since_s = memory.candidate_since_s
+    return since_s is not None and now_s < since_s + policy.dwell_s + load.window_s
 
 
 def _unwish(memory: Memory) -> Memory:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.latency import longest_by_chance
 from breakeven.planning.latency_model import Comparison, LatencyModel
 from breakeven.planning.policy import Policy
 from breakeven.planning.rolling import Roll
@@ -20,6 +21,7 @@ from breakeven.planning.standing import (
     Seen,
     Standing,
     bounds_of,
+    predicted,
     speedup_bounds,
 )
 from breakeven.reasons import Reason
@@ -35,12 +37,12 @@ class Wish:
     Attributes:
         target: the arm to run.
         reason: why.
-        urgent: requests suffer now; it need not last for the dwell time.
+        dwell_s: how long it must have been wished for (s); `None`: the policy's dwell time, which is also the most.
     """
 
     target: Standing
     reason: Reason
-    urgent: bool = False
+    dwell_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +88,17 @@ def judge(
         return Refusal(Reason.NO_BELIEVABLE_FIT, None, uncertain=True)
     worthwhile = [c for c in field.candidates if _beats_none(c, policy)]
     lost = _lost_at_any_load(running, policy)
-    if lost is not None or _loses_here(running, none, load, policy):
+    roll = Roll(profile, load, policy, tuple(seen))
+    slow = _surely_slow(running, none, roll)
+    if lost is not None or slow or _loses_by_law(running, none, load, policy):
         # Whoever leaves may go to another speculative arm that is sure to gain. It need not be surely better than the
         # one that is left: that one is known to be worse than no speculation.
         target = _best_ahead([none, *(c for c in worthwhile if not c.missed or none.missed)])
         reason = lost or Reason.BEYOND_BREAK_EVEN
-        return Wish(target, reason, urgent=load.saturated)
+        if load.saturated:
+            return Wish(target, reason, dwell_s=0.0)
+        # A second window of other requests must say so too: what holds longer than that is no burst.
+        return Wish(target, reason, dwell_s=load.window_s if slow else None)
     if load.saturated:
         return _leave_saturated(field, running, policy)
     keeping = [
@@ -100,8 +107,7 @@ def judge(
         if c.arm != running.arm and not c.missed and trusted(c, policy) and _checked_alike(c, running)
     ]
     if running.missed and keeping:
-        return Wish(_best_ahead(keeping), Reason.SLO_VIOLATED, urgent=True)
-    roll = Roll(profile, load, policy, tuple(seen))
+        return Wish(_best_ahead(keeping), Reason.SLO_VIOLATED, dwell_s=0.0)
     return _at_leisure(field, _Pair(running, none), worthwhile, roll, candidate)
 
 
@@ -176,34 +182,44 @@ def _worse_in_both(standing: Standing) -> bool:
     )
 
 
-def _loses_here(running: Standing, none: Standing, load: Load, policy: Policy) -> bool:
-    """Whether the running arm is surely slower than no speculation at this load."""
-    comparison = running.against_none
-    if comparison is None:
+def _loses_by_law(running: Standing, none: Standing, load: Load, policy: Policy) -> bool:
+    """Whether the running arm is surely slower than no speculation by the laws, borne out where one is extrapolation."""
+    if speedup_bounds(running.against_none)[1] >= 1.0 + policy.exit_margin:
         return False
-    if speedup_bounds(comparison)[1] >= 1.0 + policy.exit_margin:
-        # Next to its saturation an arm's bounds open, while its requests already queue: where the law of no
-        # speculation may be believed, what requests really take is the better witness.
-        estimate = comparison.speedup
-        loses = estimate is not None and estimate < 1.0 + policy.exit_margin
-        return (
-            loses
-            and not trusted(running, policy)
-            and trusted(none, policy)
-            and _slower_live(none, load, doubtful=True)
-        )
     if trusted(running, policy) and trusted(none, policy):
         return True
-    # A law is extrapolation here: what requests really take must say the same, by more than the law may be wrong.
-    return _slower_live(none, load, doubtful=not trusted(none, policy))
+    # What requests really take must say the same, by more than the law of no speculation may be wrong.
+    doubt = 0.0 if trusted(none, policy) else EXTRAPOLATION_ERROR
+    return load.latency_s is not None and load.latency_s > _slowest_s(none) * (1.0 + doubt)
 
 
-def _slower_live(none: Standing, load: Load, *, doubtful: bool) -> bool:
-    """Whether requests take longer than no speculation would need, by a wide margin where a law is in doubt."""
-    if load.latency_s is None or none.prediction.latency_s is None:
+def _surely_slow(running: Standing, none: Standing, roll: Roll) -> bool:
+    """Whether requests really take longer than no speculation surely would, where its law alone may be believed.
+
+    Between the trusted utilisation and saturation the running arm's law is extrapolation; what its requests take is not.
+    Only while a queue is worked off, at a load at which that law sees a gain, do they say nothing of this load.
+    """
+    load, policy = roll.load, roll.policy
+    if load.latency_s is None or running.against_none is None:
         return False
-    slowest = bounds_of(none.prediction.latency_ci_s)[1]
-    return load.latency_s > slowest * (1.0 + EXTRAPOLATION_ERROR if doubtful else 1.0)
+    if trusted(running, policy) or not trusted(none, policy):
+        return False
+    least = 1.0 + policy.exit_margin
+    if (running.against_none.speedup or 0.0) >= least and _queues(running, load):
+        return False
+    slowest_s = _slowest_s(none)
+    # Asked is whether a running arm that needs just as long could show this mean by chance.
+    alone_s = predicted(roll.profile, load, running.arm, roll.seen, 0.0).latency_s
+    return bool(
+        alone_s
+        and longest_by_chance(alone_s, slowest_s, load.requests, roll.profile.confidence)
+        < least * load.latency_s
+    )
+
+
+def _slowest_s(standing: Standing) -> float:
+    """Upper bound of an arm's latency (s), infinite where it is open."""
+    return bounds_of(standing.prediction.latency_ci_s)[1]
 
 
 def _leave_saturated(field: Field, running: Standing, policy: Policy) -> Wish | Refusal:
@@ -220,7 +236,7 @@ def _leave_saturated(field: Field, running: Standing, policy: Policy) -> Wish | 
         )
     steady = [c for c in carrying if trusted(c, policy)]
     target = fastest(steady) if steady else max(carrying, key=lambda c: c.saturation_rps)
-    return Wish(target, Reason.ENTERED_SATURATION, urgent=True)
+    return Wish(target, Reason.ENTERED_SATURATION, dwell_s=0.0)
 
 
 def _beats_none(c: Standing, policy: Policy) -> bool:
@@ -247,10 +263,13 @@ def _beats_running(c: Standing, running: Standing, load: Load, policy: Policy) -
 
 
 def _works_off_a_queue(running: Standing, load: Load, policy: Policy) -> bool:
-    """Whether requests take far longer than at rest: no figure of a law says what another arm would do then."""
-    if load.latency_s is None or not trusted(running, policy):
-        return False
-    return load.latency_s > bounds_of(running.prediction.latency_ci_s)[1] * (1.0 + EXTRAPOLATION_ERROR)
+    """Whether no figure of a law says what another arm would do, because a queue is being worked off."""
+    return trusted(running, policy) and _queues(running, load)
+
+
+def _queues(running: Standing, load: Load) -> bool:
+    """Whether requests take far longer than the running arm needs at rest."""
+    return load.latency_s is not None and load.latency_s > _slowest_s(running) * (1.0 + EXTRAPOLATION_ERROR)
 
 
 def _best_ahead(standings: Sequence[Standing]) -> Standing:

@@ -226,9 +226,11 @@ def _dwelling(decision: Decision) -> str:
             f"{_lost_acceptance(decision)}; {_other(decision)} is entered when a second window of "
             f"{duration_text(decision.load.window_s)} says the same"
         )
+    since_s, until_s = decision.memory.candidate_since_s, decision.until_s
+    dwell_s = decision.policy.dwell_s if since_s is None or until_s is None else until_s - since_s
     return (
         f"{_against_running(decision)}{_other(decision)} is entered when it has been better for "
-        f"{duration_text(decision.policy.dwell_s)}"
+        f"{duration_text(dwell_s)}"
     )
 
 
