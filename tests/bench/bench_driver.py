@@ -54,9 +54,8 @@ async def drive(url: str, mode: LoadMode, rate_rps: float) -> str:
     async with Client(Endpoint(url)) as client:
         await client.model()
         expected_s = TOKENS * TOKEN_S
-        step = Step(
-            Load(mode, rate_rps), expected_s, rate_rps * expected_s, 0.0, 1.0, SECONDS, number=1, total=1
-        )
+        load = Load(mode, rate_rps)
+        step = Step(load, expected_s, rate_rps * expected_s, 0.0, 1.0, SECONDS, SECONDS, number=1, total=1)
         # Precise enough is never: the whole window is measured.
         trial = Trial(NO_SPECULATION, ProsePrompts(64, 0), TOKENS, Precision(0.0, 10**9, SECONDS))
         before = time.process_time()

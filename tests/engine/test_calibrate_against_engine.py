@@ -28,8 +28,8 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
 
 BASE_S, TOKEN_S, DRAFT_S = 0.010, 0.0008, 0.003
 PROMPT, OUTPUT = 32, 32
-# The step that prefills a request decodes none of its tokens, but those of its company.
-C1_S, C2_S = OUTPUT * BASE_S + (OUTPUT - 1) * TOKEN_S, OUTPUT * TOKEN_S
+# The step that prefills a request decodes none of its tokens: it is company in the others.
+C1_S, C2_S = OUTPUT * BASE_S + (OUTPUT - 1) * TOKEN_S, (OUTPUT - 1) * TOKEN_S
 SWEEP = [
     *("--prompt-tokens", str(PROMPT), "--output-tokens", str(OUTPUT)),
     *("--loads", "4", "--point-seconds", "3", "--warmup-seconds", "0.5", "--max-concurrency", "24"),

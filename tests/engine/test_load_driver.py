@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,7 @@ from breakeven.calibrate.measuring import Precision, Trial, measure
 from breakeven.calibrate.points import Limits, Measured
 from breakeven.calibrate.sweep import Sweep, check_arm, run_sweep, sized_prose
 from breakeven.calibrate.workload import ProsePrompts, Workload
-from breakeven.evidence.points import LoadMode
+from breakeven.evidence.points import FEWEST_GENERATIONS, LoadMode
 from breakeven.reasons import Reason
 from fakes.lawful_engine import LawfulEngine, serving
 from fakes.virtual_time import in_virtual_time
@@ -28,7 +29,7 @@ QUICK = SweepSettings(
 
 
 def step(load: Load, latency_s: float, inflight: float, window_s: float = 1.0, warmup_s: float = 0.2) -> Step:
-    return Step(load, latency_s, inflight, 0.0, warmup_s, window_s, number=1, total=1)
+    return Step(load, latency_s, inflight, 0.0, warmup_s, window_s, 10 * window_s, number=1, total=1)
 
 
 def trial(window_s: float = 1.0, output_tokens: int = 50) -> Trial:
@@ -66,6 +67,17 @@ async def test_a_window_shorter_than_a_request_is_lengthened():
             client, trial(0.05), step(Load(LoadMode.CLOSED, 1), 0.2, 1.0, 0.05, 0.0), seed=1
         )
         assert point.clients.requests >= 2
+
+
+@in_virtual_time
+async def test_a_closed_loop_lasts_until_its_clients_were_answered_often_enough():
+    async with serving(LawfulEngine(token_s=0.004)) as engine, EngineClient(Endpoint(engine.url)) as client:
+        load = Load(LoadMode.CLOSED, 8)
+        free = await measure(client, trial(0.1), step(load, 0.2, 8.0, 0.3, 0.0), seed=1)
+        assert free.clients.requests >= FEWEST_GENERATIONS * 8
+        assert free.clients.seconds > 0.3
+        bound = await measure(client, trial(0.1), replace(step(load, 0.2, 8.0, 0.3), longest_s=0.4), seed=1)
+        assert bound.clients.seconds == pytest.approx(0.4, abs=0.06)
 
 
 @in_virtual_time

@@ -188,7 +188,7 @@ class FleetWorld:
         arm = EAGLE if self.value not in {None, "null"} else NO_SPECULATION
         c1_s, c2_s = LAWS[arm]
         traffic = self.prometheus.traffic
-        traffic.rps = rps
+        traffic.rps, traffic.answered_share = rps, min(1.0, 1 / c2_s / max(rps, 1e-9))
         traffic.latency_s = float(open_loop_latency(c1_s, c2_s, rps)) if rps * c2_s < 0.95 else 30.0
         traffic.tokens_per_step = 2.5 if arm == EAGLE else 1.0
 

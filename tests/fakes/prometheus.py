@@ -30,6 +30,7 @@ class Traffic:
     """Load and latency of every Ready pod."""
 
     rps: float = 3.0
+    answered_share: float = 1.0
     latency_s: float = 1.0
     ttft_s: float = 0.1
     output_tokens: float = 100.0
@@ -118,7 +119,7 @@ class FakePrometheus:
         labels = self.relabel(
             {"namespace": meta["namespace"], "pod": meta["name"], "model_name": load.model_name}
         )
-        done = load.rps * load.window_s
+        done = load.answered_share * load.rps * load.window_s
         decoded = done * (load.output_tokens - 1)
         stats = {
             "completed": done,
@@ -134,7 +135,7 @@ class FakePrometheus:
             "running": load.rps * load.latency_s,
             "waiting": load.waiting,
             "waiting_min": load.waiting,
-            "running_growth": 0.0,
+            "running_growth": load.rps * load.window_s - done,
             "waiting_growth": 0.0,
             LAST_SEEN: self._now_s - load.age_s,
             PRESENT: 1.0,

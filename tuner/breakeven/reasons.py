@@ -46,7 +46,7 @@ class Reason(StrEnum):
     PREEMPTING = "Preempting", "The engine preempted requests at this point: the KV pool was full."
     SATURATED_POINT = (
         "SaturatedPoint",
-        "The point was measured at or beyond saturation, where latency grows with time.",
+        "More was asked for than could be answered: requests stayed unanswered, or queued for a place in the batch.",
     )
     DRIVER_LAGGING = (
         "DriverLagging",

@@ -12,6 +12,7 @@ from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.announce import events, facts
 from breakeven_operator.reconcile.arms import RunningArm, running_arm
 from breakeven_operator.reconcile.calibrated import Calibrated, calibrated
+from breakeven_operator.reconcile.carried import with_carried
 from breakeven_operator.reconcile.confirm import confirm
 from breakeven_operator.reconcile.decide import Choice
 from breakeven_operator.reconcile.fingerprint import Identity, identify
@@ -79,6 +80,7 @@ def reconcile(
         now,
     )
     live = _live(service, observation, workload, identity, running, now)
+    state = with_carried(state, running.arm, live)
     situation = Situation(
         policy=service.spec.update_policy,
         workload=workload,

@@ -89,3 +89,22 @@ def test_an_idle_window_gives_no_figure():
 
 def test_a_page_of_something_else_has_no_figures():
     assert read_counters("<html>vllm:generation_tokens_total 5 apples</html>") == EngineCounters()
+
+
+def test_the_rest_of_a_step_is_no_wait_for_a_place_in_the_batch():
+    page = """\
+vllm:inter_token_latency_seconds_count{} 600.0
+vllm:inter_token_latency_seconds_sum{} 24.0
+vllm:request_queue_time_seconds_count{} 100.0
+vllm:request_queue_time_seconds_sum{} WAITED
+"""
+    none = replace(ZERO, stepping_s=0.0, admitted=0.0, queued_s=0.0)
+
+    def queue_s(waited_s: float) -> float | None:
+        return between(none, read_counters(page.replace("WAITED", str(waited_s)))).queue_s
+
+    # Steps of 40 ms: who comes while one is under way waits for up to 40 ms.
+    assert queue_s(3.0) == 0.0
+    assert queue_s(4.0) == pytest.approx(0.0)
+    assert queue_s(54.0) == pytest.approx(0.5)
+    assert between(ZERO, read_counters(NGRAM_PAGE)).queue_s is None

@@ -59,11 +59,12 @@ def seen(**changes: float) -> Point:
         (seen(mean_inflight=12.0, seconds=4.0), ()),
         (seen(requests=4), (Reason.POINT_TOO_SHORT,)),
         (replace(GOOD, overloaded=True), (Reason.SATURATED_POINT,)),
-        (replace(GOOD, queued_ratio=0.2), (Reason.SATURATED_POINT,)),
-        (replace(GOOD, queued_ratio=None), ()),
         (replace(GOOD, engine=EngineWindow(preemptions=2.0)), (Reason.PREEMPTING,)),
         # A closed loop has no rate of its own that its in-flight could contradict.
         (replace(CEILING, clients=replace(STEADY, mean_inflight=64.0)), ()),
+        # Its requests spend a fifth of their latency without a place in the batch: more clients would only wait.
+        (replace(CEILING, engine=EngineWindow(queue_s=0.2)), (Reason.SATURATED_POINT,)),
+        (replace(CEILING, engine=EngineWindow(queue_s=0.05)), ()),
     ],
 )
 def test_each_reason_has_its_word(point, flags):
@@ -76,17 +77,46 @@ def test_few_requests_at_a_low_rate_are_not_saturation():
     assert Reason.SATURATED_POINT not in point.flags(Limits())
 
 
-def test_a_request_that_waits_for_the_next_step_is_no_queue():
-    # Seen on a quiet engine: one of seven requests of all readings had not been begun.
-    few = replace(STEADY, requests=13, seconds=3.0, offered_rps=3.67, achieved_rps=3.67, mean_inflight=2.0)
-    point = replace(GOOD, clients=few, queued_ratio=0.143)
+def test_requests_that_wait_for_the_next_step_are_no_queue():
+    # Answers of six steps: one in seven requests waits for a step to end, at any load and in any reading.
+    assert replace(GOOD, queued_ratio=0.15, engine=EngineWindow(queue_s=0.0)).flags(Limits()) == ()
+    assert replace(CEILING, queued_ratio=0.15, engine=EngineWindow(queue_s=0.0)).flags(Limits()) == ()
+
+
+def test_an_open_loop_that_queues_in_bursts_and_is_answered_is_not_saturated():
+    assert replace(GOOD, engine=EngineWindow(queue_s=0.2)).flags(Limits()) == ()
+
+
+def test_a_window_that_asks_for_more_than_was_planned_is_not_saturated():
+    # 67 requests in place of 60 came, 53 were answered: chance; of 60 planned ones 53 are no sign of anything.
+    burst = replace(
+        STEADY, seconds=4.0, requests=67, offered_rps=16.75, achieved_rps=13.25, mean_inflight=8.0
+    )
+    point = replace(GOOD, load=Load(LoadMode.POISSON, 15.0), clients=burst)
     assert Reason.SATURATED_POINT not in point.flags(Limits())
+
+
+def test_a_window_of_few_generations_says_so_and_is_not_called_saturated():
+    wave = replace(STEADY, seconds=4.0, requests=110, mean_inflight=64.0)
+    point = replace(CEILING, clients=wave, engine=EngineWindow(queue_s=0.5))
+    assert point.flags(Limits()) == (Reason.POINT_TOO_SHORT,)
+    longer = replace(point, clients=replace(wave, seconds=10.0, requests=260))
+    assert longer.flags(Limits()) == (Reason.SATURATED_POINT,)
+
+
+def test_a_closed_loop_answers_what_is_in_flight_over_the_latency():
+    # One wave of 64 answers was counted in 4 s, 70 requests were sent in them.
+    wave = replace(STEADY, seconds=4.0, requests=70, achieved_rps=16.0, mean_inflight=64.0)
+    point = replace(CEILING, clients=replace(wave, latency=replace(SPREAD, mean_s=2.5)))
+    assert point.row(Limits())["achieved_rps"] == "25.6"
+    assert Measured.of(point, Limits()).achieved_rps == pytest.approx(25.6)
+    assert GOOD.row(Limits())["achieved_rps"] == "10"
 
 
 def test_the_row_has_the_contracts_columns_and_reads_back():
     arm = Arm("eagle3", 3, "eagle")
     engine = EngineWindow(2.078, 3.0, (0.57, 0.28, 0.13), 1000, 0.0)
-    point = replace(GOOD, arm=arm, engine=engine, queued_ratio=0.5)
+    point = replace(GOOD, arm=arm, engine=engine, overloaded=True)
     row = point.row(Limits())
     assert (row["method"], row["k"], row["candidate"], row["load_mode"]) == (
         "eagle3",

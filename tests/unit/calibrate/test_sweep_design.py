@@ -144,6 +144,16 @@ def test_time_shortens_the_window_and_then_ends_the_sweep():
     assert "time is up" in finished.reason
 
 
+def test_a_window_may_be_lengthened_within_the_time_that_is_left():
+    unhurried = next_step(SETTINGS, [closed(1)])
+    assert isinstance(unhurried, Step)
+    assert unhurried.longest_s == 10 * SETTINGS.point_seconds
+    hurried = next_step(replace(SETTINGS, max_seconds=200.0), [closed(1)], spent_s=30.0)
+    assert isinstance(hurried, Step)
+    assert hurried.window_s == SETTINGS.point_seconds
+    assert 30.0 + hurried.warmup_s + hurried.longest_s + hurried.latency_s <= 200.0
+
+
 def test_latency_that_does_not_grow_gives_no_rate_to_aim_at():
     flat = [closed(1), replace(closed(32), latency_s=C1_S * 0.9)]
     finished = next_step(SETTINGS, flat)

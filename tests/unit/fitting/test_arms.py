@@ -151,6 +151,57 @@ def test_a_measured_ceiling_below_the_law_is_the_saturation() -> None:
     assert words(found) == ["SaturatedPoint"]
 
 
+def with_ceiling(requests: float = 640.0, clients: int = 64, **columns):
+    """A law of 28.7 rps, and a row that queued: 64 clients, answers of 2.58 s, of which a window counted 17.5 rps."""
+    seen = {"mean_inflight": float(clients), "achieved_rps": 17.5, "requests": requests} | columns
+    row = closed("none", 0, 2.58, 0.0, clients=[clients], first_row=30, flag="SaturatedPoint", **seen)
+    return closed("none", 0, 0.35, 1 / 28.7, clients=[1, 2, 4, 8, 16, 32], noise=0.01) + row
+
+
+def test_the_ceiling_of_a_closed_loop_is_in_flight_over_latency_and_no_count_of_batches() -> None:
+    found = fit(with_ceiling())
+    assert words(found) == ["SaturatedPoint"]
+    assert found.measured_saturation_rps == pytest.approx(64 / 2.58)
+    assert found.saturation_rps == pytest.approx(64 / 2.58)
+
+
+def test_a_row_of_two_generations_sets_no_ceiling() -> None:
+    found = fit(with_ceiling(requests=128.0))
+    assert (words(found), found.measured_saturation_rps) == (["SaturatedPoint"], None)
+    assert found.saturation_rps == pytest.approx(28.7, rel=0.05)
+
+
+def test_a_ceiling_is_never_below_what_a_used_row_carried() -> None:
+    # 8 clients queue at 3.1 rps, says a row; 32 clients were carried at 22 rps.
+    found = fit(with_ceiling(clients=8, requests=80.0))
+    carried = max(row.inflight / row.latency_s for row in found.measurements)
+    assert found.measured_saturation_rps == pytest.approx(carried)
+    assert found.saturation_rps >= carried
+
+
+def test_an_open_loop_that_was_answered_sets_no_ceiling() -> None:
+    # Flagged at half of what the engine carries, as requests that wait for the next step once were.
+    flagged = poisson("none", 0, 1.2, 0.07, [7.0], first_row=30, achieved_rps=7.0, flag="SaturatedPoint")
+    found = fit(closed("none", 0, 1.2, 0.07) + flagged)
+    assert (words(found), found.measured_saturation_rps) == (["SaturatedPoint"], None)
+    assert found.saturation_rps == pytest.approx(1 / 0.07)
+
+
+def test_a_measured_ceiling_has_an_error_on_both_sides() -> None:
+    found = fit(with_ceiling())
+    low, high = found.saturation_ci_rps
+    assert low < found.saturation_rps < high
+    assert high / found.saturation_rps == pytest.approx(found.saturation_rps / low)
+
+
+def test_saturation_is_never_below_a_used_row_whatever_the_law_says() -> None:
+    # With 1000 in flight C1 is nothing, and a row 3 % faster than the law is carried beyond 1/C2.
+    rows = closed("none", 0, 0.5, 0.07, clients=[1, 8, 64, 300, 1000])
+    fast = closed("none", 0, 0.5 * 0.97, 0.07 * 0.97, clients=[1000], first_row=30)
+    found = fit(rows + fast)
+    assert found.saturation_rps >= max(row.inflight / row.latency_s for row in found.measurements)
+
+
 def test_an_unsteady_row_is_no_ceiling() -> None:
     unsteady = closed("none", 0, 1.2, 0.07, clients=[8], first_row=30, mean_inflight=7.0, achieved_rps=2.0)
     found = fit(closed("none", 0, 1.2, 0.07) + unsteady)

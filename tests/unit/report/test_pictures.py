@@ -14,11 +14,13 @@ from matplotlib.text import Text
 from breakeven.acceptance import tokens_per_step_iid
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.cli.profiles import read_profile
+from breakeven.fitting import fit_points
 from breakeven.profile import Profile
 from breakeven.report import plots
-from breakeven.report.curves import ArmCurve, best_arm_map
+from breakeven.report.curves import ArmCurve, arm_curves, best_arm_map
 from breakeven.report.plots import latency_against_load, speedup_against_load
 from breakeven.report.theme import LIGHT, drawing
+from sweeps import closed
 
 POINTS = Path(__file__).parents[3] / "examples" / "points.csv"
 
@@ -26,6 +28,20 @@ POINTS = Path(__file__).parents[3] / "examples" / "points.csv"
 @pytest.fixture(scope="module")
 def profile() -> Profile:
     return read_profile(POINTS, 0.9)
+
+
+def test_no_measured_point_lies_beyond_a_drawn_saturation() -> None:
+    # Rows of the driver whose short windows counted whole waves of answers; the last one queued.
+    columns = {"little_residual": "", "requests": 640.0}
+    rows = [
+        row
+        for clients, counted_rps in ((1, 2.8), (8, 11.0), (16, 14.0), (32, 16.0))
+        for row in closed("none", 0, 0.35, 1 / 28.7, clients=[clients], achieved_rps=counted_rps, **columns)
+    ]
+    rows += closed("none", 0, 2.58, 0.0, clients=[64], achieved_rps=17.5, flag="SaturatedPoint", **columns)
+    (curve,) = arm_curves(fit_points(rows))
+    assert len(curve.measured_rps) == 4
+    assert curve.measured_rps.max() <= curve.saturation_rps
 
 
 def test_one_arm_leads_everywhere_on_the_map(profile: Profile) -> None:

@@ -27,6 +27,28 @@ class EngineError(BreakevenError):
     """The engine cannot be reached or answers what no vLLM answers; one line."""
 
 
+class InFlight:
+    """How many requests are open, and for how long so many were.
+
+    A count taken when a step's output arrives would miss the requests that ended with that step: one in seven where
+    an answer takes seven steps. The time average over the step counts them, and those that wait for the next one.
+    """
+
+    def __init__(self) -> None:
+        self.open = 0
+        self._request_s = 0.0
+        self._since_s = 0.0
+
+    def request_s(self, now_s: float) -> float:
+        """Seconds that requests were open until now, summed over requests."""
+        return self._request_s + self.open * (now_s - self._since_s)
+
+    def change(self, by: int, now_s: float) -> None:
+        """Count a request that begins (1) or ends (-1) now."""
+        self._request_s, self._since_s = self.request_s(now_s), now_s
+        self.open += by
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """Where the engine is and how it is talked to.
@@ -61,7 +83,7 @@ class EngineClient:
         self._base = endpoint.url.rstrip("/").removesuffix("/v1")
         self._session: aiohttp.ClientSession | None = None
         self._model = endpoint.model
-        self._open = 0
+        self._inflight = InFlight()
 
     async def __aenter__(self) -> Self:
         headers = {"Authorization": f"Bearer {self._endpoint.api_key}"} if self._endpoint.api_key else {}
@@ -175,8 +197,9 @@ class EngineClient:
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        self._open += 1
         record.sent_s = time.monotonic()
+        self._inflight.change(1, record.sent_s)
+        begun_s, begun = record.sent_s, self._inflight.request_s(record.sent_s)
         try:
             async with self.session.post(f"{self._base}/v1/completions", json=body) as answer:
                 if answer.status != 200:
@@ -184,11 +207,14 @@ class EngineClient:
                     return
                 tail = b""
                 async for piece in answer.content.iter_any():
+                    now_s = time.monotonic()
                     if record.first_token_s is None:
-                        record.first_token_s = time.monotonic()
-                    steps = piece.count(_TOKENS_EVENT)
-                    record.steps += steps
-                    record.others_met += steps * (self._open - 1)
+                        record.first_token_s = now_s
+                    if (steps := piece.count(_TOKENS_EVENT)) and now_s > begun_s:
+                        until = self._inflight.request_s(now_s)
+                        record.steps += steps
+                        record.others_met += steps * ((until - begun) / (now_s - begun_s) - 1)
+                        begun_s, begun = now_s, until
                     tail = (tail + piece)[-_TAIL_BYTES:]
             record.error = _read_usage(tail, record)
         except (aiohttp.ClientError, OSError) as error:
@@ -199,8 +225,8 @@ class EngineClient:
             record.error = CUT_OFF
             raise
         finally:
-            self._open -= 1
             record.done_s = time.monotonic()
+            self._inflight.change(-1, record.done_s)
 
     async def _get(self, path: str) -> str:
         try:

@@ -23,6 +23,8 @@ from breakeven.evidence.points import LoadMode
 from breakeven.reasons import Reason
 
 SAME_RATE = 0.05  # two rates closer than this, relative to the larger, are one load
+# A window grows to this multiple of what was planned: a planned one may be shorter than a request of this engine.
+_LENGTHENED = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,8 @@ class Step:
         inflight: expected number in flight; None before anything is known.
         company_s: C2 as known so far; 0 before anything is known.
         warmup_s: load before the window.
-        window_s: longest window.
+        window_s: planned window.
+        longest_s: how long the window may become where it is too short for what it needs to tell.
         number: which point of the sweep this is, from 1.
         total: points the sweep will have.
     """
@@ -119,12 +122,13 @@ class Step:
     company_s: float
     warmup_s: float
     window_s: float
+    longest_s: float
     number: int
     total: int
 
     @property
     def expected_s(self) -> float:
-        """Longest time the step takes, its last answers included."""
+        """Time the step takes, its last answers included; more if the window is lengthened."""
         return self.warmup_s + self.window_s + (self.latency_s or 0.0)
 
 
@@ -262,6 +266,7 @@ def _within_time(
         company_s=line.c2_s if line is not None else 0.0,
         warmup_s=max(settings.warmup_seconds, latency_s or 0.0),
         window_s=settings.point_seconds,
+        longest_s=_LENGTHENED * settings.point_seconds,
         number=number,
         total=max(settings.loads, number),
     )
@@ -272,7 +277,7 @@ def _within_time(
         return Finished(
             complete=False, reason=f"time is up: {spent_s:.0f} of {settings.max_seconds:.0f} s used"
         )
-    return replace(step, window_s=min(settings.point_seconds, left_s))
+    return replace(step, window_s=min(settings.point_seconds, left_s), longest_s=min(step.longest_s, left_s))
 
 
 def seconds_left(settings: SweepSettings, measured: Sequence[Measured], spent_s: float = 0.0) -> float:

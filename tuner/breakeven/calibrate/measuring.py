@@ -14,6 +14,7 @@ the warm-up one latency long.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -29,6 +30,7 @@ from breakeven.calibrate.points import Point
 from breakeven.calibrate.records import CUT_OFF, RequestRecord
 from breakeven.calibrate.window import relative_error, summarise
 from breakeven.calibrate.workload import Prompts
+from breakeven.evidence.points import FEWEST_GENERATIONS
 
 _CHECK_S = 0.5  # between looks at a running window
 _SCRAPE_EVERY = 4  # looks between readings of the engine's gauges
@@ -43,8 +45,8 @@ class Precision:
         relative_error: standard error of the mean latency, relative to it.
         min_requests: complete requests before a window may end early; quantiles and acceptance want more than the mean.
         min_window_s: seconds.
-        least_requests: requests a window sends at least, even beyond its limit (ten times the limit at most): the
-            limit may be shorter than one request of this engine.
+        least_requests: requests a window sends at least, up to the step's longest window: the planned one may be
+            shorter than one request of this engine. Several clients each send `FEWEST_GENERATIONS`.
         tail_s: longest wait for counted requests after the window.
     """
 
@@ -247,16 +249,16 @@ class _Phases:
             self.step.inflight if self.step.inflight is not None else float(self.step.load.clients or 1)
         )
         bound = max(4 * expected, expected + 50)
+        least = max(self.precision.least_requests, self._generations())
         looks = 0
         while not self.traffic.failing:
             waited_s = time.monotonic() - begun_s
             sent = sum(record.sent_s >= begun_s for record in reversed(self.traffic.records))
-            enough = sent >= self.precision.least_requests or waited_s >= 10 * self.step.window_s
-            if waited_s >= self.step.window_s and enough:
+            if waited_s >= (self.step.window_s if sent >= least else self.step.longest_s):
                 return False
             if len(self.traffic.open) > bound:
                 return True
-            if waited_s >= self.precision.min_window_s and self._precise(begun_s):
+            if waited_s >= self.precision.min_window_s and sent >= least and self._precise(begun_s):
                 return False
             looks += 1
             if looks % _SCRAPE_EVERY == 0:
@@ -265,6 +267,11 @@ class _Phases:
             left_s = self.step.window_s - waited_s
             await asyncio.sleep(min(_CHECK_S, left_s) if left_s > 0 else 0.05)
         return False
+
+    def _generations(self) -> int:
+        """Requests that replace all clients' often enough for the point to tell a ceiling."""
+        clients = self.step.load.clients or 1
+        return math.ceil(FEWEST_GENERATIONS * clients) if clients > 1 else 0
 
     def _precise(self, begun_s: float) -> bool:
         """Whether the requests answered without a gap since the window's begin tell the mean precisely enough.

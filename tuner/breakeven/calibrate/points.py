@@ -10,7 +10,7 @@ from breakeven.arm import Arm
 from breakeven.calibrate.counters import EngineWindow
 from breakeven.calibrate.loads import Load
 from breakeven.calibrate.window import WindowStatistics
-from breakeven.evidence.points import LoadMode
+from breakeven.evidence.points import FEWEST_GENERATIONS, LoadMode
 from breakeven.reasons import Reason
 
 _WORDS = {reason.value: reason for reason in Reason}
@@ -29,8 +29,8 @@ class Limits:
         little_residual: tolerated |N - rate * L| / N in an open loop, beside what a steady one shows by chance.
         little_sigmas: how many standard deviations of that chance are tolerated.
         growth_ratio: an open loop whose answers per second stay below this share of the requests is saturated.
-        queued_ratio: an engine that keeps more than this share of its requests waiting is saturated,
-        queued: and more than so many of them.
+        queued_share: a closed loop whose requests wait for a place in the batch for more than this share of their
+            latency is saturated: more clients would only wait longer.
         min_requests: fewer complete requests are too few.
     """
 
@@ -40,8 +40,7 @@ class Limits:
     little_residual: float = 0.10
     little_sigmas: float = 2.0
     growth_ratio: float = 0.85
-    queued_ratio: float = 0.10
-    queued: float = 0.5
+    queued_share: float = 0.10
     min_requests: int = 5
 
 
@@ -73,24 +72,44 @@ class Point:
         latency_s = seen.latency.mean_s
         lagging = seen.send_lag_mean_s > max(limits.send_lag_s, limits.mean_lag_ratio * latency_s)
         lagging = lagging or seen.send_lag_p99_s > max(limits.send_lag_s, limits.send_lag_ratio * latency_s)
-        piling_up = self.load.rps is not None and seen.achieved_rps < limits.growth_ratio * seen.offered_rps
-        # The count of answers at low rates is small; only a pile that is also large in itself means saturation.
-        piling_up = piling_up and (seen.offered_rps - seen.achieved_rps) * seen.seconds > max(
-            5, seen.mean_inflight
+        queueing = (
+            self.load.clients is not None and (self.engine.queue_s or 0.0) > limits.queued_share * latency_s
         )
-        # A request that has just come waits for the next step to begin; with few requests in flight that alone is a share.
-        waiting = (self.queued_ratio or 0.0) * seen.mean_inflight
-        queueing = (self.queued_ratio or 0.0) > limits.queued_ratio and waiting > limits.queued
+        too_few = seen.requests < FEWEST_GENERATIONS * seen.mean_inflight
         verdicts = {
             Reason.DRIVER_LAGGING: lagging,
             Reason.REQUESTS_FAILED: seen.failed > 0,
-            Reason.SATURATED_POINT: self.overloaded or piling_up or queueing,
+            Reason.SATURATED_POINT: self.overloaded or self._piling_up(limits) or (queueing and not too_few),
             Reason.NOT_STEADY: self.load.rps is not None
             and seen.little_residual > self._little_limit(limits),
             Reason.PREEMPTING: bool(self.engine.preemptions),
-            Reason.POINT_TOO_SHORT: seen.requests < limits.min_requests,
+            Reason.POINT_TOO_SHORT: seen.requests < limits.min_requests or (queueing and too_few),
         }
         return tuple(flag for flag, raised in verdicts.items() if raised)
+
+    def _piling_up(self, limits: Limits) -> bool:
+        """Whether an open loop answers surely less than it was planned to ask for.
+
+        An open loop queues in every burst, and sends more than planned in some windows: neither is saturation. A count of
+        answers is uncertain by one over the root of it, and only a pile that is large in itself tells anything.
+        """
+        seen, asked_rps = self.clients, self.load.rps
+        if asked_rps is None:
+            return False
+        unanswered = 1.0 - seen.achieved_rps / asked_rps
+        pile = (seen.offered_rps - seen.achieved_rps) * seen.seconds
+        doubt = max(1.0 - limits.growth_ratio, 2.0 / math.sqrt(seen.requests))
+        return unanswered > doubt and pile > max(5, seen.mean_inflight)
+
+    @property
+    def answered_rps(self) -> float:
+        """Answers per second.
+
+        In a closed loop this is in-flight over latency (Little's law). Its clients come in waves: a window of one and a
+        half latencies counts one wave or two.
+        """
+        seen = self.clients
+        return seen.achieved_rps if self.load.clients is None else seen.mean_inflight / seen.latency.mean_s
 
     @property
     def inflight(self) -> float:
@@ -121,7 +140,7 @@ class Point:
         figures: dict[str, float | None] = {
             "mean_latency_s": seen.latency.mean_s,
             "mean_inflight": self.inflight,
-            "achieved_rps": seen.achieved_rps,
+            "achieved_rps": self.answered_rps,
             "p50_latency_s": seen.latency.p50_s,
             "p95_latency_s": seen.latency.p95_s,
             "p99_latency_s": seen.latency.p99_s,
@@ -216,7 +235,7 @@ class Measured:
             point.load,
             seen.latency.mean_s,
             point.inflight,
-            seen.achieved_rps,
+            point.answered_rps,
             point.flags(limits),
             seen.seconds,
         )

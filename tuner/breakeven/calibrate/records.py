@@ -21,7 +21,7 @@ class RequestRecord:
         prompt_tokens: as counted by the engine.
         output_tokens: as counted by the engine.
         steps: output events received: one per decode step that the request took part in.
-        others_met: sum over those events of the other requests that were in flight at the time.
+        others_met: sum over those steps of the other requests in flight, each the time average over its step.
         error: what went wrong, in a few words without any prompt text; None for a complete answer.
     """
 
@@ -32,7 +32,7 @@ class RequestRecord:
     prompt_tokens: int = 0
     output_tokens: int = 0
     steps: int = 0
-    others_met: int = 0
+    others_met: float = 0.0
     error: str | None = None
 
     @property

@@ -15,6 +15,10 @@ from breakeven.arm import Arm
 from breakeven.errors import InputError
 from breakeven.evidence.columns import ACCEPT, MISSING, NUMBERS, SURVIVAL, TEXTS
 
+FEWEST_GENERATIONS = 4.0
+"""Requests per request in flight below which a measurement says nothing about saturation: how often everything that is
+in flight was replaced."""
+
 
 class LoadMode(StrEnum):
     """How requests arrived."""

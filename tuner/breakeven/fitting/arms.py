@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 
@@ -11,7 +12,7 @@ from breakeven.acceptance import survival_per_step
 from breakeven.arm import Arm
 from breakeven.evidence.points import Point
 from breakeven.fitting import diagnostics
-from breakeven.fitting.loads import Observation, observe
+from breakeven.fitting.loads import Observation, ceiling_rps, observe
 from breakeven.fitting.solve import Solution, solve
 from breakeven.fitting.uncertainty import (
     bounds,
@@ -63,11 +64,9 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
     bend = diagnostics.bend(used, solution) if solution is not None else None
     t = t_quantile(confidence, fit.dof) if fit is not None else float("inf")
     believable, reason = diagnostics.verdict(used, fit, left_out, bend, t)
-    ceiling = _ceiling_rps(used, excluded)
-    c1_ci, c2_ci, saturation, saturation_ci = _figures(fit, ceiling, confidence)
-    if bend is not None and saturation is not None:
-        # The law that bends does not know the ceiling; a rate that was carried lies below it.
-        saturation = max(saturation, *(one.rps for one in used if one.point.closed), 0.0)
+    ceiling = _ceiling_rps(used, excluded, ramp_share)
+    c1_ci, c2_ci = _bounds(fit, confidence)
+    saturation, saturation_ci = _saturation(fit, ceiling, _carried_rps(used), confidence)
     return ArmFit(
         method=arm.method,
         k=arm.k,
@@ -127,34 +126,54 @@ def _of_one_length(used: list[Observation]) -> tuple[list[Observation], list[Obs
     return kept, [one for one in used if not near(one.point.output_tokens, center)]
 
 
-def _figures(
-    fit: LawFit | None, ceiling: float | None, confidence: float
-) -> tuple[Bounds | None, Bounds | None, float | None, Bounds | None]:
-    """Bounds of C1 and C2, saturation and its bounds: a measured ceiling below 1/C2 replaces what the law promises."""
+def _bounds(fit: LawFit | None, confidence: float) -> tuple[Bounds | None, Bounds | None]:
+    """Bounds of C1 and C2."""
     if fit is None:
-        return None, None, ceiling, None
-    c1_ci = bounds(fit.c1_s, fit.covariance[0][0], fit.dof, confidence)
-    c2_ci = bounds(fit.c2_s, fit.covariance[1][1], fit.dof, confidence)
-    if not fit.c2_s > 0:
-        return c1_ci, c2_ci, ceiling, None
-    saturation, saturation_ci = 1.0 / fit.c2_s, inverse_bounds(c2_ci)
-    if ceiling is not None and ceiling < saturation:
-        saturation = ceiling
-        if saturation_ci is not None and saturation_ci[0] is not None:
-            saturation_ci = (min(saturation_ci[0], ceiling), ceiling)
-    return c1_ci, c2_ci, saturation, saturation_ci
+        return None, None
+    return (
+        bounds(fit.c1_s, fit.covariance[0][0], fit.dof, confidence),
+        bounds(fit.c2_s, fit.covariance[1][1], fit.dof, confidence),
+    )
 
 
-def _ceiling_rps(used: Sequence[Observation], excluded: Sequence[tuple[Point, Reason]]) -> float | None:
+def _saturation(
+    fit: LawFit | None, ceiling: float | None, carried: float, confidence: float
+) -> tuple[float | None, Bounds | None]:
+    """Saturation (1/s) and its bounds: 1/C2, or the measured ceiling below it; never less than what was carried.
+
+    A measured ceiling is as uncertain as any measured point.
+    """
+    if fit is None or not fit.c2_s > 0:
+        return ceiling, None
+    law = 1.0 / fit.c2_s
+    found = inverse_bounds(_bounds(fit, confidence)[1])
+    if ceiling is not None and ceiling < law and found is not None:
+        error = math.exp(t_quantile(confidence, fit.dof) * fit.noise)
+        found = (ceiling / error, ceiling * error)
+    saturation = max(law if ceiling is None else min(law, ceiling), carried)
+    if found is not None:
+        low, high = found
+        # What one row carried is as uncertain as the row: it raises the estimate, not the lower bound.
+        found = (low, None if high is None else max(high, saturation))
+    return saturation, found
+
+
+def _carried_rps(used: Sequence[Observation]) -> float:
+    return max((one.carried_rps for one in used), default=0.0)
+
+
+def _ceiling_rps(
+    used: Sequence[Observation], excluded: Sequence[tuple[Point, Reason]], ramp_share: float
+) -> float | None:
     """Highest answered rate, once at least one row shows that more was asked for than could be answered."""
     ceilings = [
-        point.achieved_rps
+        rate
         for point, reason in excluded
-        if reason in _CEILING and point.achieved_rps is not None
+        if reason in _CEILING and (rate := ceiling_rps(point, ramp_share)) is not None
     ]
     if not ceilings:
         return None
-    return max([*ceilings, *(one.rps for one in used)])
+    return max([*ceilings, _carried_rps(used)])
 
 
 def _side_law(used: Sequence[Observation], figure: Callable[[Point], float | None]) -> LawFit | None:

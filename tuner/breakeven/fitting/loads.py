@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from breakeven.evidence.points import LoadMode, Point
+from breakeven.evidence.points import FEWEST_GENERATIONS, LoadMode, Point
 from breakeven.latency import littles_law_gap, mean_inflight_closed, others_met_at_constant_rate
 from breakeven.reasons import Reason
 
@@ -46,6 +46,11 @@ class Observation:
         return self.point.mean_latency_s
 
     @property
+    def carried_rps(self) -> float:
+        """Rate that the row proves was carried: in-flight over latency, free of the chance of a count."""
+        return self.inflight / self.latency_s
+
+    @property
     def load(self) -> tuple[str, float]:
         """What was imposed: rows with the same load are replicates of each other."""
         imposed = self.point.concurrency if self.point.closed else self.point.request_rate_rps
@@ -71,6 +76,22 @@ def observe(
         else:
             excluded.append((point, reason))
     return used, excluded
+
+
+def ceiling_rps(point: Point, ramp_share: float) -> float | None:
+    """The answered rate (1/s) of a row that asked for more than could be answered; None where it does not show that.
+
+    A closed loop that queues shows it, an open loop that leaves requests unanswered too. One that preempts now and then
+    does not, nor does a row in which what was in flight was replaced less than `FEWEST_GENERATIONS` times.
+
+    Args:
+        point: a row excluded as saturated or preempting.
+        ramp_share: rho, from `ramp_share_of`.
+    """
+    seen = _observation(point, ramp_share)
+    if point.requests is not None and point.requests < FEWEST_GENERATIONS * seen.inflight:
+        return None
+    return seen.rps if point.closed or _leaves_unanswered(point) else None
 
 
 def ramp_share_of(points: Sequence[Point]) -> float:
@@ -122,8 +143,8 @@ def _observation(point: Point, ramp_share: float) -> Observation:
     # A client between two requests is not in flight, which a lone client's in-flight just below 1 shows.
     inflight = min(inflight, clients)
     others = max(inflight - 1.0, 0.0)
-    rps = answered if answered is not None else inflight / point.mean_latency_s
-    return Observation(point, others, inflight, rps, assumed)
+    # Little's law. Clients come in waves: answers counted in a short window are one wave or two.
+    return Observation(point, others, inflight, inflight / point.mean_latency_s, assumed)
 
 
 def _met_in_open_loop(point: Point, inflight: float) -> float:
@@ -156,13 +177,19 @@ def _reason_against(point: Point) -> Reason | None:
         return reason or Reason.NOT_STEADY
     if point.preemptions:
         return Reason.PREEMPTING
-    offered, answered = point.request_rate_rps, _answered_rps(point)
-    if offered is not None and answered is not None and answered < SATURATED_SHARE * offered:
-        # Few requests make a rate uncertain by 1/sqrt of their number.
-        doubt = 2.0 / point.requests**0.5 if point.requests else 0.0
-        if 1.0 - answered / offered > doubt:
-            return Reason.SATURATED_POINT
+    if _leaves_unanswered(point):
+        return Reason.SATURATED_POINT
     return Reason.NOT_STEADY if _unsteady(point) else None
+
+
+def _leaves_unanswered(point: Point) -> bool:
+    """Whether an open loop answers surely less than was asked for."""
+    offered, answered = point.request_rate_rps, _answered_rps(point)
+    if offered is None or answered is None or answered >= SATURATED_SHARE * offered:
+        return False
+    # Few requests make a rate uncertain by 1/sqrt of their number.
+    doubt = 2.0 / point.requests**0.5 if point.requests else 0.0
+    return 1.0 - answered / offered > doubt
 
 
 def _unsteady(point: Point) -> bool:

@@ -32,7 +32,7 @@ class ArmCurve:
         measured_rps, measured_latency_s, measured_speedup: the measured points; the speedup is taken against the
             prediction without speculation at the same rate. Their rate is the open-loop one at which a request would
             meet as many others as it did (Little's law): a closed loop's own rate belongs to another kind of load.
-        saturation_rps: of this arm.
+        saturation_rps: of this arm; no measured point lies beyond it.
         break_even_rps, break_even_ci_rps: where the speedup is 1; None where there is none inside the measured range.
     """
 
@@ -173,7 +173,8 @@ def _arm_curve(profile: Profile, fit: ArmFit, plain: Curve | None) -> ArmCurve:
         measured_rps=measured_rps,
         measured_latency_s=measured_s,
         measured_speedup=measured_speedup,
-        saturation_rps=own.saturation_rps,
+        # A law may promise a little less than a point at its end carried.
+        saturation_rps=max(own.saturation_rps, float(np.max(measured_rps, initial=0.0))),
         break_even_rps=break_even_rps,
         break_even_ci_rps=break_even_ci_rps,
     )

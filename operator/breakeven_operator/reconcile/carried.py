@@ -1,0 +1,48 @@
+"""The running arm's saturation, seen live: what it carries now it can carry."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from breakeven.arm import Arm
+from breakeven.errors import BreakevenError
+from breakeven.profile import Conditions
+from breakeven.profile.carried import credited
+from breakeven_operator.reconcile.calibrated import Calibrated
+from breakeven_operator.reconcile.live import Figures, Live
+
+
+def with_carried(state: Calibrated, running: Arm | None, live: Live) -> Calibrated:
+    """Where the running arm is in a steady state at a rate beyond its profile's saturation, believe the measurement.
+
+    Every figure of a cycle comes from the profile that is returned; the stored profile stays as it is.
+    """
+    figures, entry = live.figures, state.entry
+    if running is None or entry is None or entry.profile is None or not live.usable or figures is None:
+        return state
+    if not carries(figures) or figures.latency_s is None:
+        return state
+    conditions = Conditions(
+        None if figures.tokens_per_step is None else min(max(figures.tokens_per_step, 1.0), running.k + 1.0),
+        figures.prompt_tokens,
+        figures.output_tokens,
+    )
+    try:
+        profile = credited(entry.profile, running, figures.rps, figures.latency_s, conditions)
+    except BreakevenError:
+        # What was measured does not tell about this arm or these lengths; the decision says so.
+        return state
+    return replace(state, entry=replace(entry, profile=profile))
+
+
+def carries(figures: Figures) -> bool:
+    """Whether what is asked for is answered: no standing queue, and in-flight does not grow by more than chance.
+
+    What is in flight at the window's begin and at its end are two counts; two standard deviations of their difference
+    are chance.
+    """
+    if figures.saturated or not figures.latency_s or not figures.rps > 0:
+        return False
+    grown = figures.total_rps * figures.window_s - figures.requests
+    return grown <= 2.0 * math.sqrt(2.0 * figures.inflight * figures.replicas)

@@ -1,0 +1,44 @@
+"""A profile that calls the running arm saturated at a rate which it carries."""
+
+from __future__ import annotations
+
+import json
+
+from breakeven_operator.plan import PROFILES
+from fakes.fleet_world import FleetWorld
+
+
+def with_ceiling(world: FleetWorld, ceiling_rps: float) -> None:
+    """Give eagle/3 of the stored profile a measured saturation far below what it carries (12.5 rps)."""
+    stored = world.cluster.of(PROFILES)[0]
+    profile = json.loads(stored["spec"]["profile"])
+    eagle = next(arm for arm in profile["arms"] if arm["k"] == 3)
+    eagle["measured_saturation_rps"] = ceiling_rps
+    stored["spec"]["profile"] = json.dumps(profile)
+    world.cluster.put(PROFILES, stored)
+
+
+async def running(world: FleetWorld, rps: float) -> None:
+    """Until speculation runs and its roll is confirmed."""
+    world.load(rps)
+    await world.until(lambda: world.phase == "Confirming")
+    world.load(rps)
+    await world.until(lambda: world.phase is None)
+
+
+async def test_an_arm_that_carries_its_load_is_not_saturated_by_a_wrong_ceiling():
+    world = FleetWorld()
+    world.calibrate()
+    with_ceiling(world, 2.0)
+    await running(world, 1.2)
+    # Eagle/3 is measured at 3 rps with a latency that no speculation cannot have.
+    world.load(3.0)
+    for _ in range(30):
+        await world.cycle()
+    assert world.value != "null"
+    assert world.reason in {"Extrapolated", "BelowBreakEven"}
+    assert world.condition("Profitable")["status"] == "True"
+    # The same profile, and a load that piles up: then the ceiling stands.
+    world.prometheus.traffic.answered_share = 0.8
+    await world.cycle()
+    assert world.condition("Profitable")["status"] == "False"
