@@ -50,6 +50,8 @@ async def test_an_arm_that_is_saturated_by_its_law_is_left(rps):
     assert "predictedSpeedup" not in rollout, "there is no ratio to a latency that has no end"
     started = [event for event in world.cluster.of(EVENTS) if event["reason"] == "RollStarted"][-1]
     assert "eagle/3 is saturated by its law" in started["note"]
+    await world.until(lambda: world.phase == "Confirming")
+    world.load(rps)
     await world.until(lambda: world.phase is None)
     assert world.registry.get_sample_value("breakeven_errors_total", {"reason": "InternalError"}) is None
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
+from datetime import UTC, datetime
 
-from breakeven_operator.reconcile.rollout import Prediction, _predicted
-from fakes.fleet_world import FleetWorld
+import pytest
+
+from breakeven.arm import NO_SPECULATION
+from breakeven_operator.reconcile.rollout import Prediction, begin
+from breakeven_operator.reconcile.steps import Situation
+from breakeven_operator.resources.servicestatus import MemoryStatus
+from breakeven_operator.resources.updatepolicy import UpdatePolicy
+from fakes.fleet_world import EAGLE, FleetWorld
 
 CHANGE = r"none -> eagle/3"
 SPEEDUP = r"\d\.\d\dx \(90 %: \d\.\d\d to \d\.\d\d\) at 3 rps per replica"
@@ -63,10 +71,19 @@ async def test_a_recommendation_says_how_to_follow_it():
     )
 
 
-def test_a_predicted_gain_never_stands_without_its_bounds():
-    assert (
-        _predicted(Prediction(1.5, 1.4, 1.6, 3.0)) == ": predicted 1.50x (1.40 to 1.60) at 3 rps per replica"
-    )
-    assert _predicted(Prediction(20.9, 1.5, None, 16.0)) == ": predicted 1.50x or more at 16 rps per replica"
-    assert _predicted(Prediction(1.5)) == ": predicted 1.50x (without bounds)"
-    assert _predicted(Prediction()) == ""
+@pytest.mark.parametrize(
+    ("prediction", "said"),
+    [
+        (Prediction(1.5, 1.4, 1.6, 3.0), ": predicted 1.50x (1.40 to 1.60) at 3 rps per replica"),
+        (Prediction(20.9, 1.5, None, 16.0), ": predicted 1.50x or more at 16 rps per replica"),
+        (Prediction(math.inf, None, None, 18.0), ": eagle/3 is saturated by its law at 18 rps per replica"),
+        (Prediction(1.5), ": predicted 1.50x (without bounds)"),
+        (Prediction(), ""),
+    ],
+)
+def test_a_predicted_gain_never_stands_without_its_bounds(prediction, said):
+    target = FleetWorld().target
+    situation = Situation(UpdatePolicy(), target, MemoryStatus(), None, True, None, now=datetime.now(UTC))
+    step = begin(situation, EAGLE, NO_SPECULATION, "null", "BeyondBreakEven", prediction, "uid")
+    assert step.message == f"eagle/3 -> none (BeyondBreakEven){said}"
+    step.rollout.to_json_object()
