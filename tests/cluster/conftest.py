@@ -53,11 +53,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """A failure carries what its cluster has to say: elsewhere nobody can ask it."""
     report = yield
     if report.failed and report.when != "teardown":
-        known = getattr(item, "funcargs", {}).values()
+        given = getattr(item, "funcargs", {})
+        known = given.values()
         clusters = {id(found): found for found in map(_cluster_of, known) if found is not None}
         for found in clusters.values():
             own = (place.name for place in known if isinstance(place, Place))
-            names = (item.funcargs["namespace"],) if "namespace" in item.funcargs else tuple(own)
+            names = (given["namespace"],) if "namespace" in given else tuple(own)
             report.sections.append(("cluster", account(found, (*names, HOME))))
     return report
 

@@ -337,7 +337,7 @@ def test_several_crossings_become_intervals_of_load():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: PooledLaw(*([0.1] * 7), -0.1), "coefficients"),
+        (lambda: PooledLaw(*(0.1,) * 7, -0.1), "coefficients"),
         (lambda: design(0.5, 1.0, 100.0), "tokens_per_step"),
         (lambda: mean_kv_tokens(10.0, 100.0, 99.0), "output_tokens_sq"),
         (lambda: outside_row_space(np.ones((2, 3)), np.ones(4)), "do not fit"),

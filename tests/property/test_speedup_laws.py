@@ -1,5 +1,7 @@
 """Laws of comparing: limits, symmetry, units, every row of the verdict table, bounds that agree with each other."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -181,6 +183,9 @@ def test_saturation_on_either_side():
 @few
 @given(laws(), laws(), shares, st.floats(0.0, 3.0))
 def test_intervals_hold_their_estimate_and_grow_with_confidence(against, arm, share, t):
+    value: Any
+    narrow: Any
+    wide: Any
     rps = share / max(against.c2, arm.c2)
     others = 40.0 * share
     for value, narrow, wide in (
@@ -279,7 +284,8 @@ def test_the_envelope_is_the_pointwise_minimum(arms, start, width):
 def test_the_envelope_does_not_depend_on_the_order_of_arms(arms, random):
     shuffled = arms[:]
     random.shuffle(shuffled)
-    first, second = (fastest_by_rps(*zip(*listed, strict=True), 0.0, 50.0) for listed in (arms, shuffled))
+    columns = ([*zip(*listed, strict=True)] for listed in (arms, shuffled))
+    first, second = (fastest_by_rps(c1, c2, 0.0, 50.0) for c1, c2 in columns)
     np.testing.assert_allclose(first.start, second.start, rtol=1e-9)
     assert [arms[i] for i in first.arm] == [shuffled[i] for i in second.arm]
 

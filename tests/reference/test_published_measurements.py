@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from breakeven.validation import checks, published
-from breakeven.validation.simulated import verdicts_on_equal_arms
+from breakeven.validation.accepted import resampling, tokens_per_step_elsewhere
+from breakeven.validation.simulated import break_even_coverage, verdicts_on_equal_arms
 
 FOLDER = published.data_folder()
 needs_data = pytest.mark.skipif(
@@ -49,7 +50,7 @@ def test_unseen_draft_lengths_are_predicted_within_the_goals() -> None:
 
 @needs_data
 def test_tokens_per_step_at_other_draft_lengths_come_from_one_profile() -> None:
-    judged = [one for one in checks.tokens_per_step_elsewhere(FOLDER) if one.goals]
+    judged = [one for one in tokens_per_step_elsewhere(FOLDER) if one.goals]
     assert len(judged) == 6
     for one in judged:
         assert one.met, one
@@ -57,11 +58,11 @@ def test_tokens_per_step_at_other_draft_lengths_come_from_one_profile() -> None:
 
 @needs_data
 def test_resampled_requests_bound_the_tokens_per_step() -> None:
-    assert checks.resampling(FOLDER, samples=120).figures["coverage"] >= 0.8
+    assert resampling(FOLDER, samples=120).figures["coverage"] >= 0.8
 
 
 def test_break_even_bounds_hold_the_truth_as_often_as_they_say() -> None:
-    for one in checks.break_even_coverage(runs=120):
+    for one in break_even_coverage(runs=120):
         assert one.figures["coverage"] >= 0.89, one
 
 
