@@ -18,7 +18,7 @@ LABELS = {"specsvc_namespace": "llm", "specsvc": "chat"}
 def struck(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Names of services about which deciding raises."""
     names: set[str] = set()
-    sound = fleet_module.reconcile
+    sound = fleet_module.reconcile  # type: ignore[attr-defined]  # replaced below
 
     def reconcile(service: Any, *rest: Any) -> Any:
         if service.metadata.name in names:
@@ -104,9 +104,8 @@ async def test_one_service_and_its_surprise_do_not_stop_another(struck):
 async def test_a_surprise_while_a_plan_is_carried_out_is_told_alike(monkeypatch):
     world = FleetWorld()
     await speculating(world)
-    monkeypatch.setattr(
-        fleet_module.upkeep, "mark_in_force", lambda *_: (_ for _ in ()).throw(KeyError("spec"))
-    )
+    upkeep = fleet_module.upkeep  # type: ignore[attr-defined]
+    monkeypatch.setattr(upkeep, "mark_in_force", lambda *_: (_ for _ in ()).throw(KeyError("spec")))
     await world.cycle()
     await world.cycle()
     assert world.condition("Ready")["reason"] == "InternalError"

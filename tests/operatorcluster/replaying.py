@@ -31,7 +31,7 @@ class Replaying:
         answers: dict[str, tuple[str, bytes]] = {}
         proxy = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Stuck(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 if proxy.stuck.is_set() and self.path in answers:
                     proxy.repeated += 1
@@ -55,7 +55,7 @@ class Replaying:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Stuck)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1})
         self.url = f"http://127.0.0.1:{self._server.server_port}"
