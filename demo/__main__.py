@@ -25,10 +25,12 @@ from demo.picture import draw
 from demo.record import Record, ServiceRecord
 from demo.sight import Sight
 from demo.story import Story, tell
-from demo.summary import PHASE_HEAD, Check, judge, phase_rows
+from demo.summary import PHASE_HEAD, Check, judge, operator_failures, phase_rows
 from demo.traffic import Endpoints, Traffic, Workload
 from demo.view import View
 from localcluster import LocalCluster, LocalClusterError
+from localcluster.binaries import ensure
+from localcluster.catalog import CONTROL_PLANE, MONITORING
 from localcluster.nodes import DEFAULT as NODES
 
 STATE = stage.ROOT / ".local"
@@ -53,28 +55,39 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="leave the cluster up and say what to try")
     options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 160)
+    status, outcome = _outcome(options.costs, console, keep=options.keep)
+    # The last line, whatever came before: a reader of a long log looks there.
+    console.print(f"demo: exit status {status}: {outcome}", markup=False, highlight=False)
+    return status
+
+
+def _outcome(costs: Path, console: Console, *, keep: bool) -> tuple[int, str]:
+    """Run the demo; its exit status, and in words why that."""
     try:
         for node in NODES:
-            parse_costs(options.costs.read_text(), node.product, str(options.costs))
-        return _demo(options.costs.resolve(), console, keep=options.keep)
+            parse_costs(costs.read_text(), node.product, str(costs))
+        checks = _demo(costs.resolve(), console, keep=keep)
     except FileNotFoundError as problem:
-        console.print(f"demo: {problem.filename}: no such file", style="bold", markup=False)
-        return 1
+        return 1, f"{problem.filename}: no such file"
     except (BreakevenError, LocalClusterError, StoryError, OSError) as problem:
-        console.print(f"demo: {problem}", style="bold", markup=False)
         if notes := getattr(problem, "__notes__", ()):
             said = RESULTS / "cluster.txt"
             said.write_text("\n".join(notes))
             console.print(f"what the cluster had to say: {os.path.relpath(said)}", markup=False)
-        return 1
+        return 1, str(problem)
     except KeyboardInterrupt:
-        console.print("demo: interrupted; the cluster is gone")
-        return 130
+        return 130, "interrupted; the cluster is gone"
+    failed = [check.what for check in checks if not check.ok]
+    if failed:
+        return 1, f"{len(failed)} of {len(checks)} checks failed: {'; '.join(failed)}"
+    return 0, f"all {len(checks)} checks hold"
 
 
-def _demo(costs: Path, console: Console, *, keep: bool) -> int:
-    started = time.time()
+def _demo(costs: Path, console: Console, *, keep: bool) -> list[Check]:
     RESULTS.mkdir(exist_ok=True)
+    # A first run builds for minutes; the demo, and the time axis of its picture, begin after that.
+    ensure((*CONTROL_PLANE, *MONITORING, "helm"))
+    started = time.time()
     with contextlib.ExitStack() as ending:
         cluster = ending.enter_context(LocalCluster(STATE))
         record = Record(
@@ -97,14 +110,15 @@ def _demo(costs: Path, console: Console, *, keep: bool) -> int:
             stage.apply_examples(cluster)
             view.step("operator installed by Helm; two Deployments and two SpeculativeServices applied")
             stories, profiles = asyncio.run(_play(cluster, record, view))
-        checks = judge(record, stories, _writes(cluster))
+        failures = operator_failures(*stage.operator_log(cluster))
+        checks = judge(record, stories, _writes(cluster), failures)
         _tell(console, record, profiles, stories, checks)
         console.print(f"took {time.time() - started:.0f} s")
         if keep:
             ending.pop_all()
             cluster.detach()
             _what_to_try(console, cluster)
-    return 0 if all(check.ok for check in checks) else 1
+    return checks
 
 
 async def _play(

@@ -11,6 +11,7 @@ from breakeven.arm import NO_SPECULATION
 from breakeven.arrays import FloatArray
 from breakeven.profile import Profile
 from breakeven.report.curves import arm_curves
+from breakeven.report.labels import NAMES_PT
 from breakeven.report.plots import latency_against_load, speedup_against_load
 from breakeven.report.theme import Stroke, Theme
 from demo.record import Record, ServiceRecord
@@ -18,6 +19,9 @@ from demo.record import Record, ServiceRecord
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+# A load's name stands to the right of its line, but not where it would leave the picture: this far along the axis.
+_NAMED_TO_THE_LEFT = 0.8
 
 
 def draw(record: Record, profiles: Mapping[str, Profile], theme: Theme) -> Figure:
@@ -37,7 +41,8 @@ def draw(record: Record, profiles: Mapping[str, Profile], theme: Theme) -> Figur
         latency_against_load(axes[1][column], curves, strokes, theme)
         _loads(axes[0][column], axes[1][column], service, theme)
         axes[0][column].set_title(
-            f"{service.name} on {service.gpu}, mode {service.mode}\nDoes it pay? Above the line, yes"
+            f"{service.name} on {service.gpu}, mode {service.mode}\nDoes it pay? Above the line, yes",
+            pad=NAMES_PT,
         )
         edges = _break_evens(profile)
         _run(axes[2][column], axes[3][column], record, service, by_name, edges, theme)
@@ -45,17 +50,24 @@ def draw(record: Record, profiles: Mapping[str, Profile], theme: Theme) -> Figur
 
 
 def _loads(speedup: Axes, latency: Axes, service: ServiceRecord, theme: Theme) -> None:
-    """Mark the loads of the run, each named, once, after the first phase that had it."""
+    """Mark the loads of the run, each named, once, after the first phase that had it; the axes reach to all of them."""
     first = {result.phase.rps: result.phase.name for result in reversed(service.phases)}
-    for rps, name in first.items():
-        for axes in (speedup, latency):
+    for axes in (speedup, latency):
+        # Lines end where their arms saturate; a load that only the other arm carries may lie beyond.
+        left, right = axes.get_xlim()
+        axes.set_xlim(left, max(right, 1.04 * max(first, default=0.0)))
+        for rps in first:
             axes.axvline(rps, color=theme.faint, linewidth=0.9, linestyle=(0, (5, 4)))
+    left, right = speedup.get_xlim()
+    for rps, name in first.items():
+        near_the_end = rps - left > _NAMED_TO_THE_LEFT * (right - left)
         speedup.annotate(
             f"{name} {rps:.3g}",
             (rps, 1.0),
             xycoords=("data", "axes fraction"),
-            xytext=(3, -3),
+            xytext=(-3 if near_the_end else 3, -3),
             textcoords="offset points",
+            ha="right" if near_the_end else "left",
             va="top",
             fontsize=8,
             color=theme.faint,
@@ -64,7 +76,7 @@ def _loads(speedup: Axes, latency: Axes, service: ServiceRecord, theme: Theme) -
 
 
 def _break_evens(profile: Profile) -> Sequence[float]:
-    compared = [profile.compare(fit.arm, NO_SPECULATION, rps=1e-9) for fit in profile.arms if fit.arm.k]
+    compared = [profile.compare(fit.arm, NO_SPECULATION, rps=0.0) for fit in profile.arms if fit.arm.k]
     return [c.break_even_rps for c in compared if c.break_even_rps is not None]
 
 
@@ -77,14 +89,17 @@ def _run(
     break_evens: Sequence[float],
     theme: Theme,
 ) -> None:
-    """Load with the break-evens, the users' latency, and a ribbon each for running arm, recommended arm and alert."""
+    """Load with the break-evens, the users' latency, and a ribbon each for running arm, recommended arm and alert.
+
+    Time begins with the demo, whatever had to be built or installed before the first look at the cluster.
+    """
     times = np.array([sample.at_s - record.started_s for sample in service.samples])
     if not len(times):
         return
     _load_and_latency(load, times, service, break_evens, theme)
     _ribbons(arms, times, service, strokes, theme)
     for axis in (load, arms):
-        axis.set_xlim(float(times[0]), float(times[-1]))
+        axis.set_xlim(0.0, float(times[-1]))
 
 
 def _load_and_latency(
@@ -97,7 +112,7 @@ def _load_and_latency(
         axes.axhline(edge, color=theme.ink, linewidth=0.9, linestyle=(0, (4, 3)))
         axes.annotate(
             f"break-even {edge:.3g}",
-            (times[0], edge),
+            (0.0, edge),
             xytext=(4, 2),
             textcoords="offset points",
             fontsize=8,

@@ -119,6 +119,17 @@ def measure_again(cluster: LocalCluster, service: str, attempt: int) -> None:
     cluster.kubectl("annotate", "--overwrite", "--namespace", NAMESPACE, "specsvc", service, value)
 
 
+def operator_log(cluster: LocalCluster) -> tuple[str, int]:
+    """What the operator's process has logged, and how often its container was restarted."""
+    where = f"--namespace={OPERATOR_NAMESPACE}"
+    text = cluster.kubectl("logs", where, "deployment/breakeven").stdout
+    restarts = cluster.kubectl(
+        "get", "pods", where, "--selector=app.kubernetes.io/name=breakeven",
+        "--output=jsonpath={.items[*].status.containerStatuses[*].restartCount}",
+    ).stdout  # fmt: skip
+    return text, sum(map(int, restarts.split()))
+
+
 def service(name: str, target: str, mode: str) -> Manifest:
     """`examples/speculativeservice.yaml` for one target, with this demo's candidates and short intervals."""
     manifest: Manifest = copy.deepcopy(_load("speculativeservice.yaml")[0])

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.profile import Profile
+from breakeven_operator.reconcile.wording import pays_until
 
 # Predictions above this utilisation are extrapolation, so no load of the story lies above it (for the arm expected).
 HIGHEST_UTILISATION = 0.70
@@ -41,7 +42,13 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """Three loads, and in one sentence what they are to show."""
+    """Three loads, and in one sentence what they are to show.
+
+    Attributes:
+        sentence: until which load speculation pays, and which arm should run where.
+        phases: low, high and low again.
+        switches: whether the arm that should run at high load is another one than at low load.
+    """
 
     sentence: str
     phases: tuple[Phase, Phase, Phase]
@@ -51,33 +58,52 @@ class Story:
 def tell(profile: Profile, min_gain: float) -> Story:
     """Choose the loads that show what this profile says.
 
-    Scans loads up to 70 % of the saturation of the most capable arm. Where the best arm changes between speculation and none, "low" lies in the
-    middle of the lower range and "high" in the middle of the upper one; otherwise low and high are a fifth and
-    nine tenths of the range, and the story is that one side wins throughout.
+    Scans loads up to 70 % of the saturation of the most capable arm. Where the arm that should run changes between
+    speculation and none, "low" lies in the lower range (at two fifths of it) and "high" in the upper one (at three
+    fifths); otherwise low and high are a fifth and nine tenths of the whole range, and one side wins throughout.
+
+    That change lies below the break-even by what the minimum gain takes away. The sentence speaks of the break-even
+    alone, in the words and with the figure of status, table and picture.
     """
     arms = [fit.arm for fit in profile.arms if fit.believable]
     top_rps = HIGHEST_UTILISATION * max(profile.arm(arm).saturation_rps or 0.0 for arm in arms)
     grid = [top_rps * step / 60 for step in range(3, 61)]
     winners = [_best(profile, arms, rps, min_gain) for rps in grid]
-    speculates = [winner.k > 0 for winner in winners]
-    if speculates[0] == speculates[-1]:
+    change = next((i for i, winner in enumerate(winners) if (winner.k > 0) != (winners[0].k > 0)), None)
+    if change is None or (winners[0].k > 0) == (winners[-1].k > 0):
         low, high = 0.2 * top_rps, 0.9 * top_rps
-        sentence = (
-            f"{winners[0]} wins at every load that was measured: nothing should be switched"
-            if winners[0] == winners[-1]
-            else f"{winners[0]} wins at low load and {winners[-1]} at high load"
-        )
     else:
-        change = next(i for i, side in enumerate(speculates) if side != speculates[0])
         boundary = (grid[change - 1] + grid[change]) / 2
         low, high = 0.4 * boundary, boundary + 0.6 * (top_rps - boundary)
-        pays = "until" if speculates[0] else "from"
-        sentence = f"speculation pays {pays} about {boundary:.1f} requests/s per replica"
     phases = tuple(
         _phase(profile, arms, name, rps, min_gain)
         for name, rps in (("low", low), ("high", high), ("low again", low))
     )
-    return Story(sentence, (phases[0], phases[1], phases[2]), phases[0].best != phases[1].best)
+    best, later = phases[0].best, phases[1].best
+    return Story(
+        _sentence(profile, arms, winners, best, later), (phases[0], phases[1], phases[2]), best != later
+    )
+
+
+def _sentence(profile: Profile, arms: Sequence[Arm], winners: Sequence[Arm], low: Arm, high: Arm) -> str:
+    """`eagle/3 pays until 11.1 rps (10.6 to 11.7); eagle/3 should run at low load, none at high load`."""
+    # Where none wins throughout, the arm to speak of is the one that comes nearest to paying.
+    speculative = [arm for arm in (*winners[::-1], low, high) if arm.k] or [_nearest(profile, arms)]
+    pays = pays_until(profile.compare(speculative[0], NO_SPECULATION, rps=0.0))
+    should = (
+        f"{low} should run at every load"
+        if low == high
+        else f"{low} should run at low load, {high} at high load"
+    )
+    return f"{speculative[0]} {pays}; {should}"
+
+
+def _nearest(profile: Profile, arms: Sequence[Arm]) -> Arm:
+    """The speculative arm that is the fastest when alone."""
+    return min(
+        (arm for arm in arms if arm.k),
+        key=lambda arm: profile.predict(arm, rps=0.0).latency_s or float("inf"),
+    )
 
 
 def _best(profile: Profile, arms: Sequence[Arm], rps: float, min_gain: float) -> Arm:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -53,13 +54,19 @@ def _row(service: ServiceRecord, result: PhaseResult) -> tuple[str, ...]:
     )
 
 
-def judge(record: Record, stories: Mapping[str, Story], changes: Mapping[str, Sequence[str]]) -> list[Check]:
+def judge(
+    record: Record,
+    stories: Mapping[str, Story],
+    changes: Mapping[str, Sequence[str]],
+    failures: Sequence[str] = (),
+) -> list[Check]:
     """Every check of the demo.
 
     Args:
         record: what was seen.
         stories: what the profile of each service said would happen.
         changes: writes to the Deployment of each service by the operator, one line each (from the audit log).
+        failures: of the operator itself, one line each (`operator_failures`).
     """
     checks = []
     for service in record.services.values():
@@ -83,15 +90,14 @@ def judge(record: Record, stories: Mapping[str, Story], changes: Mapping[str, Se
             )
             checks += _alert_checks(service)
         else:
-            wanted = 2 if story.switches else 0
-            # The first phase's arm is reached by a roll too, unless it is what ran from the start.
-            checks.append(
-                Check(
-                    f"{service.name}: rolled at least {wanted} times, each with a reason",
-                    len(writes) >= wanted,
-                    f"{len(writes)} writes",
-                )
-            )
+            checks.append(_rolls_check(service, story, writes))
+    checks.append(
+        Check(
+            "the operator met no error of its own",
+            not failures,
+            f"{len(failures)} lines of its log; first: {failures[0]}" if failures else "none in its log",
+        )
+    )
     checks.append(
         Check(
             "no request failed or was cut off",
@@ -101,6 +107,22 @@ def judge(record: Record, stories: Mapping[str, Story], changes: Mapping[str, Se
         )
     )
     return checks
+
+
+def _rolls_check(service: ServiceRecord, story: Story, writes: Sequence[str]) -> Check:
+    """As many rolls as the phases ask for; exactly so many where the same arm should run at every load."""
+    started_with = next((sample.arm for sample in service.samples if sample.arm not in {"", "?", "-"}), "")
+    wanted, running = 0, started_with
+    for phase in story.phases:
+        if running not in phase.acceptable:
+            wanted, running = wanted + 1, phase.best.name
+    said = f"{len(writes)} writes; {started_with or 'no arm'} ran at first"
+    if story.switches:
+        return Check(
+            f"{service.name}: rolled at least {wanted} times, each with a reason", len(writes) >= wanted, said
+        )
+    what = f"rolled to {story.phases[0].best} once and never again" if wanted else "never rolled"
+    return Check(f"{service.name}: {what}", len(writes) == wanted, said)
 
 
 def _alert_checks(service: ServiceRecord) -> list[Check]:
@@ -116,3 +138,38 @@ def _alert_checks(service: ServiceRecord) -> list[Check]:
             )
         )
     return checks
+
+
+def operator_failures(log: str, restarts: int) -> list[str]:
+    """Lines of the operator's log that tell of a failure of its own, shortened; none in a good run.
+
+    Args:
+        log: as `kubectl logs` gives it: one JSON object per line, or plain text from below the operator's logging.
+        restarts: of its container; a restart took the log of the process before it away.
+
+    Returns:
+        Lines of level error or above, lines with a traceback, and cycles that ended as InternalError.
+    """
+    found = [f"the operator was restarted {restarts} times"] if restarts else []
+    return found + [failure for line in log.splitlines() if (failure := _failure(line))]
+
+
+def _failure(line: str) -> str:
+    """What a line of the log tells of a failure; empty if nothing."""
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        fields = None
+    if not isinstance(fields, dict):
+        words = ("Traceback (most recent call last)", "ERROR", "CRITICAL", "InternalError")
+        return line.strip()[:200] if any(word in line for word in words) else ""
+    failed = (
+        str(fields.get("level")) in {"error", "critical"}
+        or "traceback" in fields
+        or fields.get("reason") == "InternalError"
+    )
+    if not failed:
+        return ""
+    told = str(fields.get("message") or fields.get("reason") or line)
+    last = str(fields.get("traceback", "")).strip().rpartition("\n")[2]
+    return f"{told}: {last}"[:200] if last else told[:200]

@@ -11,7 +11,7 @@ from breakeven.errors import BreakevenError
 from breakeven.planning.guard import Decision
 from breakeven.planning.outlook import peak_rps
 from breakeven.planning.standing import Standing
-from breakeven.planning.wording import break_even_text, figures_text
+from breakeven.planning.wording import figures_text
 from breakeven.profile import Comparison, Profile
 from breakeven.serving.drain import drain
 from breakeven.serving.opt_in import opt_in
@@ -356,7 +356,7 @@ def _profitable(picture: Picture) -> Aspect:
     if decision is None or comparison is None or decision.subject is None:
         return Aspect(PROFITABLE, None, str(verdict.reason), verdict.message)
     message = figures_text(decision)
-    if not break_even_text(comparison):
+    if comparison.break_even_rps is None:
         message += f"; {pays_until(comparison)}"
     return Aspect(PROFITABLE, _pays(comparison), str(decision.reason), message)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from breakeven.planning.wording import break_even_text
 from breakeven.profile import Comparison
 
 Bounds = tuple[float | None, float | None] | None
@@ -38,14 +39,6 @@ def speedup(comparison: Comparison | None) -> str:
     return ratio(comparison.speedup, comparison.speedup_ci)
 
 
-def between(bounds: Bounds, digits: int = 2) -> str:
-    """`1.74 to 1.90`; empty without bounds."""
-    if bounds is None:
-        return ""
-    ends = ["open" if end is None or not math.isfinite(end) else f"{end:.{digits}f}" for end in bounds]
-    return f"{ends[0]} to {ends[1]}"
-
-
 def break_even(comparison: Comparison | None) -> str:
     """The column BREAK-EVEN: a load, or why there is none."""
     if comparison is None:
@@ -60,17 +53,15 @@ def break_even(comparison: Comparison | None) -> str:
 
 
 def pays_until(comparison: Comparison) -> str:
-    """What would change the answer, as the end of a sentence."""
+    """Until which load an arm pays (its break-even: speedup 1), or why there is no such load; a verb phrase."""
     verdict = str(comparison.verdict).lower()
+    if comparison.break_even_rps is not None:
+        return break_even_text(comparison)
     if verdict in {"always", "never", "tie", "uncertain"}:
         return {
             "always": "pays at every load",
             "never": "pays at no load",
             "tie": "costs and saves the same at every load",
-            "uncertain": "the bounds contain a gain and a loss",
+            "uncertain": "may gain or lose: the bounds contain both",
         }[verdict]
-    word = "pays until" if verdict == "below" else "pays from"
-    if comparison.break_even_rps is None:
-        return f"{word} a load beyond the measured range"
-    bounds = between(comparison.break_even_ci_rps, 1)
-    return f"{word} {figure(comparison.break_even_rps, 'rps')}" + (f" ({bounds})" if bounds else "")
+    return f"{'pays until' if verdict == 'below' else 'pays from'} a load beyond the measured range"

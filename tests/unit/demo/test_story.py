@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.evidence.reading import read_file
 from breakeven.fitting import fit_points
+from breakeven.report.curves import arm_curves
+from breakeven_operator.reconcile.wording import figure, pays_until
 from demo.record import PhaseResult, Record, Sample, ServiceRecord
 from demo.story import HIGHEST_UTILISATION, tell
-from demo.summary import judge, phase_rows
+from demo.summary import judge, operator_failures, phase_rows
 
 EAGLE = Arm("eagle3", 3)
 PAYS_BELOW = {NO_SPECULATION: (0.9, 0.04), EAGLE: (0.5, 0.07)}
@@ -48,6 +52,28 @@ def test_the_expected_arms_are_those_of_the_measured_laws(profile_of, laws, low,
     assert story.switches == (low != high)
 
 
+@pytest.mark.parametrize(
+    ("laws", "words"),
+    [
+        (PAYS_BELOW, "{break_even}; eagle3/3 should run at low load, none at high load"),
+        (NEVER_PAYS, "pays at no load; none should run at every load"),
+        (ALWAYS_PAYS, "pays at every load; eagle3/3 should run at every load"),
+        (PAYS_ABOVE, "{break_even}; none should run at low load, eagle3/3 at high load"),
+    ],
+)
+def test_the_sentence_has_the_figure_of_table_picture_and_status(profile_of, laws, words):
+    """The break-even, and not the lower load from which the minimum gain is no longer reached."""
+    profile = profile_of(laws)
+    compared = profile.compare(EAGLE, NO_SPECULATION, rps=0.0)
+    sentence = tell(profile, min_gain=0.05).sentence
+    assert sentence == f"eagle3/3 {words.format(break_even=pays_until(compared))}"
+    (drawn,) = [curve.break_even_rps for curve in arm_curves(profile) if curve.arm == EAGLE]
+    assert drawn == compared.break_even_rps
+    if drawn is not None:
+        assert f"{figure(drawn, 'rps')} (" in sentence
+    assert tell(profile, min_gain=0.2).sentence == sentence
+
+
 @pytest.mark.parametrize("laws", [PAYS_BELOW, NEVER_PAYS, ALWAYS_PAYS, PAYS_ABOVE])
 def test_no_load_of_the_story_rests_on_extrapolation(profile_of, laws):
     story = tell(profile_of(laws), min_gain=0.05)
@@ -58,7 +84,7 @@ def test_no_load_of_the_story_rests_on_extrapolation(profile_of, laws):
         assert phase.other.name not in phase.acceptable
 
 
-def _record(story, arms, alerts, failures=(), mode="Recommend", settled=True):
+def _record(story, arms, alerts, failures=(), mode="Recommend", settled=True, first=None):
     service = ServiceRecord("code", "H100", mode)
     for phase, arm, alert in zip(story.phases, arms, alerts, strict=True):
         service.phases.append(
@@ -66,7 +92,10 @@ def _record(story, arms, alerts, failures=(), mode="Recommend", settled=True):
                 phase, 0.0, 30.0, 9.0 if settled else None, 0.5, 99, arm, phase.best.name, "Any", alert
             )
         )
-    service.samples.append(Sample(0.0, 1.0, 0.5, arms[0], arms[0], "Yes", "", "Any", False, ""))
+    first = first or arms[0]
+    service.samples += [
+        Sample(at_s, 1.0, 0.5, arm, arm, "Yes", "", "Any", False, "") for at_s, arm in ((0, "?"), (1, first))
+    ]
     return Record(0.0, {"code": service}, requests=300, failures=list(failures))
 
 
@@ -102,3 +131,59 @@ def test_the_table_says_what_the_other_arm_would_have_given(profile_of):
     rows = phase_rows(_record(story, ["eagle3/3"] * 3, [False, True, False]))
     assert rows[0][7].startswith("none ")
     assert rows[1][3] == "eagle3/3 (recommended none)"
+
+
+@pytest.mark.parametrize(
+    ("laws", "first", "right", "what"),
+    [
+        (PAYS_BELOW, "none", 3, "rolled at least 3 times, each with a reason"),
+        (PAYS_BELOW, "eagle3/3", 2, "rolled at least 2 times, each with a reason"),
+        (ALWAYS_PAYS, "none", 1, "rolled to eagle3/3 once and never again"),
+        (ALWAYS_PAYS, "eagle3/3", 0, "never rolled"),
+        (NEVER_PAYS, "none", 0, "never rolled"),
+    ],
+)
+def test_rolls_are_counted_against_the_arms_that_should_run(profile_of, laws, first, right, what):
+    story = tell(profile_of(laws), min_gain=0.05)
+    arms = [phase.best.name for phase in story.phases]
+    record = _record(story, arms, [False] * 3, mode="RollingUpdate", first=first)
+
+    def rolled(times):
+        checks = judge(record, {"code": story}, {"code": ["apply code-vllm"] * times})
+        return next(check.ok for check in checks if check.what == f"code: {what}")
+
+    assert rolled(right)
+    assert rolled(right + 1) == story.switches
+    assert right == 0 or not rolled(right - 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ({"level": "info", "reason": "AlreadyBest", "message": "no ERROR here"}, None),
+        ({"level": "warning", "logger": "kopf", "message": "slow"}, None),
+        ({"level": "info", "specsvc": "llm/chat", "reason": "InternalError"}, "InternalError"),
+        (
+            {"level": "error", "message": "deciding about llm/chat failed", "traceback": "Traceback\nValueError: inf\n"},
+            "deciding about llm/chat failed: ValueError: inf",
+        ),
+        ({"level": "warning", "message": "odd", "traceback": "Traceback\nKeyError: 1"}, "odd: KeyError: 1"),
+        ("Traceback (most recent call last):", "Traceback (most recent call last):"),
+        ("listening", None),
+        ("5", None),
+    ],
+)  # fmt: skip
+def test_a_failure_of_the_operator_itself_fails_a_check_of_its_own(profile_of, line, told):
+    text = line if isinstance(line, str) else json.dumps(line)
+    found = operator_failures(f"{text}\n\n", restarts=0)
+    assert found == ([told] if told else [])
+    story = tell(profile_of(PAYS_BELOW), min_gain=0.05)
+    checks = judge(_record(story, ["eagle3/3"] * 3, [False, True, False]), {"code": story}, {}, found)
+    failed = [(check.what, check.detail) for check in checks if not check.ok]
+    assert failed == (
+        [("the operator met no error of its own", f"1 lines of its log; first: {told}")] if told else []
+    )
+
+
+def test_a_restart_that_took_the_log_away_is_a_failure_too():
+    assert operator_failures("", restarts=2) == ["the operator was restarted 2 times"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from breakeven_operator.reconcile.conditions import Aspect, merge
 from breakeven_operator.reconcile.material import worth_writing
 from breakeven_operator.reconcile.report import _pays
-from breakeven_operator.reconcile.wording import between, break_even, figure, ratio, speedup
+from breakeven_operator.reconcile.wording import break_even, figure, pays_until, ratio, speedup
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 STATUS = {
@@ -85,7 +85,6 @@ def test_figures_read_like_figures():
     assert figure(8.912, "rps") == "8.91 rps"
     assert figure(None) == figure(float("inf")) == figure(float("nan")) == "-"
     assert ratio(1.823, (1.741, None)) == "1.82 [1.74,-]"
-    assert between((1.741, 1.9)) == "1.74 to 1.90"
 
 
 @pytest.mark.parametrize(
@@ -109,6 +108,24 @@ def test_a_break_even_beyond_the_measured_loads_is_said_to_be():
     assert break_even(beyond) == "beyond measured"
     assert break_even(SimpleNamespace(**{**vars(beyond), "break_even_rps": 8.912})) == "8.91 rps"
     assert break_even(None) == speedup(None) == "-"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "rps", "words"),
+    [
+        ("below", 8.912, "pays until 8.91 rps (8.4 to 9.3)"),
+        ("uncertain", 8.912, "pays until 8.91 rps (8.4 to 9.3)"),
+        ("below", None, "pays until a load beyond the measured range"),
+        ("above", None, "pays from a load beyond the measured range"),
+        ("always", None, "pays at every load"),
+        ("uncertain", None, "may gain or lose: the bounds contain both"),
+    ],
+)
+def test_pays_until_names_the_break_even_and_nothing_else(verdict, rps, words):
+    comparison = SimpleNamespace(
+        verdict=verdict, break_even_rps=rps, break_even_ci_rps=rps and (8.4, 9.3), c2_ratio=1.2
+    )
+    assert pays_until(comparison) == words
 
 
 @given(st.floats(min_value=1e-3, max_value=1e7))

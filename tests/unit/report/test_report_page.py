@@ -82,7 +82,7 @@ def test_the_verdict_has_bounds_and_stands_before_the_pictures(page: str, profil
     sentence = verdict(profile, (2.0, 8.0))
     assert re.fullmatch(
         r"eagle3/2 is 1\.\d\dx as fast as no speculation \[1\.\d+, 1\.\d+\] at 5 requests/s per replica; "
-        r"it pays below 10\.1 requests/s \[9\.53, 10\.6\]\.",
+        r"it pays until 10\.1 requests/s \[9\.53, 10\.6\]\.",
         sentence,
     )
     assert page.index(sentence) < page.index("<figure>")

@@ -109,7 +109,7 @@ def _sentence(ranking: Ranking) -> str:
     if unbounded:
         words = f"{best} is best: without speculation the replica is saturated"
     if gain.break_even_rps is not None:
-        side = "until" if gain.verdict == "below" else "above"
+        side = "until" if gain.verdict == "below" else "from"
         words += f"; pays {side} {figure(gain.break_even_rps)} rps{through(gain.break_even_ci_rps)}"
     elif gain.verdict in {"always", "never", "uncertain", "tie"}:
         words += {"always": "; pays at every load", "never": "; never pays", "tie": "; a tie"}.get(

@@ -84,7 +84,16 @@ def figures_text(decision: Decision) -> str:
     else:
         text = f"{decision.subject} is {speedup_text(comparison, decision.confidence)} {load}"
     pays = break_even_text(comparison)
-    return f"{text}; {pays}" if pays else text
+    return f"{text}; {pays}{_acceptance_of(decision)}" if pays else text
+
+
+def _acceptance_of(decision: Decision) -> str:
+    """Which acceptance a break-even holds for, where the live one has moved it away from the profile's own figure."""
+    standing = _standing(decision, decision.subject)
+    if standing is None or standing.tokens_per_step is None or standing.calibrated_tokens_per_step is None:
+        return ""
+    live, calibrated = f"{standing.tokens_per_step:.2f}", f"{standing.calibrated_tokens_per_step:.2f}"
+    return "" if live == calibrated else f" at the live {live} tokens per step (calibrated: {calibrated})"
 
 
 def _standing(decision: Decision, arm: Arm | None) -> Standing | None:

@@ -22,8 +22,8 @@ MOST_NAMES = 4
 
 # Bold 9 pt type: the width of a letter and the height of a line, in inches.
 _LETTER_IN, _LINE_IN = 0.085, 0.175
-# Between the frame and the title, where names stand.
-_PAD_PT = 18.0
+NAMES_PT = 18.0
+"""Between the frame and the title, where names of lines stand."""
 
 
 def name_lines(
@@ -57,7 +57,7 @@ def name_lines(
             (above if leaves else beside).append((float(rps[last]), float(values[last]), arm))
     letter, line = _type_size(axes)
     if above:
-        axes.set_title(axes.get_title(loc="left"), loc="left", pad=_PAD_PT)
+        axes.set_title(axes.get_title(loc="left"), loc="left", pad=NAMES_PT)
     for x, arm in _side_by_side(above, letter):
         _name(axes, arm, strokes, (x, top), (0, 3), ha="center", va="bottom")
     for x, y, arm in _one_below_another(beside, letter, line, (bottom, top)):

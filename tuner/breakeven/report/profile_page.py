@@ -149,7 +149,7 @@ def verdict(profile: Profile, load_range_rps: LoadRange = None) -> str:
     bounds = _bounds(best.speedup_ci)
     until = ""
     if best.break_even_rps is not None:
-        sides = {"below": "it pays below", "above": "it pays above"}
+        sides = {"below": "it pays until", "above": "it pays from"}
         until = f"; {sides.get(best.verdict, 'the lines cross at')} {best.break_even_rps:.3g} requests/s {_bounds(best.break_even_ci_rps)}"
     lower, upper = best.speedup_ci or (None, None)
     if lower is not None and lower > 1:

@@ -1,0 +1,106 @@
+"""The demo's picture: every name lies inside, time begins with the demo, and what was measured lies below saturation."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.profile import Profile
+from breakeven.report.curves import arm_curves
+from breakeven.report.theme import LIGHT, drawing
+from demo.picture import draw
+from demo.record import PhaseResult, Record, Sample, ServiceRecord
+from demo.story import tell
+from fakes.lawful_profile import lawful_profile_json
+
+EAGLE = Arm("eagle3", 3, "eagle")
+STARTED_S, FIRST_LOOK_S = 1000.0, 40.0
+# Where one arm saturates long before the demo's high load, that load lies beyond the end of the speedup's line.
+ENGINES = {
+    "until a load": {NO_SPECULATION: (0.46, 0.032), EAGLE: (0.27, 0.056)},
+    "until a low load": {NO_SPECULATION: (0.46, 0.032), EAGLE: (0.40, 0.08)},
+    "always": {NO_SPECULATION: (0.50, 0.068), EAGLE: (0.25, 0.034)},
+    "never": {NO_SPECULATION: (0.46, 0.030), EAGLE: (0.55, 0.072)},
+}
+
+
+def profile_of(laws: dict[Arm, tuple[float, float]]) -> Profile:
+    tokens = {arm: 1.0 + 0.6 * arm.k for arm in laws}
+    return Profile.from_json(
+        lawful_profile_json(laws, tokens, prompt_tokens=64.0, output_tokens=16.0, gpu="A100"), "laws"
+    )
+
+
+@pytest.fixture(params=ENGINES.values(), ids=ENGINES)
+def drawn(request):
+    """The figure of a run in which everything happened as the laws say, after it was laid out."""
+    profile = profile_of(request.param)
+    service = ServiceRecord("chat", "A100", "RollingUpdate")
+    edges = STARTED_S + FIRST_LOOK_S + 50.0 * np.arange(4)
+    for phase, (start, end) in zip(tell(profile, 0.05).phases, pairwise(edges), strict=True):
+        arm = phase.best.name
+        service.samples += [
+            Sample(float(at), phase.rps, 0.5, arm, arm, "Yes", "", "Any", phase.name == "high", "")
+            for at in np.arange(start, end)
+        ]
+        service.phases.append(
+            PhaseResult(phase, float(start), float(end), float(start), 0.5, 9, arm, arm, "Any", False)
+        )
+    with drawing(LIGHT):
+        figure = draw(Record(STARTED_S, {"chat": service}), {"chat": profile}, LIGHT)
+        FigureCanvasAgg(figure).draw()
+        yield figure
+
+
+def test_the_name_of_every_load_lies_inside_its_axes(drawn):
+    speedup = drawn.axes[0]
+    frame = speedup.get_window_extent()
+    names = [text for text in speedup.texts if text.get_text().partition(" ")[0] in {"low", "high"}]
+    assert len(names) == 2
+    for name in names:
+        box = name.get_window_extent()
+        assert frame.x0 <= box.x0 < box.x1 <= frame.x1, name.get_text()
+        assert frame.y0 <= box.y0 < box.y1 <= frame.y1, name.get_text()
+
+
+def test_every_load_lies_inside_both_axes_of_load(drawn):
+    name = next(text.get_text() for text in drawn.axes[0].texts if text.get_text().startswith("high"))
+    for axes in drawn.axes[:2]:
+        assert float(name.removeprefix("high ")) < axes.get_xlim()[1]
+
+
+def test_no_name_of_a_line_lies_on_the_title(drawn):
+    speedup = drawn.axes[0]
+    (title,) = [text for text in speedup.findobj() if getattr(text, "get_text", str)().startswith("chat on")]
+    under = title.get_window_extent()
+    for text in speedup.texts:
+        assert not under.overlaps(text.get_window_extent()), text.get_text()
+
+
+def test_the_time_axis_begins_with_the_demo(drawn):
+    for axes in drawn.axes[2:4]:
+        assert axes.get_xlim() == (0.0, FIRST_LOOK_S + 149.0)
+
+
+def test_no_point_lies_beyond_the_saturation_that_is_drawn():
+    """A ceiling that was measured too low does not contradict the points beside it."""
+    document = profile_of(ENGINES["always"])
+    low = document.arm(EAGLE)
+    highest = max(point.others / point.latency_s for point in low.measurements)
+    assert low.saturation_rps > highest
+    (curve,) = [curve for curve in arm_curves(_ceiling_at(document, 0.7 * highest)) if curve.arm == EAGLE]
+    assert curve.saturation_rps == pytest.approx(highest)
+
+
+def _ceiling_at(profile: Profile, rps: float) -> Profile:
+    from dataclasses import replace  # noqa: PLC0415
+
+    arms = tuple(
+        replace(fit, saturation_rps=rps, measured_saturation_rps=rps) if fit.arm == EAGLE else fit
+        for fit in profile.arms
+    )
+    return replace(profile, arms=arms)
