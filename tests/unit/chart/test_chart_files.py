@@ -128,6 +128,14 @@ def test_runbooks_use_reason_words_and_fields_that_exist():
             assert f".{field}`" in api or f"`{field}`" in api, f"{page.name}: {field}"
 
 
+def test_the_figure_of_a_saturated_arm_can_be_checked_too():
+    """It has no predicted latency; what its pods carry is held against what the profile says that they carry."""
+    text = (ROOT / "docs" / "runbooks" / "SpeculationUnprofitable.md").read_text()
+    section = text.partition("Is the figure right?")[2].partition("Which arm is best")[0]
+    saturated = section.partition("**It is absent**")[2]
+    assert {"inflight", "observedLatencySeconds", "saturationRps"} <= set(re.findall(r"\w+", saturated))
+
+
 def test_the_chart_and_the_distribution_have_one_version():
     from breakeven import __version__
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -97,8 +98,6 @@ def test_no_point_lies_beyond_the_saturation_that_is_drawn():
 
 
 def _ceiling_at(profile: Profile, rps: float) -> Profile:
-    from dataclasses import replace  # noqa: PLC0415
-
     arms = tuple(
         replace(fit, saturation_rps=rps, measured_saturation_rps=rps) if fit.arm == EAGLE else fit
         for fit in profile.arms

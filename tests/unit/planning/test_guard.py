@@ -1,6 +1,7 @@
 """Every reason of the guard, at the load where it applies, and what its sentence says."""
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -464,6 +465,18 @@ def test_sentences_carry_the_figures_that_decided():
             "eagle/7 is saturated at 24 rps per replica by its law and the other is not; pays until 17.7 rps"
         )
     )
+
+
+def test_a_break_even_that_the_live_acceptance_moved_says_so():
+    """Profile, report and picture show another figure: it holds for the calibrated acceptance."""
+    sentence = ask(chat(), EAGLE, 3.1, tokens_per_step=2.5).sentence()
+    figure = re.search(
+        r"pays until ([\d.]+) rps \([\d. to]+\) at the live 2\.50 tokens per step \(calibrated: 3\.00\)",
+        sentence,
+    )
+    assert figure, sentence
+    assert float(figure[1]) < 17.7
+    assert "live" not in ask(chat(), EAGLE, 3.1, tokens_per_step=3.0).sentence()
 
 
 def test_an_upper_bound_is_only_said_to_be_low_where_it_is():

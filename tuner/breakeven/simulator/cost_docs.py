@@ -30,8 +30,9 @@ Without prompts and context in the way, n output tokens at E tokens per step mak
 
     C1 = (n/E) * (base_s + flat_s + per_position_s*k + (k+1)*per_token_s + k*per_draft_token_s)      C2 = (n/E) * ((k+1)*per_token_s + k*per_draft_token_s)
 
-`time_scale` slows or speeds everything. `breakeven engine-sim --sim-costs-schema` prints the JSON schema. A working example with slow steps for small machines:
-[`examples/engine-costs/demo.json`](../examples/engine-costs/demo.json).
+`time_scale` slows or speeds everything. `breakeven engine-sim --sim-costs-schema` prints the JSON schema. Working examples with slow steps for small machines are in
+[`examples/engine-costs`](../examples/README.md): speculation pays until a load (`demo.json`), until half the demo's high load (`pays-until-half.json`), always (`always-pays.json`) or never, because
+the drafter is hardly ever right (`hardly-accepts.json`) or slow (`never-pays.json`). It pays at every load only where company costs less with it: `always-pays.json` reads context dearly, once per step, and verifies tokens cheaply.
 """
 
 
