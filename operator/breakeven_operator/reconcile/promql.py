@@ -41,7 +41,6 @@ _POD_OF_DEPLOYMENT = f"(.+)-{_LETTERS}{{1,10}}-{_LETTERS}{{5}}|(.{{47,57}})-{_LE
 WORKLOAD = "workload"
 _PAST_STEPS = 288
 
-INCREASES = tuple(_INCREASES)
 GROWTHS = ("running_growth", "waiting_growth")
 POSITION_STAT = "accepted"
 LAST_SEEN = "last_seen_s"
