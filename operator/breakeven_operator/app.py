@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from breakeven_operator import web
 from breakeven_operator.adapters.clock import SystemClock
 from breakeven_operator.adapters.fitter import ChildFitter
+from breakeven_operator.adapters.identity import LeaseIdentity
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.adapters.lease import Lease
 from breakeven_operator.adapters.prometheus import Prometheus
@@ -130,8 +131,9 @@ async def _parts(settings: Settings, *, dry_run: bool, settle_s: float = SETTLE_
         counted=lambda outcome: telemetry.prometheus_queries.labels(outcome).inc(),
         settle_s=settle_s,
     )
+    identity = LeaseIdentity(settings.identity, f"{settings.namespace}/{settings.lease_name}")
     lease = Lease(
-        cluster, clock, settings.namespace, settings.lease_name, settings.identity, lease_s=settings.lease_s
+        cluster, clock, settings.namespace, settings.lease_name, identity.text, lease_s=settings.lease_s
     )
     writer = Writer(
         cluster,
@@ -164,6 +166,7 @@ async def _parts(settings: Settings, *, dry_run: bool, settle_s: float = SETTLE_
         await observer.close()
         await metrics.close()
         await cluster.close()
+        identity.release()
 
 
 async def _cycles(parts: _Parts) -> None:

@@ -2,9 +2,13 @@
 
 import os
 import signal
+from datetime import datetime
 
 from operatorcluster import manifests
+from operatorcluster.stage import HOME, Place
 from operatorcluster.waiting import until
+
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases/breakeven"
 
 
 def kill_operator(stage):
@@ -51,3 +55,24 @@ def test_killed_during_a_roll_it_finishes_it_without_a_second_one(place, stage):
     assert len(place.writes()) == 1
     sets = place.all("replicaset")
     assert len(sets) == 2, [item["metadata"]["name"] for item in sets]
+
+
+def test_killed_its_successor_in_the_same_pod_leads_before_the_lease_has_run_out(stage):
+    """A lock in the pod's emptyDir proves that the holder is dead; the Lease itself would say so half a minute later."""
+    before = stage.api.json(LEASE)["spec"]
+    kill_operator(stage)
+
+    def leads():
+        lines = [line for line in stage.log() if line.get("message") == f"lease {HOME}/breakeven taken"]
+        return lines[0]["time"] if lines else None
+
+    taken = datetime.fromisoformat(until("the new process leads", leads, seen=stage.log))
+    after = stage.api.json(LEASE)["spec"]
+    kept = ("holderIdentity", "acquireTime", "leaseTransitions")
+    assert {key: after[key] for key in kept} == {key: before[key] for key in kept}
+    assert after["holderIdentity"].startswith("breakeven-")
+    (pod,) = Place(stage, HOME).all("pod")
+    (container,) = pod["status"]["containerStatuses"]
+    started = datetime.fromisoformat(container["state"]["running"]["startedAt"])
+    assert (taken - started).total_seconds() < after["leaseDurationSeconds"]
+    assert after["renewTime"] > before["renewTime"]

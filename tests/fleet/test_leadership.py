@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import subprocess
+import sys
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from breakeven_operator.adapters.identity import LeaseIdentity
 from breakeven_operator.adapters.lease import Lease
 from breakeven_operator.fleet import CycleReport
 from breakeven_operator.health import Health
@@ -99,6 +103,92 @@ async def test_release_lets_a_successor_start_at_once():
     await one.release()
     assert not one.held
     assert await two.step()
+
+
+LEASE = "breakeven/breakeven-operator"
+HOLDING = f"""
+import sys, time
+from pathlib import Path
+from breakeven_operator.adapters.identity import LeaseIdentity
+identity = LeaseIdentity("pod", "{LEASE}", Path(sys.argv[1]))
+print(identity.text, flush=True)
+time.sleep(600)
+"""
+
+
+def process_in(folder) -> tuple[subprocess.Popen[str], str]:
+    """Another process of the pod whose emptyDir that is, and the identity it holds."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDING, str(folder)], stdout=subprocess.PIPE, text=True
+    )
+    return process, process.stdout.readline().strip()
+
+
+def end(process) -> None:
+    process.kill()
+    process.communicate()
+
+
+async def test_the_successor_of_a_killed_process_in_its_pod_leads_at_once(tmp_path):
+    clock = FakeClock()
+    cluster = FakeCluster(clock)
+    process, killed = process_in(tmp_path)
+    try:
+        assert await replica(cluster, clock, killed).step()
+    finally:
+        end(process)
+    successor = LeaseIdentity("pod", LEASE, tmp_path)
+    assert await replica(cluster, clock, successor.text).step()
+
+
+async def test_another_process_of_a_pod_waits_while_the_first_one_lives(tmp_path):
+    """`kubectl exec ... breakeven-operator run --once` beside the operator has the same pod name and must not act."""
+    clock = FakeClock()
+    cluster = FakeCluster(clock)
+    process, text = process_in(tmp_path)
+    try:
+        one, two = (replica(cluster, clock, i) for i in (text, LeaseIdentity("pod", LEASE, tmp_path).text))
+        for _ in range(20):
+            assert (await one.step(), await two.step()) == (True, False)
+            clock.advance(6.0)
+    finally:
+        end(process)
+
+
+async def test_the_successor_in_another_pod_waits_for_the_lease_to_run_out(tmp_path):
+    """Its emptyDir is another one, whatever its name: nothing there proves that the holder is dead."""
+    clock = FakeClock()
+    cluster = FakeCluster(clock)
+    for pod in ("first", "second"):
+        (tmp_path / pod).mkdir()
+    process, killed = process_in(tmp_path / "first")
+    end(process)
+    assert await replica(cluster, clock, killed).step()
+    other = replica(cluster, clock, LeaseIdentity("pod", LEASE, tmp_path / "second").text)
+    waited = 0.0
+    while not await other.step():
+        clock.advance(1.0)
+        waited += 1.0
+    assert 30 < waited < 40
+
+
+@pytest.mark.parametrize("content", ["", "0123", "not a token at all", "0123456789abcde\n"])
+def test_a_damaged_lock_is_made_anew(tmp_path, content):
+    file = tmp_path / "breakeven-breakeven.breakeven-operator.lock"
+    file.write_text(content)
+    first = LeaseIdentity("pod", LEASE, tmp_path)
+    first.release()
+    second = LeaseIdentity("pod", LEASE, tmp_path)
+    assert first.text == second.text
+    assert re.fullmatch(r"pod_[0-9a-f]{16}", first.text)
+
+
+def test_without_a_place_for_the_lock_every_process_has_an_identity_of_its_own(tmp_path):
+    missing = tmp_path / "missing"
+    assert LeaseIdentity("pod", LEASE, missing).text != LeaseIdentity("pod", LEASE, missing).text
+    (tmp_path / "breakeven-breakeven.breakeven-operator.lock").symlink_to(tmp_path / "elsewhere")
+    assert LeaseIdentity("pod", LEASE, tmp_path).text != LeaseIdentity("pod", LEASE, tmp_path).text
+    assert not (tmp_path / "elsewhere").exists()
 
 
 async def test_a_lease_lost_between_two_writes_stops_the_second():

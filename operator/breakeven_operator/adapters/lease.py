@@ -2,7 +2,8 @@
 
 Safety comes from clocks that only run forward: a holder stops acting `lease_s` after its last successful renewal
 *began*, by its own monotonic clock; a candidate takes over only after it has itself watched the same record unchanged
-for `lease_s`. Wall clocks of two machines are never compared.
+for `lease_s`. Wall clocks of two machines are never compared. The one short cut is a record under one's own identity:
+its holder is dead (identity.py says how that is known), so it is taken at once.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Lease:
         cluster: where the Lease lives.
         clock: monotonic time.
         namespace, name: of the Lease.
-        identity: of this replica; unique per process.
+        identity: of this replica; no other living process has it (`LeaseIdentity`).
         lease_s: how long a silent holder keeps it.
         margin_s: a holder stops this long before the others may begin.
     """
