@@ -173,6 +173,36 @@ async def test_a_target_rolled_by_somebody_during_its_calibration_is_measured_an
     assert images == {(first, "vllm/vllm-openai:v0.32.0"), (second, "vllm/vllm-openai:v0.33.0")}
 
 
+async def test_a_target_deleted_during_its_calibration_frees_the_gpu_and_is_measured_anew_when_it_is_back():
+    world = FleetWorld()
+    world.load(3.0)
+    for _ in range(3):
+        await world.cycle()
+    (first,) = phases(world)
+    assert world.cluster.of(JOBS)
+    manifest = copy.deepcopy(TARGET)
+    world.cluster.remove(DEPLOYMENTS, "llm", "chat-vllm")
+    await world.cycle()
+    ended = world.cluster.objects["calibrationruns", "llm", first]["status"]
+    assert (ended["phase"], ended["reason"]) == ("Superseded", "TargetNotFound")
+    assert "Deployment chat-vllm is gone" in ended["message"]
+    assert world.cluster.of(JOBS) == []
+    assert "TargetNotFound" in world.events
+    for _ in range(20):
+        await world.cycle()
+    (second,) = phases(world).keys() - {first}
+    assert phases(world)[second] == "Pending"
+    assert world.cluster.of(JOBS) == []
+    assert world.reason == "TargetNotFound"
+    world.cluster.put(DEPLOYMENTS, manifest, manager="helm")
+    world.kubelet.settle()
+    await world.until(lambda: phases(world)[second] == "Starting", cycles=3)
+    await world.cycle()
+    (job,) = world.cluster.of(JOBS)
+    assert job["metadata"]["labels"]["breakeven.dev/run"] == second
+    assert len(phases(world)) == 2
+
+
 async def test_lengths_that_nobody_named_are_those_of_the_target_s_traffic():
     world = FleetWorld()
     world.load(3.0)

@@ -47,7 +47,8 @@ def advance(view: RunView, now: datetime) -> tuple[Action, ...]:
         return _admit(turn, service)
     change = _change_of_target(view, run.status.plan)
     if change is not None:
-        return turn.finish(Phase.SUPERSEDED, ClusterReason.TARGET_CHANGED, change)
+        reason = ClusterReason.TARGET_NOT_FOUND if view.target is None else ClusterReason.TARGET_CHANGED
+        return turn.finish(Phase.SUPERSEDED, reason, change)
     return Trials(turn, run.status.plan).go()
 
 
@@ -58,7 +59,8 @@ def _change_of_target(view: RunView, plan: Plan) -> str | None:
     fingerprint cannot be told, but the next arm's pod would be a copy of it already.
     """
     if view.target is None:
-        return None
+        # The cycle read every Deployment, so it is gone: nobody waits for these figures, and others want the GPU.
+        return f"Deployment {plan.target} is gone; everything is measured anew when it serves again"
     if plan.template_hash is not None:
         try:
             found = podcopy.content_hash(view.target["spec"]["template"], plan.container_name)
@@ -82,7 +84,9 @@ def _admit(turn: Turn, service: SpeculativeService) -> tuple[Action, ...]:
     waits = None
     if service.spec.paused:
         waits = "spec.paused is true"
-    elif turn.view.target is not None and not turn.view.identifiable:
+    elif turn.view.target is None:
+        waits = f"there is no Deployment {service.spec.target_ref.name} in this namespace"
+    elif not turn.view.identifiable:
         waits = "no pod serves with the target's present template yet: neither image nor GPU class is known"
     elif not turn.view.may_start:
         waits = "as many calibrations as are allowed at a time are under way"

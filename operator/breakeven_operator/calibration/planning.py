@@ -32,11 +32,7 @@ def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -
     Raises:
         podcopy.NotCopyableError: it cannot be measured; says why.
     """
-    if view.target is None:
-        name = service.spec.target_ref.name
-        raise podcopy.NotCopyableError(
-            ClusterReason.TARGET_NOT_FOUND, f"there is no Deployment {name} in this namespace"
-        )
+    assert view.target is not None  # noqa: S101 - a run waits for its target before it is planned
     template = view.target["spec"]["template"]
     engine = podcopy.engine_of(template, service.spec.target_ref.container_name)
     podcopy.engine_address(engine)

@@ -221,9 +221,7 @@ class Trials:
                 *self._delete_jobs(keep=None),
             )
         view, limits = self._view, self._limits(index)
-        if view.target is None:
-            message = f"Deployment {self.plan.target} is gone"
-            return self.turn.finish(Phase.FAILED, ClusterReason.TARGET_NOT_FOUND, message, self._counts())
+        assert view.target is not None  # noqa: S101 - a run without its target has ended before it comes here
         try:
             job = build_job(view.run, self.plan, planned, view.target, view.selectors, view.settings, limits)
         except podcopy.NotCopyableError as refusal:

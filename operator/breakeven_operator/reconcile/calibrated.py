@@ -21,6 +21,8 @@ RECALIBRATE_ANNOTATION = "breakeven.dev/recalibrate"
 _MAX_PAUSE_FACTOR = 16
 _LONGEST_SAYING = 500
 _WORDS = {reason.value: reason for reason in ClusterReason}
+# A run that ended for these has not answered what it was asked.
+_OPEN = frozenset({str(ClusterReason.TARGET_CHANGED), str(ClusterReason.TARGET_NOT_FOUND)})
 # What mode Disabled still measures.
 _ASKED_FOR = frozenset({Trigger.MANUAL, Trigger.REQUESTED, Trigger.SCHEDULE})
 
@@ -221,11 +223,11 @@ def _held_back(
 
 
 def _to_measure_again(service: SpeculativeService, ended: Iterable[CalibrationRun]) -> CalibrationRun | None:
-    """A run that ended because its target changed, and whose question is still open.
+    """A run that ended because its target changed or was gone, and whose question is still open.
 
     It is seen as long as it is not marked as finished, which follows the creation of the next one.
     """
-    changed = [run for run in ended if run.status.reason == ClusterReason.TARGET_CHANGED]
+    changed = [run for run in ended if run.status.reason in _OPEN]
     if service.spec.update_policy.mode is Mode.DISABLED:
         changed = [run for run in changed if run.spec.trigger in _ASKED_FOR]
     return changed[-1] if changed else None

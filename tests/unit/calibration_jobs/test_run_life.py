@@ -515,6 +515,29 @@ def test_a_changed_target_supersedes_the_run(world):
     assert not world.jobs
 
 
+def test_a_run_whose_target_is_gone_ends_whatever_it_is_at(world):
+    """Nobody waits for the figures, and the GPU is free for others: before its first Job, while measuring, between arms."""
+    world.turn()
+    world.turn()
+    world.place_pod()
+    assert world.jobs
+    world.target = None
+    status = world.turn()
+    assert (status["phase"], status["reason"]) == ("Superseded", "TargetNotFound")
+    assert not world.jobs
+    assert condition(status, "Complete") == "True"
+    assert world.turn() == status, "nothing more happens to it"
+
+
+def test_a_run_waits_for_a_target_that_does_not_exist(world):
+    target, world.target = world.target, None
+    status = world.turn()
+    assert (status["phase"], status["reason"]) == ("Pending", "CalibrationDeferred")
+    assert "there is no Deployment chat-vllm" in status["message"]
+    world.target = target
+    assert world.turn()["phase"] == "Starting"
+
+
 def engine_of(world):
     return world.target["spec"]["template"]["spec"]["containers"][0]
 
@@ -629,11 +652,6 @@ def test_a_target_that_cannot_be_copied_fails_with_the_reason(world):
     world.target["spec"]["template"]["spec"]["containers"][0]["command"] = ["bash", "-c", "vllm serve"]
     status = world.turn()
     assert (status["phase"], status["reason"]) == ("Failed", "ShellWrapper")
-
-
-def test_no_target_no_run(world):
-    world.target = None
-    assert world.turn()["reason"] == "TargetNotFound"
 
 
 def test_an_unknown_arm_is_refused_by_name(world):
