@@ -221,7 +221,7 @@ class Director:
 
 
 def _sample(player: Player, calibration: str, alert: bool, now: float) -> Sample:
-    display = player.status.get("display") or {}
+    display = (player.status.get("workings") or {}).get("display") or {}
     seen = [
         o.latency_s
         for o in player.traffic.outcomes[-400:]

@@ -49,8 +49,8 @@ class ClusterReason(StrEnum):
     # Target.
     TARGET_NOT_FOUND = (
         "TargetNotFound",
-        "No object has the name in targetRef, in this namespace.",
-        "Create the target, or delete this SpeculativeService and make one for the right target.",
+        "No object has the name in targetRef, in this namespace. A calibration under way ends and frees its GPU.",
+        "Create the target (a calibration that ended begins anew once it serves), or delete this SpeculativeService and make one for the right target.",
     )
     TARGET_OWNED = (
         "TargetOwned",
@@ -111,6 +111,12 @@ class ClusterReason(StrEnum):
         "StaticConfig",
         "The target's command line sets speculation beside the opt-in argument and would win over it.",
         "Remove the static --speculative-config (or --spec-*) from the target.",
+    )
+
+    PAYS_CHANGED = (
+        "PaysChanged",
+        "Speculation began or ceased to pay at the present load, beyond doubt, while the reason stayed the same.",
+        "Nothing to do; the column PAYS and the condition Profitable say which.",
     )
 
     # Metrics: all of them hold the present arm.
@@ -197,7 +203,7 @@ class ClusterReason(StrEnum):
     CALIBRATION_REQUESTED = "CalibrationRequested", "The recalibrate annotation has a new value."
     CALIBRATION_DEFERRED = (
         "CalibrationDeferred",
-        "The run waits: another one is under way, the service is paused, or no pod of the target serves.",
+        "The run waits: another one is under way, the service is paused, or the target does not exist or serve.",
         "Wait; the run's message names what for.",
     )
     CALIBRATION_SUPERSEDED = "CalibrationSuperseded", "Another run of the same service does the same."
@@ -349,25 +355,32 @@ class ClusterReason(StrEnum):
         "The target is being rolled by somebody else.",
         "Nothing to do: the roll waits.",
     )
-    BACKING_OFF = "BackingOff", "A roll was undone; the next one waits.", "Remove what made it fail."
+    BACKING_OFF = (
+        "BackingOff",
+        "A roll was undone; the next one waits, twice as long after each one in a row.",
+        "Remove what made it fail; a new value of the SpeculativeService's annotation breakeven.dev/resume ends the wait.",
+    )
 
     # Other writers of the target.
     TAKEN_OVER = (
         "TakenOver",
-        "Another field manager owns the annotation; the message names it.",
+        "Somebody else set or removed the annotation; the message names who, or says that nobody shows.",
         "To hand it back set the annotation breakeven.dev/resume on the SpeculativeService to a new value.",
     )
     REVERTED_TWICE = (
         "RevertedTwice",
-        "The annotation was dropped again after it was restored twice: the operator stopped.",
+        "The annotation was dropped again after it was restored twice: the operator stopped; the message names who wrote then.",
         "Make the other tool keep the annotation, then set breakeven.dev/resume to a new value.",
     )
     RESTORED = (
         "Restored",
-        "The annotation was put back after somebody dropped it (kubectl replace, Terraform, Argo CD Replace=true).",
-        "Use apply in place of replace.",
+        "The annotation was put back: somebody changed the target and dropped it; the message names who, and when.",
+        "Let that writer merge (kubectl apply, Argo CD without Replace=true) in place of replacing the whole object.",
     )
-    RESUMED = "Resumed", "The annotation was taken back at a person's request."
+    RESUMED = (
+        "Resumed",
+        "A person set breakeven.dev/resume to a new value (or paused and unpaused): the annotation is taken back, or a back-off ended.",
+    )
 
     # The operator itself.
     API_ERROR = (

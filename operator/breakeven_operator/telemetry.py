@@ -65,7 +65,10 @@ def _decision(service: SpeculativeService) -> DecisionStatus:
 
 def _speedup(service: SpeculativeService, _: datetime) -> Samples:
     decision = _decision(service)
-    return _bounds(decision.compared_arm, decision.speedup, decision.speedup_lower, decision.speedup_upper)
+    # The status says by name which arm is saturated; a rule can only compare numbers, and reads 0.
+    saturated = decision.compared_arm is not None and decision.saturated_arms == (decision.compared_arm,)
+    speedup = 0.0 if saturated else decision.speedup
+    return _bounds(decision.compared_arm, speedup, decision.speedup_lower, decision.speedup_upper)
 
 
 def _c2_ratio(service: SpeculativeService, _: datetime) -> Samples:
@@ -151,7 +154,8 @@ SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
     ServiceGauge("breakeven_recommended_arm_info", "1 for the arm that should run.", _recommended, ("arm",)),
     ServiceGauge(
         "breakeven_speedup_ratio",
-        "Latency without speculation over latency with the arm at the present load; below 1 it loses.",
+        "Latency without speculation over latency with the arm at the present load; below 1 it loses, and 0 says that the "
+        "arm is saturated where no speculation is not (absent where no speculation is).",
         _speedup,
         ("arm", "bound"),
     ),

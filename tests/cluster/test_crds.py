@@ -195,7 +195,7 @@ def test_columns_say_whether_it_pays(cluster, objects, namespace):
         namespace,
         "speculativeservices",
         "chat",
-        {"status": {"display": display}},
+        {"status": {"workings": {"display": display}}},
     )
     lines = cluster.kubectl("get", "specsvc", f"--namespace={namespace}").stdout.splitlines()
     assert lines[0].split() == [

@@ -114,6 +114,57 @@ def test_a_value_that_somebody_else_owns_is_not_overwritten(place):
     assert place.annotation() == "null"
 
 
+def without_key(manifest):
+    """A manifest as it was read, without the annotation."""
+    del manifest["spec"]["template"]["metadata"]["annotations"][manifests.ANNOTATION]
+    return manifest
+
+
+def edit(place):
+    """`kubectl edit` by somebody whose editor removes the one line."""
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setenv("KUBE_EDITOR", f"sed -i -e '\\#^ *{manifests.ANNOTATION}:#d'")
+        place.kubectl("edit", "deployment", manifests.TARGET)
+
+
+def patch(place):
+    path = f"/spec/template/metadata/annotations/{manifests.ANNOTATION.replace('/', '~1')}"
+    operation = json.dumps([{"op": "remove", "path": path}])
+    place.kubectl("patch", "deployment", manifests.TARGET, "--type=json", f"--patch={operation}")
+
+
+def update(place):
+    """A program that reads the object, takes the key away and puts the object back."""
+    manifest = without_key(place.get("deployment", manifests.TARGET))
+    place.kubectl("replace", "--filename=-", stdin=json.dumps(manifest))
+
+
+def replace_with_its_own_manifest(place):
+    place.kubectl("replace", "--filename=-", stdin=yaml.safe_dump(manifests.target()))
+
+
+@pytest.mark.parametrize("remove", [edit, patch, update, replace_with_its_own_manifest])
+def test_a_key_that_is_removed_and_nothing_else_is_not_fought(place, remove):
+    """The API server keeps no trace of who only removes; that is taken for a person's wish, and no tool is blamed."""
+    place.managed(**EAGLE)
+    place.until_settled("eagle/3")
+    remove(place)
+    made = place.until_decided("TakenOver")
+    place.until_service(
+        "pods without speculation serve alone",
+        lambda status: status["current"]["podsByArm"] == [{"arm": "none", "pods": 1}],
+    )
+    assert place.annotation() is None
+    assert len(place.writes()) == 1, "nothing was written again"
+    note = place.reasons()["TakenOver"]
+    assert note.startswith("an edit or patch by an unknown hand removed the annotation"), note
+    assert "apply" not in note + made["message"]
+    assert "Restored" not in place.reasons()
+    place.kubectl("annotate", "specsvc", "chat", "breakeven.dev/resume=now")
+    place.until_settled("eagle/3")
+    assert len(place.writes()) == 2
+
+
 def test_kubectl_replace_is_repaired_twice_and_then_left_alone(place):
     place.managed(**EAGLE)
     place.until_settled("eagle/3")
@@ -122,7 +173,7 @@ def test_kubectl_replace_is_repaired_twice_and_then_left_alone(place):
         until("the annotation is back", place.annotation, seen=lambda: place.told("chat"))
         assert len(place.writes()) == 1 + time
         assert json.loads(place.annotation()) == CONFIG
-    assert "Restored" in place.reasons()
+    assert place.reasons()["Restored"].startswith("kubectl-replace changed the target at 20")
     place.kubectl("replace", "--filename=-", stdin=yaml.safe_dump(with_note("replaced again")))
     made = place.until_decided("RevertedTwice")
     assert "breakeven.dev/resume" in made["message"]

@@ -88,6 +88,36 @@ def test_a_target_rolled_by_somebody_during_its_calibration_is_measured_anew(pla
     assert place.writes() == []
 
 
+def test_a_target_deleted_during_its_calibration_frees_the_gpu_and_is_measured_anew_when_it_is_back(place):
+    place.apply(manifests.target(), manifests.service())
+    first = until_run(place, "a point is measured", lambda status: status.get("points"))["metadata"]["name"]
+    place.kubectl("delete", "deployment", manifests.TARGET)
+
+    def ended():
+        run = place.get("calrun", first)
+        return run if run["status"]["phase"] not in {"Starting", "Measuring"} else None
+
+    run = until("the run has ended", ended, seen=lambda: place.told("chat"))
+    assert (run["status"]["phase"], run["status"]["reason"]) == ("Superseded", "TargetNotFound")
+    until("Jobs and pods of the run are gone", lambda: not place.all("job") and not pods_of_runs(place))
+    place.until_decided("TargetNotFound")
+
+    def waiting():
+        others = [item for item in place.all("calrun") if item["metadata"]["name"] != first]
+        return others[0] if others and (others[0].get("status") or {}).get("phase") == "Pending" else None
+
+    second = until("another run waits for the target", waiting, seen=lambda: place.told("chat"))
+    place.apply(manifests.target())
+    found = place.until_calibrated()
+    assert found["status"]["calibration"]["run"] == second["metadata"]["name"]
+    created = {
+        job.body["metadata"]["labels"]["breakeven.dev/run"]
+        for job in place.writes("jobs")
+        if job.verb == "create"
+    }
+    assert created == {first, second["metadata"]["name"]}
+
+
 def test_a_service_deleted_during_its_calibration_leaves_nothing_and_its_target_as_it_was(place):
     schedule = {"schedule": "0 3 * * 0"}
     place.apply(manifests.target(), manifests.service(calibration=schedule))
@@ -144,7 +174,7 @@ def test_a_new_value_of_the_recalibrate_annotation_asks_for_one_run(place):
     # The profile stays in force while it is measured anew.
     found = place.get("specsvc", "chat")
     assert condition(found, "Calibrated")["status"] == "True"
-    assert found["status"]["memory"]["recalibrate"] == "once"
+    assert found["status"]["workings"]["memory"]["recalibrate"] == "once"
 
 
 def test_the_schedule_s_cronjob_asks_for_a_run_under_the_drivers_account(place, stage):

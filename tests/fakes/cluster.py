@@ -149,11 +149,14 @@ class FakeCluster:
         for fields in owners.values():
             for path in [path for path in fields if after.get(path) != before.get(path)]:
                 del fields[path]
-        mine = owners.setdefault((manager, "Update"), {})
-        mine |= {path: value for path, value in after.items() if before.get(path) != value}
+        # Who only takes fields away owns nothing more than before, and shows nowhere.
+        taken = {p: value for p, value in after.items() if before.get(p) != value and not _server_set(p)}
+        owners.setdefault((manager, "Update"), {}).update(taken)
         meta["resourceVersion"] = str(next(self._versions))
+        new["_times"] = dict((old or {}).get("_times", {}))
         self.objects[key] = new
-        self._stamp(key, (manager, "Update"))
+        if taken:
+            self._stamp(key, (manager, "Update"))
         return new
 
     def change(

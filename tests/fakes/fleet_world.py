@@ -216,6 +216,10 @@ class FleetWorld:
         return self.service.get("status") or {}
 
     @property
+    def memory(self) -> dict[str, Any]:
+        return (self.status.get("workings") or {}).get("memory") or {}
+
+    @property
     def decision(self) -> dict[str, Any]:
         return self.status.get("decision") or {}
 

@@ -104,7 +104,7 @@ async def test_a_fault_interrupts_the_dwell():
     assert world.reason == "Dwelling"
     world.prometheus.down = True
     await world.cycle()
-    assert "candidateArm" not in world.status["memory"]
+    assert "candidateArm" not in world.memory
     world.prometheus.down = False
     for _ in range(6):
         await world.cycle()
@@ -122,7 +122,7 @@ async def speculating(**policy):
     for _ in range(60):
         world.load(3.0)
         await world.cycle()
-    assert (world.reason, world.status["memory"]["seen"]) == ("BelowBreakEven", SEEN)
+    assert (world.reason, world.memory["seen"]) == ("BelowBreakEven", SEEN)
     return world
 
 
@@ -152,11 +152,11 @@ async def test_one_impossible_answer_rolls_nothing_and_is_not_remembered(wrong):
     assert (world.decision["action"], world.reason) == ("Hold", "MetricsImpossible")
     assert "pod chat-vllm-" in world.decision["message"]
     assert "loadRps" not in world.decision
-    assert world.status["memory"]["seen"] == SEEN
+    assert world.memory["seen"] == SEEN
     world.prometheus.wrong = {}
     await world.cycle()
     assert (world.decision["action"], world.reason) == ("Stay", "BelowBreakEven")
-    assert world.status["memory"]["seen"] == SEEN
+    assert world.memory["seen"] == SEEN
     assert len(world.rolls) == rolls
 
 
@@ -167,7 +167,7 @@ async def test_a_collapse_is_acted_upon_when_a_second_window_says_so():
     assert (world.decision["action"], world.reason) == ("Hold", "Dwelling")
     assert "when a second window of 5 min says the same" in world.decision["message"]
     first = world.clock.now()
-    assert world.status["memory"]["collapsedSinceTime"] == first.strftime("%Y-%m-%dT%H:%M:%S.000Z")
+    assert world.memory["collapsedSinceTime"] == first.strftime("%Y-%m-%dT%H:%M:%S.000Z")
     world.restart()
     await world.until(lambda: world.value in {None, "null"})
     assert 300 <= (world.clock.now() - first).total_seconds() < 320
@@ -180,7 +180,7 @@ async def test_a_gap_in_the_figures_is_no_second_window_of_a_collapse():
     await world.cycle()
     world.prometheus.down = True
     await world.cycle(seconds=300.0)
-    assert "collapsedSinceTime" not in world.status["memory"]
+    assert "collapsedSinceTime" not in world.memory
     world.prometheus.down = False
     await world.cycle()
     assert (world.decision["action"], world.reason) == ("Hold", "Dwelling")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from breakeven_operator.plan import DEPLOYMENTS, SERVICES
+import pytest
+
+from breakeven_operator.plan import DEPLOYMENTS, EVENTS, SERVICES
 from fakes.fleet_world import VALUE, FleetWorld
 
 KEY = "breakeven.dev/speculative-config"
@@ -15,6 +17,16 @@ def set_value(value):
             annotations.pop(KEY, None)
         else:
             annotations[KEY] = value
+
+    return edit
+
+
+def replaced(note: str):
+    """The whole object from a manifest without the annotation, as `kubectl replace` and Terraform put it."""
+
+    def edit(deployment):
+        set_value(None)(deployment)
+        deployment["spec"]["template"]["spec"]["containers"][0]["env"].append({"name": "NOTE", "value": note})
 
     return edit
 
@@ -57,7 +69,7 @@ async def test_an_initial_value_that_somebody_else_owns_is_a_conflict_and_not_fo
     world.load(3.0)
     await world.until(lambda: world.reason == "TakenOver")
     assert world.value == "null"
-    assert world.status["memory"]["takenOverBy"] == "helm"
+    assert world.memory["takenOverBy"] == "helm"
     assert world.condition("Ready")["reason"] == "TakenOver"
     assert "helm" in world.condition("Ready")["message"]
     for _ in range(20):
@@ -79,7 +91,7 @@ async def test_a_rollout_undo_is_noticed_and_left_alone_until_handed_back_which_
     world.load(3.0)
     await world.until(lambda: world.value == VALUE)
     await world.until(lambda: world.phase == "Confirming")
-    assert world.status["memory"]["forceNext"] is False
+    assert world.memory["forceNext"] is False
     world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", set_value("null"), manager="kubectl")
     for _ in range(20):
         await world.cycle()
@@ -122,12 +134,14 @@ async def test_an_undo_during_our_roll_ends_it():
 async def test_a_dropped_annotation_is_restored_twice_and_then_never_again():
     world = await rolled()
     for number in (1, 2):
-        world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", set_value(None), manager="kubectl-replace")
+        world.cluster.change(
+            DEPLOYMENTS, "llm", "chat-vllm", replaced(f"{number}"), manager="kubectl-replace"
+        )
         await world.cycle()
         assert world.value == VALUE
-        assert world.status["memory"]["restores"] == number
+        assert world.memory["restores"] == number
         world.kubelet.settle()
-    world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", set_value(None), manager="kubectl-replace")
+    world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", replaced("3"), manager="kubectl-replace")
     world.kubelet.settle()
     for _ in range(20):
         await world.cycle()
@@ -136,11 +150,64 @@ async def test_a_dropped_annotation_is_restored_twice_and_then_never_again():
     assert (world.events.count("Restored"), world.events.count("RevertedTwice")) == (2, 1)
 
 
-async def test_a_key_that_a_person_removes_on_purpose_is_not_restored():
+def notes(world: FleetWorld, reason: str) -> list[str]:
+    return [event["note"] for event in world.cluster.of(EVENTS) if event["reason"] == reason]
+
+
+async def test_what_is_restored_names_who_was_seen_to_write_and_when():
     world = await rolled()
+    world.clock.advance(60.0)
+    at = f"{world.clock.now():%Y-%m-%d %H:%M:%S} UTC"
+    world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", replaced("1"), manager="terraform")
+    await world.cycle()
+    (note,) = notes(world, "Restored")
+    assert note.startswith(f"terraform changed the target at {at} and the annotation is gone;")
+
+
+@pytest.mark.parametrize("manager", ["kubectl-edit", "kubectl-patch", "Go-http-client", "helm"])
+async def test_a_key_that_is_removed_and_nothing_else_is_a_person_s_wish_and_is_not_restored(manager):
+    """Whoever removes a field leaves no trace; helm has an entry from before, which must not be blamed."""
+    world = await rolled()
+    world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", set_value(None), manager=manager)
+    world.kubelet.settle()
+    for _ in range(20):
+        await world.cycle()
+    assert (world.reason, world.value) == ("TakenOver", None)
+    assert "Restored" not in world.events
+    (note,) = notes(world, "TakenOver")
+    assert note.startswith(
+        "an edit or patch by an unknown hand removed the annotation (it is gone, and no field"
+    )
+    assert not any(word in note for word in ("apply", "replace", "helm", "kubectl"))
+    assert world.condition("Ready")["status"] == "False"
+    annotate(world, resume="1")
+    world.load(3.0)
+    await world.until(lambda: world.value == VALUE)
+    assert world.events.count("Resumed") == 1
+
+
+async def test_an_edit_that_changes_more_than_the_key_is_a_person_s_wish_too():
+    world = await rolled()
+    world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", replaced("by hand"), manager="kubectl-edit")
+    for _ in range(3):
+        await world.cycle()
+    assert (world.reason, world.value) == ("TakenOver", None)
+    assert notes(world, "TakenOver")[0].startswith("kubectl-edit removed the annotation at 20")
+
+
+async def test_a_change_by_others_that_kept_the_key_is_not_blamed_for_a_later_removal():
+    world = await rolled()
+
+    def scale(deployment):
+        deployment["metadata"].setdefault("annotations", {})["team"] = "nlp"
+
+    world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", scale, manager="terraform")
+    await world.cycle()
+    world.restart()
     world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", set_value(None), manager="kubectl-edit")
     await world.cycle()
     assert (world.reason, world.value) == ("TakenOver", None)
+    assert "terraform" not in notes(world, "TakenOver")[0]
 
 
 async def test_a_dropped_null_changes_nothing_that_runs_so_nothing_is_written():
@@ -181,4 +248,32 @@ async def test_a_status_that_a_person_edited_is_the_operator_s_again_and_no_take
     world.cluster.change(SERVICES, "llm", "chat", edit, manager="kubectl-edit")
     await world.cycle()
     assert world.reason not in {"Edited", "TakenOver"}
-    assert world.status["memory"].get("takenOverBy") is None
+    assert world.memory.get("takenOverBy") is None
+
+
+async def test_a_new_value_of_the_resume_annotation_ends_a_back_off_once():
+    world = FleetWorld(
+        lambda spec: spec["updatePolicy"].update(
+            cooldownSeconds=0, stabilizationWindowSeconds=0, backoffSeconds=86400
+        )
+    )
+    annotate(world, resume="from before")
+    world.calibrate()
+    world.load(3.0)
+    world.kubelet.schedulable = False
+    await world.until(lambda: world.phase == "Undoing")
+    world.kubelet.schedulable = True
+    await world.until(lambda: world.reason == "BackingOff")
+    assert "breakeven.dev/resume" in world.decision["message"]
+    for _ in range(20):
+        await world.cycle()
+    assert world.reason == "BackingOff", "a value from before it began does not end it"
+    annotate(world, resume="now")
+    await world.until(lambda: world.value == VALUE, cycles=3)
+    (note,) = notes(world, "Resumed")
+    assert note == "breakeven.dev/resume has a new value: the back-off after a roll was undone has ended"
+    await world.until(lambda: world.phase == "Confirming")
+    world.load(3.0)
+    await world.until(lambda: world.phase is None)
+    assert world.status["history"][0]["result"] == "Confirmed"
+    assert world.memory["failures"] == 0

@@ -147,7 +147,7 @@ async def test_a_roll_that_finds_no_gpu_is_undone_and_backs_off_doubling():
         await world.until(lambda: world.value == VALUE)
         await world.until(lambda: world.phase == "Undoing")
         assert world.reason == "InsufficientGPU"
-        until = datetime.fromisoformat(world.status["memory"]["backoffUntilTime"])
+        until = datetime.fromisoformat(world.memory["backoffUntilTime"])
         pauses.append((until - world.clock.now()).total_seconds())
         await world.until(lambda: world.phase is None)
         assert world.status["history"][0]["result"] == "Undone"
@@ -187,7 +187,7 @@ async def test_a_roll_that_the_measurement_disproves_is_undone():
     world.prometheus.traffic.tokens_per_step = 2.5
     await world.until(lambda: world.phase == "Undoing")
     assert world.reason == "RollDisproved"
-    assert world.status["memory"]["failures"] == 1
+    assert world.memory["failures"] == 1
     await world.until(lambda: world.phase is None)
     told = world.status["history"][0]["message"]
     assert told.startswith("none runs again; none -> eagle/3 was undone (RollDisproved): for three windows ")
@@ -207,7 +207,7 @@ async def test_an_arm_that_was_left_at_a_high_load_stays_left_when_the_load_fall
     entry = world.status["history"][0]
     assert (entry["fromArm"], entry["toArm"], entry["result"]) == ("eagle/3", "none", "Confirmed")
     assert float(entry["measuredSpeedup"]) < 1
-    assert "backoffUntilTime" not in world.status["memory"]
+    assert "backoffUntilTime" not in world.memory
     # The ordinary decision deals with it, after the ordinary time.
     await world.until(lambda: world.value == VALUE)
     assert world.reason == "GainAboveThreshold"
@@ -312,9 +312,7 @@ async def test_a_pinned_arm_is_rolled_though_the_running_one_was_never_measured(
     world = told({"pinnedArm": "none"})
     await world.cycle()
     assert (world.decision["action"], world.reason, world.decision["arm"]) == ("Switch", "Pinned", "none")
-    assert world.status["memory"]["takenOverBy"] == "helm", (
-        "whose annotation it is; the decision stands all the same"
-    )
+    assert world.memory["takenOverBy"] == "helm", "whose annotation it is; the decision stands all the same"
     disabled = told({"mode": "Disabled"})
     await disabled.cycle()
     assert (disabled.decision["action"], disabled.reason) == ("Hold", "Disabled")
@@ -457,7 +455,7 @@ async def test_on_a_target_that_was_made_anew_nothing_is_restored_without_a_deci
         await world.cycle()
     assert len(world.rolls) == rolls
     assert "Restored" not in world.events
-    assert world.status["memory"].get("takenOverBy") is None
+    assert world.memory.get("takenOverBy") is None
 
 
 async def test_a_spec_that_changes_between_decision_and_intent_stops_the_roll():

@@ -9,11 +9,12 @@ from datetime import UTC, datetime
 import pytest
 
 from breakeven.arm import NO_SPECULATION
+from breakeven_operator.plan import DEPLOYMENTS, EVENTS
 from breakeven_operator.reconcile.rollout import Prediction, begin
 from breakeven_operator.reconcile.steps import Situation
 from breakeven_operator.resources.servicestatus import MemoryStatus
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
-from fakes.fleet_world import EAGLE, FleetWorld
+from fakes.fleet_world import BREAK_EVEN_RPS, EAGLE, VALUE, FleetWorld
 
 CHANGE = r"none -> eagle/3"
 SPEEDUP = r"\d\.\d\dx \(90 %: \d\.\d\d to \d\.\d\d\) at 3 rps per replica"
@@ -53,7 +54,7 @@ async def test_an_idle_service_still_shows_until_which_load_its_arm_pays():
     world.load(0.0)
     await world.until(lambda: world.reason == "TooFewRequests")
     await world.cycle(120.0)
-    shown = world.status["display"]
+    shown = world.status["workings"]["display"]
     assert (shown["pays"], shown["speedup"]) == ("?", "-")
     assert matches(r"9\.\d+ rps", shown["breakEven"])
     assert world.condition("Ready")["message"].endswith("no usable metrics now (TooFewRequests)")
@@ -69,6 +70,109 @@ async def test_a_recommendation_says_how_to_follow_it():
     assert message.startswith(
         "eagle/3 should run (GainAboveThreshold) and mode Recommend changes nothing: set"
     )
+
+
+async def running_eagle(**policy) -> FleetWorld:
+    """A service whose pods speculate, whatever the figures say: nothing moves but what is shown."""
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(mode="Recommend", **policy))
+    world.cluster.change(
+        DEPLOYMENTS,
+        "llm",
+        "chat-vllm",
+        lambda target: target["spec"]["template"]["metadata"]["annotations"].update(
+            {"breakeven.dev/speculative-config": VALUE}
+        ),
+    )
+    world.kubelet.settle()
+    world.clock.advance(1000.0)
+    world.calibrate()
+    world.load(3.0)
+    await world.cycle()
+    assert world.status["current"]["arm"] == "eagle/3"
+    return world
+
+
+async def test_a_saturated_arm_is_named_and_no_speedup_of_zero_is_shown():
+    world = await running_eagle()
+    assert "saturatedArms" not in world.decision
+    world.load(14.75)
+    await world.cycle(120.0)
+    decision = world.decision
+    assert decision["saturatedArms"] == ["eagle/3"]
+    assert "speedup" not in decision
+    assert world.status["workings"]["display"]["speedup"] == "saturated"
+    labels = {"specsvc_namespace": "llm", "specsvc": "chat", "arm": "eagle/3", "bound": "estimate"}
+    assert world.registry.get_sample_value("breakeven_speedup_ratio", labels) == 0
+    assert float(decision["utilization"]) == pytest.approx(1.18, abs=0.02)
+    assert re.search(
+        r"; the load is 11\d % of what eagle/3 can carry \(12\.\d rps per replica\): requests queue$",
+        decision["message"],
+    ), decision["message"]
+    world.load(10.0)
+    await world.cycle(120.0)
+    assert "can carry" not in world.decision["message"]
+
+
+async def test_memory_and_columns_sort_behind_everything_a_person_reads():
+    """`kubectl describe` sorts by name."""
+    world = await running_eagle()
+    assert max(world.status, key=str.lower) == "workings"
+    assert set(world.status["workings"]) == {"memory", "display"}
+    assert not {"memory", "display"} & set(world.status)
+
+
+async def test_a_flip_of_pays_is_said_once_and_doubt_in_between_says_nothing():
+    world = await running_eagle(pinnedArm="eagle/3")
+
+    async def at(rps):
+        world.load(rps)
+        for _ in range(3):
+            await world.cycle(120.0)
+        assert world.reason == "Pinned"
+        return world.status["workings"]["display"]["pays"]
+
+    def said():
+        return [e["note"] for e in world.cluster.of(EVENTS) if e["reason"] == "PaysChanged"]
+
+    assert [await at(rps) for rps in (3.0, 4.0)] == ["Yes", "Yes"]
+    assert said() == []
+    assert await at(11.0) == "No"
+    (note,) = said()
+    assert re.fullmatch(
+        r"PAYS was Yes and is No: eagle/3 is 0\.\d\dx \(90 %: .*\) at 11 rps per replica; pays .*", note
+    )
+    world.restart()
+    assert [await at(rps) for rps in (11.5, BREAK_EVEN_RPS, 11.0, BREAK_EVEN_RPS, 11.0)] == [
+        "No",
+        "?",
+        "No",
+        "?",
+        "No",
+    ]
+    assert len(said()) == 1
+    assert await at(3.0) == "Yes"
+    assert len(said()) == 2
+
+
+async def test_a_status_of_another_shape_restarts_no_pod_and_fights_nobody():
+    """Fields that this version does not know are ignored; what was written last is unknown then, and nobody's fault."""
+    world = FleetWorld()
+    world.calibrate()
+    world.load(3.0)
+    await world.until(lambda: world.phase == "Confirming")
+    world.load(3.0)
+    await world.until(lambda: world.phase is None)
+    rolls = len(world.rolls)
+    status = world.service["status"]
+    status |= status.pop("workings")
+    status["decision"]["speedup"] = "0"
+    world.restart()
+    for _ in range(20):
+        await world.cycle(60.0)
+    assert len(world.rolls) == rolls
+    assert (world.decision["action"], world.status["current"]["arm"]) == ("Stay", "eagle/3")
+    assert "TakenOver" not in world.events
+    assert {"memory", "display"} <= set(world.status["workings"])
 
 
 @pytest.mark.parametrize(

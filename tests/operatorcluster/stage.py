@@ -237,7 +237,7 @@ class Place:
         conditions = [
             (c["type"], c["status"], c["reason"], c["message"]) for c in status.get("conditions", ())
         ]
-        kept = {key: status.get(key) for key in ("decision", "current", "rollout", "calibration", "memory")}
+        kept = {key: status.get(key) for key in ("decision", "current", "rollout", "calibration", "workings")}
         worries = [line for line in self.stage.log() if line["level"] not in {"info", "debug"}][-5:]
         return json.dumps({**kept, "conditions": conditions, "operator": worries}, indent=1)
 

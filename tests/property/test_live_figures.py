@@ -62,15 +62,15 @@ def world() -> FleetWorld:
 def test_any_answer_leaves_a_status_that_can_be_written(world, wrong):
     asyncio.run(looked_at(world, {}))
     assert world.reason == "BelowBreakEven"
-    seen = world.status["memory"]["seen"]
+    seen = world.memory["seen"]
     asyncio.run(looked_at(world, wrong))
     status = SpeculativeServiceStatus.read(world.status, "status")
     (remembered,) = status.memory.seen
     assert 1.0 <= remembered.tokens_per_step <= 4.0
     if world.reason.startswith("Metrics"):
         assert world.decision["action"] == "Hold"
-        assert world.status["memory"]["seen"] == seen
-        assert "candidateArm" not in world.status["memory"]
+        assert world.memory["seen"] == seen
+        assert "candidateArm" not in world.memory
         assert "loadRps" not in world.decision
     for figure in (
         status.decision.load_rps,

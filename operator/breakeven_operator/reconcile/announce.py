@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from breakeven.planning.wording import figures_text
 from breakeven_operator.reasons import ClusterReason
-from breakeven_operator.reconcile.report import Picture
+from breakeven_operator.reconcile.report import Picture, pays
 from breakeven_operator.reconcile.steps import Event
 from breakeven_operator.reconcile.verdict import HOLD
 from breakeven_operator.resources import SpeculativeServiceStatus
 
 
 def events(picture: Picture, old: SpeculativeServiceStatus) -> tuple[Event, ...]:
-    """What changed: a change of arm, and a verdict with another reason than the last one written."""
+    """What changed: a change of arm, a verdict with another reason than the last one written, a flip of PAYS."""
     said = list(picture.step.events)
     verdict = picture.verdict
     before = old.decision.reason if old.decision is not None else None
@@ -21,9 +22,22 @@ def events(picture: Picture, old: SpeculativeServiceStatus) -> tuple[Event, ...]
             and verdict.reason in _WARNINGS
         )
         said.append(Event(verdict.reason, verdict.message, warning, throttled=True))
+    elif (flip := _flip(picture, old)) is not None:
+        said.append(flip)
     if picture.calibrated.create is not None and verdict.reason is not ClusterReason.CALIBRATION_REQUESTED:
         said.append(Event(ClusterReason.CALIBRATION_REQUESTED, picture.calibrated.message))
     return tuple(said)
+
+
+def _flip(picture: Picture, old: SpeculativeServiceStatus) -> Event | None:
+    """Speculation pays and last did not, or the other way round; bounds that hold both answers neither make nor undo one."""
+    decision, comparison = picture.choice.decision, picture.choice.against_none
+    now, before = pays(comparison), old.memory.pays if old.memory is not None else None
+    if decision is None or comparison is None or now is None or before is None or now is before:
+        return None
+    words = {True: "Yes", False: "No"}
+    message = f"PAYS was {words[before]} and is {words[now]}: {figures_text(decision)}"
+    return Event(ClusterReason.PAYS_CHANGED, message, throttled=True)
 
 
 # Holding for these is nothing that a person need look at.
@@ -54,6 +68,7 @@ def facts(picture: Picture, status: SpeculativeServiceStatus) -> dict[str, objec
         "inflight",
         "observedLatencySeconds",
         "predictedLatencySeconds",
+        "saturatedArms",
         "speedup",
         "speedupLower",
         "speedupUpper",

@@ -10,7 +10,8 @@ from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.live import Figures
 from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.reconcile.workload import Workload
-from breakeven_operator.resources.servicestatus import MemoryStatus, Target
+from breakeven_operator.resources.servicestatus import MemoryStatus
+from breakeven_operator.resources.targetstatus import Target
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 
 
@@ -42,7 +43,8 @@ def refuse_now(
         )
         return Refusal(
             ClusterReason.BACKING_OFF,
-            f"{undone}; the next one may begin in {left_s:.0f} s",
+            f"{undone}; the next one may begin in {left_s:.0f} s, or at once when the annotation breakeven.dev/resume of "
+            "the SpeculativeService gets a new value",
         )
     if workload.observed_generation < workload.generation or workload.updated < workload.desired:
         return Refusal(

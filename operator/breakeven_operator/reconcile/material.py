@@ -16,7 +16,7 @@ _STAMPS = frozenset({"decision.time", "decision.evidenceTime"})
 # Figures and the texts that carry them.
 _FIGURES = (
     "decision.",
-    "display.",
+    "workings.display.",
     "calibration.",
     "conditions.message",
     "history.",
@@ -33,9 +33,10 @@ _STATE = frozenset(
         "decision.profile",
         "decision.heldUntil",
         "decision.verdict",
-        "display.arm",
-        "display.pays",
-        "display.recommended",
+        "decision.saturatedArms",
+        "workings.display.arm",
+        "workings.display.pays",
+        "workings.display.recommended",
         "calibration.run",
         "calibration.profile",
         "calibration.failures",

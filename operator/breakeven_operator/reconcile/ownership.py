@@ -1,4 +1,10 @@
-"""Whose the annotation is: changes by others, taking over and handing back, restoring what a replace dropped."""
+"""Whose the annotation is: changes by others, taking over and handing back, restoring what a replace dropped.
+
+The API server records who *set* a field and when, never who removed one. A write that does nothing but remove the
+annotation therefore leaves no trace (`kubectl edit`, a patch, a replace with the manifest as it stood): nobody's entry in
+managedFields is newer than before. That is taken for a person's wish, because a tool that replaces whole manifests
+usually changes something else as well, and shows (docs/decisions/0010-a-bare-removal.md).
+"""
 
 from __future__ import annotations
 
@@ -6,11 +12,13 @@ from breakeven_operator.plan import WriteAnnotation
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.arms import same_value
 from breakeven_operator.reconcile.steps import Event, Situation, Step, ended
-from breakeven_operator.resources.servicestatus import HistoryResult
+from breakeven_operator.reconcile.workload import Workload
+from breakeven_operator.resources.servicestatus import HistoryResult, MemoryStatus
 
 # A person who removes the key means it; who replaces the whole object with a manifest from elsewhere usually does not.
 _MEANT_IT = ("kubectl-edit", "kubectl-patch", "kubectl-annotate", "kubectl-rollout", "kubectl")
 _MOST_RESTORES = 2
+_NOBODY = "an edit or patch by an unknown hand"
 
 
 def check_ownership(situation: Situation) -> Step:
@@ -31,22 +39,31 @@ def foreign(situation: Situation) -> Step:
     if workload.value is not None:
         managers = ", ".join(m for m in workload.value_managers if m != "breakeven") or "another writer"
         return taken_over(situation, managers, "changed the annotation")
-    writer = workload.last_writer or "another writer"
+    written = workload.last_write_time
+    if written is None or memory.others_wrote_time is None or written <= memory.others_wrote_time:
+        return taken_over(
+            situation,
+            _NOBODY,
+            "removed the annotation (it is gone, and no field manager has changed anything else since it was last there)",
+        )
+    writer = workload.last_writer
+    seen = f"{writer} changed the target at {written:%Y-%m-%d %H:%M:%S} UTC and the annotation is gone"
     if writer in _MEANT_IT:
-        return taken_over(situation, writer, "removed the annotation")
+        return taken_over(situation, writer, f"removed the annotation at {written:%Y-%m-%d %H:%M:%S} UTC")
     if memory.restores >= _MOST_RESTORES:
         return taken_over(
             situation,
             writer,
-            f"dropped the annotation again after it was restored {memory.restores} times (kubectl replace, Replace=true?)",
+            f"changed the target at {written:%Y-%m-%d %H:%M:%S} UTC and the annotation is gone again, after it was "
+            f"restored {memory.restores} times",
             ClusterReason.REVERTED_TWICE,
         )
     if not situation.may_write:
         return Step(situation.rollout, memory)
     value = (situation.rollout.value if situation.rollout else None) or memory.written_value or "null"
     message = (
-        f"{writer} dropped the annotation; it is written again ({memory.restores + 1} of at most {_MOST_RESTORES} times). "
-        "Use kubectl apply, or Replace=false, which keep it"
+        f"{seen}; it is written again ({memory.restores + 1} of at most {_MOST_RESTORES} times). A writer that merges "
+        "(kubectl apply, Argo CD without Replace=true) keeps it, one that replaces the whole object drops it"
     )
     return Step(
         rollout=situation.rollout,
@@ -57,6 +74,21 @@ def foreign(situation: Situation) -> Step:
         message=message,
         busy=True,
     )
+
+
+def note_writers(memory: MemoryStatus, workload: Workload, *, writing: bool) -> MemoryStatus:
+    """Remember when others last wrote while the annotation stood: only who wrote later can have dropped it.
+
+    Both times are the API server's, so no two clocks are compared. A write of others costs one write of the status.
+
+    Args:
+        memory: of the service.
+        workload: the target.
+        writing: the annotation is written in this cycle.
+    """
+    if workload.value is None and not writing:
+        return memory
+    return memory.model_copy(update={"others_wrote_time": workload.last_write_time or workload.created})
 
 
 def taken_over(
@@ -84,19 +116,20 @@ def taken_over(
 
 
 def hand_back(situation: Situation, resume: str, *, paused: bool) -> Step | None:
-    """Whether a person handed the annotation back; that alone writes and restarts nothing.
+    """Whether a person handed the annotation back, or ended a back-off; that alone writes and restarts nothing.
 
-    None: nobody holds it. Otherwise a step that is busy while somebody still does.
+    None: nobody holds it and nothing was asked. Otherwise a step that is busy while somebody still holds it.
     """
     memory = situation.memory
     holder = memory.taken_over_by
-    if holder is None:
-        # A token that was set before anything was taken over must not count later.
-        changed = memory.resume != (resume or None)
-        return (
-            Step(situation.rollout, memory.model_copy(update={"resume": resume or None})) if changed else None
-        )
     asked = bool(resume) and resume != memory.resume
+    if holder is None:
+        if memory.resume == (resume or None):
+            return None
+        # A token that was set before anything was taken over must not count later.
+        noted = memory.model_copy(update={"resume": resume or None})
+        waits = memory.failures or memory.backoff_until_time is not None
+        return _backoff_ended(situation, noted) if asked and waits else Step(situation.rollout, noted)
     if not asked and not (memory.pause_seen and not paused):
         return Step(
             rollout=None,
@@ -119,6 +152,8 @@ def hand_back(situation: Situation, resume: str, *, paused: bool) -> Step | None
                 "resume": resume or None,
                 "restores": 0,
                 "written_value": situation.workload.value,
+                "failures": 0,
+                "backoff_until_time": None,
                 # Applying the value that stands there would only share its ownership: the next *change* must be forced.
                 "force_next": True,
             }
@@ -127,4 +162,17 @@ def hand_back(situation: Situation, resume: str, *, paused: bool) -> Step | None
         reason=ClusterReason.RESUMED,
         message=f"taken back from {holder}; the next change takes the annotation over",
         busy=True,
+    )
+
+
+def _backoff_ended(situation: Situation, memory: MemoryStatus) -> Step:
+    """The next roll need not wait, and a failure of it counts as the first one."""
+    undone = f"{memory.failures} rolls were undone" if memory.failures > 1 else "a roll was undone"
+    message = f"breakeven.dev/resume has a new value: the back-off after {undone} has ended"
+    return Step(
+        rollout=situation.rollout,
+        memory=memory.model_copy(update={"failures": 0, "backoff_until_time": None}),
+        events=(Event(ClusterReason.RESUMED, message),),
+        reason=ClusterReason.RESUMED,
+        message=message,
     )

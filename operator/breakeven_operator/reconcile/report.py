@@ -39,17 +39,15 @@ from breakeven_operator.reconcile.workload import Workload
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
 from breakeven_operator.resources.servicestatus import (
     Alternative,
-    ArmSource,
-    Current,
     DecisionStatus,
     HistoryEntry,
-    PodsOfArm,
     ServiceDisplay,
-    Target,
+    ServiceWorkings,
 )
 from breakeven_operator.resources.servicestatus import (
     Verdict as PaysWhere,
 )
+from breakeven_operator.resources.targetstatus import ArmSource, Current, PodsOfArm, Target
 
 _HISTORY = 10
 Bounds = tuple[float | None, float | None]
@@ -83,16 +81,18 @@ def report(picture: Picture) -> SpeculativeServiceStatus:
     if old.calibration is not None and profile is not None and old.calibration.profile not in {None, profile}:
         # Acceptance seen before belongs to the profile before.
         memory = memory.model_copy(update={"seen": ()})
+    paying = pays(picture.choice.against_none)
+    if paying is not None:
+        memory = memory.model_copy(update={"pays": paying})
     status = SpeculativeServiceStatus(
         observed_generation=service.metadata.generation,
         target=_target(picture),
         current=current,
         decision=decision,
-        memory=memory,
         rollout=step.rollout,
         calibration=picture.calibrated.status,
         history=history,
-        display=_display(picture, current),
+        workings=ServiceWorkings(memory=memory, display=_display(picture, current)),
     )
     conditions = merge(old.conditions, _aspects(picture, status), service.metadata.generation, picture.now)
     return status.model_copy(update={"conditions": conditions})
@@ -165,7 +165,7 @@ def _decision(picture: Picture) -> DecisionStatus:
         "arm": verdict.arm.name if verdict.arm is not None else None,
         "running_arm": running.name if running is not None else None,
         "reason": str(verdict.reason),
-        "message": verdict.message[:1024],
+        "message": _with_overload(verdict.message, decision)[:1024],
         "profile": picture.calibrated.entry.name if picture.calibrated.entry is not None else None,
     }
     if figures is not None:
@@ -220,7 +220,9 @@ def _comparison(subject: Arm | None, comparison: Comparison | None) -> dict[str,
     even_lower, even_upper = comparison.break_even_ci_rps or (None, None)
     return {
         "compared_arm": subject.name,
-        "speedup": _finite(comparison.speedup),
+        "saturated_arms": _saturated(subject, comparison),
+        # 0 stands for a saturated arm; in a status it would read like a measured ratio.
+        "speedup": _finite(comparison.speedup) or None,
         "speedup_lower": _finite(lower),
         "speedup_upper": _finite(upper),
         "c1_ratio": _finite(comparison.c1_ratio),
@@ -234,6 +236,23 @@ def _comparison(subject: Arm | None, comparison: Comparison | None) -> dict[str,
     }
 
 
+def _saturated(subject: Arm, comparison: Comparison) -> tuple[str, ...]:
+    """Which of the two cannot carry this load."""
+    found = ((subject, comparison.saturated), (NO_SPECULATION, comparison.against_saturated))
+    return tuple(arm.name for arm, saturated in found if saturated)
+
+
+def _with_overload(message: str, decision: Decision | None) -> str:
+    """The sentence, with a remark where the load is beyond what the running arm can carry."""
+    running = decision.field.running if decision is not None and decision.field is not None else None
+    if decision is None or running is None or running.utilisation <= 1:
+        return message
+    return (
+        f"{message}; the load is {100 * running.utilisation:.0f} % of what {running.arm} can carry "
+        f"({running.saturation_rps:.3g} rps per replica): requests queue"
+    )
+
+
 def _alternative(arm: Arm | None, standings: tuple[Standing, ...]) -> Alternative | None:
     if arm is None:
         return None
@@ -242,13 +261,13 @@ def _alternative(arm: Arm | None, standings: tuple[Standing, ...]) -> Alternativ
     lower, upper = (against.speedup_ci if against is not None else None) or (None, None)
     return Alternative(
         arm=arm.name,
-        speedup=_finite(against.speedup) if against is not None else None,
+        speedup=(_finite(against.speedup) or None) if against is not None else None,
         speedup_lower=_finite(lower),
         speedup_upper=_finite(upper),
     )
 
 
-def _pays(comparison: Comparison | None) -> bool | None:
+def pays(comparison: Comparison | None) -> bool | None:
     """Whether speculation pays at this load; None when the bounds contain both."""
     if comparison is None or comparison.speedup is None:
         return None
@@ -277,7 +296,6 @@ def _display(picture: Picture, current: Current | None) -> ServiceDisplay:
     target, verdict = picture.service.spec.target_ref, picture.verdict
     comparison = picture.choice.against_none
     figures = picture.live.figures if picture.live is not None else None
-    pays = {True: "Yes", False: "No", None: "?"}[_pays(comparison)]
     reason = str(verdict.reason)
     run = picture.calibrated.run
     if run is not None and run.status.display is not None and run.status.display.points:
@@ -289,7 +307,7 @@ def _display(picture: Picture, current: Current | None) -> ServiceDisplay:
     return ServiceDisplay(
         target=f"{target.kind}/{target.name}"[:128],
         arm=(current.arm if current is not None else None) or "?",
-        pays=pays,
+        pays={True: "Yes", False: "No", None: "?"}[pays(comparison)],
         speedup=speedup(comparison),
         break_even=break_even(comparison or _calibrated(picture)),
         load=figure(figures.rps, "rps") if figures is not None else "-",
@@ -358,7 +376,7 @@ def _profitable(picture: Picture) -> Aspect:
     message = figures_text(decision)
     if comparison.break_even_rps is None:
         message += f"; {pays_until(comparison)}"
-    return Aspect(PROFITABLE, _pays(comparison), str(decision.reason), message)
+    return Aspect(PROFITABLE, pays(comparison), str(decision.reason), message)
 
 
 def _progressing(picture: Picture, status: SpeculativeServiceStatus) -> Aspect:

@@ -20,7 +20,7 @@ from breakeven_operator.reconcile.judge import blocked, judge
 from breakeven_operator.reconcile.live import Live, read_service
 from breakeven_operator.reconcile.material import worth_writing
 from breakeven_operator.reconcile.observation import Limits, Observation
-from breakeven_operator.reconcile.ownership import hand_back, taken_over
+from breakeven_operator.reconcile.ownership import hand_back, note_writers, taken_over
 from breakeven_operator.reconcile.past import past_of
 from breakeven_operator.reconcile.plausibility import engine_limits
 from breakeven_operator.reconcile.report import Picture, report
@@ -30,7 +30,7 @@ from breakeven_operator.reconcile.target import Refusal, refuse_rolls, refuse_ta
 from breakeven_operator.reconcile.verdict import HOLD, SWITCH, Verdict
 from breakeven_operator.reconcile.workload import Workload
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
-from breakeven_operator.resources.servicestatus import MemoryStatus, RolloutPhase
+from breakeven_operator.resources.servicestatus import MemoryStatus, RolloutPhase, ServiceWorkings
 from breakeven_operator.resources.updatepolicy import Mode
 
 RESUME_ANNOTATION = "breakeven.dev/resume"
@@ -122,7 +122,9 @@ def reconcile(
         running=running,
         calibrated=state,
         live=live,
-        step=replace(step, memory=_with_tokens(memory, state)),
+        step=replace(
+            step, memory=note_writers(_with_tokens(memory, state), workload, writing=step.write is not None)
+        ),
         choice=choice,
         verdict=verdict,
         cannot_roll=cannot_roll,
@@ -160,7 +162,11 @@ def conflicted(
     step = taken_over(situation, ", ".join(managers), "owns the annotation")
     memory = step.memory.model_copy(update={"written_value": workload.value})
     changed = shown.model_copy(
-        update={"memory": memory, "rollout": None, "history": (*step.ended, *status.history)[:10]}
+        update={
+            "workings": ServiceWorkings(memory=memory, display=shown.display),
+            "rollout": None,
+            "history": (*step.ended, *status.history)[:10],
+        }
     )
     ref = reference(service)
     return Plan(
@@ -221,7 +227,9 @@ def _go_on(service: SpeculativeService, situation: Situation, state: Calibrated,
         if handed.busy:
             return handed
         situation = replace(situation, memory=handed.memory)
-    step = watch(situation)
+        step = _joined(handed, watch(situation))
+    else:
+        step = watch(situation)
     if step.busy or step.rollout is None or step.rollout.phase is not RolloutPhase.CONFIRMING:
         return step
     profile = state.entry.profile if state.entry is not None else None
@@ -263,7 +271,11 @@ def _refused(
     limits: Limits,
     now: datetime,
 ) -> Outcome:
-    """A target that cannot be looked at: say why; a calibration that runs is not ours to judge here."""
+    """A target that cannot be looked at: say why; a calibration that runs is not ours to judge here.
+
+    A calibration that ended because the target is gone is asked for again at once: what it was asked is still open, and
+    the new run waits until the target is back.
+    """
     assert refusal is not None  # noqa: S101 - without a refusal there is a workload with a container
     state = calibrated(service, None, observation.profiles, observation.runs, None, now)
     verdict = Verdict(HOLD, None, refusal.reason, refusal.message)
@@ -273,7 +285,7 @@ def _refused(
         workload=workload,
         identity=identity,
         running=None,
-        calibrated=replace(state, create=None),
+        calibrated=state if refusal.reason is ClusterReason.TARGET_NOT_FOUND else replace(state, create=None),
         live=None,
         step=Step(service.status.rollout, memory),
         choice=Choice(decision=None, memory=memory),

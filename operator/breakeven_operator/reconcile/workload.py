@@ -58,6 +58,7 @@ class Workload:
         value: the arm's annotation in the pod template; None when absent.
         value_managers: field managers that own the annotation.
         last_writer: field manager of the newest change of the object that is not the controller's own and not ours.
+        last_write_time: when that was, by the API server's clock; None when managedFields names nobody else.
         owner: kind and name of a controller that owns the Deployment; None when nobody does.
         gpu_products: GPU classes of the nodes on which pods run, sorted.
         gpu_hint: GPU class that the pod template's nodeSelector names; None when it names none.
@@ -79,6 +80,7 @@ class Workload:
     value: str | None
     value_managers: tuple[str, ...]
     last_writer: str
+    last_write_time: datetime | None
     owner: str | None
     pods: tuple[PodState, ...]
     gpu_products: tuple[str, ...]
@@ -89,6 +91,11 @@ class Workload:
         """The pod template's spec."""
         spec: Mapping[str, Any] = self.manifest["spec"]["template"]["spec"]
         return spec
+
+    @property
+    def created(self) -> datetime | None:
+        """When the Deployment was made, by the API server's clock."""
+        return parse_time(self.manifest["metadata"].get("creationTimestamp"))
 
     @property
     def settled(self) -> bool:
@@ -169,6 +176,7 @@ def observe(
     )
     desired = int(spec.get("replicas", 1))
     surge, unavailable = _strategy(spec, desired)
+    written, writer = _last_write(meta)
     products = {nodes.get(state.node, {}).get(gpu_label, "") for state in states if state.node}
     return Workload(
         ref=Ref(DEPLOYMENTS, meta["namespace"], meta["name"], meta["uid"]),
@@ -186,7 +194,8 @@ def observe(
         max_unavailable=unavailable,
         value=((template.get("metadata") or {}).get("annotations") or {}).get(ANNOTATION),
         value_managers=_managers_of_value(meta),
-        last_writer=_last_writer(meta),
+        last_writer=writer,
+        last_write_time=parse_time(written),
         owner=_controller(meta),
         pods=states,
         gpu_products=tuple(sorted(product for product in products if product)),
@@ -256,13 +265,14 @@ def _managers_of_value(meta: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _last_writer(meta: Mapping[str, Any]) -> str:
+def _last_write(meta: Mapping[str, Any]) -> tuple[str, str]:
+    """(time, field manager) of the newest entry of another writer; a writer that only took fields away has none."""
     entries = [
         (str(entry.get("time", "")), str(entry.get("manager", "")))
         for entry in meta.get("managedFields") or []
         if not entry.get("subresource") and entry.get("manager") != FIELD_MANAGER
     ]
-    return max(entries, default=("", ""))[1]
+    return max(entries, default=("", ""))
 
 
 def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:

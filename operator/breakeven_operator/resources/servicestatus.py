@@ -23,6 +23,7 @@ from breakeven_operator.resources.base import (
     list_map,
 )
 from breakeven_operator.resources.meta import Condition
+from breakeven_operator.resources.targetstatus import Current, Target
 
 
 class Verdict(StrEnum):
@@ -34,14 +35,6 @@ class Verdict(StrEnum):
     NEVER = "Never"
     TIE = "Tie"
     UNCERTAIN = "Uncertain"
-
-
-class ArmSource(StrEnum):
-    """What made the pods run the arm they run."""
-
-    ANNOTATION = "Annotation"
-    COMMAND_LINE = "CommandLine"
-    UNSET = "Unset"
 
 
 class RolloutPhase(StrEnum):
@@ -60,78 +53,6 @@ class HistoryResult(StrEnum):
     UNCONFIRMED = "Unconfirmed"
     UNDONE = "Undone"
     SUPERSEDED = "Superseded"
-
-
-class Target(StatusModel):
-    """What the target was found to be."""
-
-    uid: Annotated[
-        str | None, Field(max_length=64, description="UID of the target; another one means it was recreated.")
-    ] = None
-    generation: Annotated[int | None, Field(ge=0, description="Generation of the target that was read.")] = (
-        None
-    )
-    container_name: Annotated[str | None, Field(max_length=63, description="Container that runs vLLM.")] = (
-        None
-    )
-    image: Annotated[
-        str | None, Field(max_length=1024, description="Image of that container, by digest where pods tell.")
-    ] = None
-    model: Annotated[str | None, Field(max_length=512, description="Model that is served.")] = None
-    served_model_name: Annotated[
-        str | None, Field(max_length=512, description="Value of vLLM's model_name label that is asked for.")
-    ] = None
-    gpu_product: Annotated[
-        str | None,
-        Field(max_length=128, description="GPU class of the nodes its pods run on (nvidia.com/gpu.product)."),
-    ] = None
-    gpus_per_pod: Annotated[int | None, Field(ge=0, description="GPUs each pod holds.")] = None
-    replicas: Annotated[int | None, Field(ge=0, description="Pods wanted.")] = None
-    replicas_changed_time: Annotated[
-        Instant | None, Field(description="When the number of pods wanted was last seen to change.")
-    ] = None
-    ready_replicas: Annotated[int | None, Field(ge=0, description="Pods ready.")] = None
-    fingerprint: Annotated[
-        str | None,
-        Field(
-            max_length=64,
-            description="Hash of image, model, engine arguments without speculative ones, GPU class and parallelism: "
-            "a profile counts only for its own.",
-        ),
-    ] = None
-    opted_in: Annotated[
-        bool | None, Field(description="Whether the manifest takes its arm from the annotation.")
-    ] = None
-    drain_configured: Annotated[bool | None, Field(description="Whether a restart loses no request.")] = None
-
-
-class PodsOfArm(StatusModel):
-    """How many pods run an arm."""
-
-    arm: Annotated[ArmName, Field(description="The arm.")]
-    pods: Annotated[int, Field(ge=0, description="Pods that run it.")]
-
-
-class Current(StatusModel):
-    """What runs now."""
-
-    arm: Annotated[ArmName | None, Field(description="The arm the target's pods run.")] = None
-    method: Annotated[
-        str | None, Field(max_length=64, description="vLLM's word for its method; none without speculation.")
-    ] = None
-    draft_length: Annotated[int | None, Field(ge=0, description="Tokens drafted per step.")] = None
-    source: Annotated[ArmSource | None, Field(description="Annotation, CommandLine (static), or Unset.")] = (
-        None
-    )
-    since: Annotated[Time | None, Field(description="Since when.")] = None
-    pods_by_arm: Annotated[
-        tuple[PodsOfArm, ...],
-        Field(
-            max_length=8,
-            json_schema_extra=list_map("arm"),
-            description="More than one entry only during a roll.",
-        ),
-    ] = ()
 
 
 class Alternative(StatusModel):
@@ -162,8 +83,20 @@ class DecisionStatus(StatusModel):
             description="The speculative arm that the following figures are about: the running one, else the best one."
         ),
     ] = None
+    saturated_arms: Annotated[
+        tuple[ArmName, ...],
+        Field(
+            max_length=2,
+            json_schema_extra=ATOMIC,
+            description="Which of the compared arm and none cannot carry the present load, by its law: requests queue, "
+            "and there is no speedup to state.",
+        ),
+    ] = ()
     speedup: Annotated[
-        Number | None, Field(description="Latency without speculation over latency with the compared arm.")
+        Number | None,
+        Field(
+            description="Latency without speculation over latency with the compared arm; absent where one of the two is saturated."
+        ),
     ] = None
     speedup_lower: Annotated[Number | None, Field(description="Lower bound of the speedup.")] = None
     speedup_upper: Annotated[Number | None, Field(description="Upper bound of the speedup.")] = None
@@ -268,11 +201,21 @@ class MemoryStatus(StatusModel):
             description="Newest live acceptance per drafter; it outranks the calibrated one until a new profile counts.",
         ),
     ] = ()
+    pays: Annotated[
+        bool | None,
+        Field(description="Whether speculation paid when the bounds last told; a flip is said in an event."),
+    ] = None
     failures: Annotated[int, Field(ge=0, description="Rolls undone in a row.")] = 0
     backoff_until_time: Annotated[Instant | None, Field(description="No roll before this.")] = None
     restores: Annotated[
         int, Field(ge=0, description="How often the annotation was put back after somebody dropped it.")
     ] = 0
+    others_wrote_time: Annotated[
+        Instant | None,
+        Field(
+            description="Newest change of the target by another field manager that was seen while the annotation stood; only a later one can have dropped it."
+        ),
+    ] = None
     written_value: Annotated[
         str | None,
         Field(
@@ -412,6 +355,17 @@ class ServiceDisplay(StatusModel):
     reason: Annotated[Cell | None, Field(description="Reason word with progress.")] = None
 
 
+class ServiceWorkings(StatusModel):
+    """What the operator writes for itself; kubectl describe sorts by name and prints it last."""
+
+    memory: Annotated[
+        MemoryStatus | None, Field(description="What the decision remembers between cycles.")
+    ] = None
+    display: Annotated[
+        ServiceDisplay | None, Field(description="The columns of kubectl get, ready to print.")
+    ] = None
+
+
 class SpeculativeServiceStatus(StatusModel):
     """What is, written by the operator."""
 
@@ -432,9 +386,6 @@ class SpeculativeServiceStatus(StatusModel):
     decision: Annotated[
         DecisionStatus | None, Field(description="The last decision with the figures that made it.")
     ] = None
-    memory: Annotated[
-        MemoryStatus | None, Field(description="What the decision remembers between cycles.")
-    ] = None
     rollout: Annotated[Rollout | None, Field(description="A change of arm on its way.")] = None
     calibration: Annotated[CalibrationStatus | None, Field(description="Where measuring stands.")] = None
     history: Annotated[
@@ -445,9 +396,19 @@ class SpeculativeServiceStatus(StatusModel):
             description="Changes of arm that have ended, newest first.",
         ),
     ] = ()
-    display: Annotated[
-        ServiceDisplay | None, Field(description="The columns of kubectl get, ready to print.")
+    workings: Annotated[
+        ServiceWorkings | None, Field(description="The operator's own notes; no interface, they may change.")
     ] = None
+
+    @property
+    def memory(self) -> MemoryStatus | None:
+        """What the decision remembers between cycles; None before the first one."""
+        return self.workings.memory if self.workings is not None else None
+
+    @property
+    def display(self) -> ServiceDisplay | None:
+        """The columns of kubectl get."""
+        return self.workings.display if self.workings is not None else None
 
     def condition(self, type_: str) -> Condition | None:
         """The condition of this type, if it was ever set."""

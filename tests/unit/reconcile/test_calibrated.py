@@ -118,7 +118,7 @@ def test_a_request_is_answered_once_and_in_mode_disabled_too():
     found = state([entry()], of=asked)
     assert (str(found.trigger), found.recalibrate) == ("Requested", "1")
     answered = service(
-        annotations={"breakeven.dev/recalibrate": "1"}, status={"memory": {"recalibrate": "1"}}
+        annotations={"breakeven.dev/recalibrate": "1"}, status={"workings": {"memory": {"recalibrate": "1"}}}
     )
     assert trigger(profiles=[entry()], of=answered) is None
 

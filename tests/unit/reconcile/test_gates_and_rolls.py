@@ -18,7 +18,8 @@ from breakeven_operator.reconcile.rollout import deadline_s, undo
 from breakeven_operator.reconcile.steps import Situation
 from breakeven_operator.reconcile.workload import observe
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.resources.servicestatus import MemoryStatus, Rollout, Target
+from breakeven_operator.resources.servicestatus import MemoryStatus, Rollout
+from breakeven_operator.resources.targetstatus import Target
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 from fakes.fleet_world import EAGLE, SERVICE, TARGET, FleetWorld, profile_json
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from breakeven_operator.reconcile.conditions import Aspect, merge
 from breakeven_operator.reconcile.material import worth_writing
-from breakeven_operator.reconcile.report import _pays
+from breakeven_operator.reconcile.report import pays as pays_of
 from breakeven_operator.reconcile.wording import break_even, figure, pays_until, ratio, speedup
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -26,7 +26,7 @@ STATUS = {
         "message": "at 3.1 rps",
     },
     "conditions": [{"type": "Ready", "status": "True", "reason": "Watching", "message": "metrics fresh"}],
-    "memory": {"failures": 0},
+    "workings": {"memory": {"failures": 0}},
 }
 
 
@@ -47,10 +47,10 @@ def test_the_first_status_is_written():
     [
         changed(reason="CoolingDown"),
         changed(arm="eagle/3"),
-        {**STATUS, "memory": {"failures": 1}},
+        {**STATUS, "workings": {"memory": {"failures": 1}}},
         {**STATUS, "rollout": {"id": "x"}},
         {**STATUS, "conditions": [{**STATUS["conditions"][0], "status": "False"}]},
-        {key: value for key, value in STATUS.items() if key != "memory"},
+        {key: value for key, value in STATUS.items() if key != "workings"},
     ],
 )
 def test_state_is_written_at_once(new):
@@ -100,7 +100,7 @@ def test_figures_read_like_figures():
 )
 def test_a_saturated_arm_does_not_pay_and_shows_no_ratio(value, bounds, pays, shown):
     comparison = SimpleNamespace(speedup=value, speedup_ci=bounds)
-    assert (_pays(comparison), speedup(comparison)) == (pays, shown)
+    assert (pays_of(comparison), speedup(comparison)) == (pays, shown)
 
 
 def test_a_break_even_beyond_the_measured_loads_is_said_to_be():

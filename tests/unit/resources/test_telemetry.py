@@ -134,6 +134,20 @@ def test_what_is_not_known_has_no_series_rather_than_zero(registry, telemetry):
     }
 
 
+@pytest.mark.parametrize(
+    ("saturated", "value"), [(["eagle/7"], 0.0), (["none"], None), (["eagle/7", "none"], None), ([], 1.82)]
+)
+def test_a_saturated_arm_is_a_speedup_of_zero_to_the_alert(registry, telemetry, saturated, value):
+    """The status names it and has no speedup then; the rule compares numbers."""
+    decision = {**FULL["decision"], "saturatedArms": saturated}
+    if saturated:
+        for key in ("speedup", "speedupLower", "speedupUpper"):
+            del decision[key]
+    telemetry.fleet.publish([service(**{**FULL, "decision": decision})], NOW)
+    found = sample(registry, "breakeven_speedup_ratio", bound="estimate", arm="eagle/7")
+    assert found == value
+
+
 def test_a_service_that_is_gone_takes_its_series_along(registry, telemetry):
     chat, code = service(**FULL), service("code", **FULL)
     telemetry.fleet.publish([chat, code], NOW)
