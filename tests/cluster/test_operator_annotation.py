@@ -134,9 +134,13 @@ def patch(place):
 
 
 def update(place):
-    """A program that reads the object, takes the key away and puts the object back."""
+    """A program that reads the object, takes the key away and puts the object back.
+
+    Not by plain `kubectl replace`: that renews last-applied-configuration on the way, and shows.
+    """
     manifest = without_key(place.get("deployment", manifests.TARGET))
-    place.kubectl("replace", "--filename=-", stdin=json.dumps(manifest))
+    path = f"/apis/apps/v1/namespaces/{place.name}/deployments/{manifests.TARGET}"
+    place.stage.cluster.kubectl("replace", f"--raw={path}", "--filename=-", stdin=json.dumps(manifest))
 
 
 def replace_with_its_own_manifest(place):
