@@ -8,7 +8,7 @@ from dataclasses import replace
 from breakeven.arm import Arm
 from breakeven.errors import BreakevenError
 from breakeven.profile import Conditions
-from breakeven.profile.carried import credited
+from breakeven.profile.credit import credited
 from breakeven_operator.reconcile.calibrated import Calibrated
 from breakeven_operator.reconcile.live import Figures, Live
 

@@ -29,7 +29,6 @@ VALUES = {"NOT_EQUAL", "MATCHES", "NOT_MATCHES", "ACCEPT_LOSS", "REJECTED"}
 # Nobody calls these but tests. May only shrink: give it a caller or a page that shows its use, or delete it.
 DEBT = {
     "ENV_ENTRY",
-    "INCREASES",
     "ExpertLaw",
     "NOT_MEASURED",
     "SHUTDOWN_TIMEOUT_S",

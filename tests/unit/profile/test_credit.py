@@ -9,7 +9,7 @@ import pytest
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
 from breakeven.profile import Conditions, Profile
-from breakeven.profile.carried import credited
+from breakeven.profile.credit import credited
 from sweeps import closed
 
 EAGLE = Arm("eagle3", 3)
