@@ -57,7 +57,8 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else 160)
     status, outcome = _outcome(options.costs, console, keep=options.keep)
     # The last line, whatever came before: a reader of a long log looks there.
-    console.print(f"demo: exit status {status}: {outcome}", markup=False, highlight=False)
+    told = " ".join(outcome.split())
+    console.print(f"demo: exit status {status}: {told}", markup=False, highlight=False, soft_wrap=True)
     return status
 
 
@@ -220,7 +221,10 @@ def _tell(
     console.print(short)
     for check in checks:
         console.print(
-            f"{'ok  ' if check.ok else 'FAIL'}  {check.what}: {check.detail}", markup=False, highlight=False
+            f"{'ok  ' if check.ok else 'FAIL'}  {check.what}: {check.detail}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
         )
     png, page, data = RESULTS / "demo.png", RESULTS / "demo.html", RESULTS / "checks.json"
     png.write_bytes(render_png(lambda theme: draw(record, profiles, theme), dots_per_inch=120))

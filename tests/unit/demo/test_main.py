@@ -39,6 +39,7 @@ def test_the_last_line_is_the_exit_status(capsys, monkeypatch, keep, ok, status,
     ("problem", "status", "words"),
     [
         (LocalClusterError("port 1 is taken"), 1, "port 1 is taken"),
+        (LocalClusterError("a long\nstory, " + 60 * "long "), 1, "a long story, " + " ".join(60 * ["long"])),
         (KeyboardInterrupt(), 130, "interrupted; the cluster is gone"),
     ],
 )
