@@ -45,6 +45,9 @@ def run_views(
 ) -> list[RunView]:
     """Views of all unfinished runs: those under way first, then by age.
 
+    A run whose service is there and was not decided (its spec breaks a rule, or a defect met it) has none and waits:
+    taken for a run without a service, it would lose its Jobs.
+
     Args:
         world: what was read.
         decided: the services, with their targets as observed.
@@ -52,6 +55,10 @@ def run_views(
         settings: what all Jobs have in common.
     """
     owners = {(item.service.metadata.namespace, item.service.metadata.name): item for item in decided}
+    undecided = {
+        (manifest["metadata"]["namespace"], manifest["metadata"]["name"])
+        for manifest in world.manifests.values()
+    } - owners.keys()
     unfinished = [run for run in world.runs if phase_of(run) not in _FINAL]
     # A younger run that already holds a GPU is not the duplicate of an older one that waits.
     unfinished.sort(key=lambda run: (phase_of(run) in _WAITING, _age(run)))
@@ -61,6 +68,8 @@ def run_views(
     for run in unfinished:
         meta = run["metadata"]
         owner = (meta["namespace"], service_of(run))
+        if owner in undecided:
+            continue
         duplicate_of = first.get(owner)
         first.setdefault(owner, meta["name"])
         waiting, item = phase_of(run) in _WAITING, owners.get(owner)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from breakeven_operator import fleet as fleet_module
-from breakeven_operator.plan import DEPLOYMENTS, EVENTS, SERVICES
+from breakeven_operator.plan import DEPLOYMENTS, EVENTS, JOBS, SERVICES
 from fakes.fleet_world import SERVICE, TARGET, VALUE, FleetWorld
 
 LABELS = {"specsvc_namespace": "llm", "specsvc": "chat"}
@@ -127,3 +127,18 @@ async def test_an_operator_that_starts_anew_still_shows_what_it_cannot_decide(st
         is not None
     )
     assert world.events.count("InternalError") == 1
+
+
+async def test_a_calibration_under_way_keeps_its_job_while_its_service_cannot_be_decided(struck):
+    world = FleetWorld()
+    world.load(3.0)
+    for _ in range(3):
+        await world.cycle()
+    (job,) = world.cluster.of(JOBS)
+    struck.add("chat")
+    for _ in range(3):
+        await world.cycle()
+    assert [kept["metadata"]["uid"] for kept in world.cluster.of(JOBS)] == [job["metadata"]["uid"]]
+    struck.clear()
+    await world.cycle()
+    assert world.reason == "CalibrationRunning"
