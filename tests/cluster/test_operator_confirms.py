@@ -20,6 +20,8 @@ from operatorcluster.waiting import until
 LOW_RPS = 2.0
 # The break-even lies near 11. Eagle is at 90 % of its saturation here, no speculation at 61 % of its own.
 HIGH_RPS = 12.0
+# Beyond the 13 that eagle carries, and 72 % of what no speculation does.
+SATURATING_RPS = 14.5
 _LOOK_S = 0.3
 
 
@@ -61,17 +63,20 @@ class Posed:
 
 
 class Counted:
-    """The counters of one pod."""
+    """The counters of one pod; what comes beyond what its arm carries waits."""
 
     def __init__(self, posed, arm):
         self.posed, self.arm = posed, arm
-        self.at, self.requests, self.spent_s = time.monotonic(), 1.0, 0.0
+        self.at, self.requests, self.spent_s, self.waiting = time.monotonic(), 1.0, 0.0, 0.0
 
     def page(self):
-        rps, now = self.posed.rps, time.monotonic()
-        latency_s = self.posed.slow * float(open_loop_latency(*law(self.arm), rps))
-        served = rps * (now - self.at)
-        self.at, self.requests, self.spent_s = now, self.requests + served, self.spent_s + served * latency_s
+        now, (c1_s, c2_s) = time.monotonic(), law(self.arm)
+        rps = min(self.posed.rps, 0.98 / c2_s)
+        passed_s, self.at = now - self.at, now
+        self.waiting = max(self.waiting + (self.posed.rps - rps) * passed_s, 0.0)
+        latency_s = self.posed.slow * float(open_loop_latency(c1_s, c2_s, rps)) + self.waiting / rps
+        self.requests += rps * passed_s
+        self.spent_s += rps * passed_s * latency_s
         steps = self.requests * (OUTPUT_TOKENS - 1) / tokens_per_step(self.arm)
         counters = {
             "request_success_total": self.requests,
@@ -85,6 +90,8 @@ class Counted:
             "request_generation_tokens_sum": self.requests * OUTPUT_TOKENS,
             "request_generation_tokens_count": self.requests,
         }
+        running = rps * latency_s - self.waiting
+        counters |= {"num_requests_running": running, "num_requests_waiting": self.waiting}
         return Traffic(rps, latency_s, now).page(**{name: str(value) for name, value in counters.items()})
 
 
@@ -149,3 +156,16 @@ def test_requests_that_surely_take_too_long_next_to_saturation_end_the_dwell(pla
     found = place.get("specsvc", "chat")
     assert found["status"]["rollout"]["reason"] == "BeyondBreakEven"
     assert "requests take " in place.reasons()["BeyondBreakEven"]
+
+
+def test_an_arm_that_cannot_carry_the_load_is_left_and_nothing_fails_meanwhile(place, posed, stage):
+    """Its predicted latency has no end and the ratio to it no figure: the change is written without one."""
+    posed.rps = SATURATING_RPS
+    place.until_settled("none")
+    found = place.until_service("that roll is judged", lambda status: len(results(status)) == 2)
+    change = found["status"]["history"][0]
+    assert (change["fromArm"], change["toArm"], change["result"]) == ("eagle/3", "none", "Confirmed"), change
+    assert "predictedSpeedup" not in change
+    assert "InternalError" not in place.reasons()
+    lines = [line for line in stage.log() if place.name in json.dumps(line)]
+    assert [line for line in lines if line["level"] == "error"] == []
