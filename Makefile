@@ -60,13 +60,13 @@ fuzz: env ## Every reader against hostile input for a fixed time
 	@$(BIN)/python tests/bench/fuzz_readers.py
 
 generated: env ## Is what is generated from code current?
-	@$(BIN)/python -m breakeven_operator.resources --check
-	@$(BIN)/python -m breakeven.simulator.cost_docs --check
+	@$(BIN)/python -m breakeven_operator.generate --check
+	@$(BIN)/python -m breakeven_sim.engine.cost_docs --check
 	@$(BIN)/python -m breakeven.cli.document --check
 
 generate: env ## Rewrite what is generated from code: CRDs, docs
-	@$(BIN)/python -m breakeven_operator.resources --write
-	@$(BIN)/python -m breakeven.simulator.cost_docs --write
+	@$(BIN)/python -m breakeven_operator.generate --write
+	@$(BIN)/python -m breakeven_sim.engine.cost_docs --write
 	@$(BIN)/python -m breakeven.cli.document --write
 
 crds-baseline: env ## Take today's CRDs as those that users have (a narrower field is meant, and in the changelog)

@@ -18,7 +18,7 @@ from rich.table import Table as TerminalTable
 from breakeven.errors import BreakevenError
 from breakeven.profile import Profile
 from breakeven.report.page import Picture, Table, render_page, render_png
-from breakeven.simulator.costs import parse_costs
+from breakeven_sim.engine.costs import parse_costs
 from demo import stage
 from demo.director import Director, Player, StoryError
 from demo.picture import draw

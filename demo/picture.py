@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from breakeven.arm import NO_SPECULATION
-from breakeven.arrays import FloatArray
+from breakeven.laws.arrays import FloatArray
 from breakeven.profile import Profile
 from breakeven.report.curves import arm_curves
-from breakeven.report.labels import NAMES_PT
+from breakeven.report.line_labels import NAMES_PT
 from breakeven.report.plots import latency_against_load, speedup_against_load
 from breakeven.report.theme import Stroke, Theme
 from demo.record import Record, ServiceRecord

@@ -14,9 +14,9 @@ from typing import Any
 
 from breakeven.arm import Arm
 from breakeven.errors import BreakevenError
-from breakeven.evidence.reading import read_text
 from breakeven.fitting import fit_points
 from breakeven.profile import Profile
+from breakeven.readers.reading import read_text
 from sweeps import closed, csv_of
 
 ARM = Arm("ngram", 3)

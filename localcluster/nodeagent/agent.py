@@ -14,7 +14,7 @@ import aiohttp
 from localcluster.nodeagent import images, isolation, kubeconfig, kubeletapi
 from localcluster.nodeagent.api import FAILURES, Api
 from localcluster.nodeagent.backoff import Backoff
-from localcluster.nodeagent.events import Recorder
+from localcluster.nodeagent.event_recorder import Recorder
 from localcluster.nodeagent.isolation import Isolation
 from localcluster.nodeagent.node import Node, Shared
 from localcluster.nodeagent.nodeobjects import NodeSpec

@@ -20,11 +20,18 @@ from typing import Any, Protocol
 
 import aiohttp
 
-from localcluster.nodeagent import actions, gpus, images, probing, rootfiles, sandbox
+from localcluster.nodeagent import (
+    container_actions,
+    gpus,
+    images,
+    probing,
+    rootfiles,
+    sandbox,
+)
 from localcluster.nodeagent.api import FAILURES, describe
 from localcluster.nodeagent.backoff import Backoff
 from localcluster.nodeagent.environment import ConfigError, Lookup
-from localcluster.nodeagent.events import Severity
+from localcluster.nodeagent.event_recorder import Severity
 from localcluster.nodeagent.fieldrefs import Placement
 from localcluster.nodeagent.gpus import Ledger
 from localcluster.nodeagent.podspec import Action, ContainerSpec, PodSpec, ProbeSpec
@@ -276,7 +283,9 @@ class Container:
         """Runs a lifecycle hook; a preStop hook ends early when stopping must hurry."""
         if self._around is None:
             return False
-        running = asyncio.ensure_future(actions.perform(action, self, self._around.probes, timeout_s))
+        running = asyncio.ensure_future(
+            container_actions.perform(action, self, self._around.probes, timeout_s)
+        )
         hurry = asyncio.ensure_future(self._sooner.wait())
         try:
             await asyncio.wait({running, hurry}, return_when=asyncio.FIRST_COMPLETED)

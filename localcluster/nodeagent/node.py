@@ -17,7 +17,7 @@ from localcluster.nodeagent import nodeobjects
 from localcluster.nodeagent.addresses import AddressRange
 from localcluster.nodeagent.api import FAILURES, MERGE, STRATEGIC, Api, ApiError, describe
 from localcluster.nodeagent.backoff import Backoff
-from localcluster.nodeagent.events import Recorder
+from localcluster.nodeagent.event_recorder import Recorder
 from localcluster.nodeagent.gpus import Ledger
 from localcluster.nodeagent.nodeobjects import NodeSpec
 from localcluster.nodeagent.objects import Objects

@@ -1,7 +1,7 @@
 """One pod from being bound to being gone.
 
 Level-triggered: whatever changes (the Pod object, a container, the clock), the worker looks at everything anew, asks
-`lifecycle.decide`, acts, and writes the status if it differs from what it wrote last.
+`pod_lifecycle.decide`, acts, and writes the status if it differs from what it wrote last.
 """
 
 from __future__ import annotations
@@ -17,17 +17,22 @@ from typing import Any
 
 import aiohttp
 
-from localcluster.nodeagent import lifecycle, podspec, refusals, status
+from localcluster.nodeagent import (
+    pod_lifecycle,
+    podspec,
+    refusals,
+    status,
+)
 from localcluster.nodeagent.addresses import AddressRange, NoAddressError
 from localcluster.nodeagent.api import FAILURES, STRATEGIC, Api, ApiError, describe
 from localcluster.nodeagent.backoff import Backoff
 from localcluster.nodeagent.container import Container, Surroundings
-from localcluster.nodeagent.events import About, Recorder, Severity
+from localcluster.nodeagent.event_recorder import About, Recorder, Severity
 from localcluster.nodeagent.fieldrefs import Placement
 from localcluster.nodeagent.gpus import Ledger
-from localcluster.nodeagent.lifecycle import Step
 from localcluster.nodeagent.objects import Objects, PodObjects
 from localcluster.nodeagent.payloads import MissingSourceError
+from localcluster.nodeagent.pod_lifecycle import Step
 from localcluster.nodeagent.podspec import Json, PodSpec, Role
 from localcluster.nodeagent.sandbox import Machine, Rooms
 from localcluster.nodeagent.states import ContainerState, Running, Terminated, Waiting
@@ -148,7 +153,7 @@ class PodWorker:
             self._restart_changed_images()
         states = self._states()
         not_before = {name: c.not_before() for name, c in self.containers.items()}
-        step = lifecycle.decide(self._pod, states, not_before, time.time(), ending=ending)
+        step = pod_lifecycle.decide(self._pod, states, not_before, time.time(), ending=ending)
         if self._volumes_ready:
             for name in step.start:
                 await self.containers[name].start(self._pod, self._surroundings())

@@ -7,8 +7,8 @@ from typing import Protocol
 
 import aiohttp
 
-from localcluster.nodeagent import actions
-from localcluster.nodeagent.actions import Inside
+from localcluster.nodeagent import container_actions
+from localcluster.nodeagent.container_actions import Inside
 from localcluster.nodeagent.podspec import ContainerSpec, ProbeSpec
 from localcluster.nodeagent.thresholds import Verdict
 
@@ -96,7 +96,7 @@ async def _observed(
     session: aiohttp.ClientSession,
     listener: Listener,
 ) -> Verdict:
-    result = await actions.perform(probe.action, inside, session, probe.timeout_s)
+    result = await container_actions.perform(probe.action, inside, session, probe.timeout_s)
     if not result.ok:
         listener.on_unhealthy(kind, result.output)
     return verdict.observe(ok=result.ok)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from localcluster.nodeagent.fieldrefs import Placement
-from localcluster.nodeagent.lifecycle import Step
+from localcluster.nodeagent.pod_lifecycle import Step
 from localcluster.nodeagent.podspec import ContainerSpec, Json, PodSpec, Role
 from localcluster.nodeagent.states import Activity, ContainerState, Running, Terminated, Waiting
 

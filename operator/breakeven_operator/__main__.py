@@ -30,7 +30,8 @@ def run(*, dry_run: bool, once: bool) -> None:
     \b
       KUBECONFIG=.local/kubeconfig breakeven-operator run --dry-run --once
     """
-    from breakeven_operator import app, logs
+    from breakeven_operator import app
+    from breakeven_operator.serve import logs
     from breakeven_operator.settings import read_settings
 
     settings = read_settings(os.environ)
@@ -45,7 +46,7 @@ def run(*, dry_run: bool, once: bool) -> None:
 @root.command()
 def trial() -> None:
     """Measure one arm: what the main container of a calibration Job runs (settings from its environment)."""
-    from breakeven_operator.trial import main as measure
+    from breakeven_operator.driver import main as measure
 
     sys.exit(measure())
 
@@ -66,7 +67,7 @@ def trial() -> None:
 def request_run(service: str, service_uid: str, namespace: str, trigger: str) -> None:
     """Create one CalibrationRun; the operator admits it. What a service's CronJob runs."""
     from breakeven_operator.adapters.kubernetes import KubernetesCluster
-    from breakeven_operator.request_run import request
+    from breakeven_operator.request import request
     from breakeven_operator.resources.calibrationrun import Trigger
 
     async def create() -> str:

@@ -15,24 +15,24 @@ from typing import Any, cast
 import kopf
 from prometheus_client import CollectorRegistry, ProcessCollector
 
-from breakeven_operator import web
+from breakeven_operator.adapters.background import SETTLE_S
 from breakeven_operator.adapters.clock import SystemClock
 from breakeven_operator.adapters.fitter import ChildFitter
 from breakeven_operator.adapters.identity import LeaseIdentity
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.adapters.lease import Lease
+from breakeven_operator.adapters.observer import Observer
 from breakeven_operator.adapters.prometheus import Prometheus
-from breakeven_operator.apply import Writer
-from breakeven_operator.background import SETTLE_S
-from breakeven_operator.fleet import Fleet, FleetSettings
+from breakeven_operator.cycle import Fleet, FleetSettings
 from breakeven_operator.handlers import register
-from breakeven_operator.health import Health
+from breakeven_operator.kinds import SERVICES
 from breakeven_operator.loop import Loop
-from breakeven_operator.plan import SERVICES
 from breakeven_operator.ports import ClusterError, Source
+from breakeven_operator.serve import web
+from breakeven_operator.serve.health import Health
+from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_operator.settings import Settings, configure_kopf
-from breakeven_operator.snapshot import Observer
-from breakeven_operator.telemetry import Telemetry
+from breakeven_operator.writer import Writer
 
 _LOG = logging.getLogger(__name__)
 _RETRY_S = 2.0

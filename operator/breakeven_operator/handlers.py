@@ -11,8 +11,8 @@ from typing import Any
 
 import kopf
 
-from breakeven_operator.health import Health
-from breakeven_operator.plan import GROUP, RUNS, SERVICES, VERSION
+from breakeven_operator.kinds import GROUP, RUNS, SERVICES, VERSION
+from breakeven_operator.serve.health import Health
 
 
 def register(registry: kopf.OperatorRegistry, health: Health, wake: Callable[[], None]) -> None:

@@ -7,11 +7,11 @@ import contextlib
 import logging
 from typing import Protocol
 
-from breakeven_operator.fleet import CycleReport
-from breakeven_operator.health import Health
+from breakeven_operator.cycle import CycleReport
 from breakeven_operator.ports import Clock, ClusterError
 from breakeven_operator.reasons import ClusterReason
-from breakeven_operator.telemetry import Telemetry
+from breakeven_operator.serve.health import Health
+from breakeven_operator.serve.telemetry import Telemetry
 
 _LOG = logging.getLogger(__name__)
 # A burst of events becomes one cycle.

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from breakeven_operator.plan import FitOutcome, Ref, Resource
+from breakeven_operator.actions import FitOutcome
+from breakeven_operator.kinds import Ref, Resource
 
 Manifest = Mapping[str, Any]
 """One Kubernetes object as JSON."""

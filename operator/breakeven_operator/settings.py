@@ -12,7 +12,7 @@ import kopf
 
 from breakeven import __version__
 from breakeven.errors import InputError
-from breakeven_operator.plan import GROUP
+from breakeven_operator.kinds import GROUP
 from breakeven_operator.ports import TrialSettings
 
 T = TypeVar("T")

@@ -16,13 +16,13 @@ import numpy as np
 from scipy.optimize import nnls
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.simulator.arms import CostArms
-from breakeven.simulator.configuration import DraftLengths, EngineConfig, engine_config
-from breakeven.simulator.costs import EngineCosts, default_document
-from breakeven.simulator.drafting import TextSource
-from breakeven.simulator.loops import closed_loop, open_loop
-from breakeven.simulator.measured import measured_profile
-from breakeven.simulator.requests import Request
+from breakeven_sim.engine.configuration import DraftLengths, EngineConfig, engine_config
+from breakeven_sim.engine.costs import EngineCosts, default_document
+from breakeven_sim.engine.drafting import TextSource
+from breakeven_sim.engine.requests import Request
+from breakeven_sim.replay.fleet_arms import CostArms
+from breakeven_sim.replay.loops import closed_loop, open_loop
+from breakeven_sim.replay.measured import measured_profile
 
 MEASURED = Path(__file__).parents[3] / "shared" / "data" / "measured"
 

@@ -28,7 +28,7 @@ import aiohttp
 from aiohttp import web
 
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
-from breakeven_operator.plan import DEPLOYMENTS, LEASES, NODES, PODS, PROFILES, SERVICES, Resource
+from breakeven_operator.kinds import DEPLOYMENTS, LEASES, NODES, PODS, PROFILES, SERVICES, Resource
 from breakeven_operator.reconcile.promql import WORKLOAD
 from fakes.fleet_world import GPU, SERVICE, TARGET, profile_json
 from fakes.kubelet import DIGEST

@@ -20,13 +20,13 @@ import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.guard import Policy
-from breakeven.simulator.arms import CostArms
-from breakeven.simulator.costs import default_document, load_costs
-from breakeven.simulator.fleet import Fleet
-from breakeven.simulator.measured import measured_profile
-from breakeven.simulator.replay import Study
-from breakeven.simulator.requests import Request
-from breakeven.simulator.traces import RequestTrace, read_trace
+from breakeven_sim.engine.costs import default_document, load_costs
+from breakeven_sim.engine.requests import Request
+from breakeven_sim.replay.fleet import Fleet
+from breakeven_sim.replay.fleet_arms import CostArms
+from breakeven_sim.replay.measured import measured_profile
+from breakeven_sim.replay.study import Study
+from breakeven_sim.replay.traces import RequestTrace, read_trace
 
 TRACES = Path(__file__).parents[3] / "shared" / "data" / "traces"
 DEMO = Path(__file__).parents[2] / "examples" / "engine-costs" / "demo.json"

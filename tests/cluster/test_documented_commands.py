@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.evidence.reading import read_text
 from breakeven.fitting import fit_points
+from breakeven.readers.reading import read_text
 from localcluster import LocalCluster
 from localcluster.binaries import ensure
 

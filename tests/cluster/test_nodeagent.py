@@ -10,12 +10,12 @@ import kubernetes
 import pytest
 import yaml
 
-import breakeven
+import breakeven_sim
 from localcluster.nodes import Node
 
 RIG = Node("rig", "NVIDIA-L4", 4)
 AGENT = "rig-agent"
-DEFAULT_COSTS = Path(breakeven.__file__).parent / "simulator/default_costs.json"
+DEFAULT_COSTS = Path(breakeven_sim.__file__).parent / "engine/default_costs.json"
 UNTIL_S = 180
 
 

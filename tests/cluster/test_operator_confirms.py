@@ -11,7 +11,7 @@ import time
 import pytest
 
 from breakeven.arm import NO_SPECULATION
-from breakeven.latency import open_loop_latency
+from breakeven.laws.latency import open_loop_latency
 from operatorcluster import manifests
 from operatorcluster.engine import EAGLE, OUTPUT_TOKENS, PROMPT_TOKENS, law, tokens_per_step
 from operatorcluster.posing import Traffic

@@ -10,7 +10,7 @@ from datetime import datetime
 import pytest
 
 from breakeven.arm import NO_SPECULATION
-from breakeven.latency import open_loop_latency
+from breakeven.laws.latency import open_loop_latency
 from operatorcluster import manifests
 from operatorcluster.engine import EAGLE, law, tokens_per_step
 from operatorcluster.posing import Traffic

@@ -15,7 +15,7 @@ import pytest
 from breakeven.serving.promql import Matcher
 from breakeven_operator.adapters.prometheus import Prometheus
 from breakeven_operator.ports import Source
-from breakeven_operator.reconcile.past import read_past
+from breakeven_operator.reconcile.past_metrics import read_past
 from breakeven_operator.reconcile.promql import past_query
 from localcluster.binaries import ensure
 from operatorcluster import manifests

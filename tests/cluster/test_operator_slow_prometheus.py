@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from breakeven.arm import NO_SPECULATION
-from breakeven.latency import open_loop_latency
+from breakeven.laws.latency import open_loop_latency
 from operatorcluster import manifests
 from operatorcluster.engine import law
 from operatorcluster.posing import Traffic

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from breakeven.simulator.configuration import DraftLengths, EngineConfig, engine_config
-from breakeven.simulator.costs import parse_costs
-from breakeven.simulator.drafting import TextSource
+from breakeven_sim.engine.configuration import DraftLengths, EngineConfig, engine_config
+from breakeven_sim.engine.costs import parse_costs
+from breakeven_sim.engine.drafting import TextSource
 
 
 def costs_document(**changes: Any) -> dict[str, Any]:

@@ -17,12 +17,12 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
 from breakeven.errors import InputError
-from breakeven.simulator.api import Api
-from breakeven.simulator.command_line import parse
-from breakeven.simulator.engine import Engine
-from breakeven.simulator.exposition import CacheInfo, EngineMetrics
-from breakeven.simulator.pacing import PacedEngine
-from breakeven.simulator.speculative_config import speculation
+from breakeven_sim.engine.api import Api
+from breakeven_sim.engine.core import Engine
+from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics
+from breakeven_sim.engine.realtime import PacedEngine
+from breakeven_sim.engine.serve_arguments import parse
+from breakeven_sim.engine.speculative_config import speculation
 
 HERE = Path(__file__).parent
 COMMAND_LINES = json.loads((HERE / "vllm_0_32_command_lines.json").read_text())

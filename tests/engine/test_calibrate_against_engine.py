@@ -19,8 +19,8 @@ from breakeven.calibrate.points import Limits, Measured, Point
 from breakeven.calibrate.sweep import Sweep, run_sweep
 from breakeven.calibrate.workload import Workload
 from breakeven.cli.calibrate import PointsFile
-from breakeven.evidence.reading import read_file
 from breakeven.fitting import fit_points
+from breakeven.readers.reading import read_file
 from fakes.simulated_engine import simulated
 from fakes.virtual_time import in_virtual_time
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from breakeven.calibrate.points import Point
 from breakeven.cli.calibrate import PointsFile, _lines, command
 from breakeven.errors import BreakevenError, InputError
-from breakeven.evidence.reading import read_file
+from breakeven.readers.reading import read_file
 from fakes.lawful_engine import LawfulEngine, serving
 
 QUICK = ["--loads", "3", "--point-seconds", "1", "--warmup-seconds", "0", "--max-concurrency", "8"]

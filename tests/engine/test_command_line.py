@@ -7,9 +7,9 @@ import json
 import pytest
 
 from breakeven.errors import BreakevenError
-from breakeven.simulator.command_line import parse
-from breakeven.simulator.server import prepare
-from breakeven.simulator.speculative_config import speculation
+from breakeven_sim.engine.serve_arguments import parse
+from breakeven_sim.engine.server import prepare
+from breakeven_sim.engine.speculative_config import speculation
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 3}
 AS_JSON = json.dumps(NGRAM)

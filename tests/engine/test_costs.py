@@ -7,9 +7,9 @@ import json
 import pytest
 
 from breakeven.errors import InputError
-from breakeven.simulator import cost_docs
-from breakeven.simulator.command_line import parse
-from breakeven.simulator.costs import CostDocument, default_document, json_schema, load_costs, parse_costs
+from breakeven_sim.engine import cost_docs
+from breakeven_sim.engine.costs import CostDocument, default_document, json_schema, load_costs, parse_costs
+from breakeven_sim.engine.serve_arguments import parse
 
 
 def leaves(value, path=()):
@@ -127,7 +127,7 @@ def test_the_schema_describes_every_field_with_its_unit():
 
 
 def test_the_page_about_costs_is_current():
-    assert cost_docs.main(["--check"]) == 0, "python -m breakeven.simulator.cost_docs --write"
+    assert cost_docs.main(["--check"]) == 0, "python -m breakeven_sim.engine.cost_docs --write"
 
 
 def test_the_schema_can_be_printed(capsys):

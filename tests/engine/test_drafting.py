@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breakeven.simulator.costs import Text, default_document
-from breakeven.simulator.drafting import DraftedText, TextSource, plain_steps, plan_steps, survival
+from breakeven_sim.engine.costs import Text, default_document
+from breakeven_sim.engine.drafting import DraftedText, TextSource, plain_steps, plan_steps, survival
 
 
 def tokens_per_step(text: Text, k: int) -> float:

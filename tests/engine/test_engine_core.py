@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from breakeven.simulator.configuration import EngineConfig
-from breakeven.simulator.costs import Text
-from breakeven.simulator.drafting import DraftedText, TextSource
-from breakeven.simulator.engine import Engine
-from breakeven.simulator.requests import Request
+from breakeven_sim.engine.configuration import EngineConfig
+from breakeven_sim.engine.core import Engine
+from breakeven_sim.engine.costs import Text
+from breakeven_sim.engine.drafting import DraftedText, TextSource
+from breakeven_sim.engine.requests import Request
 
 TEXTS = {
     "eagle3": Text(easy_rate=0.9, hard_rate=0.4, easy_share=0.5, mean_easy_stretch_tokens=100),

@@ -14,12 +14,12 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.profile import Profile
-from breakeven.simulator.arms import CostArms
-from breakeven.simulator.costs import parse_costs
-from breakeven.simulator.loops import open_loop
-from breakeven.simulator.measured import measured_profile
-from breakeven.simulator.requests import Request
 from breakeven_operator.reconcile.wording import pays_until
+from breakeven_sim.engine.costs import parse_costs
+from breakeven_sim.engine.requests import Request
+from breakeven_sim.replay.fleet_arms import CostArms
+from breakeven_sim.replay.loops import open_loop
+from breakeven_sim.replay.measured import measured_profile
 from demo.stage import EXAMPLES, OUTPUT_TOKENS, PROMPT_TOKENS
 from demo.story import Story, tell
 

@@ -14,16 +14,16 @@ from breakeven.calibrate.points import Limits, Point
 from breakeven.calibrate.sweep import Sweep, run_sweep
 from breakeven.calibrate.workload import Workload
 from breakeven.cli.calibrate import PointsFile
-from breakeven.evidence.points import FEWEST_GENERATIONS
-from breakeven.evidence.reading import read_file
 from breakeven.fitting import fit_points
 from breakeven.profile import ArmFit
+from breakeven.readers.points import FEWEST_GENERATIONS
+from breakeven.readers.reading import read_file
 from breakeven.reasons import Reason
-from breakeven.simulator.configuration import DraftLengths, engine_config
-from breakeven.simulator.costs import parse_costs
-from breakeven.simulator.drafting import TextSource
-from breakeven.simulator.engine import Engine
-from breakeven.simulator.requests import Request
+from breakeven_sim.engine.configuration import DraftLengths, engine_config
+from breakeven_sim.engine.core import Engine
+from breakeven_sim.engine.costs import parse_costs
+from breakeven_sim.engine.drafting import TextSource
+from breakeven_sim.engine.requests import Request
 from fakes.simulated_engine import simulated
 from fakes.virtual_time import in_virtual_time
 

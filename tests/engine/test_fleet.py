@@ -12,15 +12,15 @@ import pytest
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.guard import Policy
 from breakeven.profile import Profile
-from breakeven.simulator.arms import CostArms, LawArms
-from breakeven.simulator.costs import EngineCosts, parse_costs
-from breakeven.simulator.fleet import Fleet
-from breakeven.simulator.loops import closed_loop
-from breakeven.simulator.measured import measured_profile
-from breakeven.simulator.replay import Study
-from breakeven.simulator.requests import Request
-from breakeven.simulator.stepping import PiecewiseLaw, SteppedFleet
-from breakeven.simulator.traces import RateTrace, RequestTrace
+from breakeven_sim.engine.costs import EngineCosts, parse_costs
+from breakeven_sim.engine.requests import Request
+from breakeven_sim.replay.fleet import Fleet
+from breakeven_sim.replay.fleet_arms import CostArms, LawArms
+from breakeven_sim.replay.loops import closed_loop
+from breakeven_sim.replay.measured import measured_profile
+from breakeven_sim.replay.stepping import PiecewiseLaw, SteppedFleet
+from breakeven_sim.replay.study import Study
+from breakeven_sim.replay.traces import RateTrace, RequestTrace
 from fakes.lawful_profile import lawful_profile_json
 
 EAGLE = Arm("eagle3", 3)

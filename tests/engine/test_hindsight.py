@@ -13,19 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.evidence.points import LoadMode, Origin, Point
 from breakeven.fitting import fit_points
 from breakeven.planning.guard import Policy
-from breakeven.simulator import hindsight
-from breakeven.simulator.arms import CostArms, LawArms
-from breakeven.simulator.controllers import follow
-from breakeven.simulator.costs import parse_costs
-from breakeven.simulator.hindsight import best_plan, free_windows
-from breakeven.simulator.measured import measured_profile
-from breakeven.simulator.replay import Study
-from breakeven.simulator.stepping import SUBSTEPS, PiecewiseLaw, SteppedFleet, implicit, step_through
-from breakeven.simulator.traces import RateTrace, RequestTrace, read_trace
+from breakeven.readers.points import LoadMode, Origin, Point
 from breakeven.validation.published import data_folder
+from breakeven_sim.engine.costs import parse_costs
+from breakeven_sim.replay import hindsight
+from breakeven_sim.replay.controllers import follow
+from breakeven_sim.replay.fleet_arms import CostArms, LawArms
+from breakeven_sim.replay.hindsight import best_plan, free_windows
+from breakeven_sim.replay.measured import measured_profile
+from breakeven_sim.replay.stepping import SUBSTEPS, PiecewiseLaw, SteppedFleet, implicit, step_through
+from breakeven_sim.replay.study import Study
+from breakeven_sim.replay.traces import RateTrace, RequestTrace, read_trace
 
 EAGLE, LONGER = Arm("eagle3", 3), Arm("eagle3", 5)
 SCHEDULE = Arm("eagle3", 5, candidate="schedule:eagle3")
@@ -358,7 +358,7 @@ def test_hindsight_does_what_the_decisions_did_where_its_plan_is_worse(engine, m
     costs, profile = engine
     rates = rates_trace([5.0, 5.0, 5.0, 20.0], 120.0)
     monkeypatch.setattr(
-        "breakeven.simulator.replay.best_plan", lambda *_: hindsight.Plan(((0.0, NO_SPECULATION),), 0.0)
+        "breakeven_sim.replay.study.best_plan", lambda *_: hindsight.Plan(((0.0, NO_SPECULATION),), 0.0)
     )
     monkeypatch.setattr(Study, "_decided", lambda self: self._replay(EAGLE, [(340.0, NO_SPECULATION)]))
     trace = rates if kind == "rates" else poisson_of(rates)

@@ -11,12 +11,12 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client.parser import text_string_to_metric_families
 
-from breakeven.simulator.api import Api
-from breakeven.simulator.drafting import DraftedText
-from breakeven.simulator.engine import Engine
-from breakeven.simulator.exposition import CacheInfo, EngineMetrics
-from breakeven.simulator.pacing import PacedEngine
-from breakeven.simulator.requests import Request
+from breakeven_sim.engine.api import Api
+from breakeven_sim.engine.core import Engine
+from breakeven_sim.engine.drafting import DraftedText
+from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics
+from breakeven_sim.engine.realtime import PacedEngine
+from breakeven_sim.engine.requests import Request
 
 CAPTURED = json.loads(Path(__file__).with_name("vllm_0_32_metrics.json").read_text())
 CACHE = CacheInfo(16, 10_000, 1024.0, 0.92, 1024, None)

@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.cli.simulate import command
 from breakeven.errors import BreakevenError
-from breakeven.simulator.arms import CostArms
-from breakeven.simulator.costs import parse_costs
-from breakeven.simulator.measured import measured_profile
+from breakeven_sim.engine.costs import parse_costs
+from breakeven_sim.replay.fleet_arms import CostArms
+from breakeven_sim.replay.measured import measured_profile
 
 DEMO = Path(__file__).parents[2] / "examples" / "engine-costs" / "demo.json"
 KEYS = {

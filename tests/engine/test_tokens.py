@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from breakeven.simulator.tokens import count_tokens, detokenize, made_up_text, tokenize
+from breakeven_sim.engine.tokens import count_tokens, detokenize, made_up_text, tokenize
 
 
 @settings(max_examples=50)

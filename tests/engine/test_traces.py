@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from breakeven.errors import InputError
-from breakeven.simulator.drafting import plan_steps
-from breakeven.simulator.recorded import read_recorded, recorded_for
-from breakeven.simulator.traces import RateTrace, RequestTrace, read_trace
+from breakeven_sim.engine.drafting import plan_steps
+from breakeven_sim.replay.recorded_texts import read_recorded, recorded_for
+from breakeven_sim.replay.traces import RateTrace, RequestTrace, read_trace
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from breakeven.calibrate.client import EngineError
+from breakeven_operator.driver import run_trial
 from breakeven_operator.resources.calibrationrun import CalibrationRun
-from breakeven_operator.trial import run_trial
 from fakes.calibration_world import World
 from fakes.lawful_engine import LawfulEngine, serving
 from fakes.trial_run import StoredRun, trial_environment

@@ -13,10 +13,11 @@ from typing import Any
 import yaml
 
 from breakeven_operator import calibration
+from breakeven_operator.actions import Action, Create, Delete, EmitEvent, Fit, WriteStatus
 from breakeven_operator.calibration.jobs import DRIVER
 from breakeven_operator.calibration.podcopy import ENGINE
-from breakeven_operator.ownership import ARM_LABEL
-from breakeven_operator.plan import JOBS, PROFILES, RUNS, Action, Create, Delete, EmitEvent, Fit, WriteStatus
+from breakeven_operator.kinds import JOBS, PROFILES, RUNS
+from breakeven_operator.labels import ARM_LABEL
 from breakeven_operator.ports import RunView, TrialSettings
 
 START = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from breakeven_operator.plan import FIELD_MANAGER, Ref, Resource
+from breakeven_operator.kinds import FIELD_MANAGER, Ref, Resource
 from breakeven_operator.ports import Clock, ClusterError, FieldConflictError, StaleObjectError
 
 Key = tuple[str, str, str]

@@ -11,15 +11,16 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.latency import open_loop_latency
-from breakeven_operator.apply import Writer
-from breakeven_operator.fleet import CycleReport, Fleet, FleetSettings
-from breakeven_operator.plan import DEPLOYMENTS, EVENTS, NODES, PROFILES, SERVICES, FitOutcome
+from breakeven.laws.latency import open_loop_latency
+from breakeven_operator.actions import FitOutcome
+from breakeven_operator.adapters.observer import Observer
+from breakeven_operator.cycle import CycleReport, Fleet, FleetSettings
+from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, NODES, PROFILES, SERVICES
 from breakeven_operator.ports import Source, TrialSettings
 from breakeven_operator.reconcile.fingerprint import identify
 from breakeven_operator.reconcile.workload import observe
-from breakeven_operator.snapshot import Observer
-from breakeven_operator.telemetry import Telemetry
+from breakeven_operator.serve.telemetry import Telemetry
+from breakeven_operator.writer import Writer
 from fakes.clock import FakeClock
 from fakes.cluster import FakeCluster
 from fakes.kubelet import FakeKubelet
@@ -195,7 +196,7 @@ class FleetWorld:
     @property
     def target(self) -> Any:
         """The Deployment as the operator sees it."""
-        from breakeven_operator.plan import PODS, REPLICASETS
+        from breakeven_operator.kinds import PODS, REPLICASETS
 
         deployment = self.cluster._shown(("deployments", "llm", "chat-vllm"))
         return observe(

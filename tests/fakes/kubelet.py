@@ -7,7 +7,7 @@ import json
 from datetime import datetime
 from typing import Any
 
-from breakeven_operator.plan import DEPLOYMENTS, PODS, REPLICASETS
+from breakeven_operator.kinds import DEPLOYMENTS, PODS, REPLICASETS
 from fakes.clock import FakeClock
 from fakes.cluster import FakeCluster
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from breakeven.arm import Arm
-from breakeven.evidence.points import LoadMode, Origin, Point
 from breakeven.fitting import fit_points
-from breakeven.latency import open_loop_latency
+from breakeven.laws.latency import open_loop_latency
+from breakeven.readers.points import LoadMode, Origin, Point
 
 
 def lawful_profile_json(

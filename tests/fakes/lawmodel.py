@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.arrays import FloatArray
-from breakeven.fieller import Interval
-from breakeven.law import Law
-from breakeven.speedup import (
+from breakeven.laws.arrays import FloatArray
+from breakeven.laws.fieller import Interval
+from breakeven.laws.law import Law
+from breakeven.laws.speedup import (
     break_even_interval_rps,
     break_even_rps,
     c1_ratio_interval,

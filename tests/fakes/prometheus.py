@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from breakeven_operator.plan import PODS
+from breakeven_operator.kinds import PODS
 from breakeven_operator.ports import MetricsError, Samples, Series, Source
 from breakeven_operator.reconcile.promql import (
     EVALUATED,

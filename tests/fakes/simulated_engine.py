@@ -10,14 +10,14 @@ from typing import Any
 
 from aiohttp import web
 
-from breakeven.simulator.api import Api
-from breakeven.simulator.configuration import DraftLengths, engine_config
-from breakeven.simulator.costs import parse_costs
-from breakeven.simulator.drafting import TextSource
-from breakeven.simulator.engine import Engine
-from breakeven.simulator.exposition import CacheInfo, EngineMetrics
-from breakeven.simulator.pacing import PacedEngine
-from breakeven.simulator.speculative_config import speculation
+from breakeven_sim.engine.api import Api
+from breakeven_sim.engine.configuration import DraftLengths, engine_config
+from breakeven_sim.engine.core import Engine
+from breakeven_sim.engine.costs import parse_costs
+from breakeven_sim.engine.drafting import TextSource
+from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics
+from breakeven_sim.engine.realtime import PacedEngine
+from breakeven_sim.engine.speculative_config import speculation
 
 _POOL_TOKENS = 10**6
 _MODEL, _MAX_MODEL_LEN = "tiny", 4096

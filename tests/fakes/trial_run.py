@@ -6,10 +6,10 @@ import asyncio
 import json
 from typing import Any
 
-from breakeven_operator.plan import RUNS, Resource
+from breakeven_operator.driver import TrialEnvironment
+from breakeven_operator.kinds import RUNS, Resource
 from breakeven_operator.ports import ClusterError
 from breakeven_operator.resources.calibrationrun import CalibrationRun
-from breakeven_operator.trial import TrialEnvironment
 
 
 class StoredRun:

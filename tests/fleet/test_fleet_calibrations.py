@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from breakeven_operator.plan import (
+from breakeven_operator.kinds import (
     CLAIMS,
     CRONJOBS,
     DEPLOYMENTS,
@@ -429,7 +429,7 @@ async def test_a_defect_that_one_service_meets_stops_no_other(monkeypatch, caplo
             raise KeyError("surprise")
         return reconcile(service, *arguments)
 
-    monkeypatch.setattr("breakeven_operator.fleet.reconcile", defective)
+    monkeypatch.setattr("breakeven_operator.cycle.reconcile", defective)
     await world.until(lambda: world.value == VALUE, cycles=3)
     assert "surprise" in caplog.text
     assert "llm/aaa" in caplog.text

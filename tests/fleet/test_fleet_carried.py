@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from breakeven_operator.plan import PROFILES
+from breakeven_operator.kinds import PROFILES
 from fakes.fleet_world import FleetWorld
 
 

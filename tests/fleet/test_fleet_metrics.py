@@ -78,7 +78,7 @@ async def test_a_fault_holds_with_its_word_everywhere(fault, reason, caplog):
     world.calibrate()
     world.load(3.0)
     fault(world)
-    caplog.set_level("INFO", "breakeven_operator.cycle")
+    caplog.set_level("INFO", "breakeven_operator.decision")
     for _ in range(8):
         await world.cycle()
     assert (world.decision["action"], world.reason) == ("Hold", reason)
@@ -204,7 +204,7 @@ async def test_an_answer_that_is_repeated_becomes_stale():
 async def test_queries_and_requests_do_not_grow_with_services():
     import copy
 
-    from breakeven_operator.plan import DEPLOYMENTS, SERVICES
+    from breakeven_operator.kinds import DEPLOYMENTS, SERVICES
     from fakes.fleet_world import SERVICE, TARGET
 
     world = FleetWorld(lambda spec: spec["updatePolicy"].update(mode="Disabled"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from breakeven_operator.plan import DEPLOYMENTS, EVENTS, SERVICES
+from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, SERVICES
 from fakes.fleet_world import VALUE, FleetWorld
 
 KEY = "breakeven.dev/speculative-config"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 
-from breakeven_operator.plan import DEPLOYMENTS, SERVICES
+from breakeven_operator.kinds import DEPLOYMENTS, SERVICES
 from fakes.fleet_world import BREAK_EVEN_RPS, SERVICE, TARGET, VALUE, FleetWorld
 
 FLAT = (3.0,) * 288
@@ -69,7 +69,7 @@ async def test_the_load_of_now_belongs_to_what_is_expected():
 
 
 async def test_a_running_arm_is_left_before_the_peak_and_that_roll_goes_the_way_of_all(caplog):
-    caplog.set_level("INFO", "breakeven_operator.cycle")
+    caplog.set_level("INFO", "breakeven_operator.decision")
     world = await speculating_after_flat_days()
     world.prometheus.past["llm", "chat-vllm"] = NOON
     await world.until(lambda: world.value == "null")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from breakeven_operator.plan import DEPLOYMENTS, SERVICES
+from breakeven_operator.kinds import DEPLOYMENTS, SERVICES
 from breakeven_operator.ports import ClusterError
 from fakes.fleet_world import VALUE, FleetWorld
 

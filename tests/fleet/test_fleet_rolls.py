@@ -8,7 +8,7 @@ from datetime import datetime
 import pytest
 
 from breakeven.arm import NO_SPECULATION
-from breakeven_operator.plan import DEPLOYMENTS, RUNS, SERVICES
+from breakeven_operator.kinds import DEPLOYMENTS, RUNS, SERVICES
 from fakes.fleet_world import BREAK_EVEN_RPS, EAGLE, VALUE, FleetWorld
 
 
@@ -386,7 +386,7 @@ async def test_no_roll_begins_between_two_steps_of_an_autoscaler():
 
 
 async def test_the_log_has_one_line_per_change_and_not_per_cycle(caplog):
-    caplog.set_level(logging.INFO, logger="breakeven_operator.cycle")
+    caplog.set_level(logging.INFO, logger="breakeven_operator.decision")
     world = FleetWorld(lambda spec: spec["updatePolicy"].update(mode="Recommend"))
     world.calibrate()
     world.load(3.0)

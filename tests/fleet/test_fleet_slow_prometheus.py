@@ -11,8 +11,8 @@ import copy
 
 import pytest
 
-from breakeven_operator.background import SETTLE_S
-from breakeven_operator.plan import DEPLOYMENTS, SERVICES
+from breakeven_operator.adapters.background import SETTLE_S
+from breakeven_operator.kinds import DEPLOYMENTS, SERVICES
 from fakes.fleet_world import SERVICE, TARGET, VALUE, FleetWorld
 from fakes.prometheus import DEADLINE_S
 from fakes.virtual_time import in_virtual_time

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 import pytest
 
 from breakeven.arm import NO_SPECULATION
-from breakeven_operator.plan import DEPLOYMENTS, EVENTS
+from breakeven_operator.kinds import DEPLOYMENTS, EVENTS
 from breakeven_operator.reconcile.rollout import Prediction, begin
-from breakeven_operator.reconcile.steps import Situation
+from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.resources.servicestatus import MemoryStatus
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 from fakes.fleet_world import BREAK_EVEN_RPS, EAGLE, VALUE, FleetWorld
@@ -187,7 +187,7 @@ async def test_a_status_of_another_shape_restarts_no_pod_and_fights_nobody():
 )
 def test_a_predicted_gain_never_stands_without_its_bounds(prediction, said):
     target = FleetWorld().target
-    situation = Situation(UpdatePolicy(), target, MemoryStatus(), None, True, None, now=datetime.now(UTC))
-    step = begin(situation, EAGLE, NO_SPECULATION, "null", "BeyondBreakEven", prediction, "uid")
+    context = RolloutContext(UpdatePolicy(), target, MemoryStatus(), None, True, None, now=datetime.now(UTC))
+    step = begin(context, EAGLE, NO_SPECULATION, "null", "BeyondBreakEven", prediction, "uid")
     assert step.message == f"eagle/3 -> none (BeyondBreakEven){said}"
     step.rollout.to_json_object()

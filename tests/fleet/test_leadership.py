@@ -12,12 +12,12 @@ from prometheus_client import CollectorRegistry
 
 from breakeven_operator.adapters.identity import LeaseIdentity
 from breakeven_operator.adapters.lease import Lease
-from breakeven_operator.fleet import CycleReport
-from breakeven_operator.health import Health
+from breakeven_operator.cycle import CycleReport
+from breakeven_operator.kinds import LEASES
 from breakeven_operator.loop import Loop
-from breakeven_operator.plan import LEASES
 from breakeven_operator.ports import ClusterError
-from breakeven_operator.telemetry import Telemetry
+from breakeven_operator.serve.health import Health
+from breakeven_operator.serve.telemetry import Telemetry
 from fakes.clock import FakeClock
 from fakes.cluster import FakeCluster
 from fakes.fleet_world import FleetWorld
@@ -373,7 +373,7 @@ async def test_dry_run_prints_what_it_would_do_and_writes_nothing():
 async def test_the_probe_and_metrics_over_http():
     import aiohttp
 
-    from breakeven_operator import web
+    from breakeven_operator.serve import web
 
     clock = FakeClock()
     health = Health(clock, 15.0)

@@ -8,7 +8,7 @@ import kopf
 import pytest
 
 from breakeven_operator.handlers import register
-from breakeven_operator.health import Health
+from breakeven_operator.serve.health import Health
 from breakeven_operator.settings import configure_kopf
 from fakes.clock import FakeClock
 

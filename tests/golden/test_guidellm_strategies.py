@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from breakeven.arm import NO_SPECULATION
-from breakeven.evidence.points import LoadMode, Point
-from breakeven.evidence.reading import read_file
-from breakeven.simulator.costs import parse_costs
+from breakeven.readers.points import LoadMode, Point
+from breakeven.readers.reading import read_file
+from breakeven_sim.engine.costs import parse_costs
 from golden.documents import DATA
 
 COSTS = Path(__file__).parents[2] / "examples" / "engine-costs" / "demo.json"

@@ -29,9 +29,9 @@ from pathlib import Path
 import pytest
 
 from breakeven.arm import NO_SPECULATION
-from breakeven.evidence.points import LoadMode
-from breakeven.evidence.reading import read_file
-from breakeven.simulator.costs import parse_costs
+from breakeven.readers.points import LoadMode
+from breakeven.readers.reading import read_file
+from breakeven_sim.engine.costs import parse_costs
 from golden.documents import DATA, breakeven
 
 REPORT = DATA / "guidellm_0.8.1_engine_sim.json"

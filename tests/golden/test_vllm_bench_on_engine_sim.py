@@ -27,9 +27,9 @@ from pathlib import Path
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.evidence.points import LoadMode, Point
-from breakeven.evidence.reading import read_file
-from breakeven.simulator.costs import parse_costs
+from breakeven.readers.points import LoadMode, Point
+from breakeven.readers.reading import read_file
+from breakeven_sim.engine.costs import parse_costs
 from golden.documents import DATA, breakeven
 
 RESULTS = DATA / "vllm_bench_0.32.0"

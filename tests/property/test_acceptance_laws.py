@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from breakeven.acceptance import (
+from breakeven.laws.acceptance import (
     AcceptanceModel,
     acceptance_rate,
     alpha_from_tokens_per_step,
@@ -19,13 +19,13 @@ from breakeven.acceptance import (
     tokens_per_step_iid,
     tokens_per_step_sd,
 )
-from breakeven.drafttrees import (
+from breakeven.laws.draft_trees import (
     tree_rates_exclusive,
     tree_rates_independent,
     tree_survival,
     tree_verified_tokens,
 )
-from breakeven.mixture import TwoPointMixture, default_decay, tokens_per_step_bounds
+from breakeven.laws.mixture import TwoPointMixture, default_decay, tokens_per_step_bounds
 
 few = settings(max_examples=30, deadline=None)
 rates = st.floats(0.0, 1.0)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from breakeven.latency import (
+from breakeven.laws.latency import (
     closed_loop_latency,
     closed_loop_rps,
     end_to_end,

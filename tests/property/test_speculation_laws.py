@@ -5,11 +5,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from breakeven.experts import ExpertLaw, paying_intervals, touched_share
-from breakeven.goodput import StepCosts, allowed, best_draft_length, goodput, time_per_token
-from breakeven.latency import closed_loop_latency, latency_among, open_loop_latency
-from breakeven.planning.schedule import Schedule, schedule
-from breakeven.speculation import (
+from breakeven.laws.experts import ExpertLaw, paying_intervals, touched_share
+from breakeven.laws.goodput import StepCosts, allowed, best_draft_length, goodput, time_per_token
+from breakeven.laws.latency import closed_loop_latency, latency_among, open_loop_latency
+from breakeven.laws.speculation import (
     COEFFICIENTS,
     PooledLaw,
     design,
@@ -19,6 +18,7 @@ from breakeven.speculation import (
     outside_row_space,
     unidentified,
 )
+from breakeven.planning.schedule import Schedule, schedule
 
 few = settings(max_examples=30, deadline=None)
 coefficients = st.lists(st.floats(0.0, 0.1), min_size=8, max_size=8)

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from breakeven.fieller import ratio_interval
-from breakeven.latency import closed_loop_latency, open_loop_latency, others_in_flight
-from breakeven.law import Law, capacity_interval_rps, capacity_rps
-from breakeven.planning.envelope import fastest_among, fastest_by_rps
-from breakeven.speedup import (
+from breakeven.laws.fieller import ratio_interval
+from breakeven.laws.latency import closed_loop_latency, open_loop_latency, others_in_flight
+from breakeven.laws.law import Law, capacity_interval_rps, capacity_rps
+from breakeven.laws.speedup import (
     Verdict,
     break_even_interval_others,
     break_even_interval_rps,
@@ -29,6 +28,7 @@ from breakeven.speedup import (
     tells_nothing,
     verdict,
 )
+from breakeven.planning.envelope import fastest_among, fastest_by_rps
 
 few = settings(max_examples=30, deadline=None)
 c1s = st.floats(0.05, 20.0)

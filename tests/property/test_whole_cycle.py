@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
 from breakeven.arm import NO_SPECULATION
-from breakeven_operator.plan import SERVICES
+from breakeven_operator.kinds import SERVICES
 from breakeven_operator.resources import SpeculativeService
 from fakes.fleet_world import EAGLE, GPU, FleetWorld
 from fakes.lawful_profile import lawful_profile_json

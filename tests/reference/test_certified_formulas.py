@@ -7,26 +7,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from breakeven.acceptance import (
+from breakeven.laws.acceptance import (
     acceptance_rate,
     alpha_from_tokens_per_step,
     tokens_per_step_from_survival,
     tokens_per_step_iid,
 )
-from breakeven.drafttrees import (
+from breakeven.laws.draft_trees import (
     tree_rates_independent,
     tree_survival,
     tree_verified_tokens,
 )
-from breakeven.experts import ExpertLaw
-from breakeven.fieller import ratio_interval
-from breakeven.goodput import StepCosts, best_draft_length, goodput
-from breakeven.latency import inflight_distribution
-from breakeven.law import Law, capacity_rps
-from breakeven.mixture import TwoPointMixture
+from breakeven.laws.experts import ExpertLaw
+from breakeven.laws.fieller import ratio_interval
+from breakeven.laws.goodput import StepCosts, best_draft_length, goodput
+from breakeven.laws.latency import inflight_distribution
+from breakeven.laws.law import Law, capacity_rps
+from breakeven.laws.mixture import TwoPointMixture
+from breakeven.laws.speculation import PooledLaw, design, latency_design
+from breakeven.laws.speedup import break_even_others, break_even_rps, speedup_among, speedup_at_rps
 from breakeven.planning.envelope import fastest_by_rps
-from breakeven.speculation import PooledLaw, design, latency_design
-from breakeven.speedup import break_even_others, break_even_rps, speedup_among, speedup_at_rps
 
 HERE = Path(__file__).parent
 CERTIFIED = json.loads((HERE / "certified.json").read_text(encoding="utf-8"))

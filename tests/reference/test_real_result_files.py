@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.evidence.points import LoadMode
-from breakeven.evidence.reading import read_file
 from breakeven.fitting import fit_points
+from breakeven.readers.points import LoadMode
+from breakeven.readers.reading import read_file
 from breakeven.validation.published import data_folder
 
 FOLDER = data_folder()

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from breakeven.acceptance import AcceptanceModel
-from breakeven.mixture import TwoPointMixture, default_decay, tokens_per_step_bounds
+from breakeven.laws.acceptance import AcceptanceModel
+from breakeven.laws.mixture import TwoPointMixture, default_decay, tokens_per_step_bounds
 
 
 def recorded():

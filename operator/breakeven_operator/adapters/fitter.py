@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from breakeven_operator.plan import FitOutcome
+from breakeven_operator.actions import FitOutcome
 
 
 class ChildFitter:

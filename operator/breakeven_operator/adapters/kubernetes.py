@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 import aiohttp
 from kubernetes.aio import client, config
 
-from breakeven_operator.plan import FIELD_MANAGER, NODES, PROFILES, REPLICASETS, Ref, Resource
+from breakeven_operator.kinds import FIELD_MANAGER, NODES, PROFILES, REPLICASETS, Ref, Resource
 from breakeven_operator.ports import ClusterError, FieldConflictError, Manifest, StaleObjectError
 
 _LOG = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ import logging
 from datetime import UTC, datetime
 from typing import Any
 
-from breakeven_operator.plan import LEASES
+from breakeven_operator.kinds import LEASES
 from breakeven_operator.ports import Clock, Cluster, ClusterError, Manifest
 
 _LOG = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from typing import Any
 
 import aiohttp
 
-from breakeven_operator.plan import SECRETS
+from breakeven_operator.kinds import SECRETS
 from breakeven_operator.ports import Cluster, ClusterError, MetricsError, Samples, Series, Source
 
 # A series takes about 200 bytes and a thousand pods 25,000 series: 5 MiB. Parsed they take five times as much.

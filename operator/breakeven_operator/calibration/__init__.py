@@ -8,7 +8,7 @@ measurements  points in the status and in files           display    what kubect
 """
 
 from breakeven_operator.calibration.conclusion import conclude
-from breakeven_operator.calibration.machine import advance
+from breakeven_operator.calibration.lifecycle import advance
 from breakeven_operator.calibration.schedule import cronjob_name, schedule_job, trial_access
 
 __all__ = ["advance", "conclude", "cronjob_name", "schedule_job", "trial_access"]

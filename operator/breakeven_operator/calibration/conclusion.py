@@ -11,9 +11,10 @@ from breakeven.arm import NO_SPECULATION
 from breakeven.errors import BreakevenError
 from breakeven.profile import ArmFit, Comparison, Profile
 from breakeven.reasons import Reason
-from breakeven_operator.calibration.turn import Turn
-from breakeven_operator.ownership import MANAGED_BY, RUN_LABEL, SERVICE_LABEL, owner_reference
-from breakeven_operator.plan import PROFILES, SERVICES, Action, Create, FitOutcome, Ref, WriteStatus
+from breakeven_operator.actions import Action, Create, FitOutcome, WriteStatus
+from breakeven_operator.calibration.transition import Transition
+from breakeven_operator.kinds import PROFILES, SERVICES, Ref
+from breakeven_operator.labels import MANAGED_BY, RUN_LABEL, SERVICE_LABEL, owner_reference
 from breakeven_operator.ports import RunView
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.resources.calibrationrun import CalibrationRun, Phase, Plan, read_run
@@ -38,21 +39,23 @@ def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action,
         InputError: the run cannot be read.
     """
     run = read_run(view.run)
-    turn = Turn(view, run, now)
+    transition = Transition(view, run, now)
     plan = run.status.plan
     if plan is None or run.status.phase is None or run.status.phase.final or view.service is None:
         return ()
     if outcome.profile_json is None:
-        return turn.finish(Phase.FAILED, ClusterReason.FIT_FAILED, outcome.error or "the fit gave no reason")
+        return transition.finish(
+            Phase.FAILED, ClusterReason.FIT_FAILED, outcome.error or "the fit gave no reason"
+        )
     try:
         profile = Profile.from_json(outcome.profile_json, f"fit of {run.metadata.name}")
     except BreakevenError as error:
-        return turn.finish(Phase.FAILED, ClusterReason.FIT_FAILED, str(error))
+        return transition.finish(Phase.FAILED, ClusterReason.FIT_FAILED, str(error))
     findings = [Finding(profile, fit) for fit in profile.arms]
     dense = next((finding for finding in findings if finding.fit.k == 0), None)
     good = [finding for finding in findings if finding.fit.believable]
     if dense is None or not dense.fit.believable or len(good) < 2:
-        return turn.finish(Phase.FAILED, ClusterReason.FIT_REJECTED, _complaints(findings))
+        return transition.finish(Phase.FAILED, ClusterReason.FIT_REJECTED, _complaints(findings))
     best = _best(findings)
     doubts = [finding for finding in findings if not finding.fit.believable]
     failed = _failed(run, plan, findings)
@@ -64,7 +67,7 @@ def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action,
         message += f"; without {', '.join(f'{arm.arm} ({arm.reason})' for arm in failed)}"
     readable = (*(finding.readable() for finding in findings), *failed)
     return (
-        Create(PROFILES, _profile_object(turn, plan, readable, outcome.profile_json)),
+        Create(PROFILES, _profile_object(transition, plan, readable, outcome.profile_json)),
         WriteStatus(
             Ref(PROFILES, run.metadata.namespace, run.metadata.name),
             SpeculationProfileStatus(
@@ -73,7 +76,7 @@ def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action,
                 display=ProfileDisplay(worst=_percent(_worst(good)), break_even=best),
             ).to_json_object(),
         ),
-        *turn.finish(
+        *transition.finish(
             Phase.SUCCEEDED,
             ClusterReason.CALIBRATION_SUCCEEDED,
             message,
@@ -164,9 +167,11 @@ def _failed(run: CalibrationRun, plan: Plan, findings: Iterable[Finding]) -> tup
     )
 
 
-def _profile_object(turn: Turn, plan: Plan, arms: tuple[ProfileArm, ...], text: str) -> dict[str, object]:
+def _profile_object(
+    transition: Transition, plan: Plan, arms: tuple[ProfileArm, ...], text: str
+) -> dict[str, object]:
     """The SpeculationProfile; named after its run, so that a cycle repeated after a crash makes it once."""
-    run, service = turn.run, turn.view.service
+    run, service = transition.run, transition.view.service
     if service is None:
         raise ValueError("a profile belongs to a service")
     points = [point.time for point in run.status.points if point.time is not None]
@@ -177,7 +182,7 @@ def _profile_object(turn: Turn, plan: Plan, arms: tuple[ProfileArm, ...], text: 
         model=plan.model,
         image=plan.image,
         fingerprint=plan.fingerprint,
-        created_time=max(points, default=turn.now),
+        created_time=max(points, default=transition.now),
         confidence_percent=plan.confidence_percent,
         arms=arms,
         profile=json.dumps(json.loads(text), separators=(",", ":")),

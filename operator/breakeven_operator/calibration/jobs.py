@@ -16,14 +16,14 @@ from typing import Any
 
 from breakeven.serving.command_line import flag_value
 from breakeven_operator.calibration import podcopy
-from breakeven_operator.ownership import (
+from breakeven_operator.kinds import JOBS, RUNS
+from breakeven_operator.labels import (
     ARM_LABEL,
     MANAGED_BY,
     RUN_LABEL,
     SERVICE_LABEL,
     owner_reference,
 )
-from breakeven_operator.plan import JOBS, RUNS
 from breakeven_operator.ports import Manifest, TrialSettings
 from breakeven_operator.resources.calibrationrun import Plan, PlannedArm
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from breakeven_operator.calibration.jobs import DRIVER, TOKEN_MOUNT, account_name, token_volume
-from breakeven_operator.ownership import MANAGED_BY, SERVICE_LABEL, owner_reference
-from breakeven_operator.plan import CRONJOBS, ROLE_BINDINGS, SERVICE_ACCOUNTS, SERVICES
+from breakeven_operator.kinds import CRONJOBS, ROLE_BINDINGS, SERVICE_ACCOUNTS, SERVICES
+from breakeven_operator.labels import MANAGED_BY, SERVICE_LABEL, owner_reference
 from breakeven_operator.ports import Manifest, TrialSettings
 from breakeven_operator.resources.calibration import Calibration
 

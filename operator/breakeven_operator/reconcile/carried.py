@@ -9,8 +9,8 @@ from breakeven.arm import Arm
 from breakeven.errors import BreakevenError
 from breakeven.profile import Conditions
 from breakeven.profile.credit import credited
-from breakeven_operator.reconcile.calibrated import Calibrated
-from breakeven_operator.reconcile.live import Figures, Live
+from breakeven_operator.reconcile.active_profile import Calibrated
+from breakeven_operator.reconcile.live_metrics import Figures, Live
 
 
 def with_carried(state: Calibrated, running: Arm | None, live: Live) -> Calibrated:

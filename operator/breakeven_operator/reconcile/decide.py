@@ -12,7 +12,7 @@ from breakeven.planning.guard import Decision, Load, Memory, Policy, Seen, decid
 from breakeven.planning.objective import Slo
 from breakeven.planning.outlook import expected_loads
 from breakeven.profile import Comparison, Profile
-from breakeven_operator.reconcile.live import Figures
+from breakeven_operator.reconcile.live_metrics import Figures
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.servicestatus import MemoryStatus, SeenAcceptance
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from breakeven_operator.plan import SERVICES, EmitEvent, Plan, Ref, WriteStatus
+from breakeven_operator.actions import EmitEvent, Plan, WriteStatus
+from breakeven_operator.kinds import SERVICES, Ref
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.conditions import READY, Aspect, merge
 from breakeven_operator.resources import SpeculativeService

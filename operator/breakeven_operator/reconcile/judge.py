@@ -11,14 +11,15 @@ from dataclasses import replace
 from breakeven.arm import Arm
 from breakeven.errors import BreakevenError
 from breakeven.planning.guard import Action as GuardAction
+from breakeven.planning.wording import sentence
 from breakeven.reasons import Reason
 from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.reconcile.active_profile import Calibrated
 from breakeven_operator.reconcile.arms import RunningArm
-from breakeven_operator.reconcile.calibrated import Calibrated
 from breakeven_operator.reconcile.decide import Choice, RollCost, choose, forget_candidate
-from breakeven_operator.reconcile.gates import refuse_capacity, refuse_now, scaled_time
-from breakeven_operator.reconcile.live import Live
-from breakeven_operator.reconcile.steps import Situation, Step
+from breakeven_operator.reconcile.live_metrics import Live
+from breakeven_operator.reconcile.preconditions import refuse_capacity, refuse_now, scaled_time
+from breakeven_operator.reconcile.steps import RolloutContext, Step
 from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND, STAY, SWITCH, Verdict
 from breakeven_operator.resources import SpeculativeService
@@ -28,14 +29,14 @@ from breakeven_operator.resources.updatepolicy import Mode
 
 def judge(
     service: SpeculativeService,
-    situation: Situation,
+    context: RolloutContext,
     state: Calibrated,
     live: Live,
     running: RunningArm,
     step: Step,
 ) -> tuple[Verdict, Choice]:
     """The verdict before anything that only forbids acting on it, and the figures behind it."""
-    idle = Choice(decision=None, memory=forget_candidate(situation.memory))
+    idle = Choice(decision=None, memory=forget_candidate(context.memory))
     arm = running.arm
     if arm is None:
         problem = running.problem or "the running arm cannot be told"
@@ -51,9 +52,9 @@ def judge(
                 profile,
                 live.figures,
                 arm,
-                situation.memory,
-                _roll_cost(situation),
-                situation.now,
+                context.memory,
+                _roll_cost(context),
+                context.now,
                 live.past.again_rps,
             )
         except BreakevenError as error:
@@ -75,7 +76,7 @@ def judge(
     if decision is None:
         return Verdict(HOLD, arm, live.reason, f"{live.message}; {_keeping(arm)}"), choice
     action = {GuardAction.STAY: STAY, GuardAction.SWITCH: SWITCH, GuardAction.HOLD: HOLD}[decision.action]
-    return Verdict(action, decision.arm, decision.reason, decision.sentence()), choice
+    return Verdict(action, decision.arm, decision.reason, sentence(decision)), choice
 
 
 def _keeping(arm: Arm) -> str:
@@ -102,7 +103,7 @@ def _pinned(wanted: Arm, running: Arm, state: Calibrated, *, paused: bool) -> Ve
 
 def blocked(
     service: SpeculativeService,
-    situation: Situation,
+    context: RolloutContext,
     state: Calibrated,
     live: Live,
     running: Arm,
@@ -110,7 +111,7 @@ def blocked(
     cannot_roll: Refusal | None,
 ) -> Verdict | None:
     """What becomes of a change that is due but must not be made; None: make it."""
-    spec, workload = service.spec, situation.workload
+    spec, workload = service.spec, context.workload
     if spec.update_policy.mode is Mode.RECOMMEND:
         return replace(verdict, action=RECOMMEND)
     assert state.entry is not None and state.entry.profile is not None  # noqa: PT018, S101 - no verdict without one
@@ -121,9 +122,9 @@ def blocked(
         or refuse_now(
             workload,
             spec.update_policy,
-            scaled_time(workload, service.status.target, situation.now),
-            situation.memory,
-            situation.now,
+            scaled_time(workload, service.status.target, context.now),
+            context.memory,
+            context.now,
         )
         or refuse_capacity(
             spec.update_policy, workload, state.entry.profile, live.figures, (running, verdict.arm or running)
@@ -144,8 +145,8 @@ def _aim(service: SpeculativeService, step: Step) -> Arm | None:
     return next((arm for arm in service.spec.candidates.arms() if arm.name == name), None)
 
 
-def _roll_cost(situation: Situation) -> RollCost:
+def _roll_cost(context: RolloutContext) -> RollCost:
     """Each replica is away for one start-up, however many batches a roll has: more of them take fewer at a time."""
-    workload = situation.workload
+    workload = context.workload
     away = min(workload.max_unavailable / workload.desired, 1.0) if workload.desired else 0.0
-    return RollCost(situation.startup_s, away)
+    return RollCost(context.startup_s, away)

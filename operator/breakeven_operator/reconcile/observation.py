@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from breakeven_operator.reconcile.calibrated import ProfileEntry
-from breakeven_operator.reconcile.live import FleetReading
-from breakeven_operator.reconcile.past import PastReading
+from breakeven_operator.reconcile.active_profile import ProfileEntry
+from breakeven_operator.reconcile.live_metrics import FleetReading
+from breakeven_operator.reconcile.past_metrics import PastReading
 from breakeven_operator.reconcile.workload import Workload
 from breakeven_operator.resources import CalibrationRun
 

@@ -16,8 +16,8 @@ from breakeven.profile import Comparison, Profile
 from breakeven.serving.drain import drain
 from breakeven.serving.opt_in import opt_in
 from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.reconcile.active_profile import Calibrated
 from breakeven_operator.reconcile.arms import RunningArm, arm_of_value
-from breakeven_operator.reconcile.calibrated import Calibrated
 from breakeven_operator.reconcile.conditions import (
     CALIBRATED,
     METRICS,
@@ -29,8 +29,8 @@ from breakeven_operator.reconcile.conditions import (
 )
 from breakeven_operator.reconcile.decide import Choice
 from breakeven_operator.reconcile.fingerprint import Identity
-from breakeven_operator.reconcile.gates import scaled_time
-from breakeven_operator.reconcile.live import Live
+from breakeven_operator.reconcile.live_metrics import Live
+from breakeven_operator.reconcile.preconditions import scaled_time
 from breakeven_operator.reconcile.steps import Step
 from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND, Verdict
@@ -54,7 +54,7 @@ Bounds = tuple[float | None, float | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class CycleFacts:
     """Everything a cycle found out about one service."""
 
     service: SpeculativeService
@@ -70,36 +70,36 @@ class Picture:
     now: datetime
 
 
-def report(picture: Picture) -> SpeculativeServiceStatus:
+def report(cycle: CycleFacts) -> SpeculativeServiceStatus:
     """The whole status of this cycle."""
-    service, old, step = picture.service, picture.service.status, picture.step
-    current = _current(picture)
-    decision = _decision(picture)
+    service, old, step = cycle.service, cycle.service.status, cycle.step
+    current = _current(cycle)
+    decision = _decision(cycle)
     history = (*reversed(step.ended), *old.history)[:_HISTORY]
     memory = step.memory
-    profile = picture.calibrated.entry.name if picture.calibrated.entry is not None else None
+    profile = cycle.calibrated.entry.name if cycle.calibrated.entry is not None else None
     if old.calibration is not None and profile is not None and old.calibration.profile not in {None, profile}:
         # Acceptance seen before belongs to the profile before.
         memory = memory.model_copy(update={"seen": ()})
-    paying = pays(picture.choice.against_none)
+    paying = pays(cycle.choice.against_none)
     if paying is not None:
         memory = memory.model_copy(update={"pays": paying})
     status = SpeculativeServiceStatus(
         observed_generation=service.metadata.generation,
-        target=_target(picture),
+        target=_target(cycle),
         current=current,
         decision=decision,
         rollout=step.rollout,
-        calibration=picture.calibrated.status,
+        calibration=cycle.calibrated.status,
         history=history,
-        workings=ServiceWorkings(memory=memory, display=_display(picture, current)),
+        workings=ServiceWorkings(memory=memory, display=_display(cycle, current)),
     )
-    conditions = merge(old.conditions, _aspects(picture, status), service.metadata.generation, picture.now)
+    conditions = merge(old.conditions, _aspects(cycle, status), service.metadata.generation, cycle.now)
     return status.model_copy(update={"conditions": conditions})
 
 
-def _target(picture: Picture) -> Target | None:
-    workload, identity = picture.workload, picture.identity
+def _target(cycle: CycleFacts) -> Target | None:
+    workload, identity = cycle.workload, cycle.identity
     if workload is None:
         return None
     container = workload.container
@@ -110,13 +110,13 @@ def _target(picture: Picture) -> Target | None:
         image=identity.image if identity else None,
         model=identity.model if identity else None,
         served_model_name=(
-            picture.service.spec.metrics_source.served_model_name
+            cycle.service.spec.metrics_source.served_model_name
             or (identity.served_model if identity else None)
         ),
         gpu_product=identity.gpu_product if identity else None,
         gpus_per_pod=identity.gpus if identity else None,
         replicas=workload.desired,
-        replicas_changed_time=scaled_time(workload, picture.service.status.target, picture.now),
+        replicas_changed_time=scaled_time(workload, cycle.service.status.target, cycle.now),
         ready_replicas=workload.ready,
         fingerprint=identity.fingerprint if identity else None,
         opted_in=opt_in(container).ok if container else None,
@@ -124,17 +124,17 @@ def _target(picture: Picture) -> Target | None:
     )
 
 
-def _current(picture: Picture) -> Current | None:
-    running, workload = picture.running, picture.workload
+def _current(cycle: CycleFacts) -> Current | None:
+    running, workload = cycle.running, cycle.workload
     if running is None or workload is None:
         return None
     source = {"Annotation": ArmSource.ANNOTATION, "Arguments": ArmSource.COMMAND_LINE}.get(
         running.source, ArmSource.UNSET
     )
     arm = running.arm
-    old = picture.service.status.current
+    old = cycle.service.status.current
     name = arm.name if arm is not None else None
-    since = old.since if old is not None and old.arm == name and old.since is not None else picture.now
+    since = old.since if old is not None and old.arm == name and old.since is not None else cycle.now
     counts: dict[str, int] = {}
     for pod in workload.pods:
         if pod.terminating:
@@ -142,7 +142,7 @@ def _current(picture: Picture) -> Current | None:
         if source is ArmSource.COMMAND_LINE:
             runs = arm
         else:
-            runs = arm_of_value(pod.value, picture.service.spec.candidates).arm
+            runs = arm_of_value(pod.value, cycle.service.spec.candidates).arm
         if runs is not None:
             counts[runs.name] = counts.get(runs.name, 0) + 1
     return Current(
@@ -155,18 +155,18 @@ def _current(picture: Picture) -> Current | None:
     )
 
 
-def _decision(picture: Picture) -> DecisionStatus:
-    verdict, figures = picture.verdict, picture.live.figures if picture.live is not None else None
-    decision = picture.choice.decision
-    running = picture.running.arm if picture.running is not None else None
+def _decision(cycle: CycleFacts) -> DecisionStatus:
+    verdict, figures = cycle.verdict, cycle.live.figures if cycle.live is not None else None
+    decision = cycle.choice.decision
+    running = cycle.running.arm if cycle.running is not None else None
     fields: dict[str, object] = {
-        "time": picture.now,
+        "time": cycle.now,
         "action": verdict.action,
         "arm": verdict.arm.name if verdict.arm is not None else None,
         "running_arm": running.name if running is not None else None,
         "reason": str(verdict.reason),
         "message": _with_overload(verdict.message, decision)[:1024],
-        "profile": picture.calibrated.entry.name if picture.calibrated.entry is not None else None,
+        "profile": cycle.calibrated.entry.name if cycle.calibrated.entry is not None else None,
     }
     if figures is not None:
         fields |= {
@@ -176,11 +176,11 @@ def _decision(picture: Picture) -> DecisionStatus:
             "observed_latency_seconds": figures.latency_s,
             "requests": max(0, round(figures.requests)),
             "window_seconds": figures.window_s,
-            "evidence_time": picture.now - timedelta(seconds=figures.age_s),
+            "evidence_time": cycle.now - timedelta(seconds=figures.age_s),
         }
     if decision is not None:
         fields |= {
-            **_expected(decision, picture.live),
+            **_expected(decision, cycle.live),
             "confidence_percent": round(100 * decision.confidence),
             "held_until": (
                 datetime.fromtimestamp(decision.until_s, UTC)
@@ -188,7 +188,7 @@ def _decision(picture: Picture) -> DecisionStatus:
                 else None
             ),
             **_prediction(decision.field.running if decision.field is not None else None),
-            **_comparison(decision.subject, picture.choice.against_none),
+            **_comparison(decision.subject, cycle.choice.against_none),
             "alternative": _alternative(
                 decision.alternative, decision.field.candidates if decision.field else ()
             ),
@@ -280,9 +280,9 @@ def pays(comparison: Comparison | None) -> bool | None:
     return False if upper is not None and upper < 1 else None
 
 
-def _calibrated(picture: Picture) -> Comparison | None:
+def _calibrated(cycle: CycleFacts) -> Comparison | None:
     """Without live figures: the running arm with its calibrated acceptance, which still has a break-even."""
-    entry, running = picture.calibrated.entry, picture.running
+    entry, running = cycle.calibrated.entry, cycle.running
     profile: Profile | None = entry.profile if entry is not None else None
     if profile is None or running is None or running.arm is None or running.arm.k == 0:
         return None
@@ -292,12 +292,12 @@ def _calibrated(picture: Picture) -> Comparison | None:
         return None
 
 
-def _display(picture: Picture, current: Current | None) -> ServiceDisplay:
-    target, verdict = picture.service.spec.target_ref, picture.verdict
-    comparison = picture.choice.against_none
-    figures = picture.live.figures if picture.live is not None else None
+def _display(cycle: CycleFacts, current: Current | None) -> ServiceDisplay:
+    target, verdict = cycle.service.spec.target_ref, cycle.verdict
+    comparison = cycle.choice.against_none
+    figures = cycle.live.figures if cycle.live is not None else None
     reason = str(verdict.reason)
-    run = picture.calibrated.run
+    run = cycle.calibrated.run
     if run is not None and run.status.display is not None and run.status.display.points:
         progress = f"{run.status.display.points} points"
         if run.status.display.left:
@@ -309,31 +309,31 @@ def _display(picture: Picture, current: Current | None) -> ServiceDisplay:
         arm=(current.arm if current is not None else None) or "?",
         pays={True: "Yes", False: "No", None: "?"}[pays(comparison)],
         speedup=speedup(comparison),
-        break_even=break_even(comparison or _calibrated(picture)),
+        break_even=break_even(comparison or _calibrated(cycle)),
         load=figure(figures.rps, "rps") if figures is not None else "-",
         recommended=verdict.arm.name
-        if verdict.arm is not None and picture.calibrated.entry is not None
+        if verdict.arm is not None and cycle.calibrated.entry is not None
         else "-",
         c2_ratio=ratio(comparison.c2_ratio, comparison.c2_ratio_ci) if comparison is not None else "-",
-        profile=picture.calibrated.entry.name if picture.calibrated.entry is not None else "-",
+        profile=cycle.calibrated.entry.name if cycle.calibrated.entry is not None else "-",
         reason=reason[:128],
     )
 
 
-def _aspects(picture: Picture, status: SpeculativeServiceStatus) -> tuple[Aspect, ...]:
-    calibrated, live = picture.calibrated, picture.live
+def _aspects(cycle: CycleFacts, status: SpeculativeServiceStatus) -> tuple[Aspect, ...]:
+    calibrated, live = cycle.calibrated, cycle.live
     entry = calibrated.entry
     return (
-        _ready(picture),
+        _ready(cycle),
         Aspect(
             METRICS,
             live.usable if live is not None else None,
-            str(live.reason if live is not None else picture.verdict.reason),
-            _metrics_message(live) if live is not None else picture.verdict.message,
+            str(live.reason if live is not None else cycle.verdict.reason),
+            _metrics_message(live) if live is not None else cycle.verdict.message,
         ),
         Aspect(CALIBRATED, entry is not None, str(calibrated.reason), calibrated.message),
-        _profitable(picture),
-        _progressing(picture, status),
+        _profitable(cycle),
+        _progressing(cycle, status),
     )
 
 
@@ -342,8 +342,8 @@ def _metrics_message(live: Live) -> str:
     return f"{live.message}; {live.past.problem}" if live.usable and live.past.problem else live.message
 
 
-def _ready(picture: Picture) -> Aspect:
-    service, cannot, step = picture.service, picture.cannot_roll, picture.step
+def _ready(cycle: CycleFacts) -> Aspect:
+    service, cannot, step = cycle.service, cycle.cannot_roll, cycle.step
     if cannot is not None:
         return Aspect(READY, False, str(cannot.reason), cannot.message)
     if step.memory.taken_over_by is not None:
@@ -351,26 +351,26 @@ def _ready(picture: Picture) -> Aspect:
         return Aspect(
             READY, False, str(reason), step.message or f"{step.memory.taken_over_by} owns the annotation"
         )
-    if picture.running is not None and picture.running.arm is None:
-        return Aspect(READY, False, str(picture.verdict.reason), picture.verdict.message)
+    if cycle.running is not None and cycle.running.arm is None:
+        return Aspect(READY, False, str(cycle.verdict.reason), cycle.verdict.message)
     if service.spec.paused:
         return Aspect(
             READY, True, str(ClusterReason.PAUSED), "spec.paused is set: nothing is changed or started"
         )
     profile = (
-        f"profile {picture.calibrated.entry.name} in force"
-        if picture.calibrated.entry
+        f"profile {cycle.calibrated.entry.name} in force"
+        if cycle.calibrated.entry
         else "no profile in force yet"
     )
-    live = picture.live
+    live = cycle.live
     metrics = "metrics fresh" if live is not None and live.usable else "no usable metrics now"
     if live is not None and not live.usable:
         metrics += f" ({live.reason})"
     return Aspect(READY, True, str(ClusterReason.WATCHING), f"target found, {profile}, {metrics}")
 
 
-def _profitable(picture: Picture) -> Aspect:
-    verdict, comparison, decision = picture.verdict, picture.choice.against_none, picture.choice.decision
+def _profitable(cycle: CycleFacts) -> Aspect:
+    verdict, comparison, decision = cycle.verdict, cycle.choice.against_none, cycle.choice.decision
     if decision is None or comparison is None or decision.subject is None:
         return Aspect(PROFITABLE, None, str(verdict.reason), verdict.message)
     message = figures_text(decision)
@@ -379,8 +379,8 @@ def _profitable(picture: Picture) -> Aspect:
     return Aspect(PROFITABLE, pays(comparison), str(decision.reason), message)
 
 
-def _progressing(picture: Picture, status: SpeculativeServiceStatus) -> Aspect:
-    step, verdict = picture.step, picture.verdict
+def _progressing(cycle: CycleFacts, status: SpeculativeServiceStatus) -> Aspect:
+    step, verdict = cycle.step, cycle.verdict
     if step.rollout is not None and step.busy:
         return Aspect(PROGRESSING, True, str(step.reason or ClusterReason.ROLLING), step.message)
     tail = _last_roll(status.history[0]) if status.history else "no roll so far"
@@ -395,8 +395,8 @@ def _progressing(picture: Picture, status: SpeculativeServiceStatus) -> Aspect:
     if (
         verdict.action == HOLD
         and verdict.arm is not None
-        and picture.running is not None
-        and verdict.arm != picture.running.arm
+        and cycle.running is not None
+        and verdict.arm != cycle.running.arm
     ):
         return Aspect(PROGRESSING, False, str(ClusterReason.ROLL_BLOCKED), verdict.message)
     return Aspect(PROGRESSING, False, str(ClusterReason.STABLE), tail)

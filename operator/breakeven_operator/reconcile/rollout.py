@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from breakeven.arm import Arm
-from breakeven_operator.plan import WriteAnnotation
+from breakeven_operator.actions import WriteAnnotation
 from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.reconcile.annotation_owner import check_ownership, foreign
 from breakeven_operator.reconcile.arms import same_value
-from breakeven_operator.reconcile.ownership import check_ownership, foreign
-from breakeven_operator.reconcile.steps import Event, Situation, Step, ended
+from breakeven_operator.reconcile.steps import Event, RolloutContext, Step, ended
 from breakeven_operator.reconcile.workload import Workload
 from breakeven_operator.resources.servicestatus import HistoryResult, Rollout, RolloutPhase
 
@@ -51,7 +51,7 @@ class Prediction:
 
 
 def begin(
-    situation: Situation,
+    context: RolloutContext,
     from_arm: Arm,
     to_arm: Arm,
     value: str,
@@ -62,7 +62,7 @@ def begin(
     """Start a change of arm.
 
     Args:
-        situation: with nothing under way but, at most, the confirmation of an earlier change.
+        context: with nothing under way but, at most, the confirmation of an earlier change.
         from_arm: what runs.
         to_arm: what shall run.
         value: the annotation's new value.
@@ -70,7 +70,7 @@ def begin(
         prediction: what the decision expects.
         uid: of the service; makes the change's id its own.
     """
-    now, workload = situation.now, situation.workload
+    now, workload = context.now, context.workload
     seed = f"{uid}/{workload.ref.uid}/{workload.generation}/{now.isoformat()}/{value}"
     rollout = Rollout(
         id=hashlib.sha256(seed.encode()).hexdigest()[:8],
@@ -81,7 +81,7 @@ def begin(
         value=value,
         previous_value=workload.value,
         started_time=now,
-        deadline_time=now + timedelta(seconds=deadline_s(situation)),
+        deadline_time=now + timedelta(seconds=deadline_s(context)),
         # No decimal is infinite: next to saturation there is no ratio to be held against a measurement.
         predicted_speedup=_storable(prediction.speedup),
         predicted_speedup_lower=_storable(prediction.lower),
@@ -90,14 +90,12 @@ def begin(
         latency_before_seconds=prediction.latency_s,
     )
     earlier = (
-        (ended(situation, HistoryResult.UNCONFIRMED, "another change began first"),)
-        if situation.rollout
-        else ()
+        (ended(context, HistoryResult.UNCONFIRMED, "another change began first"),) if context.rollout else ()
     )
     message = f"{from_arm} -> {to_arm} ({reason})" + _predicted(from_arm, prediction)
     return Step(
         rollout=rollout,
-        memory=situation.memory.model_copy(
+        memory=context.memory.model_copy(
             update={
                 "written_value": value,
                 "last_switch_time": now,
@@ -106,7 +104,7 @@ def begin(
             }
         ),
         ended=earlier,
-        write=WriteAnnotation(workload.ref, value, force=situation.memory.force_next),
+        write=WriteAnnotation(workload.ref, value, force=context.memory.force_next),
         events=(Event(ClusterReason.ROLL_STARTED, message),),
         reason=ClusterReason.ROLL_STARTED,
         message=message,
@@ -114,39 +112,39 @@ def begin(
     )
 
 
-def watch(situation: Situation) -> Step:
+def watch(context: RolloutContext) -> Step:
     """Go on with what is under way; look for changes of the annotation by others."""
-    if situation.rollout is None or situation.rollout.phase is RolloutPhase.CONFIRMING:
-        return check_ownership(situation)
-    match situation.rollout.phase:
+    if context.rollout is None or context.rollout.phase is RolloutPhase.CONFIRMING:
+        return check_ownership(context)
+    match context.rollout.phase:
         case RolloutPhase.INTENDED:
-            return _intended(situation, situation.rollout)
+            return _intended(context, context.rollout)
         case RolloutPhase.ROLLING:
-            return _rolling(situation, situation.rollout)
+            return _rolling(context, context.rollout)
         case _:
-            return _undoing(situation, situation.rollout)
+            return _undoing(context, context.rollout)
 
 
-def forget_target(situation: Situation) -> Step:
+def forget_target(context: RolloutContext) -> Step:
     """The target was deleted and made anew: what was written to the old one, or was on its way, is gone with it.
 
     Nothing is restored on the new one: its pods have just started, and the next change is decided and gated like a
     first one.
     """
     message = "the target was deleted and made anew"
-    superseded = (ended(situation, HistoryResult.SUPERSEDED, message),) if situation.rollout else ()
-    memory = situation.memory.model_copy(update={"written_value": None})
+    superseded = (ended(context, HistoryResult.SUPERSEDED, message),) if context.rollout else ()
+    memory = context.memory.model_copy(update={"written_value": None})
     return Step(rollout=None, memory=memory, ended=superseded)
 
 
-def undo(situation: Situation, rollout: Rollout, reason: ClusterReason, why: str) -> Step:
+def undo(context: RolloutContext, rollout: Rollout, reason: ClusterReason, why: str) -> Step:
     """Go back to the arm that ran before, and wait longer before the next change."""
-    memory = situation.memory
+    memory = context.memory
     failures = memory.failures + 1
-    pause_s = situation.policy.backoff_seconds * min(2 ** (failures - 1), _MAX_BACKOFF_FACTOR)
+    pause_s = context.policy.backoff_seconds * min(2 ** (failures - 1), _MAX_BACKOFF_FACTOR)
     value = rollout.previous_value
     message = f"{rollout.from_arm} -> {rollout.to_arm} undone: {why}; next change in {pause_s:.0f} s at the earliest"
-    if not situation.may_write:
+    if not context.may_write:
         return Step(
             rollout,
             memory,
@@ -159,18 +157,18 @@ def undo(situation: Situation, rollout: Rollout, reason: ClusterReason, why: str
             update={
                 "phase": RolloutPhase.UNDOING,
                 "reason": str(reason),
-                "deadline_time": situation.now + timedelta(seconds=deadline_s(situation)),
+                "deadline_time": context.now + timedelta(seconds=deadline_s(context)),
             }
         ),
         memory=memory.model_copy(
             update={
                 "failures": failures,
-                "backoff_until_time": situation.now + timedelta(seconds=pause_s),
+                "backoff_until_time": context.now + timedelta(seconds=pause_s),
                 "written_value": value,
                 "running_arm": rollout.from_arm,
             }
         ),
-        write=WriteAnnotation(situation.workload.ref, value),
+        write=WriteAnnotation(context.workload.ref, value),
         events=(Event(ClusterReason.ROLL_UNDONE, message, warning=True),),
         reason=reason,
         message=message,
@@ -178,27 +176,27 @@ def undo(situation: Situation, rollout: Rollout, reason: ClusterReason, why: str
     )
 
 
-def end(situation: Situation, result: HistoryResult, message: str, measured_speedup: float | None) -> Step:
+def end(context: RolloutContext, result: HistoryResult, message: str, measured_speedup: float | None) -> Step:
     """Finish the confirmation of a change."""
     confirmed = result is HistoryResult.CONFIRMED
     return Step(
         rollout=None,
-        memory=situation.memory.model_copy(update={"failures": 0, "backoff_until_time": None})
+        memory=context.memory.model_copy(update={"failures": 0, "backoff_until_time": None})
         if confirmed
-        else situation.memory,
-        ended=(ended(situation, result, message, measured_speedup),),
+        else context.memory,
+        ended=(ended(context, result, message, measured_speedup),),
         events=(
             Event(ClusterReason.ROLL_CONFIRMED if confirmed else ClusterReason.ROLL_UNCONFIRMED, message),
         ),
     )
 
 
-def deadline_s(situation: Situation) -> float:
+def deadline_s(context: RolloutContext) -> float:
     """How long a roll may take: as the user says, else from measured start-ups, batches and draining."""
-    if situation.policy.roll_deadline_seconds is not None:
-        return float(situation.policy.roll_deadline_seconds)
-    workload = situation.workload
-    startup_s = situation.startup_s if situation.startup_s is not None else _UNKNOWN_STARTUP_S
+    if context.policy.roll_deadline_seconds is not None:
+        return float(context.policy.roll_deadline_seconds)
+    workload = context.workload
+    startup_s = context.startup_s if context.startup_s is not None else _UNKNOWN_STARTUP_S
     return _roll_batches(workload) * (2 * startup_s + workload.grace_s) + _SLACK_S
 
 
@@ -207,41 +205,41 @@ def _roll_batches(workload: Workload) -> int:
     return max(1, math.ceil(workload.desired / max(1, workload.max_surge + workload.max_unavailable)))
 
 
-def _intended(situation: Situation, rollout: Rollout) -> Step:
-    workload = situation.workload
+def _intended(context: RolloutContext, rollout: Rollout) -> Step:
+    workload = context.workload
     if same_value(workload.value, rollout.value) and workload.value is not None:
         rolling = rollout.model_copy(
             update={"phase": RolloutPhase.ROLLING, "target_generation": workload.generation}
         )
-        owned = situation.memory.model_copy(update={"force_next": False})
-        return _rolling(replace(situation, memory=owned), rolling)
+        owned = context.memory.model_copy(update={"force_next": False})
+        return _rolling(replace(context, memory=owned), rolling)
     if not _untouched(workload.value, rollout.previous_value):
-        return foreign(situation)
-    if not situation.may_write or _past(rollout.deadline_time, situation.now):
+        return foreign(context)
+    if not context.may_write or _past(rollout.deadline_time, context.now):
         why = (
             "its deadline passed before it was written"
-            if situation.may_write
+            if context.may_write
             else "paused, or the mode changed, before it was written"
         )
         return Step(
             rollout=None,
-            memory=situation.memory.model_copy(update={"written_value": rollout.previous_value}),
-            ended=(ended(situation, HistoryResult.SUPERSEDED, why),),
+            memory=context.memory.model_copy(update={"written_value": rollout.previous_value}),
+            ended=(ended(context, HistoryResult.SUPERSEDED, why),),
         )
     return Step(
         rollout,
-        situation.memory,
-        write=WriteAnnotation(workload.ref, rollout.value or "null", force=situation.memory.force_next),
+        context.memory,
+        write=WriteAnnotation(workload.ref, rollout.value or "null", force=context.memory.force_next),
         reason=ClusterReason.ROLL_STARTED,
         message=f"{rollout.from_arm} -> {rollout.to_arm} is to be written",
         busy=True,
     )
 
 
-def _rolling(situation: Situation, rollout: Rollout) -> Step:
-    workload, now = situation.workload, situation.now
+def _rolling(context: RolloutContext, rollout: Rollout) -> Step:
+    workload, now = context.workload, context.now
     if not same_value(workload.value, rollout.value) or workload.value is None:
-        return foreign(situation)
+        return foreign(context)
     if workload.settled:
         message = f"{rollout.from_arm} -> {rollout.to_arm}: {workload.desired} pods run it"
         return Step(
@@ -252,16 +250,16 @@ def _rolling(situation: Situation, rollout: Rollout) -> Step:
                     "unschedulable_since_time": None,
                 }
             ),
-            memory=situation.memory.model_copy(update={"last_switch_time": now}),
+            memory=context.memory.model_copy(update={"last_switch_time": now}),
             events=(Event(ClusterReason.ROLL_FINISHED, message),),
             reason=ClusterReason.ROLL_FINISHED,
             message=message,
         )
     waiting = [pod.unschedulable_since for pod in workload.pods if pod.current and pod.unschedulable_since]
     since = min(waiting, default=None)
-    if since is not None and (now - since).total_seconds() > situation.policy.unschedulable_deadline_seconds:
+    if since is not None and (now - since).total_seconds() > context.policy.unschedulable_deadline_seconds:
         return undo(
-            situation,
+            context,
             rollout,
             ClusterReason.INSUFFICIENT_GPU,
             f"a new pod has found no GPU for {(now - since).total_seconds():.0f} s",
@@ -269,7 +267,7 @@ def _rolling(situation: Situation, rollout: Rollout) -> Step:
     hopeless = next((pod for pod in workload.pods if pod.current and pod.trouble in _HOPELESS), None)
     if hopeless is not None:
         return undo(
-            situation,
+            context,
             rollout,
             ClusterReason.ENGINE_NOT_STARTING,
             f"pod {hopeless.name} does not start ({hopeless.trouble})",
@@ -277,7 +275,7 @@ def _rolling(situation: Situation, rollout: Rollout) -> Step:
     if _past(rollout.deadline_time, now):
         took = (now - rollout.started_time).total_seconds() if rollout.started_time else 0.0
         return undo(
-            situation,
+            context,
             rollout,
             ClusterReason.ROLL_DEADLINE_EXCEEDED,
             f"{workload.updated} of {workload.desired} pods run it after {took:.0f} s",
@@ -287,23 +285,23 @@ def _rolling(situation: Situation, rollout: Rollout) -> Step:
     )
     return Step(
         rollout.model_copy(update={"unschedulable_since_time": since}),
-        situation.memory,
+        context.memory,
         reason=ClusterReason.ROLLING,
         message=message,
         busy=True,
     )
 
 
-def _undoing(situation: Situation, rollout: Rollout) -> Step:
-    workload = situation.workload
+def _undoing(context: RolloutContext, rollout: Rollout) -> Step:
+    workload = context.workload
     value = rollout.previous_value
     if not _untouched(workload.value, value):
         if not same_value(workload.value, rollout.value):
-            return foreign(situation)
-        write = WriteAnnotation(workload.ref, value) if situation.may_write else None
+            return foreign(context)
+        write = WriteAnnotation(workload.ref, value) if context.may_write else None
         return Step(
             rollout,
-            situation.memory,
+            context.memory,
             write=write,
             reason=ClusterReason.ROLLING_BACK,
             message=f"going back to {rollout.from_arm}",
@@ -316,14 +314,14 @@ def _undoing(situation: Situation, rollout: Rollout) -> Step:
         )
         return Step(
             rollout=None,
-            memory=situation.memory.model_copy(update={"last_switch_time": situation.now}),
-            ended=(ended(situation, HistoryResult.UNDONE, message),),
+            memory=context.memory.model_copy(update={"last_switch_time": context.now}),
+            ended=(ended(context, HistoryResult.UNDONE, message),),
             events=(Event(ClusterReason.ROLLED_BACK, message),),
         )
-    late = " (past its deadline: a person should look)" if _past(rollout.deadline_time, situation.now) else ""
+    late = " (past its deadline: a person should look)" if _past(rollout.deadline_time, context.now) else ""
     return Step(
         rollout,
-        situation.memory,
+        context.memory,
         reason=ClusterReason.ROLLING_BACK,
         message=f"going back to {rollout.from_arm}: {len(workload.serving)} of {workload.desired} pods run it{late}",
         busy=True,

@@ -7,27 +7,28 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from breakeven_operator.plan import SERVICES, Action, EmitEvent, Plan, Ref, WriteStatus
+from breakeven_operator.actions import Action, EmitEvent, Plan, WriteStatus
+from breakeven_operator.kinds import SERVICES, Ref
 from breakeven_operator.reasons import ClusterReason
-from breakeven_operator.reconcile.announce import events, facts
+from breakeven_operator.reconcile.active_profile import Calibrated, calibrated
+from breakeven_operator.reconcile.annotation_owner import hand_back, note_writers, taken_over
 from breakeven_operator.reconcile.arms import RunningArm, running_arm
-from breakeven_operator.reconcile.calibrated import Calibrated, calibrated
 from breakeven_operator.reconcile.carried import with_carried
-from breakeven_operator.reconcile.confirm import confirm
 from breakeven_operator.reconcile.decide import Choice
+from breakeven_operator.reconcile.events import events, facts
 from breakeven_operator.reconcile.fingerprint import Identity, identify
 from breakeven_operator.reconcile.judge import blocked, judge
-from breakeven_operator.reconcile.live import Live, read_service
-from breakeven_operator.reconcile.material import worth_writing
+from breakeven_operator.reconcile.live_metrics import Live, read_service
 from breakeven_operator.reconcile.observation import Limits, Observation
-from breakeven_operator.reconcile.ownership import hand_back, note_writers, taken_over
-from breakeven_operator.reconcile.past import past_of
+from breakeven_operator.reconcile.past_metrics import past_of
 from breakeven_operator.reconcile.plausibility import engine_limits
-from breakeven_operator.reconcile.report import Picture, report
+from breakeven_operator.reconcile.report import CycleFacts, report
 from breakeven_operator.reconcile.rollout import Prediction, begin, forget_target, watch
-from breakeven_operator.reconcile.steps import Situation, Step
+from breakeven_operator.reconcile.status_diff import worth_writing
+from breakeven_operator.reconcile.steps import RolloutContext, Step
 from breakeven_operator.reconcile.target import Refusal, refuse_rolls, refuse_target
 from breakeven_operator.reconcile.verdict import HOLD, SWITCH, Verdict
+from breakeven_operator.reconcile.verification import confirm
 from breakeven_operator.reconcile.workload import Workload
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
 from breakeven_operator.resources.servicestatus import MemoryStatus, RolloutPhase, ServiceWorkings
@@ -81,7 +82,7 @@ def reconcile(
     )
     live = _live(service, observation, workload, identity, running, now)
     state = with_carried(state, running.arm, live)
-    situation = Situation(
+    context = RolloutContext(
         policy=service.spec.update_policy,
         workload=workload,
         memory=(service.status.memory or MemoryStatus()),
@@ -90,13 +91,13 @@ def reconcile(
         startup_s=state.status.startup_seconds,
         now=now,
     )
-    step = _go_on(service, situation, state, live)
-    situation = replace(situation, memory=step.memory, rollout=step.rollout)
+    step = _go_on(service, context, state, live)
+    context = replace(context, memory=step.memory, rollout=step.rollout)
     cannot_roll = refuse_rolls(service.spec, workload)
-    verdict, choice = judge(service, situation, state, live, running, step)
+    verdict, choice = judge(service, context, state, live, running, step)
     memory = choice.memory
     if verdict.action == SWITCH and verdict.arm is not None and running.arm is not None:
-        held = blocked(service, situation, state, live, running.arm, verdict, cannot_roll)
+        held = blocked(service, context, state, live, running.arm, verdict, cannot_roll)
         if held is None and not limits.may_roll:
             queued = "other services are being rolled; this one is next"
             message = f"{verdict.arm} should run ({verdict.reason}), but {queued}"
@@ -104,7 +105,7 @@ def reconcile(
         if held is None:
             value = service.spec.candidates.speculative_config(verdict.arm)
             started = begin(
-                replace(situation, memory=memory),
+                replace(context, memory=memory),
                 running.arm,
                 verdict.arm,
                 value,
@@ -115,7 +116,7 @@ def reconcile(
             step, memory = _joined(step, started), started.memory
         else:
             verdict = held
-    picture = Picture(
+    cycle = CycleFacts(
         service=service,
         workload=workload,
         identity=identity,
@@ -130,7 +131,7 @@ def reconcile(
         cannot_roll=cannot_roll,
         now=now,
     )
-    return _outcome(picture, observation.written, limits)
+    return _outcome(cycle, observation.written, limits)
 
 
 def conflicted(
@@ -150,7 +151,7 @@ def conflicted(
         now: time of the observation.
     """
     status = service.status
-    situation = Situation(
+    context = RolloutContext(
         policy=service.spec.update_policy,
         workload=workload,
         memory=status.memory or MemoryStatus(),
@@ -159,7 +160,7 @@ def conflicted(
         startup_s=None,
         now=now,
     )
-    step = taken_over(situation, ", ".join(managers), "owns the annotation")
+    step = taken_over(context, ", ".join(managers), "owns the annotation")
     memory = step.memory.model_copy(update={"written_value": workload.value})
     changed = shown.model_copy(
         update={
@@ -216,24 +217,24 @@ def _live(
     return replace(live, past=past)
 
 
-def _go_on(service: SpeculativeService, situation: Situation, state: Calibrated, live: Live) -> Step:
+def _go_on(service: SpeculativeService, context: RolloutContext, state: Calibrated, live: Live) -> Step:
     """Whatever is under way, before anything new is thought of."""
     seen = service.status.target
-    if seen is not None and seen.uid not in {None, situation.workload.ref.uid}:
-        return forget_target(situation)
+    if seen is not None and seen.uid not in {None, context.workload.ref.uid}:
+        return forget_target(context)
     resume = service.metadata.annotations.get(RESUME_ANNOTATION, "")
-    handed = hand_back(situation, resume, paused=service.spec.paused)
+    handed = hand_back(context, resume, paused=service.spec.paused)
     if handed is not None:
         if handed.busy:
             return handed
-        situation = replace(situation, memory=handed.memory)
-        step = _joined(handed, watch(situation))
+        context = replace(context, memory=handed.memory)
+        step = _joined(handed, watch(context))
     else:
-        step = watch(situation)
+        step = watch(context)
     if step.busy or step.rollout is None or step.rollout.phase is not RolloutPhase.CONFIRMING:
         return step
     profile = state.entry.profile if state.entry is not None else None
-    confirming = replace(situation, memory=step.memory, rollout=step.rollout)
+    confirming = replace(context, memory=step.memory, rollout=step.rollout)
     judged = confirm(confirming, profile, live, service.spec.metrics_source.window_seconds)
     return _joined(step, judged) if judged is not None else step
 
@@ -280,7 +281,7 @@ def _refused(
     state = calibrated(service, None, observation.profiles, observation.runs, None, now)
     verdict = Verdict(HOLD, None, refusal.reason, refusal.message)
     memory = service.status.memory or MemoryStatus()
-    picture = Picture(
+    cycle = CycleFacts(
         service=service,
         workload=workload,
         identity=identity,
@@ -293,36 +294,36 @@ def _refused(
         cannot_roll=refusal,
         now=now,
     )
-    return _outcome(picture, observation.written, limits)
+    return _outcome(cycle, observation.written, limits)
 
 
-def _outcome(picture: Picture, holds: Mapping[str, Any], limits: Limits) -> Outcome:
+def _outcome(cycle: CycleFacts, holds: Mapping[str, Any], limits: Limits) -> Outcome:
     """Order matters: what must survive a crash is written before what it announces."""
-    service, step, verdict = picture.service, picture.step, picture.verdict
-    status = report(picture)
+    service, step, verdict = cycle.service, cycle.step, cycle.verdict
+    status = report(cycle)
     ref = reference(service)
     old = service.status
     written = old.decision.time if old.decision is not None else None
-    forced = step.write is not None or bool(step.ended) or bool(picture.calibrated.ended)
+    forced = step.write is not None or bool(step.ended) or bool(cycle.calibrated.ended)
     document = status.to_json_object()
-    worth = forced or worth_writing(holds, document, written, picture.now, limits.status_refresh_s)
+    worth = forced or worth_writing(holds, document, written, cycle.now, limits.status_refresh_s)
     actions: list[Action] = []
-    if picture.calibrated.create is not None:
+    if cycle.calibrated.create is not None:
         # Named after its cause: created twice it is one. The status that counts it must not come first.
-        actions.append(picture.calibrated.create)
+        actions.append(cycle.calibrated.create)
     if worth:
         # Status from an object that has changed meanwhile could undo a newer intent: the write is conditional.
         actions.append(WriteStatus(ref, document, service.metadata.resource_version or None))
     if step.write is not None:
         actions.append(step.write)
     actions.extend(
-        EmitEvent(ref, str(e.reason), e.message, e.warning, e.throttled) for e in events(picture, old)
+        EmitEvent(ref, str(e.reason), e.message, e.warning, e.throttled) for e in events(cycle, old)
     )
     return Outcome(
-        plan=Plan(subject=ref, actions=tuple(actions), facts=facts(picture, status)),
+        plan=Plan(subject=ref, actions=tuple(actions), facts=facts(cycle, status)),
         status=status,
         verdict=verdict,
-        lengths=_lengths(picture.live),
+        lengths=_lengths(cycle.live),
     )
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.reasons import Reason
-from breakeven_operator.plan import WriteAnnotation
+from breakeven_operator.actions import WriteAnnotation
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.workload import Workload
 from breakeven_operator.resources.servicestatus import HistoryEntry, HistoryResult, MemoryStatus, Rollout
@@ -49,7 +49,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class RolloutContext:
     """What a change of arm is judged by.
 
     Attributes:
@@ -67,14 +67,14 @@ class Situation:
 
 
 def ended(
-    situation: Situation, result: HistoryResult, message: str, measured_speedup: float | None = None
+    context: RolloutContext, result: HistoryResult, message: str, measured_speedup: float | None = None
 ) -> HistoryEntry:
     """The change that is under way, or its confirmation, as a line of the history."""
-    rollout = situation.rollout
+    rollout = context.rollout
     started = rollout.started_time if rollout else None
-    finished = (rollout.finished_time if rollout else None) or situation.now
+    finished = (rollout.finished_time if rollout else None) or context.now
     return HistoryEntry(
-        time=situation.now,
+        time=context.now,
         from_arm=rollout.from_arm if rollout else NO_SPECULATION.name,
         to_arm=rollout.to_arm if rollout else NO_SPECULATION.name,
         reason=rollout.reason if rollout else None,

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from breakeven.serving.opt_in import ANNOTATION, engine_container
-from breakeven_operator.plan import DEPLOYMENTS, FIELD_MANAGER, Ref
+from breakeven_operator.kinds import DEPLOYMENTS, FIELD_MANAGER, Ref
 from breakeven_operator.ports import Manifest
 
 REVISION = "deployment.kubernetes.io/revision"

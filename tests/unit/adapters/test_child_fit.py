@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from breakeven.profile import Profile
+from breakeven_operator.actions import FitOutcome
 from breakeven_operator.adapters.fitter import ChildFitter
-from breakeven_operator.plan import FitOutcome
 from fakes.fleet_world import LAWS
 
 HEADER = "method,k,candidate,request_rate_rps,mean_latency_s,mean_inflight,tokens_per_step\n"

@@ -10,7 +10,7 @@ from aiohttp import web
 from kubernetes.aio import client
 
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
-from breakeven_operator.plan import DEPLOYMENTS, JOBS, NODES, PODS, PROFILES, REPLICASETS, SERVICES, Ref
+from breakeven_operator.kinds import DEPLOYMENTS, JOBS, NODES, PODS, PROFILES, REPLICASETS, SERVICES, Ref
 from breakeven_operator.ports import ClusterError, FieldConflictError, StaleObjectError
 
 # As kube-apiserver 1.36 answers.

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from breakeven_operator.adapters.prometheus import Prometheus
-from breakeven_operator.plan import SECRETS
+from breakeven_operator.kinds import SECRETS
 from breakeven_operator.ports import MetricsError, Source
 from fakes.clock import FakeClock
 from fakes.cluster import FakeCluster

@@ -12,7 +12,7 @@ from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 
 from breakeven_operator.adapters.prometheus import Prometheus
-from breakeven_operator.plan import SECRETS
+from breakeven_operator.kinds import SECRETS
 from breakeven_operator.ports import MetricsError, Source
 from fakes.clock import FakeClock
 from fakes.cluster import FakeCluster

@@ -13,7 +13,7 @@ from breakeven.serving.drain import drain
 from breakeven.serving.opt_in import ANNOTATION, engine_container, opt_in
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.resources import CalibrationRun, SpeculativeService
-from breakeven_operator.telemetry import SERVICE_COUNTERS, SERVICE_GAUGES, Telemetry
+from breakeven_operator.serve.telemetry import SERVICE_COUNTERS, SERVICE_GAUGES, Telemetry
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts" / "breakeven"

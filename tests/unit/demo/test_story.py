@@ -7,8 +7,8 @@ import json
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.evidence.reading import read_file
 from breakeven.fitting import fit_points
+from breakeven.readers.reading import read_file
 from breakeven.report.curves import arm_curves
 from breakeven_operator.reconcile.wording import figure, pays_until
 from demo.record import PhaseResult, Record, Sample, ServiceRecord

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from breakeven.evidence.points import Origin, point
 from breakeven.fitting import fit_points
+from breakeven.readers.points import Origin, point
 from breakeven.reasons import Reason
 from sweeps import CLIENTS, closed, poisson
 

@@ -9,8 +9,8 @@ from breakeven.arm import Arm
 from breakeven.errors import InputError
 from breakeven.fitting import fit_points
 from breakeven.fitting.departures import departures
+from breakeven.laws.speculation import PooledLaw, design
 from breakeven.profile import Conditions, Profile
-from breakeven.speculation import PooledLaw, design
 from sweeps import closed
 
 TRUTH = PooledLaw(0.05, 0.006, 0.0004, 0.0005, 0.004, 0.0001, 0.00003, 0.00004)

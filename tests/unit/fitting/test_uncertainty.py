@@ -7,7 +7,7 @@ import pytest
 
 from breakeven.fitting.solve import solve
 from breakeven.fitting.uncertainty import law_fit, law_fit_of_loads
-from breakeven.profile.student import t_quantile
+from breakeven.profile.student_t import t_quantile
 
 C1_S, C2_S = 1.0, 0.05
 UTILISATION = np.array([0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8])

@@ -10,7 +10,7 @@ from pathlib import Path
 import vulture
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = ("tuner/breakeven", "operator/breakeven_operator", "localcluster", "demo")
+PACKAGES = ("tuner/breakeven", "tuner/breakeven_sim", "operator/breakeven_operator", "localcluster", "demo")
 # Called by what they decorate for.
 DECORATORS = ["@*.command*", "@*.group*", "@*_validator", "@*_serializer", "@*.callback"]
 

@@ -70,8 +70,9 @@ def test_deciding_never_loads_scipy():
     """The operator lives for months; scipy would be 40 MB of it."""
     code = (
         "import sys; from fakes.lawmodel import chat, EAGLE; from breakeven.planning.guard import *; "
-        "from breakeven import acceptance, experts, goodput, profile, speculation; "
-        "d = decide(chat(), Load(3.0, 60, 100, tokens_per_step=2.0), Memory(EAGLE), Policy(), 0.0, [EAGLE]); d.sentence(); "
+        "from breakeven.planning.wording import sentence; "
+        "from breakeven import profile; from breakeven.laws import acceptance, experts, goodput, speculation; "
+        "d = decide(chat(), Load(3.0, 60, 100, tokens_per_step=2.0), Memory(EAGLE), Policy(), 0.0, [EAGLE]); sentence(d); "
         "sys.exit('scipy' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": "tests"})

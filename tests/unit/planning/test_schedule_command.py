@@ -8,10 +8,10 @@ from click.testing import CliRunner
 
 from breakeven.cli import root
 from breakeven.errors import InputError, NotIdentifiedError
-from breakeven.mixture import TwoPointMixture
+from breakeven.laws.mixture import TwoPointMixture
+from breakeven.laws.speculation import PooledLaw, design
 from breakeven.planning.schedule import schedule
 from breakeven.planning.stepwise import Acceptance, step_view
-from breakeven.speculation import PooledLaw, design
 
 LAW = PooledLaw(0.0, 0.006, 0.0003, 0.0008, 0.0, 0.00006, 0.00004, 0.00002)
 TEXT = TwoPointMixture((0.5, 0.9), (0.4, 0.6), 0.02)

@@ -6,10 +6,10 @@ from scipy.stats import f
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
+from breakeven.laws.speedup import Verdict
 from breakeven.planning.stretches import envelope
 from breakeven.profile import Conditions
-from breakeven.profile.student import band_quantile, t_quantile
-from breakeven.speedup import Verdict
+from breakeven.profile.student_t import band_quantile, t_quantile
 from sweeps import closed
 
 EAGLE = Arm("eagle3", 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from breakeven.law import Law
+from breakeven.laws.law import Law
 from breakeven.profile import Curve
 
 LAW = Law(1.0, 0.1)

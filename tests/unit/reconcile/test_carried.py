@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from breakeven_operator.reconcile.carried import carries
-from breakeven_operator.reconcile.live import Figures
+from breakeven_operator.reconcile.live_metrics import Figures
 
 # Two replicas, 20 rps and 30 in flight on each, over 12 s.
 STEADY = Figures(

@@ -11,10 +11,10 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from breakeven.acceptance import tokens_per_step_iid
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.cli.profiles import read_profile
 from breakeven.fitting import fit_points
+from breakeven.laws.acceptance import tokens_per_step_iid
 from breakeven.profile import Profile
 from breakeven.report import plots
 from breakeven.report.curves import ArmCurve, arm_curves, best_arm_map

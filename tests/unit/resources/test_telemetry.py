@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from breakeven.reasons import Reason
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.telemetry import SERVICE_COUNTERS, SERVICE_GAUGES, Telemetry
+from breakeven_operator.serve.telemetry import SERVICE_COUNTERS, SERVICE_GAUGES, Telemetry
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from breakeven.evidence.points import LoadMode
+from breakeven.readers.points import LoadMode
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,16 @@ COMMANDS: dict[str, _Entry] = {
 }
 
 
+# Packages that only some commands need, and the extra that brings each.
+_EXTRAS = {
+    "breakeven_sim": "sim",
+    "aiohttp": "engine",
+    "prometheus_client": "engine",
+    "jinja2": "report",
+    "matplotlib": "report",
+}
+
+
 class _LazyGroup(click.Group):
     """Lists commands from COMMANDS and imports one only to run it or to show its own help."""
 
@@ -96,9 +106,20 @@ def main() -> None:
         # A person at a terminal cannot act on a traceback; whoever mends the fault asks for it.
         if os.environ.get("BREAKEVEN_TRACEBACK"):
             raise
+        if (lacking := _lacking(fault)) is not None:
+            click.echo(f"breakeven: {lacking}", err=True)
+            sys.exit(1)
         told = " ".join(f"{type(fault).__name__}: {fault}".split())[:300]
         click.echo(
             f"breakeven: a fault of breakeven itself, please report it ({told}); BREAKEVEN_TRACEBACK=1 shows where",
             err=True,
         )
         sys.exit(1)
+
+
+def _lacking(fault: Exception) -> str | None:
+    """What to install, where a command's extra is not; None where the fault is another one."""
+    package = (getattr(fault, "name", None) or "").partition(".")[0]
+    if not isinstance(fault, ModuleNotFoundError) or package not in _EXTRAS:
+        return None
+    return f"this command needs {package}, which is not installed; expected pip install 'breakeven[{_EXTRAS[package]}]'"

@@ -12,7 +12,7 @@ from breakeven.cli.parameters import Number
 from breakeven.errors import InputError
 
 if TYPE_CHECKING:
-    from breakeven.acceptance import TokensPerStep
+    from breakeven.laws.acceptance import TokensPerStep
 
 
 def _shares(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[float, ...] | None:
@@ -139,7 +139,7 @@ def _from_counts(accepted: float, drafts: float | None, k: int | None) -> _Measu
 
 
 def _from_alpha(alpha: float, k: int | None) -> _Measured:
-    from breakeven.acceptance import tokens_per_step_iid
+    from breakeven.laws.acceptance import tokens_per_step_iid
 
     if k is None:
         raise click.UsageError("--alpha needs --k")
@@ -161,7 +161,7 @@ def _document(
     confidence: float,
 ) -> dict[str, Any]:
     """Everything that follows from one measured profile or number."""
-    from breakeven.acceptance import (
+    from breakeven.laws.acceptance import (
         AcceptanceModel,
         TokensPerStep,
         alpha_from_tokens_per_step,
@@ -208,8 +208,8 @@ def _survival(
     alpha: float | None,
     method: str,
 ) -> list[float] | None:
-    from breakeven.acceptance import TwoPointMixture, survival_iid
-    from breakeven.mixture import default_decay
+    from breakeven.laws.acceptance import TwoPointMixture, survival_iid
+    from breakeven.laws.mixture import default_decay
 
     if alpha is not None:
         return [float(s) for s in survival_iid(alpha, k)]
@@ -234,7 +234,7 @@ def _sampling(
     """Half width of the sampling interval of E; `None` without a number of drafts."""
     from statistics import NormalDist
 
-    from breakeven.acceptance import tokens_per_step_sd
+    from breakeven.laws.acceptance import tokens_per_step_sd
 
     if drafts is None:
         return None

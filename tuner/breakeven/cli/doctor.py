@@ -115,7 +115,7 @@ def command(
 
 
 def _snapshot(url: str, chosen: str, window_s: int, timeout_s: float) -> Any:
-    from breakeven.acceptance import tokens_per_step_from_counters
+    from breakeven.laws.acceptance import tokens_per_step_from_counters
     from breakeven.serving.diagnosis import Snapshot
 
     def value(promql: str) -> float | None:

@@ -35,7 +35,7 @@ def render() -> str:
 
 
 def _points_file() -> Iterator[str]:
-    from breakeven.evidence.columns import NUMBERS, SURVIVAL, TEXTS
+    from breakeven.readers.columns import NUMBERS, SURVIVAL, TEXTS
 
     yield COLUMNS
     for name, column in NUMBERS.items():
@@ -75,7 +75,7 @@ def _split(text: str) -> tuple[list[str], str]:
 
 def _engine_sim() -> Iterator[str]:
     """The engine's flags are vLLM's, parsed by vLLM's rules, so they come from its own parser."""
-    from breakeven.simulator.command_line import argument_parser
+    from breakeven_sim.engine.serve_arguments import argument_parser
 
     parser = argument_parser()
     yield f"{parser.description}\n"

@@ -15,8 +15,8 @@ import click
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(arguments: tuple[str, ...]) -> None:
     """Serve a simulated vLLM: its flags, API and metrics."""
-    from breakeven.simulator.command_line import parse
-    from breakeven.simulator.server import prepare, run
+    from breakeven_sim.engine.serve_arguments import parse
+    from breakeven_sim.engine.server import prepare, run
 
     parsed = parse(arguments)
     sys.exit(run(prepare(parsed)))

@@ -13,8 +13,8 @@ from breakeven.cli.parameters import InputFile, OutputFile
 from breakeven.errors import InputError
 
 if TYPE_CHECKING:
-    from breakeven.evidence.points import Point
     from breakeven.profile import ArmFit, PooledFit, Profile
+    from breakeven.readers.points import Point
 
 
 def points_options(command: Any) -> Any:
@@ -53,7 +53,7 @@ def read_points(
     Raises:
         InputError: as the readers; also arms that do not pair with the files.
     """
-    from breakeven.evidence.reading import matching, read_file
+    from breakeven.readers.reading import matching, read_file
 
     arms = _arms(files, methods, lengths)
     points = tuple(point for file in files for point in read_file(file, arms.get(file)))
@@ -140,8 +140,8 @@ def command(
       breakeven fit none.json eagle.json --method none --method eagle3 --k 0 --k 3 -o chat.json
       breakeven fit all.csv --where workload=chat -o chat.json
     """
-    from breakeven.evidence.reading import grouped
     from breakeven.fitting import fit_points
+    from breakeven.readers.reading import grouped
 
     points = read_points(files, methods, lengths, conditions)
     if group_by is None:

@@ -66,7 +66,7 @@ def command(
       breakeven predict chat.json --method eagle3 --k 3 --rps 4
       breakeven predict chat.json --method eagle3 --k 5 --concurrency 16 --tokens-per-step 2.6
     """
-    from breakeven.acceptance import tokens_per_step_iid
+    from breakeven.laws.acceptance import tokens_per_step_iid
 
     load_given(rps, concurrency)
     if tokens_per_step is not None and alpha is not None:

@@ -97,8 +97,8 @@ def read_profile(path: Path, confidence: float, arm: Arm | None = None) -> Profi
             "a result that does not say which arm it measured",
             "its profile: `breakeven fit` with --method and --k (plan and predict take these too)",
         )
-    from breakeven.evidence.reading import read_text
     from breakeven.fitting import fit_points
+    from breakeven.readers.reading import read_text
 
     return fit_points(read_text(text, str(path), arm), confidence)
 
@@ -136,7 +136,7 @@ def arm_in(profile: Profile, method: str, k: int | None, candidate: str | None =
 
 def _is_evidence(text: str, source: str) -> bool:
     """Tell a file of measurements from a broken profile, whose refusal is about profiles."""
-    from breakeven.evidence import guidellm, jsonwalk, prometheus, vllmbench
+    from breakeven.readers import guidellm, jsonwalk, prometheus, vllmbench
 
     if not text.lstrip().startswith(("{", "[")):
         return True

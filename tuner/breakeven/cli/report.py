@@ -85,7 +85,7 @@ def _trace_range(path: Path, replicas: int) -> tuple[float, float]:
     """5th and 95th percentile of the trace's load per replica, over minutes where it lists requests."""
     import numpy as np
 
-    from breakeven.simulator.traces import RequestTrace, read_trace
+    from breakeven_sim.replay.traces import RequestTrace, read_trace
 
     trace = read_trace(path)
     windows = trace.rates(60.0) if isinstance(trace, RequestTrace) else trace

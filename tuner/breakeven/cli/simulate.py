@@ -16,10 +16,10 @@ from breakeven.cli.parameters import Number
 if TYPE_CHECKING:
     from breakeven.arm import Arm
     from breakeven.planning.guard import Policy
-    from breakeven.simulator.arms import CostArms, LawArms
-    from breakeven.simulator.outcome import Outcome
-    from breakeven.simulator.replay import Study
-    from breakeven.simulator.traces import Trace
+    from breakeven_sim.replay.fleet_arms import CostArms, LawArms
+    from breakeven_sim.replay.outcome import Outcome
+    from breakeven_sim.replay.study import Study
+    from breakeven_sim.replay.traces import Trace
 
 _POSITIVE = Number(min=0, min_open=True)
 _OPTIONS = (
@@ -85,8 +85,8 @@ def command(confidence: float, as_json: bool, policies: tuple[str, ...], **given
       breakeven simulate --profile chat.json --trace week.csv --replicas 8
       breakeven simulate --costs examples/engine-costs/demo.json --gpu H100 --trace requests.csv --policy breakeven --policy none
     """
-    from breakeven.simulator.replay import parse_policy
-    from breakeven.simulator.traces import RequestTrace, read_trace
+    from breakeven_sim.replay.study import parse_policy
+    from breakeven_sim.replay.traces import RequestTrace, read_trace
 
     if (given["profile_path"] is None) == (given["costs"] is None):
         raise click.UsageError("give either --profile or --costs")
@@ -132,9 +132,9 @@ def _study(trace: Trace, policies: Sequence[str], confidence: float | None, give
     import numpy as np
 
     from breakeven.arm import NO_SPECULATION
-    from breakeven.simulator.measured import measured_profile
-    from breakeven.simulator.replay import Study
-    from breakeven.simulator.traces import RequestTrace
+    from breakeven_sim.replay.measured import measured_profile
+    from breakeven_sim.replay.study import Study
+    from breakeven_sim.replay.traces import RequestTrace
 
     named = _named_arms(policies, given["arms"])
     arms: CostArms | LawArms
@@ -177,9 +177,9 @@ def _study(trace: Trace, policies: Sequence[str], confidence: float | None, give
 
 
 def _cost_arms(given: dict[str, Any]) -> CostArms:
-    from breakeven.simulator.arms import CostArms
-    from breakeven.simulator.costs import GPU_VARIABLE, load_costs
-    from breakeven.simulator.recorded import read_recorded
+    from breakeven_sim.engine.costs import GPU_VARIABLE, load_costs
+    from breakeven_sim.replay.fleet_arms import CostArms
+    from breakeven_sim.replay.recorded_texts import read_recorded
 
     if given["tokens_per_step"] is not None:
         raise click.UsageError(
@@ -193,11 +193,11 @@ def _cost_arms(given: dict[str, Any]) -> CostArms:
 
 
 def _law_arms(given: dict[str, Any], trace: Trace, named: Sequence[Arm], confidence: float | None) -> LawArms:
-    from breakeven.acceptance import tokens_per_step_iid
     from breakeven.arm import NO_SPECULATION
     from breakeven.cli.profiles import read_profile
-    from breakeven.simulator.arms import LawArms
-    from breakeven.simulator.traces import RequestTrace
+    from breakeven.laws.acceptance import tokens_per_step_iid
+    from breakeven_sim.replay.fleet_arms import LawArms
+    from breakeven_sim.replay.traces import RequestTrace
 
     if given["recorded_path"] is not None:
         raise click.UsageError(
@@ -234,7 +234,7 @@ def _of_profile(profile: Any, named: Sequence[Arm]) -> list[Arm]:
 
 
 def _named_arms(policies: Sequence[str], arms: Sequence[str]) -> list[Arm]:
-    from breakeven.simulator.replay import parse_policy
+    from breakeven_sim.replay.study import parse_policy
 
     named = [parse_policy(policy) for policy in policies if policy.startswith("static:")]
     named.extend(parse_policy(f"static:{text}") for text in arms)
@@ -268,7 +268,7 @@ def _default_policies(study: Study) -> list[str]:
 def _notes(study: Study, trace: Trace, *, decided: bool) -> list[str]:
     """What was left out of the replay, and what decisions did not rest on."""
     from breakeven.planning.wording import unmeasured_texts
-    from breakeven.simulator.traces import RateTrace
+    from breakeven_sim.replay.traces import RateTrace
 
     notes = []
     if study.left_out:

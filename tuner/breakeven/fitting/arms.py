@@ -8,11 +8,9 @@ from operator import attrgetter
 
 import numpy as np
 
-from breakeven.acceptance import survival_per_step
 from breakeven.arm import Arm
-from breakeven.evidence.points import Point
 from breakeven.fitting import diagnostics
-from breakeven.fitting.loads import Observation, ceiling_rps, observe
+from breakeven.fitting.observations import Observation, ceiling_rps, observe
 from breakeven.fitting.solve import Solution, solve
 from breakeven.fitting.uncertainty import (
     bounds,
@@ -21,7 +19,8 @@ from breakeven.fitting.uncertainty import (
     law_fit_of_loads,
     replicate_noise,
 )
-from breakeven.mixture import LOOKUP_METHODS
+from breakeven.laws.acceptance import survival_per_step
+from breakeven.laws.mixture import LOOKUP_METHODS
 from breakeven.profile.fits import (
     Acceptance,
     ArmFit,
@@ -32,7 +31,8 @@ from breakeven.profile.fits import (
     MeasuredRange,
     Measurement,
 )
-from breakeven.profile.student import t_quantile
+from breakeven.profile.student_t import t_quantile
+from breakeven.readers.points import Point
 from breakeven.reasons import Reason
 
 _SAME_LENGTH = 0.10

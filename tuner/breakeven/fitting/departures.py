@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from breakeven.arrays import FloatArray
+from breakeven.laws.arrays import FloatArray
 
 _LEAST = 0.002
 """A departure of less than this (root mean square) is not worth bending a law for."""

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from breakeven.arrays import FloatArray
-from breakeven.fitting.loads import Observation
+from breakeven.fitting.observations import Observation
 from breakeven.fitting.solve import Solution, solve
+from breakeven.laws.arrays import FloatArray
 from breakeven.profile.fits import Bend, LawFit
-from breakeven.profile.student import t_quantile
+from breakeven.profile.student_t import t_quantile
 from breakeven.reasons import Reason
 
 FEWEST_LOADS = 3

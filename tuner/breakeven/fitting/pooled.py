@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from breakeven.arrays import BoolArray, FloatArray
-from breakeven.evidence.points import Point
 from breakeven.fitting.arms import lengths_of
 from breakeven.fitting.departures import departures
-from breakeven.fitting.loads import Observation, observe
+from breakeven.fitting.observations import Observation, observe
 from breakeven.fitting.solve import solve
+from breakeven.laws.arrays import BoolArray, FloatArray
+from breakeven.laws.speculation import COEFFICIENTS, design, estimable, latency_design, mean_kv_tokens
 from breakeven.profile.fits import ArmFit, Lengths, PooledFit
+from breakeven.readers.points import Point
 from breakeven.reasons import Reason
-from breakeven.speculation import COEFFICIENTS, design, estimable, latency_design, mean_kv_tokens
 
 _LENGTHS_DIFFER = 1.15
 """Largest over smallest output length from which prefill and decoding are told apart."""

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
-from breakeven.evidence.points import Point
-from breakeven.evidence.reading import one_setting
 from breakeven.fitting.arms import fit_arm
-from breakeven.fitting.loads import RAMP_SHARE, ramp_share_of
+from breakeven.fitting.observations import RAMP_SHARE, ramp_share_of
 from breakeven.fitting.pooled import fit_pooled
 from breakeven.profile.document import Profile
 from breakeven.profile.fits import ArmFit, PooledFit
+from breakeven.readers.points import Point
+from breakeven.readers.reading import one_setting
 from breakeven.reasons import Reason
 
 _MEANING = {reason.value: reason.meaning for reason in Reason}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from breakeven.arrays import FloatArray
+from breakeven.laws.arrays import FloatArray
 
 _ROUNDS = 50
 _SETTLED = 1e-12

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from breakeven.arrays import FloatArray
-from breakeven.fitting.loads import Observation
+from breakeven.fitting.observations import Observation
 from breakeven.fitting.solve import Solution
+from breakeven.laws.arrays import FloatArray
 from breakeven.profile.fits import Bounds, LawFit
-from breakeven.profile.student import t_quantile
+from breakeven.profile.student_t import t_quantile
 
 
 def replicate_noise(observations: Sequence[Observation]) -> float:

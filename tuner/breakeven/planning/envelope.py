@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from breakeven.arrays import FloatArray, positive
+from breakeven.laws.arrays import FloatArray, positive
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -24,7 +24,6 @@ from breakeven.planning.judging import Refusal, fastest, judge
 from breakeven.planning.latency_model import Comparison, LatencyModel
 from breakeven.planning.policy import Policy
 from breakeven.planning.standing import Field, Load, Seen, Standing, survey
-from breakeven.planning.wording import sentence
 from breakeven.reasons import Reason
 
 __all__ = ["Action", "Decision", "LatencyModel", "Load", "Memory", "Policy", "Seen", "decide"]
@@ -98,10 +97,6 @@ class Decision:
     policy: Policy
     confidence: float
     field: Field | None
-
-    def sentence(self) -> str:
-        """One sentence with the figures that decided, their bounds and units, and what would change the decision."""
-        return sentence(self)
 
 
 def decide(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.latency import longest_by_chance
+from breakeven.laws.latency import longest_by_chance
 from breakeven.planning.latency_model import Comparison, LatencyModel
 from breakeven.planning.policy import Policy
 from breakeven.planning.rolling import Roll

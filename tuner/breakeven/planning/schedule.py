@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from breakeven.arrays import FloatArray
-from breakeven.goodput import allowed, best_draft_length, goodput, time_per_token
+from breakeven.laws.arrays import FloatArray
+from breakeven.laws.goodput import allowed, best_draft_length, goodput, time_per_token
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from breakeven.acceptance import tokens_per_step_iid
 from breakeven.arm import NO_SPECULATION
-from breakeven.arrays import FloatArray
 from breakeven.errors import InputError, NotIdentifiedError
+from breakeven.laws.acceptance import tokens_per_step_iid
+from breakeven.laws.arrays import FloatArray
+from breakeven.laws.speculation import COEFFICIENTS, PooledLaw, mean_kv_tokens
 from breakeven.profile import ArmFit, PooledFit, Profile
-from breakeven.speculation import COEFFICIENTS, PooledLaw, mean_kv_tokens
 
 
 @dataclass(frozen=True, slots=True)

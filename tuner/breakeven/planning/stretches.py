@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from breakeven.arm import Arm
-from breakeven.arrays import FloatArray
+from breakeven.laws.arrays import FloatArray
 from breakeven.planning.envelope import fastest_by_rps
 from breakeven.profile import Curve
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.planning.guard import Decision
 from breakeven.planning.latency_model import Bounds, Comparison
 from breakeven.planning.outlook import peak_rps
 from breakeven.planning.standing import Standing, speedup_bounds
 from breakeven.reasons import Reason
-
-if TYPE_CHECKING:
-    from breakeven.planning.guard import Decision
 
 
 def sentence(decision: Decision) -> str:

@@ -8,12 +8,12 @@ predictions   one arm at one load          comparisons   one arm against another
 document      the profile: JSON in and out, `predict`, `compare`
 """
 
-from breakeven.law import Law
+from breakeven.laws.law import Law
 from breakeven.profile.comparisons import Comparison, speedup_on
-from breakeven.profile.conditions import Conditions
 from breakeven.profile.curves import Curve
 from breakeven.profile.document import SCHEMA, Profile
 from breakeven.profile.fits import ArmFit, Bounds, LawFit, PooledFit
+from breakeven.profile.operating_conditions import Conditions
 from breakeven.profile.predictions import LoadPoint, Prediction
 
 __all__ = [

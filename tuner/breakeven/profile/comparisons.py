@@ -7,16 +7,16 @@ from typing import Literal
 
 import numpy as np
 
-from breakeven import speedup as formulas
 from breakeven.arm import Arm
-from breakeven.arrays import FloatArray
-from breakeven.fieller import Interval
-from breakeven.latency import rps_at
+from breakeven.laws import speedup as formulas
+from breakeven.laws.arrays import FloatArray
+from breakeven.laws.fieller import Interval
+from breakeven.laws.latency import rps_at
+from breakeven.laws.speedup import Verdict
 from breakeven.profile.curves import Curve
 from breakeven.profile.fits import Bounds
 from breakeven.profile.predictions import LoadPoint
-from breakeven.profile.student import band_quantile, t_quantile
-from breakeven.speedup import Verdict
+from breakeven.profile.student_t import band_quantile, t_quantile
 
 RANGE_TOLERANCE = 1.1
 """A break-even up to a tenth beyond the highest measured rate is still reported as a figure."""

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from breakeven.arm import Arm
-from breakeven.profile.conditions import Conditions
 from breakeven.profile.document import Profile
 from breakeven.profile.fits import ArmFit, LawFit
+from breakeven.profile.operating_conditions import Conditions
 
 _ROOM = 1.001
 """Saturation lies above a rate that was carried, if only by this factor."""

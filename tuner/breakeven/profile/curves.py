@@ -11,10 +11,10 @@ from typing import Literal
 
 import numpy as np
 
-from breakeven.arrays import FloatArray
-from breakeven.fieller import ratio_interval
-from breakeven.latency import latency_among, open_loop_latency
-from breakeven.law import Law, capacity_rps
+from breakeven.laws.arrays import FloatArray
+from breakeven.laws.fieller import ratio_interval
+from breakeven.laws.latency import latency_among, open_loop_latency
+from breakeven.laws.law import Law, capacity_rps
 from breakeven.profile.fits import Bounds
 
 Basis = Literal["points", "arm", "pooled"]

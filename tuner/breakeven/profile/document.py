@@ -14,11 +14,11 @@ from typing import Any
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError, NotIdentifiedError
-from breakeven.profile.checking import check, check_sizes
 from breakeven.profile.comparisons import Comparison, compare_curves
-from breakeven.profile.conditions import Conditions, measured_curve
 from breakeven.profile.curves import Curve
+from breakeven.profile.document_checks import check, check_sizes
 from breakeven.profile.fits import ArmFit, PooledFit
+from breakeven.profile.operating_conditions import Conditions, measured_curve
 from breakeven.profile.pooling import pooled_curve
 from breakeven.profile.predictions import (
     LoadPoint,

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from breakeven.acceptance import AcceptanceModel
 from breakeven.arm import Arm
-from breakeven.law import Law
+from breakeven.laws.acceptance import AcceptanceModel
+from breakeven.laws.law import Law
 
 Bounds = tuple[float | None, float | None]
 """Lower and upper bound at the document's confidence; None is an open end."""

@@ -10,16 +10,16 @@ import itertools
 
 import numpy as np
 
-from breakeven.acceptance import TokensPerStep
 from breakeven.arm import Arm
-from breakeven.arrays import FloatArray
 from breakeven.errors import NotIdentifiedError
-from breakeven.law import Law
-from breakeven.mixture import LOOKUP_METHODS
-from breakeven.profile.conditions import Conditions
+from breakeven.laws.acceptance import TokensPerStep
+from breakeven.laws.arrays import FloatArray
+from breakeven.laws.law import Law
+from breakeven.laws.mixture import LOOKUP_METHODS
+from breakeven.laws.speculation import COEFFICIENTS, design, mean_kv_tokens
 from breakeven.profile.curves import Curve
 from breakeven.profile.fits import PooledFit
-from breakeven.speculation import COEFFICIENTS, design, mean_kv_tokens
+from breakeven.profile.operating_conditions import Conditions
 
 FORM_ERROR = 0.02
 """Relative standard deviation of an unmeasured arm's level around the form: 2.2 to 3.3 % mean error on two real

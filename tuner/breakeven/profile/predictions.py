@@ -9,12 +9,12 @@ import numpy as np
 
 from breakeven.arm import Arm
 from breakeven.errors import InputError, NotIdentifiedError
-from breakeven.latency import latency_among
-from breakeven.profile.conditions import Conditions, decode_factor, prompt_factor
+from breakeven.laws.latency import latency_among
 from breakeven.profile.curves import Basis, Curve
 from breakeven.profile.fits import ArmFit, Bounds
+from breakeven.profile.operating_conditions import Conditions, decode_factor, prompt_factor
 from breakeven.profile.quantiles import quantile_among
-from breakeven.profile.student import t_quantile
+from breakeven.profile.student_t import t_quantile
 
 
 @dataclass(frozen=True, slots=True)

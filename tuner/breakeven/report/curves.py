@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from breakeven.acceptance import alpha_from_tokens_per_step, tokens_per_step_iid
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
+from breakeven.laws.acceptance import alpha_from_tokens_per_step, tokens_per_step_iid
 from breakeven.profile import ArmFit, Bounds, Conditions, Curve, LoadPoint, Profile, speedup_on
-from breakeven.profile.student import t_quantile
+from breakeven.profile.student_t import t_quantile
 
 Array = npt.NDArray[np.float64]
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from breakeven.arrays import FloatArray
+from breakeven.laws.arrays import FloatArray
 from breakeven.report.curves import ArmCurve, BestArmMap, Measured
-from breakeven.report.labels import MOST_NAMES, name_lines
+from breakeven.report.line_labels import MOST_NAMES, name_lines
 from breakeven.report.theme import Stroke, Theme
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from breakeven.acceptance import AcceptanceModel, resampled_tokens_per_step
+from breakeven.laws.acceptance import AcceptanceModel, resampled_tokens_per_step
 from breakeven.validation import published
 from breakeven.validation.outcomes import Outcome, error_outcome
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from breakeven.arm import Arm
-from breakeven.evidence.points import Point
 from breakeven.fitting import fit_points
 from breakeven.profile import Conditions, Profile
+from breakeven.readers.points import Point
 from breakeven.validation import published
 from breakeven.validation.accepted import resampling, tokens_per_step_elsewhere
 from breakeven.validation.outcomes import Outcome, error_outcome

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from breakeven.acceptance import (
+from breakeven.laws.acceptance import (
     alpha_from_tokens_per_step,
     interpolate_tokens_per_step,
     tokens_per_step_iid,
 )
-from breakeven.arrays import FloatArray
-from breakeven.evidence.points import Origin, Point, point
+from breakeven.laws.arrays import FloatArray
+from breakeven.readers.points import Origin, Point, point
 
 _PROMPT_TOKENS, _OUTPUT_TOKENS = 563.0, 482.0
 _SUMMARY_PROMPT_TOKENS, _SUMMARY_OUTPUT_TOKENS = 2742.0, 214.0

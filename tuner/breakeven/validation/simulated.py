@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from breakeven import speedup
 from breakeven.arm import Arm
-from breakeven.evidence.points import Origin, Point, point
 from breakeven.fitting import fit_points
-from breakeven.latency import open_loop_latency
-from breakeven.law import Law
+from breakeven.laws import speedup
+from breakeven.laws.latency import open_loop_latency
+from breakeven.laws.law import Law
+from breakeven.laws.speedup import Verdict
 from breakeven.profile import Profile
 from breakeven.profile.fits import Bounds
-from breakeven.profile.student import t_quantile
-from breakeven.speedup import Verdict
+from breakeven.profile.student_t import t_quantile
+from breakeven.readers.points import Origin, Point, point
 from breakeven.validation.outcomes import Outcome
 
 _CLIENTS = (1, 2, 4, 8, 16, 32, 64, 96)

@@ -10,7 +10,7 @@ from aiohttp import web
 from localcluster.nodeagent import api as api_module
 from localcluster.nodeagent import kubeconfig
 from localcluster.nodeagent.api import Api, ApiError
-from localcluster.nodeagent.events import About, Recorder
+from localcluster.nodeagent.event_recorder import About, Recorder
 from localcluster.nodeagent.kubeconfig import Connection, KubeconfigError
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.node_pods import make_pod
-from localcluster.nodeagent.lifecycle import Step, decide, restarts
+from localcluster.nodeagent.pod_lifecycle import Step, decide, restarts
 from localcluster.nodeagent.podspec import Role
 from localcluster.nodeagent.states import ContainerState, Running, Terminated, Waiting
 

@@ -13,7 +13,13 @@ import pytest
 from aiohttp import web
 
 from fakes.node_pods import make_pod
-from localcluster.nodeagent import actions, isolation, mounts, probing, processes
+from localcluster.nodeagent import (
+    container_actions,
+    isolation,
+    mounts,
+    probing,
+    processes,
+)
 from localcluster.nodeagent.mounts import Bind
 from localcluster.nodeagent.podspec import ExecAction, HttpAction, SleepAction, TcpAction
 from localcluster.nodeagent.processes import Launch, Process, StartError
@@ -272,14 +278,14 @@ async def server():
 )
 async def test_http(session, server, query, headers, ok, output):
     action = HttpAction(None, server, f"/health{query}", "http", headers)
-    assert await actions.perform(action, Inside(), session, PATIENCE_S) == actions.Result(
+    assert await container_actions.perform(action, Inside(), session, PATIENCE_S) == container_actions.Result(
         ok=ok, output=output
     )
 
 
 async def test_commands_connections_and_timeouts(session, server):
     async def perform(action, timeout_s=PATIENCE_S):
-        result = await actions.perform(action, Inside(), session, timeout_s)
+        result = await container_actions.perform(action, Inside(), session, timeout_s)
         return result.ok, result.output
 
     assert await perform(ExecAction(("true",))) == (True, "")

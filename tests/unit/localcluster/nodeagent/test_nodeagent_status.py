@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from fakes.node_pods import WHERE, make_pod
-from localcluster.nodeagent.lifecycle import Step
+from localcluster.nodeagent.pod_lifecycle import Step
 from localcluster.nodeagent.states import ContainerState, Running, Terminated, Waiting
 from localcluster.nodeagent.status import Verdict, pod_status, restored, seconds, timestamp
 

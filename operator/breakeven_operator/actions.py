@@ -1,0 +1,139 @@
+"""What the operator may do, as data: a decision ends in a Plan, which can be printed, compared and tested.
+
+The list of actions is the list of the operator's powers. `WriteAnnotation` is the only one that touches an object of
+the user's; `Create`, `Apply` and `Delete` take only kinds of which the operator owns every object it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from breakeven_operator.kinds import FIELD_MANAGER, OWNED, Ref, Resource
+
+
+@dataclass(frozen=True, slots=True)
+class WriteAnnotation:
+    """Set the arm of a workload: one pod-template annotation by server-side apply, then read it back.
+
+    Attributes:
+        target: the Deployment.
+        value: the arm's JSON, or `null` for no speculation; never empty. None gives the key up, which undoes a first
+            write: the pods that ran before it are the ones of that template, and none need start anew.
+        force: take the field from another manager; only after a person asked for it.
+    """
+
+    target: Ref
+    value: str | None
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStatus:
+    """Server-side apply of the whole status that field manager `breakeven` owns of one of our kinds.
+
+    Fields owned by this manager and absent here are removed; fields of other managers (the trial's points) stay.
+
+    Attributes:
+        resource_version: when given, the write fails if the object has changed since it was read.
+        manager: field manager; a second one where two parts of the operator write different fields of one object.
+    """
+
+    ref: Ref
+    status: Mapping[str, Any]
+    resource_version: str | None = None
+    manager: str = FIELD_MANAGER
+
+
+@dataclass(frozen=True, slots=True)
+class EmitEvent:
+    """An Event on one of our objects; `reason` is a reason word, `message` a whole sentence.
+
+    Attributes:
+        throttled: said at most once in a while for the same object and reason, however often it comes and goes.
+    """
+
+    ref: Ref
+    reason: str
+    message: str
+    warning: bool = False
+    throttled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create an object of an owned kind from a full manifest; one that exists already counts as done."""
+
+    resource: Resource
+    body: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        _require_owned(self.resource)
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Server-side apply of an object of an owned kind from a full manifest (creates it when absent)."""
+
+    resource: Resource
+    body: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        _require_owned(self.resource)
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete one object of an owned kind with its dependents; one that is gone already counts as done."""
+
+    ref: Ref
+
+    def __post_init__(self) -> None:
+        _require_owned(self.ref.resource)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Fit the points of a finished sweep in a child process (`breakeven fit`).
+
+    Attributes:
+        run: the CalibrationRun; its outcome goes to `calibration.conclude`.
+        points_csv: a points file as the command line reads it.
+        arguments: further command line arguments (`--confidence`, `0.9`).
+    """
+
+    run: Ref
+    points_csv: str
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FitOutcome:
+    """What the child process said: the profile's JSON text, or one line why there is none."""
+
+    profile_json: str | None
+    error: str | None
+
+
+Action: TypeAlias = WriteAnnotation | WriteStatus | EmitEvent | Create | Apply | Delete | Fit
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do about one object this cycle, and what to say about it.
+
+    Attributes:
+        subject: the SpeculativeService or CalibrationRun.
+        actions: in order; when one fails the rest waits for the next cycle, so put what must be durable first.
+        facts: the canonical log line of the cycle: small JSON values only, `reason` among them.
+    """
+
+    subject: Ref
+    actions: tuple[Action, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _require_owned(resource: Resource) -> None:
+    if resource not in OWNED:
+        raise ValueError(f"the operator does not own objects of kind {resource.kind}")

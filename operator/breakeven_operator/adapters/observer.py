@@ -1,0 +1,456 @@
+"""One reading of the whole world: a fixed number of LISTs and queries, however many services there are."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from breakeven.errors import BreakevenError, InputError
+from breakeven.profile import Profile
+from breakeven.serving.promql import Matcher
+from breakeven_operator.adapters.background import SETTLE_S
+from breakeven_operator.adapters.past_loads import History, Lookback
+from breakeven_operator.adapters.present_loads import Present, Watch
+from breakeven_operator.kinds import (
+    BUDGETS,
+    CLAIMS,
+    CORE_SERVICES,
+    CRONJOBS,
+    DEPLOYMENTS,
+    EVENTS,
+    JOBS,
+    NETWORK_POLICIES,
+    NODES,
+    POD_MONITORS,
+    PODS,
+    PROFILES,
+    REPLICASETS,
+    RUNS,
+    SERVICES,
+    Resource,
+)
+from breakeven_operator.labels import FINISHED_LABEL, MANAGED_SELECTOR, RUN_LABEL
+from breakeven_operator.ports import Clock, Cluster, ClusterError, Manifest, Metrics, Source
+from breakeven_operator.reconcile.active_profile import ProfileEntry
+from breakeven_operator.reconcile.live_metrics import FleetReading
+from breakeven_operator.reconcile.past_metrics import PastReading
+from breakeven_operator.reconcile.promql import past_step_s
+from breakeven_operator.reconcile.workload import owner_uid, parse_time
+from breakeven_operator.resources import SpeculationProfile, SpeculativeService
+
+_LOG = logging.getLogger(__name__)
+_SELECTING = (CORE_SERVICES, BUDGETS, NETWORK_POLICIES, POD_MONITORS)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything a cycle decides on; manifests by namespace.
+
+    Attributes:
+        services: parsed.
+        manifests: the same as the API server returned them, by uid.
+        invalid: manifests that break the schema's rules, with the one line that says how.
+        runs: unfinished, or not yet accounted for.
+        replica_sets: by uid of the Deployment that owns them.
+        pods: by namespace.
+        pod_names: by namespace.
+        pods_of: by uid of the ReplicaSet that owns them.
+        claims: (creation time, uid, name) of services by namespace and target.
+        node_labels: by node name.
+        profiles: by (namespace, service name).
+        readings: what each Prometheus last said. pasts: and about the past.
+        selectors, events, volume_claims: only of namespaces in which a calibration is under way.
+    """
+
+    services: tuple[SpeculativeService, ...]
+    manifests: Mapping[str, Manifest]
+    invalid: tuple[tuple[Manifest, str], ...]
+    deployments: Mapping[tuple[str, str], Manifest]
+    replica_sets: Mapping[str, Sequence[Manifest]]
+    pods: Mapping[str, Sequence[Manifest]]
+    pods_of: Mapping[str, Sequence[Manifest]]
+    pod_names: Mapping[str, frozenset[str]]
+    claims: Mapping[tuple[str, str], Sequence[tuple[str, str, str]]]
+    jobs: Mapping[str, Sequence[Manifest]]
+    cron_jobs: Mapping[tuple[str, str], Manifest]
+    runs: Sequence[Manifest]
+    node_labels: Mapping[str, Mapping[str, str]]
+    profiles: Mapping[tuple[str, str], Sequence[ProfileEntry]]
+    readings: Mapping[Watch, FleetReading]
+    pasts: Mapping[Lookback, PastReading] = field(default_factory=dict)
+    selectors: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
+    events: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
+    volume_claims: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
+
+
+class Observer:
+    """Reads the world.
+
+    Args:
+        cluster, metrics, clock: ports.
+        namespaces: to look for services in; empty: everywhere.
+        default_source: Prometheus of services that name none.
+        counted: told of every query's outcome: ok, empty or error.
+        settle_s: longest time a cycle waits for queries.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        metrics: Metrics,
+        clock: Clock,
+        *,
+        namespaces: Sequence[str],
+        default_source: Source | None,
+        counted: Callable[[str], None] | None = None,
+        settle_s: float = SETTLE_S,
+    ) -> None:
+        self._cluster = cluster
+        self._namespaces = tuple(namespaces)
+        self._default_source = default_source
+        # A profile's spec never changes: it is read once and parsed once.
+        self._profiles: dict[str, ProfileEntry] = {}
+        # Most services do not change between two cycles.
+        self._services: dict[str, tuple[str, SpeculativeService]] = {}
+        tell = counted or (lambda _outcome: None)
+        self._present = Present(metrics, clock, tell, settle_s)
+        self._history = History(metrics, clock, tell, settle_s)
+
+    async def close(self) -> None:
+        """End the queries that are under way."""
+        await asyncio.gather(self._present.close(), self._history.close())
+
+    async def observe(self) -> Snapshot:
+        """One cycle's reading.
+
+        Raises:
+            ClusterError: the API server did not give a collection without which nothing can be decided.
+        """
+        manifests = await self._everywhere(SERVICES)
+        services, invalid = self._parsed(manifests)
+        if not manifests:
+            await asyncio.gather(self._readings(()), self._pasts(()))
+            return _nothing()
+        scope = self._scope(manifests)
+        deployments, sets, pods, jobs, crons, runs, heads, nodes = await asyncio.gather(
+            self._list(DEPLOYMENTS, scope, trim=_targets_only(services)),
+            self._list(REPLICASETS, scope),
+            self._list(PODS, scope, trim=_slim_pod),
+            self._list(JOBS, scope, MANAGED_SELECTOR),
+            self._list(CRONJOBS, scope, MANAGED_SELECTOR),
+            self._list(RUNS, scope, f"!{FINISHED_LABEL}"),
+            self._list(PROFILES, scope),
+            self._nodes(),
+        )
+        busy = sorted({run["metadata"]["namespace"] for run in runs})
+        profiles, readings, pasts, selectors, events, volume_claims = await asyncio.gather(
+            self._known_profiles(heads),
+            self._readings(services),
+            self._pasts(services),
+            self._selectors(busy),
+            self._events(busy),
+            self._volume_claims(busy),
+        )
+        return Snapshot(
+            services=services,
+            manifests={m["metadata"]["uid"]: m for m in manifests},
+            invalid=invalid,
+            deployments={_key(d): d for d in deployments},
+            replica_sets=_by_owner(sets),
+            pods=(pods_by_namespace := _by_namespace(pods)),
+            pods_of=_by_owner(pods),
+            pod_names={
+                namespace: frozenset(pod["metadata"]["name"] for pod in members)
+                for namespace, members in pods_by_namespace.items()
+            },
+            claims=_claims(services),
+            jobs=_by_namespace(jobs),
+            cron_jobs={_key(c): c for c in crons},
+            runs=runs,
+            node_labels={n["metadata"]["name"]: n["metadata"].get("labels") or {} for n in nodes},
+            profiles=profiles,
+            readings=readings,
+            pasts=pasts,
+            selectors=selectors,
+            events=events,
+            volume_claims=volume_claims,
+        )
+
+    def watch_of(self, service: SpeculativeService) -> Watch:
+        """How a service is watched; equal watches share one query."""
+        source = service.spec.metrics_source
+        matchers = tuple(Matcher(m.label, m.operator.sign, m.value) for m in source.prometheus.extra_matchers)
+        return Watch(
+            _source_of(service) or self._default_source,
+            matchers,
+            source.window_seconds,
+            source.staleness_seconds,
+        )
+
+    def lookback_of(self, service: SpeculativeService) -> Lookback | None:
+        """How a service's past is read; equal ones share one query. None: it is not, or there is nowhere to."""
+        watch, lookback_s = self.watch_of(service), service.spec.update_policy.lookback_seconds
+        if watch.source is None or lookback_s == 0:
+            return None
+        step_s = past_step_s(lookback_s, watch.window_s)
+        return Lookback(watch.source, watch.matchers, lookback_s, step_s)
+
+    def _parsed(
+        self, manifests: Sequence[Manifest]
+    ) -> tuple[tuple[SpeculativeService, ...], tuple[tuple[Manifest, str], ...]]:
+        """Services that can be acted upon, and those that break a rule (which an older CRD let through)."""
+        parsed: dict[str, tuple[str, SpeculativeService]] = {}
+        invalid = []
+        for manifest in manifests:
+            meta = manifest["metadata"]
+            known = self._services.get(meta["uid"])
+            if known is not None and known[0] == meta["resourceVersion"]:
+                parsed[meta["uid"]] = known
+                continue
+            try:
+                service = SpeculativeService.read(
+                    manifest, f"SpeculativeService {meta['namespace']}/{meta['name']}"
+                )
+            except InputError as error:
+                invalid.append((manifest, str(error)))
+                continue
+            parsed[meta["uid"]] = (meta["resourceVersion"], service)
+        self._services = parsed
+        return tuple(service for _, service in parsed.values()), tuple(invalid)
+
+    def _scope(self, manifests: Sequence[Manifest]) -> tuple[str | None, ...]:
+        """Namespaces to list; a constant number of requests: the only one, those watched, or all at once."""
+        if self._namespaces:
+            return self._namespaces
+        own = {manifest["metadata"]["namespace"] for manifest in manifests}
+        return tuple(own) if len(own) == 1 else (None,)
+
+    async def _everywhere(self, resource: Resource) -> list[Manifest]:
+        return await self._list(resource, self._namespaces or (None,))
+
+    async def _list(
+        self,
+        resource: Resource,
+        scope: Sequence[str | None],
+        labels: str = "",
+        trim: Callable[[Manifest], Manifest | None] | None = None,
+    ) -> list[Manifest]:
+        pages = await asyncio.gather(
+            *(self._cluster.list_all(resource, name, labels, trim) for name in scope)
+        )
+        return [manifest for page in pages for manifest in page]
+
+    async def _nodes(self) -> list[Manifest]:
+        # With a Role instead of a ClusterRole: the pod template's nodeSelector tells the GPU class, or nothing does.
+        return await self._readable(NODES, None)
+
+    async def _known_profiles(self, heads: Sequence[Manifest]) -> dict[tuple[str, str], list[ProfileEntry]]:
+        present = {head["metadata"]["uid"] for head in heads}
+        for uid in self._profiles.keys() - present:
+            del self._profiles[uid]
+        found: dict[tuple[str, str], list[ProfileEntry]] = defaultdict(list)
+        for head in heads:
+            meta = head["metadata"]
+            entry = self._profiles.get(meta["uid"])
+            if entry is None:
+                manifest = await self._cluster.get(PROFILES, meta["namespace"], meta["name"])
+                if manifest is None:
+                    continue
+                entry = read_profile(manifest)
+                self._profiles[entry.uid] = entry
+            found[meta["namespace"], entry.service].append(entry)
+        return found
+
+    def note_in_force(self, entry: ProfileEntry) -> None:
+        """What was written into a profile's status, so that it is not written again."""
+        self._profiles[entry.uid] = entry
+
+    async def _readings(self, services: Iterable[SpeculativeService]) -> dict[Watch, FleetReading]:
+        namespaces: dict[Watch, set[str]] = defaultdict(set)
+        for service in services:
+            namespaces[self.watch_of(service)].add(service.metadata.namespace)
+        return await self._present.read(namespaces)
+
+    async def _pasts(self, services: Iterable[SpeculativeService]) -> dict[Lookback, PastReading]:
+        namespaces: dict[Lookback, set[str]] = defaultdict(set)
+        for service in services:
+            lookback = self.lookback_of(service)
+            if lookback is not None:
+                namespaces[lookback].add(service.metadata.namespace)
+        return await self._history.read(namespaces)
+
+    async def _selectors(self, namespaces: Sequence[str]) -> dict[str, list[Manifest]]:
+        found: dict[str, list[Manifest]] = defaultdict(list)
+        for namespace in namespaces:
+            for resource in _SELECTING:
+                # Without that kind installed, or the right to read it, nothing of it can be avoided.
+                manifests = await self._readable(resource, namespace)
+                found[namespace].extend(filter(None, map(_selector, manifests)))
+        return found
+
+    async def _volume_claims(self, namespaces: Sequence[str]) -> dict[str, list[Manifest]]:
+        """PersistentVolumeClaims; without the right to read them a volume that only one pod may have is not refused."""
+        return {namespace: await self._readable(CLAIMS, namespace) for namespace in namespaces}
+
+    async def _events(self, namespaces: Sequence[str]) -> dict[str, list[Manifest]]:
+        """Events about Jobs; a pod that quota or admission refuses shows nowhere else."""
+        return {
+            namespace: [
+                event
+                for event in await self._readable(EVENTS, namespace)
+                if (event.get("regarding") or {}).get("kind") == JOBS.kind
+            ]
+            for namespace in namespaces
+        }
+
+    async def _readable(self, resource: Resource, namespace: str | None) -> list[Manifest]:
+        """Objects of a kind that an installation may lack (404) or that the operator's rights may not cover (403)."""
+        try:
+            return await self._cluster.list_all(resource, namespace)
+        except ClusterError as error:
+            if error.status not in {403, 404}:
+                raise
+            return []
+
+
+def read_profile(manifest: Manifest) -> ProfileEntry:
+    """Parse a SpeculationProfile; one that cannot be read is an entry with its problem."""
+    meta = manifest["metadata"]
+    where = f"SpeculationProfile {meta['namespace']}/{meta['name']}"
+    try:
+        parsed = SpeculationProfile.read(
+            {
+                key: manifest[key]
+                for key in ("apiVersion", "kind", "metadata", "spec", "status")
+                if key in manifest
+            },
+            where,
+        )
+    except InputError as error:
+        spec = manifest.get("spec") or {}
+        return ProfileEntry(
+            name=meta["name"],
+            uid=meta["uid"],
+            service=str((spec.get("serviceRef") or {}).get("name", "")),
+            fingerprint=str(spec.get("fingerprint", "")),
+            gpu_product=str(spec.get("gpuProduct", "")),
+            created=_creation(manifest),
+            arms=frozenset(),
+            profile=None,
+            problem=str(error),
+        )
+    # An arm without a point has no law, and is listed with the reason why.
+    failed = {arm.arm: arm.reason or "" for arm in parsed.spec.arms if not arm.points and not arm.believable}
+    profile, problem = None, None
+    try:
+        profile = Profile.from_json(parsed.spec.profile, where)
+    except BreakevenError as error:
+        problem = str(error)
+    return ProfileEntry(
+        name=parsed.metadata.name,
+        uid=parsed.metadata.uid,
+        service=parsed.spec.service_ref.name,
+        fingerprint=parsed.spec.fingerprint,
+        gpu_product=parsed.spec.gpu_product,
+        created=parsed.spec.created_time or _creation(manifest),
+        arms=frozenset(fit.arm.name for fit in profile.arms) | frozenset(failed) if profile else frozenset(),
+        profile=profile,
+        problem=problem,
+        in_force=parsed.status.in_force,
+        failed=tuple(sorted(failed.items())),
+    )
+
+
+def _source_of(service: SpeculativeService) -> Source | None:
+    """The Prometheus a service names; None when it names none."""
+    given = service.spec.metrics_source.prometheus
+    if given.address is None:
+        return None
+    bearer, authority, tls, tenant = (
+        given.bearer_token_secret_ref,
+        given.ca_secret_ref,
+        given.client_cert_secret_ref,
+        given.tenant_header,
+    )
+    secret = tenant.value_secret_ref if tenant is not None else None
+    return Source(
+        address=given.address,
+        # Only where Secrets are read does the namespace make two sources different.
+        namespace=service.metadata.namespace if any((bearer, authority, tls, secret)) else "",
+        bearer_secret=(bearer.name, bearer.key) if bearer is not None else None,
+        ca_secret=(authority.name, authority.key) if authority is not None else None,
+        cert_secret=(tls.name, "tls.crt") if tls is not None else None,
+        key_secret=(tls.name, "tls.key") if tls is not None else None,
+        headers=((tenant.name, tenant.value),) if tenant is not None and tenant.value is not None else (),
+        secret_headers=((tenant.name, (secret.name, secret.key)),)
+        if tenant is not None and secret is not None
+        else (),
+    )
+
+
+def _selector(manifest: Manifest) -> Manifest | None:
+    """The label selector of something that selects pods, in the form of matchLabels and matchExpressions."""
+    spec = manifest.get("spec") or {}
+    selector = spec.get("selector") or spec.get("podSelector")
+    if not selector:
+        return None
+    return selector if {"matchLabels", "matchExpressions"} & selector.keys() else {"matchLabels": selector}
+
+
+def _targets_only(services: Iterable[SpeculativeService]) -> Callable[[Manifest], Manifest | None]:
+    """Deployments nobody points at are dropped as they arrive."""
+    wanted = {(service.metadata.namespace, service.spec.target_ref.name) for service in services}
+    return lambda manifest: manifest if _key(manifest) in wanted else None
+
+
+def _slim_pod(pod: Manifest) -> Manifest:
+    """What is looked at of a pod; a large cluster's pods, whole, would be most of this process's memory."""
+    meta = pod["metadata"]
+    if RUN_LABEL in (meta.get("labels") or {}):
+        return pod
+    kept = ("name", "namespace", "uid", "annotations", "ownerReferences", "deletionTimestamp")
+    status = pod.get("status") or {}
+    return {
+        "metadata": {name: meta[name] for name in kept if name in meta},
+        "spec": {"nodeName": (pod.get("spec") or {}).get("nodeName", "")},
+        "status": {name: status[name] for name in ("conditions", "containerStatuses") if name in status},
+    }
+
+
+def _nothing() -> Snapshot:
+    return Snapshot((), {}, (), {}, {}, {}, {}, {}, {}, {}, {}, (), {}, {}, {})
+
+
+def _by_namespace(manifests: Iterable[Manifest]) -> dict[str, list[Manifest]]:
+    found: dict[str, list[Manifest]] = defaultdict(list)
+    for manifest in manifests:
+        found[manifest["metadata"]["namespace"]].append(manifest)
+    return found
+
+
+def _by_owner(manifests: Iterable[Manifest]) -> dict[str, list[Manifest]]:
+    found: dict[str, list[Manifest]] = defaultdict(list)
+    for manifest in manifests:
+        found[owner_uid(manifest)].append(manifest)
+    return found
+
+
+def _claims(services: Iterable[SpeculativeService]) -> dict[tuple[str, str], list[tuple[str, str, str]]]:
+    found: dict[tuple[str, str], list[tuple[str, str, str]]] = defaultdict(list)
+    for service in services:
+        meta = service.metadata
+        claim = (str(meta.creation_timestamp or ""), meta.uid, meta.name)
+        found[meta.namespace, service.spec.target_ref.name].append(claim)
+    return found
+
+
+def _key(manifest: Manifest) -> tuple[str, str]:
+    return manifest["metadata"]["namespace"], manifest["metadata"]["name"]
+
+
+def _creation(manifest: Manifest) -> datetime:
+    return parse_time(manifest["metadata"].get("creationTimestamp")) or datetime.fromtimestamp(0, UTC)

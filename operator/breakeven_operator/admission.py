@@ -1,0 +1,132 @@
+"""Which calibration runs may go on this cycle, and what each may look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from breakeven_operator.adapters.observer import Snapshot
+from breakeven_operator.labels import RUN_LABEL, service_of
+from breakeven_operator.ports import Manifest, RunView, TrialSettings
+from breakeven_operator.reconcile.active_profile import ProfileEntry
+from breakeven_operator.reconcile.fingerprint import identify
+from breakeven_operator.reconcile.observation import Observation
+from breakeven_operator.reconcile.service import Outcome
+from breakeven_operator.resources import SpeculativeService
+
+_FINAL = frozenset({"Succeeded", "Failed", "Superseded"})
+_WAITING = frozenset({"", "Pending"})
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A service with what was seen of it and decided about it."""
+
+    service: SpeculativeService
+    observation: Observation
+    outcome: Outcome
+
+    @property
+    def in_force(self) -> ProfileEntry | None:
+        """The profile that decisions use."""
+        status = self.outcome.status.calibration
+        name = status.profile if status is not None else None
+        return next((entry for entry in self.observation.profiles if entry.name == name), None)
+
+    @property
+    def ended(self) -> int:
+        """Changes of arm that ended in this cycle."""
+        before = {(e.time, e.to_arm) for e in self.service.status.history}
+        return sum(1 for e in self.outcome.status.history if (e.time, e.to_arm) not in before)
+
+
+def run_views(
+    world: Snapshot, decided: Iterable[Decided], places: int, settings: TrialSettings
+) -> list[RunView]:
+    """Views of all unfinished runs: those under way first, then by age.
+
+    A run whose service is there and was not decided (its spec breaks a rule, or a defect met it) has none and waits:
+    taken for a run without a service, it would lose its Jobs.
+
+    Args:
+        world: what was read.
+        decided: the services, with their targets as observed.
+        places: how many runs may be under way at a time, over all services.
+        settings: what all Jobs have in common.
+    """
+    owners = {(item.service.metadata.namespace, item.service.metadata.name): item for item in decided}
+    undecided = {
+        (manifest["metadata"]["namespace"], manifest["metadata"]["name"])
+        for manifest in world.manifests.values()
+    } - owners.keys()
+    unfinished = [run for run in world.runs if phase_of(run) not in _FINAL]
+    # A younger run that already holds a GPU is not the duplicate of an older one that waits.
+    unfinished.sort(key=lambda run: (phase_of(run) in _WAITING, _age(run)))
+    places -= sum(phase_of(run) not in _WAITING for run in unfinished)
+    first: dict[tuple[str, str], str] = {}
+    views = []
+    for run in unfinished:
+        meta = run["metadata"]
+        owner = (meta["namespace"], service_of(run))
+        if owner in undecided:
+            continue
+        duplicate_of = first.get(owner)
+        first.setdefault(owner, meta["name"])
+        waiting, item = phase_of(run) in _WAITING, owners.get(owner)
+        paused = item is not None and item.service.spec.paused
+        may_start = not paused and (not waiting or (places > 0 and duplicate_of is None))
+        view = _view(world, run, item, settings, may_start=may_start, duplicate_of=duplicate_of)
+        if waiting and may_start and view.identifiable:
+            # A run that waits for its own target must not keep the others waiting.
+            places -= 1
+        views.append(view)
+    return views
+
+
+def phase_of(run: Manifest) -> str:
+    """Its phase; empty before the first cycle that saw it."""
+    return str((run.get("status") or {}).get("phase") or "")
+
+
+def _view(
+    world: Snapshot,
+    run: Manifest,
+    item: Decided | None,
+    settings: TrialSettings,
+    *,
+    may_start: bool,
+    duplicate_of: str | None,
+) -> RunView:
+    meta = run["metadata"]
+    namespace = meta["namespace"]
+    workload = item.observation.workload if item is not None else None
+    identifiable = workload is not None and workload.identifiable
+    identity = None
+    if workload is not None and workload.container is not None and identifiable:
+        identity = identify(workload)
+    return RunView(
+        run=run,
+        service=world.manifests.get(item.service.metadata.uid) if item is not None else None,
+        target=workload.manifest if workload is not None else None,
+        fingerprint=identity.fingerprint if identity is not None else None,
+        gpu_product=identity.gpu_product if identity is not None else None,
+        jobs=_labelled(world.jobs.get(namespace, ()), meta["name"]),
+        pods=_labelled(world.pods.get(namespace, ()), meta["name"]),
+        selectors=tuple(world.selectors.get(namespace, ())),
+        may_start=may_start,
+        duplicate_of=duplicate_of,
+        settings=settings,
+        events=tuple(world.events.get(namespace, ())),
+        claims=tuple(world.volume_claims.get(namespace, ())),
+        seen_lengths=item.outcome.lengths if item is not None else None,
+        image_digest=identity.registry_digest if identity is not None else None,
+        identifiable=identifiable,
+    )
+
+
+def _labelled(manifests: Sequence[Manifest], run: str) -> tuple[Manifest, ...]:
+    return tuple(m for m in manifests if (m["metadata"].get("labels") or {}).get(RUN_LABEL) == run)
+
+
+def _age(run: Manifest) -> tuple[str, str]:
+    return str(run["metadata"].get("creationTimestamp", "")), run["metadata"]["name"]

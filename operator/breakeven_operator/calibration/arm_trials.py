@@ -1,0 +1,354 @@
+"""The arms of a run, one after the other: follow the present one's Job, start the next, fit when all are over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from breakeven_operator.actions import Action, Create, Delete, EmitEvent, Fit
+from breakeven_operator.calibration import podcopy
+from breakeven_operator.calibration.diagnosis import Deadlines, Diagnosis, Stage, diagnose
+from breakeven_operator.calibration.display import human_time
+from breakeven_operator.calibration.jobs import TrialLimits, arm_label, build_job, job_name
+from breakeven_operator.calibration.measurements import measured_of, points_csv
+from breakeven_operator.calibration.planning import trial_limits
+from breakeven_operator.calibration.transition import Transition, job_ref
+from breakeven_operator.kinds import JOBS
+from breakeven_operator.labels import ARM_LABEL
+from breakeven_operator.ports import Manifest, RunView
+from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.reconcile.workload import owner_uid
+from breakeven_operator.resources.calibrationrun import ArmPhase, ArmStatus, Phase, Plan, PlannedArm
+
+MIN_POINTS = 3
+"""Usable points below which an arm has no law worth fitting."""
+
+# Jobs that vanish (deleted by hand, by TTL while the operator was away) are made again this often.
+_MAX_ATTEMPTS = 3
+# An engine that dies while it is measured is tried once more: its points so far are kept.
+_MAX_CRASHES = 1
+_OVER = frozenset({ArmPhase.DONE, ArmPhase.FAILED})
+_ALIVE = frozenset({"Pending", "Running", "Unknown", ""})
+_WORDS = {reason.value: reason for reason in ClusterReason}
+
+
+@dataclass
+class Trials:
+    """One cycle of a run that has its plan.
+
+    Attributes:
+        transition: the cycle.
+        plan: what is measured.
+        arms: how each arm goes, in the plan's order, as it is about to be written.
+    """
+
+    transition: Transition
+    plan: Plan
+    arms: list[ArmStatus] = field(init=False)
+
+    def __post_init__(self) -> None:
+        known = {arm.arm: arm for arm in self.transition.run.status.arm_statuses}
+        self.arms = [
+            known.get(arm.arm) or ArmStatus(arm=arm.arm, phase=ArmPhase.WAITING) for arm in self.plan.arms
+        ]
+
+    def go(self) -> tuple[Action, ...]:
+        """Follow the present arm, or start the next one, or fit."""
+        for index, planned in enumerate(self.plan.arms):
+            if self.arms[index].phase in _OVER:
+                continue
+            diagnosis = self._diagnose(planned)
+            if self.plan.image_digest is not None and diagnosis.images - {self.plan.image_digest}:
+                return self._other_image(planned, diagnosis)
+            if self._worth_another_start(self.arms[index], diagnosis):
+                return self._start_over(index, planned, diagnosis)
+            self.arms[index] = self._followed(self.arms[index], diagnosis)
+            if self._spent and diagnosis.stage is not Stage.DONE:
+                self._stop(index)
+                break
+            if self.arms[index].phase in _OVER:
+                if self._hopeless(planned):
+                    break
+                continue
+            if diagnosis.stage is Stage.ABSENT:
+                return self._start(index, planned)
+            return self._go_on(planned, diagnosis)
+        return self._end()
+
+    def _other_image(self, planned: PlannedArm, seen: Diagnosis) -> tuple[Action, ...]:
+        """The tag was moved since the target's pods started: what is measured is not what serves."""
+        message = (
+            f"{planned.arm}: image {self.plan.image} is {', '.join(sorted(seen.images))} on the calibration pod and"
+            f" {self.plan.image_digest} on the target's pods: roll the target (kubectl rollout restart), or name the image"
+            " by digest"
+        )
+        return self.transition.finish(Phase.FAILED, ClusterReason.IMAGE_CHANGED, message, self._counts())
+
+    @property
+    def _view(self) -> RunView:
+        return self.transition.view
+
+    @property
+    def _used_gpu_s(self) -> float:
+        return sum(arm.gpu_seconds_used or 0.0 for arm in self.arms)
+
+    @property
+    def _elapsed_s(self) -> float:
+        started = self.transition.run.status.started_time or self.transition.now
+        return (self.transition.now - started).total_seconds()
+
+    @property
+    def _spent(self) -> bool:
+        budget = self.plan.budget
+        return self._used_gpu_s >= budget.max_gpu_seconds or self._elapsed_s >= budget.max_duration_seconds
+
+    def _usable(self, arm: str) -> int:
+        return sum(point.usable for point in measured_of(self.transition.run.status.points_of(arm)))
+
+    def _diagnose(self, planned: PlannedArm) -> Diagnosis:
+        job = next(
+            (job for job in self._view.jobs if job["metadata"]["name"] == self._job_name(planned)), None
+        )
+        pods = [
+            pod
+            for pod in self._view.pods
+            if _label(pod, ARM_LABEL) == arm_label(planned.arm) and job is not None and _may_be_of(pod, job)
+        ]
+        deadlines = Deadlines(
+            pending=timedelta(seconds=self.plan.pending_deadline_seconds),
+            startup=timedelta(seconds=self.plan.startup_deadline_seconds),
+        )
+        events = [event for event in self._view.events if job is not None and _about(event, job)]
+        return diagnose(job, pods, events, deadlines, self.transition.now)
+
+    def _job_name(self, planned: PlannedArm) -> str:
+        return job_name(self.transition.run.metadata.name, planned.arm)
+
+    def _worth_another_start(self, arm: ArmStatus, seen: Diagnosis) -> bool:
+        """The engine answered and then died, for the first time and within the budget."""
+        crashed = seen.stage is Stage.BROKEN and seen.reason is ClusterReason.ENGINE_CRASHED
+        return crashed and seen.ready is not None and arm.attempts <= _MAX_CRASHES and not self._spent
+
+    def _start_over(self, index: int, planned: PlannedArm, seen: Diagnosis) -> tuple[Action, ...]:
+        """Take the dead engine's Job away; the next cycle makes it again, and its driver goes on after its points."""
+        arm = self._seen(self.arms[index], seen)
+        message = f"{seen.message}; starting it once more"
+        self.arms[index] = arm.model_copy(
+            update={"phase": ArmPhase.STARTING, "reason": str(seen.reason), "message": message[:1024]}
+        )
+        return (*self._write(message, planned, seen.reason), *self._delete_jobs(keep=None))
+
+    def _followed(self, arm: ArmStatus, seen: Diagnosis) -> ArmStatus:
+        """The arm's status after what was seen of its Job."""
+        arm = self._seen(arm, seen)
+        if seen.stage is Stage.DONE:
+            return self._measured(arm, seen)
+        if seen.stage is Stage.BROKEN:
+            if seen.reason is ClusterReason.BUDGET_EXHAUSTED:
+                return self._measured(arm, seen)
+            return _over(
+                arm,
+                ArmPhase.FAILED,
+                seen.reason or ClusterReason.DRIVER_FAILED,
+                seen.message,
+                seen.ended or self.transition.now,
+            )
+        if seen.stage is Stage.ABSENT:
+            if arm.attempts >= _MAX_ATTEMPTS:
+                message = f"its Job disappeared {arm.attempts} times"
+                return _over(arm, ArmPhase.FAILED, ClusterReason.DRIVER_FAILED, message, self.transition.now)
+            return arm
+        phase = ArmPhase.MEASURING if seen.stage is Stage.MEASURING else ArmPhase.STARTING
+        reason = str(seen.reason) if seen.reason is not None else None
+        return arm.model_copy(
+            update={"phase": phase, "reason": reason, "message": seen.message[:1024] or None}
+        )
+
+    def _seen(self, arm: ArmStatus, seen: Diagnosis) -> ArmStatus:
+        """Pod, times and GPU-seconds as far as they are known."""
+        return arm.model_copy(
+            update={
+                "pod": seen.pod or arm.pod,
+                "started_time": arm.started_time or seen.scheduled,
+                "ready_time": arm.ready_time or seen.ready,
+                # Pods that are gone are no longer seen; what they used stays used.
+                "gpu_seconds_used": max(
+                    arm.gpu_seconds_used or 0.0,
+                    (arm.earlier_gpu_seconds or 0.0) + seen.held_s * self.plan.gpus_per_pod,
+                ),
+            }
+        )
+
+    def _measured(self, arm: ArmStatus, seen: Diagnosis) -> ArmStatus:
+        """The arm's Job came to its end: done if it left enough points for a law."""
+        usable = self._usable(arm.arm)
+        ended = seen.ended or self.transition.now
+        if usable >= MIN_POINTS:
+            reason = seen.reason or ClusterReason.ARM_MEASURED
+            return _over(arm, ArmPhase.DONE, reason, f"{usable} usable points", ended)
+        reason = seen.reason or ClusterReason.DRIVER_FAILED
+        return _over(
+            arm, ArmPhase.FAILED, reason, f"only {usable} usable points, {MIN_POINTS} are needed", ended
+        )
+
+    def _stop(self, index: int) -> None:
+        """The budget is used up: keep what is measured, measure nothing more."""
+        budget = self.plan.budget
+        message = (
+            f"{self._used_gpu_s:.0f} of {budget.max_gpu_seconds} GPU-seconds and {human_time(self._elapsed_s)} of"
+            f" {human_time(budget.max_duration_seconds)} used"
+        )
+        for later in range(index, len(self.arms)):
+            arm = self.arms[later]
+            enough = self._usable(arm.arm) >= MIN_POINTS
+            phase = ArmPhase.DONE if enough else ArmPhase.FAILED
+            self.arms[later] = _over(arm, phase, ClusterReason.BUDGET_EXHAUSTED, message, self.transition.now)
+
+    def _hopeless(self, planned: PlannedArm) -> bool:
+        """Without the arm that does not speculate there is nothing to compare with."""
+        return planned.k == 0 and self._phase_of(planned) is ArmPhase.FAILED
+
+    def _phase_of(self, planned: PlannedArm) -> ArmPhase | None:
+        return next(arm.phase for arm in self.arms if arm.arm == planned.arm)
+
+    def _start(self, index: int, planned: PlannedArm) -> tuple[Action, ...]:
+        """Make the arm's Job, once nothing of the run before it still holds a GPU."""
+        if not self._view.may_start:
+            return (*self._write("waits: spec.paused is true", planned), *self._delete_jobs(keep=None))
+        if any(_alive(pod) for pod in self._view.pods):
+            return (
+                *self._write("waits for the arm before it to stop", planned),
+                *self._delete_jobs(keep=None),
+            )
+        view, limits = self._view, self._limits(index)
+        assert view.target is not None  # noqa: S101 - a run without its target has ended before it comes here
+        try:
+            job = build_job(view.run, self.plan, planned, view.target, view.selectors, view.settings, limits)
+        except podcopy.NotCopyableError as refusal:
+            return self.transition.finish(Phase.FAILED, refusal.reason, refusal.message, self._counts())
+        name = job["metadata"]["name"]
+        self.arms[index] = self.arms[index].model_copy(
+            update={
+                "phase": ArmPhase.STARTING,
+                "job": name,
+                "attempts": self.arms[index].attempts + 1,
+                "earlier_gpu_seconds": self.arms[index].gpu_seconds_used or 0.0,
+                "reason": str(ClusterReason.ARM_STARTING),
+                "message": f"at most {human_time(limits.sweep_s)} of measuring",
+            }
+        )
+        return (
+            *self._write("the engine starts", planned),
+            *self._delete_jobs(keep=name),
+            Create(JOBS, job),
+            *self._said(index - 1),
+        )
+
+    def _limits(self, index: int) -> TrialLimits:
+        return trial_limits(self.plan, tuple(self.arms), index, self._used_gpu_s, self._elapsed_s)
+
+    def _said(self, index: int) -> tuple[Action, ...]:
+        """The event about the arm that has just come to its end."""
+        if index < 0:
+            return ()
+        arm = self.arms[index]
+        failed = arm.phase is ArmPhase.FAILED
+        reason = _WORDS.get(arm.reason or "", ClusterReason.ARM_MEASURED)
+        return (
+            EmitEvent(self.transition.ref, str(reason), f"{arm.arm}: {arm.message}"[:1024], warning=failed),
+        )
+
+    def _go_on(self, planned: PlannedArm, seen: Diagnosis) -> tuple[Action, ...]:
+        """Follow the present arm's Job."""
+        if seen.stage is Stage.MEASURING:
+            done = len(self.transition.run.status.points_of(planned.arm))
+            message = f"{done} of {self.plan.loads} points"
+        elif seen.stage is Stage.QUEUED:
+            message = seen.message or "its pod waits for a place"
+        else:
+            message = "the engine starts"
+        return (
+            *self._write(message, planned, seen.reason, measuring=seen.stage is Stage.MEASURING),
+            *self._delete_jobs(keep=self._job_name(planned)),
+        )
+
+    def _write(
+        self,
+        message: str,
+        planned: PlannedArm,
+        reason: ClusterReason | None = None,
+        *,
+        measuring: bool = False,
+    ) -> tuple[Action, ...]:
+        """Say which arm is at what; a run that has measured anything stays in Measuring between its arms."""
+        measuring = measuring or bool(self.transition.run.status.points)
+        return self.transition.write(
+            {
+                **self._counts(),
+                "phase": Phase.MEASURING if measuring else Phase.STARTING,
+                "reason": str(reason or ClusterReason.ARM_STARTING),
+                "message": f"{planned.arm}: {message}"[:1024],
+            }
+        )
+
+    def _end(self) -> tuple[Action, ...]:
+        """Every arm is over: fit what there is, or say why there is nothing to fit."""
+        failed = [arm for arm in self.arms if arm.phase is ArmPhase.FAILED]
+        fittable = [arm.arm for arm in self.arms if self._usable(arm.arm) >= MIN_POINTS]
+        if "none" not in fittable or len(fittable) < 2:
+            worst = next((arm for arm in failed if arm.arm == "none"), failed[0] if failed else self.arms[0])
+            reason = _WORDS.get(worst.reason or "", ClusterReason.CALIBRATION_FAILED)
+            message = f"{worst.arm}: {worst.message or reason.meaning}"
+            return self.transition.finish(Phase.FAILED, reason, message, self._counts())
+        names = ", ".join(f"{arm.arm} ({arm.reason})" for arm in failed)
+        message = f"fitting {', '.join(fittable)}" + (f"; without {names}" if names else "")
+        status = self.transition.run.status
+        return (
+            *self.transition.write(
+                {
+                    **self._counts(),
+                    "phase": Phase.FITTING,
+                    "reason": str(ClusterReason.CALIBRATION_RUNNING),
+                    "message": message[:1024],
+                }
+            ),
+            *self._delete_jobs(keep=None),
+            Fit(
+                self.transition.ref,
+                points_csv(status, self.plan),
+                ("--confidence", f"{self.plan.confidence_percent / 100:g}"),
+            ),
+        )
+
+    def _counts(self) -> dict[str, object]:
+        return {"arm_statuses": tuple(self.arms), "gpu_seconds_used": self._used_gpu_s}
+
+    def _delete_jobs(self, keep: str | None) -> Iterable[Action]:
+        return tuple(Delete(job_ref(job)) for job in self._view.jobs if job["metadata"]["name"] != keep)
+
+
+def _over(arm: ArmStatus, phase: ArmPhase, reason: ClusterReason, message: str, ended: datetime) -> ArmStatus:
+    return arm.model_copy(
+        update={"phase": phase, "reason": str(reason), "message": message[:1024], "finished_time": ended}
+    )
+
+
+def _label(manifest: Manifest, name: str) -> str | None:
+    labels = manifest["metadata"].get("labels") or {}
+    return labels.get(name)
+
+
+def _about(event: Manifest, job: Manifest) -> bool:
+    subject = event.get("regarding") or event.get("involvedObject") or {}
+    return subject.get("kind") == JOBS.kind and subject.get("uid") == job["metadata"].get("uid")
+
+
+def _may_be_of(pod: Manifest, job: Manifest) -> bool:
+    """The pod is this Job's, and not one of an earlier Job of the same name that is still being removed."""
+    return owner_uid(pod) in {"", job["metadata"].get("uid")}
+
+
+def _alive(pod: Manifest) -> bool:
+    """The pod still holds its place."""
+    return str((pod.get("status") or {}).get("phase", "")) in _ALIVE

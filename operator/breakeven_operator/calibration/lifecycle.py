@@ -1,0 +1,115 @@
+"""The life of a CalibrationRun: one arm after the other on one Job each, then the fit; a pure function per cycle.
+
+    Pending ──> Starting ──> Measuring ──> Fitting ──> Succeeded
+        └───────────┴────────────┴────────────┴──────> Failed, Superseded
+
+Everything that has to survive the operator stands in the run's status before anything is done about it; whatever Job
+is not the present arm's is deleted in every cycle, and all of them when the run ends.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from breakeven_operator.actions import Action, Delete, EmitEvent
+from breakeven_operator.calibration import podcopy
+from breakeven_operator.calibration.arm_trials import Trials
+from breakeven_operator.calibration.planning import make_plan
+from breakeven_operator.calibration.transition import Transition, job_ref
+from breakeven_operator.ports import RunView
+from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.resources.calibrationrun import ArmPhase, ArmStatus, Phase, Plan, read_run
+from breakeven_operator.resources.speculativeservice import SpeculativeService
+
+
+def advance(view: RunView, now: datetime) -> tuple[Action, ...]:
+    """What to do about one unfinished run this cycle.
+
+    Raises:
+        InputError: the run or its service cannot be read.
+    """
+    run = read_run(view.run)
+    jobs = tuple(Delete(job_ref(job)) for job in view.jobs)
+    if run.status.phase is not None and run.status.phase.final:
+        return jobs
+    if view.service is None or run.metadata.deletion_timestamp is not None:
+        # The run goes with its service and the Jobs go with the run; deleting them frees the GPUs at once.
+        return jobs
+    service = SpeculativeService.read(
+        view.service, f"SpeculativeService {run.metadata.namespace}/{run.spec.service_ref.name}"
+    )
+    transition = Transition(view, run, now)
+    if view.duplicate_of is not None:
+        return transition.finish(
+            Phase.SUPERSEDED, ClusterReason.CALIBRATION_SUPERSEDED, f"{view.duplicate_of} does the same"
+        )
+    if run.status.plan is None:
+        return _admit(transition, service)
+    change = _change_of_target(view, run.status.plan)
+    if change is not None:
+        reason = ClusterReason.TARGET_NOT_FOUND if view.target is None else ClusterReason.TARGET_CHANGED
+        return transition.finish(Phase.SUPERSEDED, reason, change)
+    return Trials(transition, run.status.plan).go()
+
+
+def _change_of_target(view: RunView, plan: Plan) -> str | None:
+    """How the target differs from what the run began to measure; None while it does not.
+
+    The template is looked at for itself: while somebody rolls the target no pod of the new template serves and its
+    fingerprint cannot be told, but the next arm's pod would be a copy of it already.
+    """
+    if view.target is None:
+        # The cycle read every Deployment, so it is gone: nobody waits for these figures, and others want the GPU.
+        return f"Deployment {plan.target} is gone; everything is measured anew when it serves again"
+    if plan.template_hash is not None:
+        try:
+            found = podcopy.content_hash(view.target["spec"]["template"], plan.container_name)
+        except podcopy.NotCopyableError as refusal:
+            return f"the target changed during the run: {refusal.message}"
+        if found != plan.template_hash:
+            return (
+                f"the target's pod template changed during the run ({plan.template_hash} became {found}): arms of two"
+                " templates cannot be compared, so everything is measured anew"
+            )
+    if view.fingerprint is not None and view.fingerprint != plan.fingerprint:
+        return (
+            f"the target changed during the run ({plan.fingerprint} became {view.fingerprint}): what was measured no"
+            " longer counts"
+        )
+    return None
+
+
+def _admit(transition: Transition, service: SpeculativeService) -> tuple[Action, ...]:
+    """Fix what is measured, unless the run has to wait or cannot be done at all."""
+    waits = None
+    if service.spec.paused:
+        waits = "spec.paused is true"
+    elif transition.view.target is None:
+        waits = f"there is no Deployment {service.spec.target_ref.name} in this namespace"
+    elif not transition.view.identifiable:
+        waits = "no pod serves with the target's present template yet: neither image nor GPU class is known"
+    elif not transition.view.may_start:
+        waits = "as many calibrations as are allowed at a time are under way"
+    if waits is not None:
+        return transition.write(
+            {"phase": Phase.PENDING, "reason": str(ClusterReason.CALIBRATION_DEFERRED), "message": waits}
+        )
+    try:
+        plan = make_plan(transition.view, transition.run, service)
+    except podcopy.NotCopyableError as refusal:
+        return transition.finish(Phase.FAILED, refusal.reason, refusal.message)
+    names = ", ".join(arm.arm for arm in plan.arms)
+    message = f"arms {names}; {plan.loads} loads each; at most {plan.budget.max_gpu_seconds} GPU-seconds"
+    return (
+        *transition.write(
+            {
+                "phase": Phase.STARTING,
+                "reason": str(ClusterReason.CALIBRATION_STARTED),
+                "message": message[:1024],
+                "plan": plan,
+                "started_time": transition.now,
+                "arm_statuses": tuple(ArmStatus(arm=arm.arm, phase=ArmPhase.WAITING) for arm in plan.arms),
+            }
+        ),
+        EmitEvent(transition.ref, str(ClusterReason.CALIBRATION_STARTED), message),
+    )

@@ -1,0 +1,367 @@
+"""The one loop: read the world, decide about every service, carry the plans out; the same once more.
+
+Nothing is remembered between cycles but caches: whatever a decision needs stands in the cluster. A cycle that fails
+is reported and the next one begins with a new reading.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from breakeven.errors import InputError
+from breakeven_operator import calibration, housekeeping
+from breakeven_operator.actions import Create, Fit, FitOutcome, Plan, WriteAnnotation, WriteStatus
+from breakeven_operator.adapters.observer import Observer, Snapshot
+from breakeven_operator.admission import Decided, run_views
+from breakeven_operator.kinds import JOBS, RUNS, SERVICES, Ref
+from breakeven_operator.labels import FINISHED_LABEL, service_of
+from breakeven_operator.ports import Clock, Cluster, ClusterError, Manifest, RunView, TrialSettings
+from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.reconcile.conditions import READY, Aspect, merge
+from breakeven_operator.reconcile.failed import Failed, failed
+from breakeven_operator.reconcile.live_metrics import FleetReading
+from breakeven_operator.reconcile.observation import Limits, Observation
+from breakeven_operator.reconcile.service import conflicted, reconcile, reference
+from breakeven_operator.reconcile.target import older_claim
+from breakeven_operator.reconcile.workload import Workload, observe
+from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.calibrationrun import CalibrationRun, read_run
+from breakeven_operator.resources.meta import Condition
+from breakeven_operator.resources.servicestatus import RolloutPhase
+from breakeven_operator.serve.logs import CYCLE
+from breakeven_operator.serve.telemetry import Telemetry
+from breakeven_operator.writer import Result, Writer, is_stale
+
+_LOG = logging.getLogger(__name__)
+_CYCLE_LOG = logging.getLogger(CYCLE)
+_WRITERS = 8
+_MOVING = frozenset({RolloutPhase.INTENDED, RolloutPhase.ROLLING, RolloutPhase.UNDOING})
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSettings:
+    """What the loop needs of the operator's settings."""
+
+    trial: TrialSettings
+    trial_cluster_role: str
+    status_refresh_s: float
+    max_parallel_rolls: int
+    max_parallel_calibrations: int
+
+
+@dataclass(slots=True)
+class CycleReport:
+    """What a cycle did, for the health probe, the log and the tests.
+
+    Attributes:
+        services: seen. errors: plans that were not carried out to their end.
+        generations: of every service seen, by uid; what a live watch must have delivered too.
+    """
+
+    services: int = 0
+    errors: list[str] = field(default_factory=list)
+    generations: Mapping[str, int] = field(default_factory=dict)
+
+
+class Fleet:
+    """Runs cycles; `cycle` may be called again after any failure.
+
+    Args:
+        cluster, clock: ports.
+        observer: reads. writer: writes.
+        telemetry: the operator's metrics.
+        settings: see FleetSettings.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        observer: Observer,
+        writer: Writer,
+        telemetry: Telemetry,
+        settings: FleetSettings,
+    ) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._observer = observer
+        self._writer = writer
+        self._telemetry = telemetry
+        self._settings = settings
+        # What was last logged, by uid of the service.
+        self._verdicts: dict[str, tuple[str, ...]] = {}
+        self._warned: dict[str, str] = {}
+
+    async def cycle(self) -> CycleReport:
+        """One pass over all services.
+
+        Raises:
+            ClusterError: the world could not be read; nothing was done.
+        """
+        world = await self._observer.observe()
+        now = self._clock.now()
+        report = CycleReport(
+            services=len(world.services) + len(world.invalid),
+            generations={s.metadata.uid: s.metadata.generation for s in world.services},
+        )
+        self._forget(world)
+        outcomes, failures = self._decide(world, now, report)
+        gate = asyncio.Semaphore(_WRITERS)
+
+        async def handle(item: Decided) -> None:
+            async with gate:
+                try:
+                    await self._handle(world, item, report)
+                except Exception as error:  # noqa: BLE001 - reported in full, and the other services go on
+                    # The status of this cycle may be written already: what comes after it starts from it.
+                    announced = item.service.with_status(item.outcome.status)
+                    self._report_surprise(announced, error, report)
+                    failures.append(failed(announced, item.outcome.status.to_json_object(), error, now))
+
+        await asyncio.gather(*(handle(item) for item in outcomes))
+        for failure in failures:
+            self._note(await self._writer.carry_out(failure.plan), report)
+        for manifest, problem in world.invalid:
+            await self._say_invalid(manifest, problem, now, report)
+        for view in run_views(
+            world, outcomes, self._settings.max_parallel_calibrations, self._settings.trial
+        ):
+            await self._run(view, now, report)
+        self._publish(outcomes, failures, now)
+        return report
+
+    def _decide(
+        self, world: Snapshot, now: datetime, report: CycleReport
+    ) -> tuple[list[Decided], list[Failed]]:
+        """Pure part of a cycle: every service in turn, with the fleet's budget of rolls.
+
+        One service's surprise must not stop the others, nor hide that service: see `failed`.
+        """
+        moving = sum(
+            1 for s in world.services if s.status.rollout is not None and s.status.rollout.phase in _MOVING
+        )
+        decided, failures = [], []
+        for service in sorted(world.services, key=lambda s: (s.metadata.namespace, s.metadata.name)):
+            limits = Limits(self._settings.status_refresh_s, moving < self._settings.max_parallel_rolls)
+            try:
+                observation = self._observation(world, service)
+                outcome = reconcile(service, observation, limits, now)
+            except Exception as error:  # noqa: BLE001 - reported in full, and the other services go on
+                self._report_surprise(service, error, report)
+                written = world.manifests[service.metadata.uid].get("status") or {}
+                failures.append(failed(service, written, error, now, service.metadata.resource_version))
+                continue
+            moving += any(isinstance(a, WriteAnnotation) for a in outcome.plan.actions)
+            decided.append(Decided(service, observation, outcome))
+        return decided, failures
+
+    def _report_surprise(self, service: SpeculativeService, error: Exception, report: CycleReport) -> None:
+        """A defect of the operator met one service: log it in full and count it."""
+        _LOG.error("deciding about %s failed", reference(service), exc_info=error)
+        report.errors.append(f"{reference(service)}: {ClusterReason.INTERNAL_ERROR}: {error!r}")
+        self._telemetry.errors.labels(str(ClusterReason.INTERNAL_ERROR)).inc()
+        self._verdicts.pop(service.metadata.uid, None)
+
+    def _forget(self, world: Snapshot) -> None:
+        """Keep nothing about objects that are gone."""
+        present = {*world.manifests, *(run["metadata"]["uid"] for run in world.runs)}
+        self._verdicts = {uid: words for uid, words in self._verdicts.items() if uid in present}
+        self._warned = {uid: text for uid, text in self._warned.items() if uid in present}
+
+    def _warn_once(self, uid: str, text: str) -> None:
+        """A warning about an object that stays as it is would otherwise come with every cycle."""
+        if self._warned.get(uid) != text:
+            self._warned[uid] = text
+            _LOG.warning("%s", text)
+
+    def _observation(self, world: Snapshot, service: SpeculativeService) -> Observation:
+        namespace, name = service.metadata.namespace, service.metadata.name
+        runs = []
+        for manifest in world.runs:
+            if manifest["metadata"]["namespace"] == namespace and service_of(manifest) == name:
+                try:
+                    runs.append(read_run(manifest))
+                except InputError as error:
+                    self._warn_once(manifest["metadata"]["uid"], str(error))
+        lookback = self._observer.lookback_of(service)
+        return Observation(
+            workload=self._workload(world, service),
+            managed_by=_managed_by(world, service),
+            fleet=world.readings.get(
+                self._observer.watch_of(service), FleetReading({}, frozenset(), "not asked")
+            ),
+            past=world.pasts.get(lookback) if lookback is not None else None,
+            known_pods=world.pod_names.get(namespace, frozenset()),
+            profiles=tuple(world.profiles.get((namespace, name), ())),
+            runs=tuple(sorted(runs, key=_age)),
+            written=world.manifests[service.metadata.uid].get("status") or {},
+        )
+
+    def _workload(self, world: Snapshot, service: SpeculativeService) -> Workload | None:
+        namespace, target = service.metadata.namespace, service.spec.target_ref
+        deployment = world.deployments.get((namespace, target.name))
+        if deployment is None:
+            return None
+        sets = world.replica_sets.get(deployment["metadata"]["uid"], ())
+        return observe(
+            deployment,
+            sets,
+            [pod for owner in sets for pod in world.pods_of.get(owner["metadata"]["uid"], ())],
+            world.node_labels,
+            container_name=target.container_name,
+            gpu_label=self._settings.trial.gpu_label,
+        )
+
+    async def _handle(self, world: Snapshot, item: Decided, report: CycleReport) -> None:
+        service, observation, outcome = item.service, item.observation, item.outcome
+        manifest = world.manifests[service.metadata.uid]
+        key = (service.metadata.namespace, calibration.cronjob_name(service.metadata.name))
+        upkeep = housekeeping.schedule(
+            manifest, world.cron_jobs.get(key), self._settings.trial, self._settings.trial_cluster_role
+        )
+        plan = replace(outcome.plan, actions=(*outcome.plan.actions, *upkeep))
+        started = self._clock.monotonic()
+        result = await self._writer.carry_out(plan)
+        self._telemetry.decided(service, outcome.verdict.action, outcome.verdict.reason)
+        if result.conflict and observation.workload is not None:
+            yielded = await self._writer.carry_out(
+                conflicted(service, outcome.status, observation.workload, result.conflict, self._clock.now())
+            )
+            self._note(yielded, report)
+        self._note(result, report)
+        line = {
+            "specsvc": f"{service.metadata.namespace}/{service.metadata.name}",
+            **plan.facts,
+            "did": [type(action).__name__ for action in result.done],
+            **({"error": str(result.error)} if result.error is not None else {}),
+            "took_s": round(self._clock.monotonic() - started, 4),
+        }
+        # A cycle that found everything as it was says nothing new: one line per change or renewed status.
+        news = bool(plan.actions) or self._verdicts.get(service.metadata.uid) != outcome.verdict.words
+        self._verdicts[service.metadata.uid] = outcome.verdict.words
+        _CYCLE_LOG.log(logging.INFO if news else logging.DEBUG, "%(specsvc)s %(action)s %(reason)s", line)
+        if result.error is None and not self._writer.dry:
+            await self._afterwards(item, report)
+
+    async def _afterwards(self, item: Decided, report: CycleReport) -> None:
+        """What may only follow the status: marks on profiles and runs, and what is too old to keep."""
+        service, observation = item.service, item.observation
+        in_force = item.in_force
+        namespace = service.metadata.namespace
+        for entry, action in housekeeping.mark_in_force(namespace, observation.profiles, in_force):
+            result = await self._writer.carry_out(Plan(reference(service), (action,)))
+            if result.error is None:
+                self._observer.note_in_force(entry)
+            self._note(result, report)
+        ended = [run for run in observation.runs if run.status.phase is not None and run.status.phase.final]
+        if not ended:
+            return
+        for run in ended:
+            self._telemetry.fleet.count(
+                "breakeven_calibrations", service, str(run.status.reason or run.status.phase)
+            )
+            if run.status.gpu_seconds_used:
+                self._telemetry.fleet.count(
+                    "breakeven_calibration_gpu_seconds", service, by=run.status.gpu_seconds_used
+                )
+        marks = tuple(housekeeping.mark_finished(run) for run in ended)
+        self._note(await self._writer.carry_out(Plan(reference(service), marks)), report)
+        try:
+            finished = await self._cluster.list_all(RUNS, namespace, FINISHED_LABEL)
+        except ClusterError as error:
+            report.errors.append(str(error))
+            return
+        old = housekeeping.retire(service, finished, observation.profiles, in_force)
+        self._note(await self._writer.carry_out(Plan(reference(service), old)), report)
+
+    async def _run(self, view: RunView, now: datetime, report: CycleReport) -> None:
+        """Advance one run; a surprise in it stops neither the others nor the publishing of metrics."""
+        meta = view.run["metadata"]
+        try:
+            await self._advance(view, now, report)
+        except InputError as error:
+            self._warn_once(meta["uid"], str(error))
+        except Exception:  # noqa: BLE001 - as for services
+            _LOG.exception("advancing run %s/%s failed", meta["namespace"], meta["name"])
+            self._telemetry.errors.labels(str(ClusterReason.INTERNAL_ERROR)).inc()
+
+    async def _advance(self, view: RunView, now: datetime, report: CycleReport) -> None:
+        """Do what a run's state asks for; a fit's outcome is concluded at once, so that it never has to be stored."""
+        meta = view.run["metadata"]
+        actions = calibration.advance(view, now)
+        if view.service is not None and any(isinstance(a, Create) and a.resource == JOBS for a in actions):
+            actions = (*housekeeping.access(view.service, self._settings.trial_cluster_role), *actions)
+        if not actions:
+            return
+        ref = Ref(RUNS, meta["namespace"], meta["name"], meta["uid"])
+        result = await self._writer.carry_out(Plan(ref, actions))
+        self._note(result, report)
+        for fit, outcome in result.fits:
+            await self._conclude(view, fit, outcome, report)
+
+    async def _conclude(self, view: RunView, fit: Fit, outcome: FitOutcome, report: CycleReport) -> None:
+        try:
+            actions = calibration.conclude(view, outcome, self._clock.now())
+        except InputError as error:
+            report.errors.append(str(error))
+            return
+        self._note(await self._writer.carry_out(Plan(fit.run, actions)), report)
+
+    async def _say_invalid(
+        self, manifest: Manifest, problem: str, now: datetime, report: CycleReport
+    ) -> None:
+        """A spec that breaks a rule: only its conditions are written, its other status stays as it is."""
+        meta = manifest["metadata"]
+        ref = Ref(SERVICES, meta["namespace"], meta["name"], meta["uid"])
+        status: dict[str, Any] = dict(manifest.get("status") or {})
+        try:
+            old = tuple(Condition.read(c, "condition") for c in status.get("conditions") or ())
+        except InputError:
+            old = ()
+        said = merge(
+            old,
+            (Aspect(READY, False, str(ClusterReason.INVALID_SPEC), problem),),
+            int(meta.get("generation", 0)),
+            now,
+        )
+        conditions = [condition.to_json_object() for condition in said]
+        if status.get("conditions") == conditions:
+            return
+        changed = {**status, "conditions": conditions}
+        self._note(await self._writer.carry_out(Plan(ref, (WriteStatus(ref, changed),))), report)
+
+    def _note(self, result: Result, report: CycleReport) -> None:
+        error = result.error
+        if error is None or is_stale(error) or result.conflict:
+            return
+        reason = ClusterReason.FORBIDDEN if error.status == 403 else ClusterReason.API_ERROR
+        self._telemetry.errors.labels(str(reason)).inc()
+        report.errors.append(f"{result.plan.subject}: {error}")
+        _LOG.warning("%s: %s", result.plan.subject, error)
+
+    def _publish(self, outcomes: Sequence[Decided], failures: Sequence[Failed], now: datetime) -> None:
+        # A service that was decided and then failed to be written counts as failed.
+        shown = {
+            item.service.metadata.uid: item.service.with_status(item.outcome.status) for item in outcomes
+        }
+        shown |= {failure.service.metadata.uid: failure.service for failure in failures}
+        for item in outcomes:
+            for entry in item.outcome.status.history[: item.ended]:
+                self._telemetry.fleet.count("breakeven_rollouts", item.service, str(entry.result))
+        self._telemetry.fleet.publish(shown.values(), now)
+        self._telemetry.services.set(len(shown))
+
+
+def _managed_by(world: Snapshot, service: SpeculativeService) -> str | None:
+    meta = service.metadata
+    claims = world.claims.get((meta.namespace, service.spec.target_ref.name), ())
+    return older_claim(claims, (str(meta.creation_timestamp or ""), meta.uid))
+
+
+def _age(run: CalibrationRun) -> tuple[str, str]:
+    return str(run.metadata.creation_timestamp or ""), run.metadata.name

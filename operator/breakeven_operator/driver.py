@@ -1,0 +1,292 @@
+"""`breakeven-operator trial`: the load driver of one calibration Job.
+
+Runs beside the engine in one pod, sweeps it, and applies the arm's points to the CalibrationRun after each one, under
+a field manager of its own: always the arm's whole list, so that applying twice changes nothing. A pod that replaces a
+preempted one finds the points there and goes on.
+
+Exit codes: 0 the sweep came to its end; 1 the engine cannot be measured; 2 the environment is wrong; 3 the API server
+does not take the points; 4 the run is gone; 143 stopped by SIGTERM. The last line on stderr says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from breakeven.arm import Arm
+from breakeven.calibrate.client import Endpoint, EngineClient, EngineError
+from breakeven.calibrate.design import Finished, SweepSettings
+from breakeven.calibrate.points import Point as MeasuredPoint
+from breakeven.calibrate.sweep import Progress, Sweep, run_sweep
+from breakeven.calibrate.workload import Workload
+from breakeven.errors import InputError
+from breakeven_operator.adapters.kubernetes import KubernetesCluster
+from breakeven_operator.calibration.jobs import arm_label
+from breakeven_operator.calibration.measurements import measured_of, point_of_row
+from breakeven_operator.kinds import RUNS, Resource
+from breakeven_operator.ports import ClusterError, Manifest
+from breakeven_operator.resources.calibrationrun import CalibrationRun, Point
+
+T = TypeVar("T")
+_LOG = logging.getLogger("trial")
+OK, ENGINE_FAILED, BAD_ENVIRONMENT, NOT_STORED, RUN_GONE, TERMINATED = 0, 1, 2, 3, 4, 143
+_READY_S = 120.0  # the engine's startup probe has succeeded already
+_STORE_ATTEMPTS = 8  # with pauses doubling from 0.5 s: about a minute of an absent API server
+
+
+class Runs(Protocol):
+    """What the trial needs of the cluster."""
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> Manifest | None:
+        """One object, None when there is none."""
+        ...
+
+    async def apply(
+        self, resource: Resource, body: Manifest, *, force: bool, subresource: str | None, manager: str
+    ) -> Manifest:
+        """Server-side apply."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TrialEnvironment:
+    """What the Job's pod template says, read from environment variables.
+
+    Attributes:
+        namespace, run: the CalibrationRun.
+        arm_name: the arm as the run calls it.
+        sweep: what to measure.
+        endpoint: the engine.
+    """
+
+    namespace: str
+    run: str
+    arm_name: str
+    sweep: Sweep
+    endpoint: Endpoint
+
+    @classmethod
+    def read(cls, env: Mapping[str, str]) -> TrialEnvironment:
+        """Parse and check the variables that `calibration.jobs` sets.
+
+        Raises:
+            InputError: a variable is missing or not what it should be; names it.
+        """
+        method, k = _text(env, "METHOD"), _whole(env, "K", least=0)
+        try:
+            arm = Arm(method, k, env.get("BREAKEVEN_CANDIDATE") or None)
+        except ValueError as error:
+            raise InputError("BREAKEVEN_METHOD and BREAKEVEN_K", str(error), "an arm") from error
+        point_s = _whole(env, "POINT_SECONDS")
+        settings = SweepSettings(
+            loads=_whole(env, "LOADS", least=3),
+            max_concurrency=_whole(env, "MAX_CONCURRENCY", least=2, default=64),
+            point_seconds=point_s,
+            min_point_seconds=min(5, point_s),
+            warmup_seconds=_whole(env, "WARMUP_SECONDS", least=0),
+            max_seconds=_whole(env, "MAX_SECONDS"),
+        )
+        ca_file = env.get("BREAKEVEN_CA_FILE")
+        return cls(
+            namespace=_text(env, "NAMESPACE"),
+            run=_text(env, "RUN"),
+            arm_name=_text(env, "ARM"),
+            sweep=Sweep(
+                arm, Workload(_whole(env, "PROMPT_TOKENS"), _whole(env, "OUTPUT_TOKENS", least=2)), settings
+            ),
+            endpoint=Endpoint(
+                url=_text(env, "URL"),
+                model=env.get("BREAKEVEN_MODEL") or None,
+                api_key=env.get("BREAKEVEN_API_KEY") or env.get("VLLM_API_KEY") or None,
+                ca_file=Path(ca_file) if ca_file else None,
+                # The engine is asked at its pod's address, which no certificate names.
+                check_hostname=False,
+            ),
+        )
+
+    @property
+    def field_manager(self) -> str:
+        """Owner of this arm's points."""
+        return f"breakeven-trial-{arm_label(self.arm_name)}"
+
+
+def _text(env: Mapping[str, str], name: str) -> str:
+    value = env.get(f"BREAKEVEN_{name}", "")
+    if not value:
+        raise InputError(f"BREAKEVEN_{name}", "not set", "what the calibration Job sets")
+    return value
+
+
+def _whole(env: Mapping[str, str], name: str, *, least: int = 1, default: int | None = None) -> int:
+    text = env.get(f"BREAKEVEN_{name}", "")
+    if not text and default is not None:
+        return default
+    if not text.isdigit() or int(text) < least:
+        raise InputError(f"BREAKEVEN_{name}", repr(text), f"a whole number, at least {least}")
+    return int(text)
+
+
+class RunGoneError(Exception):
+    """The CalibrationRun was deleted or has ended: nobody waits for points any more."""
+
+
+class PointStore:
+    """The arm's points in the CalibrationRun's status."""
+
+    def __init__(self, trial: TrialEnvironment, runs: Runs, *, pause_s: float = 0.5) -> None:
+        self._trial = trial
+        self._runs = runs
+        self._pause_s = pause_s
+        self._points: list[Point] = []
+
+    async def load(self) -> CalibrationRun:
+        """Read the run and remember this arm's points.
+
+        Raises:
+            RunGoneError: there is no such run, or it has ended.
+            ClusterError: the API server does not answer.
+        """
+        found = await self._persistently(self._get)
+        if found is None:
+            raise RunGoneError(f"there is no CalibrationRun {self._trial.namespace}/{self._trial.run}")
+        run = CalibrationRun.read(found, f"CalibrationRun {self._trial.namespace}/{self._trial.run}")
+        if run.status.phase is not None and run.status.phase.final:
+            raise RunGoneError(f"CalibrationRun {self._trial.run} is {run.status.phase} already")
+        self._points = list(run.status.points_of(self._trial.arm_name))
+        return run
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """This arm's points, stored ones and new ones."""
+        return tuple(self._points)
+
+    async def add(self, measured: MeasuredPoint) -> None:
+        """Make one more point durable; returns only when the API server has it.
+
+        Raises:
+            RunGoneError: the run was deleted meanwhile.
+            ClusterError: the API server did not take it.
+        """
+        row = {**measured.row(self._trial.sweep.limits), "sweep": self._trial.sweep.workload.identity}
+        index = 1 + max((point.index for point in self._points), default=-1)
+        self._points.append(point_of_row(self._trial.arm_name, index, row, datetime.now(UTC)))
+        await self._persistently(self._apply)
+
+    async def _get(self) -> Manifest | None:
+        return await self._runs.get(RUNS, self._trial.namespace, self._trial.run)
+
+    async def _apply(self) -> Manifest:
+        body = {
+            "apiVersion": RUNS.api_version,
+            "kind": RUNS.kind,
+            "metadata": {"name": self._trial.run, "namespace": self._trial.namespace},
+            "status": {"points": [point.to_json_object() for point in self._points]},
+        }
+        try:
+            return await self._runs.apply(
+                RUNS, body, force=True, subresource="status", manager=self._trial.field_manager
+            )
+        except ClusterError as error:
+            if error.status == 404:
+                raise RunGoneError(f"CalibrationRun {self._trial.run} was deleted") from error
+            raise
+
+    async def _persistently(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeat what an absent or overloaded API server refused; what it answers for good is not repeated."""
+        pause_s = self._pause_s
+        for attempt in range(_STORE_ATTEMPTS):
+            try:
+                return await call()
+            except ClusterError as error:
+                for_good = error.status in range(400, 500) and error.status not in {408, 409, 429}
+                if for_good or attempt == _STORE_ATTEMPTS - 1:
+                    raise
+                _LOG.warning("the API server: %s; trying again in %.1f s", error, pause_s)
+                await asyncio.sleep(pause_s)
+                pause_s *= 2
+        raise AssertionError("unreachable")
+
+
+async def run_trial(trial: TrialEnvironment, runs: Runs) -> Finished:
+    """Sweep the engine and store each point.
+
+    Raises:
+        RunGoneError: nobody waits for the points.
+        ClusterError: points cannot be stored.
+        EngineError: the engine cannot be measured.
+    """
+    store = PointStore(trial, runs)
+    run = await store.load()
+    # Rates measured for the arms before this one are taken over where they fit, so that arms meet at equal loads.
+    others = measured_of(point for point in run.status.points if point.arm != trial.arm_name)
+    rates = tuple(sorted({point.load.rps for point in others if point.load.rps is not None and point.usable}))
+    sweep = replace(trial.sweep, settings=replace(trial.sweep.settings, reference_rps=rates))
+    if store.points:
+        _LOG.info("%s: going on after %d points", trial.arm_name, len(store.points))
+    shown = ""
+
+    def show(progress: Progress) -> None:
+        nonlocal shown
+        line = f"{trial.arm_name}: point {progress.step.number} of {progress.total}: {progress.step.load}"
+        if line != shown:
+            _LOG.info("%s; about %.0f s left", line, progress.seconds_left)
+            shown = line
+
+    async def keep(point: MeasuredPoint) -> None:
+        await store.add(point)
+        seen, flags = point.clients, point.flags(trial.sweep.limits)
+        _LOG.info(
+            "%s: %s: latency %.4g s, %.3g in flight, %d requests%s",
+            trial.arm_name,
+            point.load,
+            seen.latency.mean_s,
+            seen.mean_inflight,
+            seen.requests,
+            f" ({', '.join(flags)})" if flags else "",
+        )
+
+    async with EngineClient(trial.endpoint) as client:
+        await client.wait_until_ready(_READY_S)
+        return await run_sweep(client, sweep, measured_of(store.points), on_point=keep, on_progress=show)
+
+
+async def _main(trial: TrialEnvironment) -> int:
+    cluster = await KubernetesCluster.connect(os.environ.get("KUBECONFIG"))
+    this = asyncio.current_task()
+    if this is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
+    try:
+        finished = await run_trial(trial, cluster)
+    finally:
+        with contextlib.suppress(asyncio.CancelledError):
+            await cluster.close()
+    _LOG.info("%s: %s", trial.arm_name, finished.reason)
+    return OK
+
+
+def main() -> int:
+    """Entry point; returns the exit code."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
+    try:
+        return asyncio.run(_main(TrialEnvironment.read(os.environ)))
+    except InputError as error:
+        code, why = BAD_ENVIRONMENT, str(error)
+    except RunGoneError as error:
+        code, why = RUN_GONE, str(error)
+    except ClusterError as error:
+        code, why = NOT_STORED, f"points cannot be stored: {error}"
+    except EngineError as error:
+        code, why = ENGINE_FAILED, str(error)
+    except asyncio.CancelledError:
+        code, why = TERMINATED, "stopped by SIGTERM; points measured so far are stored"
+    _LOG.error("%s", why)
+    return code

@@ -1,0 +1,122 @@
+"""What surrounds a service and is the operator's own: CronJob, the drivers' account, marks on profiles, old runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from breakeven_operator import calibration
+from breakeven_operator.actions import Action, Apply, Create, Delete, WriteStatus
+from breakeven_operator.kinds import CRONJOBS, PROFILES, ROLE_BINDINGS, RUNS, SERVICE_ACCOUNTS, Ref
+from breakeven_operator.labels import FINISHED_LABEL, service_of
+from breakeven_operator.ports import Manifest, TrialSettings
+from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.reconcile.active_profile import ProfileEntry
+from breakeven_operator.resources import API_VERSION, CalibrationRun, SpeculativeService
+
+_HASH = "breakeven.dev/desired"
+IN_FORCE_MANAGER = "breakeven-in-force"
+
+
+def access(manifest: Manifest, cluster_role: str) -> tuple[Action, ...]:
+    """ServiceAccount and RoleBinding that the service's Jobs run under; they go with it."""
+    account, binding = calibration.trial_access(manifest, cluster_role)
+    return (Create(SERVICE_ACCOUNTS, account), Create(ROLE_BINDINGS, binding))
+
+
+def schedule(
+    manifest: Manifest,
+    existing: Manifest | None,
+    settings: TrialSettings,
+    cluster_role: str,
+) -> tuple[Action, ...]:
+    """Make, change or remove the service's CronJob; nothing when it is as it should be.
+
+    Args:
+        manifest: the SpeculativeService.
+        existing: the CronJob as it stands.
+        settings: what calibration Jobs have in common.
+        cluster_role: the ClusterRole with the drivers' rights.
+    """
+    wanted = calibration.schedule_job(manifest, settings)
+    if wanted is None:
+        if existing is None:
+            return ()
+        meta = existing["metadata"]
+        return (Delete(Ref(CRONJOBS, meta["namespace"], meta["name"], meta["uid"])),)
+    text = json.dumps(wanted, sort_keys=True)
+    mark = hashlib.sha256(text.encode()).hexdigest()[:16]
+    standing = ((existing or {}).get("metadata") or {}).get("annotations") or {}
+    if standing.get(_HASH) == mark:
+        return ()
+    marked = {**wanted, "metadata": {**wanted["metadata"], "annotations": {_HASH: mark}}}
+    return (*access(manifest, cluster_role), Apply(CRONJOBS, marked))
+
+
+def mark_in_force(
+    namespace: str, entries: Iterable[ProfileEntry], in_force: ProfileEntry | None
+) -> tuple[tuple[ProfileEntry, Action], ...]:
+    """Say on each profile whether decisions use it, where that has changed."""
+    changes = []
+    for entry in entries:
+        used = in_force is not None and entry.uid == in_force.uid
+        if entry.in_force is used:
+            continue
+        reason = ClusterReason.PROFILE_IN_FORCE if used else ClusterReason.PROFILE_SUPERSEDED
+        status: dict[str, Any] = {"inForce": used, "reason": str(reason), "message": reason.meaning}
+        ref = Ref(PROFILES, namespace, entry.name, entry.uid)
+        changes.append((replace(entry, in_force=used), WriteStatus(ref, status, manager=IN_FORCE_MANAGER)))
+    return tuple(changes)
+
+
+def mark_finished(run: CalibrationRun) -> Action:
+    """Take a run that is accounted for out of the cycle's list."""
+    meta = run.metadata
+    return Apply(
+        RUNS,
+        {
+            "apiVersion": API_VERSION,
+            "kind": RUNS.kind,
+            # With the uid a run that was deleted meanwhile is not made anew.
+            "metadata": {
+                "namespace": meta.namespace,
+                "name": meta.name,
+                "uid": meta.uid,
+                "labels": {FINISHED_LABEL: "true"},
+            },
+        },
+    )
+
+
+def retire(
+    service: SpeculativeService,
+    finished: Sequence[Manifest],
+    entries: Sequence[ProfileEntry],
+    in_force: ProfileEntry | None,
+) -> tuple[Action, ...]:
+    """Delete finished runs and replaced profiles beyond what the service keeps.
+
+    Args:
+        service: whose they are.
+        finished: finished runs of the namespace; those of other services are skipped.
+        entries: profiles of the service.
+        in_force: the one that is never deleted.
+    """
+    keep = service.spec.calibration.run_history_limit
+    own = sorted(
+        (run for run in finished if service_of(run) == service.metadata.name),
+        key=lambda run: (run["metadata"].get("creationTimestamp", ""), run["metadata"]["name"]),
+        reverse=True,
+    )
+    namespace = service.metadata.namespace
+    old_runs = [Ref(RUNS, namespace, run["metadata"]["name"], run["metadata"]["uid"]) for run in own[keep:]]
+    replaced = sorted(
+        (entry for entry in entries if in_force is None or entry.uid != in_force.uid),
+        key=lambda entry: (entry.created, entry.name),
+        reverse=True,
+    )
+    old_profiles = [Ref(PROFILES, namespace, entry.name, entry.uid) for entry in replaced[keep:]]
+    return tuple(Delete(ref) for ref in (*old_runs, *old_profiles))

@@ -1,0 +1,76 @@
+"""The kinds of the Kubernetes API that the operator reads or writes, and the address of one object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FIELD_MANAGER = "breakeven"
+GROUP = "breakeven.dev"
+VERSION = "v1alpha1"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One kind of the Kubernetes API, as its address needs it.
+
+    Attributes:
+        group: API group; empty for the core.
+        namespaced: False for Nodes.
+    """
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """`group/version`, or `version` for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None = None, name: str | None = None, sub: str | None = None) -> str:
+        """The URL path of the collection, of one object, or of a subresource of it."""
+        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
+        if self.namespaced and namespace:
+            parts += ["namespaces", namespace]
+        parts += [part for part in (self.plural, name, sub) if part]
+        return "/".join(parts)
+
+
+SERVICES = Resource(GROUP, VERSION, "speculativeservices", "SpeculativeService")
+RUNS = Resource(GROUP, VERSION, "calibrationruns", "CalibrationRun")
+PROFILES = Resource(GROUP, VERSION, "speculationprofiles", "SpeculationProfile")
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+REPLICASETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
+PODS = Resource("", "v1", "pods", "Pod")
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+SECRETS = Resource("", "v1", "secrets", "Secret")
+EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
+JOBS = Resource("batch", "v1", "jobs", "Job")
+CRONJOBS = Resource("batch", "v1", "cronjobs", "CronJob")
+SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
+CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+# Whatever of these selects pods must not select a calibration pod.
+CORE_SERVICES = Resource("", "v1", "services", "Service")
+BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+NETWORK_POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
+POD_MONITORS = Resource("monitoring.coreos.com", "v1", "podmonitors", "PodMonitor")
+
+OWNED = frozenset({RUNS, PROFILES, JOBS, CRONJOBS, SERVICE_ACCOUNTS, ROLE_BINDINGS})
+"""Kinds of which the operator creates objects; it changes and deletes only objects it created."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """One object. With a uid, an action on a newer object of the same name is refused."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    uid: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.resource.kind}/{self.namespace}/{self.name}"

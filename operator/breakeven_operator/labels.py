@@ -1,0 +1,34 @@
+"""What marks an object as the operator's own: labels to find it by, and the owner it goes with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from breakeven_operator.kinds import Resource
+
+SERVICE_LABEL = "breakeven.dev/service"
+RUN_LABEL = "breakeven.dev/run"
+ARM_LABEL = "breakeven.dev/arm"
+FINISHED_LABEL = "breakeven.dev/finished"
+"""On runs that are accounted for; the others are the cycle's list."""
+
+MANAGED_BY = {"app.kubernetes.io/managed-by": "breakeven"}
+MANAGED_SELECTOR = ",".join(f"{key}={value}" for key, value in MANAGED_BY.items())
+
+
+def owner_reference(owner: Resource, name: str, uid: str) -> dict[str, Any]:
+    """Makes the dependent go with its owner; it does not block the owner's deletion, which would need a right on it."""
+    return {
+        "apiVersion": owner.api_version,
+        "kind": owner.kind,
+        "name": name,
+        "uid": uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
+
+
+def service_of(run: Mapping[str, Any]) -> str:
+    """Name of the service a CalibrationRun belongs to; by its spec, because people make runs without labels."""
+    return str(((run.get("spec") or {}).get("serviceRef") or {}).get("name", ""))

@@ -1,0 +1,356 @@
+"""Which profile is in force for a service, and whether its arms must be measured (anew)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from breakeven.profile import Profile
+from breakeven_operator.actions import Create
+from breakeven_operator.kinds import RUNS, SERVICES
+from breakeven_operator.labels import MANAGED_BY, SERVICE_LABEL, owner_reference
+from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.reconcile.fingerprint import Identity
+from breakeven_operator.resources import API_VERSION, CalibrationRun, SpeculativeService
+from breakeven_operator.resources.calibrationrun import Phase, Trigger
+from breakeven_operator.resources.servicestatus import CalibrationStatus
+from breakeven_operator.resources.updatepolicy import Mode
+
+RECALIBRATE_ANNOTATION = "breakeven.dev/recalibrate"
+_MAX_PAUSE_FACTOR = 16
+_LONGEST_SAYING = 500
+_WORDS = {reason.value: reason for reason in ClusterReason}
+# A run that ended for these has not answered what it was asked.
+_OPEN = frozenset({str(ClusterReason.TARGET_CHANGED), str(ClusterReason.TARGET_NOT_FOUND)})
+# What mode Disabled still measures.
+_ASKED_FOR = frozenset({Trigger.MANUAL, Trigger.REQUESTED, Trigger.SCHEDULE})
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileEntry:
+    """A SpeculationProfile, parsed once.
+
+    Attributes:
+        arms: names of the arms that were measured, or tried in vain.
+        failed: (name, reason word) of those that were tried in vain.
+        profile: None when it cannot be read; `problem` says why.
+    """
+
+    name: str
+    uid: str
+    service: str
+    fingerprint: str
+    gpu_product: str
+    created: datetime
+    arms: frozenset[str]
+    profile: Profile | None
+    problem: str | None = None
+    in_force: bool | None = None
+    failed: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """Where a service stands with its profile.
+
+    Attributes:
+        entry: the profile in force; None without one that may be used.
+        reason, message: of the condition Calibrated.
+        run: the unfinished run, None when none is.
+        create: a run to create.
+        trigger: why.
+        status: for the service's status.
+        ended: runs that ended since the last cycle and are accounted for in `status`.
+    """
+
+    entry: ProfileEntry | None
+    reason: ClusterReason
+    message: str
+    run: CalibrationRun | None
+    create: Create | None
+    trigger: Trigger | None
+    status: CalibrationStatus
+    recalibrate: str | None
+    ended: tuple[CalibrationRun, ...] = ()
+
+
+def calibrated(
+    service: SpeculativeService,
+    identity: Identity | None,
+    profiles: Sequence[ProfileEntry],
+    runs: Sequence[CalibrationRun],
+    startup_s: float | None,
+    now: datetime,
+) -> Calibrated:
+    """Find the profile in force, account for runs that ended, and ask for a new run when one is due.
+
+    Args:
+        service: whose it is.
+        identity: of the target with serving pods; None while that cannot be told (then nothing is in force).
+        profiles: of this service.
+        runs: of this service, unfinished or not yet accounted for.
+        startup_s: longest start of the target's own pods.
+        now: time of the observation.
+    """
+    status, ended = _account(service, runs)
+    if startup_s is not None and startup_s > (status.startup_seconds or 0.0):
+        status = status.model_copy(update={"startup_seconds": startup_s})
+    run = next((run for run in runs if not _final(run)), None)
+    again = _to_measure_again(service, ended)
+    asked = service.metadata.annotations.get(RECALIBRATE_ANNOTATION) or None
+    seen = service.status.memory.recalibrate if service.status.memory else None
+    entry, reason, message, trigger = _in_force(service, identity, profiles, status.failures, now)
+    if asked and asked != seen:
+        trigger = Trigger.REQUESTED
+    elif trigger is Trigger.INITIAL and identity is None:
+        trigger = None
+    progress = _failure_words(status)
+    create: Create | None = None
+    if run is not None:
+        progress += f"; {run.metadata.name} is {_phase_words(run)}"
+        reason = ClusterReason.CALIBRATION_RUNNING if entry is None else reason
+        trigger = None
+    elif again is not None:
+        trigger = again.spec.trigger
+        create = _once_more(service, again)
+    elif trigger is not None:
+        held = _held_back(service, status, trigger, identity, now)
+        if held is None:
+            create = _create(service, trigger, identity, asked, status)
+        else:
+            reason = reason if entry is not None else _failure(status) or reason
+            progress += f"; {held}"
+            trigger = None
+    if create is not None:
+        reason = ClusterReason.CALIBRATION_REQUESTED if entry is None else reason
+        progress += f"; run {create.body['metadata']['name']} is created"
+    status = status.model_copy(
+        update={
+            "run": run.metadata.name if run else (create.body["metadata"]["name"] if create else status.run),
+            "profile": entry.name if entry else None,
+            "profile_time": entry.created if entry else None,
+            "fingerprint": entry.fingerprint if entry else None,
+            **_progress(run),
+        }
+    )
+    handled = asked if (create is not None and trigger is Trigger.REQUESTED) else seen
+    if run is not None and asked and asked != seen:
+        handled = asked  # a run that is under way answers the request
+    return Calibrated(entry, reason, message + progress, run, create, trigger, status, handled, ended)
+
+
+def _in_force(
+    service: SpeculativeService,
+    identity: Identity | None,
+    profiles: Sequence[ProfileEntry],
+    failures: int,
+    now: datetime,
+) -> tuple[ProfileEntry | None, ClusterReason, str, Trigger | None]:
+    newest = sorted(profiles, key=lambda entry: (entry.created, entry.name), reverse=True)
+    if not newest:
+        message = "no calibration has succeeded yet" if failures else "the arms were never measured"
+        return None, ClusterReason.NO_PROFILE, message, Trigger.INITIAL
+    if identity is None:
+        return None, ClusterReason.NO_PROFILE, "no serving pod tells which profile counts", None
+    own = [entry for entry in newest if entry.fingerprint == identity.fingerprint]
+    if not own:
+        return (
+            None,
+            ClusterReason.FINGERPRINT_CHANGED,
+            (
+                f"{newest[0].name} was measured on {newest[0].fingerprint}, the target is {identity.fingerprint} "
+                "(image, model, arguments, GPU class or parallelism differ)"
+            ),
+            Trigger.FINGERPRINT_CHANGED,
+        )
+    entry = own[0]
+    if entry.profile is None:
+        return (
+            None,
+            ClusterReason.PROFILE_UNREADABLE,
+            f"{entry.name}: {entry.problem}",
+            Trigger.PROFILE_UNREADABLE,
+        )
+    age_s = (now - entry.created).total_seconds()
+    limit_s = service.spec.calibration.profile_max_age_seconds
+    if age_s > limit_s:
+        return (
+            None,
+            ClusterReason.PROFILE_EXPIRED,
+            f"{entry.name} is {age_s / 86400:.1f} days old (allowed: {limit_s / 86400:.3g})",
+            Trigger.PROFILE_EXPIRED,
+        )
+    missing = sorted({arm.name for arm in service.spec.candidates.arms()} - entry.arms)
+    if missing:
+        return (
+            entry,
+            ClusterReason.CANDIDATES_CHANGED,
+            f"{entry.name} is in force without {', '.join(missing)}, not yet measured",
+            Trigger.CANDIDATES_CHANGED,
+        )
+    return entry, ClusterReason.PROFILE_IN_FORCE, _summary(entry), None
+
+
+def _held_back(
+    service: SpeculativeService,
+    status: CalibrationStatus,
+    trigger: Trigger,
+    identity: Identity | None,
+    now: datetime,
+) -> str | None:
+    """Why a run that is due is not created now."""
+    if service.spec.paused:
+        return "no run starts while paused"
+    if identity is None or identity.gpu_product is None:
+        return "no run starts before a serving pod tells the GPU class"
+    if trigger is Trigger.REQUESTED:
+        return None
+    if service.spec.update_policy.mode is Mode.DISABLED:
+        return "mode Disabled measures on request only"
+    if status.last_run_time is None:
+        return None
+    factor = min(2**status.failures, _MAX_PAUSE_FACTOR)
+    next_time = status.last_run_time + timedelta(
+        seconds=service.spec.calibration.min_interval_seconds * factor
+    )
+    # The first failure already waits the interval; a first success never ran before, so nothing waits for it.
+    if now >= next_time:
+        return None
+    # A time, not a time left: a message that changes every second would never be written, or always.
+    failed = f" ({status.failures} failed in a row)" if status.failures else ""
+    return f"the next run starts at {next_time:%Y-%m-%dT%H:%M:%SZ}{failed}; a new {RECALIBRATE_ANNOTATION} does not wait"
+
+
+def _to_measure_again(service: SpeculativeService, ended: Iterable[CalibrationRun]) -> CalibrationRun | None:
+    """A run that ended because its target changed or was gone, and whose question is still open.
+
+    It is seen as long as it is not marked as finished, which follows the creation of the next one.
+    """
+    changed = [run for run in ended if run.status.reason in _OPEN]
+    if service.spec.update_policy.mode is Mode.DISABLED:
+        changed = [run for run in changed if run.spec.trigger in _ASKED_FOR]
+    return changed[-1] if changed else None
+
+
+def _once_more(service: SpeculativeService, run: CalibrationRun) -> Create:
+    """The same run for the changed target; it waits until that serves. Named after the run it follows."""
+    return _run(service, f"{run.metadata.uid}/again", run.spec.to_json_object())
+
+
+def _create(
+    service: SpeculativeService,
+    trigger: Trigger,
+    identity: Identity | None,
+    asked: str | None,
+    status: CalibrationStatus,
+) -> Create:
+    """A run whose name follows from what it is for: a cycle that is repeated after a crash makes it once.
+
+    The run before it is part of that: a name that was used up by a superseded run would never be made again.
+    """
+    token = asked if trigger is Trigger.REQUESTED else ""
+    seed = f"{trigger}/{identity.fingerprint if identity else ''}/{token}/{status.run or ''}"
+    return _run(service, seed, {"serviceRef": {"name": service.metadata.name}, "trigger": str(trigger)})
+
+
+def _run(service: SpeculativeService, seed: str, spec: Mapping[str, object]) -> Create:
+    meta = service.metadata
+    seed = f"{meta.uid}/{seed}"
+    name = f"{meta.name}-{hashlib.sha256(seed.encode()).hexdigest()[:5]}"
+    return Create(
+        RUNS,
+        {
+            "apiVersion": API_VERSION,
+            "kind": RUNS.kind,
+            "metadata": {
+                "name": name,
+                "namespace": meta.namespace,
+                "labels": {**MANAGED_BY, SERVICE_LABEL: meta.name},
+                "ownerReferences": [owner_reference(SERVICES, meta.name, meta.uid)],
+            },
+            "spec": spec,
+        },
+    )
+
+
+def _account(
+    service: SpeculativeService, runs: Iterable[CalibrationRun]
+) -> tuple[CalibrationStatus, tuple[CalibrationRun, ...]]:
+    """Count runs that ended; a run is marked as finished only after the status that counts it is written."""
+    status = service.status.calibration or CalibrationStatus()
+    ended = tuple(sorted((run for run in runs if _final(run)), key=lambda run: run.metadata.name))
+    for run in ended:
+        if run.status.phase is Phase.SUPERSEDED:
+            continue
+        finished = run.status.finished_time
+        if finished is None or (status.last_run_time is not None and finished <= status.last_run_time):
+            continue
+        status = status.model_copy(
+            update={
+                "last_run_time": finished,
+                "failures": 0 if run.status.phase is Phase.SUCCEEDED else status.failures + 1,
+                "last_run": run.metadata.name,
+                "last_reason": run.status.reason,
+                "last_message": run.status.message,
+            }
+        )
+    return status, ended
+
+
+def _failure(status: CalibrationStatus) -> ClusterReason | None:
+    """The word for which the last run failed; None when it did not."""
+    if not status.failures:
+        return None
+    return _WORDS.get(status.last_reason or "", ClusterReason.CALIBRATION_FAILED)
+
+
+def _failure_words(status: CalibrationStatus) -> str:
+    """Why the last run failed, as the middle of a sentence; empty when it did not."""
+    reason = _failure(status)
+    if reason is None or status.last_run is None:
+        return ""
+    said = (status.last_message or reason.meaning).rstrip(".")
+    return f"; run {status.last_run} failed: {reason}: {said[:_LONGEST_SAYING]}"
+
+
+def _final(run: CalibrationRun) -> bool:
+    return run.status.phase is not None and run.status.phase.final
+
+
+def _progress(run: CalibrationRun | None) -> dict[str, object]:
+    """Points, GPU-seconds of the unfinished run; nothing of a finished one."""
+    if run is None or run.status.plan is None:
+        return {"points_done": None, "points_planned": None, "gpu_seconds_used": None}
+    return {
+        "points_done": len(run.status.points),
+        "points_planned": max(
+            # A sweep may replace points that were no good.
+            len(run.status.points),
+            run.status.plan.loads * len(run.status.plan.arms),
+        ),
+        "gpu_seconds_used": run.status.gpu_seconds_used,
+    }
+
+
+def _phase_words(run: CalibrationRun) -> str:
+    words = str(run.status.phase or Phase.PENDING).lower()
+    display = run.status.display
+    if display is not None and display.points:
+        words += f", {display.points} points"
+    if display is not None and display.left:
+        words += f", {display.left} left"
+    return words
+
+
+def _summary(entry: ProfileEntry) -> str:
+    """`chat-p1: 3 arms, 21 points, worst residual 4.1 %, measured on NVIDIA-A100-SXM4-80GB, without ...`."""
+    fits = [fit for fit in entry.profile.arms if fit.believable] if entry.profile is not None else []
+    worst = max((fit.max_relative_error or 0.0 for fit in fits), default=0.0)
+    points = sum(fit.points for fit in fits)
+    failed = ", ".join(f"{name} ({reason})" for name, reason in entry.failed)
+    return (
+        f"{entry.name}: {len(fits)} arms, {points} points, worst residual {100 * worst:.1f} %, measured on "
+        f"{entry.gpu_product}{f', without {failed}' if failed else ''}"
+    )

@@ -1,0 +1,178 @@
+"""Whose the annotation is: changes by others, taking over and handing back, restoring what a replace dropped.
+
+The API server records who *set* a field and when, never who removed one. A write that does nothing but remove the
+annotation therefore leaves no trace (`kubectl edit`, a patch, a replace with the manifest as it stood): nobody's entry in
+managedFields is newer than before. That is taken for a person's wish, because a tool that replaces whole manifests
+usually changes something else as well, and shows (docs/decisions/0010-a-bare-removal.md).
+"""
+
+from __future__ import annotations
+
+from breakeven_operator.actions import WriteAnnotation
+from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.reconcile.arms import same_value
+from breakeven_operator.reconcile.steps import Event, RolloutContext, Step, ended
+from breakeven_operator.reconcile.workload import Workload
+from breakeven_operator.resources.servicestatus import HistoryResult, MemoryStatus
+
+# A person who removes the key means it; who replaces the whole object with a manifest from elsewhere usually does not.
+_MEANT_IT = ("kubectl-edit", "kubectl-patch", "kubectl-annotate", "kubectl-rollout", "kubectl")
+_MOST_RESTORES = 2
+_NOBODY = "an edit or patch by an unknown hand"
+
+
+def check_ownership(context: RolloutContext) -> Step:
+    """Whether the annotation still says what was last written."""
+    workload, memory = context.workload, context.memory
+    unchanged = Step(context.rollout, memory)
+    if memory.written_value is None or same_value(workload.value, memory.written_value):
+        return unchanged
+    if not context.may_write:
+        # Nothing would be written anyway: what a person sets in Recommend, Disabled or while paused is the running arm.
+        return Step(context.rollout, memory.model_copy(update={"written_value": workload.value}))
+    return foreign(context)
+
+
+def foreign(context: RolloutContext) -> Step:
+    """The annotation is not what was last written, nor what a change of ours is going to or coming from."""
+    workload, memory = context.workload, context.memory
+    if workload.value is not None:
+        managers = ", ".join(m for m in workload.value_managers if m != "breakeven") or "another writer"
+        return taken_over(context, managers, "changed the annotation")
+    written = workload.last_write_time
+    if written is None or memory.others_wrote_time is None or written <= memory.others_wrote_time:
+        return taken_over(
+            context,
+            _NOBODY,
+            "removed the annotation (it is gone, and no field manager has changed anything else since it was last there)",
+        )
+    writer = workload.last_writer
+    seen = f"{writer} changed the target at {written:%Y-%m-%d %H:%M:%S} UTC and the annotation is gone"
+    if writer in _MEANT_IT:
+        return taken_over(context, writer, f"removed the annotation at {written:%Y-%m-%d %H:%M:%S} UTC")
+    if memory.restores >= _MOST_RESTORES:
+        return taken_over(
+            context,
+            writer,
+            f"changed the target at {written:%Y-%m-%d %H:%M:%S} UTC and the annotation is gone again, after it was "
+            f"restored {memory.restores} times",
+            ClusterReason.REVERTED_TWICE,
+        )
+    if not context.may_write:
+        return Step(context.rollout, memory)
+    value = (context.rollout.value if context.rollout else None) or memory.written_value or "null"
+    message = (
+        f"{seen}; it is written again ({memory.restores + 1} of at most {_MOST_RESTORES} times). A writer that merges "
+        "(kubectl apply, Argo CD without Replace=true) keeps it, one that replaces the whole object drops it"
+    )
+    return Step(
+        rollout=context.rollout,
+        memory=memory.model_copy(update={"restores": memory.restores + 1}),
+        write=WriteAnnotation(workload.ref, value),
+        events=(Event(ClusterReason.RESTORED, message, warning=True),),
+        reason=ClusterReason.RESTORED,
+        message=message,
+        busy=True,
+    )
+
+
+def note_writers(memory: MemoryStatus, workload: Workload, *, writing: bool) -> MemoryStatus:
+    """Remember when others last wrote while the annotation stood: only who wrote later can have dropped it.
+
+    Both times are the API server's, so no two clocks are compared. A write of others costs one write of the status.
+
+    Args:
+        memory: of the service.
+        workload: the target.
+        writing: the annotation is written in this cycle.
+    """
+    if workload.value is None and not writing:
+        return memory
+    return memory.model_copy(update={"others_wrote_time": workload.last_write_time or workload.created})
+
+
+def taken_over(
+    context: RolloutContext, manager: str, seen: str, reason: ClusterReason = ClusterReason.TAKEN_OVER
+) -> Step:
+    """Somebody else owns the annotation: hold until a person hands it back."""
+    superseded = (
+        (ended(context, HistoryResult.SUPERSEDED, f"{manager} took the annotation over"),)
+        if context.rollout
+        else ()
+    )
+    message = (
+        f"{manager} {seen}; nothing is written until spec.paused is set and unset again, or the annotation "
+        "breakeven.dev/resume gets a new value"
+    )
+    return Step(
+        rollout=None,
+        memory=context.memory.model_copy(update={"taken_over_by": manager[:128], "pause_seen": False}),
+        ended=superseded,
+        events=(Event(reason, message, warning=True),),
+        reason=reason,
+        message=message,
+        busy=True,
+    )
+
+
+def hand_back(context: RolloutContext, resume: str, *, paused: bool) -> Step | None:
+    """Whether a person handed the annotation back, or ended a back-off; that alone writes and restarts nothing.
+
+    None: nobody holds it and nothing was asked. Otherwise a step that is busy while somebody still holds it.
+    """
+    memory = context.memory
+    holder = memory.taken_over_by
+    asked = bool(resume) and resume != memory.resume
+    if holder is None:
+        if memory.resume == (resume or None):
+            return None
+        # A token that was set before anything was taken over must not count later.
+        noted = memory.model_copy(update={"resume": resume or None})
+        waits = memory.failures or memory.backoff_until_time is not None
+        return _backoff_ended(context, noted) if asked and waits else Step(context.rollout, noted)
+    if not asked and not (memory.pause_seen and not paused):
+        return Step(
+            rollout=None,
+            memory=memory.model_copy(update={"pause_seen": memory.pause_seen or paused}),
+            reason=(
+                ClusterReason.REVERTED_TWICE
+                if memory.restores >= _MOST_RESTORES
+                else ClusterReason.TAKEN_OVER
+            ),
+            message=f"{holder} changed the annotation last; hand it back by setting and unsetting spec.paused, or by a new "
+            "value of the annotation breakeven.dev/resume",
+            busy=True,
+        )
+    return Step(
+        rollout=None,
+        memory=memory.model_copy(
+            update={
+                "taken_over_by": None,
+                "pause_seen": False,
+                "resume": resume or None,
+                "restores": 0,
+                "written_value": context.workload.value,
+                "failures": 0,
+                "backoff_until_time": None,
+                # Applying the value that stands there would only share its ownership: the next *change* must be forced.
+                "force_next": True,
+            }
+        ),
+        events=(Event(ClusterReason.RESUMED, f"taken back from {holder}"),),
+        reason=ClusterReason.RESUMED,
+        message=f"taken back from {holder}; the next change takes the annotation over",
+        busy=True,
+    )
+
+
+def _backoff_ended(context: RolloutContext, memory: MemoryStatus) -> Step:
+    """The next roll need not wait, and a failure of it counts as the first one."""
+    undone = f"{memory.failures} rolls were undone" if memory.failures > 1 else "a roll was undone"
+    message = f"breakeven.dev/resume has a new value: the back-off after {undone} has ended"
+    return Step(
+        rollout=context.rollout,
+        memory=memory.model_copy(update={"failures": 0, "backoff_until_time": None}),
+        events=(Event(ClusterReason.RESUMED, message),),
+        reason=ClusterReason.RESUMED,
+        message=message,
+    )

@@ -1,0 +1,91 @@
+"""What a cycle says: events about what changed, and the canonical log line."""
+
+from __future__ import annotations
+
+from breakeven.planning.wording import figures_text
+from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.reconcile.report import CycleFacts, pays
+from breakeven_operator.reconcile.steps import Event
+from breakeven_operator.reconcile.verdict import HOLD
+from breakeven_operator.resources import SpeculativeServiceStatus
+
+
+def events(cycle: CycleFacts, old: SpeculativeServiceStatus) -> tuple[Event, ...]:
+    """What changed: a change of arm, a verdict with another reason than the last one written, a flip of PAYS."""
+    said = list(cycle.step.events)
+    verdict = cycle.verdict
+    before = old.decision.reason if old.decision is not None else None
+    if str(verdict.reason) != before and verdict.reason not in {event.reason for event in said}:
+        warning = (
+            verdict.action == HOLD
+            and isinstance(verdict.reason, ClusterReason)
+            and verdict.reason in _WARNINGS
+        )
+        said.append(Event(verdict.reason, verdict.message, warning, throttled=True))
+    elif (flip := _flip(cycle, old)) is not None:
+        said.append(flip)
+    if cycle.calibrated.create is not None and verdict.reason is not ClusterReason.CALIBRATION_REQUESTED:
+        said.append(Event(ClusterReason.CALIBRATION_REQUESTED, cycle.calibrated.message))
+    return tuple(said)
+
+
+def _flip(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
+    """Speculation pays and last did not, or the other way round; bounds that hold both answers neither make nor undo one."""
+    decision, comparison = cycle.choice.decision, cycle.choice.against_none
+    now, before = pays(comparison), old.memory.pays if old.memory is not None else None
+    if decision is None or comparison is None or now is None or before is None or now is before:
+        return None
+    words = {True: "Yes", False: "No"}
+    message = f"PAYS was {words[before]} and is {words[now]}: {figures_text(decision)}"
+    return Event(ClusterReason.PAYS_CHANGED, message, throttled=True)
+
+
+# Holding for these is nothing that a person need look at.
+_WARNINGS = frozenset(ClusterReason) - {
+    ClusterReason.DISABLED,
+    ClusterReason.PAUSED,
+    ClusterReason.PINNED,
+    ClusterReason.CALIBRATION_RUNNING,
+    ClusterReason.CALIBRATION_REQUESTED,
+    ClusterReason.TOO_FEW_REQUESTS,
+    ClusterReason.NO_PROFILE,
+    ClusterReason.ROLL_STARTED,
+    ClusterReason.ROLLING,
+    ClusterReason.ROLLING_BACK,
+    ClusterReason.RESUMED,
+    ClusterReason.AUTOSCALING,
+    ClusterReason.FOREIGN_ROLLOUT,
+    ClusterReason.ROLL_QUEUED,
+}
+
+
+def facts(cycle: CycleFacts, status: SpeculativeServiceStatus) -> dict[str, object]:
+    """The canonical log line of the cycle: what was seen, decided and done."""
+    decision = status.decision.to_json_object() if status.decision is not None else {}
+    shown = (
+        "loadRps",
+        "expectedPeakRps",
+        "inflight",
+        "observedLatencySeconds",
+        "predictedLatencySeconds",
+        "saturatedArms",
+        "speedup",
+        "speedupLower",
+        "speedupUpper",
+        "breakEvenRps",
+        "tokensPerStep",
+        "profile",
+        "heldUntil",
+    )
+    return {
+        "action": cycle.verdict.action,
+        "reason": str(cycle.verdict.reason),
+        "message": cycle.verdict.message,
+        "arm": cycle.verdict.arm.name if cycle.verdict.arm is not None else None,
+        "runningArm": status.current.arm if status.current is not None else None,
+        "mode": str(cycle.service.spec.update_policy.mode),
+        "metrics": str(cycle.live.reason) if cycle.live is not None else None,
+        "calibrated": str(cycle.calibrated.reason),
+        "rollout": str(status.rollout.phase) if status.rollout is not None else None,
+        **{key: decision[key] for key in shown if key in decision},
+    }

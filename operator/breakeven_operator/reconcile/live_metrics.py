@@ -1,0 +1,372 @@
+"""What the pods of one service do now, from the fleet's query: figures, or the one reason why there are none."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from breakeven.laws.acceptance import tokens_per_step_from_counters
+from breakeven_operator.ports import Series
+from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.reconcile.past_metrics import Past
+from breakeven_operator.reconcile.plausibility import EngineLimits, contradiction
+from breakeven_operator.reconcile.promql import (
+    EVALUATED,
+    GROWTHS,
+    LAST_SEEN,
+    POSITION_STAT,
+    PRESENT,
+    STAT,
+)
+from breakeven_operator.reconcile.workload import PodState
+
+PodKey = tuple[str, str]
+# A Ready pod is scraped within a few intervals; younger ones may lack series without anything being wrong.
+_FIRST_SCRAPES_S = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class PodReading:
+    """All statistics of one pod under one model name."""
+
+    model_name: str
+    stats: Mapping[str, float]
+    accepted: Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class FleetReading:
+    """The answer to one fleet query, by pod; or why there is none.
+
+    Attributes:
+        pods: readings by (namespace, pod).
+        present: (namespace, pod, model_name) of every vLLM series anywhere in this Prometheus.
+        error: one line when Prometheus gave no usable answer.
+        evaluated_s: Unix time at which Prometheus made the answer, by its own clock; None: it does not say.
+    """
+
+    pods: Mapping[PodKey, tuple[PodReading, ...]]
+    present: frozenset[tuple[str, str, str]]
+    error: str | None = None
+    evaluated_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Means over the window, over all counted pods.
+
+    Attributes:
+        rps: offered load per replica, 1/s: completions plus growth of what is in flight or queued.
+        total_rps: the same over all replicas.
+        requests: finished requests in the window. window_s: time that the pods were really watched.
+        inflight: mean number running or waiting per replica; waiting: the part that waits.
+        latency_s, ttft_s, tpot_s: ratios of sums over requests, s; None without a finished request.
+        tokens_per_step: E per request-step, bonus token included, within what the arm can make; None without decode
+            steps.
+        acceptance: unconditional survival per draft position; empty without drafts.
+        prompt_tokens, output_tokens: means per finished request.
+        saturated: a queue stood at every pod for the whole window.
+        replicas: pods counted.
+        age_s: age of the oldest pod's newest sample, by the operator's clock; 0 where that clock is behind.
+    """
+
+    rps: float
+    total_rps: float
+    requests: float
+    window_s: float
+    inflight: float
+    waiting: float
+    latency_s: float | None
+    ttft_s: float | None
+    tpot_s: float | None
+    tokens_per_step: float | None
+    acceptance: tuple[float, ...]
+    prompt_tokens: float | None
+    output_tokens: float | None
+    saturated: bool
+    replicas: int
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """Figures, or a reason to hold.
+
+    Attributes:
+        reason: MetricsAvailable, or why the figures may not be used.
+        message: a whole sentence.
+        figures: set with MetricsAvailable; to be shown, not to decide on, with TooFewRequests or while the past is awaited.
+        past: loads before now, which are expected again.
+    """
+
+    reason: ClusterReason
+    message: str
+    figures: Figures | None = None
+    past: Past = field(default_factory=Past)
+
+    @property
+    def usable(self) -> bool:
+        """Whether a decision may rest on the figures."""
+        return self.reason is ClusterReason.METRICS_AVAILABLE
+
+
+def read_fleet(series: Iterable[Series]) -> FleetReading:
+    """Sort the elements of a fleet query's result by pod."""
+    stats: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
+    accepted: dict[tuple[str, str, str], dict[int, float]] = defaultdict(dict)
+    present = set()
+    evaluated_s = None
+    for element in series:
+        labels = element.labels
+        key = (labels.get("namespace", ""), labels.get("pod", ""), labels.get("model_name", ""))
+        stat = labels.get(STAT, "")
+        if stat == PRESENT:
+            present.add(key)
+        elif stat == EVALUATED:
+            evaluated_s = element.value
+        elif stat == POSITION_STAT:
+            if labels.get("position", "").isdigit():
+                accepted[key][int(labels["position"])] = element.value
+        else:
+            stats[key][stat] = element.value
+    pods: dict[PodKey, list[PodReading]] = defaultdict(list)
+    for (namespace, pod, model), values in stats.items():
+        pods[namespace, pod].append(PodReading(model, values, accepted.get((namespace, pod, model), {})))
+    return FleetReading(
+        {key: tuple(readings) for key, readings in pods.items()}, frozenset(present), evaluated_s=evaluated_s
+    )
+
+
+def read_service(
+    fleet: FleetReading,
+    namespace: str,
+    pods: Sequence[PodState],
+    *,
+    known_pods: frozenset[str],
+    model_name: str,
+    window_s: float,
+    staleness_s: float,
+    min_requests: int,
+    limits: EngineLimits,
+    now: datetime,
+) -> Live:
+    """The figures of one service, or the reason why a decision must wait.
+
+    The age of a sample is what the operator's clock says less the time that Prometheus' clock gave it. A server whose
+    clock is ahead seems fresh for so much longer, and one that is behind old so much sooner; a difference beyond
+    `staleness_s` leaves nothing to be trusted either way.
+
+    Args:
+        fleet: the fleet query's answer.
+        namespace: of the service.
+        pods: the pods that count: Ready, of the newest ReplicaSet.
+        known_pods: names of all pods of the namespace.
+        model_name: vLLM's `model_name` of this service.
+        window_s: over which the figures were taken.
+        staleness_s: age of a sample beyond which the figures are not used.
+        min_requests: fewer finished requests decide nothing.
+        limits: what one pod's engine can do at most.
+        now: of the observation.
+    """
+    if fleet.error is not None:
+        return Live(ClusterReason.METRICS_MISSING, f"Prometheus gives no answer: {fleet.error}")
+    if not pods:
+        return Live(
+            ClusterReason.REPLICAS_UNREADY,
+            "no pod of the newest ReplicaSet is Ready, so none can be measured",
+        )
+    readings: list[tuple[PodState, PodReading]] = []
+    for pod in pods:
+        found = fleet.pods.get((namespace, pod.name), ())
+        match = next((reading for reading in found if reading.model_name == model_name), None)
+        if match is not None:
+            readings.append((pod, match))
+        elif found:
+            names = ", ".join(sorted(reading.model_name or "(none)" for reading in found))
+            return Live(
+                ClusterReason.METRICS_MISLABELLED,
+                f"pod {pod.name} reports model_name {names}, not {model_name}: set metricsSource.servedModelName",
+            )
+    if not readings:
+        return _nothing(fleet, namespace, known_pods, model_name)
+    without = sorted(
+        {pod.name for pod in pods if _age(pod, now) > _FIRST_SCRAPES_S} - {pod.name for pod, _ in readings}
+    )
+    if without:
+        return Live(
+            ClusterReason.METRICS_PARTIAL,
+            f"{len(without)} of {len(pods)} Ready pods have no vLLM series ({without[0]}): their load is unknown",
+        )
+    return (
+        _not_numbers(readings)
+        or _stale(readings, fleet.evaluated_s, staleness_s, now)
+        or _impossible(readings, limits, window_s)
+        or _measured(readings, limits, window_s, min_requests, now)
+    )
+
+
+def _nothing(fleet: FleetReading, namespace: str, known_pods: frozenset[str], model_name: str) -> Live:
+    """No series under the pods' names: is the model seen under labels that cannot be matched?"""
+    for found_namespace, found_pod, found_model in sorted(fleet.present):
+        if found_model != model_name:
+            continue
+        nameless = not found_namespace or not found_pod
+        if nameless or (found_namespace == namespace and found_pod not in known_pods):
+            return Live(
+                ClusterReason.METRICS_MISLABELLED,
+                f"series of model {model_name} carry namespace={found_namespace!r} pod={found_pod!r}, which is no pod "
+                f"of {namespace}: check the relabelling (honorLabels) of the PodMonitor or scrape job",
+            )
+    return Live(
+        ClusterReason.METRICS_EMPTY,
+        f"Prometheus answers, but holds no vLLM series of the pods in {namespace}: is a PodMonitor scraping them?",
+    )
+
+
+def _not_numbers(readings: Sequence[tuple[PodState, PodReading]]) -> Live | None:
+    for pod, reading in readings:
+        # The position's ratio and the time may be absent; whatever is there must be a number.
+        bad = [name for name, value in reading.stats.items() if not math.isfinite(value)]
+        bad += [POSITION_STAT for value in reading.accepted.values() if not math.isfinite(value)]
+        if bad:
+            return Live(ClusterReason.METRICS_NAN, f"pod {pod.name}: {bad[0]} is not a number")
+    return None
+
+
+def _stale(
+    readings: Sequence[tuple[PodState, PodReading]],
+    evaluated_s: float | None,
+    staleness_s: float,
+    now: datetime,
+) -> Live | None:
+    """Samples too old to decide on, an answer that is, or clocks too far apart to tell."""
+    now_s = now.timestamp()
+    for pod, reading in readings:
+        seen_s = reading.stats.get(LAST_SEEN)
+        # Counters may outlive the gauge's last sample by a window: one without a sample within the lookback is old.
+        if seen_s is None:
+            said = (
+                f"the newest sample of pod {pod.name} is longer ago than Prometheus was asked for "
+                f"(allowed: {staleness_s:g} s)"
+            )
+        elif abs(now_s - seen_s) <= staleness_s:
+            continue
+        elif seen_s > now_s:
+            said = (
+                f"the newest sample of pod {pod.name} is dated {seen_s - now_s:.0f} s after the operator's clock: set the "
+                "clocks of Prometheus and of the operator's node alike"
+            )
+        elif evaluated_s is not None and now_s - evaluated_s > evaluated_s - seen_s:
+            # Most of the sample's age came after Prometheus had looked.
+            said = (
+                f"Prometheus' answer was made {now_s - evaluated_s:.0f} s ago by its clock, of a sample {now_s - seen_s:.0f} s "
+                f"old (allowed: {staleness_s:g} s): a cache in front of it repeats an old one, it answers late, or its clock is behind"
+            )
+        else:
+            said = f"the newest sample of pod {pod.name} is {now_s - seen_s:.0f} s old (allowed: {staleness_s:g} s)"
+        return Live(ClusterReason.METRICS_STALE, said)
+    return None
+
+
+def _impossible(
+    readings: Sequence[tuple[PodState, PodReading]], limits: EngineLimits, window_s: float
+) -> Live | None:
+    for pod, reading in readings:
+        said = contradiction(reading.stats, limits, window_s)
+        if said is not None:
+            return Live(ClusterReason.METRICS_IMPOSSIBLE, f"pod {pod.name}: {said}")
+    return None
+
+
+def _measured(
+    readings: Sequence[tuple[PodState, PodReading]],
+    limits: EngineLimits,
+    window_s: float,
+    min_requests: int,
+    now: datetime,
+) -> Live:
+    spans = [min(window_s, max(_age(pod, now), 0.0)) for pod, _ in readings]
+    age_s = max(now.timestamp() - min(reading.stats[LAST_SEEN] for _, reading in readings), 0.0)
+    figures = _figures([reading for _, reading in readings], spans, limits, age_s)
+    if figures.requests < min_requests:
+        return Live(
+            ClusterReason.TOO_FEW_REQUESTS,
+            f"{figures.requests:.0f} requests finished within {figures.window_s:.0f} s (needed: {min_requests})",
+            figures,
+        )
+    if min(spans) < 0.5 * window_s:
+        return Live(
+            ClusterReason.TOO_FEW_REQUESTS,
+            f"a pod is Ready for {min(spans):.0f} s only; half the window of {window_s:g} s is needed",
+            figures,
+        )
+    return Live(
+        ClusterReason.METRICS_AVAILABLE,
+        f"{len(readings)} pods measured over {figures.window_s:.0f} s",
+        figures,
+    )
+
+
+def _figures(
+    readings: Sequence[PodReading], spans: Sequence[float], limits: EngineLimits, age_s: float
+) -> Figures:
+    total: dict[str, float] = defaultdict(float)
+    accepted: dict[int, float] = defaultdict(float)
+    offered_rps = 0.0
+    for reading, span_s in zip(readings, spans, strict=True):
+        for name, value in reading.stats.items():
+            total[name] += value
+        for position, value in reading.accepted.items():
+            accepted[position] += value
+        # Completions hide demand when a replica saturates: what piled up was offered too. A shrinking pile is old
+        # demand being served, which lowers the offered rate below the completions, never below zero.
+        growth = sum(reading.stats.get(name, 0.0) for name in GROWTHS)
+        if span_s > 0:
+            offered_rps += max(reading.stats.get("completed", 0.0) + growth, 0.0) / span_s
+    count = len(readings)
+    finished, steps = total["e2e_n"], total["steps"]
+    e2e_s, ttft_s = _ratio(total["e2e_s"], finished), _ratio(total["ttft_s"], total["started"])
+    output = _ratio(total["output_tokens"], total["output_n"])
+    decode_tokens = total["output_tokens"] - total["output_n"]
+    drafts = total["drafts"]
+    return Figures(
+        rps=offered_rps / count,
+        total_rps=offered_rps,
+        requests=total["completed"],
+        window_s=sum(spans) / count,
+        inflight=(total["running"] + total["waiting"]) / count,
+        waiting=total["waiting"] / count,
+        latency_s=e2e_s,
+        ttft_s=ttft_s,
+        # Ratio of means, as in E2E = TTFT + (g - 1) * TPOT; vLLM's own per-request histogram is a mean of ratios.
+        tpot_s=(
+            _ratio(total["e2e_s"] - (ttft_s or 0.0) * finished, decode_tokens) if ttft_s is not None else None
+        ),
+        tokens_per_step=(
+            _within(float(tokens_per_step_from_counters(total["generated"], total["started"], steps)), limits)
+            if steps > 0
+            else None
+        ),
+        acceptance=tuple(accepted[i] / drafts for i in sorted(accepted)) if drafts > 0 else (),
+        prompt_tokens=_ratio(total["prompt_tokens"], total["output_n"]),
+        output_tokens=output,
+        saturated=all(reading.stats.get("waiting_min", 0.0) > 0 for reading in readings),
+        replicas=count,
+        age_s=age_s,
+    )
+
+
+def _within(e: float, limits: EngineLimits) -> float:
+    """E without what counting puts it off by: a step makes one token at least."""
+    return min(max(e, 1.0), limits.tokens_per_step or math.inf)
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole > 0 else None
+
+
+def _age(pod: PodState, now: datetime) -> float:
+    return (now - pod.ready_since).total_seconds() if pod.ready_since else 0.0

@@ -1,0 +1,128 @@
+"""What forbids a roll right now although the figures ask for it: the last look before the one write."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from breakeven.arm import Arm
+from breakeven.profile import Profile
+from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.reconcile.live_metrics import Figures
+from breakeven_operator.reconcile.target import Refusal
+from breakeven_operator.reconcile.workload import Workload
+from breakeven_operator.resources.servicestatus import MemoryStatus
+from breakeven_operator.resources.targetstatus import Target
+from breakeven_operator.resources.updatepolicy import UpdatePolicy
+
+
+def refuse_now(
+    workload: Workload,
+    policy: UpdatePolicy,
+    scaled: datetime | None,
+    memory: MemoryStatus,
+    now: datetime,
+) -> Refusal | None:
+    """Why no roll of this workload may begin at this moment; None when nothing forbids it.
+
+    An autoscaler moves in steps: between two of them the Deployment looks settled although the next one is due, so the
+    time since the last change counts. That asks nothing of the autoscaler, whatever kind it is.
+
+    Args:
+        workload: the target.
+        policy: of the service.
+        scaled: when the number of wanted replicas was last seen to change; None: never.
+        memory: of the service.
+        now: time of the observation.
+    """
+    if memory.backoff_until_time is not None and now < memory.backoff_until_time:
+        left_s = (memory.backoff_until_time - now).total_seconds()
+        undone = (
+            f"the last {memory.failures} rolls were undone"
+            if memory.failures > 1
+            else "the last roll was undone"
+        )
+        return Refusal(
+            ClusterReason.BACKING_OFF,
+            f"{undone}; the next one may begin in {left_s:.0f} s, or at once when the annotation breakeven.dev/resume of "
+            "the SpeculativeService gets a new value",
+        )
+    if workload.observed_generation < workload.generation or workload.updated < workload.desired:
+        return Refusal(
+            ClusterReason.FOREIGN_ROLLOUT,
+            f"a roll is under way that the operator did not start: {workload.updated} of {workload.desired} pods updated",
+        )
+    if workload.total != workload.desired:
+        return Refusal(
+            ClusterReason.AUTOSCALING,
+            f"the number of replicas is changing ({workload.total} exist, {workload.desired} wanted)",
+        )
+    if workload.ready < workload.desired or len(workload.serving) < workload.desired:
+        return Refusal(
+            ClusterReason.REPLICAS_UNREADY,
+            f"{len(workload.serving)} of {workload.desired} replicas are ready; a roll would take more away",
+        )
+    quiet_s = policy.replicas_quiet_seconds
+    if scaled is not None and (since_s := (now - scaled).total_seconds()) < quiet_s:
+        return Refusal(
+            ClusterReason.AUTOSCALING,
+            f"the number of replicas was changed to {workload.desired} {since_s:.0f} s ago; after {quiet_s} s without a "
+            "change (updatePolicy.replicasQuietSeconds) the autoscaler is taken to be done",
+        )
+    if workload.desired == 0:
+        return Refusal(ClusterReason.REPLICAS_UNREADY, "the target is scaled to zero")
+    return None
+
+
+def scaled_time(workload: Workload, seen: Target | None, now: datetime) -> datetime | None:
+    """When the number of wanted replicas last changed, as far as it was watched; None: it never did.
+
+    Args:
+        workload: the target.
+        seen: the target as the status has it, from an earlier cycle (or an earlier process).
+        now: time of the observation.
+    """
+    if seen is None or seen.uid != workload.ref.uid:
+        return None
+    return now if seen.replicas != workload.desired else seen.replicas_changed_time
+
+
+def refuse_capacity(
+    policy: UpdatePolicy, workload: Workload, profile: Profile, figures: Figures | None, arms: tuple[Arm, ...]
+) -> Refusal | None:
+    """Whether the pods left during a roll could not carry the load.
+
+    A roll by surge (maxUnavailable 0) takes no replica away and is not held back: an arm that is near its saturation
+    is exactly what must be left.
+
+    Args:
+        policy: of the service.
+        workload: the target.
+        profile: in force.
+        figures: live; None when the load is not known (a pinned arm): then any lost replica is too much.
+        arms: from and to; during the roll some pods run each.
+    """
+    if workload.max_unavailable == 0:
+        return None
+    left = workload.desired - workload.max_unavailable
+    advice = "set maxUnavailable: 0 and maxSurge: 1 in the target's strategy, or wait for less load"
+    if left <= 0:
+        return Refusal(
+            ClusterReason.INSUFFICIENT_CAPACITY,
+            f"the target's strategy takes every pod away at once; {advice}",
+        )
+    if figures is None:
+        return Refusal(ClusterReason.INSUFFICIENT_CAPACITY, f"the load is not known; {advice}")
+    limit = policy.max_utilization_percent / 100
+    rps = figures.total_rps / left
+    for arm in arms:
+        fit = next((fit for fit in profile.arms if fit.arm == arm), None)
+        if fit is None or fit.saturation_rps is None:
+            continue
+        used = rps / fit.saturation_rps
+        if used > limit:
+            return Refusal(
+                ClusterReason.INSUFFICIENT_CAPACITY,
+                f"{left} replicas left during the roll would run at {used:.0%} of {arm}'s saturation (allowed: {limit:.0%}); "
+                + advice,
+            )
+    return None

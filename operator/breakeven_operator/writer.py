@@ -1,0 +1,232 @@
+"""The only writer: carries out a Plan action by action, or prints it.
+
+Before every single action it asks whether this replica still leads; between a decision and its last write a Lease can
+be lost. What failed is left for the next cycle, which sees the world as it then is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from breakeven.serving.opt_in import ANNOTATION
+from breakeven_operator.actions import (
+    Action,
+    Apply,
+    Create,
+    Delete,
+    EmitEvent,
+    Fit,
+    FitOutcome,
+    Plan,
+    WriteAnnotation,
+    WriteStatus,
+)
+from breakeven_operator.kinds import DEPLOYMENTS, EVENTS
+from breakeven_operator.ports import (
+    Clock,
+    Cluster,
+    ClusterError,
+    FieldConflictError,
+    Fitter,
+    StaleObjectError,
+)
+
+_LOG = logging.getLogger(__name__)
+_NOTE_LENGTH = 1024
+_QUIET = timedelta(minutes=5)
+
+
+@dataclass(slots=True)
+class Result:
+    """What became of a plan.
+
+    Attributes:
+        plan: that was carried out.
+        done: actions that took effect (in a dry run: none).
+        error: why the rest was left; None when all was done.
+        conflict: field managers that own what was to be written.
+        fits: outcomes of Fit actions.
+    """
+
+    plan: Plan
+    done: list[Action] = field(default_factory=list)
+    error: ClusterError | None = None
+    conflict: tuple[str, ...] = ()
+    fits: list[tuple[Fit, FitOutcome]] = field(default_factory=list)
+
+
+class Writer:
+    """Carries out plans.
+
+    Args:
+        cluster, fitter, clock: ports.
+        may_act: whether this replica leads; asked before every action.
+        reporter: name of this replica in Events.
+        show: with it nothing is done (dry run); it gets one line per action.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        fitter: Fitter,
+        clock: Clock,
+        *,
+        may_act: Callable[[], bool],
+        reporter: str,
+        show: Callable[[str], None] | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._fitter = fitter
+        self._clock = clock
+        self._may_act = may_act
+        self._reporter = reporter
+        self._show = show
+        # When each event was last said, and a digit that tells two of one microsecond apart.
+        self._said: dict[tuple[str, str], datetime] = {}
+        self._serial = itertools.count()
+
+    @property
+    def dry(self) -> bool:
+        """Whether nothing is done."""
+        return self._show is not None
+
+    async def carry_out(self, plan: Plan) -> Result:
+        """Do what a plan says, in order, until the first failure."""
+        result = Result(plan)
+        for action in plan.actions:
+            if self._show is not None:
+                self._show(f"{plan.subject}: {describe(action)}")
+                continue
+            if not self._may_act():
+                result.error = ClusterError("this replica does not lead any more")
+                break
+            try:
+                await self._do(action, result)
+            except FieldConflictError as error:
+                result.error, result.conflict = error, error.managers
+                break
+            except ClusterError as error:
+                result.error = error
+                break
+            result.done.append(action)
+        return result
+
+    async def _do(self, action: Action, result: Result) -> None:
+        match action:
+            case WriteAnnotation():
+                await self._write_annotation(action)
+            case WriteStatus():
+                await self._write_status(action)
+            case EmitEvent():
+                await self._emit(action)
+            case Create(resource, body):
+                try:
+                    await self._cluster.create(resource, body)
+                except ClusterError as error:
+                    # Its name follows from its cause, so one that exists is this one.
+                    if error.status != 409:
+                        raise
+            case Apply(resource, body):
+                await self._cluster.apply(resource, body, force=True)
+            case Delete(ref):
+                await self._cluster.delete(ref)
+            case Fit():
+                result.fits.append((action, await self._fitter.fit(action.points_csv, action.arguments)))
+
+    async def _write_annotation(self, action: WriteAnnotation) -> None:
+        target = action.target
+        body: dict[str, Any] = {
+            # With the uid, a Deployment of the same name that was made meanwhile is not touched, nor one created.
+            "metadata": {"namespace": target.namespace, "name": target.name, "uid": target.uid},
+        }
+        if action.value is not None:
+            body["spec"] = {"template": {"metadata": {"annotations": {ANNOTATION: action.value}}}}
+        await self._cluster.apply(DEPLOYMENTS, body, force=action.force)
+        # An admission webhook or another writer may have changed it on its way: what stands there is what counts.
+        found = await self._cluster.get(DEPLOYMENTS, target.namespace, target.name)
+        template = (((found or {}).get("spec") or {}).get("template") or {}).get("metadata") or {}
+        value = (template.get("annotations") or {}).get(ANNOTATION)
+        if value != action.value:
+            raise ClusterError(f"{target}: wrote {action.value!r}, read back {value!r}", status=412)
+
+    async def _write_status(self, action: WriteStatus) -> None:
+        ref = action.ref
+        meta: dict[str, Any] = {"namespace": ref.namespace, "name": ref.name}
+        if ref.uid:
+            meta["uid"] = ref.uid
+        if action.resource_version is not None:
+            meta["resourceVersion"] = action.resource_version
+        body = {"metadata": meta, "status": dict(action.status)}
+        await self._cluster.apply(
+            ref.resource, body, force=True, subresource="status", manager=action.manager
+        )
+
+    async def _emit(self, action: EmitEvent) -> None:
+        now = self._clock.now()
+        self._said = {key: time for key, time in self._said.items() if now - time < _QUIET}
+        key = (str(action.ref), action.reason)
+        if action.throttled and key in self._said:
+            return
+        self._said[key] = now
+        ref = action.ref
+        stamp = now.isoformat(timespec="microseconds").replace("+00:00", "Z")
+        name = f"{ref.name[:200]}.{int(now.timestamp() * 1e6):x}{next(self._serial) % 16:x}"
+        body = {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"namespace": ref.namespace, "name": name},
+            "eventTime": stamp,
+            "reportingController": "breakeven.dev/operator",
+            "reportingInstance": self._reporter[:128],
+            "action": action.reason,
+            "reason": action.reason,
+            "regarding": {
+                "apiVersion": ref.resource.api_version,
+                "kind": ref.resource.kind,
+                "namespace": ref.namespace,
+                "name": ref.name,
+                "uid": ref.uid,
+            },
+            "note": action.message[:_NOTE_LENGTH],
+            "type": "Warning" if action.warning else "Normal",
+        }
+        try:
+            await self._cluster.create(EVENTS, body)
+        except ClusterError as error:
+            # An Event is said once more by the next change; nothing waits for it.
+            _LOG.info("event %s on %s not recorded: %s", action.reason, ref, error)
+
+
+def describe(action: Action) -> str:  # noqa: PLR0911 - one line per kind of action
+    """One line that says what an action would do."""
+    match action:
+        case WriteAnnotation(target, value, force):
+            return f"set {ANNOTATION} of {target} to {value or 'nothing'}{' by force' if force else ''}"
+        case WriteStatus(ref, status):
+            decision = status.get("decision") or {}
+            words = " ".join(str(decision[key]) for key in ("action", "arm", "reason") if key in decision)
+            return f"write the status of {ref}{f': {words}' if words else ''}"
+        case EmitEvent(ref, reason, message):
+            return f"say on {ref}: {reason}: {message}"
+        case Create(resource, body):
+            return f"create {_named(resource.kind, body)}"
+        case Apply(resource, body):
+            return f"apply {_named(resource.kind, body)}"
+        case Delete(ref):
+            return f"delete {ref}"
+        case Fit(run, points):
+            return f"fit {len(points.splitlines()) - 1} points of {run}"
+
+
+def _named(kind: str, body: Any) -> str:
+    return f"{kind}/{body['metadata'].get('namespace', '')}/{body['metadata'].get('name', '')}"
+
+
+def is_stale(error: ClusterError | None) -> bool:
+    """Whether a plan was made from an object that has changed since: no failure, the next cycle sees it."""
+    return isinstance(error, StaleObjectError)

@@ -1,0 +1,143 @@
+"""The fit's gate: a profile that may be believed, or the reason why there is none."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from breakeven.profile import ArmFit, LawFit, Profile
+from breakeven.profile.fits import MeasuredRange, Measurement
+from breakeven.reasons import Reason
+from breakeven_operator import calibration
+from breakeven_operator.actions import FitOutcome, WriteStatus
+from breakeven_operator.adapters.observer import read_profile
+from breakeven_operator.kinds import PROFILES
+from breakeven_operator.resources.speculationprofile import SpeculationProfile
+
+LAWS = {"none": (1.2, 0.070), "eagle/2": (0.92, 0.072), "eagle/7": (0.78, 0.085)}
+
+
+def fit(name: str, believable: bool = True, reason: Reason = Reason.FIT_ACCEPTED) -> ArmFit:
+    method, _, k = name.partition("/")
+    c1_s, c2_s = LAWS[name]
+    return ArmFit(
+        method="eagle3" if k else "none",
+        k=int(k or 0),
+        candidate=method if k else None,
+        c1_s=c1_s,
+        c1_ci_s=(0.97 * c1_s, 1.03 * c1_s),
+        c2_s=c2_s,
+        c2_ci_s=(0.97 * c2_s, 1.03 * c2_s),
+        saturation_rps=1 / c2_s,
+        points=7,
+        max_relative_error=0.041 if believable else 0.3,
+        measured_range=MeasuredRange((0.5, 0.9 / c2_s), (0.5, 30.0)),
+        believable=believable,
+        reason=str(reason),
+        fit=LawFit(c1_s, c2_s, ((1e-6, 0.0), (0.0, 1e-8)), 5, 0.01, 0.041),
+        measurements=tuple(
+            Measurement(row, "points.csv", "poisson", n, n, n / (c1_s + n * c2_s), c1_s + n * c2_s)
+            for row, n in enumerate((0.5, 2.0, 5.0, 10.0, 30.0, 60.0, 90.0), start=2)
+        ),
+    )
+
+
+def outcome(*arms: ArmFit) -> FitOutcome:
+    return FitOutcome(Profile(0.9, arms).to_json(), None)
+
+
+@pytest.fixture
+def fitting(world):
+    world.turn()
+    world.turn()
+    for _ in range(3):
+        world.measure_arm()
+        world.turn()
+    assert world.status["phase"] == "Fitting"
+    return world
+
+
+def test_a_believable_fit_becomes_a_profile(fitting):
+    fitting.do(calibration.conclude(fitting.view(), outcome(*map(fit, LAWS)), fitting.now))
+    status = fitting.status
+    assert (status["phase"], status["reason"]) == ("Succeeded", "CalibrationSucceeded")
+    assert status["profileRef"] == {"name": "chat-7f3c2"}
+    assert status["message"] == "3 arms, 21 points, worst residual 4.1%"
+    # Of both arms eagle/2 pays longer: until 12.73 rps, not 8.86.
+    shown = status["display"]["breakEven"]
+    assert shown.startswith("12.7 [")
+    assert shown.endswith("] rps")
+    assert not fitting.said[-1].warning
+    (manifest,) = fitting.profiles
+    profile = SpeculationProfile.read(manifest, "profile")
+    assert profile.spec.fingerprint == "abc123"
+    assert profile.spec.gpu_product == "NVIDIA-A100-SXM4-80GB"
+    assert profile.spec.model == "Qwen/Qwen3-8B"
+    by_name = {arm.arm: arm for arm in profile.spec.arms}
+    assert math.isclose(by_name["eagle/7"].break_even_rps, 8.86, abs_tol=0.01)
+    assert math.isclose(by_name["eagle/7"].c2_ratio, 0.085 / 0.070, rel_tol=1e-4)
+    assert by_name["none"].break_even_rps is None
+    assert Profile.from_json(profile.spec.profile).arms[0].c1_s == 1.2
+    (owner,) = manifest["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"]) == ("SpeculativeService", "service-uid")
+
+
+def test_an_arm_that_is_not_believed_is_named_and_kept_apart(fitting):
+    bad = fit("eagle/7", believable=False, reason=Reason.RESIDUAL_TOO_LARGE)
+    actions = calibration.conclude(fitting.view(), outcome(fit("none"), fit("eagle/2"), bad), fitting.now)
+    fitting.do(actions)
+    assert fitting.status["phase"] == "Succeeded"
+    assert "not to be used: eagle/7: ResidualTooLarge" in fitting.status["message"]
+    (written,) = [each for each in actions if isinstance(each, WriteStatus) and each.ref.resource == PROFILES]
+    assert written.status["fit"] == "Partial"
+
+
+def test_an_arm_that_left_no_point_stands_in_the_profile_with_its_reason(fitting):
+    """Without it the arm would count as never measured, and every interval would bring another calibration."""
+    fitting.run["status"]["armStatuses"][2] |= {"phase": "Failed", "reason": "EngineOutOfMemory"}
+    fitting.do(calibration.conclude(fitting.view(), outcome(fit("none"), fit("eagle/2")), fitting.now))
+    assert "without eagle/7 (EngineOutOfMemory)" in fitting.status["message"]
+    (manifest,) = fitting.profiles
+    entry = read_profile(
+        manifest | {"metadata": manifest["metadata"] | {"uid": "p", "creationTimestamp": None}}
+    )
+    assert entry.arms == {"none", "eagle/2", "eagle/7"}
+    assert entry.failed == (("eagle/7", "EngineOutOfMemory"),)
+
+
+@pytest.mark.parametrize("lost", ["none", "both"])
+def test_without_something_to_compare_the_fit_is_rejected(fitting, lost):
+    arms = {
+        "none": (fit("none", False, Reason.RESIDUAL_TOO_LARGE), fit("eagle/2")),
+        "both": (fit("none"), fit("eagle/2", False, Reason.TOO_FEW_POINTS)),
+    }[lost]
+    fitting.do(calibration.conclude(fitting.view(), outcome(*arms), fitting.now))
+    assert (fitting.status["phase"], fitting.status["reason"]) == ("Failed", "FitRejected")
+    word = "ResidualTooLarge" if lost == "none" else "TooFewPoints"
+    assert word in fitting.status["message"]
+    assert "30.0%" in fitting.status["message"]
+    assert not fitting.profiles
+
+
+def test_a_document_that_is_no_profile_is_refused(fitting):
+    fitting.do(calibration.conclude(fitting.view(), FitOutcome(json.dumps({"arms": []}), None), fitting.now))
+    assert fitting.status["reason"] == "FitFailed"
+
+
+def test_a_late_outcome_changes_nothing(fitting):
+    fitting.run["status"]["phase"] = "Superseded"
+    assert calibration.conclude(fitting.view(), outcome(*map(fit, LAWS)), fitting.now) == ()
+
+
+def test_an_unpredicted_break_even_is_not_a_figure(fitting):
+    beyond = fit("eagle/2")
+    close = Profile(0.9, (fit("none"), beyond)).compare(beyond.arm, rps=0.0)
+    assert close.break_even_rps is not None
+    always = ArmFit(
+        **{name: getattr(beyond, name) for name in ArmFit.__slots__}
+        | {"c2_s": 0.05, "fit": LawFit(0.92, 0.05, ((1e-6, 0), (0, 1e-8)), 5, 0.01, 0.02)}
+    )
+    fitting.do(calibration.conclude(fitting.view(), outcome(fit("none"), always), fitting.now))
+    assert fitting.status["display"]["breakEven"] == "always"

@@ -1,0 +1,252 @@
+"""The Job of an arm: what it takes over from the target and what it leaves behind."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+
+from breakeven_operator.calibration import podcopy
+from breakeven_operator.calibration.jobs import (
+    TrialLimits,
+    build_job,
+    job_name,
+)
+from breakeven_operator.calibration.planning import make_plan
+from breakeven_operator.calibration.podcopy import NotCopyableError
+from breakeven_operator.labels import ARM_LABEL, RUN_LABEL, SERVICE_LABEL
+from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.resources.calibrationrun import CalibrationRun
+from breakeven_operator.resources.speculativeservice import SpeculativeService
+
+LIMITS = TrialLimits(sweep_s=500, active_s=1500)
+
+
+@pytest.fixture
+def build(world, settings):
+    def job_of(arm: str = "eagle/7", selectors=({"matchLabels": {"tier": "serving"}},)):
+        view = world.view()
+        plan = make_plan(
+            view, CalibrationRun.read(world.run, "run"), SpeculativeService.read(world.service, "service")
+        )
+        planned = next(each for each in plan.arms if each.arm == arm)
+        return build_job(world.run, plan, planned, world.target, selectors, settings, LIMITS)
+
+    return job_of
+
+
+@pytest.fixture
+def pod(build):
+    return build()["spec"]["template"]
+
+
+def container(pod, name):
+    return next(c for c in [*pod["spec"]["initContainers"], *pod["spec"]["containers"]] if c["name"] == name)
+
+
+def test_the_engine_is_a_native_sidecar_that_counts_once_it_answers(pod):
+    engine = container(pod, "engine")
+    assert pod["spec"]["initContainers"][-1] is engine
+    assert engine["restartPolicy"] == "Always"
+    probe = engine["startupProbe"]
+    assert probe["httpGet"] == {"path": "/health", "port": "http"}
+    assert probe["periodSeconds"] * probe["failureThreshold"] == 600
+    assert engine["image"] == "vllm/vllm-openai:v0.32.0"
+    assert engine["resources"]["limits"] == {"nvidia.com/gpu": 2}
+    assert engine["terminationMessagePolicy"] == "FallbackToLogsOnError"
+
+
+def test_the_arm_replaces_every_form_of_speculation(build):
+    for arm, config in (
+        ("none", None),
+        ("eagle/7", {"method": "eagle3", "model": "org/eagle", "num_speculative_tokens": 7}),
+    ):
+        engine = container(build(arm)["spec"]["template"], "engine")
+        flags = [item for item in [*engine["command"], *engine["args"]] if "spec" in item]
+        assert len(flags) == 1
+        assert json.loads(flags[0].removeprefix("--speculative-config=")) == config
+        assert engine["args"][:3] == ["Qwen/Qwen3-8B", "--port=8001", "--served-model-name=chat"]
+        assert all(entry["name"] != "BREAKEVEN_SPECULATIVE_CONFIG" for entry in engine["env"])
+
+
+def test_kubernetes_does_not_expand_variables_inside_the_arms_json(world):
+    engine = world.target["spec"]["template"]["spec"]["containers"][0]
+    sidecar = podcopy.engine_sidecar(engine, {"method": "x", "note": "$(CHAT_KEY)"}, 10)
+    assert "$$(CHAT_KEY)" in sidecar["args"][-1]
+
+
+def test_what_serving_pods_share_is_gone(pod):
+    spec = pod["spec"]
+    for name in ("hostNetwork", "nodeName", "priority", "topologySpreadConstraints"):
+        assert name not in spec
+    assert set(spec["affinity"]) == {"nodeAffinity"}
+    assert spec["priorityClassName"] == "calibration"
+    names = [c["name"] for c in [*spec["initContainers"], *spec["containers"]]]
+    assert names == ["fetch-drafter", "engine", "driver"]
+    engine = container(pod, "engine")
+    assert engine["ports"] == [{"name": "http", "containerPort": 8001}]
+    assert not {"lifecycle", "livenessProbe", "readinessProbe"} & engine.keys()
+
+
+def test_what_the_engine_needs_is_kept_on_the_same_gpu_class(pod):
+    spec = pod["spec"]
+    assert spec["nodeSelector"] == {"pool": "gpu", "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
+    assert spec["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    assert spec["imagePullSecrets"] == [{"name": "registry"}]
+    assert spec["schedulerName"] == "bin-packer"
+    assert {"name": "weights", "persistentVolumeClaim": {"claimName": "weights"}} in spec["volumes"]
+
+
+def test_labels_that_anything_selects_on_are_lost_and_others_kept(build):
+    selectors = (
+        {"matchLabels": {"tier": "serving"}},
+        {"matchExpressions": [{"key": "app", "operator": "Exists"}]},
+    )
+    labels = build(selectors=selectors)["spec"]["template"]["metadata"]["labels"]
+    assert labels["team"] == "nlp"
+    assert not {"app", "tier", "kueue.x-k8s.io/queue-name"} & labels.keys()
+    assert labels[SERVICE_LABEL] == "chat"
+    assert labels[RUN_LABEL] == "chat-7f3c2"
+    assert labels[ARM_LABEL] == "eagle-7"
+    assert not any(podcopy.matches(selector, labels) for selector in selectors)
+
+
+def test_the_targets_own_selector_does_not_match_even_if_nothing_else_selects(build):
+    labels = build(selectors=())["spec"]["template"]["metadata"]["labels"]
+    assert "app" not in labels
+    assert labels["tier"] == "serving"
+
+
+def test_a_selector_that_picks_by_absence_is_refused(build):
+    with pytest.raises(NotCopyableError, match="picks calibration pods too"):
+        build(selectors=({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["batch"]}]},))
+
+
+def test_annotations_that_scrape_inject_or_choose_the_arm_are_lost(pod):
+    assert pod["metadata"]["annotations"] == {
+        "vault.hashicorp.com/role": "llm",
+        "sidecar.istio.io/inject": "false",
+        "linkerd.io/inject": "disabled",
+    }
+
+
+def test_nothing_outlives_the_job(build):
+    job = build()
+    assert job["spec"]["backoffLimit"] == 0
+    assert job["spec"]["activeDeadlineSeconds"] == 1500
+    assert job["spec"]["ttlSecondsAfterFinished"] == 600
+    rules = job["spec"]["podFailurePolicy"]["rules"]
+    assert rules == [
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    ]
+    assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"
+    (owner,) = job["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"], owner["blockOwnerDeletion"]) == ("CalibrationRun", "run-uid", False)
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "calibration"
+
+
+def test_the_driver_talks_to_its_own_pod_with_the_key_by_reference(pod):
+    driver = container(pod, "driver")
+    env = {entry["name"]: entry for entry in driver["env"]}
+    assert env["POD_IP"]["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP"
+    assert env["BREAKEVEN_URL"]["value"] == "http://$(POD_IP):8001"
+    assert list(env).index("POD_IP") < list(env).index("BREAKEVEN_URL"), "only earlier variables are expanded"
+    assert env["BREAKEVEN_API_KEY"]["valueFrom"] == {"secretKeyRef": {"name": "chat-key", "key": "token"}}
+    assert env["BREAKEVEN_MODEL"]["value"] == "chat"
+    assert env["BREAKEVEN_MAX_SECONDS"]["value"] == "500"
+    assert driver["resources"]["requests"]["cpu"]
+    assert driver["command"] == ["breakeven-operator"]
+    assert driver["args"] == ["trial"]
+    assert driver["securityContext"]["runAsNonRoot"]
+
+
+def test_only_the_driver_holds_a_token(pod):
+    spec = pod["spec"]
+    assert spec["serviceAccountName"] == "breakeven-chat"
+    assert spec["automountServiceAccountToken"] is False
+    token = next(v["name"] for v in spec["volumes"] if "projected" in v)
+    assert any(mount["name"] == token for mount in container(pod, "driver")["volumeMounts"])
+    assert all(mount["name"] != token for mount in container(pod, "engine")["volumeMounts"])
+
+
+def test_a_pod_that_runs_as_root_is_not_forbidden_to(world, build):
+    world.target["spec"]["template"]["spec"]["securityContext"] = {"runAsUser": 0}
+    assert "runAsNonRoot" not in container(build()["spec"]["template"], "driver")["securityContext"]
+
+
+def test_a_tls_engine_is_asked_over_https_with_its_own_certificate(world, build):
+    engine = world.target["spec"]["template"]["spec"]["containers"][0]
+    engine["args"] += ["--ssl-certfile", "/tls/tls.crt", "--ssl-keyfile", "/tls/tls.key"]
+    engine["volumeMounts"].append({"name": "tls", "mountPath": "/tls"})
+    driver = container(build()["spec"]["template"], "driver")
+    env = {entry["name"]: entry.get("value") for entry in driver["env"]}
+    assert env["BREAKEVEN_URL"].startswith("https://")
+    assert env["BREAKEVEN_CA_FILE"] == "/tls/tls.crt"
+    assert {"name": "tls", "mountPath": "/tls", "readOnly": True} in driver["volumeMounts"]
+
+
+def test_a_key_in_the_arguments_is_not_copied(world, build):
+    engine = world.target["spec"]["template"]["spec"]["containers"][0]
+    engine["args"][-1] = "--api-key=s3cret"
+    with pytest.raises(NotCopyableError) as refusal:
+        build()
+    assert "s3cret" not in refusal.value.message
+    assert "VLLM_API_KEY" in refusal.value.message
+
+
+@pytest.mark.parametrize(
+    ("modes", "copyable"),
+    [
+        (["ReadWriteOnce"], False),
+        (["ReadWriteOncePod"], False),
+        (["ReadOnlyMany"], True),
+        (["ReadWriteOnce", "ReadWriteMany"], True),
+    ],
+)
+def test_a_volume_that_one_pod_has_is_refused(world, modes, copyable):
+    claim = {"metadata": {"name": "weights"}, "spec": {"accessModes": modes}}
+    template = world.target["spec"]["template"]
+    if copyable:
+        podcopy.check_copyable(template, [claim])
+        return
+    with pytest.raises(NotCopyableError) as refusal:
+        podcopy.check_copyable(template, [claim])
+    assert refusal.value.reason is ClusterReason.VOLUME_NOT_SHAREABLE
+
+
+def test_claims_of_others_do_not_matter(world):
+    claim = {"metadata": {"name": "other"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
+    podcopy.check_copyable(world.target["spec"]["template"], [claim])
+
+
+def test_a_resource_claim_by_name_is_refused(world):
+    template = copy.deepcopy(world.target["spec"]["template"])
+    template["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "gpu-0"}]
+    with pytest.raises(NotCopyableError, match="gpu-0"):
+        podcopy.check_copyable(template, [])
+    template["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    podcopy.check_copyable(template, [])
+
+
+def test_a_shell_wrapper_is_refused(world):
+    template = world.target["spec"]["template"]
+    template["spec"]["containers"][0]["command"] = ["sh", "-c", "vllm serve"]
+    with pytest.raises(NotCopyableError) as refusal:
+        podcopy.engine_of(template, "vllm")
+    assert refusal.value.reason is ClusterReason.SHELL_WRAPPER
+
+
+def test_names_of_jobs_fit_their_pods_label_and_stay_apart():
+    long = "a-very-long-service-name-of-forty-two-char-12345"
+    names = {job_name(long, f"candidate-of-24-chars-xy/{k}") for k in (1, 11)}
+    assert len(names) == 2
+    assert all(len(name) <= 57 for name in names)
+    assert job_name("chat-7f3c2", "eagle/7") == "chat-7f3c2-eagle-7"
+
+
+def test_the_ceiling_asks_no_more_than_the_engine_runs_at_once(world):
+    engine = world.target["spec"]["template"]["spec"]["containers"][0]
+    assert podcopy.max_concurrency(engine) == 64
+    engine["args"] += ["--max-num-seqs", "16"]
+    assert podcopy.max_concurrency(engine) == 16

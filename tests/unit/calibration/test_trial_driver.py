@@ -1,0 +1,123 @@
+"""The trial: its environment, where its points go, and how it goes on after an interruption."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from breakeven.arm import Arm
+from breakeven.calibrate.counters import EngineWindow
+from breakeven.calibrate.loads import Load
+from breakeven.calibrate.points import Point
+from breakeven.calibrate.window import Spread, WindowStatistics
+from breakeven.errors import InputError
+from breakeven.readers.points import LoadMode
+from breakeven_operator.calibration.measurements import measured_of, point_of_row, points_csv, row_of_point
+from breakeven_operator.driver import PointStore, RunGoneError
+from breakeven_operator.ports import ClusterError
+from breakeven_operator.resources.calibrationrun import CalibrationRun
+from fakes.trial_run import StoredRun, trial_environment
+
+
+def one_point():
+    spread = Spread(0.5, 0.5, 0.6, 0.7)
+    clients = WindowStatistics(
+        20,
+        200,
+        0,
+        10,
+        10,
+        5,
+        4.9,
+        spread,
+        spread,
+        Spread(0.01, 0.01, 0.011, 0.012),
+        300,
+        64,
+        32,
+        1024,
+        0.000001,
+        0.0000123,
+        0.01,
+    )
+    engine = EngineWindow(2.2, 2.0, (0.7, 0.5), 900, 0.0, 0.0)
+    return Point(Arm("eagle3", 2, "eagle"), Load(LoadMode.POISSON, 10.0), clients, engine, 0.00001, 0.3)
+
+
+@pytest.fixture
+def stored(world):
+    world.turn()
+    return StoredRun(world.run)
+
+
+async def test_an_absent_api_server_is_waited_for(stored):
+    store = PointStore(trial_environment("http://x"), stored, pause_s=0.001)
+    await store.load()
+    stored.fail_with = [ClusterError("no answer"), ClusterError("busy", 429), ClusterError("broken", 500)]
+    await store.add(one_point())
+    assert stored.applied == [("breakeven-trial-eagle-2", 1)]
+
+
+async def test_what_the_api_server_refuses_for_good_ends_the_trial(stored):
+    store = PointStore(trial_environment("http://x"), stored, pause_s=0.001)
+    await store.load()
+    stored.fail_with = [ClusterError("forbidden", 403)]
+    with pytest.raises(ClusterError, match="forbidden"):
+        await store.add(one_point())
+
+
+async def test_a_deleted_run_ends_the_trial(stored):
+    store = PointStore(trial_environment("http://x"), stored, pause_s=0.001)
+    await store.load()
+    stored.fail_with = [ClusterError("not found", 404)]
+    with pytest.raises(RunGoneError):
+        await store.add(one_point())
+    stored.run = None
+    with pytest.raises(RunGoneError, match="no CalibrationRun llm/chat-7f3c2"):
+        await store.load()
+
+
+async def test_nobody_waits_for_points_of_a_run_that_has_ended(stored):
+    stored.run["status"]["phase"] = "Superseded"
+    with pytest.raises(RunGoneError, match="Superseded already"):
+        await PointStore(trial_environment("http://x"), stored).load()
+
+
+def test_a_point_survives_status_and_file_and_back():
+    measured = one_point()
+    limits = trial_environment("http://x").sweep.limits
+    row = measured.row(limits)
+    point = point_of_row("eagle/2", 4, row, None)
+    json_point = json.loads(json.dumps(point.to_json_object()))
+    again = row_of_point(type(point).read(json_point, "point"))
+    kept = {column: value for column, value in row.items() if value}
+    assert set(again) == set(kept)
+    for column, value in kept.items():
+        if column in {"method", "candidate", "load_mode"}:
+            assert again[column] == value
+        else:
+            assert float(again[column]) == pytest.approx(float(value), rel=1e-5), column
+    (design,) = measured_of([point])
+    assert design.load == measured.load
+    assert design.usable
+
+
+def test_points_of_all_arms_share_one_file(world):
+    world.turn()
+    world.store("eagle/7", 2)
+    world.store("none", 1)
+    run = CalibrationRun.read(world.run, "run")
+    lines = points_csv(run.status, run.status.plan).splitlines()
+    header = lines[0].split(",")
+    assert {"method", "k", "candidate", "accept_1", "accept_2", "gpu", "model"} <= set(header)
+    assert [line.split(",")[header.index("method")] for line in lines[1:]] == ["none", "eagle3", "eagle3"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("LOADS", "2"), ("K", "-1"), ("K", "0"), ("RUN", ""), ("POINT_SECONDS", "soon"), ("OUTPUT_TOKENS", "1")],
+)
+def test_a_wrong_environment_is_named(name, value):
+    with pytest.raises(InputError, match=f"BREAKEVEN_{name}|BREAKEVEN_METHOD"):
+        trial_environment("http://x", **{f"BREAKEVEN_{name}": value})

@@ -1,0 +1,339 @@
+"""GuideLLM reports, vllm bench results and Prometheus responses: what they mean, and refusals by JSON path."""
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.errors import InputError
+from breakeven.readers import jsonwalk, prometheus
+from breakeven.readers.points import LoadMode
+from breakeven.readers.reading import grouped, matching, one_setting, read_text
+
+BENCH: dict[str, Any] = {
+    "request_rate": 4.0,
+    "burstiness": 1.0,
+    "max_concurrency": None,
+    "completed": 40,
+    "failed": 0,
+    "total_input_tokens": 2560,
+    "total_output_tokens": 2560,
+    "request_throughput": 3.97,
+    "mean_ttft_ms": 12.4,
+    "mean_tpot_ms": 1.2,
+    "mean_e2el_ms": 82.2,
+    "p99_e2el_ms": 129.0,
+    "model_id": "tiny",
+}
+COUNTERS = {
+    "spec_decode_num_drafts": 622,
+    "spec_decode_draft_tokens": 1826,
+    "spec_decode_accepted_tokens": 1826,
+    "spec_decode_per_position_acceptance_rates": [1.0, 1.0, 0.9356],
+}
+
+
+def summary(mean: float, total: float | None = None) -> dict[str, Any]:
+    parts: dict[str, Any] = {
+        "successful": {"mean": mean, "std_dev": 0.0, "percentiles": {"p50": mean, "p95": mean}}
+    }
+    return parts | ({"total": {"mean": total}} if total is not None else {})
+
+
+METRICS = {
+    "request_totals": {"successful": 150, "errored": 0},
+    "requests_per_second": summary(25.0),
+    "request_concurrency": summary(9.9, 10.2),
+    "request_latency": summary(0.4),
+    "time_to_first_token_ms": summary(54.0),
+    "time_per_output_token_ms": summary(6.2),
+    "inter_token_latency_ms": summary(5.4),
+    "prompt_token_count": summary(0.0),
+    "output_token_count": summary(64.0),
+}
+
+
+def version2(strategy: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "metadata": {"version": 2},
+        "benchmarks": [{"config": {"strategy": strategy}, "metrics": METRICS}],
+    }
+
+
+def older(strategy: dict[str, Any]) -> dict[str, Any]:
+    metrics = {name: value for name, value in METRICS.items() if name != "request_totals"}
+    stats = {"requests_made": {"successful": 150, "errored": 2}}
+    return {"benchmarks": [{"args": {"strategy": strategy}, "run_stats": stats, "metrics": metrics}]}
+
+
+def read(document: object, arm: Arm | None = NO_SPECULATION) -> Any:
+    (point,) = read_text(json.dumps(document), "r.json", arm)
+    return point
+
+
+def test_a_bench_result_is_an_open_loop_with_times_in_seconds() -> None:
+    point = read(BENCH)
+    assert (point.mode, point.request_rate_rps, point.achieved_rps) == (LoadMode.POISSON, 4.0, 3.97)
+    assert point.mean_latency_s == pytest.approx(0.0822)
+    assert (point.prompt_tokens, point.output_tokens, point.requests) == (64.0, 64.0, 40.0)
+
+
+def test_tpot_of_a_bench_result_is_the_ratio_of_sums() -> None:
+    point = read(BENCH)
+    assert point.ttft_mean_s + (point.output_tokens - 1) * point.tpot_mean_s == pytest.approx(
+        point.mean_latency_s
+    )
+
+
+def test_clients_without_a_rate_are_a_closed_loop() -> None:
+    point = read(BENCH | {"request_rate": "inf", "max_concurrency": 8})
+    assert (point.mode, point.concurrency) == (LoadMode.CLOSED, 8.0)
+
+
+def test_a_rate_whose_clients_are_all_busy_is_saturated() -> None:
+    point = read(BENCH | {"max_concurrency": 8, "mean_e2el_ms": 2000.0})
+    assert point.flags == ("SaturatedPoint",)
+
+
+def test_tokens_per_step_counts_steps_without_a_match() -> None:
+    point = read(BENCH | COUNTERS, Arm("ngram", 3))
+    # 2520 decoded tokens less 1826 accepted are 694 steps, 72 more than drafts; per draft it would be 3.94. Each of
+    # the 40 requests ended in a step that overshot its last token by 1.4 on average.
+    assert point.tokens_per_step == pytest.approx(2520 / (694 + 40 * 1.433), rel=1e-3)
+    assert point.drafted_per_step == pytest.approx(1826 / (694 + 40 * 1.433), rel=1e-3)
+    assert point.accept == (1.0, 1.0, 0.9356)
+
+
+# Request-steps on the /metrics pages of two real vLLM 0.32 servers with n-gram, k = 3: the count of
+# inter_token_latency_seconds. Decoded less accepted tokens say 112 and 4998.
+@pytest.mark.parametrize(
+    ("decoded", "accepted", "drafts", "requests", "shares", "steps"),
+    [
+        (392, 280, 96, 8, (1.0, 1.0, 0.9167), 127),
+        (19200, 14202, 5599, 657, (0.8839, 0.8839, 0.7687), 6250),
+    ],
+)
+def test_drafts_accepted_beyond_the_last_token_are_reckoned(
+    decoded: int, accepted: int, drafts: int, requests: int, shares: tuple[float, ...], steps: int
+) -> None:
+    result = BENCH | {
+        "completed": requests,
+        "total_output_tokens": decoded + requests,
+        "spec_decode_accepted_tokens": accepted,
+        "spec_decode_draft_tokens": 3 * drafts,
+        "spec_decode_num_drafts": drafts,
+        "spec_decode_per_position_acceptance_rates": list(shares),
+    }
+    point = read(result, Arm("ngram", 3))
+    assert decoded / point.tokens_per_step == pytest.approx(steps, rel=0.06)
+
+
+def test_there_are_never_fewer_steps_than_drafts() -> None:
+    point = read(BENCH | COUNTERS | {"spec_decode_num_drafts": 1000}, Arm("eagle3", 3))
+    assert point.tokens_per_step == pytest.approx(2520 / 1000)
+
+
+def test_the_mean_is_rebuilt_where_only_ttft_and_tpot_were_saved() -> None:
+    point = read({key: value for key, value in BENCH.items() if "e2el" not in key})
+    assert point.mean_latency_s == pytest.approx(0.0124 + 63 * 0.0012)
+
+
+LISTS: dict[str, Any] = {
+    "completed": 3,
+    "total_output_tokens": 36,
+    "ttfts": [0.01, 0.03, 0.02],
+    "latencies": [0.11, 0.43, 0.22],
+    "output_lens": [11, 21, 6],
+    "p99_e2el_ms": 450.0,
+}
+
+
+def quantiles(point: Any, form: str) -> list[float | None]:
+    return [getattr(point, form.format(percent)) for percent in (50, 95, 99)]
+
+
+def test_quantiles_of_vllm_bench_are_those_the_file_states() -> None:
+    stated = {
+        "median_ttft_ms": 12.0,
+        "p95_ttft_ms": 20.0,
+        "p99_ttft_ms": 25.0,
+        "median_tpot_ms": 1.1,
+        "p95_tpot_ms": 1.4,
+    }
+    point = read(BENCH | LISTS | stated)
+    assert quantiles(point, "ttft_p{}_s") == pytest.approx([0.012, 0.020, 0.025])
+    assert quantiles(point, "tpot_p{}_s")[:2] == pytest.approx([0.0011, 0.0014])
+    assert point.p99_latency_s == pytest.approx(0.45)
+
+
+def test_quantiles_that_vllm_bench_does_not_state_come_from_its_single_requests() -> None:
+    point = read(BENCH | LISTS)
+    assert point.ttft_p50_s == pytest.approx(0.02)
+    assert point.ttft_p95_s == pytest.approx(0.029)
+    # (latency - TTFT) over tokens after the first: 10, 20 and 40 ms, however many gaps the tokens came in.
+    assert quantiles(point, "tpot_p{}_s") == pytest.approx([0.020, 0.038, 0.0396])
+    assert point.p95_latency_s == pytest.approx(0.409)
+    without = {key: value for key, value in LISTS.items() if key != "latencies"}
+    gaps = read(BENCH | without | {"itls": [[0.1], [0.2, 0.2], [0.2]]})
+    assert gaps.tpot_p50_s == pytest.approx(0.020)
+
+
+def test_lists_that_were_cut_or_hold_failed_requests_give_no_wrong_quantile() -> None:
+    assert quantiles(read(BENCH | LISTS | {"completed": 4}), "ttft_p{}_s") == [None, None, None]
+    failed = {
+        "ttfts": [0.01, 0.0, 0.03, 0.02],
+        "latencies": [0.11, 0.0, 0.43, 0.22],
+        "output_lens": [11, 0, 21, 6],
+    }
+    assert read(BENCH | LISTS | failed).tpot_p50_s == pytest.approx(0.020)
+
+
+def scheduler(strategy: dict[str, Any]) -> dict[str, Any]:
+    (benchmark,) = older(strategy)["benchmarks"]
+    return {"benchmarks": [benchmark | {"args": {}, "scheduler": {"strategy": strategy}}]}
+
+
+@pytest.mark.parametrize("schema", [version2, older, scheduler])
+def test_every_guidellm_schema_reads_alike(schema: Any) -> None:
+    point = read(schema({"type_": "constant", "rate": 26.7}))
+    assert (point.mode, point.request_rate_rps, point.requests) == (LoadMode.CONSTANT, 26.7, 150.0)
+    assert (point.mean_latency_s, point.mean_inflight) == (0.4, 10.2)
+    assert point.tpot_mean_s == pytest.approx(0.0054)
+    assert (point.p95_latency_s, point.ttft_p50_s) == (0.4, pytest.approx(0.054))
+    assert (point.tpot_p95_s, point.tpot_p99_s) == (pytest.approx(0.0054), None)
+    assert point.prompt_tokens is None
+    assert point.flags == (() if schema is version2 else ("RequestsFailed",))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "concurrency", "flags"),
+    [
+        ({"type_": "synchronous"}, 1.0, ()),
+        ({"type_": "concurrent", "streams": 16}, 16.0, ()),
+        ({"type_": "throughput"}, 10.2, ("SaturatedPoint",)),
+        ({"type_": "throughput", "max_concurrency": 512}, 10.2, ("SaturatedPoint",)),
+        ({"type_": "throughput", "max_concurrency": 16}, 16.0, ()),
+    ],
+)
+def test_guidellm_closed_loops(strategy: dict[str, Any], concurrency: float, flags: tuple[str, ...]) -> None:
+    point = read(version2(strategy))
+    assert (point.mode, point.concurrency, point.flags) == (LoadMode.CLOSED, concurrency, flags)
+
+
+def without(document: dict[str, Any], *path: Any) -> dict[str, Any]:
+    edited = copy.deepcopy(document)
+    node: Any = edited
+    for key in path[:-1]:
+        node = node[key]
+    del node[path[-1]]
+    return edited
+
+
+@pytest.mark.parametrize(
+    ("document", "arm", "where"),
+    [
+        (BENCH, None, "r.json"),
+        (BENCH | {"completed": "many"}, NO_SPECULATION, "completed"),
+        (BENCH | {"request_rate": "inf"}, NO_SPECULATION, "max_concurrency"),
+        (BENCH | {"mean_e2el_ms": [1]}, NO_SPECULATION, "mean_e2el_ms"),
+        (BENCH | COUNTERS, NO_SPECULATION, "spec_decode_accepted_tokens"),
+        (
+            BENCH | COUNTERS | {"spec_decode_per_position_acceptance_rates": [0.5, 0.9]},
+            Arm("ngram", 3),
+            "spec_decode_per_position_acceptance_rates[1]",
+        ),
+        (version2({"type_": "magic"}), NO_SPECULATION, "benchmarks[0].config.strategy.type_"),
+        (version2({"type_": "constant"}), NO_SPECULATION, "benchmarks[0].config.strategy.rate"),
+        (
+            without(version2({"type_": "synchronous"}), "benchmarks", 0, "metrics", "request_latency"),
+            NO_SPECULATION,
+            "benchmarks[0].metrics.request_latency.successful.mean",
+        ),
+        ({"benchmarks": []}, NO_SPECULATION, "benchmarks"),
+        ({"benchmarks": [3]}, NO_SPECULATION, "benchmarks[0]"),
+        ({"hello": 1}, NO_SPECULATION, "r.json"),
+        ([], NO_SPECULATION, "r.json"),
+    ],
+)
+def test_a_wrong_result_names_its_json_path(document: object, arm: Arm | None, where: str) -> None:
+    with pytest.raises(InputError) as refused:
+        read(document, arm)
+    assert where in refused.value.where
+
+
+def test_text_that_is_not_json_names_line_and_column() -> None:
+    with pytest.raises(InputError, match="line 1, column 14"):
+        read_text('{"benchmarks"', "r.json", NO_SPECULATION)
+
+
+def response(*series: tuple[dict[str, str], list[tuple[float, str]]]) -> dict[str, Any]:
+    result = [{"metric": labels, "values": samples} for labels, samples in series]
+    return {"status": "success", "data": {"resultType": "matrix", "result": result}}
+
+
+def test_range_queries_become_points_where_both_figures_exist() -> None:
+    document = {
+        "request_rate_rps": response(({}, [(0, "2"), (60, "3"), (120, "4")])),
+        "mean_latency_s": response(({}, [(0, "1.1"), (60, "NaN"), (120, "1.3")])),
+    }
+    points = read_text(json.dumps(document), "p.json", Arm("ngram", 3))
+    assert [(one.request_rate_rps, one.mean_latency_s) for one in points] == [(2.0, 1.1), (4.0, 1.3)]
+
+
+@pytest.mark.parametrize(
+    ("mean_latency", "where"),
+    [
+        (response(), "mean_latency_s.data.result"),
+        (response(({"a": "1"}, [(0, "1")]), ({"a": "2"}, [(0, "1")])), "mean_latency_s.data.result"),
+        (response(({}, [(0, "NaN")])), "mean_latency_s.data.result"),
+        (response(({}, [(0, "x")])), "mean_latency_s.data.result[0].values[0][1]"),
+        ({"status": "error", "error": "bad query"}, "mean_latency_s.status"),
+        (response(({}, [(60, "1")])), "p.json"),
+    ],
+)
+def test_missing_nan_and_ambiguous_series_are_refused_each_by_its_path(mean_latency: Any, where: str) -> None:
+    document = {"request_rate_rps": response(({}, [(0, "2")])), "mean_latency_s": mean_latency}
+    with pytest.raises(InputError) as refused:
+        read_text(json.dumps(document), "p.json", NO_SPECULATION)
+    assert where in refused.value.where
+
+
+def test_an_empty_result_is_no_series_and_nan_is_a_sample() -> None:
+    assert prometheus.series(jsonwalk.parse(json.dumps(response()), "r")) == ()
+    (one,) = prometheus.series(jsonwalk.parse(json.dumps(response(({"pod": "a"}, [(1, "NaN")]))), "r"))
+    assert one.labels == {"pod": "a"}
+    assert one.samples[0][1] != one.samples[0][1]
+
+
+CSV = "method,k,concurrency,mean_latency_s,workload\nnone,0,1,1,chat\nnone,0,8,2,code\n"
+
+
+def test_rows_of_two_workloads_need_a_word() -> None:
+    points = read_text(CSV, "p.csv")
+    with pytest.raises(InputError, match="--where workload=chat"):
+        one_setting(points)
+    one_setting(matching(points, [("workload", "code")]))
+    assert list(grouped(points, "workload")) == ["chat", "code"]
+
+
+def test_where_compares_numbers_as_numbers_and_names_what_there_is() -> None:
+    points = read_text(CSV, "p.csv")
+    assert len(matching(points, [("concurrency", "8.0")])) == 1
+    with pytest.raises(InputError, match="chat, code"):
+        matching(points, [("workload", "maths")])
+
+
+def test_appended_results_and_lists_of_results_are_rows_of_one_file() -> None:
+    second = BENCH | {"request_rate": 8.0, "mean_e2el_ms": 95.0}
+    appended = json.dumps(BENCH) + "\n" + json.dumps(second) + "\n"
+    for text in (appended, json.dumps([BENCH, second])):
+        points = read_text(text, "r.json", NO_SPECULATION)
+        assert [(one.origin.row, one.request_rate_rps) for one in points] == [(1, 4.0), (2, 8.0)]
+    with pytest.raises(InputError, match=r"r\.json: line 2\.completed"):
+        read_text(
+            appended.replace('"completed": 40', '"completed": "x"').replace('"x"', "40", 1),
+            "r.json",
+            NO_SPECULATION,
+        )

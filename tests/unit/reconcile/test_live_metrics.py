@@ -1,0 +1,246 @@
+"""Figures from the fleet query, or the one reason why there are none."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from breakeven_operator.ports import Series
+from breakeven_operator.reconcile.live_metrics import Live, read_fleet, read_service
+from breakeven_operator.reconcile.plausibility import EngineLimits
+from breakeven_operator.reconcile.workload import PodState
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def pod(name, *, age_s=1000.0):
+    since = NOW - timedelta(seconds=age_s)
+    return PodState(name, name, True, since, 20.0, None, False, "node", "", None, "")
+
+
+def series(pod_name, stats, *, namespace="llm", model="chat", accepted=()):
+    labels = {"namespace": namespace, "pod": pod_name, "model_name": model}
+    found = [Series({**labels, "stat": stat}, value) for stat, value in stats.items()]
+    found += [
+        Series({**labels, "stat": "accepted", "position": str(i)}, value) for i, value in enumerate(accepted)
+    ]
+    return found
+
+
+# 300 s: 600 requests of 100 tokens, TTFT 0.2 s, E2E 1.2 s, 2.5 tokens per step.
+STATS = {
+    "completed": 600.0,
+    "started": 600.0,
+    "ttft_s": 120.0,
+    "e2e_s": 720.0,
+    "e2e_n": 600.0,
+    "generated": 60_000.0,
+    "steps": 59_400.0 / 2.5,
+    "prompt_tokens": 600 * 250.0,
+    "output_tokens": 60_000.0,
+    "output_n": 600.0,
+    "running": 2.4,
+    "waiting": 0.0,
+    "waiting_min": 0.0,
+    "running_growth": 0.0,
+    "waiting_growth": 0.0,
+    "last_seen_s": NOW.timestamp() - 4.0,
+    "present": 1.0,
+}
+
+
+def seen(age_s):
+    return {"last_seen_s": NOW.timestamp() - age_s}
+
+
+def read(found, pods=("a",), **changes) -> Live:
+    arguments = {
+        "known_pods": frozenset(pods),
+        "model_name": "chat",
+        "window_s": 300.0,
+        "staleness_s": 120.0,
+        "min_requests": 30,
+        "limits": EngineLimits(),
+        "now": NOW,
+    } | changes
+    return read_service(read_fleet(found), "llm", [pod(name) for name in pods], **arguments)
+
+
+def test_figures_are_ratios_of_sums_per_replica():
+    live = read(series("a", STATS) + series("b", STATS | {"completed": 300.0}), pods=("a", "b"))
+    assert live.usable
+    assert live.figures is not None
+    figures = live.figures
+    assert figures.rps == pytest.approx(1.5)
+    assert figures.total_rps == pytest.approx(3.0)
+    assert figures.latency_s == pytest.approx(1.2)
+    assert figures.ttft_s == pytest.approx(0.2)
+    assert figures.tpot_s == pytest.approx(1.0 / 99)
+    assert figures.tokens_per_step == pytest.approx(2.5)
+    assert (figures.prompt_tokens, figures.output_tokens) == pytest.approx((250.0, 100.0))
+    assert figures.inflight == pytest.approx(2.4)
+
+
+def test_tokens_per_step_is_per_request_step_and_not_per_draft():
+    # vLLM 0.32 with n-gram k=3, a captured page: 392 tokens after the first ones in 127 steps of which 96 drafted.
+    # 1 + accepted/drafts would say 3.92.
+    page = {"generated": 400.0, "started": 8.0, "steps": 127.0, "drafts": 96.0}
+    live = read(series("a", STATS | page, accepted=(96.0, 96.0, 88.0)))
+    assert live.figures is not None
+    assert live.figures.tokens_per_step == pytest.approx(392 / 127)
+    assert live.figures.acceptance == pytest.approx((1.0, 1.0, 88 / 96))
+
+
+def test_offered_load_counts_what_piles_up():
+    live = read(
+        series(
+            "a", STATS | {"running_growth": 30.0, "waiting_growth": 60.0, "waiting": 30.0, "waiting_min": 1.0}
+        )
+    )
+    assert live.figures is not None
+    assert live.figures.rps == pytest.approx((600 + 90) / 300)
+    assert live.figures.saturated
+
+
+def test_a_queue_at_one_pod_only_is_no_saturation():
+    live = read(
+        series("a", STATS | {"waiting": 8.0, "waiting_min": 5.0}) + series("b", STATS), pods=("a", "b")
+    )
+    assert live.figures is not None
+    assert not live.figures.saturated
+
+
+def test_a_young_pod_is_divided_by_its_own_age():
+    live = read_service(
+        read_fleet(series("a", STATS)),
+        "llm",
+        [pod("a", age_s=200.0)],
+        known_pods=frozenset({"a"}),
+        model_name="chat",
+        window_s=300.0,
+        staleness_s=120.0,
+        min_requests=30,
+        limits=EngineLimits(),
+        now=NOW,
+    )
+    assert live.figures is not None
+    assert live.figures.rps == pytest.approx(3.0)
+
+
+def test_without_requests_there_is_no_latency_and_no_zero():
+    quiet = dict.fromkeys(STATS, 0.0) | seen(1.0)
+    live = read(series("a", quiet))
+    assert live.reason == "TooFewRequests"
+    assert live.figures is not None
+    assert live.figures.latency_s is None
+    assert live.figures.tokens_per_step is None
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_number_that_is_none_is_named(bad):
+    live = read(series("a", STATS | {"running": bad}))
+    assert live.reason == "MetricsNaN"
+    assert "running" in live.message
+    assert live.figures is None
+
+
+GONE = {key: value for key, value in STATS.items() if key not in {"last_seen_s", "present"}}
+
+
+def test_a_gauge_last_seen_too_long_ago_is_stale_and_so_is_one_beyond_the_lookback():
+    stale = read(series("a", STATS | seen(121.0)))
+    assert stale.reason == "MetricsStale"
+    assert stale.message == "the newest sample of pod a is 121 s old (allowed: 120 s)"
+    assert read(series("a", GONE)).reason == "MetricsStale"
+    assert read(series("a", STATS | seen(119.0))).usable
+
+
+def test_one_stale_pod_of_two_holds():
+    both = series("a", STATS) + series("b", STATS | seen(500.0))
+    assert read(both, pods=("a", "b")).reason == "MetricsStale"
+    assert read(series("a", STATS) + series("b", GONE), pods=("a", "b")).reason == "MetricsStale"
+
+
+def test_an_answer_that_a_cache_gives_again_is_stale_and_says_so():
+    answer = [*series("a", STATS), Series({"stat": "evaluated_s"}, NOW.timestamp())]
+    assert read(answer, staleness_s=8.0).usable
+    again = read(answer, staleness_s=8.0, now=NOW + timedelta(seconds=25))
+    assert again.reason == "MetricsStale"
+    assert "answer was made 25 s ago" in again.message
+    assert "a cache" in again.message
+
+
+def test_old_samples_in_a_new_answer_are_not_laid_at_a_cache_s_door():
+    answer = [*series("a", STATS | seen(25.0)), Series({"stat": "evaluated_s"}, NOW.timestamp())]
+    stale = read(answer, staleness_s=8.0)
+    assert stale.message == "the newest sample of pod a is 25 s old (allowed: 8 s)"
+
+
+def test_clocks_that_differ_by_more_than_the_staleness_leave_no_figures():
+    ahead = [*series("a", STATS | seen(-130.0)), Series({"stat": "evaluated_s"}, NOW.timestamp() + 134)]
+    found = read(ahead)
+    assert found.reason == "MetricsStale"
+    assert "130 s after the operator's clock" in found.message
+    near = read(series("a", STATS | seen(-30.0)))
+    assert near.usable
+    assert near.figures is not None
+    assert near.figures.age_s == 0
+
+
+def test_a_ready_pod_without_series_leaves_the_load_unknown():
+    live = read(series("a", STATS), pods=("a", "b"))
+    assert live.reason == "MetricsPartial"
+    assert "1 of 2" in live.message
+
+
+def test_a_pod_of_another_service_does_not_count():
+    live = read(series("a", STATS) + series("other", STATS))
+    assert live.figures is not None
+    assert live.figures.replicas == 1
+
+
+def test_the_same_model_in_another_namespace_is_no_relabelling_fault():
+    live = read(series("z", STATS, namespace="elsewhere"))
+    assert live.reason == "MetricsEmpty"
+
+
+def test_the_model_under_a_name_that_is_no_pod_is_one():
+    assert read(series("exporter-3", STATS)).reason == "MetricsMislabelled"
+    assert read(series("", STATS, namespace="")).reason == "MetricsMislabelled"
+
+
+def test_the_wrong_model_name_says_which_was_found():
+    live = read(series("a", STATS, model="org/chat"))
+    assert live.reason == "MetricsMislabelled"
+    assert "org/chat" in live.message
+
+
+@pytest.mark.parametrize("name", sorted(set(STATS) - {"last_seen_s", "present"}))
+@pytest.mark.parametrize("value", [1e13, 1e25, -1.0, -1e13])
+def test_one_counter_or_gauge_that_jumps_leaves_no_figures(name, value):
+    live = read(series("a", STATS | {name: value}), limits=EngineLimits(4.0, 256, 8192))
+    if name.endswith("_growth") and value < 0:
+        # A queue that shrinks is no news.
+        assert live.usable
+        return
+    assert live.reason == "MetricsImpossible"
+    assert live.message.startswith("pod a: ")
+    assert live.figures is None
+
+
+def test_one_impossible_pod_of_many_holds():
+    live = read(series("a", STATS) + series("b", STATS | {"steps": 1e13}), pods=("a", "b"))
+    assert live.reason == "MetricsImpossible"
+    assert "pod b" in live.message
+
+
+def test_tokens_per_step_are_a_hair_off_at_times_and_never_told_so():
+    none, eagle = EngineLimits(1.0), EngineLimits(4.0)
+    hair = read(series("a", STATS | {"steps": 59_400.0 * 1.0003}), limits=none)
+    assert hair.figures is not None
+    assert hair.figures.tokens_per_step == 1.0
+    full = read(series("a", STATS | {"steps": 59_400.0 / 4.0012}), limits=eagle)
+    assert full.figures is not None
+    assert full.figures.tokens_per_step == 4.0

@@ -1,0 +1,183 @@
+"""What forbids a roll at this moment, how long one may take, and how others' rolls look."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from breakeven.arm import NO_SPECULATION
+from breakeven.profile import Profile
+from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.reconcile.decide import RollCost, policy_of
+from breakeven_operator.reconcile.judge import _roll_cost
+from breakeven_operator.reconcile.live_metrics import Figures
+from breakeven_operator.reconcile.preconditions import refuse_capacity, refuse_now, scaled_time
+from breakeven_operator.reconcile.rollout import deadline_s, undo
+from breakeven_operator.reconcile.steps import RolloutContext
+from breakeven_operator.reconcile.workload import observe
+from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.servicestatus import MemoryStatus, Rollout
+from breakeven_operator.resources.targetstatus import Target
+from breakeven_operator.resources.updatepolicy import UpdatePolicy
+from fakes.fleet_world import EAGLE, SERVICE, TARGET, FleetWorld, profile_json
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+WORKLOAD = FleetWorld().target
+
+
+def figures(total_rps):
+    return Figures(
+        total_rps / 2, total_rps, 1000, 300.0, 1.0, 0.0, 1.0, 0.1, 0.01, 1.0, (), 100.0, 100.0, False, 2, 1.0
+    )
+
+
+def reason(refusal):
+    return refusal.reason if refusal else None
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, None),
+        ({"generation": 9}, "ForeignRollout"),
+        ({"updated": 1}, "ForeignRollout"),
+        ({"total": 3}, "Autoscaling"),
+        ({"ready": 1}, "ReplicasUnready"),
+        ({"pods": ()}, "ReplicasUnready"),
+        ({"desired": 0, "total": 0, "updated": 0, "ready": 0, "pods": ()}, "ReplicasUnready"),
+    ],
+)
+def test_a_roll_waits_for_what_is_pending(changes, expected):
+    assert now(dataclasses.replace(WORKLOAD, **changes)) == expected
+
+
+def now(workload=WORKLOAD, scaled_s_ago=None, memory=None, time=NOW):
+    scaled = NOW - timedelta(seconds=scaled_s_ago) if scaled_s_ago is not None else None
+    return reason(refuse_now(workload, UpdatePolicy(), scaled, memory or MemoryStatus(), time))
+
+
+def test_a_roll_waits_until_the_number_of_replicas_has_stood_still():
+    """Between two steps of an autoscaler everything is as the Deployment wants it."""
+    assert now(scaled_s_ago=0) == now(scaled_s_ago=59) == "Autoscaling"
+    assert now(scaled_s_ago=60) is None
+
+
+def test_when_the_number_of_replicas_changed_is_known_after_a_restart_too():
+    def told(**target):
+        return scaled_time(WORKLOAD, Target(**{"uid": WORKLOAD.ref.uid, "replicas": 2, **target}), NOW)
+
+    earlier = NOW - timedelta(seconds=40)
+    assert told(replicas=3) == told(replicas=3, replicas_changed_time=earlier) == NOW
+    assert told(replicas_changed_time=earlier) == earlier
+    assert told() is None
+    assert told(uid="another", replicas=3) is None, "a new Deployment was not scaled"
+    assert scaled_time(WORKLOAD, None, NOW) is None
+
+
+def test_a_roll_waits_for_the_back_off():
+    memory = MemoryStatus(failures=1, backoff_until_time=NOW + timedelta(seconds=1))
+    assert now(memory=memory) == "BackingOff"
+    assert now(memory=memory, time=NOW + timedelta(seconds=2)) is None
+
+
+def capacity(total_rps, *, unavailable, desired=2):
+    workload = dataclasses.replace(WORKLOAD, max_unavailable=unavailable, desired=desired)
+    load = figures(total_rps) if total_rps is not None else None
+    profile = Profile.from_json(profile_json())
+    return reason(refuse_capacity(UpdatePolicy(), workload, profile, load, (NO_SPECULATION, EAGLE)))
+
+
+def test_replicas_that_are_left_must_carry_the_load_in_either_arm():
+    # Saturation 20 rps without speculation, 12.5 with: at 0.75 one replica carries 9.4.
+    assert capacity(9.0, unavailable=1) is None
+    assert capacity(10.0, unavailable=1) == "InsufficientCapacity"
+    assert capacity(100.0, unavailable=0) is None, "a roll by surge takes nothing away"
+    assert capacity(0.1, unavailable=2) == "InsufficientCapacity", "nothing would be left"
+    assert capacity(None, unavailable=1) == "InsufficientCapacity"
+
+
+@pytest.mark.parametrize(
+    ("surge", "unavailable", "replicas", "expected"),
+    [
+        ("25%", "25%", 1, (1, 0)),
+        ("25%", "25%", 4, (1, 1)),
+        ("25%", "25%", 10, (3, 2)),
+        (1, 0, 3, (1, 0)),
+        (0, 1, 3, (0, 1)),
+        ("0%", "0%", 3, (0, 1)),
+    ],
+)
+def test_the_strategy_is_resolved_as_the_controller_does(surge, unavailable, replicas, expected):
+    manifest = {
+        **TARGET,
+        "metadata": {**TARGET["metadata"], "uid": "u"},
+        "spec": {
+            **TARGET["spec"],
+            "replicas": replicas,
+            "strategy": {"rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}},
+        },
+    }
+    found = observe(manifest, [], [], {}, container_name=None, gpu_label="x")
+    assert (found.max_surge, found.max_unavailable) == expected
+
+
+def test_recreate_takes_every_pod_away():
+    manifest = {
+        **TARGET,
+        "metadata": {**TARGET["metadata"], "uid": "u"},
+        "spec": {**TARGET["spec"], "replicas": 3, "strategy": {"type": "Recreate"}},
+    }
+    found = observe(manifest, [], [], {}, container_name=None, gpu_label="x")
+    assert (found.max_surge, found.max_unavailable) == (0, 3)
+
+
+def test_the_deadline_follows_measured_start_ups_and_batches():
+    def deadline(startup_s, desired=2, **policy):
+        workload = dataclasses.replace(WORKLOAD, desired=desired)
+        return deadline_s(
+            RolloutContext(UpdatePolicy(**policy), workload, MemoryStatus(), None, True, startup_s, now=NOW)
+        )
+
+    assert deadline(900.0) > 2 * 900.0, "a 70B model loads longer than progressDeadlineSeconds' 600 s"
+    assert deadline(900.0, desired=4) > 1.9 * deadline(900.0)
+    assert deadline(None) > deadline(900.0), "what was never seen gets the most time"
+    assert deadline(900.0, roll_deadline_seconds=60) == 60.0
+
+
+@pytest.mark.parametrize(
+    ("desired", "unavailable", "share"), [(2, 0, 0.0), (2, 1, 0.5), (4, 1, 0.25), (1, 3, 1.0), (0, 1, 0.0)]
+)
+def test_a_roll_costs_each_replica_one_start_up_and_takes_a_share_away_at_a_time(desired, unavailable, share):
+    workload = dataclasses.replace(WORKLOAD, desired=desired, max_surge=1, max_unavailable=unavailable)
+    context = RolloutContext(UpdatePolicy(), workload, MemoryStatus(), None, True, 20.0, now=NOW)
+    cost = _roll_cost(context)
+    assert cost == RollCost(20.0, share)
+    policy = policy_of(SpeculativeService.read(SERVICE, "x").spec, cost)
+    assert (policy.roll_seconds, policy.roll_away_share) == (20.0, share)
+    assert policy_of(SpeculativeService.read(SERVICE, "x").spec, RollCost()).roll_seconds == 600.0
+
+
+def test_the_pause_after_undone_rolls_doubles_up_to_sixteen_times():
+    def pause_s(failures):
+        context = RolloutContext(
+            UpdatePolicy(backoff_seconds=60),
+            WORKLOAD,
+            MemoryStatus(failures=failures),
+            None,
+            may_write=True,
+            startup_s=20.0,
+            now=NOW,
+        )
+        step = undo(context, Rollout(id="x"), ClusterReason.INSUFFICIENT_GPU, "why")
+        return (step.memory.backoff_until_time - NOW).total_seconds()
+
+    assert [pause_s(failures) for failures in (0, 1, 2, 3, 4, 5, 50)] == [60, 120, 240, 480, 960, 960, 960]
+
+
+def test_pods_of_the_template_before_do_not_tell_what_the_present_one_is():
+    """The controller has not made the new ReplicaSet yet: the old one still passes for the newest."""
+    assert WORKLOAD.identifiable
+    assert not dataclasses.replace(WORKLOAD, generation=WORKLOAD.observed_generation + 1).identifiable
+    assert not dataclasses.replace(WORKLOAD, pods=()).identifiable

@@ -1,0 +1,186 @@
+"""What a measurement after a roll confirms, what it disproves, and what it leaves open."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from breakeven.arm import NO_SPECULATION
+from breakeven.laws.latency import open_loop_latency
+from breakeven.profile import Profile
+from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.reconcile.live_metrics import Figures, Live
+from breakeven_operator.reconcile.steps import RolloutContext
+from breakeven_operator.reconcile.verification import confirm
+from breakeven_operator.resources.servicestatus import MemoryStatus, Rollout, RolloutPhase
+from breakeven_operator.resources.updatepolicy import UpdatePolicy
+from fakes.fleet_world import BREAK_EVEN_RPS, EAGLE, LAWS, FleetWorld, profile_json
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+WINDOW_S = 300.0
+WORKLOAD = FleetWorld().target
+PROFILE = Profile.from_json(profile_json())
+
+
+def law_s(arm, rps):
+    return float(open_loop_latency(*LAWS[arm], rps))
+
+
+def judged(
+    old,
+    new,
+    *,
+    rps,
+    latency_s,
+    windows=3.5,
+    requests=10_000.0,
+    reason="GainAboveThreshold",
+    profile=PROFILE,
+    prompt_tokens=200.0,
+):
+    """The step that a measurement leads to so many windows after the roll."""
+    finished = NOW - timedelta(seconds=windows * WINDOW_S)
+    rollout = Rollout(
+        id="x",
+        from_arm=old.name,
+        to_arm=new.name,
+        reason=reason,
+        phase=RolloutPhase.CONFIRMING,
+        finished_time=finished,
+    )
+    memory = MemoryStatus(failures=2, backoff_until_time=NOW)
+    context = RolloutContext(
+        UpdatePolicy(), WORKLOAD, memory, rollout, may_write=True, startup_s=20.0, now=NOW
+    )
+    figures = Figures(
+        rps=rps,
+        total_rps=2 * rps,
+        requests=requests,
+        window_s=WINDOW_S,
+        inflight=rps * (latency_s or 0.0),
+        waiting=0.0,
+        latency_s=latency_s,
+        ttft_s=0.1,
+        tpot_s=0.01,
+        tokens_per_step=1.0,
+        acceptance=(),
+        prompt_tokens=prompt_tokens,
+        output_tokens=100.0,
+        saturated=False,
+        replicas=2,
+        age_s=1.0,
+    )
+    return confirm(context, profile, Live(ClusterReason.METRICS_AVAILABLE, "2 pods", figures), WINDOW_S)
+
+
+def outcome(step):
+    if step is None:
+        return "too early"
+    return step.ended[0].result if step.ended else step.rollout.phase
+
+
+def test_an_arm_as_fast_as_promised_is_confirmed_though_the_load_fell_to_where_the_old_one_is_faster():
+    """Left at a high load, which fell before the measurement: the roll was right, and there is nothing to undo."""
+    assert BREAK_EVEN_RPS > 3.0
+    promised_s = law_s(NO_SPECULATION, 3.0)
+    assert promised_s > 1.5 * law_s(EAGLE, 3.0)
+    step = judged(
+        EAGLE, NO_SPECULATION, rps=3.0, latency_s=0.98 * promised_s, reason="BeyondBreakEven", windows=1
+    )
+    assert outcome(step) == "Confirmed"
+    assert step.memory.failures == 0
+    assert step.ended[0].measured_speedup < 0.8
+    assert "measured 0.57x against predicted 0.56x at 3 rps per replica" in step.ended[0].message
+
+
+@pytest.mark.parametrize("reason", ["PeakAhead", "AcceptanceCollapsed", "SloViolated", "NeverPays"])
+def test_whatever_it_was_decided_for_an_arm_as_fast_as_promised_is_confirmed(reason):
+    """After a collapse the old arm's calibrated law promises what no text accepts any more."""
+    step = judged(EAGLE, NO_SPECULATION, rps=3.0, latency_s=law_s(NO_SPECULATION, 3.0), reason=reason)
+    assert outcome(step) == "Confirmed"
+
+
+def test_requests_that_take_longer_than_either_arm_should_disprove_a_roll():
+    step = judged(NO_SPECULATION, EAGLE, rps=3.0, latency_s=2.0)
+    assert outcome(step) == "Undoing"
+    assert (step.reason, step.rollout.reason) == ("RollDisproved", "RollDisproved")
+    assert step.memory.failures == 3
+    assert step.message == (
+        "none -> eagle/3 undone: measured 0.59x against predicted 1.79x at 3 rps per replica; requests take 2 s where "
+        "eagle/3 is predicted to take 0.657 s and none 1.18 s; next change in 7200 s at the earliest"
+    )
+
+
+def test_a_gain_smaller_than_promised_is_a_gain():
+    between_s = (law_s(EAGLE, 3.0) + law_s(NO_SPECULATION, 3.0)) / 2
+    assert outcome(judged(NO_SPECULATION, EAGLE, rps=3.0, latency_s=between_s, windows=1)) == "Confirmed"
+
+
+def test_an_arm_faster_than_one_that_would_be_saturated_is_confirmed():
+    step = judged(EAGLE, NO_SPECULATION, rps=13.0, latency_s=law_s(NO_SPECULATION, 13.0), windows=1)
+    assert outcome(step) == "Confirmed"
+    assert step.ended[0].measured_speedup is None
+    assert "where eagle/3 would be saturated" in step.ended[0].message
+
+
+def test_a_disproof_must_outlast_the_windows_of_a_load_that_changed():
+    slow = {"rps": 3.0, "latency_s": 2.0}
+    assert outcome(judged(NO_SPECULATION, EAGLE, **slow, windows=0.9)) == "too early"
+    assert outcome(judged(NO_SPECULATION, EAGLE, **slow, windows=1.0)) == "too early"
+    assert outcome(judged(NO_SPECULATION, EAGLE, **slow, windows=2.9)) == "too early"
+    assert outcome(judged(NO_SPECULATION, EAGLE, **slow, windows=3.0)) == "Undoing"
+
+
+def test_what_chance_explains_disproves_nothing():
+    """Forty requests that share an engine tell little: 30 % more than promised is within their scatter."""
+    slow_s = 1.3 * law_s(NO_SPECULATION, 8.0)
+    assert outcome(judged(NO_SPECULATION, EAGLE, rps=8.0, latency_s=slow_s, requests=40)) == "Unconfirmed"
+    assert outcome(judged(NO_SPECULATION, EAGLE, rps=8.0, latency_s=slow_s)) == "Undoing"
+
+
+def test_where_no_law_is_to_be_trusted_nothing_is_disproved():
+    # Eagle is at 92 % of its saturation, then beyond it.
+    assert outcome(judged(NO_SPECULATION, EAGLE, rps=11.5, latency_s=20.0)) == "Unconfirmed"
+    beyond = judged(NO_SPECULATION, EAGLE, rps=13.0, latency_s=20.0)
+    assert outcome(beyond) == "Unconfirmed"
+    assert "eagle/3 is predicted to take ever longer (saturated)" in beyond.ended[0].message
+
+
+def test_a_pinned_arm_is_not_undone_by_figures():
+    step = judged(NO_SPECULATION, EAGLE, rps=3.0, latency_s=2.0, reason="Pinned")
+    assert outcome(step) == "Unconfirmed"
+    assert step.write is None
+    assert outcome(judged(NO_SPECULATION, EAGLE, rps=3.0, latency_s=0.6, reason="Pinned")) == "Confirmed"
+
+
+def test_a_change_that_cannot_be_measured_ends_unconfirmed_after_six_windows():
+    for missing in ({"latency_s": None}, {"latency_s": 1.0, "profile": None}):
+        assert outcome(judged(NO_SPECULATION, EAGLE, rps=3.0, windows=5.9, **missing)) == "too early"
+        step = judged(NO_SPECULATION, EAGLE, rps=3.0, windows=6.0, **missing)
+        assert outcome(step) == "Unconfirmed"
+        assert "none -> eagle/3 could not be measured: " in step.ended[0].message
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.booleans(),
+    st.floats(0.1, 25.0),
+    st.floats(0.05, 60.0),
+    st.floats(1.0, 1e6),
+    st.floats(0.0, 10.0),
+    st.sampled_from(["GainAboveThreshold", "BeyondBreakEven", "Pinned", "PeakAhead"]),
+)
+def test_only_what_is_slower_than_both_predictions_is_ever_undone(
+    entering, rps, latency_s, requests, windows, reason
+):
+    old, new = (NO_SPECULATION, EAGLE) if entering else (EAGLE, NO_SPECULATION)
+    step = judged(old, new, rps=rps, latency_s=latency_s, requests=requests, windows=windows, reason=reason)
+    if outcome(step) == "Undoing":
+        assert windows >= 3
+        assert reason != "Pinned"
+        assert latency_s > 1.05 * max(law_s(old, rps), law_s(new, rps)) * 0.98
+    if outcome(step) == "Confirmed" and rps < 1 / LAWS[new][1]:
+        assert not latency_s > 1.3 * law_s(new, rps) or not latency_s > 1.3 * law_s(old, rps)

@@ -1,0 +1,362 @@
+"""Acceptance: several numbers go by this name; each function says which one it takes and gives.
+
+- survival s_i: P(first i drafts all accepted), i = 1..k, unconditional. vLLM counts it per *draft*
+  (`spec_decode_num_accepted_tokens_per_pos_total` / `spec_decode_num_drafts_total`).
+- tokens per step E: per *request-step*, bonus token included; 1 without speculation. Equal to 1 + sum of survival
+  where the drafter drafts at every step; n-gram and suffix lookup do not, and E is lower (3.09 where 1 +
+  accepted/drafts said 3.92 on a real vLLM page).
+- acceptance rate: accepted/drafted = (sum of survival)/k. It is *not* alpha.
+- alpha: the rate of independent, equally likely acceptances that gives the same E.
+
+Profiles are not geometric and shift as a whole with k (`breakeven.laws.mixture`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from breakeven.laws.arrays import (
+    FloatArray,
+    at_least,
+    nonnegative,
+    positive,
+    probability,
+    survival_probabilities,
+)
+from breakeven.laws.mixture import (
+    LOOKUP_METHODS,
+    TwoPointMixture,
+    checked_survival,
+    default_decay,
+    tokens_per_step_bounds,
+)
+
+__all__ = [
+    "AcceptanceModel",
+    "TokensPerStep",
+    "TwoPointMixture",
+    "acceptance_rate",
+    "alpha_from_tokens_per_step",
+    "conditional_rates",
+    "interpolate_tokens_per_step",
+    "resampled_tokens_per_step",
+    "survival_iid",
+    "survival_per_step",
+    "tokens_per_step_from_counters",
+    "tokens_per_step_from_survival",
+    "tokens_per_step_iid",
+    "tokens_per_step_sd",
+]
+
+
+def tokens_per_step_from_survival(survival: ArrayLike) -> FloatArray:
+    """E (tokens) of a drafter that drafts at every step: 1 + sum of survival over the last axis.
+
+    Raises:
+        ValueError: a value is outside [0, 1] or survival rises with position.
+    """
+    return np.asarray(1.0 + survival_probabilities(survival).sum(axis=-1))
+
+
+def acceptance_rate(survival: ArrayLike) -> FloatArray:
+    """Accepted over drafted tokens (1), vLLM's "acceptance rate": mean of survival over the last axis."""
+    return np.asarray(survival_probabilities(survival).mean(axis=-1))
+
+
+def conditional_rates(survival: ArrayLike) -> FloatArray:
+    """P(draft i accepted | all before were), same shape as `survival`; NaN after a position never reached."""
+    s = survival_probabilities(survival)
+    before = np.concatenate([np.ones((*s.shape[:-1], 1)), s[..., :-1]], axis=-1)
+    return np.where(before > 0, s / np.where(before > 0, before, 1.0), np.nan)
+
+
+def tokens_per_step_iid(alpha: ArrayLike, k: ArrayLike) -> FloatArray:
+    """E (tokens) at draft length k of independent acceptances: (1 - alpha^(k+1))/(1 - alpha); k + 1 at alpha = 1.
+
+    Accepted drafts are E - 1 = alpha*(1 - alpha^k)/(1 - alpha); the form with alpha^(k+1) there, printed in some
+    texts, counts one too many. Leviathan et al., arXiv 2211.17192, eq. 1.
+
+    Raises:
+        ValueError: alpha is outside [0, 1] or k negative.
+    """
+    rate, length = np.broadcast_arrays(probability("alpha", alpha), nonnegative("k", k))
+    rejected = 1.0 - rate
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # 1 - alpha^(k+1) cancels for alpha near 1, expm1(.. log1p ..) does not.
+        total = -np.expm1((length + 1.0) * np.log1p(-rejected)) / rejected
+    return np.where(rejected == 0, length + 1.0, total)
+
+
+def survival_iid(alpha: float, k: int) -> FloatArray:
+    """Survival alpha^i, i = 1..k, shape (k,).
+
+    Raises:
+        ValueError: alpha is outside [0, 1] or k negative.
+    """
+    return np.asarray(probability("alpha", alpha) ** np.arange(1, int(nonnegative("k", k)) + 1))
+
+
+def alpha_from_tokens_per_step(tokens_per_step: ArrayLike, k: ArrayLike) -> FloatArray:
+    """The alpha of independent acceptances that gives E at draft length k: inverse of `tokens_per_step_iid`.
+
+    Raises:
+        ValueError: k is below 1 or E outside [1, k + 1].
+    """
+    e, length = np.broadcast_arrays(at_least("tokens_per_step", tokens_per_step, 1.0), at_least("k", k, 1.0))
+    if np.any(e > length + 1.0):
+        raise ValueError(f"tokens_per_step: {tokens_per_step!r} is more than k + 1")
+    low, high = np.zeros(e.shape), np.ones(e.shape)
+    # E rises with alpha, but its slope at 0 is 1 and at 1 is k(k+1)/2: halving needs no start and cannot overshoot.
+    for _ in range(64):
+        middle = 0.5 * (low + high)
+        below = tokens_per_step_iid(middle, length) < e
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return np.where(
+        np.isnan(e), np.nan, np.select([e <= 1.0, e >= length + 1.0], [0.0, 1.0], 0.5 * (low + high))
+    )
+
+
+def tokens_per_step_from_counters(
+    generation_tokens: ArrayLike, requests_started: ArrayLike, request_steps: ArrayLike
+) -> FloatArray:
+    """E (tokens per request-step) from growths of vLLM's counters over one window.
+
+    E = (generation_tokens - requests started) / count of inter_token_latency_seconds. A request's first token comes
+    from its prefill, not from a decoding step. Drafts do not enter: lookup drafters skip steps without a match.
+
+    Raises:
+        ValueError: a growth is negative or no step was made.
+    """
+    tokens = nonnegative("generation_tokens", generation_tokens) - nonnegative(
+        "requests_started", requests_started
+    )
+    return np.asarray(np.maximum(tokens, 0.0) / positive("request_steps", request_steps))
+
+
+def survival_per_step(survival_per_draft: ArrayLike, tokens_per_step: float) -> FloatArray:
+    """Survival per request-step, shape (k,): per draft times the share of steps that drafted.
+
+    The share is what makes 1 + sum of survival equal to the measured E. `survival_per_draft` has shape (k,).
+
+    Raises:
+        ValueError: E is below 1, or higher than a draft at every step would give by more than 2 %.
+    """
+    s = checked_survival(survival_per_draft)
+    accepted = float(at_least("tokens_per_step", tokens_per_step, 1.0)) - 1.0
+    total = float(s.sum())
+    if accepted > 1.02 * total + 0.02:
+        raise ValueError(
+            f"tokens_per_step: {tokens_per_step!r} is more than 1 + the sum of survival, {1 + total:.4g}"
+        )
+    return np.asarray(s * min(accepted / total, 1.0) if total > 0 else s)
+
+
+def tokens_per_step_sd(survival: ArrayLike, drafts: ArrayLike, design_effect: float = 3.0) -> FloatArray:
+    """Standard deviation of E (tokens) measured over `drafts` steps.
+
+    Variance of accepted tokens, sum (2i - 1) s_i - (sum s_i)^2, over the effective number of steps. Steps of one
+    request are alike, so binomial counts promise too much: the design effect is 2 to 3 on homogeneous text (maths)
+    and over 100 on chat. Where requests are known one by one use `resampled_tokens_per_step`.
+
+    Args:
+        survival: shape (..., k).
+        drafts: number of steps behind it, above 0.
+        design_effect: steps that carry the information of one independent step, at least 1.
+
+    Raises:
+        ValueError: an argument is outside its range.
+    """
+    s = survival_probabilities(survival)
+    odd = 2.0 * np.arange(1, s.shape[-1] + 1) - 1.0
+    variance = np.maximum((s * odd).sum(axis=-1) - s.sum(axis=-1) ** 2, 0.0)
+    return np.asarray(
+        np.sqrt(variance * at_least("design_effect", design_effect, 1.0) / positive("drafts", drafts))
+    )
+
+
+def resampled_tokens_per_step(
+    tokens: ArrayLike, steps: ArrayLike, rng: np.random.Generator, resamples: int = 2000
+) -> FloatArray:
+    """Draw E (a ratio of sums) from resampled requests, shape (resamples,), ascending; quantiles give its interval.
+
+    Args:
+        tokens: tokens made in decoding steps, per request, shape (n,).
+        steps: decoding steps per request, shape (n,).
+        rng: source of randomness.
+        resamples: number of draws.
+
+    Raises:
+        ValueError: shapes differ, fewer than two requests, or a request without steps.
+    """
+    made, taken = nonnegative("tokens", tokens), positive("steps", steps)
+    if made.shape != taken.shape or made.ndim != 1 or made.size < 2:
+        raise ValueError(
+            f"tokens and steps: shapes {made.shape} and {taken.shape}; expected one vector per request"
+        )
+    # Counts of a multinomial are the same resampling as indices, without resamples x n of them.
+    weights = rng.multinomial(made.size, np.full(made.size, 1.0 / made.size), size=resamples)
+    return np.asarray(np.sort((weights @ made) / (weights @ taken)), dtype=float)
+
+
+def interpolate_tokens_per_step(measured_k: ArrayLike, measured: ArrayLike, k: ArrayLike) -> FloatArray:
+    """E at draft lengths between measured ones: monotone cubic (PCHIP) of ln E in ln(k + 1) through E(0) = 1.
+
+    Args:
+        measured_k: measured draft lengths, at least one, all above 0 and different, shape (m,).
+        measured: E at each (tokens), shape (m,).
+        k: draft lengths asked for, any shape.
+
+    Returns:
+        E of `k`'s shape; NaN beyond the largest measured draft length, where a profile is needed instead.
+
+    Raises:
+        ValueError: an argument is outside its range.
+    """
+    from scipy.interpolate import PchipInterpolator  # noqa: PLC0415  the operator predicts without scipy
+
+    lengths, values = at_least("measured_k", measured_k, 1.0), at_least("measured", measured, 1.0)
+    order = np.argsort(lengths)
+    lengths, values = lengths[order], values[order]
+    if np.any(np.diff(lengths) == 0):
+        raise ValueError(f"measured_k: {measured_k!r} names a draft length twice")
+    curve = PchipInterpolator(
+        np.log1p(np.concatenate([[0.0], lengths])), np.log(np.concatenate([[1.0], values])), extrapolate=False
+    )
+    return np.asarray(np.exp(curve(np.log1p(nonnegative("k", k)))), dtype=float)
+
+
+FORM_ERROR = {"lookup": (0.006, 0.006, 0.006), "model": (0.08, 0.035, 0.017)}
+"""Largest relative error of E at an unseen draft length from profiles of one, two, and three or more positions, on
+recorded sequences (n-gram; EAGLE): what the mixture's form adds to its bounds."""
+
+INTERPOLATION_ERROR = 0.014
+"""What E between two measured draft lengths may lie outside the two ways of interpolating it: the truth of five
+drafters lay between them but for 1.0 % (99 of 100 pairs)."""
+
+BELOW_ERROR = 0.025
+"""The same below the shortest measured draft length."""
+
+_TREND = 0.5
+"""Share of the trend of rates between the two longest measured draft lengths that goes on beyond them: none left E at
+up to 8 % off, all of it 10 %, half of it 4 % (n-gram, EAGLE and a block drafter)."""
+
+Basis = Literal["measured", "interpolated", "mixture", "one-rate"]
+
+
+@dataclass(frozen=True, slots=True)
+class TokensPerStep:
+    """E at one draft length, with the bounds of what was assumed to get there (no sampling error).
+
+    Attributes:
+        value: tokens per request-step.
+        lower: lower bound.
+        upper: upper bound.
+        basis: `measured`; `interpolated` between measured k; `mixture` from the profile of one k; `one-rate` where
+            only E is known there, not the positions.
+        positions: positions of the profile that was used; below 3 the bounds are wide.
+    """
+
+    value: float
+    lower: float
+    upper: float
+    basis: Basis
+    positions: int
+
+
+@dataclass(frozen=True)
+class AcceptanceModel:
+    """E at any draft length from what was measured at some.
+
+    Attributes:
+        method: vLLM's method name; lookup methods have no decay with depth.
+        tokens_per_step: measured E by draft length k >= 1; at least one.
+        survival: survival per request-step, by draft length, where it is known.
+    """
+
+    method: str
+    tokens_per_step: Mapping[int, float]
+    survival: Mapping[int, Sequence[float]]
+
+    def __post_init__(self) -> None:
+        if not self.tokens_per_step:
+            raise ValueError("tokens_per_step: no draft length was measured")
+        for k, e in self.tokens_per_step.items():
+            if not 1.0 <= e <= k + 1.0 + 1e-6:
+                raise ValueError(f"tokens_per_step: {e!r} at k = {k} is not between 1 and {k + 1}")
+
+    def at(self, k: int) -> TokensPerStep:
+        """E at draft length k, by the best basis there is: measured, interpolated, then from one profile.
+
+        With two or more measured draft lengths those between (and below: E(0) = 1) are interpolated in two ways, whose
+        errors have opposite signs: ln E (PCHIP) lies low between distant lengths, the i.i.d. rate lies high. The middle
+        is taken and the bounds hold both. Longer ones come from the profile at the longest.
+
+        Raises:
+            ValueError: k is negative.
+        """
+        if k == 0:
+            return TokensPerStep(1.0, 1.0, 1.0, "measured", 0)
+        measured = self.tokens_per_step.get(int(at_least("k", k, 1.0)))
+        if measured is not None:
+            return TokensPerStep(measured, measured, measured, "measured", len(self.survival.get(k, ())))
+        known = sorted(self.tokens_per_step)
+        if len(known) > 1 and k < known[-1]:
+            first = float(interpolate_tokens_per_step(known, [self.tokens_per_step[j] for j in known], k))
+            second = self._by_rate(k)
+            error = INTERPOLATION_ERROR if k > known[0] else BELOW_ERROR
+            ends = min(first, second), max(first, second)
+            return self._within((first * second) ** 0.5, *ends, error, k, "interpolated", 0)
+        return self._from_profile(min(known, key=lambda j: (abs(np.log((j + 1) / (k + 1))), j)), k)
+
+    def _by_rate(self, k: int) -> float:
+        """E from the i.i.d. rate, which moves slowly with ln(k + 1): interpolated, beyond the ends its trend goes on."""
+        known = np.array(sorted(self.tokens_per_step), dtype=float)
+        rates = np.array(
+            [float(alpha_from_tokens_per_step(min(self.tokens_per_step[int(j)], j + 1.0), j)) for j in known]
+        )
+        at, places = np.log1p(k), np.log1p(known)
+        rate = float(np.interp(at, places, rates))
+        if known.size > 1 and k < known[0]:
+            rate += (at - places[0]) * (rates[1] - rates[0]) / (places[1] - places[0])
+        elif known.size > 1 and k > known[-1]:
+            rate += _TREND * (at - places[-1]) * (rates[-1] - rates[-2]) / (places[-1] - places[-2])
+        e = float(tokens_per_step_iid(np.clip(rate, 0.0, 1.0), k))
+        # A longer draft yields no less, which rates that fall steeply would deny.
+        least = max((e_j for j, e_j in self.tokens_per_step.items() if j < k), default=1.0)
+        most = min((e_j for j, e_j in self.tokens_per_step.items() if j > k), default=k + 1.0)
+        return min(max(e, least), most)
+
+    def _from_profile(self, measured_k: int, k: int) -> TokensPerStep:
+        e = self.tokens_per_step[measured_k]
+        survival = np.asarray(self.survival.get(measured_k, ()), dtype=float)
+        basis: Basis = "mixture"
+        if survival.size == 0 or survival.sum() == 0:
+            # Only E is known: the lone rate that gives it, with the bounds of a one-position profile.
+            survival = survival_iid(float(alpha_from_tokens_per_step(e, measured_k)), 1)
+            basis = "one-rate"
+            value = self._by_rate(k)
+            lower, upper = value, value
+        else:
+            mixture = TwoPointMixture.fit(survival, default_decay(self.method))
+            # The counters' E and the profile's may differ by sampling: the measured one stays where it was measured.
+            scale = (e - 1.0) / max(float(mixture.tokens_per_step(measured_k)) - 1.0, 1e-12)
+            ends = (mixture.tokens_per_step(k), *tokens_per_step_bounds(survival, k, self.method))
+            value, lower, upper = (1.0 + scale * (float(x) - 1.0) for x in ends)
+        kind = "lookup" if self.method in LOOKUP_METHODS else "model"
+        error = FORM_ERROR[kind][min(survival.size, 3) - 1] if basis == "mixture" else FORM_ERROR["model"][0]
+        return self._within(value, lower, upper, error, k, basis, survival.size)
+
+    @staticmethod
+    def _within(
+        value: float, lower: float, upper: float, error: float, k: int, basis: Basis, positions: int
+    ) -> TokensPerStep:
+        """Widen by a relative error and keep everything between 1 and k + 1."""
+        value, lower, upper = (
+            float(np.clip(x, 1.0, k + 1.0)) for x in (value, lower * (1.0 - error), upper * (1.0 + error))
+        )
+        return TokensPerStep(value, min(lower, value), max(upper, value), basis, positions)

@@ -1,0 +1,137 @@
+"""What a profile file may not say although its types are right: refused with the JSON path of the fault."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from breakeven.errors import InputError
+from breakeven.laws.mixture import checked_survival
+from breakeven.laws.speculation import COEFFICIENTS
+from breakeven.profile.fits import ArmFit, LawFit, Measurement, PooledFit
+
+_LARGEST = 1e15
+_LEAST = 1e-12
+_ROUNDING = 1e-6
+_LARGEST_MISS = 10.0
+
+
+def check_sizes(value: object, path: str, where: str) -> None:
+    """Refuse numbers that no measurement has, whose squares would overflow.
+
+    Raises:
+        InputError: naming the JSON path.
+    """
+    if isinstance(value, dict):
+        for key, member in value.items():
+            check_sizes(member, f"{path}.{key}", where)
+    elif isinstance(value, list):
+        for index, member in enumerate(value):
+            check_sizes(member, f"{path}[{index}]", where)
+    elif isinstance(value, int | float) and not -_LARGEST <= value <= _LARGEST:
+        raise InputError(
+            f"{where}: {path.lstrip('.')}", "a number beyond all measure", "what `breakeven fit` writes"
+        )
+
+
+def check(confidence: float, arms: Sequence[ArmFit], pooled: Sequence[PooledFit], where: str) -> None:
+    """Refuse impossible arms, coefficients, covariances and rows.
+
+    Raises:
+        InputError: naming the JSON path of the first fault.
+    """
+    if not 0 < confidence < 1:
+        raise InputError(f"{where}: confidence", f"{confidence:g}", "a share between 0 and 1")
+    for index, fit in enumerate(arms):
+        _check_arm(fit, f"{where}: arms[{index}]")
+    for index, family in enumerate(pooled):
+        _check_pooled(family, f"{where}: pooled[{index}]")
+
+
+def _check_arm(fit: ArmFit, place: str) -> None:
+    try:
+        _ = fit.arm
+    except ValueError as error:
+        raise InputError(place, str(error), "an arm") from error
+    _check_laws(fit, place)
+    _check_rows(fit, f"{place}.measurements")
+    if fit.acceptance is not None and not 1.0 <= fit.acceptance.tokens_per_step <= fit.k + 1.0 + _ROUNDING:
+        raise InputError(f"{place}.acceptance.tokens_per_step", "an impossible figure", "1 to k + 1")
+    lengths = (fit.lengths.prompt_tokens, fit.lengths.output_tokens)
+    if any(length is not None and length < 0 for length in lengths):
+        raise InputError(f"{place}.lengths", "a negative length", "mean tokens per request")
+    if fit.measured_saturation_rps is not None and fit.measured_saturation_rps < _LEAST:
+        raise InputError(f"{place}.measured_saturation_rps", "0 or less", "a rate above 0")
+
+
+def _check_laws(fit: ArmFit, place: str) -> None:
+    if fit.fit is not None:
+        _check_law(fit.fit, f"{place}.fit", rises=True)
+    others = {"ttft": fit.ttft, "tpot": fit.tpot}
+    for name in ("quantiles", "ttft_quantiles", "tpot_quantiles"):
+        laws = getattr(fit, name)
+        others |= {f"{name}.{share}": law for share, law in laws.items()}
+        for share in laws:
+            if share not in {"0.5", "0.95", "0.99"}:
+                raise InputError(f"{place}.{name}", repr(share)[:40], "0.5, 0.95 and 0.99")
+    for name, law in others.items():
+        if law is not None:
+            _check_law(law, f"{place}.{name}", rises=False)
+
+
+def _check_law(law: LawFit, place: str, *, rises: bool) -> None:
+    (v1, v12), (v21, v2) = law.covariance
+    if law.c1_s < _LEAST or law.c2_s < (_LEAST if rises else 0.0):
+        raise InputError(place, "coefficients that no law has", "c1_s and c2_s above 0")
+    common = np.sqrt(max(v1, 0.0) * max(v2, 0.0))
+    symmetric = abs(v12 - v21) <= _ROUNDING * common + 1e-300
+    if v1 < 0 or v2 < 0 or not symmetric or abs(v12) > (1.0 + _ROUNDING) * common or law.dof < 0:
+        raise InputError(f"{place}.covariance", "no covariance", "a symmetric, positive matrix")
+
+
+def _check_rows(fit: ArmFit, place: str) -> None:
+    if fit.fit is not None and not fit.measurements:
+        raise InputError(place, "an empty list", "the rows that were used")
+    for number, row in enumerate(fit.measurements):
+        if not _possible(row):
+            raise InputError(f"{place}[{number}]", "an impossible row", "a load and a latency above 0")
+    if fit.basis == "points" and len({row.others for row in fit.measurements}) < 3:
+        raise InputError(place, "too few loads", "several, to interpolate between")
+
+
+def _possible(row: Measurement) -> bool:
+    return row.others >= 0 and row.latency_s >= _LEAST and row.rps >= _LEAST
+
+
+def _check_pooled(fit: PooledFit, place: str) -> None:
+    size = len(COEFFICIENTS)
+    if set(fit.coefficients) != set(COEFFICIENTS) or min(fit.coefficients.values()) < 0:
+        raise InputError(
+            f"{place}.coefficients", "not the eight", f"{', '.join(COEFFICIENTS)}, each at least 0"
+        )
+    square = len(fit.covariance) == size and all(len(line) == size for line in fit.covariance)
+    if not square or fit.dof < 0 or min(fit.covariance[i][i] for i in range(size)) < 0:
+        raise InputError(
+            f"{place}.covariance", "no covariance", "an 8 by 8 matrix with a diagonal of at least 0"
+        )
+    if not fit.draft_lengths or not 0 <= fit.others_range[0] <= fit.others_range[1]:
+        raise InputError(place, "no range of loads or draft lengths", "what was measured")
+    for k, curve in fit.departures.items():
+        loads = [load for load, _ in curve]
+        rising = all(before < after for before, after in itertools.pairwise(loads))
+        if (
+            k < 1
+            or not loads
+            or not rising
+            or loads[0] < 0
+            or max(abs(miss) for _, miss in curve) > _LARGEST_MISS
+        ):
+            raise InputError(f"{place}.departures", "no departures", "ascending loads and ln(measured/form)")
+    try:
+        _ = fit.acceptance
+        for survival in fit.survival.values():
+            checked_survival(survival)
+    except ValueError as error:
+        raise InputError(f"{place}.tokens_per_step", str(error), "what was measured") from error

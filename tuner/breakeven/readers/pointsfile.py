@@ -1,0 +1,93 @@
+"""Points files: CSV with a header, as people and spreadsheets really save them.
+
+Taken as it comes: a byte order mark, commas, semicolons or tabs between fields, decimal commas where semicolons
+separate, blank lines, spaces around values, columns in any order. Unknown columns are kept.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from breakeven.errors import InputError
+from breakeven.readers.columns import ACCEPT, NUMBERS, TEXTS
+from breakeven.readers.points import Origin, Point, point
+
+_NEEDED = ("method", "k", "mean_latency_s")
+
+
+def read(text: str, source: str) -> tuple[Point, ...]:
+    """Read a points file.
+
+    Args:
+        text: the file's content.
+        source: the file's name, for messages.
+
+    Raises:
+        InputError: naming file, row and line (as an editor counts) and column.
+    """
+    text = text.removeprefix("\ufeff")
+    if "\0" in text:
+        raise InputError(source, "a binary file", "a points file (CSV with header)")
+    header_line = next((line for line in text.splitlines() if line.strip()), "")
+    delimiter = max(",;\t", key=header_line.count)
+    rows = _rows(text, delimiter, source)
+    if not rows:
+        raise InputError(source, "an empty file", "a points file (CSV with header)")
+    line, header = rows[0]
+    columns = _columns(header, f"{source}: line {line}")
+    points = []
+    for row, (line, fields) in enumerate(rows[1:], start=1):
+        origin = Origin(source, row, line)
+        if len(fields) > len(columns) and any(field.strip() for field in fields[len(columns) :]):
+            raise InputError(str(origin), f"{len(fields)} fields", f"{len(columns)}, as the header has")
+        if len(fields) < len(columns):
+            raise InputError(
+                str(origin),
+                f"{len(fields)} fields, none in column {columns[len(fields)]}",
+                f"{len(columns)}, as the header has",
+            )
+        named = {name: value for name, value in zip(columns, fields, strict=False) if name}
+        points.append(point(named, origin, decimal_comma=delimiter == ";"))
+    if not points:
+        raise InputError(source, "a header and no row", "one row per measured operating point")
+    return tuple(points)
+
+
+def _rows(text: str, delimiter: str, source: str) -> list[tuple[int, list[str]]]:
+    """Split into lines of fields with their line numbers, blank ones left out."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    rows: list[tuple[int, list[str]]] = []
+    try:
+        start = 1
+        for fields in reader:
+            if any(value.strip() for value in fields):
+                rows.append((start, fields))
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(
+            f"{source}: line {reader.line_num}", f"not CSV ({error})", "CSV with a header"
+        ) from error
+    return rows
+
+
+def _columns(header: list[str], where: str) -> list[str]:
+    names = [name.strip().lower() if _known(name.strip().lower()) else name.strip() for name in header]
+    seen: set[str] = set()
+    for name in names:
+        if name and name in seen:
+            raise InputError(where, f"column {name!r} twice", "each column once")
+        seen.add(name)
+    for name in _NEEDED:
+        if name not in seen:
+            shown = ", ".join(repr(n[:24]) for n in names[:6] if n) or "none"
+            raise InputError(f"{where}, column {name}", f"no such column (found {shown})", f"a column {name}")
+    if not seen & {"concurrency", "request_rate_rps"}:
+        raise InputError(
+            f"{where}, columns concurrency and request_rate_rps", "neither column", "the one that was imposed"
+        )
+    return names
+
+
+def _known(name: str) -> bool:
+    return name in NUMBERS or name in TEXTS or name == "method" or ACCEPT.fullmatch(name) is not None

@@ -1,0 +1,149 @@
+"""Read any accepted file into points, told apart by content, and keep the rows that belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from breakeven.arm import Arm
+from breakeven.errors import InputError
+from breakeven.readers import guidellm, jsonwalk, pointsfile, prometheus, vllmbench
+from breakeven.readers.columns import SETTING
+from breakeven.readers.jsonwalk import Node
+from breakeven.readers.points import Point
+
+_MOST_BYTES = 256 * 1024 * 1024
+
+_JSON: tuple[tuple[Callable[[Node], bool], Callable[[Node, Arm], tuple[Point, ...]]], ...] = (
+    (guidellm.recognises, guidellm.read),
+    (vllmbench.recognises, vllmbench.read),
+    (prometheus.recognises, prometheus.read),
+)
+
+
+def read_file(path: Path, arm: Arm | None = None) -> tuple[Point, ...]:
+    """Read one file.
+
+    Args:
+        path: a points file, a GuideLLM report, a `vllm bench serve` result or an object of Prometheus responses.
+        arm: which arm a file that does not say so belongs to.
+
+    Raises:
+        InputError: naming file and row or JSON path.
+    """
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise InputError(str(path), "more than 256 MiB", "a points file or a load generator's result")
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}: byte {error.start}", "not UTF-8 text", "a CSV or JSON file in UTF-8"
+        ) from error
+    except OSError as error:
+        raise InputError(str(path), error.strerror or "cannot be read", "a readable file") from error
+    return read_text(text, str(path), arm)
+
+
+def read_text(text: str, source: str, arm: Arm | None = None) -> tuple[Point, ...]:
+    """Read the content of one file; arguments and errors as `read_file`."""
+    if not text.lstrip("\ufeff \t\r\n").startswith(("{", "[")):
+        return pointsfile.read(text, source)
+    found: list[Point] = []
+    for document in _documents(text, source):
+        found += _read_document(document, arm)
+    # Rows are numbered through the file, whichever of its results they come from.
+    return tuple(replace(one, origin=replace(one.origin, row=row)) for row, one in enumerate(found, start=1))
+
+
+def _documents(text: str, source: str) -> list[Node]:
+    """Split what holds several results: a JSON list, or one object per line (`vllm bench serve --append-result`)."""
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    if len(lines) > 1 and all(
+        line.lstrip().startswith("{") and line.rstrip().endswith("}") for _, line in lines
+    ):
+        return [replace(jsonwalk.parse(line, source), path=f"line {number}") for number, line in lines]
+    document = jsonwalk.parse(text, source)
+    if isinstance(document.value, list) and document.value:
+        return list(document.items())
+    return [document]
+
+
+def _read_document(document: Node, arm: Arm | None) -> tuple[Point, ...]:
+    for recognises, read in _JSON:
+        if recognises(document):
+            if arm is None:
+                raise InputError(
+                    document.where, "a file that does not say which arm it measured", "--method and --k"
+                )
+            return read(document, arm)
+    raise InputError(
+        document.where,
+        "JSON of no known kind",
+        "a GuideLLM report, a result of vllm bench serve, or an object of Prometheus responses by column",
+    )
+
+
+def matching(points: Sequence[Point], conditions: Sequence[tuple[str, str]]) -> tuple[Point, ...]:
+    """Keep the points whose columns have the given values; numbers compare as numbers.
+
+    Raises:
+        InputError: no point is left, naming the values that the column has.
+    """
+    kept = list(points)
+    for column, wanted in conditions:
+        found = [one for one in kept if _equal(one.text(column), wanted)]
+        if not found:
+            values = _values(kept, column)
+            shown = ", ".join(values[:8]) if values else "no value in any row"
+            raise InputError(f"--where {column}={wanted}", "no such row", f"a value of that column ({shown})")
+        kept = found
+    return tuple(kept)
+
+
+def grouped(points: Sequence[Point], column: str) -> dict[str, tuple[Point, ...]]:
+    """Split by the values of a column, in order of appearance.
+
+    Raises:
+        InputError: a row has no value there.
+    """
+    groups: dict[str, list[Point]] = {}
+    for one in points:
+        value = one.text(column)
+        if value is None:
+            raise InputError(one.origin.of(column), "nothing there", f"a value, for --group-by {column}")
+        groups.setdefault(value, []).append(one)
+    return {value: tuple(members) for value, members in groups.items()}
+
+
+def one_setting(points: Sequence[Point]) -> None:
+    """Refuse points of more than one workload, GPU or model: no law holds across them.
+
+    Raises:
+        InputError: naming the column and its values.
+    """
+    for column in SETTING:
+        values = _values(points, column)
+        if len(values) > 1:
+            sources = " ".join(dict.fromkeys(one.origin.source for one in points))
+            shown = ", ".join(values[:8])
+            raise InputError(
+                f"{sources}: column {column}",
+                f"{len(values)} values ({shown})",
+                f"one: say which with --where {column}={values[0]}, or fit each with --group-by {column}",
+            )
+
+
+def _values(points: Sequence[Point], column: str) -> list[str]:
+    return list(dict.fromkeys(value for one in points if (value := one.text(column)) is not None))
+
+
+def _equal(value: str | None, wanted: str) -> bool:
+    if value is None:
+        return False
+    if value == wanted:
+        return True
+    try:
+        return float(value) == float(wanted)
+    except ValueError:
+        return False

@@ -1,1 +1,0 @@
-"""The simulated engine and the replay of fleets: speculation-aware costs on an event clock."""

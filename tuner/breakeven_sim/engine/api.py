@@ -1,0 +1,297 @@
+"""The HTTP endpoints of the simulated vLLM."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterable
+
+import numpy as np
+from aiohttp import web
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+
+from breakeven_sim.engine.answers import ChunkWriter, whole_answer
+from breakeven_sim.engine.drafting import TextSource
+from breakeven_sim.engine.exposition import EngineMetrics
+from breakeven_sim.engine.http_metrics import HttpMetrics
+from breakeven_sim.engine.protocol import (
+    ApiError,
+    DetokenizeBody,
+    Generation,
+    TokenizeBody,
+    check_model,
+    parse_body,
+    parse_generation,
+)
+from breakeven_sim.engine.realtime import PacedEngine, Stream
+from breakeven_sim.engine.requests import Request
+from breakeven_sim.engine.tokens import detokenize, made_up_text, tokenize
+
+VERSION = "0.32.0+breakeven"
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_NOT_COUNTED = frozenset({"/metrics", "/health", "/ping", "/version", "/load", "/server_info", "/sim/clock"})
+_EVERY_ANSWER = {"Server": "uvicorn", "Vary": "Origin"}
+_STRIDE = 7919  # requests begin at different places of the made-up text
+
+
+class Api:
+    """Handlers over one paced engine.
+
+    Args:
+        paced: the engine in real time.
+        metrics: its page.
+        names: model names answered to.
+        root: the model behind them.
+        max_model_len: tokens of one request.
+        natural_output_tokens: mean length of answers that may end by themselves; `None`: they never do.
+        texts: what drafts get accepted; `None` without speculation.
+        seed: of natural lengths.
+        api_keys: accepted bearer tokens; empty: everybody may.
+    """
+
+    def __init__(
+        self,
+        paced: PacedEngine,
+        metrics: EngineMetrics,
+        names: tuple[str, ...],
+        root: str,
+        max_model_len: int,
+        natural_output_tokens: float | None,
+        texts: TextSource | None,
+        seed: int,
+        api_keys: tuple[str, ...] = (),
+    ) -> None:
+        self._paced = paced
+        self._metrics = metrics
+        self._names = names
+        self._root = root
+        self._max_model_len = max_model_len
+        self._natural_output_tokens = natural_output_tokens
+        self._texts = texts
+        self._seed = seed
+        self._authorizations = frozenset(f"Bearer {key}" for key in api_keys)
+        self._created = int(time.time())
+        self._count = 0
+        self.draining = False
+        self._closing = False
+        self.quiet = asyncio.Event()
+        """Set while no request of any kind is open."""
+        self.quiet.set()
+        self._busy: set[web.RequestHandler] = set()
+        self._registry = CollectorRegistry()
+        GCCollector(self._registry)
+        PlatformCollector(self._registry)
+        ProcessCollector(registry=self._registry)
+        self._registry.register(metrics)
+        self._http = HttpMetrics(self._registry)
+
+    def application(self) -> web.Application:
+        """The routes, behind authorisation and HTTP metrics."""
+        app = web.Application(middlewares=[self._frame], client_max_size=64 * 2**20)
+        app.add_routes(
+            [
+                web.post("/v1/completions", self._completions),
+                web.post("/v1/chat/completions", self._chat),
+                web.get("/v1/models", self._models),
+                web.post("/tokenize", self._tokenize),
+                web.post("/detokenize", self._detokenize),
+                web.get("/health", self._health, allow_head=False),
+                web.get("/ping", self._health),
+                web.post("/ping", self._health),
+                web.get("/version", self._version),
+                web.get("/load", self._load),
+                web.get("/metrics", self._metrics_page),
+                web.get("/sim/clock", self._clock),
+            ]
+        )
+        return app
+
+    def hang_up(self, connections: Iterable[web.RequestHandler]) -> None:
+        """End connections that wait for no answer; the others end with the answer they wait for."""
+        self._closing = True
+        for connection in connections:
+            if connection not in self._busy:
+                connection.force_close()
+
+    @web.middleware
+    async def _frame(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        began = time.perf_counter()
+        self._busy.add(request.protocol)
+        self.quiet.clear()
+        response: web.StreamResponse
+        try:
+            if self._authorizations and request.path.startswith("/v1"):
+                given = request.headers.get("Authorization", "")
+                if given not in self._authorizations:
+                    return _json({"error": "Unauthorized"}, status=401)
+            response = await handler(request)
+        except ApiError as refused:
+            response = _json(refused.body, status=refused.status)
+        except web.HTTPException as refused:
+            response = _json({"detail": refused.reason}, status=refused.status)
+            if isinstance(refused, web.HTTPMethodNotAllowed):
+                response.headers["Allow"] = ", ".join(sorted(refused.allowed_methods))
+        finally:
+            self._busy.discard(request.protocol)
+            if not self._busy:
+                self.quiet.set()
+        if not response.prepared:
+            response.headers.update(_EVERY_ANSWER)
+            if self._closing:
+                response.force_close()
+        if request.path not in _NOT_COUNTED:
+            self._http.observe(request, response, time.perf_counter() - began)
+        return response
+
+    # Generation -------------------------------------------------------------------------------------------
+
+    async def _completions(self, request: web.Request) -> web.StreamResponse:
+        return await self._generate(request, chat=False)
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        return await self._generate(request, chat=True)
+
+    async def _generate(self, http: web.Request, *, chat: bool) -> web.StreamResponse:
+        if self.draining:
+            raise ApiError(500, "cannot schedule new futures after shutdown", "InternalServerError")
+        raw = await http.read()
+        generation = parse_generation(raw, chat=chat, names=self._names, max_model_len=self._max_model_len)
+        number = self._count
+        self._count += 1
+        total, reason = self._length(generation, number)
+        text = self._texts.draw(number, total) if self._texts is not None else None
+        stream = self._paced.submit(Request(number, 0.0, generation.prompt_tokens, total, text))
+        identifier = f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex[:16]}"
+        try:
+            if generation.stream:
+                return await self._streamed(http, generation, stream, identifier, reason)
+            finished = False
+            while not finished:
+                _, finished = await stream.more()
+        except (asyncio.CancelledError, ConnectionError):
+            if not stream.finished:
+                self._paced.abort(stream.request)
+                self._metrics.record_aborted()
+            raise
+        self._metrics.record_finished(stream.request, reason, generation.max_tokens)
+        words = made_up_text(number * _STRIDE, total)
+        return _json(whole_answer(generation, identifier, int(time.time()), words, total, reason))
+
+    async def _streamed(
+        self, http: web.Request, generation: Generation, stream: Stream, identifier: str, reason: str
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream; charset=utf-8", **_EVERY_ANSWER}
+        )
+        writer = ChunkWriter(generation, identifier, int(time.time()))
+        start, sent, finished = stream.request.number * _STRIDE, 0, False
+        await response.prepare(http)
+        head = writer.opening()
+        while not finished:
+            tokens, finished = await stream.more()
+            data = head + writer.chunk(
+                made_up_text(start + sent, tokens), sent + tokens, reason if finished else None
+            )
+            head = b""
+            sent += tokens
+            if finished:
+                self._metrics.record_finished(stream.request, reason, generation.max_tokens)
+                data += writer.closing(sent)
+            await response.write(data)
+        await response.write_eof()
+        return response
+
+    def _length(self, generation: Generation, number: int) -> tuple[int, str]:
+        """Output tokens of a request and why it ends there."""
+        mean = self._natural_output_tokens
+        if generation.ignore_eos or mean is None:
+            return generation.max_tokens, "length"
+        # A key of its own: the text of a request must not depend on whether its length was drawn.
+        natural = int(np.random.default_rng((self._seed, number, 1)).geometric(1.0 / mean))
+        total = max(natural, generation.min_tokens, 1)
+        return (total, "stop") if total < generation.max_tokens else (generation.max_tokens, "length")
+
+    # Everything else --------------------------------------------------------------------------------------
+
+    async def _models(self, _: web.Request) -> web.Response:
+        permission = {
+            "id": f"modelperm-{uuid.uuid4().hex[:16]}",
+            "object": "model_permission",
+            "created": int(time.time()),
+            "allow_create_engine": False,
+            "allow_sampling": True,
+            "allow_logprobs": True,
+            "allow_search_indices": False,
+            "allow_view": True,
+            "allow_fine_tuning": False,
+            "organization": "*",
+            "group": None,
+            "is_blocking": False,
+        }
+        cards = [
+            {
+                "id": name,
+                "object": "model",
+                "created": self._created,
+                "owned_by": "vllm",
+                "root": self._root,
+                "parent": None,
+                "max_model_len": self._max_model_len,
+                "permission": [permission],
+            }
+            for name in self._names
+        ]
+        return _json({"object": "list", "data": cards})
+
+    async def _tokenize(self, http: web.Request) -> web.Response:
+        body = parse_body(await http.read(), TokenizeBody)
+        check_model(body.model, self._names)
+        tokens = tokenize(body.text())
+        answer = {
+            "count": len(tokens),
+            "max_model_len": self._max_model_len,
+            "tokens": [number for number, _ in tokens],
+            "token_strs": [piece for _, piece in tokens] if body.return_token_strs else None,
+        }
+        return _json(answer)
+
+    async def _detokenize(self, http: web.Request) -> web.Response:
+        body = parse_body(await http.read(), DetokenizeBody)
+        check_model(body.model, self._names)
+        return _json({"prompt": detokenize(body.tokens)})
+
+    async def _load(self, _: web.Request) -> web.Response:
+        # Stays 0 in vLLM too, unless --enable-server-load-tracking is given.
+        return _json({"server_load": 0})
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.Response(status=503 if self._paced.killed else 200)
+
+    async def _version(self, _: web.Request) -> web.Response:
+        return _json({"version": VERSION})
+
+    async def _metrics_page(self, _: web.Request) -> web.Response:
+        return web.Response(
+            body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
+
+    async def _clock(self, _: web.Request) -> web.Response:
+        return web.Response(
+            text=json.dumps(dataclasses.asdict(self._paced.clock())), content_type="application/json"
+        )
+
+
+def _json(body: object, status: int = 200) -> web.Response:
+    """JSON as vLLM sends it: no blanks, no charset."""
+    encoded = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+    return web.Response(body=encoded, status=status, content_type="application/json")

@@ -1,0 +1,168 @@
+"""What an engine was started with, and how long its steps take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from breakeven_sim.engine.costs import EngineCosts
+
+
+@dataclass(frozen=True, slots=True)
+class DraftLengths:
+    """The draft length by batch size.
+
+    Attributes:
+        longest: `num_speculative_tokens`; 0 without speculation.
+        tiers: ascending (first batch size, k), the first at 1; a tier holds until the next one begins, as in vLLM.
+    """
+
+    longest: int
+    tiers: tuple[tuple[int, int], ...] = ()
+
+    def at(self, batch: int) -> int:
+        """Drafts per request of a step that schedules `batch` requests, prompts included (as vLLM counts)."""
+        k = self.longest
+        for first, tier in self.tiers:
+            if batch < first:
+                break
+            k = tier
+        return min(k, self.longest)
+
+
+class StepTimes(Protocol):
+    """Durations of steps (s)."""
+
+    @property
+    def per_kv_token_s(self) -> float:
+        """For every token of context in a step."""
+
+    @property
+    def per_drafted_s(self) -> float:
+        """For every drafted token in a step."""
+
+    def factor(self, k: int) -> float:
+        """What multiplies a whole step at draft length k."""
+
+    def seconds(self, k: int, requests: int, drafted: int, context: int, prompt_tokens: int) -> float:
+        """One step of `requests` decoding requests that attend to `context` tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Limits and step times of one engine.
+
+    Attributes:
+        times: how long steps take.
+        drafts: draft length by batch size.
+        max_num_seqs: requests in one step.
+        max_num_batched_tokens: tokens in one step.
+        kv_pool_tokens: tokens of context held at once.
+        method: vLLM's method name, or `None` without speculation.
+    """
+
+    times: StepTimes
+    drafts: DraftLengths
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    kv_pool_tokens: int
+    method: str | None = None
+
+    @property
+    def max_batch(self) -> int:
+        """Requests that may run at once: each may ask for 1 + k tokens of a step, so k bounds the batch as well."""
+        return max(1, min(self.max_num_seqs, self.max_num_batched_tokens // (self.drafts.longest + 1)))
+
+
+class StepClock:
+    """Step times from engine costs, for one method and its draft lengths.
+
+    step = base + per_token*(B + drafted) + per_kv_token*context + per_prefill_token*prompt tokens
+         + flat + per_position*k + per_draft_token*drafted
+    A speculating engine told to draft nothing (k = 0) saves the drafter but pays `zero_drafts_overhead` on all.
+    """
+
+    def __init__(
+        self, costs: EngineCosts, method: str | None, longest: int, drafter: str | None = None
+    ) -> None:
+        scale, step = costs.time_scale, costs.step
+        draft = costs.method(method, drafter).draft if method else None
+        self.per_kv_token_s = step.per_kv_token_s * scale
+        self.per_drafted_s = (step.per_token_s + (draft.per_draft_token_s if draft else 0.0)) * scale
+        self._per_prefill_token_s = step.per_prefill_token_s * scale
+        self._per_request_s = step.per_token_s * scale
+        self._by_k_s = [
+            (step.base_s + (draft.flat_s + draft.per_position_s * k if draft and k else 0.0)) * scale
+            for k in range(longest + 1)
+        ]
+        self._idle_drafter = 1.0 + (costs.zero_drafts_overhead if draft else 0.0)
+
+    def factor(self, k: int) -> float:
+        """What multiplies a step at draft length k: the overhead of a drafter that is told to rest."""
+        return 1.0 if k else self._idle_drafter
+
+    def seconds(self, k: int, requests: int, drafted: int, context: int, prompt_tokens: int) -> float:
+        """One step of `requests` decoding requests that attend to `context` tokens."""
+        return self.factor(k) * (
+            self._by_k_s[k]
+            + self._per_request_s * requests
+            + self.per_drafted_s * drafted
+            + self.per_kv_token_s * context
+            + self._per_prefill_token_s * prompt_tokens
+        )
+
+
+class LawClock:
+    """Step times of an engine that follows the latency law exactly, whatever makes its tokens.
+
+    A request of `tokens` output tokens takes as many steps of (c1 - c2 + c2*B) / tokens, B requests in the step: alone
+    c1, and c2 more for each other request.
+
+    Args:
+        laws: (c1_s, c2_s) by draft length; an engine without a schedule has one.
+        tokens: output tokens per request for which the law was fitted.
+    """
+
+    per_kv_token_s = 0.0
+    per_drafted_s = 0.0
+
+    def __init__(self, laws: Mapping[int, tuple[float, float]], tokens: float) -> None:
+        # A law with C2 above C1 would need negative steps; it is no law of a batching engine.
+        self._by_k = {
+            k: (max(c1_s - c2_s, 1e-3 * c1_s) / tokens, c2_s / tokens) for k, (c1_s, c2_s) in laws.items()
+        }
+
+    def factor(self, k: int) -> float:  # noqa: ARG002  # the protocol's
+        """Nothing multiplies a step."""
+        return 1.0
+
+    def seconds(self, k: int, requests: int, drafted: int, context: int, prompt_tokens: int) -> float:  # noqa: ARG002
+        """One step; prompts are part of C1."""
+        alone_s, each_s = self._by_k[k]
+        return alone_s + each_s * max(1, requests + (prompt_tokens > 0))
+
+
+def engine_config(
+    costs: EngineCosts,
+    method: str | None = None,
+    drafts: DraftLengths = DraftLengths(0),
+    *,
+    drafter: str | None = None,
+    kv_pool_tokens: int | None = None,
+    max_num_seqs: int | None = None,
+    max_num_batched_tokens: int | None = None,
+    gpu_memory_utilization: float = 0.92,
+) -> EngineConfig:
+    """The engine that vLLM would start with these costs; what is not given comes from them."""
+    pool = kv_pool_tokens
+    if pool is None:
+        pool = costs.kv_pool_tokens(gpu_memory_utilization, costs.method(method, drafter) if method else None)
+    return EngineConfig(
+        times=StepClock(costs, method, drafts.longest, drafter),
+        drafts=drafts,
+        max_num_seqs=max_num_seqs or costs.limits.max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens or costs.limits.max_num_batched_tokens,
+        kv_pool_tokens=pool,
+        method=method,
+    )

@@ -1,0 +1,145 @@
+"""Which drafts a request's text accepts, step by step.
+
+One representation serves drawn and recorded text alike: `yields[i]` is the number of tokens that a step with
+unlimited drafts, started when i output tokens exist, would produce (accepted drafts and the bonus token, so >= 1).
+Replaying draft length k, each step advances by min(yields[i], k + 1): changing k changes the steps, never the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from breakeven_sim.engine.costs import Text
+
+MAX_DRAFTS = 64
+"""Longest run of accepted drafts that is told apart; vLLM's drafters stay far below."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftedText:
+    """The text of one request as a drafter sees it.
+
+    Attributes:
+        yields: tokens of an unlimited step started at each output index; at least as long as the output.
+        matches: whether such a step drafts anything; `None`: every step does.
+    """
+
+    yields: Sequence[int]
+    matches: Sequence[bool] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The decode steps of one request at a fixed k, from where it stands to its end.
+
+    Attributes:
+        advance: tokens gained per step (the last one cut at the request's end).
+        drafted: drafts verified per step: k, or 0 where the lookup found nothing.
+        accepted: drafts accepted per step, before the cut: what vLLM counts.
+        drafts_at_all: false where k is 0, so that nobody sums zeros.
+    """
+
+    advance: NDArray[np.int64]
+    drafted: NDArray[np.int64]
+    accepted: NDArray[np.int64]
+
+    drafts_at_all: bool = True
+
+    def __len__(self) -> int:
+        return len(self.advance)
+
+
+def plan_steps(text: DraftedText, generated: int, total: int, k: int) -> Plan:
+    """Replay draft length k from output index `generated` until `total` tokens exist."""
+    yields, matches = text.yields, text.matches
+    advance: list[int] = []
+    drafted: list[int] = []
+    accepted: list[int] = []
+    at = generated
+    while at < total:
+        drafts = k if matches is None or matches[at] else 0
+        gained = min(yields[at], drafts + 1)
+        drafted.append(drafts)
+        accepted.append(gained - 1)
+        advance.append(min(gained, total - at))
+        at += gained
+    return Plan(np.array(advance, np.int64), np.array(drafted, np.int64), np.array(accepted, np.int64))
+
+
+def plain_steps(generated: int, total: int) -> Plan:
+    """The steps without drafts: one token each."""
+    ones = np.ones(total - generated, np.int64)
+    zeros = np.zeros(total - generated, np.int64)
+    return Plan(ones, zeros, zeros, drafts_at_all=False)
+
+
+def survival(rate: float, decay: float, positions: int = MAX_DRAFTS) -> NDArray[np.float64]:
+    """P(first i drafts all accepted), i = 1..positions, in text of one difficulty.
+
+    Source: design notes of the length-biased mixture: a_i = rate * exp(-decay*(i-1)), multiplied up.
+    """
+    i = np.arange(1, positions + 1)
+    return np.asarray(rate**i * np.exp(-decay * i * (i - 1) / 2))
+
+
+class TextSource:
+    """Draws texts of easy and hard stretches; the same seed and request give the same text for every k.
+
+    Args:
+        text: the mixture.
+        seed: of the whole simulation.
+        imposed: unconditional survival per position that replaces the mixture (vLLM's synthetic acceptance).
+    """
+
+    def __init__(self, text: Text, seed: int, imposed: Sequence[float] | None = None) -> None:
+        self._seed = seed
+        if imposed is None:
+            curves = [survival(text.easy_rate, text.depth_decay), survival(text.hard_rate, text.depth_decay)]
+            self._match = np.array([text.easy_match, text.hard_match])
+            self._easy_share = text.easy_share
+        else:
+            curves = [np.asarray(imposed, np.float64)] * 2
+            self._match = np.ones(2)
+            self._easy_share = 1.0
+        # Ascending, so that searchsorted counts the positions whose survival lies at or below a uniform draw.
+        self._rising = [np.ascontiguousarray(curve[::-1]) for curve in curves]
+        mean_easy = text.mean_easy_stretch_tokens
+        share = self._easy_share
+        self._lengths = (mean_easy, max(1.0, mean_easy * (1 - share) / share) if share > 0 else 1.0)
+
+    def draw(self, number: int, total: int) -> DraftedText:
+        """The text of request `number` (its place in the order of arrival) with `total` output tokens."""
+        random = np.random.default_rng((self._seed, number))
+        uniform = random.random(total)
+        if 0.0 < self._easy_share < 1.0:
+            hard = self._stretches(random, total)
+            easy_yield = self._count(0, uniform)
+            yields = np.where(hard, self._count(1, uniform), easy_yield)
+        else:
+            hard = np.full(total, self._easy_share == 0.0)
+            yields = self._count(int(self._easy_share == 0.0), uniform)
+        if self._match.min() == 1.0:
+            return DraftedText(yields.tolist())
+        matches = random.random(total) < self._match[hard.astype(np.int64)]
+        return DraftedText(yields.tolist(), matches.tolist())
+
+    def _count(self, kind: int, uniform: NDArray[np.float64]) -> NDArray[np.int64]:
+        rising = self._rising[kind]
+        return 1 + len(rising) - np.searchsorted(rising, uniform, side="right")
+
+    def _stretches(self, random: np.random.Generator, total: int) -> NDArray[np.bool_]:
+        """True where the text is hard: alternating geometric stretches, begun at a random token of the text."""
+        kind = int(random.random() >= self._easy_share)
+        hard = np.empty(total, np.bool_)
+        at = 0
+        while at < total:
+            # Geometric lengths have no memory, so the stretch that the first token falls into needs no correction.
+            length = int(random.geometric(1.0 / self._lengths[kind]))
+            hard[at : at + length] = bool(kind)
+            at += length
+            kind = 1 - kind
+        return hard

@@ -1,0 +1,314 @@
+"""Requests as vLLM 0.32 takes them: bodies checked, refusals in its shape and mostly in its words.
+
+vLLM declares its bodies in pydantic and passes pydantic's errors on; so does this module, which therefore coerces and
+words them alike. Fields that change nothing here are ignored, as vLLM ignores fields it does not know.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from breakeven_sim.engine.tokens import count_tokens
+
+
+class ApiError(Exception):
+    """An answer other than 200, in the shape that vLLM gives it.
+
+    Args:
+        status: HTTP status.
+        message: for a person.
+        kind: vLLM's error type.
+        parameter: the field at fault.
+    """
+
+    def __init__(
+        self, status: int, message: str, kind: str = "BadRequestError", parameter: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.body = {"error": {"message": message, "type": kind, "param": parameter, "code": status}}
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A request that passed the checks.
+
+    Attributes:
+        chat: chat completion rather than completion.
+        model: the name the client used.
+        prompt_tokens: as `tokens` counts them; a prompt of ids has as many as ids.
+        max_tokens: output tokens at most.
+        min_tokens: output tokens at least.
+        ignore_eos: run to `max_tokens` whatever the text.
+        stream: answer in chunks.
+        include_usage: end the stream with a usage chunk.
+        continuous_usage: every chunk carries usage.
+    """
+
+    chat: bool
+    model: str
+    prompt_tokens: int
+    max_tokens: int
+    min_tokens: int
+    ignore_eos: bool
+    stream: bool
+    include_usage: bool
+    continuous_usage: bool
+
+
+class _StreamOptions(BaseModel):
+    include_usage: bool = False
+    continuous_usage_stats: bool = False
+
+
+class _Sampling(BaseModel):
+    """What completions and chats have in common."""
+
+    model: str | None = None
+    max_tokens: int | None = None
+    min_tokens: int = 0
+    n: int | None = 1
+    temperature: float | None = None
+    top_p: float | None = None
+    ignore_eos: bool = False
+    stream: bool | None = False
+    stream_options: _StreamOptions | None = None
+
+
+class CompletionBody(_Sampling):
+    """Body of /v1/completions."""
+
+    max_tokens: int | None = 16
+    prompt: list[int] | list[list[int]] | str | list[str] | None = None
+
+
+class ChatBody(_Sampling):
+    """Body of /v1/chat/completions."""
+
+    max_completion_tokens: int | None = None
+    messages: list[dict[str, Any]]
+
+
+class TokenizeBody(BaseModel):
+    """Body of /tokenize: a prompt, or the messages of a chat."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[dict[str, Any]] | None = None
+    return_token_strs: bool | None = False
+
+    def text(self) -> str:
+        """What to tokenize.
+
+        Raises:
+            ApiError: neither is given.
+        """
+        if self.prompt is None and self.messages is None:
+            given = f"<dict of {len(self.model_fields_set)} items>"
+            raise _invalid(
+                ("missing", f"body.{field}", "Field required", given) for field in ("prompt", "messages")
+            )
+        return self.prompt if self.prompt is not None else " ".join(_contents(self.messages or []))
+
+
+class DetokenizeBody(BaseModel):
+    """Body of /detokenize."""
+
+    model: str | None = None
+    tokens: list[int]
+
+
+_Body = TypeVar("_Body", bound=BaseModel)
+
+
+def parse_body(raw: bytes, kind: type[_Body]) -> _Body:
+    """Check the fields of a body.
+
+    Raises:
+        ApiError: what vLLM answers to a body that is not JSON or whose fields are wrong.
+    """
+    if not raw:
+        raise _invalid([("missing", "body", "Field required", "None")])
+    try:
+        loaded = json.loads(raw)
+    except ValueError as problem:
+        reason, at = "Expecting value", 0
+        if isinstance(problem, json.JSONDecodeError):
+            reason, at = problem.msg, problem.pos
+        detail = (
+            f"1 validation error:\n  {{'type': 'json_invalid', 'loc': 'body.{at}', 'msg': 'JSON decode error', "
+            f"'input': '<dict of 0 items>', 'ctx': {{'error': {reason!r}}}}}"
+        )
+        raise ApiError(400, detail, "Bad Request", f"body.{at}") from None
+    try:
+        return kind.model_validate(loaded, from_attributes=True)
+    except ValidationError as refused:
+        raise _invalid(
+            (error["type"], _place(error["loc"]), error["msg"], _shown(error["input"]))
+            for error in refused.errors()
+        ) from None
+
+
+def check_model(asked: str | None, names: Sequence[str]) -> str:
+    """The name the client used, the first one if none.
+
+    Raises:
+        ApiError: 404 for a model that is not served.
+    """
+    model = asked or names[0]
+    if model not in names:
+        known = f"The model `{model}` does not exist. Valid aliases: {', '.join(names)}."
+        raise ApiError(404, known, "NotFoundError", "model")
+    return model
+
+
+def parse_generation(raw: bytes, *, chat: bool, names: Sequence[str], max_model_len: int) -> Generation:
+    """Check a request against the model's length and names.
+
+    Raises:
+        ApiError: 404 for another model, 400 for what does not fit or is not understood.
+    """
+    body = parse_body(raw, ChatBody) if chat else parse_body(raw, CompletionBody)
+    options = body.stream_options or _StreamOptions()
+    if options.model_fields_set and not body.stream:
+        raise _refused("stream_options", "Stream options can only be defined when `stream=True`.")
+    if isinstance(body, CompletionBody) and body.prompt in (None, ""):
+        raise _refused("prompt", "Either prompt or prompt_embeds must be provided and non-empty.")
+    model = check_model(body.model, names)
+    _check_sampling(body)
+    prompt_tokens = (
+        _chat_tokens(body, max_model_len)
+        if isinstance(body, ChatBody)
+        else _prompt_tokens(body, max_model_len)
+    )
+    max_tokens = _max_tokens(body, max_model_len - prompt_tokens, max_model_len)
+    if body.min_tokens < 0:
+        raise ApiError(400, f"min_tokens must be greater than or equal to 0, got {body.min_tokens}.")
+    if body.min_tokens > max_tokens:
+        raise ApiError(
+            400, f"min_tokens must be less than or equal to max_tokens={max_tokens}, got {body.min_tokens}."
+        )
+    return Generation(
+        chat=chat,
+        model=model,
+        prompt_tokens=prompt_tokens,
+        max_tokens=max_tokens,
+        min_tokens=body.min_tokens,
+        ignore_eos=body.ignore_eos,
+        stream=bool(body.stream),
+        include_usage=options.include_usage,
+        # Without a usage chunk at the end vLLM leaves the others out as well.
+        continuous_usage=options.include_usage and options.continuous_usage_stats,
+    )
+
+
+def _check_sampling(body: _Sampling) -> None:
+    """Refuse what vLLM refuses; the values change nothing here."""
+    if body.n is not None and body.n < 1:
+        raise ApiError(400, f"n must be at least 1, got {body.n}.")
+    if body.n not in (None, 1):
+        raise ApiError(400, "the simulated engine answers n=1 only", parameter="n")
+    if body.temperature is not None and body.temperature < 0:
+        raise _refused(
+            "temperature", f"temperature must be non-negative, got {body.temperature}.", body.temperature
+        )
+    if body.top_p is not None and not 0 < body.top_p <= 1:
+        raise _refused("top_p", f"top_p must be in (0, 1], got {body.top_p}.", body.top_p)
+
+
+def _prompt_tokens(body: CompletionBody, max_model_len: int) -> int:
+    """Tokens of a completion's prompt: a text, ids, or a list of one of them."""
+    prompt: Any = body.prompt
+    if isinstance(prompt, list) and not (prompt and isinstance(prompt[0], int)):
+        if not prompt:
+            raise ApiError(400, "You must pass at least one prompt")
+        if len(prompt) > 1:
+            raise ApiError(400, "the simulated engine takes one prompt per request", parameter="prompt")
+        prompt = prompt[0]
+    if isinstance(prompt, str):
+        return _fitting(count_tokens(prompt), max_model_len, counted_to_the_end=False)
+    return _fitting(len(prompt), max_model_len, counted_to_the_end=True)
+
+
+def _chat_tokens(body: ChatBody, max_model_len: int) -> int:
+    """Tokens of all messages' texts; the simulated chat template adds none."""
+    if not body.messages:
+        raise ApiError(
+            400, "Cannot apply chat template to an empty conversation. Provide at least one message."
+        )
+    total = sum(count_tokens(text) for text in _contents(body.messages))
+    return _fitting(total, max_model_len, counted_to_the_end=False)
+
+
+def _contents(messages: Iterable[dict[str, Any]]) -> Iterable[str]:
+    for message in messages:
+        content = message.get("content")
+        parts = content if isinstance(content, list) else [{"text": content}]
+        yield from (
+            part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)
+        )
+
+
+def _fitting(tokens: int, max_model_len: int, *, counted_to_the_end: bool) -> int:
+    if tokens < 1:
+        raise ApiError(400, "The decoder prompt cannot be empty")
+    if tokens > max_model_len:
+        # vLLM's tokenizer stops one token beyond the limit; ids it need not tokenize.
+        shown = tokens if counted_to_the_end else max_model_len + 1
+        raise _refused(
+            "input_tokens",
+            f"This model's maximum context length is {max_model_len} tokens. However, your prompt contains "
+            f"{'' if counted_to_the_end else 'at least '}{shown} input tokens, which exceeds this limit even without "
+            "any output tokens. Please reduce the length of the input prompt.",
+            shown,
+        )
+    return tokens
+
+
+def _max_tokens(body: _Sampling, room: int, max_model_len: int) -> int:
+    """Output tokens at most: what was asked for, cut to the room beside the prompt."""
+    key, asked = "max_tokens", body.max_tokens
+    if isinstance(body, ChatBody) and body.max_completion_tokens is not None:
+        key, asked = "max_completion_tokens", body.max_completion_tokens
+    if asked is not None and asked > max_model_len:
+        raise _refused(
+            key,
+            f"{key}={asked} cannot be greater than max_model_len={max_model_len}. Please request fewer output tokens.",
+            asked,
+        )
+    most = room if asked is None else min(asked, room)
+    if most < 1:
+        raise _refused("max_tokens", f"max_tokens must be at least 1, got {most}.", most)
+    return most
+
+
+def _refused(parameter: str, message: str, value: float | None = None) -> ApiError:
+    shown = "" if value is None else f", value={value}"
+    return ApiError(400, f"{message} (parameter={parameter}{shown})", parameter=parameter)
+
+
+def _invalid(errors: Iterable[tuple[str, str, str, str]]) -> ApiError:
+    """Pydantic's errors (type, place, message, input) as vLLM strings them together."""
+    found = list(errors)
+    lines = [
+        f"  {{'type': {kind!r}, 'loc': {place!r}, 'msg': {message!r}, 'input': {given!r}}}"
+        for kind, place, message, given in found
+    ]
+    count = f"{len(lines)} validation error{'s' if len(lines) > 1 else ''}"
+    return ApiError(400, "\n".join([f"{count}:", *lines]), "Bad Request", found[0][1])
+
+
+def _place(path: Sequence[int | str]) -> str:
+    """The field's path; which member of a union was tried is left out."""
+    return ".".join(["body", *(str(key) for key in path if key != "str" and "[" not in str(key))])
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | dict):
+        return f"<{type(value).__name__} of {len(value)} items>"
+    return str(value)

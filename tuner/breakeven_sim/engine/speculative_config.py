@@ -1,0 +1,210 @@
+"""vLLM's `--speculative-config`: what it takes, what it fills in and what it refuses.
+
+Follows vLLM 0.32: the rules were tried with its own parser or read in its source. Refusals are one line of
+the same substance as vLLM's, not its wording.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from breakeven.errors import InputError
+from breakeven.serving.methods import METHODS, MTP_ALIAS, Drafter, methods_with
+from breakeven_sim.engine.configuration import DraftLengths
+
+WHERE = "--speculative-config"
+# Whatever a user's own class would draft cannot be simulated.
+_SIMULATED = METHODS.keys() - {"custom_class"}
+_LOOKUP = frozenset(methods_with(Drafter.NONE))
+_WHOLE = TypeAdapter(int)
+_SUFFIX_TREE_DEPTH = 24
+_PROMPT_LOOKUP_DEFAULT = 5
+KEYS = frozenset(
+    {
+        "method", "model", "num_speculative_tokens", "num_speculative_tokens_per_batch_size", "parallel_drafting",
+        "draft_tensor_parallel_size", "quantization", "moe_backend", "attention_backend", "kv_cache_dtype",
+        "max_model_len", "revision", "code_revision", "draft_sample_method", "enforce_eager", "draft_load_config",
+        "prompt_lookup_min", "prompt_lookup_max", "suffix_decoding_max_tree_depth",
+        "suffix_decoding_max_cached_requests", "suffix_decoding_max_spec_factor", "suffix_decoding_min_token_prob",
+        "disable_padded_drafter_batch", "use_local_argmax_reduction", "draft_lm_head_quantization",
+        "disable_eagle_block_drop", "disable_lookahead_block_hashes", "index_share_for_mtp_iteration",
+        "use_heterogeneous_vocab", "xpress_topc", "dspark_draft_topk", "enable_adaptive_verification",
+        "rejection_sample_method", "synthetic_acceptance_rates", "synthetic_acceptance_length", "tensor_parallel_size",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """A speculative configuration that vLLM would accept.
+
+    Attributes:
+        method: vLLM's method name.
+        drafts: draft length by batch size.
+        drafter: the drafter model, if the method has one of its own.
+        imposed_survival: unconditional acceptance per position where the engine imposes it.
+        given: the configuration with what vLLM fills in, for the log.
+    """
+
+    method: str
+    drafts: DraftLengths
+    drafter: str | None = None
+    imposed_survival: tuple[float, ...] | None = None
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+
+def speculation(config: Mapping[str, Any] | None) -> Speculation | None:
+    """Check a configuration and fill in what vLLM fills in.
+
+    Args:
+        config: the JSON object, or `None` for no speculation.
+
+    Raises:
+        InputError: vLLM would refuse it.
+    """
+    if config is None:
+        return None
+    unknown = sorted(set(config) - KEYS)
+    if unknown:
+        raise InputError(WHERE, f"unknown key {unknown[0]}", "a key of vLLM's SpeculativeConfig")
+    full = dict(config)
+    method = _method(full)
+    full["method"] = method
+    if METHODS[method] is Drafter.REQUIRED and not full.get("model"):
+        raise InputError(WHERE, f"method {method} without a model", "model: the drafter")
+    if method in {"ngram", "ngram_gpu"}:
+        _prompt_lookup(full)
+    k = _longest(full, method)
+    tiers = _tiers(full.get("num_speculative_tokens_per_batch_size"), k, method)
+    drafter = full.get("model") if METHODS[method] is not Drafter.NONE else None
+    return Speculation(method, DraftLengths(k, tiers), drafter, _imposed(full, k), full)
+
+
+def _method(config: Mapping[str, Any]) -> str:
+    """The method named, or the one vLLM infers from the model."""
+    method = config.get("method")
+    if method is None:
+        model = config.get("model")
+        if not isinstance(model, str) or not model:
+            raise InputError(WHERE, "neither method nor model", "at least one of them")
+        if model in _LOOKUP:
+            return model
+        folded = model.casefold()
+        return next(
+            (name for name in ("eagle3", "eagle", "dflash", "dspark") if name in folded), "draft_model"
+        )
+    if isinstance(method, str) and method.endswith(MTP_ALIAS):
+        return "mtp"
+    if method not in _SIMULATED:
+        raise InputError(WHERE, f"method {method!r}", f"one of {', '.join(sorted(_SIMULATED))}")
+    return str(method)
+
+
+def _count(config: Mapping[str, Any], key: str, at_least: int = 1) -> int | None:
+    """A count, from anything that pydantic takes for one in vLLM: 3, "3", 3.0 and even true."""
+    value = config.get(key)
+    if value is None:
+        return None
+    try:
+        count = _WHOLE.validate_python(value)
+    except ValidationError:
+        count = at_least - 1
+    if count < at_least:
+        raise InputError(WHERE, f"{key} is {value!r}", f"an integer of at least {at_least}")
+    return count
+
+
+def _prompt_lookup(config: dict[str, Any]) -> None:
+    """Both ends of the n-gram range: 5 and 5 if neither is given, the other one if one is."""
+    low, high = _count(config, "prompt_lookup_min"), _count(config, "prompt_lookup_max")
+    low_full = low or high or _PROMPT_LOOKUP_DEFAULT
+    high_full = high or low or _PROMPT_LOOKUP_DEFAULT
+    if low_full > high_full:
+        raise InputError(
+            WHERE, f"prompt_lookup_min {low_full} above prompt_lookup_max {high_full}", "min <= max"
+        )
+    config["prompt_lookup_min"], config["prompt_lookup_max"] = low_full, high_full
+
+
+def _longest(config: dict[str, Any], method: str) -> int:
+    k = _count(config, "num_speculative_tokens")
+    if k is None and method == "suffix":
+        k = _count(config, "suffix_decoding_max_tree_depth") or _SUFFIX_TREE_DEPTH
+    if k is None and method == "mtp":
+        k = 1  # one multi-token-prediction layer, as most checkpoints have
+    if k is None:
+        raise InputError(WHERE, "num_speculative_tokens is missing", "an integer of at least 1")
+    config["num_speculative_tokens"] = k
+    return k
+
+
+def _tiers(given: Any, longest: int, method: str) -> tuple[tuple[int, int], ...]:
+    """The schedule as (first batch size, k); every range checked, gaps carry the previous k forward.
+
+    A later range beyond `num_speculative_tokens` is cut to it, as vLLM does.
+    """
+    key = "num_speculative_tokens_per_batch_size"
+    if given is None:
+        return ()
+    if method == "suffix":
+        raise InputError(WHERE, f"{key} with method suffix", "a method with a settable draft length")
+    if not isinstance(given, list) or not given:
+        raise InputError(WHERE, f"{key} is {given!r}", "a list of [first, last, k]")
+    tiers: list[tuple[int, int]] = []
+    last_end = 0
+    for row in sorted(
+        given, key=lambda r: r[0] if isinstance(r, list) and r and isinstance(r[0], int) else 0
+    ):
+        if (
+            not isinstance(row, list)
+            or len(row) != 3
+            or any(isinstance(v, bool) or not isinstance(v, int) for v in row)
+        ):
+            raise InputError(WHERE, f"{key} holds {row!r}", "[first, last, k], three integers")
+        first, end, k = row
+        if not tiers and first != 1:
+            raise InputError(WHERE, f"{key} begins at batch size {first}", "its first range at 1")
+        if first <= last_end:
+            raise InputError(WHERE, f"{key} ranges overlap at batch size {first}", "ranges apart")
+        if end < first or k < 0:
+            raise InputError(WHERE, f"{key} holds {row!r}", "first <= last and k >= 0")
+        tiers.append((first, min(k, longest)))
+        last_end = end
+    return tuple(tiers)
+
+
+def _imposed(config: Mapping[str, Any], k: int) -> tuple[float, ...] | None:
+    """Unconditional acceptance per position under `rejection_sample_method: synthetic`."""
+    sampler = config.get("rejection_sample_method", "standard")
+    rates, length = config.get("synthetic_acceptance_rates"), config.get("synthetic_acceptance_length")
+    if sampler not in {"standard", "synthetic", "block"}:
+        raise InputError(WHERE, f"rejection_sample_method {sampler!r}", "standard, synthetic or block")
+    if sampler != "synthetic":
+        if rates is not None or length is not None:
+            raise InputError(
+                WHERE, f"synthetic acceptance with method {sampler}", "rejection_sample_method synthetic"
+            )
+        return None
+    if (rates is None) == (length is None):
+        raise InputError(
+            WHERE,
+            "rejection_sample_method synthetic",
+            "exactly one of synthetic_acceptance_rates and _length",
+        )
+    if length is not None:
+        if not isinstance(length, int | float) or not 1 <= length <= k + 1:
+            raise InputError(WHERE, f"synthetic_acceptance_length {length!r}", f"a number from 1 to {k + 1}")
+        whole, rest = divmod(float(length) - 1.0, 1.0)
+        return tuple(1.0 if i < whole else rest if i == whole else 0.0 for i in range(k))
+    if not isinstance(rates, list) or len(rates) != k:
+        raise InputError(WHERE, f"synthetic_acceptance_rates {rates!r}", f"a list of {k} numbers")
+    if any(isinstance(r, bool) or not isinstance(r, int | float) or not 0 <= r <= 1 for r in rates):
+        raise InputError(WHERE, f"synthetic_acceptance_rates {rates!r}", "numbers from 0 to 1")
+    if any(later > earlier for earlier, later in itertools.pairwise(rates)):
+        raise InputError(WHERE, f"synthetic_acceptance_rates {rates!r}", "non-increasing numbers")
+    return tuple(float(r) for r in rates)

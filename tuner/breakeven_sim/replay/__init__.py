@@ -1,0 +1,1 @@
+"""Traces replayed through fleets of simulated engines, or of fitted laws, under policies that are compared."""

@@ -1,0 +1,231 @@
+"""Who changes a replayed fleet's arm, and when: nobody, a plan, or the operator's own decision code."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.planning.guard import Action, LatencyModel, Load, Memory, Policy, decide
+from breakeven.planning.outlook import ExpectedLoad, PastRates, expected_loads
+from breakeven_sim.engine.requests import Request
+from breakeven_sim.replay.fleet import Fleet
+from breakeven_sim.replay.stepping import SteppedFleet, Window
+from breakeven_sim.replay.traces import RateTrace, RequestTrace
+
+
+class Controller(Protocol):
+    """Drives a fleet on the event clock.
+
+    Attributes:
+        next_s: when it wants to act next (s); infinity: never.
+    """
+
+    next_s: float
+
+    def act(self, fleet: Fleet) -> None:
+        """Look at the fleet at `next_s`, maybe begin a roll, and move `next_s` on."""
+
+
+@dataclass(slots=True)
+class Nobody:
+    """A static arm."""
+
+    next_s: float = math.inf
+
+    def act(self, fleet: Fleet) -> None:
+        """Never called."""
+
+
+@dataclass(slots=True)
+class Planned:
+    """Follows a sequence of arms; a change that comes while a roll is under way waits for its end.
+
+    Attributes:
+        changes: (s, arm), ascending.
+        next_s: see `Controller`.
+    """
+
+    changes: Sequence[tuple[float, Arm]]
+    next_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.changes = list(self.changes)
+        self.next_s = self.changes[0][0] if self.changes else math.inf
+
+    def act(self, fleet: Fleet) -> None:
+        """Begin the change that is due."""
+        fleet.to(self.next_s)
+        if fleet.rolling:
+            self.next_s += 1.0
+            return
+        due = [arm for at_s, arm in self.changes if at_s <= self.next_s]
+        self.changes = [change for change in self.changes if change[0] > self.next_s]
+        if due:
+            fleet.roll(due[-1], self.next_s)
+        self.next_s = self.changes[0][0] if self.changes else math.inf
+
+
+@dataclass(slots=True)
+class Past:
+    """Rates seen so far, as the operator reads them from Prometheus.
+
+    Attributes:
+        lookback_s: how far back they are known (s); 0: nothing is expected but the load of now.
+        horizon_s: that is looked ahead (s).
+        end_s: ends of the intervals that were seen (s), ascending.
+        rps: rates per replica in them (1/s).
+    """
+
+    lookback_s: float
+    horizon_s: float
+    end_s: list[float] = field(default_factory=list)
+    rps: list[float] = field(default_factory=list)
+
+    def expected(self, end_s: float, rps: float) -> tuple[ExpectedLoad, ...]:
+        """Remember the interval that ended at `end_s`, forget what is older than the lookback, and look ahead."""
+        self.end_s.append(end_s)
+        self.rps.append(rps)
+        old = bisect_right(self.end_s, end_s - self.lookback_s)
+        del self.end_s[:old], self.rps[:old]
+        return expected_loads(PastRates(self.end_s, self.rps).again(end_s, self.horizon_s))
+
+
+@dataclass(slots=True)
+class Decider:
+    """`planning.guard.decide` with its memory.
+
+    Attributes:
+        profile: the fits in force.
+        policy: how sure one must be.
+        candidates: arms that may run.
+        memory: from the last decision.
+        reasons: how often each reason was given.
+    """
+
+    profile: LatencyModel
+    policy: Policy
+    candidates: Sequence[Arm]
+    memory: Memory = field(default_factory=lambda: Memory(NO_SPECULATION))
+    reasons: dict[str, int] = field(default_factory=dict)
+
+    def wish(self, load: Load, now_s: float) -> Arm | None:
+        """The arm to switch to now, if any."""
+        decision = decide(self.profile, load, self.memory, self.policy, now_s, self.candidates)
+        self.memory = decision.memory
+        self.reasons[decision.reason.value] = self.reasons.get(decision.reason.value, 0) + 1
+        return decision.arm if decision.action is Action.SWITCH else None
+
+
+@dataclass(slots=True)
+class Deciding:
+    """Decides every `every_s` on what the last `window_s` showed, as the operator does from Prometheus.
+
+    Attributes:
+        decider: the decision and its memory.
+        trace: where arrivals are counted.
+        past: rates so far.
+        every_s: between two evaluations (s).
+        window_s: that an evaluation looks back on (s).
+        next_s: see `Controller`.
+    """
+
+    decider: Decider
+    trace: RequestTrace
+    past: Past
+    every_s: float = 60.0
+    window_s: float = 300.0
+    next_s: float = field(init=False)
+    _read: int = 0
+    _recent: list[Request] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.next_s = self.every_s
+
+    def act(self, fleet: Fleet) -> None:
+        """Evaluate, unless a roll is under way."""
+        now_s = self.next_s
+        self.next_s += self.every_s
+        fleet.to(now_s)
+        self._recent += fleet.finished[self._read :]
+        self._read = len(fleet.finished)
+        expected = self.past.expected(now_s, self._arrivals(now_s - self.every_s, now_s) / fleet.replicas)
+        if fleet.rolling:
+            return
+        arm = self.decider.wish(self._observe(fleet, now_s, expected), now_s)
+        if arm is not None:
+            fleet.roll(arm, now_s)
+
+    def _arrivals(self, from_s: float, to_s: float) -> float:
+        """Rate of the whole fleet (1/s)."""
+        first, last = np.searchsorted(self.trace.arrival_s, [from_s, to_s])
+        return float(last - first) / (to_s - from_s)
+
+    def _observe(self, fleet: Fleet, now_s: float, expected: tuple[ExpectedLoad, ...]) -> Load:
+        window_s = min(self.window_s, now_s)
+        self._recent = [r for r in self._recent if r.finished_s > now_s - window_s]
+        # A replica that drains is run ahead of time: what it will finish is not known yet.
+        seen = [r for r in self._recent if r.finished_s <= now_s]
+        rps = self._arrivals(now_s - window_s, now_s) / fleet.serving
+        if not seen:
+            return Load(rps, window_s, 0)
+        steps = sum(r.steps for r in seen)
+        gained = sum(r.generated - 1 for r in seen)
+        latency_s = sum(r.finished_s - r.arrival_s for r in seen) / len(seen)
+        return Load(
+            rps=rps,
+            window_s=window_s,
+            requests=len(seen),
+            inflight=rps * latency_s,
+            latency_s=latency_s,
+            tokens_per_step=gained / steps if steps and any(r.drafted for r in seen) else None,
+            prompt_tokens=sum(r.prompt_tokens for r in seen) / len(seen),
+            output_tokens=sum(r.output_tokens for r in seen) / len(seen),
+            saturated=fleet.waiting > max(fleet.serving, 0.1 * fleet.running),
+            expected=expected,
+        )
+
+
+def decide_after(decider: Decider, past: Past, fleet: SteppedFleet, window: Window, trace: RateTrace) -> None:
+    """The same decision from one window of a stepped fleet.
+
+    Args:
+        decider: the decision and its memory.
+        past: rates so far.
+        fleet: at the end of the window.
+        window: what was seen.
+        trace: where its times and the rate of the whole fleet stand.
+    """
+    window_s = float(trace.length_s[window.index])
+    end_s = float(trace.start_s[window.index]) + window_s
+    expected = past.expected(end_s, float(trace.rate_rps[window.index]) / fleet.replicas)
+    if fleet.rolling(end_s):
+        return
+    load = Load(
+        rps=window.rps,
+        window_s=window_s,
+        requests=window.rps * window_s * fleet.replicas,
+        inflight=window.inflight,
+        latency_s=window.latency_s,
+        saturated=window.saturated,
+        expected=expected,
+    )
+    arm = decider.wish(load, end_s)
+    if arm is not None:
+        fleet.roll(arm, end_s)
+
+
+def follow(changes: list[tuple[float, Arm]], fleet: SteppedFleet, end_s: float) -> None:
+    """Begin the planned change that is due at the end of a window of a stepped fleet."""
+    if fleet.rolling(end_s):
+        return
+    due = None
+    while changes and changes[0][0] <= end_s + 1e-9:
+        due = changes.pop(0)[1]
+    if due is not None:
+        fleet.roll(due, end_s)

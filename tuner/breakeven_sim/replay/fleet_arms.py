@@ -1,0 +1,190 @@
+"""How a replayed fleet runs an arm: with an engine's costs, or with the laws of a fitted profile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.errors import InputError
+from breakeven.planning.schedule import Schedule, schedule
+from breakeven.profile import Conditions, Profile
+from breakeven_sim.engine.configuration import DraftLengths, EngineConfig, LawClock, engine_config
+from breakeven_sim.engine.costs import EngineCosts, Text
+from breakeven_sim.engine.drafting import TextSource, survival
+from breakeven_sim.replay.fleet import Texts
+from breakeven_sim.replay.recorded_texts import recorded_for
+
+_UNLIMITED = 10**9
+_SCHEDULED_BATCHES = 256
+SCHEDULE_NAME = "schedule"
+
+
+def scheduled_arm(method: str, longest: int) -> Arm:
+    """The arm that stands for a per-batch-size schedule of a method."""
+    return Arm(method, longest, candidate=f"{SCHEDULE_NAME}:{method}")
+
+
+@dataclass(slots=True)
+class CostArms:
+    """Arms of an engine with given costs.
+
+    Attributes:
+        costs: the engine's.
+        seed: of drawn texts.
+        recorded: recorded texts per method, in place of drawn ones.
+        alpha: i.i.d. acceptance in place of the costs' texts.
+        schedules: schedules by the arm that stands for them.
+    """
+
+    costs: EngineCosts
+    seed: int = 0
+    recorded: Mapping[str, list[list[int]]] | None = None
+    alpha: float | None = None
+    schedules: dict[Arm, Schedule] = field(default_factory=dict)
+    _configs: dict[Arm, EngineConfig] = field(default_factory=dict)
+    _texts: dict[str, Texts] = field(default_factory=dict)
+
+    def config(self, arm: Arm) -> EngineConfig:
+        """The engine under this arm."""
+        if arm not in self._configs:
+            tiers = (
+                tuple((low, k) for low, _, k in self.schedules[arm].ranges) if arm in self.schedules else ()
+            )
+            method = None if arm == NO_SPECULATION else arm.method
+            self._configs[arm] = engine_config(self.costs, method, DraftLengths(arm.k, tiers))
+        return self._configs[arm]
+
+    def texts(self, arm: Arm) -> Texts | None:
+        """Recorded, imposed or drawn texts."""
+        if arm == NO_SPECULATION:
+            return None
+        if arm.method not in self._texts:
+            text = self.text(arm.method)
+            self._texts[arm.method] = (
+                recorded_for(self.recorded, arm.method, text.hard_match, self.seed)
+                if self.recorded is not None
+                else TextSource(text, self.seed)
+            )
+        return self._texts[arm.method]
+
+    def text(self, method: str) -> Text:
+        """The mixture of a method."""
+        if self.alpha is None:
+            return self.costs.method(method).text
+        return Text(easy_rate=self.alpha, hard_rate=self.alpha, easy_share=1.0)
+
+    def distinct_arms(self, k: int) -> list[Arm]:
+        """One arm per method whose costs differ from all before it."""
+        seen: list[object] = []
+        arms = []
+        for name, method in self.costs.methods.items():
+            if method not in seen and ":" not in name:
+                seen.append(method)
+                arms.append(Arm(name, k))
+        return arms
+
+    def add_schedule(self, method: str, draft_lengths: Sequence[int], context_tokens: float) -> Arm:
+        """Make the schedule with the highest goodput per batch size and return the arm that stands for it.
+
+        Args:
+            method: what drafts.
+            draft_lengths: to choose from; 0 is added.
+            context_tokens: mean context of a request.
+        """
+        lengths = sorted({0, *draft_lengths})
+        text = self.text(method)
+        e = np.array([_tokens_per_step(text, k) for k in lengths])
+        drafting = text.easy_share * text.easy_match + (1 - text.easy_share) * text.hard_match
+        times = engine_config(self.costs, method, DraftLengths(lengths[-1])).times
+        step_s = [
+            [times.seconds(k, b, round(b * k * drafting), round(b * context_tokens), 0) for k in lengths]
+            for b in range(1, _SCHEDULED_BATCHES + 1)
+        ]
+        arm = scheduled_arm(method, lengths[-1])
+        self.schedules[arm] = schedule(step_s, e, lengths)
+        return arm
+
+
+def _tokens_per_step(text: Text, k: int) -> float:
+    """E(k) of the mixture; a step that drafts nothing yields one token."""
+    if k == 0:
+        return 1.0
+    steps = 0.0
+    for rate, share, match in (
+        (text.easy_rate, text.easy_share, text.easy_match),
+        (text.hard_rate, 1 - text.easy_share, text.hard_match),
+    ):
+        steps += share / (1.0 + match * float(survival(rate, text.depth_decay, k).sum()))
+    return 1.0 / steps
+
+
+@dataclass(slots=True)
+class LawArms:
+    """Arms of a fitted profile: each replica follows its arm's law exactly, in proportion to a request's tokens.
+
+    Attributes:
+        profile: the fits.
+        tokens: output tokens per request to which the laws belong.
+        tokens_per_step: E in place of the measured one, per speculative arm; absent: as measured.
+        schedules: schedules by the arm that stands for them.
+    """
+
+    profile: Profile
+    tokens: float
+    tokens_per_step: Mapping[Arm, float] = field(default_factory=dict)
+    schedules: dict[Arm, Schedule] = field(default_factory=dict)
+    _tiers: dict[Arm, dict[int, tuple[float, float]]] = field(default_factory=dict)
+    _laws: dict[Arm, tuple[float, float]] = field(default_factory=dict)
+
+    def law(self, arm: Arm) -> tuple[float, float]:
+        """C1 and C2 (s) of an arm.
+
+        Raises:
+            BreakevenError: the profile holds no law for it.
+        """
+        if arm not in self._laws:
+            law = self.profile.curve(arm, Conditions(tokens_per_step=self.tokens_per_step.get(arm))).law
+            self._laws[arm] = float(law.c1), float(law.c2)
+        return self._laws[arm]
+
+    def config(self, arm: Arm) -> EngineConfig:
+        """An engine without limits that follows the law."""
+        if arm in self.schedules:
+            drafts = DraftLengths(arm.k, tuple((low, k) for low, _, k in self.schedules[arm].ranges))
+            clock = LawClock(self._tiers[arm], self.tokens)
+        else:
+            drafts = DraftLengths(arm.k)
+            clock = LawClock({arm.k: self.law(arm)}, self.tokens)
+        return EngineConfig(clock, drafts, _UNLIMITED, _UNLIMITED, _UNLIMITED)
+
+    def texts(self, arm: Arm) -> Texts | None:  # noqa: ARG002  # the protocol's
+        """Acceptance is part of the law."""
+        return None
+
+    def add_schedule(self, family: str, zero_drafts_overhead: float) -> Arm:
+        """Make the schedule of a drafter's measured draft lengths and return the arm that stands for it.
+
+        Args:
+            family: method or candidate.
+            zero_drafts_overhead: by how much drafting nothing inside the engine is slower than no speculation.
+        """
+        measured = {
+            fit.k: fit.arm for fit in self.profile.arms if fit.arm.family == family and fit.fit is not None
+        }
+        if not measured:
+            raise InputError("--policy schedule", f"no measured arm of {family}", "a method of the profile")
+        c1_s, c2_s = self.law(NO_SPECULATION)
+        slower = 1.0 + zero_drafts_overhead
+        tiers = {0: (c1_s * slower, c2_s * slower)} | {
+            k: self.law(arm) for k, arm in sorted(measured.items())
+        }
+        others = np.arange(_SCHEDULED_BATCHES)
+        # Equal requests: the time of a whole request stands for the time of a step, and E for the same one output.
+        step_s = np.stack([c1 + c2 * others for c1, c2 in tiers.values()], axis=1)
+        arm = scheduled_arm(measured[max(measured)].method, max(measured))
+        self.schedules[arm] = schedule(step_s, np.ones(len(tiers)), list(tiers))
+        self._tiers[arm] = tiers
+        return arm

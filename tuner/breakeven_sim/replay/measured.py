@@ -1,0 +1,122 @@
+"""A calibration run on the simulated engine: the sweep, the points and the fit, as a real one would be made.
+
+Every arm meets Poisson arrivals at loads from nearly alone to near the ceiling, with lengths drawn from the trace that
+is to be replayed; each load becomes one point, and the points go through the library's own fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from breakeven.arm import Arm
+from breakeven.fitting.profiles import fit_points
+from breakeven.profile import Profile
+from breakeven.readers.points import LoadMode, Origin, Point
+from breakeven_sim.engine.requests import Request
+from breakeven_sim.replay.fleet import Arms
+from breakeven_sim.replay.loops import open_loop
+
+_LOADS = (0.05, 0.2, 0.35, 0.5, 0.6, 0.7, 0.8)
+_REQUESTS = 800
+_WARM_UP = 0.15
+_CEILING_REQUESTS = 300
+
+_Ints = NDArray[np.int64]
+
+
+def measured_profile(
+    arms: Arms,
+    wanted: Sequence[Arm],
+    prompt_tokens: _Ints,
+    output_tokens: _Ints,
+    seed: int,
+    confidence: float = 0.9,
+) -> Profile:
+    """Measure arms on the event clock and fit them.
+
+    Args:
+        arms: how an arm's engine runs.
+        wanted: the arms; no speculation should be among them.
+        prompt_tokens: lengths to draw requests from, shape (n,).
+        output_tokens: likewise, of the same requests.
+        seed: of arrivals and lengths; the same for every arm, so that they meet the same requests.
+        confidence: of the profile's bounds.
+    """
+    points = []
+    for arm in wanted:
+        random = np.random.default_rng((seed, 3))
+        ceiling_rps = _ceiling_rps(arms, arm, prompt_tokens, output_tokens, random)
+        for index, share in enumerate(_LOADS):
+            points.append(_point(arms, arm, share * ceiling_rps, prompt_tokens, output_tokens, random, index))
+    return fit_points(points, confidence, {"workload": "simulated"})
+
+
+def _requests(
+    arrivals: NDArray[np.float64], prompts: _Ints, outputs: _Ints, random: np.random.Generator, first: int = 0
+) -> list[Request]:
+    chosen = random.integers(0, len(prompts), len(arrivals))
+    return [
+        Request(first + i, float(arrivals[i]), int(prompts[j]), int(outputs[j]))
+        for i, j in enumerate(chosen.tolist())
+    ]
+
+
+def _ceiling_rps(arms: Arms, arm: Arm, prompts: _Ints, outputs: _Ints, random: np.random.Generator) -> float:
+    """Rate at which requests leave while more wait than can be served together."""
+    requests = _requests(np.zeros(_CEILING_REQUESTS), prompts, outputs, random)
+    open_loop(arms, arm, requests)
+    done = np.sort([request.finished_s for request in requests])
+    # The last ones leave a batch that nobody fills up any more.
+    most = int(0.8 * len(done))
+    return most / float(done[most - 1])
+
+
+def _point(
+    arms: Arms, arm: Arm, rps: float, prompts: _Ints, outputs: _Ints, random: np.random.Generator, index: int
+) -> Point:
+    arrivals = np.cumsum(random.exponential(1.0 / rps, _REQUESTS))
+    requests = _requests(arrivals, prompts, outputs, random, first=index * _REQUESTS)
+    engine = open_loop(arms, arm, requests)
+    counted = requests[int(_WARM_UP * len(requests)) :]
+    latency = np.array([r.finished_s - r.arrival_s for r in counted])
+    ttft = np.array([r.first_token_s - r.arrival_s for r in counted])
+    tokens = np.array([r.output_tokens for r in counted], np.float64)
+    # Lengths and rate as they came out, not as they were asked for: 800 draws are a sample.
+    rate = (len(counted) - 1) / (counted[-1].arrival_s - counted[0].arrival_s)
+    steps, drafts = sum(r.steps for r in counted), sum(r.drafts for r in counted)
+    decoding = tokens > 1
+    tpot = (latency - ttft)[decoding] / (tokens - 1)[decoding]
+    decoded = float((tokens - 1).sum())
+    return Point(
+        arm=arm,
+        mode=LoadMode.POISSON,
+        mean_latency_s=float(latency.mean()),
+        origin=Origin("simulated sweep", index + 1),
+        request_rate_rps=rate,
+        achieved_rps=rate,
+        ttft_mean_s=float(ttft.mean()),
+        tpot_mean_s=float((latency - ttft).sum()) / decoded if decoded else None,
+        prompt_tokens=float(np.mean([r.prompt_tokens for r in counted])),
+        output_tokens=float(tokens.mean()),
+        output_tokens_sq=float((tokens**2).mean()),
+        tokens_per_step=decoded / steps if steps and arm.k else None,
+        drafted_per_step=sum(r.drafted for r in counted) / steps if steps and arm.k else None,
+        drafts=float(drafts) if arm.k else None,
+        requests=float(len(counted)),
+        preemptions=float(engine.preemptions),
+        **_quantiles("p{}_latency_s", latency),
+        **_quantiles("ttft_p{}_s", ttft),
+        **_quantiles("tpot_p{}_s", tpot),
+    )
+
+
+def _quantiles(column: str, values: NDArray[np.float64]) -> dict[str, Any]:
+    """Columns of the median, the 95th and the 99th percentile; none without a value."""
+    if not values.size:
+        return {}
+    found: list[float] = np.percentile(values, [50, 95, 99]).tolist()
+    return {column.format(percent): value for percent, value in zip((50, 95, 99), found, strict=True)}

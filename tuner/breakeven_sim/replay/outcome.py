@@ -1,0 +1,152 @@
+"""What a policy did to the requests of a trace, in the same terms for both kinds of replay."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from breakeven.planning.objective import Slo
+from breakeven_sim.engine.requests import Request
+from breakeven_sim.replay.stepping import Window
+
+_Floats = NDArray[np.float64]
+_Z95 = NormalDist().inv_cdf(0.95)
+_TIE = 1e-3
+"""Relative difference below which two window means are the same: an equal arm met by requests a step apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One policy's result.
+
+    Attributes:
+        policy: its name.
+        requests: how many were answered.
+        mean_latency_s: over all requests; `None` without any.
+        p95_latency_s: likewise.
+        switches: rolls begun.
+        slo_attainment: share of requests that kept every limit; `None` without limits.
+        window_latency_s: mean per window of the trace, NaN where nobody arrived; shape (windows,).
+        window_length_s: shape (windows,).
+    """
+
+    policy: str
+    requests: float
+    mean_latency_s: float | None
+    p95_latency_s: float | None
+    switches: int
+    slo_attainment: float | None
+    window_latency_s: _Floats
+    window_length_s: _Floats
+
+    def seconds_below_one(self, none: Outcome) -> float:
+        """Time in whose windows requests were slower than without speculation."""
+        with np.errstate(invalid="ignore"):
+            slower = self.window_latency_s > none.window_latency_s * (1.0 + _TIE)
+        return float(self.window_length_s[slower].sum())
+
+
+def of_requests(
+    policy: str,
+    finished: Sequence[Request],
+    switches: int,
+    slo: Slo,
+    window_start_s: _Floats,
+    window_length_s: _Floats,
+) -> Outcome:
+    """The outcome of a replay on the event clock; requests belong to the window of their arrival."""
+    arrival = np.array([r.arrival_s for r in finished])
+    latency = np.array([r.finished_s for r in finished]) - arrival
+    place = np.clip(np.searchsorted(window_start_s, arrival, side="right") - 1, 0, len(window_start_s) - 1)
+    counts = np.bincount(place, minlength=len(window_start_s))
+    with np.errstate(invalid="ignore"):
+        means = np.bincount(place, latency, minlength=len(window_start_s)) / counts
+    return Outcome(
+        policy,
+        len(finished),
+        float(latency.mean()) if len(finished) else None,
+        float(np.quantile(latency, 0.95)) if len(finished) else None,
+        switches,
+        _kept_share(finished, latency, slo) if slo.is_set and len(finished) else None,
+        means,
+        window_length_s,
+    )
+
+
+def of_windows(
+    policy: str, windows: Sequence[Window], switches: int, slo: Slo, fleet_rps: _Floats, length_s: _Floats
+) -> Outcome:
+    """The outcome of stepping: within a window latencies are taken as lognormal through their mean and 95th percentile."""
+    mean = np.array([w.latency_s for w in windows])
+    spread = _lognormal_sigma(mean, np.array([w.p95_s for w in windows]))
+    weight = fleet_rps * length_s
+    total = float(weight.sum())
+    if total == 0.0:
+        return Outcome(policy, 0.0, None, None, switches, None, np.full(len(windows), np.nan), length_s)
+    share = weight / total
+    kept = None
+    if slo.e2e_s is not None:
+        kept = float(share @ _below(slo.e2e_s, mean, spread))
+    means = np.where(weight > 0, mean, np.nan)
+    return Outcome(
+        policy,
+        total,
+        float(share @ mean),
+        _quantile(0.95, share, mean, spread),
+        switches,
+        kept,
+        means,
+        length_s,
+    )
+
+
+def _kept_share(finished: Sequence[Request], latency: _Floats, slo: Slo) -> float:
+    kept = np.ones(len(finished), np.bool_)
+    ttft = np.array([r.first_token_s - r.arrival_s for r in finished])
+    if slo.e2e_s is not None:
+        kept &= latency <= slo.e2e_s
+    if slo.ttft_s is not None:
+        kept &= ttft <= slo.ttft_s
+    if slo.tpot_s is not None:
+        tokens = np.array([max(1, r.output_tokens - 1) for r in finished])
+        kept &= (latency - ttft) / tokens <= slo.tpot_s
+    return float(kept.mean())
+
+
+def _lognormal_sigma(mean: _Floats, p95: _Floats) -> _Floats:
+    """Sigma of the lognormal with this mean and 95th percentile: ln(p95/mean) = z*sigma - sigma^2/2, its smaller root."""
+    ratio = np.log(np.maximum(p95 / mean, 1.0))
+    # Beyond exp(z^2/2) = 3.9 times the mean no lognormal has such a percentile; the widest one that has is taken.
+    return np.asarray(_Z95 - np.sqrt(np.maximum(_Z95**2 - 2.0 * ratio, 0.0)))
+
+
+def _below(limit: float, mean: _Floats, sigma: _Floats) -> _Floats:
+    """P(latency <= limit) per window."""
+    certain = (mean <= limit).astype(np.float64)
+    location = np.log(mean) - sigma**2 / 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = (math.log(limit) - location) / sigma
+    return np.where(sigma > 1e-9, 0.5 * (1.0 + _erf(z / math.sqrt(2.0))), certain)
+
+
+def _erf(x: _Floats) -> _Floats:
+    return np.array(
+        [math.erf(value) if math.isfinite(value) else math.copysign(1.0, value) for value in x.tolist()]
+    )
+
+
+def _quantile(q: float, share: _Floats, mean: _Floats, sigma: _Floats) -> float:
+    """Quantile of the mixture of all windows, by bisection to 1e-6 relative."""
+    low, high = float(mean[share > 0].min()) * 1e-2, float(mean.max()) * 50.0
+    while high > low * (1.0 + 1e-6):
+        middle = math.sqrt(low * high)
+        if float(share @ _below(middle, mean, sigma)) < q:
+            low = middle
+        else:
+            high = middle
+    return high

@@ -1,0 +1,103 @@
+"""Texts whose acceptance was recorded from a real drafter, replayed in place of drawn ones.
+
+One JSON object per line: `acc_<method>` holds, per output index, the tokens that an unlimited step started there
+yields. Requests take the recorded texts in turn; a request longer than its text goes through it again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from breakeven.errors import InputError
+from breakeven_sim.engine.drafting import DraftedText
+
+# Recorded under these names in the field; the same text serves a method's relatives.
+_STANDS_FOR = {"eagle3": "eagle", "mtp": "eagle", "ngram_gpu": "ngram", "suffix": "ngram"}
+_LOOKUP = frozenset({"ngram", "ngram_gpu", "suffix"})
+
+
+class RecordedTexts:
+    """Recorded texts of one method, drawn in turn.
+
+    Args:
+        texts: yields per output index, each >= 1.
+        hard_match: probability that a step of a lookup method that accepts nothing had drafted at all; the record
+            does not tell the two apart. 1 for drafters, which always draft.
+        seed: of those draws.
+    """
+
+    def __init__(self, texts: Sequence[Sequence[int]], hard_match: float, seed: int) -> None:
+        self._texts = texts
+        self._hard_match = hard_match
+        self._seed = seed
+
+    def draw(self, number: int, total: int) -> DraftedText:
+        """The text of request `number` with `total` output tokens."""
+        text = self._texts[number % len(self._texts)]
+        yields = list(text) * -(-total // len(text))
+        del yields[total:]
+        if self._hard_match >= 1.0:
+            return DraftedText(yields)
+        drafted = np.random.default_rng((self._seed, number)).random(total) < self._hard_match
+        return DraftedText(
+            yields, [gained > 1 or lucky for gained, lucky in zip(yields, drafted.tolist(), strict=True)]
+        )
+
+
+def read_recorded(path: Path) -> dict[str, list[list[int]]]:
+    """Recorded texts per method, as named in the file.
+
+    Raises:
+        InputError: not such a file; file and row are named.
+    """
+    found: dict[str, list[list[int]]] = {}
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else "not UTF-8"
+        raise InputError(str(path), str(reason), "a readable JSON-lines file") from None
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except ValueError:
+            raise InputError(f"{path}: row {number}", "not JSON", "one JSON object per line") from None
+        if not isinstance(record, dict):
+            raise InputError(f"{path}: row {number}", "not an object", "one JSON object per line")
+        for key, value in record.items():
+            if key.startswith("acc_"):
+                _check(value, f"{path}: row {number}, {key}")
+                if value:
+                    found.setdefault(key.removeprefix("acc_"), []).append(value)
+    if not found:
+        raise InputError(str(path), "no recorded text", "keys such as acc_eagle or acc_ngram")
+    return found
+
+
+def recorded_for(
+    texts: Mapping[str, list[list[int]]], method: str, hard_match: float, seed: int
+) -> RecordedTexts:
+    """The recorded texts that stand for a method.
+
+    Raises:
+        InputError: nothing was recorded for it or a relative.
+    """
+    name = method if method in texts else _STANDS_FOR.get(method, method)
+    if name not in texts:
+        raise InputError(
+            "recorded acceptance", f"nothing for method {method}", f"one of: {', '.join(sorted(texts))}"
+        )
+    return RecordedTexts(texts[name], hard_match if method in _LOOKUP else 1.0, seed)
+
+
+def _check(value: Any, where: str) -> None:
+    if not isinstance(value, list) or any(
+        isinstance(v, bool) or not isinstance(v, int) or v < 1 for v in value
+    ):
+        raise InputError(where, "not a list of whole numbers", "tokens per step, each at least 1")

@@ -1,0 +1,332 @@
+"""A trace replayed against policies: what `breakeven simulate` computes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.errors import InputError
+from breakeven.planning.guard import Memory, Policy
+from breakeven.profile import Profile
+from breakeven_sim.engine.requests import Request
+from breakeven_sim.replay.cached_profile import RememberingProfile
+from breakeven_sim.replay.controllers import (
+    Controller,
+    Decider,
+    Deciding,
+    Nobody,
+    Past,
+    Planned,
+    decide_after,
+    follow,
+)
+from breakeven_sim.replay.fleet import Fleet, waves
+from breakeven_sim.replay.fleet_arms import CostArms, LawArms
+from breakeven_sim.replay.hindsight import Greedy, best_plan, free_windows
+from breakeven_sim.replay.measured import measured_profile
+from breakeven_sim.replay.outcome import Outcome, of_requests, of_windows
+from breakeven_sim.replay.stepping import PiecewiseLaw, SteppedFleet, Window, step_through
+from breakeven_sim.replay.traces import RateTrace, RequestTrace
+
+POLICIES = ("breakeven", "none", "schedule", "static:METHOD:K", "oracle", "oracle-free")
+HINDSIGHT_WINDOW_S = 60.0
+_MOST_CHOICES = 10_000
+STEPPED_DECISION_S = 150.0
+LOOKBACK_S = 259200.0
+_COMPARED_WINDOW_S = 60.0
+
+
+def parse_policy(name: str) -> Arm | None:
+    """The arm of a static policy, `None` for the others.
+
+    Raises:
+        InputError: no such policy.
+    """
+    kind, *rest = name.split(":")
+    if kind == "static" and len(rest) == 2 and rest[1].isdigit():
+        try:
+            return Arm(rest[0], int(rest[1]))
+        except ValueError as problem:
+            raise InputError(f"--policy {name}", str(problem), "static:METHOD:K") from None
+    if name == "none":
+        return NO_SPECULATION
+    if name in {"breakeven", "oracle", "oracle-free", "schedule"} or (
+        kind == "schedule" and len(rest) == 1 and rest[0]
+    ):
+        return None
+    raise InputError(f"--policy {name}", "unknown", f"one of {', '.join(POLICIES)}")
+
+
+@dataclass(slots=True)
+class Study:
+    """One fleet, one trace, any number of policies; every policy meets the same requests and texts.
+
+    Attributes:
+        arms: how an arm runs.
+        profile: what decisions rest on.
+        trace: requests or rates of the whole fleet.
+        candidates: arms that may run, besides no speculation.
+        compared: policies that are compared; hindsight may do what any of them did, and run their schedules like any arm.
+        replicas: of the fleet.
+        policy: of the decision code; its `roll_seconds` is a replica's start-up time, its `slo` what is promised.
+        zero_drafts_overhead: of a schedule that drafts nothing, for laws.
+        seed: of the load balancer and of simulated sweeps.
+        progress: told how many requests or windows were done.
+        every_s: between two decisions on the event clock (s).
+        window_s: that a decision looks back on (s).
+        lookback_s: whose loads a decision knows (s); 0: the load of now is taken to last.
+        reasons: how often the decision code gave each reason.
+        left_out: requests that no engine of these arms could hold; they are not replayed.
+    """
+
+    arms: CostArms | LawArms
+    profile: Profile
+    trace: RequestTrace | RateTrace
+    candidates: Sequence[Arm]
+    replicas: int
+    policy: Policy
+    zero_drafts_overhead: float = 0.066
+    seed: int = 0
+    progress: Callable[[int], None] = lambda _: None
+    every_s: float = 60.0
+    window_s: float = 300.0
+    lookback_s: float = LOOKBACK_S
+    compared: Sequence[str] = ()
+    reasons: dict[str, int] = field(default_factory=dict)
+    left_out: int = field(init=False, default=0)
+    _outcomes: dict[str, Outcome] = field(default_factory=dict)
+    _laws: dict[Arm, PiecewiseLaw] = field(default_factory=dict)
+    _schedules: dict[str, Arm] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.trace, RequestTrace):
+            pool = min(self.arms.config(arm).kv_pool_tokens for arm in (NO_SPECULATION, *self.candidates))
+            short = self.trace.prompt_tokens + self.trace.output_tokens <= pool
+            self.left_out = int((~short).sum())
+            if self.left_out == len(self.trace):
+                raise InputError(
+                    "trace", f"every request is longer than the KV pool ({pool} tokens)", "shorter requests"
+                )
+            if self.left_out:
+                self.trace = self.trace.only(short)
+        else:
+            # Within a long window the decision code looks more than once.
+            self.trace = self.trace.finer(STEPPED_DECISION_S)
+
+    def outcome(self, name: str) -> Outcome:
+        """The outcome of a policy, computed once.
+
+        Raises:
+            InputError: no such policy, or an arm that neither costs nor profile know.
+        """
+        if name not in self._outcomes:
+            self._outcomes[name] = replace(self._run(name), policy=name)
+        return self._outcomes[name]
+
+    def _run(self, name: str) -> Outcome:
+        arm = parse_policy(name)
+        if arm is not None:
+            # A drafter is meant by its own name or by its method's.
+            same = (
+                one for one in self.candidates if one.k == arm.k and arm.method in {one.family, one.method}
+            )
+            return self._replay(next(same, arm), [])
+        if name.startswith("schedule"):
+            return self._replay(self._schedule(_family(name)), [])
+        if name == "breakeven":
+            return self._decided()
+        return self._free_oracle() if name == "oracle-free" else self._oracle()
+
+    def _oracle(self) -> Outcome:
+        """The best that hindsight finds when it pays for rolls: its own plan, or what a policy that is compared did."""
+        arms = [NO_SPECULATION, *self.candidates]
+        # What decides without hindsight is feasible with it, too.
+        others = [name for name in self.compared if name == "breakeven" or name.startswith("schedule")]
+        tried = [self.outcome(name) for name in (*map(_static_name, arms), *others)]
+        plan = best_plan(
+            self._known_load(), self._any_arm(), self.law, self.replicas, self.policy.roll_seconds
+        )
+        if len(plan.changes) > 1:
+            tried.append(self._replay(plan.changes[0][1], list(plan.changes[1:])))
+        return min(tried, key=_rank)
+
+    def _free_oracle(self) -> Outcome:
+        """The best that hindsight finds when rolls are free; whoever pays for them is no better."""
+        arms = self._any_arm()
+        if isinstance(self.trace, RequestTrace):
+            laws = [self.law(arm) for arm in arms]
+            # A replica's number in flight changes in the time of a request.
+            every_s = max(min(law.c1_s for law in laws), self.trace.duration_s / _MOST_CHOICES)
+            alone = min(arms, key=lambda arm: self.law(arm).c1_s)
+            free = self._replay_requests(self.trace, alone, Greedy(arms, laws, every_s), 0.0)
+        else:
+            windows, changes = free_windows(self.trace, arms, self.law, self.replicas)
+            free = of_windows("", windows, changes, self.policy.slo, self.trace.rate_rps, self.trace.length_s)
+        return min(free, self.outcome("oracle"), key=_rank)
+
+    def _known_load(self) -> RateTrace:
+        """The load as rates, in as many windows as a plan takes a few seconds for."""
+        if isinstance(self.trace, RateTrace):
+            return self.trace
+        return self.trace.rates(max(HINDSIGHT_WINDOW_S, self.trace.duration_s / _MOST_CHOICES))
+
+    def _any_arm(self) -> list[Arm]:
+        """Everything that hindsight may run."""
+        scheduled = [self._schedule(_family(name)) for name in self.compared if name.startswith("schedule")]
+        return list(dict.fromkeys([NO_SPECULATION, *self.candidates, *scheduled]))
+
+    def _decided(self) -> Outcome:
+        # What a roll of this fleet takes away at a time is what the decision must reckon with.
+        policy = replace(
+            self.policy, roll_away_share=1.0 / waves(self.replicas) if self.replicas > 1 else 0.0
+        )
+        decider = Decider(self.profile, policy, self.candidates, Memory(NO_SPECULATION))
+        past = Past(self.lookback_s, self.policy.horizon_s)
+        if isinstance(self.trace, RequestTrace):
+            controller = Deciding(decider, self.trace, past, self.every_s, self.window_s)
+            outcome = self._replay_requests(self.trace, NO_SPECULATION, controller, self.policy.roll_seconds)
+        else:
+            trace = self.trace
+            decider.profile = RememberingProfile(self.profile)
+            outcome = self._replay_rates(
+                trace,
+                NO_SPECULATION,
+                self.policy.roll_seconds,
+                lambda fleet, window, _: decide_after(decider, past, fleet, window, trace),
+            )
+        self.reasons = decider.reasons
+        return outcome
+
+    def _replay(self, arm: Arm, changes: list[tuple[float, Arm]], roll_s: float | None = None) -> Outcome:
+        pause_s = self.policy.roll_seconds if roll_s is None else roll_s
+        if isinstance(self.trace, RequestTrace):
+            controller: Controller = Planned(changes) if changes else Nobody()
+            return self._replay_requests(self.trace, arm, controller, pause_s)
+        left = list(changes)
+        return self._replay_rates(
+            self.trace, arm, pause_s, lambda fleet, _, end_s: follow(left, fleet, end_s)
+        )
+
+    def _replay_requests(
+        self, trace: RequestTrace, arm: Arm, controller: Controller, roll_s: float
+    ) -> Outcome:
+        fleet = Fleet(self.arms, arm, self.replicas, roll_s, self.seed)
+        rows = zip(
+            trace.arrival_s.tolist(), trace.prompt_tokens.tolist(), trace.output_tokens.tolist(), strict=True
+        )
+        for number, (arrival_s, prompt, output) in enumerate(rows):
+            while controller.next_s <= arrival_s:
+                controller.act(fleet)
+            fleet.offer(Request(number, arrival_s, prompt, output))
+            if number % 1000 == 0:
+                self.progress(number)
+        fleet.to(math.inf)
+        windows = trace.rates(_COMPARED_WINDOW_S)
+        return of_requests(
+            "", fleet.finished, fleet.switches, self.policy.slo, windows.start_s, windows.length_s
+        )
+
+    def _replay_rates(
+        self, trace: RateTrace, arm: Arm, roll_s: float, act: Callable[[SteppedFleet, Window, float], None]
+    ) -> Outcome:
+        fleet = SteppedFleet(self.law, arm, self.replicas, roll_s)
+        windows = step_through(fleet, trace, lambda window, end_s: act(fleet, window, end_s))
+        return of_windows("", windows, fleet.switches, self.policy.slo, trace.rate_rps, trace.length_s)
+
+    # Laws and schedules -----------------------------------------------------------------------------------
+
+    def law(self, arm: Arm) -> PiecewiseLaw:
+        """An arm's law for stepping; that of a schedule is measured on the simulated engine first.
+
+        Raises:
+            BreakevenError: the profile holds no law for the arm.
+        """
+        if arm not in self._laws:
+            self._laws[arm] = self._law(arm)
+        return self._laws[arm]
+
+    def _law(self, arm: Arm) -> PiecewiseLaw:
+        profile = self.profile
+        scheduled = arm in self.arms.schedules
+        if scheduled:
+            prompts, outputs = self._lengths()
+            profile = measured_profile(self.arms, [arm], prompts, outputs, self.seed, profile.confidence)
+        if isinstance(self.arms, LawArms) and not scheduled:
+            c1_s, c2_s = self.arms.law(arm)
+        else:
+            c1_s, c2_s = self._measured(profile, arm)
+        knots = self._knots(profile, arm) if scheduled else ()
+        if knots:
+            # Where the schedule has settled on its last draft length, the line through the highest loads goes on.
+            (n0, t0), (n1, t1) = knots[-3], knots[-1]
+            c2_s = max((t1 - t0) / (n1 - n0), 1e-9)
+        # The tail moves with the mean under other acceptance; an arm that was not measured has none.
+        tail = profile.arm(arm).quantiles.get("0.95") if profile.measured(arm) else None
+        if tail is None:
+            return PiecewiseLaw(c1_s, c2_s, knots)
+        own_c1_s, own_c2_s = self._measured(profile, arm)
+        return PiecewiseLaw(c1_s, c2_s, knots, tail.c1_s * c1_s / own_c1_s, tail.c2_s * c2_s / own_c2_s)
+
+    @staticmethod
+    def _knots(profile: Profile, arm: Arm) -> tuple[tuple[float, float], ...]:
+        """Measured (others, latency) of an arm that follows no line, made to rise and to begin alone."""
+        measured = sorted((one.others, one.latency_s) for one in profile.arm(arm).measurements)
+        rising: list[tuple[float, float]] = []
+        for others, latency_s in measured:
+            if not rising or (others > rising[-1][0] and latency_s > rising[-1][1]):
+                rising.append((others, latency_s))
+        if len(rising) < 3:
+            return ()
+        (n0, t0), (n1, t1) = rising[:2]
+        return ((0.0, max(t0 - n0 * (t1 - t0) / (n1 - n0), 0.5 * t0)), *rising)
+
+    @staticmethod
+    def _measured(profile: Profile, arm: Arm) -> tuple[float, float]:
+        fit = profile.arm(arm)
+        if fit.c1_s is None or fit.c2_s is None:
+            raise InputError(
+                "profile", f"no law for {arm.name} ({fit.reason})", "an arm with two loads or more"
+            )
+        return fit.c1_s, fit.c2_s
+
+    def _lengths(self) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], ...]:
+        """Lengths to measure a schedule with: the trace's own, else those that the laws belong to."""
+        if isinstance(self.trace, RequestTrace):
+            return self.trace.prompt_tokens, self.trace.output_tokens
+        lengths = self.profile.arm(NO_SPECULATION).lengths
+        return tuple(
+            np.array([max(1, round(mean or 256))]) for mean in (lengths.prompt_tokens, lengths.output_tokens)
+        )
+
+    def _schedule(self, family: str) -> Arm:
+        """The schedule of a drafter; without a name that of the candidate that is fastest when alone."""
+        if not family:
+            if not self.candidates:
+                raise InputError("--policy schedule", "no candidate to schedule", "a speculative arm")
+            family = min(self.candidates, key=lambda arm: self.law(arm).c1_s).family
+        if family not in self._schedules:
+            if isinstance(self.arms, LawArms):
+                self._schedules[family] = self.arms.add_schedule(family, self.zero_drafts_overhead)
+            else:
+                lengths = [arm.k for arm in self.candidates if arm.family == family] or [3]
+                prompts, outputs = self._lengths()
+                context = float(prompts.mean() + (outputs.astype(float) ** 2).mean() / (2 * outputs.mean()))
+                self._schedules[family] = self.arms.add_schedule(family, range(1, max(lengths) + 1), context)
+        return self._schedules[family]
+
+
+def _family(schedule: str) -> str:
+    return schedule.partition(":")[2]
+
+
+def _rank(outcome: Outcome) -> tuple[float, int]:
+    """Faster first; of equally fast ones, the one that rolls less."""
+    return outcome.mean_latency_s or math.inf, outcome.switches
+
+
+def _static_name(arm: Arm) -> str:
+    return "none" if arm == NO_SPECULATION else f"static:{arm.family}:{arm.k}"
