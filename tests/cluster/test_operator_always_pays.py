@@ -61,7 +61,7 @@ def test_one_roll_leads_to_speculation_and_high_load_does_not_lead_away(measured
         )
     made = decision(found["status"])
     assert (made["arm"], made["runningArm"]) == ("eagle/3", "eagle/3"), made
-    assert found["status"]["display"]["pays"] == "Yes"
+    assert found["status"]["workings"]["display"]["pays"] == "Yes"
     assert len(measured.writes()) == 1
     assert failures(stage, measured) == []
     assert [outcome for outcome in (*outcomes, *more) if outcome.error] == []

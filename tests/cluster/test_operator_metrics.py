@@ -51,7 +51,9 @@ class Watched:
 
     def remembers(self):
         """Live acceptance that the status keeps, E by arm."""
-        seen = self.place.get("specsvc", "chat")["status"].get("memory", {}).get("seen", ())
+        seen = (
+            self.place.get("specsvc", "chat")["status"].get("workings", {}).get("memory", {}).get("seen", ())
+        )
         return {item["arm"]: float(item["tokensPerStep"]) for item in seen}
 
 
@@ -168,7 +170,7 @@ def test_a_collapse_rolls_once_a_second_window_says_so(watched, traffic):
     watched.told_by(rejecting.page)
 
     def noticed(status):
-        return (status.get("memory") or {}).get("collapsedSinceTime")
+        return ((status.get("workings") or {}).get("memory") or {}).get("collapsedSinceTime")
 
     found = watched.place.until_service("a collapse is noticed", noticed)
     assert found["status"]["current"]["arm"] == "eagle/3"

@@ -143,8 +143,15 @@ def past(address, end, *matchers, namespaces=("llm",), hours=HOURS):
     promql = past_query(namespaces, matchers, hours * 3600, STEP_S)
     asked = re.sub(r"(\[\d+s:\d+s\])$", rf"\1 @ {end}", promql)
     assert asked != promql
-    samples = asyncio.run(Prometheus(None).query_past(Source(address), asked))
-    return {key: rates.rps for key, rates in read_past(samples).rates.items()}
+
+    async def ask():
+        prometheus = Prometheus(None)
+        try:
+            return await prometheus.query_past(Source(address), asked)
+        finally:
+            await prometheus.close()
+
+    return {key: rates.rps for key, rates in read_past(asyncio.run(ask())).rates.items()}
 
 
 def settled(rates):
