@@ -60,7 +60,6 @@ class Reason(StrEnum):
         "The row's output length differs from that of the arm's other rows: another law.",
     )
     OUTLIER = "Outlier", "One point disagrees with all others and was left out."
-    NOT_MEASURED = "NotMeasured", "The arm was not measured and nothing measured determines it."
 
     # Decision: act.
     GAIN_ABOVE_THRESHOLD = (

@@ -8,8 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.serving.command_line import arm_json
-from breakeven.serving.methods import (
+from breakeven.methods import (
     FORMER_METHODS,
     METHODS,
     MTP_ALIAS,
@@ -17,6 +16,7 @@ from breakeven.serving.methods import (
     drafter_of,
     methods_with,
 )
+from breakeven.serving.command_line import arm_json
 from breakeven_operator.resources.base import LABEL_PATTERN, LIST_SET, Model, Rule, list_map
 
 _NEEDS_MODEL = methods_with(Drafter.REQUIRED)

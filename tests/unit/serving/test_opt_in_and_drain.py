@@ -10,13 +10,17 @@ from click.testing import CliRunner
 
 from breakeven.cli import lint
 from breakeven.serving.drain import drain
-from breakeven.serving.opt_in import ANNOTATION, ARGUMENT, ENV_ENTRY, engine_container, opt_in
+from breakeven.serving.opt_in import ANNOTATION, ARGUMENT, VARIABLE, engine_container, opt_in
 
+ENTRY = {
+    "name": VARIABLE,
+    "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{ANNOTATION}']"}},
+}
 READY = {
     "name": "vllm",
     "image": "vllm/vllm-openai:v0.32.0",
     "args": ["org/model", ARGUMENT, "--shutdown-timeout=60"],
-    "env": [ENV_ENTRY],
+    "env": [ENTRY],
     "lifecycle": {"preStop": {"sleep": {"seconds": 10}}},
 }
 

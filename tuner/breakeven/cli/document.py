@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -120,12 +119,6 @@ def main(arguments: list[str], page: Path | None = None) -> int:
         return int(not current)
     click.echo(render(), nl=False)
     return 0
-
-
-def documented(command: str) -> frozenset[str]:
-    """Every key that the page explains for a command's `--json`."""
-    table: Mapping[str, Any] = KEYS.get(command, {})
-    return frozenset(key for keys in table for key in keys.split())
 
 
 if __name__ == "__main__":

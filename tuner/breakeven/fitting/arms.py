@@ -20,7 +20,7 @@ from breakeven.fitting.uncertainty import (
     replicate_noise,
 )
 from breakeven.laws.acceptance import survival_per_step
-from breakeven.laws.mixture import LOOKUP_METHODS
+from breakeven.methods import LOOKUP_METHODS
 from breakeven.profile.fits import (
     Acceptance,
     ArmFit,

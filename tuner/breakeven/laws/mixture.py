@@ -25,15 +25,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from breakeven.laws.arrays import FloatArray, nonnegative, probability, survival_probabilities
+from breakeven.methods import LOOKUP_METHODS
 
 MODEL_DECAY = 0.02
 """Decay with depth of model drafters, per position (measured on EAGLE); lookup drafters (n-gram, suffix) have none."""
 
 MODEL_DECAY_BAND = (0.0, 0.03)
 """Decays of model drafters seen in recorded sequences."""
-
-LOOKUP_METHODS = frozenset({"ngram", "ngram_gpu", "suffix"})
-"""vLLM methods that copy text instead of running a drafter: their rate does not decay with depth."""
 
 
 @dataclass(frozen=True, slots=True)

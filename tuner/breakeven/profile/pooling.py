@@ -15,8 +15,8 @@ from breakeven.errors import NotIdentifiedError
 from breakeven.laws.acceptance import TokensPerStep
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.law import Law
-from breakeven.laws.mixture import LOOKUP_METHODS
 from breakeven.laws.speculation import COEFFICIENTS, design, mean_kv_tokens
+from breakeven.methods import LOOKUP_METHODS
 from breakeven.profile.curves import Curve
 from breakeven.profile.fits import PooledFit
 from breakeven.profile.operating_conditions import Conditions

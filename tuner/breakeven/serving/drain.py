@@ -14,9 +14,6 @@ from typing import Any
 
 from breakeven.serving.command_line import flag_value
 
-# Endpoint changes reach nodes and clients within a few seconds; the usual advice and what examples/ carry.
-PRE_STOP_S = 10
-SHUTDOWN_TIMEOUT_S = 120
 _SLEEP = re.compile(r"\bsleep\s+(\d+(?:\.\d+)?)")
 
 

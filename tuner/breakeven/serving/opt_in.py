@@ -16,10 +16,6 @@ from breakeven.serving.command_line import runs_through_shell, speculation
 ANNOTATION = "breakeven.dev/speculative-config"
 VARIABLE = "BREAKEVEN_SPECULATIVE_CONFIG"
 ARGUMENT = f"--speculative-config=$({VARIABLE})"
-ENV_ENTRY: Mapping[str, Any] = {
-    "name": VARIABLE,
-    "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{ANNOTATION}']"}},
-}
 _ENV_LINES = (
     f"- name: {VARIABLE}",
     f"  valueFrom: {{fieldRef: {{fieldPath: \"metadata.annotations['{ANNOTATION}']\"}}}}",

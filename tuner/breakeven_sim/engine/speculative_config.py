@@ -14,13 +14,12 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from breakeven.errors import InputError
-from breakeven.serving.methods import METHODS, MTP_ALIAS, Drafter, methods_with
+from breakeven.methods import LOOKUP_METHODS, METHODS, MTP_ALIAS, Drafter
 from breakeven_sim.engine.configuration import DraftLengths
 
 WHERE = "--speculative-config"
 # Whatever a user's own class would draft cannot be simulated.
 _SIMULATED = METHODS.keys() - {"custom_class"}
-_LOOKUP = frozenset(methods_with(Drafter.NONE))
 _WHOLE = TypeAdapter(int)
 _SUFFIX_TREE_DEPTH = 24
 _PROMPT_LOOKUP_DEFAULT = 5
@@ -92,7 +91,7 @@ def _method(config: Mapping[str, Any]) -> str:
         model = config.get("model")
         if not isinstance(model, str) or not model:
             raise InputError(WHERE, "neither method nor model", "at least one of them")
-        if model in _LOOKUP:
+        if model in LOOKUP_METHODS:
             return model
         folded = model.casefold()
         return next(

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from breakeven.errors import InputError
+from breakeven.methods import LOOKUP_METHODS
 from breakeven_sim.engine.drafting import DraftedText
 
 # Recorded under these names in the field; the same text serves a method's relatives.
 _STANDS_FOR = {"eagle3": "eagle", "mtp": "eagle", "ngram_gpu": "ngram", "suffix": "ngram"}
-_LOOKUP = frozenset({"ngram", "ngram_gpu", "suffix"})
 
 
 class RecordedTexts:
@@ -93,7 +93,7 @@ def recorded_for(
         raise InputError(
             "recorded acceptance", f"nothing for method {method}", f"one of: {', '.join(sorted(texts))}"
         )
-    return RecordedTexts(texts[name], hard_match if method in _LOOKUP else 1.0, seed)
+    return RecordedTexts(texts[name], hard_match if method in LOOKUP_METHODS else 1.0, seed)
 
 
 def _check(value: Any, where: str) -> None:

@@ -47,3 +47,7 @@ def drafter_of(method: str) -> Drafter | None:
 def methods_with(drafter: Drafter) -> tuple[str, ...]:
     """The words of all methods of one kind, in the table's order."""
     return tuple(word for word, kind in (METHODS | FORMER_METHODS).items() if kind is drafter)
+
+
+LOOKUP_METHODS = frozenset(methods_with(Drafter.NONE))
+"""Methods that copy text instead of running a drafter: their acceptance does not decay with depth."""
