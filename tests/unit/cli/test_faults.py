@@ -66,10 +66,10 @@ def test_a_command_whose_extra_is_not_installed_names_it(
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == 1
-    assert capsys.readouterr() == (
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == (
         "",
-        f"breakeven: this command needs {package}, which is not installed; "
-        f"expected pip install 'breakeven[{extra}]'\n",
+        f"breakeven: this command needs {package}, which is not installed; expected pip install 'breakeven[{extra}]'\n",
     )
     assert not paths["page"].exists()
 
