@@ -1,0 +1,119 @@
+"""docs/architecture.md names files and classes that exist, and counts its own hops right."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+# Where an import path begins, by its first word.
+ABOVE = {
+    "breakeven": ROOT / "tuner",
+    "breakeven_sim": ROOT / "tuner",
+    "breakeven_operator": ROOT / "operator",
+}
+HOP = re.compile(r"^ *(\d+)   (\S+\.py) {2,}(.+?)(?: {2,}([A-Z]\w+(?:, [A-Z]\w+)*))?$", re.MULTILINE)
+WAYS = ("A cycle: from a sample to a patch", "A calibration: from a request to a profile")
+
+
+class Hop(NamedTuple):
+    number: int
+    file: Path
+    types: list[str]
+
+
+def section(title: str) -> str:
+    return PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def hops(title: str) -> list[Hop]:
+    picture = section(title).split("```")[1]
+    found = [
+        Hop(int(n), file_of(path), types.split(", ") if types else [])
+        for n, path, _, types in HOP.findall(picture)
+    ]
+    # A line that the expression does not match must not pass unread.
+    assert len(found) == len(re.findall(r"\.py ", picture))
+    return found
+
+
+def file_of(path: str) -> Path:
+    return ABOVE[path.partition("/")[0]] / path
+
+
+def classes() -> set[str]:
+    return {
+        node.name
+        for package, above in ABOVE.items()
+        for file in (above / package).rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    }
+
+
+@pytest.mark.parametrize("title", WAYS)
+def test_every_hop_is_a_file_that_knows_its_types(title):
+    way = hops(title)
+    assert [hop.number for hop in way] == list(range(1, len(way) + 1))
+    wrong = [
+        f"{hop.number}: {hop.file.relative_to(ROOT)} {name}"
+        for hop in way
+        for name in (hop.types or [""])
+        if not hop.file.exists() or not re.search(rf"\b{name}\b", hop.file.read_text(encoding="utf-8"))
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("title", WAYS)
+def test_hops_and_types_are_counted_right(title):
+    way = hops(title)
+    (stated,) = re.findall(r"^(\d+) hops, (\d+) types", section(title), re.MULTILINE)
+    assert tuple(map(int, stated)) == (len(way), len({name for hop in way for name in hop.types}))
+
+
+def test_every_class_named_exists():
+    named = {name for title in WAYS for hop in hops(title) for name in hop.types}
+    named |= set(re.findall(r"`([A-Z][a-z]\w*)`", PAGE))
+    assert len(named) >= 40
+    assert named - classes() == set()
+
+
+def test_every_file_named_in_the_table_exists():
+    """A bare name is in the folder of the path before it."""
+    rows = [line for line in PAGE.splitlines() if line.startswith("| ") and "`" in line]
+    named = []
+    for row in rows:
+        folder = ROOT
+        for name in re.findall(r"`([^` ]+(?:\.py|/))`", row):
+            path = ROOT / name if "/" in name else folder / name
+            folder = path if name.endswith("/") else path.parent
+            named.append(path)
+    assert len(named) >= 40
+    assert [str(path.relative_to(ROOT)) for path in named if not path.exists()] == []
+
+
+def test_files_named_beside_the_pictures_exist():
+    prose = "".join(part for title in WAYS for part in section(title).split("```")[::2])
+    assert [
+        path for path in re.findall(r"`(breakeven\w*/\S+\.py)`", prose) if not file_of(path).exists()
+    ] == []
+
+
+def test_every_folder_of_the_product_is_in_the_table():
+    folders = {
+        file.parent.relative_to(ROOT).as_posix()
+        for package, above in ABOVE.items()
+        for file in (above / package).glob("*/__init__.py")
+    }
+    assert {folder for folder in folders if f"`{folder}/" not in PAGE} == set()
+
+
+def test_no_word_is_explained_twice():
+    words = re.findall(r"^\| ([^|`]+) \|", section("Words"), re.MULTILINE)[1:]
+    assert len(words) >= 50
+    assert len(words) == len(set(words))
