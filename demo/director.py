@@ -107,7 +107,7 @@ class Director:
 
         Args:
             timeout_s: for all of them.
-            again: asks for another calibration of a service; told which attempt it is.
+            again: asks for another calibration of a service; its argument is the number of the attempt.
 
         Raises:
             StoryError: not in time, or a calibration failed for what another would not mend.

@@ -1,4 +1,4 @@
-"""Which calibration runs may go on this cycle, and what each may look at."""
+"""Chooses the calibration runs that may go on this cycle, and gathers what each may look at."""
 
 from __future__ import annotations
 

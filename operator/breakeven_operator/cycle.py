@@ -1,4 +1,4 @@
-"""The one loop: read the world, decide about every service, carry the plans out; the same once more.
+"""One cycle of the operator: read the world, decide about every service, carry the plans out.
 
 Nothing is remembered between cycles but caches: whatever a decision needs stands in the cluster. A cycle that fails
 is reported and the next one begins with a new reading.
@@ -249,7 +249,7 @@ class Fleet:
             await self._afterwards(item, report)
 
     async def _afterwards(self, item: Decided, report: CycleReport) -> None:
-        """What may only follow the status: marks on profiles and runs, and what is too old to keep."""
+        """Writes that must come after the status: marks on profiles and runs, and the removal of old ones."""
         service, observation = item.service, item.observation
         in_force = item.in_force
         namespace = service.metadata.namespace

@@ -20,7 +20,7 @@ def register(registry: kopf.OperatorRegistry, health: Health, wake: Callable[[],
 
     Args:
         registry: kopf's.
-        health: told of every event of a service, as the proof that the watch lives.
+        health: is informed of every event of a service, which proves that the watch lives.
         wake: called when something changed that a decision could depend on.
     """
     seen: dict[str, tuple[Any, ...]] = {}

@@ -40,12 +40,12 @@ class _Leadership(Protocol):
 
 
 class Loop:
-    """Runs cycles until it is told to stop; a cycle under way is finished first.
+    """Runs cycles until `stop` is called; a cycle under way is finished first.
 
     Args:
         fleet: what to run.
         lease: whether to run it.
-        health: told of every turn.
+        health: is informed of every turn of the loop and of what the turn did.
         telemetry: the operator's metrics.
         clock: monotonic time.
         cycle_s: longest time between two cycles.

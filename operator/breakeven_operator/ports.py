@@ -107,7 +107,7 @@ class Source:
         address: base URL.
         namespace: of the Secrets below.
         bearer_secret, ca_secret, cert_secret, key_secret: (Secret name, key), read when asked and never kept in status.
-        headers: further plain headers (a tenant). secret_headers: the same with values from Secrets.
+        headers: further headers with their values (a tenant). secret_headers: headers whose values are in Secrets.
     """
 
     address: str

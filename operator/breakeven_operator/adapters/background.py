@@ -1,4 +1,4 @@
-"""Work that a cycle begins and does not wait long for: what takes longer ends apart from it and serves a later one."""
+"""Tasks that a cycle starts and waits for briefly; a task that takes longer goes on, and its result serves a later cycle."""
 
 from __future__ import annotations
 

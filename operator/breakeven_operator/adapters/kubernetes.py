@@ -40,7 +40,7 @@ class KubernetesCluster:
 
     Args:
         configuration: the client's.
-        counted: told of every request: verb and status code (0: no answer).
+        counted: is called for every request with its verb and status code (0: no answer).
         timeout_s: of one request.
     """
 

@@ -52,7 +52,7 @@ class Snapshot:
 
     Attributes:
         services: parsed.
-        manifests: the same as the API server returned them, by uid.
+        manifests: the services' objects as the API server returned them, by uid; invalid ones included.
         invalid: manifests that break the schema's rules, with the one line that says how.
         runs: unfinished, or not yet accounted for.
         replica_sets: by uid of the Deployment that owns them.
@@ -62,7 +62,7 @@ class Snapshot:
         claims: (creation time, uid, name) of services by namespace and target.
         node_labels: by node name.
         profiles: by (namespace, service name).
-        readings: what each Prometheus last said. pasts: and about the past.
+        readings: newest answer of each Prometheus about the present. pasts: and about the past.
         selectors, events, volume_claims: only of namespaces in which a calibration is under way.
     """
 
@@ -94,7 +94,7 @@ class Observer:
         cluster, metrics, clock: ports.
         namespaces: to look for services in; empty: everywhere.
         default_source: Prometheus of services that name none.
-        counted: told of every query's outcome: ok, empty or error.
+        counted: is called with the outcome of every query: ok, empty or error.
         settle_s: longest time a cycle waits for queries.
     """
 
@@ -266,7 +266,7 @@ class Observer:
         return found
 
     def note_in_force(self, entry: ProfileEntry) -> None:
-        """What was written into a profile's status, so that it is not written again."""
+        """Remember what was written into a profile's status, so that it is not written again."""
         self._profiles[entry.uid] = entry
 
     async def _readings(self, services: Iterable[SpeculativeService]) -> dict[Watch, FleetReading]:
@@ -408,7 +408,7 @@ def _targets_only(services: Iterable[SpeculativeService]) -> Callable[[Manifest]
 
 
 def _slim_pod(pod: Manifest) -> Manifest:
-    """What is looked at of a pod; a large cluster's pods, whole, would be most of this process's memory."""
+    """The fields of a pod that are read later: whole pods of a large cluster would be most of this process's memory."""
     meta = pod["metadata"]
     if RUN_LABEL in (meta.get("labels") or {}):
         return pod

@@ -61,7 +61,7 @@ class History:
 
     Args:
         metrics, clock: ports.
-        counted: told of every query's outcome: ok, empty or error.
+        counted: is called with the outcome of every query: ok, empty or error.
         settle_s: longest time a cycle waits.
     """
 

@@ -1,4 +1,4 @@
-"""What every Prometheus says of now: asked in each cycle, side by side, and apart from the loop."""
+"""Present figures of the pods: each cycle asks every Prometheus, all of them at once, and waits for none for long."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _LastAnswer:
 
     Attributes:
         namespaces: that were asked about.
-        reading: what was said, or the error.
+        reading: the figures, or the error.
         asked_s: when the question was put; monotonic, s.
     """
 
@@ -50,7 +50,7 @@ class Present:
 
     Args:
         metrics, clock: ports.
-        counted: told of every query's outcome: ok, empty or error.
+        counted: is called with the outcome of every query: ok, empty or error.
         settle_s: longest time a cycle waits.
     """
 
@@ -64,7 +64,7 @@ class Present:
         self._answers: dict[Watch, _LastAnswer] = {}
 
     async def read(self, wanted: Mapping[Watch, AbstractSet[str]]) -> dict[Watch, FleetReading]:
-        """What is known of these namespaces now; that nothing is known is an answer too.
+        """The newest answer about these namespaces; without one, a reading that says why.
 
         Args:
             wanted: namespaces by what is asked; nothing else is remembered.

@@ -254,7 +254,7 @@ def _content(file: str) -> bytes:
 
 
 def _tls(authority: bytes | None, certificate: bytes | None, key: bytes | None) -> ssl.SSLContext | bool:
-    """How a server is verified and what it is shown; True: the system's authorities, and nothing.
+    """The TLS settings for a server: whom we trust and the certificate we show. True: the system's authorities, no certificate.
 
     Raises:
         OSError, ValueError: one of them is not usable.

@@ -1,4 +1,4 @@
-"""What became of one arm's Job: told from the Job, its pod and its events, with the engine's own last words.
+"""How far one arm's Job is or why it failed, from the Job, its pod, its events and the engine's last log lines.
 
 Logs are not read (that would need a right of its own): containers have `terminationMessagePolicy:
 FallbackToLogsOnError`, so the last lines of one that failed stand in the pod's status.
@@ -54,12 +54,12 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What became of one arm's Job.
+    """State of one arm's Job.
 
     Attributes:
         stage: how far it is.
         reason: why it is broken, or why it waits; None when there is nothing to say.
-        message: the same as a sentence, with the engine's last lines where they tell it.
+        message: a sentence for `reason`, with the engine's last log lines where these show the cause.
         pod: the newest pod.
         scheduled: when a pod of it first got its place, and with it its GPUs.
         ready: when the engine first answered.
@@ -81,7 +81,7 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """How long what may take.
+    """Time limits of an arm's start and of its wait for a place.
 
     Attributes:
         pending: without a node.

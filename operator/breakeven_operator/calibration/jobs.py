@@ -209,7 +209,7 @@ def _driver(
 
 
 def token_volume() -> dict[str, Any]:
-    """What Kubernetes itself would mount, for one container only."""
+    """The token volume that Kubernetes would mount into every container; here one container mounts it."""
     return {
         "name": TOKEN_MOUNT["name"],
         "projected": {

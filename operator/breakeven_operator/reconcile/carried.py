@@ -1,4 +1,4 @@
-"""The running arm's saturation, seen live: what it carries now it can carry."""
+"""A load that the running arm answers now corrects a saturation that its profile puts below that load."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class RollCost:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the figures say, whether or not anything may be done about it.
+    """The guard's answer; whether it may be acted upon is decided elsewhere.
 
     Attributes:
         decision: the guard's; None when it was not asked (no profile, no usable figures).
@@ -65,13 +65,13 @@ def load_of(figures: Figures, past_rps: Sequence[float] = ()) -> Load:
         prompt_tokens=figures.prompt_tokens,
         output_tokens=figures.output_tokens,
         saturated=figures.saturated,
-        # The load of now has happened too; without a past it would be the only one, and counts as it is.
+        # The present load belongs to the past already. Without a past it is the only load, which `Load` says by expecting none.
         expected=expected_loads((*past_rps, figures.rps)) if past_rps else (),
     )
 
 
 def policy_of(spec: SpeculativeServiceSpec, roll: RollCost) -> Policy:
-    """The guard's thresholds from the spec, and what a roll costs."""
+    """The guard's thresholds, from the service's spec and the cost of a roll."""
     policy, slo = spec.update_policy, spec.slo
     return Policy(
         min_gain=policy.min_gain_percent / 100,
@@ -109,7 +109,7 @@ def choose(
         figures: usable ones.
         running: the arm that runs.
         remembered: from the status.
-        roll: what one costs.
+        roll: the capacity that a change of arm costs the target.
         now: time of the observation.
         past_rps: loads per replica before now, which are expected again.
     """

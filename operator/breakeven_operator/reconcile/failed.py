@@ -18,7 +18,7 @@ _LONGEST_ERROR = 300
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """What becomes of a service in a cycle that failed for it.
+    """A service whose cycle failed, and the plan that makes its status say so.
 
     Attributes:
         service: as /metrics shows it: its last figures, with the condition that marks them as stale.
@@ -42,7 +42,7 @@ def failed(
 
     Args:
         service: with the status that stands.
-        status: the same as JSON. One that was read goes back as it is: serialising it may be what failed.
+        status: the status as JSON, taken from what was read and not serialised anew: serialising may be what failed.
         error: what was raised.
         now: time of the observation.
         resource_version: the write is refused if the service has changed since; empty: it is not.

@@ -110,7 +110,7 @@ def blocked(
     verdict: Verdict,
     cannot_roll: Refusal | None,
 ) -> Verdict | None:
-    """What becomes of a change that is due but must not be made; None: make it."""
+    """The verdict in place of a change that is due and must not be made; None: make it."""
     spec, workload = service.spec, context.workload
     if spec.update_policy.mode is Mode.RECOMMEND:
         return replace(verdict, action=RECOMMEND)

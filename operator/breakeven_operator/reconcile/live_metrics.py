@@ -1,4 +1,4 @@
-"""What the pods of one service do now, from the fleet's query: figures, or the one reason why there are none."""
+"""Present figures of one service's pods from the fleet's query, or the one reason why there are none."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Figures:
 
     Attributes:
         rps: offered load per replica, 1/s: completions plus growth of what is in flight or queued.
-        total_rps: the same over all replicas.
+        total_rps: offered load of all replicas together, 1/s.
         requests: finished requests in the window. window_s: time that the pods were really watched.
         inflight: mean number running or waiting per replica; waiting: the part that waits.
         latency_s, ttft_s, tpot_s: ratios of sums over requests, s; None without a finished request.

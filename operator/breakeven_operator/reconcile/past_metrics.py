@@ -1,6 +1,6 @@
-"""What a service has seen: request rates per replica over the past, or the one reason why none are known.
+"""Request rates per replica over the past of a service, or the one reason why none are known.
 
-Unlike missing figures of now, a missing past is no reason to hold: the present load counts alone then.
+A missing past is no reason to hold, as missing present figures are: the present load then counts alone.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Past:
     """The past of one service.
 
     Attributes:
-        again_rps: rates per replica (1/s) that it lets expect; empty: nothing but the load of now.
+        again_rps: rates per replica (1/s) that are expected again; empty: only the present load is expected.
         problem: why there are none, as the end of a sentence; empty when there are, or none were asked for.
-        awaited: the answer is still to come; to decide without it would be to decide on the load of now alone.
+        awaited: the answer is still to come; a decision without it would rest on the present load alone.
     """
 
     again_rps: tuple[float, ...] = ()

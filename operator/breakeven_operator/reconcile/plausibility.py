@@ -1,4 +1,4 @@
-"""Whether what one pod is said to have done can be: a check of live figures against each other and against any engine.
+"""Finds figures of a pod that cannot be true: they are held against each other and against what any engine can do.
 
 Only what is off by more than any engine, any traffic and Prometheus' sampling explain is refused. A figure that is
 merely surprising is somebody else's question.
@@ -220,7 +220,7 @@ def _queue(stats: Mapping[str, float], means: Means, limits: EngineLimits, windo
     return f"{least:.3g} requests wait for longer than {window_s:g} s, while others begin after {means.ttft_s:.3g} s"
 
 
-# In the order in which they are told: a count that is wrong makes everything derived from it wrong too.
+# The first contradiction is the one reported: a wrong count also makes everything derived from it wrong.
 _CHECKS: tuple[Callable[[Mapping[str, float], Means, EngineLimits, float], str | None], ...] = (
     _negative,
     _finished,

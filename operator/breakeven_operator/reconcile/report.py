@@ -338,7 +338,7 @@ def _aspects(cycle: CycleFacts, status: SpeculativeServiceStatus) -> tuple[Aspec
 
 
 def _metrics_message(live: Live) -> str:
-    """With the figures of now there is still something to say where the past is missing."""
+    """The message about the figures, with a note where the past could not be read."""
     return f"{live.message}; {live.past.problem}" if live.usable and live.past.problem else live.message
 
 

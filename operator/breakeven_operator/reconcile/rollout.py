@@ -201,7 +201,7 @@ def deadline_s(context: RolloutContext) -> float:
 
 
 def _roll_batches(workload: Workload) -> int:
-    """How many times in a row new pods start during a roll."""
+    """Number of batches of pods that start one after another during a roll."""
     return max(1, math.ceil(workload.desired / max(1, workload.max_surge + workload.max_unavailable)))
 
 

@@ -1,4 +1,4 @@
-"""What a cycle makes of a change of arm, and what that is judged by."""
+"""A change of arm within one cycle: what it is judged by, and its state afterwards."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a cycle makes of a change of arm.
+    """State of a change of arm after this cycle, and what is to be written and said.
 
     Attributes:
         rollout: for the status; None when none is under way.

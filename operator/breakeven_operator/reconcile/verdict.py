@@ -33,5 +33,5 @@ class Verdict:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What makes it another verdict than the one before; figures alone do not."""
+        """Two verdicts are the same when these words are; figures alone make no other verdict."""
         return self.action, str(self.arm), str(self.reason)

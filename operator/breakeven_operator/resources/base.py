@@ -1,4 +1,4 @@
-"""What every field of the three kinds is made of: frozen models, rules told once, numbers and times as JSON holds them.
+"""Base of the three kinds: frozen models, rules between fields, numbers and times as JSON holds them.
 
 The models are the source of the CRDs (`schema.py`), so a field's bounds and description stand in one place and are
 enforced twice: by the API server on every write and by `read` when the operator parses what it was given.
@@ -54,13 +54,13 @@ DECIMAL_PATTERN = r"^-?[0-9]{1,15}(\.[0-9]{1,12})?$"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A condition between fields, told once for the API server and for Python.
+    """A condition between fields, written once and checked by the API server and by Python.
 
     Attributes:
         cel: the expression the API server evaluates on the object that carries the rule.
         problem: what is wrong when it does not hold.
         wanted: what should stand there.
-        holds: the same condition on the parsed model; `None` where only the API server can know (transitions).
+        holds: the condition in Python, on the parsed model; `None` where only the API server can know (transitions).
         field: camelCase path below the object to which the message is attached, such as `.options.method`.
     """
 

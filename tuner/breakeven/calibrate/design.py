@@ -1,4 +1,4 @@
-"""Which load to measure next: a pure function of what has been measured, so that resuming is the same as going on.
+"""The next load of a sweep, as a pure function of the points so far: a sweep that is resumed goes on as if never stopped.
 
 A sweep runs from synchronous (one client) to the throughput ceiling (as many clients as allowed), then open-loop
 rates between the two. The line through those two ends estimates C1 and C2 and with them the saturation rate 1/C2

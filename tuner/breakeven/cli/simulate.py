@@ -44,7 +44,7 @@ _OPTIONS = (
     click.option("--evaluate-seconds", type=_POSITIVE, default=60.0, show_default=True, help="Between decisions (request traces)."),
     click.option("--window-seconds", type=_POSITIVE, default=300.0, show_default=True, help="That a decision looks back on (request traces)."),
     click.option("--horizon-seconds", type=_POSITIVE, default=14400.0, show_default=True, help="To look ahead: whose loads are expected, and within which a gain must pay for the roll."),
-    click.option("--lookback-seconds", type=Number(min=0), default=259200.0, show_default=True, help="Of loads that are known; 0: the load of now is taken to last."),
+    click.option("--lookback-seconds", type=Number(min=0), default=259200.0, show_default=True, help="Of loads that are known; 0: the present load is taken to last."),
     click.option("--e2e-slo-s", type=_POSITIVE, help="Objective of a request's latency, seconds."),
     click.option("--ttft-slo-s", type=_POSITIVE, help="Objective of the time to the first token, seconds."),
     click.option("--tpot-slo-s", type=_POSITIVE, help="Objective of the time per output token, seconds."),

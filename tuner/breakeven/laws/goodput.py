@@ -20,7 +20,7 @@ from breakeven.laws.arrays import FloatArray, at_least, nonnegative, positive
 
 @dataclass(frozen=True, slots=True)
 class StepCosts:
-    """What one engine step costs.
+    """Durations that make up one engine step.
 
     Attributes:
         base_s: delta, every step (s).

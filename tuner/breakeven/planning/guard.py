@@ -31,7 +31,7 @@ __all__ = ["Action", "Decision", "LatencyModel", "Load", "Memory", "Policy", "Se
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What deciding needs from before; small, and meant to be stored between evaluations.
+    """State of the decision between evaluations; small, and meant to be stored.
 
     Attributes:
         running: the arm that runs.

@@ -1,7 +1,7 @@
-"""What is expected from the past, and what an arm takes over it.
+"""Loads that the past lets expect, and the mean latency of an arm over them.
 
-Who decides on the load of now alone enters in every valley what every peak saturates: replayed on irregular weeks that
-rolled up to 40 times and ended below no speculation (docs/decisions/0008-expected-loads.md).
+A decision that looks at the present load alone enters an arm in every valley and leaves it, saturated, at every peak.
+Replayed on irregular weeks it rolled up to 40 times and was slower than no speculation (docs/decisions/0008-expected-loads.md).
 """
 
 from __future__ import annotations

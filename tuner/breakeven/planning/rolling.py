@@ -1,4 +1,4 @@
-"""What a roll costs: replicas that start up, and requests that wait on those that are left."""
+"""Cost of a roll: replicas that start up serve nothing, and requests wait longer on those that are left."""
 
 from __future__ import annotations
 

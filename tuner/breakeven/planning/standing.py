@@ -1,4 +1,4 @@
-"""How every arm stands at the load of now: the figures that a decision is made of."""
+"""Predictions and comparisons of every arm at the present load: the figures that a decision rests on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Load:
         prompt_tokens: mean per request; `None`: as calibrated.
         output_tokens: mean per request; `None`: as calibrated.
         saturated: measured, not modelled: the queue grows, requests are preempted.
-        expected: loads that are expected over the coming time, as the past shows them; empty: the load of now lasts.
+        expected: loads that are expected over the coming time, as the past shows them; empty: the present load lasts.
     """
 
     rps: float
@@ -71,7 +71,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One believable arm at the load of now.
+    """One believable arm's figures at the present load.
 
     Attributes:
         arm: which.
@@ -84,7 +84,7 @@ class Standing:
         calibrated_tokens_per_step: E when the arm was measured.
         against_none: comparison with no speculation; `None` for no speculation itself.
         against_running: comparison with the running arm; `None` for the running arm itself.
-        ahead_s: mean latency (s) of the requests of all expected loads; where none are expected that of now.
+        ahead_s: mean latency (s) over all expected loads, weighted by their requests; without any, at the present load.
     """
 
     arm: Arm
@@ -125,7 +125,7 @@ class Field:
 def survey(
     profile: LatencyModel, load: Load, running: Arm, candidates: Sequence[Arm], seen: Sequence[Seen], slo: Slo
 ) -> Field:
-    """Judge every arm at the load of now, with the acceptance that is known best.
+    """Predict every arm at the present load, with acceptance measured live where there is any.
 
     Args:
         profile: the fitted model.

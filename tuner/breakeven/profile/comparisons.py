@@ -42,7 +42,7 @@ class Comparison:
         verdict: at which loads the arm pays.
         break_even_rps: rate at which both are equally fast; None without one, or beyond the measured range.
         break_even_ci_rps: its bounds.
-        break_even_concurrency: the same as imposed closed-loop concurrency.
+        break_even_concurrency: the break-even as imposed closed-loop concurrency.
         break_even_beyond_range: a break-even exists in the law but lies beyond the measured range.
         saturated: whether the arm has no steady state at the load.
         against_saturated: whether `against` has none.

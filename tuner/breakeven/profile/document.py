@@ -156,7 +156,7 @@ class Profile:
             output_tokens: mean output length now; None: as measured.
             quantile: 0.5, 0.95 or 0.99 in place of the means. TTFT and TPOT stay means where theirs was not measured,
                 and `means` of the answer names them.
-            or_mean: the same for the end-to-end latency, in place of a refusal.
+            or_mean: let the mean end-to-end latency stand in for a quantile that was not measured, in place of a refusal.
             confidence: level of the bounds; None: the profile's.
 
         Raises:

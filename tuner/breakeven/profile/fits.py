@@ -105,7 +105,7 @@ class Bend:
         others: load (others in flight) of the largest distance.
         residual: relative distance there, measured over law less 1.
         law_error: mean relative error of the law at inner loads left out of the fit.
-        points_error: the same of linear interpolation between the neighbours.
+        points_error: mean relative error, at these loads, of linear interpolation between the neighbouring points.
     """
 
     others: float

@@ -59,7 +59,7 @@ def page_title(profile: Profile) -> str:
 
 
 def _facts(profile: Profile, title: str) -> list[str]:
-    """What identifies the measurement and is not in the title already."""
+    """Facts that identify the measurement and are not in the title."""
     known = {"fingerprint": _digest(profile), **profile.provenance}
     told = [
         f"{key.replace('_', ' ')} {value}" for key, value in known.items() if value and value not in title

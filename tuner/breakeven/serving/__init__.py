@@ -1,1 +1,1 @@
-"""How a vLLM server is started, told to speculate and stopped, read from a pod template; no cluster needed."""
+"""Reads from a pod template how a vLLM server is started, speculates and stops; no cluster needed."""

@@ -74,7 +74,7 @@ def bounds_coverage(runs: int = 300) -> Iterator[Outcome]:
 
 
 def open_loop_coverage(runs: int = 300) -> Iterator[Outcome]:
-    """The same of C1 and C2 for rates that were imposed, whichever way the noise came in."""
+    """How often the bounds of C1 and C2 hold the truth at imposed rates, for each way in which noise enters."""
     rng = np.random.default_rng(14)
     c1, c2 = float(_ARM.c1), float(_ARM.c2)
     for noise in ("an engine that varies", "latencies that vary"):

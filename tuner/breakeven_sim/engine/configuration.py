@@ -80,7 +80,7 @@ class StepClock:
 
     step = base + per_token*(B + drafted) + per_kv_token*context + per_prefill_token*prompt tokens
          + flat + per_position*k + per_draft_token*drafted
-    A speculating engine told to draft nothing (k = 0) saves the drafter but pays `zero_drafts_overhead` on all.
+    A speculating engine at draft length 0 saves the drafter's time, and pays `zero_drafts_overhead` on the whole step.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class StepClock:
         self._idle_drafter = 1.0 + (costs.zero_drafts_overhead if draft else 0.0)
 
     def factor(self, k: int) -> float:
-        """What multiplies a step at draft length k: the overhead of a drafter that is told to rest."""
+        """Factor on a step's duration at draft length k: 1, or more for a speculating engine at draft length 0."""
         return 1.0 if k else self._idle_drafter
 
     def seconds(self, k: int, requests: int, drafted: int, context: int, prompt_tokens: int) -> float:

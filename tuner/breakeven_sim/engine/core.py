@@ -45,7 +45,7 @@ class Engine:
 
     Attributes:
         config: as given.
-        clock_s: end of the last finished step (or the last moment it was told of while idle).
+        clock_s: end of the last finished step (while idle: the latest time passed to the engine).
         steps: engine steps done.
         request_steps: decode steps summed over requests.
         busy_s: time spent in steps.

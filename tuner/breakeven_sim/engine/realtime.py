@@ -1,7 +1,7 @@
 """The engine in real time: its steps end when the event clock says so, and tokens reach their streams then.
 
 The event clock never runs ahead of real time; when this process gets too little CPU it falls behind, and the lag
-is measured and told instead of being taken for engine time.
+is measured and reported, and not taken for engine time.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class PacedEngine:
 
     Args:
         engine: fresh; its clock 0 is the moment `run` starts.
-        on_step: told of every step before the streams are.
+        on_step: is called for every step before its tokens go to the streams.
     """
 
     def __init__(self, engine: Engine, on_step: Callable[[StepReport], None]) -> None:

@@ -76,7 +76,7 @@ class Past:
     """Rates seen so far, as the operator reads them from Prometheus.
 
     Attributes:
-        lookback_s: how far back they are known (s); 0: nothing is expected but the load of now.
+        lookback_s: how far back they are known (s); 0: only the present load is expected.
         horizon_s: that is looked ahead (s).
         end_s: ends of the intervals that were seen (s), ascending.
         rps: rates per replica in them (1/s).

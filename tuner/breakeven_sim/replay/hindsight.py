@@ -174,7 +174,7 @@ class _Fleets:
     node: _Ints
 
     def only(self, which: NDArray[np.bool_] | _Ints) -> _Fleets:
-        """These of them."""
+        """The fleets at these positions."""
         return _Fleets(
             self.spent_s[which],
             self.inflight[which],

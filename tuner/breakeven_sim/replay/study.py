@@ -75,10 +75,10 @@ class Study:
         policy: of the decision code; its `roll_seconds` is a replica's start-up time, its `slo` what is promised.
         zero_drafts_overhead: of a schedule that drafts nothing, for laws.
         seed: of the load balancer and of simulated sweeps.
-        progress: told how many requests or windows were done.
+        progress: is called with the number of requests or windows done.
         every_s: between two decisions on the event clock (s).
         window_s: that a decision looks back on (s).
-        lookback_s: whose loads a decision knows (s); 0: the load of now is taken to last.
+        lookback_s: a decision knows the loads of this time before it (s); 0: the present load is taken to last.
         reasons: how often the decision code gave each reason.
         left_out: requests that no engine of these arms could hold; they are not replayed.
     """
