@@ -29,12 +29,12 @@ from breakeven.laws.arrays import (
     survival_probabilities,
 )
 from breakeven.laws.mixture import (
-    LOOKUP_METHODS,
     TwoPointMixture,
     checked_survival,
     default_decay,
     tokens_per_step_bounds,
 )
+from breakeven.methods import LOOKUP_METHODS
 
 __all__ = [
     "AcceptanceModel",
