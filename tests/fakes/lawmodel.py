@@ -53,7 +53,7 @@ class Predicted:
     ttft_s: float | None
     tpot_s: float | None
     utilisation: float
-    extrapolated: bool
+    outside_measured: bool
     saturated: bool
     means: tuple[str, ...] = ()
 
@@ -99,7 +99,7 @@ class LawModel:
         left = 1.0 - rate * float(law.c2)
         used = rate / min(1.0 / float(law.c2), self.laws[arm].measured_saturation_rps or math.inf)
         if left <= 0:
-            return Predicted(None, None, None, None, used, extrapolated=True, saturated=True)
+            return Predicted(None, None, None, None, used, outside_measured=True, saturated=True)
         latency = float(law.c1) / left
         spread = self.t * self.laws[arm].noise / left
         bounds = (max(latency * (1 - spread), 0.0), latency * (1 + spread))
@@ -115,7 +115,7 @@ class LawModel:
             0.1 * latency,
             0.01 * latency,
             used,
-            extrapolated=far,
+            outside_measured=far,
             saturated=False,
             means=means,
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from breakeven.arm import Arm
 from breakeven.errors import BreakevenError
 from breakeven.laws.latency import longest_by_chance
+from breakeven.planning.trust import extrapolated
 from breakeven.profile import Prediction, Profile
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.live_metrics import Figures, Live
@@ -51,7 +52,9 @@ def confirm(context: RolloutContext, profile: Profile | None, live: Live, window
         why = "the profile in force does not hold both arms" if live.usable else live.message
         return end(context, HistoryResult.UNCONFIRMED, f"{change} could not be measured: {why}", None)
     try:
-        found = _compare(profile, old, new, figures, figures.latency_s)
+        found = _compare(
+            profile, old, new, figures, figures.latency_s, context.policy.max_utilization_percent / 100
+        )
     except BreakevenError as error:
         return end(context, HistoryResult.UNCONFIRMED, f"{change} could not be judged: {error}", None)
     if found.latency_s <= found.longest_s:
@@ -84,8 +87,10 @@ class _Found:
     latencies: str
 
 
-def _compare(profile: Profile, old: Arm, new: Arm, figures: Figures, latency_s: float) -> _Found:
-    """Hold a measured mean latency (s) against both arms' predictions.
+def _compare(
+    profile: Profile, old: Arm, new: Arm, figures: Figures, latency_s: float, max_utilisation: float
+) -> _Found:
+    """Hold a measured mean latency (s) against both arms' predictions, believed up to a utilisation.
 
     Raises:
         BreakevenError: the profile does not tell about these lengths.
@@ -114,7 +119,8 @@ def _compare(profile: Profile, old: Arm, new: Arm, figures: Figures, latency_s: 
     return _Found(
         latency_s=latency_s,
         longest_s=longest_s,
-        sure=latency_s > by_chance_s and not (before.extrapolated or after.extrapolated),
+        sure=latency_s > by_chance_s
+        and not any(extrapolated(one, max_utilisation) for one in (before, after)),
         speedup=speedup,
         ratio=ratio,
         latencies=f"requests take {latency_s:.3g} s where {new} is predicted to take {_said(after)} and {old} {_said(before)}",

@@ -28,7 +28,7 @@ class At:
     ttft_s: None = None
     tpot_s: None = None
     means: tuple[str, ...] = ()
-    extrapolated: bool = False
+    outside_measured: bool = False
 
     @property
     def saturated(self) -> bool:

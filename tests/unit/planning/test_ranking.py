@@ -1,10 +1,13 @@
 """Choosing among arms at one load: objectives, required gain, belief, saturation; and stretches of load."""
 
+import json
 from dataclasses import replace
 
 import pytest
+from click.testing import CliRunner
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.cli import root
 from breakeven.errors import NotIdentifiedError
 from breakeven.fitting import fit_points
 from breakeven.planning.objective import Slo
@@ -12,7 +15,7 @@ from breakeven.planning.ranking import rank
 from breakeven.planning.stretches import envelope
 from breakeven.profile import Conditions, LoadPoint
 from breakeven.reasons import Reason
-from sweeps import CLIENTS, closed, poisson
+from sweeps import CLIENTS, closed, csv_of, poisson
 
 FAST, STEADY = Arm("eagle3", 7), Arm("eagle3", 1)
 
@@ -45,6 +48,35 @@ def test_the_lowest_latency_wins(profile, rps: float, best: Arm) -> None:
     assert ranking.best == best
     latencies = {one.arm: one.prediction.latency_s for one in ranking.candidates if one.prediction.latency_s}
     assert ranking.best == min(latencies, key=latencies.get)
+
+
+def test_no_arm_is_best_on_an_extrapolation(profile) -> None:
+    """At 79 % of its saturation the law of STEADY is an extrapolation; that of FAST is one at 94 %."""
+    ranking = at(profile, rps=11.0)
+    expected = min(ranking.candidates, key=lambda one: one.prediction.latency_s)
+    assert (expected.arm, expected.extrapolated) == (STEADY, True)
+    assert (ranking.best, ranking.reason) == (NO_SPECULATION, Reason.EXTRAPOLATED)
+    assert ranking.passed_over == STEADY
+
+
+def test_an_arm_is_best_on_an_extrapolation_only_where_nothing_else_carries_the_load() -> None:
+    carrying = fit_points(closed("none", 0, 1.2, 0.07) + closed("eagle3", 7, 0.7, 0.05))
+    ranking = at(carrying, rps=16.0)
+    assert (ranking.best, ranking.reason, ranking.passed_over) == (FAST, Reason.EXTRAPOLATED, None)
+
+
+def test_the_command_says_which_arm_it_passed_over_and_why(tmp_path) -> None:
+    points = tmp_path / "points.csv"
+    points.write_text(csv_of(sweep()), encoding="utf-8")
+    shown = CliRunner().invoke(root, ["plan", str(points), "--rps", "11"]).output
+    words = " ".join(shown.split())
+    assert "no speculation stays; that eagle3/1 is faster is an extrapolation (Extrapolated)" in words
+    assert "! eagle3/1: expected to be faster, but not chosen: this load is extrapolated (outside" in words
+    told = json.loads(CliRunner().invoke(root, ["plan", str(points), "--rps", "11", "--json"]).output)
+    assert (told["best"], told["reason"]) == ({"method": "none", "k": 0}, "Extrapolated")
+    assert {arm["k"]: arm["extrapolated"] for arm in told["arms"]} == {0: True, 1: True, 7: True}
+    trusted = json.loads(CliRunner().invoke(root, ["plan", str(points), "--rps", "9", "--json"]).output)
+    assert (trusted["best"], trusted["warnings"]) == ({"method": "eagle3", "k": 1}, [])
 
 
 def test_a_required_gain_is_held_against_the_lower_bound() -> None:

@@ -48,4 +48,4 @@ def test_a_rate_beyond_the_law_has_the_latency_that_was_measured(conditions):
     found = after.predict(NO_SPECULATION, rps=16.0, output_tokens=conditions.output_tokens)
     assert found.latency_s == pytest.approx(9.0)
     assert found.utilisation < 1
-    assert found.extrapolated
+    assert found.outside_measured

@@ -1,4 +1,4 @@
-"""Predictions from a profile: loads, bounds, conditions and when they are extrapolation."""
+"""Predictions from a profile: loads, bounds, conditions and whether they lie outside what was measured."""
 
 from dataclasses import replace
 
@@ -44,34 +44,17 @@ def test_open_and_closed_loop_follow_the_two_forms_of_the_law(profile) -> None:
 def test_saturation_is_a_fact_not_a_number(profile) -> None:
     found = profile.predict(EAGLE, rps=11.8)
     assert (found.saturated, found.latency_s, found.latency_ci_s, found.ttft_s) == (True, None, None, None)
-    assert found.extrapolated
+    assert found.outside_measured
 
 
-@pytest.mark.parametrize(
-    ("load", "extrapolated"),
-    [
-        ({"rps": 0.0}, False),
-        ({"rps": 8.7}, False),
-        ({"rps": 8.9}, True),
-        ({"concurrency": 64}, False),
-        ({"concurrency": 65}, True),
-        ({"concurrency": 1}, False),
-    ],
-)
-def test_extrapolation_is_flagged_beyond_the_points_and_above_three_quarters(
-    profile, load, extrapolated
-) -> None:
-    assert profile.predict(EAGLE, **load).extrapolated is extrapolated
-
-
-def test_a_load_far_below_the_lowest_measured_one_is_extrapolation() -> None:
+def test_a_load_far_below_the_lowest_measured_one_is_outside() -> None:
     narrow = fit_points(closed("none", 0, 1.2, 0.07, clients=[32, 40, 48]))
-    assert narrow.predict(NO_SPECULATION, concurrency=1).extrapolated
+    assert narrow.predict(NO_SPECULATION, concurrency=1).outside_measured
 
 
 def test_a_load_just_below_the_lowest_measured_one_is_not() -> None:
     from_four = fit_points(closed("none", 0, 1.2, 0.07, clients=[4, 8, 16, 32, 64]))
-    assert not from_four.predict(NO_SPECULATION, concurrency=1).extrapolated
+    assert not from_four.predict(NO_SPECULATION, concurrency=1).outside_measured
 
 
 def test_ttft_and_tpot_follow_their_own_laws_and_add_up(profile) -> None:
@@ -89,13 +72,13 @@ def test_lower_acceptance_slows_decoding_and_leaves_the_first_token(profile) -> 
     assert poor.latency_s == pytest.approx(poor.ttft_s + 200 * poor.tpot_s)
 
 
-def test_other_lengths_scale_their_parts_and_far_ones_are_extrapolation(profile) -> None:
+def test_other_lengths_scale_their_parts_and_far_ones_are_outside(profile) -> None:
     longer = profile.predict(EAGLE, concurrency=1, output_tokens=401)
     assert longer.latency_s == pytest.approx(0.1 + 400 * 0.7 / 200)
-    assert longer.extrapolated
+    assert longer.outside_measured
     wordy = profile.predict(EAGLE, concurrency=1, prompt_tokens=600)
     assert wordy.latency_s == pytest.approx(0.1 * 1.2 + 0.7)
-    assert not wordy.extrapolated
+    assert not wordy.outside_measured
 
 
 def test_quantiles_use_the_means_load_and_never_cross(profile) -> None:

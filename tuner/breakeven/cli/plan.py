@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from breakeven.arm import Arm
+from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.cli.conditions import conditions_of
 from breakeven.cli.output import confidence_option, echo_json, json_option
 from breakeven.cli.parameters import Number
@@ -89,7 +89,7 @@ def command(
 ) -> None:
     """Compare every arm at one load and name the best: at equal rate (--rps) or equal concurrency (--concurrency).
 
-    Speedups are against no speculation. Only measured arms take part unless --draft-lengths adds others.
+    Speedups are against no speculation. No arm is chosen on an extrapolation, as the operator enters none. Only measured arms take part unless --draft-lengths adds others.
 
     \b
     Example:
@@ -174,9 +174,17 @@ def _lacks(profile: Profile, lengths: list[int]) -> list[str]:
 
 
 def _doubts(ranking: Ranking) -> list[str]:
-    chosen = ranking.chosen
-    if chosen.prediction.extrapolated and not chosen.prediction.saturated:
-        return [
-            f"{chosen.arm}: this load is extrapolated (outside what was measured, or above utilisation 0.75)"
-        ]
-    return []
+    passed_over = ranking.passed_over
+    # A speedup rests on no speculation too.
+    doubted = [
+        one.arm
+        for one in ranking.candidates
+        if one.arm in {ranking.best, NO_SPECULATION} and one.extrapolated and not one.prediction.saturated
+    ]
+    where = "outside what was measured, or above utilisation 0.75"
+    doubts = [f"{arm}: this load is extrapolated ({where})" for arm in doubted]
+    if passed_over is not None:
+        doubts.append(
+            f"{passed_over}: expected to be faster, but not chosen: this load is extrapolated ({where})"
+        )
+    return doubts

@@ -67,6 +67,7 @@ def command(
       breakeven predict chat.json --method eagle3 --k 5 --concurrency 16 --tokens-per-step 2.6
     """
     from breakeven.laws.acceptance import tokens_per_step_iid
+    from breakeven.planning.trust import extrapolated
 
     load_given(rps, concurrency)
     if tokens_per_step is not None and alpha is not None:
@@ -100,7 +101,7 @@ def command(
                 "inflight": found.inflight,
                 "utilisation": found.utilisation,
                 "saturated": found.saturated,
-                "extrapolated": found.extrapolated,
+                "extrapolated": extrapolated(found, open_loop=rps is not None),
                 "basis": found.basis,
             }
         )
@@ -124,7 +125,7 @@ def command(
     click.echo(
         f"{parts}{figure(found.inflight)} in flight, utilisation {found.utilisation:.2f}, from {_BASIS[found.basis]}"
     )
-    if found.extrapolated:
+    if extrapolated(found, open_loop=rps is not None):
         click.echo("! extrapolated: outside what was measured, or above utilisation 0.75")
 
 

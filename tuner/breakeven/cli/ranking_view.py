@@ -71,7 +71,7 @@ def _arm_facts(one: Candidate, quantile: float | None) -> dict[str, Any]:
         "break_even_beyond_measured_range": against.break_even_beyond_range if against else False,
         "saturation_rps": one.saturation_rps,
         "saturated": one.prediction.saturated,
-        "extrapolated": one.prediction.extrapolated,
+        "extrapolated": one.extrapolated,
         "basis": one.prediction.basis,
         "utilisation": one.prediction.utilisation,
         "at_quantile": None if quantile is None else _at_quantile(one),
@@ -98,10 +98,11 @@ def _sentence(ranking: Ranking) -> str:
         return f"every arm is saturated; {most} carries most, {figure(chosen.saturation_rps)} rps"
     if chosen.comparison is None:
         others = [one for one in ranking.candidates if one.arm != best]
-        if best == NO_SPECULATION and others:
-            return "no speculation is best"
         if best == NO_SPECULATION:
-            return "only no speculation was measured"
+            words = "no speculation is best" if others else "only no speculation was measured"
+            passed_over = ranking.passed_over
+            extrapolated = f"no speculation stays; that {passed_over} is faster is an extrapolation"
+            return words if passed_over is None else extrapolated
         return f"{best} is best" if others else f"{best} is the only arm"
     gain = chosen.comparison
     unbounded = gain.speedup == float("inf")

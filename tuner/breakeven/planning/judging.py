@@ -24,6 +24,7 @@ from breakeven.planning.standing import (
     predicted,
     speedup_bounds,
 )
+from breakeven.planning.trust import extrapolated
 from breakeven.reasons import Reason
 
 EXTRAPOLATION_ERROR = 0.5
@@ -147,10 +148,7 @@ def _checked_alike(c: Standing, running: Standing) -> bool:
 
 def trusted(standing: Standing, policy: Policy) -> bool:
     """Whether the load lies where the arm's law may be believed."""
-    prediction = standing.prediction
-    return standing.utilisation <= policy.max_utilisation and not (
-        prediction.extrapolated or prediction.saturated
-    )
+    return not extrapolated(standing.prediction, policy.max_utilisation)
 
 
 def fastest(standings: Sequence[Standing]) -> Standing:

@@ -23,7 +23,7 @@ class Prediction(Latencies, Protocol):
         """Rate over saturation under these conditions; measured saturation counts where there is one."""
 
     @property
-    def extrapolated(self) -> bool:
+    def outside_measured(self) -> bool:
         """Whether the load or the lengths are outside what was measured."""
 
     @property

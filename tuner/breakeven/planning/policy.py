@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from breakeven.planning.objective import Slo
+from breakeven.planning.trust import TRUSTED_UTILISATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Policy:
 
     min_gain: float = 0.05
     exit_margin: float = 0.0
-    max_utilisation: float = 0.75
+    max_utilisation: float = TRUSTED_UTILISATION
     cooldown_s: float = 3600.0
     dwell_s: float = 900.0
     slo: Slo = field(default_factory=Slo)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import NotIdentifiedError
 from breakeven.planning.objective import Slo
+from breakeven.planning.standing import speedup_bounds
+from breakeven.planning.trust import extrapolated
 from breakeven.profile import Comparison, Conditions, Curve, LoadPoint, Prediction, Profile
 from breakeven.reasons import Reason
 
@@ -26,6 +28,8 @@ class Candidate:
         measured: whether it was measured, rather than derived from the pooled form.
         believable: whether decisions may rest on it.
         prediction: at the load.
+        extrapolated: whether the prediction is an extrapolation, on which no arm is chosen.
+        tokens_per_step: E that was assumed; None where none is known.
         comparison: against no speculation; None where that was not measured, and for no speculation itself.
         saturation_rps: rate beyond which it has no steady state.
         promised: what the objectives are about: the quantile asked for, or the means; at the load.
@@ -40,6 +44,8 @@ class Candidate:
     measured: bool
     believable: bool
     prediction: Prediction
+    extrapolated: bool
+    tokens_per_step: float | None
     comparison: Comparison | None
     saturation_rps: float
     promised: Prediction
@@ -57,12 +63,14 @@ class Ranking:
         best: the recommended arm.
         reason: the word that says why.
         candidates: every arm, no speculation first.
+        passed_over: the arm that would be best if extrapolations counted; None where that is the best one.
         skipped: arms left out, with a sentence each.
     """
 
     best: Arm
     reason: Reason
     candidates: tuple[Candidate, ...]
+    passed_over: Arm | None
     skipped: tuple[str, ...] = field(default=())
 
     @property
@@ -107,8 +115,8 @@ def rank(
         raise NotIdentifiedError(skipped[0] if skipped else "the profile holds no arm")
     if _asks_for_more(slo) and all(one.meets_slo is None for one in candidates):
         raise NotIdentifiedError("an objective is about TTFT or TPOT, which was measured for no arm")
-    best, reason = _choose(candidates, min_gain)
-    return Ranking(best, reason, tuple(candidates), tuple(skipped))
+    best, reason, passed_over = _choose(candidates, min_gain)
+    return Ranking(best, reason, tuple(candidates), passed_over, tuple(skipped))
 
 
 def _asks_for_more(slo: Slo) -> bool:
@@ -146,6 +154,8 @@ def _candidate(
         measured,
         profile.arm(arm).believable if measured else _between(profile, arm),
         prediction,
+        extrapolated(prediction, open_loop=load.rps is not None),
+        wanted.tokens_per_step or (profile.arm(arm).tokens_per_step if measured else None),
         comparison,
         curve.saturation_rps,
         promised,
@@ -205,32 +215,48 @@ def _tokens_per_second(
     return rate * tokens
 
 
-def _choose(candidates: Sequence[Candidate], min_gain: float) -> tuple[Arm, Reason]:
-    """Lowest expected latency among the arms that may be chosen."""
-    trusted = [one for one in candidates if one.believable] or list(candidates)
-    running = [one for one in trusted if not one.prediction.saturated]
-    if not running:
-        return max(trusted, key=lambda one: one.saturation_rps).arm, Reason.SATURATED
+def _choose(candidates: Sequence[Candidate], min_gain: float) -> tuple[Arm, Reason, Arm | None]:
+    """Return the best arm, why, and the arm that only an extrapolation calls better.
+
+    As the operator does: no speculative arm is entered on an extrapolation, and no speculation needs no entering.
+    """
+    believed = [one for one in candidates if one.believable] or list(candidates)
+    steady = [one for one in believed if not one.prediction.saturated]
+    if not steady:
+        return max(believed, key=lambda one: one.saturation_rps).arm, Reason.SATURATED, None
+    expected, reason = _best(steady, candidates, min_gain)
+    if not expected.arm.k or not expected.extrapolated:
+        return expected.arm, reason, None
+    enterable = [one for one in steady if not one.arm.k or not one.extrapolated]
+    # Where nothing may be entered, no speculation is saturated itself or was not measured.
+    best, reason = _best(enterable, candidates, min_gain) if enterable else (expected, reason)
+    rests_on_it = reason != Reason.NO_BELIEVABLE_FIT and (best is expected or not best.arm.k)
+    passed_over = None if best is expected else expected.arm
+    return best.arm, Reason.EXTRAPOLATED if rests_on_it else reason, passed_over
+
+
+def _best(
+    steady: Sequence[Candidate], candidates: Sequence[Candidate], min_gain: float
+) -> tuple[Candidate, Reason]:
+    """Lowest expected latency among arms that carry the load, of those that keep the objectives and gain enough."""
     # An objective that cannot be checked is not kept: such an arm is chosen only where no other one is left, and one
     # whose mean was taken for a quantile only where no other one surely keeps it.
     keeping = (
-        [one for one in running if one.meets_slo and not one.unmeasured]
-        or [one for one in running if one.meets_slo]
-        or [one for one in running if one.meets_slo is None]
-        or running
+        [one for one in steady if one.meets_slo and not one.unmeasured]
+        or [one for one in steady if one.meets_slo]
+        or [one for one in steady if one.meets_slo is None]
+        or steady
     )
     eligible = [one for one in keeping if one.arm == NO_SPECULATION or _gains(one, min_gain)] or keeping
     best = min(eligible, key=lambda one: one.prediction.latency_s or float("inf"))
-    return best.arm, _reason(best, candidates, keeping, min_gain)
+    return best, _reason(best, candidates, keeping, min_gain)
 
 
 def _gains(one: Candidate, min_gain: float) -> bool:
     if min_gain <= 0 or one.comparison is None:
         return True
-    bounds = one.comparison.speedup_ci
-    if bounds is None:
-        return one.comparison.speedup == float("inf")
-    return bounds[0] is not None and bounds[0] > 1.0 + min_gain
+    # The speedup is at most E, whatever a law promises.
+    return min(speedup_bounds(one.comparison)[0], one.tokens_per_step or float("inf")) > 1.0 + min_gain
 
 
 def _reason(
@@ -245,6 +271,8 @@ def _reason(
     bounds = best.comparison.speedup_ci if best.comparison is not None else None
     if bounds is not None and (bounds[0] or 0.0) <= 1.0 and (bounds[1] is None or bounds[1] >= 1.0):
         return Reason.WIDE_BOUNDS
+    if not _gains(best, min_gain):
+        return Reason.SLO_VIOLATED  # chosen for an objective that no speculation misses, not for its gain
     return Reason.ALREADY_BEST if best.comparison is None else Reason.GAIN_ABOVE_THRESHOLD
 
 

@@ -19,9 +19,6 @@ from breakeven.profile.fits import Bounds
 
 Basis = Literal["points", "arm", "pooled"]
 
-TRUSTED_UTILISATION = 0.75
-"""Beyond this share of saturation the open-loop form amplifies a 10 % error to 50 %: predictions are extrapolation."""
-
 _BELOW_RANGE = 0.25
 """A load below the measured range by less than this share of the range is still determined: C1 is an intercept."""
 
@@ -40,7 +37,7 @@ class Curve:
             arm that was not measured the law bent as its neighbours bend.
         knot_error: relative standard deviation of interpolation between measured knots.
         ceiling_rps: measured saturation below 1/C2, if any.
-        strayed: whether the conditions lie outside what was measured, so that everything is extrapolation.
+        strayed: whether the conditions lie outside what was measured, so that every load does.
     """
 
     law: Law
@@ -174,16 +171,11 @@ class Curve:
         (n0, l0), (n1, l1) = knots[last - 1], knots[last]
         return float((l1 - l0) / (n1 - n0))
 
-    def within_range(self, others: float) -> bool:
-        """Whether a load lies where the arm was measured; just below the lowest load counts as inside."""
+    def outside_measured(self, others: float) -> bool:
+        """Whether load or conditions lie outside what was measured; just below the lowest load counts as inside."""
         low, high = self.others_range
-        return low - _BELOW_RANGE * (high - low) <= others <= high * 1.001 + 1e-9
-
-    def extrapolates_at_rps(self, rps: float, latency_s: float) -> bool:
-        """Whether a prediction at `rps` is extrapolation: beyond the measured loads, or too close to saturation."""
-        if np.isnan(latency_s) or self.strayed:
-            return True
-        return rps > TRUSTED_UTILISATION * self.saturation_rps or not self.within_range(rps * latency_s)
+        inside = low - _BELOW_RANGE * (high - low) <= others <= high * 1.001 + 1e-9
+        return self.strayed or not inside
 
     def capacity_rps(self, limit_s: float) -> float:
         """Largest rate (1/s) whose mean latency keeps `limit_s`; 0 where a lone request misses it."""

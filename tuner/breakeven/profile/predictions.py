@@ -60,7 +60,8 @@ class Prediction:
         inflight: mean number in flight.
         utilisation: share of saturation.
         saturated: no steady state at this load.
-        extrapolated: outside the measured loads or lengths, or above utilisation 0.75 of an open loop.
+        outside_measured: outside the measured loads or lengths, or saturated. How close to saturation a prediction may
+            be believed is not the profile's to say: that is the policy's limit of `utilisation`.
         basis: what it rests on: the arm's measured points, its own law, or the pooled form.
         means: names of those figures above that are means although a quantile was asked for: it was not measured.
     """
@@ -73,7 +74,7 @@ class Prediction:
     inflight: float | None
     utilisation: float
     saturated: bool
-    extrapolated: bool
+    outside_measured: bool
     basis: Basis
     means: tuple[str, ...] = ()
 
@@ -103,18 +104,15 @@ def predict_on(
         bounds = curve.bounds_at_rps(load.rps, t)
         inflight = load.rps * latency_s
         utilisation = load.rps / curve.saturation_rps
-        extrapolated = curve.extrapolates_at_rps(load.rps, latency_s)
     else:
         bounds = curve.bounds_among(others, t)
         inflight = float(load.concurrency or 1.0)
         utilisation = min(inflight / latency_s / curve.saturation_rps, 1.0)
-        extrapolated = curve.strayed or not curve.within_range(others)
     if np.isnan(latency_s):
         return Prediction(arm, None, None, None, None, None, utilisation, True, True, basis)
     ttft_s, tpot_s = _parts(fit, conditions or Conditions(), others)
-    return Prediction(
-        arm, latency_s, bounds, ttft_s, tpot_s, inflight, utilisation, False, extrapolated, basis
-    )
+    outside = curve.outside_measured(others)
+    return Prediction(arm, latency_s, bounds, ttft_s, tpot_s, inflight, utilisation, False, outside, basis)
 
 
 def at_quantile(
