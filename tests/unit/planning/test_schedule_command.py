@@ -1,6 +1,7 @@
 """`breakeven schedule` and the step view behind it."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,10 +9,12 @@ from click.testing import CliRunner
 
 from breakeven.cli import root
 from breakeven.errors import InputError, NotIdentifiedError
+from breakeven.fitting import fit_points
 from breakeven.laws.mixture import TwoPointMixture
 from breakeven.laws.speculation import PooledLaw, design
 from breakeven.planning.schedule import schedule
 from breakeven.planning.stepwise import Acceptance, step_view
+from sweeps import closed
 
 LAW = PooledLaw(0.0, 0.006, 0.0003, 0.0008, 0.0, 0.00006, 0.00004, 0.00002)
 TEXT = TwoPointMixture((0.5, 0.9), (0.4, 0.6), 0.02)
@@ -59,12 +62,73 @@ def run(*arguments):
 
 def test_steps_come_back_from_a_profile(profile):
     view = step_view(profile, "eagle3", 64, acceptance=Acceptance())
-    assert view.basis == "pooled"
+    assert view.basis == "arms"
     assert view.draft_lengths == tuple(range(8))
     np.testing.assert_allclose(view.tokens_per_step[[2, 7]], TEXT.tokens_per_step([2, 7]), rtol=1e-6)
     batches = np.arange(1, 65)
     for k in (0, 2, 7):
         np.testing.assert_allclose(view.step_s[:, k], LAW.step_s(batches, k), rtol=0.02)
+
+
+PROMPTS = replace(LAW, c1p=0.25, c2p=0.03)
+
+
+def swept(lengths, draft_lengths, *, tpot=True):
+    """A fit of points of a law with prefill: latency holds it, time per output token does not."""
+    rows = []
+    for k in draft_lengths:
+        e = float(TEXT.tokens_per_step(k))
+        for output in lengths:
+            row = design(e, k, output)
+            for clients in (1, 4, 16, 64):
+                decoding = {"tpot_mean_s": float(PROMPTS.step_s(clients, k)) / e} if tpot else {}
+                rows += closed(
+                    "eagle3" if k else "none", k, float(PROMPTS.c1_s(row)), float(PROMPTS.c2_s(row)),
+                    clients=[clients], first_row=int(10_000 * k + output + clients), prompt_tokens=500.0,
+                    output_tokens=output, tokens_per_step=e, **decoding,
+                )  # fmt: skip
+    return fit_points(rows)
+
+
+@pytest.mark.parametrize(("lengths", "basis"), [((100.0,), "arms"), ((100.0, 400.0), "pooled")])
+def test_prompts_are_no_part_of_a_step(lengths, basis):
+    """One output length leaves prefill open; with c1p and c2p taken as 0 a step was up to twice as long as it is."""
+    profile = swept(lengths, (0, 2, 5, 7))
+    assert ("c1p" in profile.pooled[0].unidentified) == (basis == "arms")
+    view = step_view(profile, "eagle3", 64, acceptance=Acceptance())
+    assert (view.basis, view.warnings) == (basis, ())
+    truth = PROMPTS.step_s(np.arange(1, 65)[:, None], np.arange(8))
+    # Carried to the mean KV length of both sweeps, c2v moves by some percent.
+    np.testing.assert_allclose(view.step_s, truth, rtol=0.001 if basis == "arms" else 0.1)
+
+
+def test_a_step_that_nothing_determines_is_refused_and_the_cure_said():
+    profile = swept((100.0,), (0, 2, 7), tpot=False)
+    with pytest.raises(NotIdentifiedError) as refused:
+        step_view(profile, "eagle3", 8, acceptance=Acceptance())
+    assert str(refused.value) == (
+        "eagle3: points of one output length do not determine c1p and c2p, which a step is without, and none has "
+        "tpot_mean_s; measure that, or a second output length"
+    )
+
+
+def test_draft_lengths_that_the_measured_ones_leave_open_are_left_out_or_refused():
+    profile = swept((100.0,), (0, 7))
+    view = step_view(profile, "eagle3", 64, acceptance=Acceptance())
+    assert view.draft_lengths == (0, 7)
+    np.testing.assert_allclose(view.step_s, PROMPTS.step_s(np.arange(1, 65)[:, None], [0, 7]), rtol=0.001)
+    open_at = "c1d, c1s, c2d, c2s are not determined by draft lengths 0, 7; measure"
+    assert view.warnings == (f"left out: draft length 1, 2, 3, 4, 5, 6, since {open_at} 1 or another one",)
+    with pytest.raises(NotIdentifiedError) as refused:
+        step_view(profile, "eagle3", 64, acceptance=Acceptance(), draft_lengths=[3, 7])
+    assert (
+        str(refused.value) == f"eagle3: no step is known at draft length 3, since {open_at} 3 or another one"
+    )
+
+
+def test_without_a_point_of_no_speculation_its_step_is_refused():
+    with pytest.raises(NotIdentifiedError, match="no step is known at draft length 0"):
+        step_view(swept((100.0,), (2, 7)), "eagle3", 8, acceptance=Acceptance())
 
 
 def test_the_schedule_is_the_one_of_the_engine(profile_file):
@@ -165,8 +229,6 @@ def test_longer_prompts_make_steps_dearer_for_others_only(profile):
 
 
 def test_without_a_pooled_fit_only_measured_draft_lengths_count(profile):
-    from dataclasses import replace
-
     arms_only = replace(profile, pooled=())
     view = step_view(arms_only, "eagle3", 16, acceptance=Acceptance())
     assert view.basis == "arms"

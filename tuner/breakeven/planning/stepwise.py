@@ -9,9 +9,10 @@ import numpy as np
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.errors import InputError, NotIdentifiedError
+from breakeven.fitting.solve import solve
 from breakeven.laws.acceptance import tokens_per_step_iid
 from breakeven.laws.arrays import FloatArray
-from breakeven.laws.speculation import COEFFICIENTS, PooledLaw, mean_kv_tokens
+from breakeven.laws.speculation import COEFFICIENTS, PooledLaw, estimable, latency_design, mean_kv_tokens
 from breakeven.profile import ArmFit, PooledFit, Profile
 
 
@@ -23,7 +24,7 @@ class StepView:
         draft_lengths: ascending, 0 first.
         step_s: duration (s) at batch sizes 1..N, shape (N, K).
         tokens_per_step: E, shape (K,).
-        basis: `pooled` (any draft length) or `arms` (measured ones only, from their TPOT laws).
+        basis: `pooled` (from the pooled form) or `arms` (from the TPOT laws of the measured arms).
         warnings: what a reader must know, a sentence each.
     """
 
@@ -54,8 +55,9 @@ def step_view(
 ) -> StepView:
     """Derive step durations of a method from a profile.
 
-    The pooled form gives a step directly, at any draft length. Without one, a step of a measured arm is its time per
-    output token times its tokens per step.
+    The pooled form gives a step directly, at any draft length that the measured ones determine. Where it leaves prefill
+    open (one output length), what it calls a step holds prompts too: the same form is then put through the measured
+    arms' own steps, time per output token times tokens per step. Without a pooled form only those steps are known.
 
     Args:
         profile: the fitted model.
@@ -81,15 +83,17 @@ def step_view(
     pooled = next((fit for fit in profile.pooled if fit.method == family), None)
     longest = max(measured)
     wanted = tuple(sorted({0, *(draft_lengths or (range(1, longest + 1) if pooled else measured))}))
-    e = _tokens_per_step(measured, pooled, wanted, acceptance)
     sizes = np.arange(1.0, batches + 1.0)
     if pooled is not None:
-        steps = _pooled_steps(pooled, wanted, sizes, prompt_tokens, output_tokens)
+        law, support, basis = _step_law(profile, pooled, measured)
+        wanted, left_out = _determined(pooled, support, wanted, asked=bool(draft_lengths))
+        steps = _pooled_steps(pooled, law, wanted, sizes, prompt_tokens, output_tokens)
         beyond = [k for k in wanted if k > longest]
         warnings = [f"draft lengths above {longest} were not measured"] if beyond else []
-        if pooled.unidentified:
-            warnings.append(f"not identified and taken as 0: {', '.join(pooled.unidentified)}")
-        return StepView(wanted, steps, e, "pooled", tuple(warnings))
+        warnings += [f"left out: {left_out}"] if left_out else []
+        e = _tokens_per_step(measured, pooled, wanted, acceptance)
+        return StepView(wanted, steps, e, basis, tuple(warnings))
+    e = _tokens_per_step(measured, pooled, wanted, acceptance)
     if missing := [k for k in wanted if k and k not in measured]:
         raise NotIdentifiedError(
             f"{family}: draft length {missing[0]} was not measured and there is no pooled fit"
@@ -132,14 +136,65 @@ def _tokens_per_step(
     return np.minimum(scaled, np.array(wanted) + 1.0)
 
 
+def _step_law(
+    profile: Profile, pooled: PooledFit, measured: Mapping[int, ArmFit]
+) -> tuple[PooledLaw, tuple[int, ...], str]:
+    """Return coefficients of a step, the draft lengths that they rest on, and the view's basis."""
+    if "c1p" not in pooled.unidentified:
+        law = PooledLaw(**{name: pooled.coefficients[name] for name in COEFFICIENTS})
+        return law, pooled.draft_lengths, "pooled"
+    none = [fit for fit in profile.arms if fit.arm == NO_SPECULATION]
+    arms = [fit for fit in (*none, *measured.values()) if fit.tpot and fit.tokens_per_step]
+    if not arms:
+        raise NotIdentifiedError(
+            f"{pooled.method}: points of one output length do not determine c1p and c2p, which a step is without, and "
+            "none has tpot_mean_s; measure that, or a second output length"
+        )
+    # Two loads per arm, since its law is a straight line; not a lone request, whose time may be all C2.
+    sizes = np.array([2.0, max(3.0, 1.0 + pooled.others_range[1])])
+    rows = np.repeat(_step_rows(pooled, [fit.k for fit in arms]), len(sizes), axis=0)
+    steps = np.concatenate([_measured_steps(fit, sizes) for fit in arms])
+    found = solve(latency_design(rows, rows, np.tile(sizes - 1.0, len(arms))), steps).coefficients
+    return PooledLaw(0.0, *found[:3], 0.0, *found[3:]), tuple(fit.k for fit in arms), "arms"
+
+
+def _step_rows(fit: PooledFit, draft_lengths: Sequence[int]) -> FloatArray:
+    """Rows (1, kd, [k>0]) that a step multiplies v, d and s by, shape (K, 3)."""
+    return np.array([(1.0, _drafted(fit, k), float(k > 0)) for k in draft_lengths])
+
+
+def _determined(
+    fit: PooledFit, support: Sequence[int], wanted: Sequence[int], *, asked: bool
+) -> tuple[tuple[int, ...], str]:
+    """Return the draft lengths whose steps the measured ones determine, and a sentence about the others.
+
+    Raises:
+        NotIdentifiedError: one of the others was asked for, or is no speculation, which every schedule may choose.
+    """
+    rows = _step_rows(fit, support)
+    sure = estimable(rows, _step_rows(fit, wanted))
+    others = [k for k, known in zip(wanted, sure, strict=True) if not known]
+    if not others:
+        return tuple(wanted), ""
+    open_terms = [term for term, known in zip("vds", estimable(rows, np.eye(3)), strict=True) if not known]
+    names = ", ".join(f"c{half}{term}" for half in (1, 2) for term in open_terms)
+    sentence = (
+        f"draft length {', '.join(map(str, others))}, since {names} are not determined by draft lengths "
+        f"{', '.join(map(str, support))}; measure {others[0]} or another one"
+    )
+    if asked or 0 in others:
+        raise NotIdentifiedError(f"{fit.method}: no step is known at {sentence}")
+    return tuple(k for k in wanted if k not in others), sentence
+
+
 def _pooled_steps(
     fit: PooledFit,
+    law: PooledLaw,
     wanted: Sequence[int],
     sizes: FloatArray,
     prompt_tokens: float | None,
     output_tokens: float | None,
 ) -> FloatArray:
-    law = PooledLaw(**{name: fit.coefficients[name] for name in COEFFICIENTS})
     lengths = fit.lengths
     if lengths.prompt_tokens and lengths.output_tokens:
         here = mean_kv_tokens(prompt_tokens or lengths.prompt_tokens, output_tokens or lengths.output_tokens)
