@@ -150,12 +150,13 @@ def _step_law(
             f"{pooled.method}: points of one output length do not determine c1p and c2p, which a step is without, and "
             "none has tpot_mean_s; measure that, or a second output length"
         )
-    # Two loads per arm, since its law is a straight line; not a lone request, whose time may be all C2.
+    # Two loads per arm, since its law is a straight line. Alone a request may take 0 by it, of which no error is a share.
     sizes = np.array([2.0, max(3.0, 1.0 + pooled.others_range[1])])
     rows = np.repeat(_step_rows(pooled, [fit.k for fit in arms]), len(sizes), axis=0)
     steps = np.concatenate([_measured_steps(fit, sizes) for fit in arms])
     found = solve(latency_design(rows, rows, np.tile(sizes - 1.0, len(arms))), steps).coefficients
-    return PooledLaw(0.0, *found[:3], 0.0, *found[3:]), tuple(fit.k for fit in arms), "arms"
+    c1v, c1d, c1s, c2v, c2d, c2s = found.tolist()
+    return PooledLaw(0.0, c1v, c1d, c1s, 0.0, c2v, c2d, c2s), tuple(fit.k for fit in arms), "arms"
 
 
 def _step_rows(fit: PooledFit, draft_lengths: Sequence[int]) -> FloatArray:
