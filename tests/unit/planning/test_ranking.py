@@ -42,7 +42,9 @@ def at(profile, *, rps=None, slo=None, **options):
     return rank(profile, LoadPoint(rps=rps), lambda _: Conditions(), slo or Slo(), **options)
 
 
-@pytest.mark.parametrize(("rps", "best"), [(3.0, FAST), (9.0, STEADY), (13.0, NO_SPECULATION)])
+@pytest.mark.parametrize(
+    ("rps", "best"), [(3.0, FAST), (9.0, STEADY), (11.0, STEADY), (13.0, NO_SPECULATION)]
+)
 def test_the_lowest_latency_wins(profile, rps: float, best: Arm) -> None:
     ranking = at(profile, rps=rps)
     assert ranking.best == best
@@ -50,30 +52,32 @@ def test_the_lowest_latency_wins(profile, rps: float, best: Arm) -> None:
     assert ranking.best == min(latencies, key=latencies.get)
 
 
-def test_no_arm_is_best_on_an_extrapolation(profile) -> None:
+def test_an_arm_that_is_best_on_an_extrapolation_stands_beside_what_the_operator_keeps(profile) -> None:
     """At 79 % of its saturation the law of STEADY is an extrapolation; that of FAST is one at 94 %."""
     ranking = at(profile, rps=11.0)
-    expected = min(ranking.candidates, key=lambda one: one.prediction.latency_s)
-    assert (expected.arm, expected.extrapolated) == (STEADY, True)
-    assert (ranking.best, ranking.reason) == (NO_SPECULATION, Reason.EXTRAPOLATED)
-    assert ranking.passed_over == STEADY
+    assert (ranking.best, ranking.reason) == (STEADY, Reason.EXTRAPOLATED)
+    assert ranking.chosen.extrapolated
+    assert ranking.kept == NO_SPECULATION
 
 
-def test_an_arm_is_best_on_an_extrapolation_only_where_nothing_else_carries_the_load() -> None:
+def test_where_nothing_else_carries_the_load_there_is_nothing_to_keep() -> None:
     carrying = fit_points(closed("none", 0, 1.2, 0.07) + closed("eagle3", 7, 0.7, 0.05))
     ranking = at(carrying, rps=16.0)
-    assert (ranking.best, ranking.reason, ranking.passed_over) == (FAST, Reason.EXTRAPOLATED, None)
+    assert (ranking.best, ranking.reason, ranking.kept) == (FAST, Reason.EXTRAPOLATED, None)
 
 
-def test_the_command_says_which_arm_it_passed_over_and_why(tmp_path) -> None:
+def test_the_command_says_what_the_operator_would_keep_and_why(tmp_path) -> None:
     points = tmp_path / "points.csv"
     points.write_text(csv_of(sweep()), encoding="utf-8")
     shown = CliRunner().invoke(root, ["plan", str(points), "--rps", "11"]).output
     words = " ".join(shown.split())
-    assert "no speculation stays; that eagle3/1 is faster is an extrapolation (Extrapolated)" in words
-    assert "! eagle3/1: expected to be faster, but not chosen: this load is extrapolated (outside" in words
+    assert "eagle3/1 is best, " in words
+    assert "(Extrapolated)" in words
+    assert (
+        "! the operator enters no arm on an extrapolation: it would keep no speculation at this load" in words
+    )
     told = json.loads(CliRunner().invoke(root, ["plan", str(points), "--rps", "11", "--json"]).output)
-    assert (told["best"], told["reason"]) == ({"method": "none", "k": 0}, "Extrapolated")
+    assert (told["best"], told["reason"]) == ({"method": "eagle3", "k": 1}, "Extrapolated")
     assert {arm["k"]: arm["extrapolated"] for arm in told["arms"]} == {0: True, 1: True, 7: True}
     trusted = json.loads(CliRunner().invoke(root, ["plan", str(points), "--rps", "9", "--json"]).output)
     assert (trusted["best"], trusted["warnings"]) == ({"method": "eagle3", "k": 1}, [])

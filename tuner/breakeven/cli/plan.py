@@ -89,7 +89,7 @@ def command(
 ) -> None:
     """Compare every arm at one load and name the best: at equal rate (--rps) or equal concurrency (--concurrency).
 
-    Speedups are against no speculation. No arm is chosen on an extrapolation, as the operator enters none. Only measured arms take part unless --draft-lengths adds others.
+    Speedups are against no speculation. Where the best one rests on an extrapolation, a warning names the arm that the operator would keep. Only measured arms take part unless --draft-lengths adds others.
 
     \b
     Example:
@@ -174,7 +174,6 @@ def _lacks(profile: Profile, lengths: list[int]) -> list[str]:
 
 
 def _doubts(ranking: Ranking) -> list[str]:
-    passed_over = ranking.passed_over
     # A speedup rests on no speculation too.
     doubted = [
         one.arm
@@ -183,8 +182,7 @@ def _doubts(ranking: Ranking) -> list[str]:
     ]
     where = "outside what was measured, or above utilisation 0.75"
     doubts = [f"{arm}: this load is extrapolated ({where})" for arm in doubted]
-    if passed_over is not None:
-        doubts.append(
-            f"{passed_over}: expected to be faster, but not chosen: this load is extrapolated ({where})"
-        )
+    if ranking.kept is not None:
+        kept = ranking.kept if ranking.kept.k else "no speculation"
+        doubts.append(f"the operator enters no arm on an extrapolation: it would keep {kept} at this load")
     return doubts

@@ -99,10 +99,7 @@ def _sentence(ranking: Ranking) -> str:
     if chosen.comparison is None:
         others = [one for one in ranking.candidates if one.arm != best]
         if best == NO_SPECULATION:
-            words = "no speculation is best" if others else "only no speculation was measured"
-            passed_over = ranking.passed_over
-            extrapolated = f"no speculation stays; that {passed_over} is faster is an extrapolation"
-            return words if passed_over is None else extrapolated
+            return "no speculation is best" if others else "only no speculation was measured"
         return f"{best} is best" if others else f"{best} is the only arm"
     gain = chosen.comparison
     unbounded = gain.speedup == float("inf")

@@ -63,14 +63,15 @@ class Ranking:
         best: the recommended arm.
         reason: the word that says why.
         candidates: every arm, no speculation first.
-        passed_over: the arm that would be best if extrapolations counted; None where that is the best one.
+        kept: the arm that the operator would keep, because that the best one is faster is an extrapolation; None where it
+            would run the best one.
         skipped: arms left out, with a sentence each.
     """
 
     best: Arm
     reason: Reason
     candidates: tuple[Candidate, ...]
-    passed_over: Arm | None
+    kept: Arm | None
     skipped: tuple[str, ...] = field(default=())
 
     @property
@@ -115,8 +116,8 @@ def rank(
         raise NotIdentifiedError(skipped[0] if skipped else "the profile holds no arm")
     if _asks_for_more(slo) and all(one.meets_slo is None for one in candidates):
         raise NotIdentifiedError("an objective is about TTFT or TPOT, which was measured for no arm")
-    best, reason, passed_over = _choose(candidates, min_gain)
-    return Ranking(best, reason, tuple(candidates), passed_over, tuple(skipped))
+    best, reason, kept = _choose(candidates, min_gain)
+    return Ranking(best, reason, tuple(candidates), kept, tuple(skipped))
 
 
 def _asks_for_more(slo: Slo) -> bool:
@@ -216,23 +217,21 @@ def _tokens_per_second(
 
 
 def _choose(candidates: Sequence[Candidate], min_gain: float) -> tuple[Arm, Reason, Arm | None]:
-    """Return the best arm, why, and the arm that only an extrapolation calls better.
+    """Return the best arm, why, and the arm that the operator would keep where that is another one.
 
-    As the operator does: no speculative arm is entered on an extrapolation, and no speculation needs no entering.
+    The best arm has the lowest expected latency. The operator enters no speculative arm on an extrapolation; no
+    speculation needs no entering.
     """
     believed = [one for one in candidates if one.believable] or list(candidates)
     steady = [one for one in believed if not one.prediction.saturated]
     if not steady:
         return max(believed, key=lambda one: one.saturation_rps).arm, Reason.SATURATED, None
-    expected, reason = _best(steady, candidates, min_gain)
-    if not expected.arm.k or not expected.extrapolated:
-        return expected.arm, reason, None
+    best, reason = _best(steady, candidates, min_gain)
+    if not best.arm.k or not best.extrapolated or reason == Reason.NO_BELIEVABLE_FIT:
+        return best.arm, reason, None
     enterable = [one for one in steady if not one.arm.k or not one.extrapolated]
-    # Where nothing may be entered, no speculation is saturated itself or was not measured.
-    best, reason = _best(enterable, candidates, min_gain) if enterable else (expected, reason)
-    rests_on_it = reason != Reason.NO_BELIEVABLE_FIT and (best is expected or not best.arm.k)
-    passed_over = None if best is expected else expected.arm
-    return best.arm, Reason.EXTRAPOLATED if rests_on_it else reason, passed_over
+    kept = _best(enterable, candidates, min_gain)[0].arm if enterable else None
+    return best.arm, Reason.EXTRAPOLATED, kept
 
 
 def _best(
