@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from breakeven.readers.points import Origin, Point, point
+from breakeven.points.point import Origin, Point, point
 
 CLIENTS = (1, 2, 4, 8, 16, 32, 64)
 

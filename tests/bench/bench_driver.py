@@ -27,7 +27,7 @@ from breakeven.calibrate.measuring import Precision, Trial, measure
 from breakeven.calibrate.points import Limits
 from breakeven.calibrate.records import RequestRecord
 from breakeven.calibrate.workload import ProsePrompts
-from breakeven.readers.points import LoadMode
+from breakeven.points.point import LoadMode
 from fakes.lawful_engine import LawfulEngine, serving
 
 SECONDS = 15.0

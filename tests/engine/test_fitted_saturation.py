@@ -15,8 +15,8 @@ from breakeven.calibrate.sweep import Sweep, run_sweep
 from breakeven.calibrate.workload import Workload
 from breakeven.cli.calibrate import PointsFile
 from breakeven.fitting import fit_points
+from breakeven.points.point import FEWEST_GENERATIONS
 from breakeven.profile import ArmFit
-from breakeven.readers.points import FEWEST_GENERATIONS
 from breakeven.readers.reading import read_file
 from breakeven.reasons import Reason
 from breakeven_sim.engine.configuration import DraftLengths, engine_config

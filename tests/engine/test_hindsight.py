@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
 from breakeven.planning.guard import Policy
-from breakeven.readers.points import LoadMode, Origin, Point
+from breakeven.points.point import LoadMode, Origin, Point
 from breakeven.validation.published import data_folder
 from breakeven_sim.engine.costs import parse_costs
 from breakeven_sim.replay import hindsight

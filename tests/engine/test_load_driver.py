@@ -15,7 +15,7 @@ from breakeven.calibrate.measuring import Precision, Trial, measure
 from breakeven.calibrate.points import Limits, Measured
 from breakeven.calibrate.sweep import Sweep, check_arm, run_sweep, sized_prose
 from breakeven.calibrate.workload import ProsePrompts, Workload
-from breakeven.readers.points import FEWEST_GENERATIONS, LoadMode
+from breakeven.points.point import FEWEST_GENERATIONS, LoadMode
 from breakeven.reasons import Reason
 from fakes.lawful_engine import LawfulEngine, serving
 from fakes.virtual_time import in_virtual_time

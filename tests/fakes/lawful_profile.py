@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from breakeven.arm import Arm
 from breakeven.fitting import fit_points
 from breakeven.laws.latency import open_loop_latency
-from breakeven.readers.points import LoadMode, Origin, Point
+from breakeven.points.point import LoadMode, Origin, Point
 
 
 def lawful_profile_json(

@@ -29,7 +29,7 @@ from pathlib import Path
 import pytest
 
 from breakeven.arm import NO_SPECULATION
-from breakeven.readers.points import LoadMode
+from breakeven.points.point import LoadMode
 from breakeven.readers.reading import read_file
 from breakeven_sim.engine.costs import parse_costs
 from golden.documents import DATA, breakeven

@@ -27,7 +27,7 @@ from pathlib import Path
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.readers.points import LoadMode, Point
+from breakeven.points.point import LoadMode, Point
 from breakeven.readers.reading import read_file
 from breakeven_sim.engine.costs import parse_costs
 from golden.documents import DATA, breakeven

@@ -14,7 +14,7 @@ from breakeven.calibrate.loads import Load, residual_lengths, send_offsets
 from breakeven.calibrate.points import Measured
 from breakeven.calibrate.records import RequestRecord
 from breakeven.calibrate.window import mean_inflight, summarise
-from breakeven.readers.points import LoadMode
+from breakeven.points.point import LoadMode
 from breakeven.reasons import Reason
 
 laws = st.tuples(st.floats(0.05, 30.0), st.floats(0.0005, 0.5), st.floats(0.3, 1.2))

@@ -6,7 +6,7 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
-from breakeven.readers.points import LoadMode
+from breakeven.points.point import LoadMode
 from breakeven.readers.reading import read_file
 from breakeven.validation.published import data_folder
 

@@ -11,7 +11,7 @@ from breakeven.calibrate.counters import EngineWindow
 from breakeven.calibrate.loads import Load
 from breakeven.calibrate.points import Limits, Measured, Point, decimal
 from breakeven.calibrate.window import Spread, WindowStatistics
-from breakeven.readers.points import LoadMode
+from breakeven.points.point import LoadMode
 from breakeven.reasons import Reason
 
 SPREAD = Spread(1.0, 0.9, 1.5, 2.0)

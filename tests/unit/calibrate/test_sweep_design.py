@@ -18,7 +18,7 @@ from breakeven.calibrate.design import (
 from breakeven.calibrate.loads import Load
 from breakeven.calibrate.points import Measured
 from breakeven.errors import InputError
-from breakeven.readers.points import LoadMode
+from breakeven.points.point import LoadMode
 from breakeven.reasons import Reason
 
 C1_S, C2_S = 1.1, 0.0293

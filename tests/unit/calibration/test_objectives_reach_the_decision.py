@@ -15,8 +15,8 @@ from breakeven.calibrate.points import Limits, Point
 from breakeven.calibrate.window import Spread, WindowStatistics
 from breakeven.fitting import fit_points
 from breakeven.planning.wording import sentence
+from breakeven.points.point import LoadMode
 from breakeven.profile import Profile
-from breakeven.readers.points import LoadMode
 from breakeven.readers.reading import read_text
 from breakeven_operator.calibration.measurements import point_of_row, points_csv
 from breakeven_operator.reconcile.decide import RollCost, choose

@@ -12,7 +12,7 @@ from breakeven.calibrate.loads import Load
 from breakeven.calibrate.points import Point
 from breakeven.calibrate.window import Spread, WindowStatistics
 from breakeven.errors import InputError
-from breakeven.readers.points import LoadMode
+from breakeven.points.point import LoadMode
 from breakeven_operator.calibration.measurements import measured_of, point_of_row, points_csv, row_of_point
 from breakeven_operator.driver import PointStore, RunGoneError
 from breakeven_operator.ports import ClusterError

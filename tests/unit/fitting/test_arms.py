@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from breakeven.fitting import fit_points
-from breakeven.readers.points import Origin, point
+from breakeven.points.point import Origin, point
 from breakeven.reasons import Reason
 from sweeps import CLIENTS, closed, poisson
 

@@ -8,8 +8,8 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
+from breakeven.points.point import LoadMode
 from breakeven.readers import jsonwalk, prometheus
-from breakeven.readers.points import LoadMode
 from breakeven.readers.reading import grouped, matching, one_setting, read_text
 
 BENCH: dict[str, Any] = {

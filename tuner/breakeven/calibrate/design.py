@@ -19,7 +19,7 @@ import numpy as np
 from breakeven.calibrate.loads import Load
 from breakeven.calibrate.points import Measured
 from breakeven.errors import InputError
-from breakeven.readers.points import LoadMode
+from breakeven.points.point import LoadMode
 from breakeven.reasons import Reason
 
 SAME_RATE = 0.05  # two rates closer than this, relative to the larger, are one load

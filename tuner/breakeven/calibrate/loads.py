@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from breakeven.readers.points import LoadMode
+from breakeven.points.point import LoadMode
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from breakeven.calibrate.points import Point
 from breakeven.calibrate.records import CUT_OFF, RequestRecord
 from breakeven.calibrate.window import relative_error, summarise
 from breakeven.calibrate.workload import Prompts
-from breakeven.readers.points import FEWEST_GENERATIONS
+from breakeven.points.point import FEWEST_GENERATIONS
 
 _CHECK_S = 0.5  # between looks at a running window
 _SCRAPE_EVERY = 4  # looks between readings of the engine's gauges

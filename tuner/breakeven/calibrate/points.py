@@ -10,7 +10,7 @@ from breakeven.arm import Arm
 from breakeven.calibrate.counters import EngineWindow
 from breakeven.calibrate.loads import Load
 from breakeven.calibrate.window import WindowStatistics
-from breakeven.readers.points import FEWEST_GENERATIONS, LoadMode
+from breakeven.points.point import FEWEST_GENERATIONS, LoadMode
 from breakeven.reasons import Reason
 
 _WORDS = {reason.value: reason for reason in Reason}

@@ -117,7 +117,7 @@ def _sweep(options: Mapping[str, Any]) -> Sweep:
     from breakeven.calibrate.design import SweepSettings
     from breakeven.calibrate.sweep import Sweep
     from breakeven.calibrate.workload import Prompts, TextPrompts, TokenPrompts, Workload
-    from breakeven.readers.points import LoadMode
+    from breakeven.points.point import LoadMode
 
     method, k = options["method"], options["k"]
     if k is None:

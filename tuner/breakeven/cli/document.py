@@ -34,7 +34,7 @@ def render() -> str:
 
 
 def _points_file() -> Iterator[str]:
-    from breakeven.readers.columns import NUMBERS, SURVIVAL, TEXTS
+    from breakeven.points.columns import NUMBERS, SURVIVAL, TEXTS
 
     yield COLUMNS
     for name, column in NUMBERS.items():

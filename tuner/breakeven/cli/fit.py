@@ -13,8 +13,8 @@ from breakeven.cli.parameters import InputFile, OutputFile
 from breakeven.errors import InputError
 
 if TYPE_CHECKING:
+    from breakeven.points.point import Point
     from breakeven.profile import ArmFit, PooledFit, Profile
-    from breakeven.readers.points import Point
 
 
 def points_options(command: Any) -> Any:

@@ -21,6 +21,7 @@ from breakeven.fitting.uncertainty import (
 )
 from breakeven.laws.acceptance import survival_per_step
 from breakeven.methods import LOOKUP_METHODS
+from breakeven.points.point import Point
 from breakeven.profile.fits import (
     Acceptance,
     ArmFit,
@@ -32,7 +33,6 @@ from breakeven.profile.fits import (
     Measurement,
 )
 from breakeven.profile.student_t import t_quantile
-from breakeven.readers.points import Point
 from breakeven.reasons import Reason
 
 _SAME_LENGTH = 0.10

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from breakeven.laws.latency import littles_law_gap, mean_inflight_closed, others_met_at_constant_rate
-from breakeven.readers.points import FEWEST_GENERATIONS, LoadMode, Point
+from breakeven.points.point import FEWEST_GENERATIONS, LoadMode, Point
 from breakeven.reasons import Reason
 
 RAMP_SHARE = 0.5

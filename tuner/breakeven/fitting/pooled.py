@@ -18,8 +18,8 @@ from breakeven.fitting.observations import Observation, observe
 from breakeven.fitting.solve import solve
 from breakeven.laws.arrays import BoolArray, FloatArray
 from breakeven.laws.speculation import COEFFICIENTS, design, estimable, latency_design, mean_kv_tokens
+from breakeven.points.point import Point
 from breakeven.profile.fits import ArmFit, Lengths, PooledFit
-from breakeven.readers.points import Point
 from breakeven.reasons import Reason
 
 _LENGTHS_DIFFER = 1.15

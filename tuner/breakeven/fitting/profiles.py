@@ -11,9 +11,9 @@ from breakeven.errors import InputError
 from breakeven.fitting.arms import fit_arm
 from breakeven.fitting.observations import RAMP_SHARE, ramp_share_of
 from breakeven.fitting.pooled import fit_pooled
+from breakeven.points.point import Point
 from breakeven.profile.document import Profile
 from breakeven.profile.fits import ArmFit, PooledFit
-from breakeven.readers.points import Point
 from breakeven.readers.reading import one_setting
 from breakeven.reasons import Reason
 

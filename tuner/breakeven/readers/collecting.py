@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from breakeven.arm import Arm
+from breakeven.points.point import Origin, Point, point
 from breakeven.readers.jsonwalk import Node
-from breakeven.readers.points import Origin, Point, point
 
 
 class Fields:

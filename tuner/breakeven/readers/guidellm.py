@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from breakeven.arm import Arm
 from breakeven.errors import InputError
+from breakeven.points.point import Point
 from breakeven.readers.collecting import Fields
 from breakeven.readers.jsonwalk import Node
-from breakeven.readers.points import Point
 
 _STRATEGY_IN = ("config", "scheduler", "args")
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 from breakeven.arm import Arm
 from breakeven.errors import InputError
-from breakeven.readers.columns import ACCEPT, NUMBERS
+from breakeven.points.columns import ACCEPT, NUMBERS
+from breakeven.points.point import Origin, Point, point
 from breakeven.readers.jsonwalk import Node
-from breakeven.readers.points import Origin, Point, point
 
 _REQUIRED = ("request_rate_rps", "mean_latency_s")
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from breakeven.arm import Arm
 from breakeven.errors import InputError
-from breakeven.readers import guidellm, jsonwalk, pointsfile, prometheus, vllmbench
-from breakeven.readers.columns import SETTING
+from breakeven.points import table
+from breakeven.points.columns import SETTING
+from breakeven.points.point import Point
+from breakeven.readers import guidellm, jsonwalk, prometheus, vllmbench
 from breakeven.readers.jsonwalk import Node
-from breakeven.readers.points import Point
 
 _MOST_BYTES = 256 * 1024 * 1024
 
@@ -48,7 +49,7 @@ def read_file(path: Path, arm: Arm | None = None) -> tuple[Point, ...]:
 def read_text(text: str, source: str, arm: Arm | None = None) -> tuple[Point, ...]:
     """Read the content of one file; arguments and errors as `read_file`."""
     if not text.lstrip("\ufeff \t\r\n").startswith(("{", "[")):
-        return pointsfile.read(text, source)
+        return table.read(text, source)
     found: list[Point] = []
     for document in _documents(text, source):
         found += _read_document(document, arm)

@@ -17,9 +17,9 @@ import numpy as np
 
 from breakeven.arm import Arm
 from breakeven.errors import InputError
+from breakeven.points.point import Point
 from breakeven.readers.collecting import Fields
 from breakeven.readers.jsonwalk import Node
-from breakeven.readers.points import Point
 
 
 def recognises(document: Node) -> bool:

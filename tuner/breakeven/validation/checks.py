@@ -10,8 +10,8 @@ import numpy as np
 
 from breakeven.arm import Arm
 from breakeven.fitting import fit_points
+from breakeven.points.point import Point
 from breakeven.profile import Conditions, Profile
-from breakeven.readers.points import Point
 from breakeven.validation import published
 from breakeven.validation.accepted import resampling, tokens_per_step_elsewhere
 from breakeven.validation.outcomes import Outcome, error_outcome

@@ -12,10 +12,10 @@ from breakeven.laws import speedup
 from breakeven.laws.latency import open_loop_latency
 from breakeven.laws.law import Law
 from breakeven.laws.speedup import Verdict
+from breakeven.points.point import Origin, Point, point
 from breakeven.profile import Profile
 from breakeven.profile.fits import Bounds
 from breakeven.profile.student_t import t_quantile
-from breakeven.readers.points import Origin, Point, point
 from breakeven.validation.outcomes import Outcome
 
 _CLIENTS = (1, 2, 4, 8, 16, 32, 64, 96)

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from breakeven.arm import Arm
 from breakeven.fitting.profiles import fit_points
+from breakeven.points.point import LoadMode, Origin, Point
 from breakeven.profile import Profile
-from breakeven.readers.points import LoadMode, Origin, Point
 from breakeven_sim.engine.requests import Request
 from breakeven_sim.replay.fleet import Arms
 from breakeven_sim.replay.loops import open_loop

@@ -4,8 +4,8 @@ import pytest
 
 from breakeven.arm import Arm
 from breakeven.errors import InputError
-from breakeven.readers.points import LoadMode
-from breakeven.readers.pointsfile import read
+from breakeven.points.point import LoadMode
+from breakeven.points.table import read
 
 HEADER = "method,k,concurrency,request_rate_rps,mean_latency_s"
 

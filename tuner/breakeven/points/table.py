@@ -10,8 +10,8 @@ import csv
 import io
 
 from breakeven.errors import InputError
-from breakeven.readers.columns import ACCEPT, NUMBERS, TEXTS
-from breakeven.readers.points import Origin, Point, point
+from breakeven.points.columns import ACCEPT, NUMBERS, TEXTS
+from breakeven.points.point import Origin, Point, point
 
 _NEEDED = ("method", "k", "mean_latency_s")
 

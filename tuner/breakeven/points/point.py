@@ -13,7 +13,7 @@ from typing import Any
 
 from breakeven.arm import Arm
 from breakeven.errors import InputError
-from breakeven.readers.columns import ACCEPT, MISSING, NUMBERS, SURVIVAL, TEXTS
+from breakeven.points.columns import ACCEPT, MISSING, NUMBERS, SURVIVAL, TEXTS
 
 FEWEST_GENERATIONS = 4.0
 """Requests per request in flight below which a measurement says nothing about saturation: how often everything that is
