@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from breakeven.points.point import Origin, Point, point
+from breakeven.points.point import Origin, Point
+from breakeven.points.row import point
 
 CLIENTS = (1, 2, 4, 8, 16, 32, 64)
 

@@ -25,16 +25,16 @@ from typing import Protocol, TypeVar
 from breakeven.arm import Arm
 from breakeven.calibrate.client import Endpoint, EngineClient, EngineError
 from breakeven.calibrate.design import Finished, SweepSettings
-from breakeven.calibrate.points import Point as MeasuredPoint
 from breakeven.calibrate.sweep import Progress, Sweep, run_sweep
 from breakeven.calibrate.workload import Workload
 from breakeven.errors import InputError
+from breakeven.points.point import Point
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.calibration.jobs import arm_label
-from breakeven_operator.calibration.measurements import measured_of, point_of_row
+from breakeven_operator.calibration.measurements import measured_of, stored
 from breakeven_operator.kinds import RUNS, Resource
 from breakeven_operator.ports import ClusterError, Manifest
-from breakeven_operator.resources.calibrationrun import CalibrationRun, Point
+from breakeven_operator.resources.calibrationrun import CalibrationRun, StoredPoint
 
 T = TypeVar("T")
 _LOG = logging.getLogger("trial")
@@ -146,7 +146,7 @@ class PointStore:
         self._trial = trial
         self._runs = runs
         self._pause_s = pause_s
-        self._points: list[Point] = []
+        self._points: list[StoredPoint] = []
 
     async def load(self) -> CalibrationRun:
         """Read the run and remember this arm's points.
@@ -165,20 +165,20 @@ class PointStore:
         return run
 
     @property
-    def points(self) -> tuple[Point, ...]:
+    def points(self) -> tuple[StoredPoint, ...]:
         """This arm's points, stored ones and new ones."""
         return tuple(self._points)
 
-    async def add(self, measured: MeasuredPoint) -> None:
+    async def add(self, measured: Point) -> None:
         """Make one more point durable; returns only when the API server has it.
 
         Raises:
             RunGoneError: the run was deleted meanwhile.
             ClusterError: the API server did not take it.
         """
-        row = {**measured.row(self._trial.sweep.limits), "sweep": self._trial.sweep.workload.identity}
-        index = 1 + max((point.index for point in self._points), default=-1)
-        self._points.append(point_of_row(self._trial.arm_name, index, row, datetime.now(UTC)))
+        point = replace(measured, sweep=self._trial.sweep.workload.identity)
+        index = 1 + max((stored_before.index for stored_before in self._points), default=-1)
+        self._points.append(stored(self._trial.arm_name, index, point, datetime.now(UTC)))
         await self._persistently(self._apply)
 
     async def _get(self) -> Manifest | None:
@@ -241,17 +241,16 @@ async def run_trial(trial: TrialEnvironment, runs: Runs) -> Finished:
             _LOG.info("%s; about %.0f s left", line, progress.seconds_left)
             shown = line
 
-    async def keep(point: MeasuredPoint) -> None:
+    async def keep(point: Point) -> None:
         await store.add(point)
-        seen, flags = point.clients, point.flags(trial.sweep.limits)
         _LOG.info(
-            "%s: %s: latency %.4g s, %.3g in flight, %d requests%s",
+            "%s: %s: latency %.4g s, %.3g in flight, %.0f requests%s",
             trial.arm_name,
             point.load,
-            seen.latency.mean_s,
-            seen.mean_inflight,
-            seen.requests,
-            f" ({', '.join(flags)})" if flags else "",
+            point.mean_latency_s,
+            point.measured_inflight,
+            point.requests,
+            f" ({', '.join(point.flags)})" if point.flags else "",
         )
 
     async with EngineClient(trial.endpoint) as client:

@@ -22,12 +22,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from breakeven.arm import NO_SPECULATION
 from breakeven.calibrate.client import Endpoint, EngineClient
 from breakeven.calibrate.design import Step
-from breakeven.calibrate.loads import Load
 from breakeven.calibrate.measuring import Precision, Trial, measure
-from breakeven.calibrate.points import Limits
 from breakeven.calibrate.records import RequestRecord
 from breakeven.calibrate.workload import ProsePrompts
-from breakeven.points.point import LoadMode
+from breakeven.points.point import Load, LoadMode
 from fakes.lawful_engine import LawfulEngine, serving
 
 SECONDS = 15.0
@@ -66,7 +64,7 @@ async def drive(url: str, mode: LoadMode, rate_rps: float) -> str:
     return (
         f"{mode.value:<9} {rate_rps:>4.0f} rps   CPU {cpu_s:5.2f} s   gaps CV {gaps.std() / gaps.mean():5.3f}"
         f"   lag mean {seen.send_lag_mean_s * 1e3:5.2f} ms, p99 {seen.send_lag_p99_s * 1e3:5.2f} ms"
-        f"   offered {seen.offered_rps:5.1f} rps   {' '.join(point.flags(Limits()))}"
+        f"   offered {seen.offered_rps:5.1f} rps   {' '.join(point.flags)}"
     )
 
 

@@ -15,11 +15,11 @@ import pytest
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.calibrate.client import Endpoint, EngineClient
 from breakeven.calibrate.design import SweepSettings, line_through
-from breakeven.calibrate.points import Limits, Measured, Point
 from breakeven.calibrate.sweep import Sweep, run_sweep
 from breakeven.calibrate.workload import Workload
 from breakeven.cli.calibrate import PointsFile
 from breakeven.fitting import fit_points
+from breakeven.points.point import Point
 from breakeven.readers.reading import read_file
 from fakes.simulated_engine import simulated
 from fakes.virtual_time import in_virtual_time
@@ -108,14 +108,13 @@ async def sweep(url: str, arm: Arm) -> list[Point]:
 async def test_a_sweep_finds_the_engines_own_law(costs):
     async with simulated(costs) as url:
         points = await sweep(url, NO_SPECULATION)
-    measured = [Measured.of(point, Limits()) for point in points]
-    assert [point.usable for point in measured] == [True] * 5
+    assert [point.usable for point in points] == [True] * 5
     lone = points[0]
-    assert lone.clients.latency.mean_s == pytest.approx(C1_S, rel=1e-4)
-    assert lone.engine.tokens_per_step == 1.0
-    assert lone.clients.prompt_tokens == pytest.approx(PROMPT, rel=0.1)
-    assert {point.clients.output_tokens for point in points} == {OUTPUT}
-    assert line_through(measured).c2_s == pytest.approx(C2_S, rel=0.01)
+    assert lone.mean_latency_s == pytest.approx(C1_S, rel=1e-4)
+    assert lone.tokens_per_step == 1.0
+    assert lone.prompt_tokens == pytest.approx(PROMPT, rel=0.1)
+    assert {point.output_tokens for point in points} == {OUTPUT}
+    assert line_through(points).c2_s == pytest.approx(C2_S, rel=0.01)
 
 
 @in_virtual_time
@@ -124,7 +123,7 @@ async def test_acceptance_is_what_the_engine_counted_and_both_arms_fit(costs, tm
     for arm, config in ((NO_SPECULATION, None), (Arm("eagle3", 3), EAGLE)):
         async with simulated(costs, config) as url:
             for point in await sweep(url, arm):
-                file.append(point.row(Limits()))
+                file.append(point)
     for row in file.rows():
         if row["method"] != "eagle3":
             assert row["accept_1"] == ""

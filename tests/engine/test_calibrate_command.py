@@ -9,9 +9,10 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from breakeven.calibrate.points import Point
+from breakeven.calibrate.measured_window import MeasuredWindow
 from breakeven.cli.calibrate import PointsFile, _lines, command
 from breakeven.errors import BreakevenError, InputError
+from breakeven.points.point import LoadMode, Point
 from breakeven.readers.reading import read_file
 from fakes.lawful_engine import LawfulEngine, serving
 
@@ -27,7 +28,7 @@ def rows_of(file):
 @pytest.fixture(autouse=True)
 def nothing_speaks_against_a_point(monkeypatch):
     """A busy machine must not decide these tests; flags have tests of their own."""
-    monkeypatch.setattr(Point, "flags", lambda *_: ())
+    monkeypatch.setattr(MeasuredWindow, "flags", ())
 
 
 async def invoke(*arguments: str):
@@ -165,6 +166,17 @@ def test_a_file_that_is_no_points_file_is_left_alone(tmp_path, content, said):
 
 def test_new_columns_are_added_to_old_rows(tmp_path):
     file = PointsFile(tmp_path / "points.csv")
-    file.append({"method": "none", "k": "0"})
-    file.append({"method": "ngram", "k": "1", "accept_1": "0.5"})
-    assert file.path.read_text() == "method,k,accept_1\nnone,0,\nngram,1,0.5\n"
+    file.path.write_text("method,k,colour,mean_latency_s\nnone,0,red,0.50\n")
+    file.append(
+        Point(
+            method="ngram", k=1, load_mode=LoadMode.CLOSED, concurrency=4, mean_latency_s=0.25, accept=(0.5,)
+        )
+    )
+    old, new = rows_of(file.path)
+    assert {name: text for name, text in old.items() if text} == {
+        "method": "none",
+        "k": "0",
+        "colour": "red",
+        "mean_latency_s": "0.50",
+    }, "what stands there stays as it stands"
+    assert (new["k"], new["colour"], new["concurrency"], new["accept_1"]) == ("1", "", "4", "0.5")

@@ -10,12 +10,12 @@ import pytest
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.calibrate.client import Endpoint, EngineClient
 from breakeven.calibrate.design import SweepSettings
-from breakeven.calibrate.points import Limits, Point
 from breakeven.calibrate.sweep import Sweep, run_sweep
 from breakeven.calibrate.workload import Workload
 from breakeven.cli.calibrate import PointsFile
 from breakeven.fitting import fit_points
-from breakeven.points.point import FEWEST_GENERATIONS
+from breakeven.points.point import Point
+from breakeven.points.quality import FEWEST_GENERATIONS
 from breakeven.profile import ArmFit
 from breakeven.readers.reading import read_file
 from breakeven.reasons import Reason
@@ -68,7 +68,7 @@ async def sweep(costs: dict[str, Any], arm: Arm, seed: int) -> list[Point]:
 
 def fitted(points: list[Point], file: PointsFile) -> ArmFit:
     for point in points:
-        file.append(point.row(Limits()))
+        file.append(point)
     return fit_points(read_file(file.path)).arms[0]
 
 
@@ -107,10 +107,10 @@ def test_a_short_sweep_finds_the_engines_saturation(document, tmp_path, engine, 
     low, high = fit.saturation_ci_rps
     assert low <= fit.saturation_rps <= high
     rates = [point for point in seen if point.load.rps is not None]
-    saturated = [point for point in rates if Reason.SATURATED_POINT in point.flags(Limits())]
+    saturated = [point for point in rates if Reason.SATURATED_POINT in point.flags]
     assert all(point.load.rps > 0.85 * truth_rps for point in saturated), "a word is what was measured"
     ceiling = next(point for point in seen if (point.load.clients or 0) > 1)
-    assert ceiling.clients.requests >= FEWEST_GENERATIONS * 64
+    assert ceiling.requests >= FEWEST_GENERATIONS * 64
     queues = engine is FULL_BATCHES
-    assert (Reason.SATURATED_POINT in ceiling.flags(Limits())) is queues
+    assert (Reason.SATURATED_POINT in ceiling.flags) is queues
     assert (fit.measured_saturation_rps is not None) is queues

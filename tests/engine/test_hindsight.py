@@ -227,10 +227,11 @@ def fitted(laws: dict[Arm, tuple[float, float]]):
     return fit_points(
         [
             Point(
-                arm,
-                LoadMode.CLOSED,
-                c1 + c2 * (clients - 1),
-                Origin("law", row),
+                method=arm.method,
+                k=arm.k,
+                load_mode=LoadMode.CLOSED,
+                mean_latency_s=c1 + c2 * (clients - 1),
+                origin=Origin("law", row),
                 concurrency=clients,
                 requests=1000.0,
             )

@@ -10,19 +10,17 @@ import pytest
 from breakeven.arm import Arm
 from breakeven.calibrate.client import Endpoint, EngineClient, EngineError
 from breakeven.calibrate.design import Step, SweepSettings
-from breakeven.calibrate.loads import Load
 from breakeven.calibrate.measuring import Precision, Trial, measure
-from breakeven.calibrate.points import Limits, Measured
 from breakeven.calibrate.sweep import Sweep, check_arm, run_sweep, sized_prose
 from breakeven.calibrate.workload import ProsePrompts, Workload
-from breakeven.points.point import FEWEST_GENERATIONS, LoadMode
+from breakeven.points.point import Load, LoadMode
+from breakeven.points.quality import FEWEST_GENERATIONS
 from breakeven.reasons import Reason
 from fakes.lawful_engine import LawfulEngine, serving
 from fakes.virtual_time import in_virtual_time
 
 NONE = Arm("none", 0)
 EAGLE = Arm("eagle3", 3)
-LIMITS = Limits()
 QUICK = SweepSettings(
     loads=3, point_seconds=1.0, min_point_seconds=0.4, warmup_seconds=0.1, max_concurrency=8
 )
@@ -43,7 +41,7 @@ async def test_a_closed_loop_holds_its_clients_and_measures_the_law():
         assert point.clients.mean_inflight == pytest.approx(6.0)
         # g * (token + 5 others * company)
         assert point.clients.latency.mean_s == pytest.approx(50 * (0.002 + 5 * 0.0002))
-        assert point.flags(LIMITS) == ()
+        assert point.flags == ()
         assert engine.peak == 6
         await asyncio.sleep(0.05)
         assert engine.open == 0, "requests were left on the engine"
@@ -112,7 +110,7 @@ async def test_a_load_beyond_saturation_is_cut_short_and_flagged():
         point = await measure(
             client, trial(), step(Load(LoadMode.CONSTANT, 80.0), 0.2, 1.0, 3.0, 0.3), seed=1
         )
-        assert Reason.SATURATED_POINT in point.flags(LIMITS)
+        assert Reason.SATURATED_POINT in point.flags
         assert point.overloaded
 
 
@@ -125,7 +123,7 @@ async def test_refused_requests_end_the_point_and_are_named():
 
 @in_virtual_time
 async def test_a_sweep_is_resumed_where_it_was_cut():
-    sweep = Sweep(NONE, Workload(30, 30), QUICK, LIMITS)
+    sweep = Sweep(NONE, Workload(30, 30), QUICK)
     points = []
 
     async def keep(point):
@@ -136,9 +134,10 @@ async def test_a_sweep_is_resumed_where_it_was_cut():
     async with serving(LawfulEngine()) as engine, EngineClient(Endpoint(engine.url)) as client:
         with pytest.raises(asyncio.CancelledError):
             await run_sweep(client, sweep, [], on_point=keep)
-        first = [Measured.of(point, LIMITS) for point in points]
         again = []
-        finished = await run_sweep(client, sweep, first, on_point=lambda p: asyncio.sleep(0, again.append(p)))
+        finished = await run_sweep(
+            client, sweep, list(points), on_point=lambda p: asyncio.sleep(0, again.append(p))
+        )
         assert finished.complete
         assert [point.load.mode for point in again] == [LoadMode.POISSON]
         assert {body["ignore_eos"] for body in engine.bodies} == {True}
@@ -178,7 +177,7 @@ async def test_an_engine_without_metrics_is_measured_all_the_same():
         await check_arm(client, EAGLE)
         point = await measure(client, trial(0.3), step(Load(LoadMode.CLOSED, 2), 0.1, 2.0, 0.3), seed=1)
         assert point.engine.tokens_per_step is None
-        assert point.row(LIMITS)["tokens_per_step"] == ""
+        assert point.point().tokens_per_step is None
 
 
 @in_virtual_time

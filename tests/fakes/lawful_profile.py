@@ -26,8 +26,10 @@ def lawful_profile_json(
             latency_s = float(open_loop_latency(c1_s, c2_s, rps)) * (1.005 if index % 2 else 0.995)
             points.append(
                 Point(
-                    arm=arm,
-                    mode=LoadMode.POISSON,
+                    method=arm.method,
+                    k=arm.k,
+                    candidate=arm.candidate,
+                    load_mode=LoadMode.POISSON,
                     mean_latency_s=latency_s,
                     origin=Origin("law", index + 2),
                     request_rate_rps=rps,

@@ -35,13 +35,13 @@ def latency_s(others: float, prompt_tokens: float) -> float:
 
 def test_concurrent_is_a_closed_loop_of_its_streams() -> None:
     one = point("concurrent_4")
-    assert (one.mode, one.concurrency, one.requests) == (LoadMode.CLOSED, 4, 60)
+    assert (one.load_mode, one.concurrency, one.requests) == (LoadMode.CLOSED, 4, 60)
     assert one.mean_latency_s == pytest.approx(latency_s(one.mean_inflight - 1, one.prompt_tokens), rel=0.02)
 
 
 def test_poisson_is_an_open_loop_at_its_rate() -> None:
     one = point("poisson_6")
-    assert (one.mode, one.request_rate_rps, one.requests) == (LoadMode.POISSON, 6, 118)
+    assert (one.load_mode, one.request_rate_rps, one.requests) == (LoadMode.POISSON, 6, 118)
     # Little's law over the window, and the law at what Poisson arrivals meet: everybody who is there.
     assert one.achieved_rps * one.mean_latency_s == pytest.approx(one.mean_inflight, rel=0.03)
     assert one.mean_latency_s == pytest.approx(latency_s(one.mean_inflight, one.prompt_tokens), rel=0.05)

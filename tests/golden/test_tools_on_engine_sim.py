@@ -48,7 +48,7 @@ C1_WITHIN, C2_WITHIN = 0.01, 0.04
 
 def test_every_benchmark_is_a_point_with_the_lengths_that_were_asked_for() -> None:
     points = read_file(REPORT, NO_SPECULATION)
-    assert [one.mode for one in points] == [LoadMode.CLOSED] * 2 + [LoadMode.CONSTANT] * 4
+    assert [one.load_mode for one in points] == [LoadMode.CLOSED] * 2 + [LoadMode.CONSTANT] * 4
     # Its throughput run let 32 through at a time: a closed loop of as many clients.
     assert [one.concurrency for one in points[:2]] == [1, 32]
     assert [one.flags for one in points] == [()] * 6

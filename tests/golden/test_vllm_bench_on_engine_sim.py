@@ -73,10 +73,10 @@ def closed_form(
 
 def test_the_load_and_the_lengths_are_read() -> None:
     rates = {rate: point(f"none_poisson_{rate}") for rate in ("1.5", "3", "6", "9", "12")}
-    assert {one.mode for one in rates.values()} == {LoadMode.POISSON}
+    assert {one.load_mode for one in rates.values()} == {LoadMode.POISSON}
     assert [one.request_rate_rps for one in rates.values()] == [float(rate) for rate in rates]
     clients = [point(f"none_closed_{count}") for count in (1, 4, 8)]
-    assert [(one.mode, one.concurrency) for one in clients] == [(LoadMode.CLOSED, n) for n in (1, 4, 8)]
+    assert [(one.load_mode, one.concurrency) for one in clients] == [(LoadMode.CLOSED, n) for n in (1, 4, 8)]
     for one in (*rates.values(), *clients):
         assert one.flags == ()
         assert (one.output_tokens, one.output_tokens_sq) == (32, 1024)

@@ -10,11 +10,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from breakeven.calibrate.design import Finished, Step, SweepSettings, next_step, planned_rates, seconds_left
-from breakeven.calibrate.loads import Load, residual_lengths, send_offsets
-from breakeven.calibrate.points import Measured
+from breakeven.calibrate.loads import residual_lengths, send_offsets
 from breakeven.calibrate.records import RequestRecord
 from breakeven.calibrate.window import mean_inflight, summarise
-from breakeven.points.point import LoadMode
+from breakeven.points.point import Load, LoadMode, Point
 from breakeven.reasons import Reason
 
 laws = st.tuples(st.floats(0.05, 30.0), st.floats(0.0005, 0.5), st.floats(0.3, 1.2))
@@ -26,23 +25,37 @@ plans = st.builds(
 )
 
 
-def measure(load: Load, law: tuple[float, float, float]) -> Measured:
+def seen(
+    load: Load, latency_s: float, inflight: float, achieved_rps: float, window_s: float, *flags: Reason
+) -> Point:
+    """The point that such a window makes."""
+    return Point(
+        load_mode=load.mode,
+        concurrency=load.clients,
+        request_rate_rps=load.rps,
+        mean_latency_s=latency_s,
+        mean_inflight=inflight,
+        achieved_rps=achieved_rps,
+        window_s=window_s,
+        flag=" ".join(flags) or None,
+    )
+
+
+def measure(load: Load, law: tuple[float, float, float]) -> Point:
     """An engine that obeys its law until a share of its saturation rate, and queues beyond."""
     c1_s, c2_s, share = law
     if load.clients is not None:
         latency_s = c1_s + (load.clients - 1) * c2_s
-        return Measured(load, latency_s, load.clients, load.clients / latency_s, (), 10.0)
+        return seen(load, latency_s, load.clients, load.clients / latency_s, 10.0)
     ceiling_rps = min(share, 0.99) / c2_s
     if load.value > ceiling_rps:
-        return Measured(load, 50 * c1_s, 50.0, ceiling_rps, (Reason.SATURATED_POINT,), 10.0)
+        return seen(load, 50 * c1_s, 50.0, ceiling_rps, 10.0, Reason.SATURATED_POINT)
     latency_s = c1_s / (1 - load.value * c2_s)
-    return Measured(load, latency_s, load.value * latency_s, load.value, (), 10.0)
+    return seen(load, latency_s, load.value * latency_s, load.value, 10.0)
 
 
-def sweep(
-    plan: SweepSettings, law: tuple[float, float, float]
-) -> tuple[list[Measured], list[Step], Finished]:
-    measured: list[Measured] = []
+def sweep(plan: SweepSettings, law: tuple[float, float, float]) -> tuple[list[Point], list[Step], Finished]:
+    measured: list[Point] = []
     steps: list[Step] = []
     while isinstance(step := next_step(plan, measured), Step):
         steps.append(step)

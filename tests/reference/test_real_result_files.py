@@ -22,7 +22,7 @@ def read(name: str, arm: Arm = NO_SPECULATION):
 
 def test_vllm_bench_open_loop() -> None:
     (one,) = read("vllm_bench_0.32_open.json")
-    assert (one.mode, one.request_rate_rps, one.requests, one.output_tokens) == (
+    assert (one.load_mode, one.request_rate_rps, one.requests, one.output_tokens) == (
         LoadMode.POISSON,
         4.0,
         60,
@@ -33,7 +33,7 @@ def test_vllm_bench_open_loop() -> None:
 
 def test_vllm_bench_closed_loop_has_nearly_its_clients_in_flight() -> None:
     (one,) = read("vllm_bench_0.32_closed.json")
-    assert (one.mode, one.concurrency) == (LoadMode.CLOSED, 8)
+    assert (one.load_mode, one.concurrency) == (LoadMode.CLOSED, 8)
     assert one.achieved_rps * one.mean_latency_s == pytest.approx(7.98, abs=0.01)
 
 
@@ -46,7 +46,7 @@ def test_vllm_bench_speculation_counts_request_steps_not_drafts() -> None:
 
 def test_guidellm_sweep_gives_a_law_and_a_ceiling() -> None:
     points = read("guidellm_0.8.1_sweep_mock.json")
-    assert [one.mode for one in points] == [LoadMode.CLOSED] * 2 + [LoadMode.CONSTANT] * 3
+    assert [one.load_mode for one in points] == [LoadMode.CLOSED] * 2 + [LoadMode.CONSTANT] * 3
     for one in points[2:]:
         assert one.ttft_mean_s + (one.output_tokens - 1) * one.tpot_mean_s == pytest.approx(
             one.mean_latency_s, rel=0.01

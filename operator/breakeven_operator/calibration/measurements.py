@@ -1,70 +1,62 @@
-"""Points as they stand in a CalibrationRun, and the same points as rows of a points file."""
+"""A measured point as it stands in a CalibrationRun, and back; all points of a run as a points file for the fit's process."""
 
 from __future__ import annotations
 
-import csv
-import io
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 
-from breakeven.calibrate.points import Measured
-from breakeven_operator.resources.calibrationrun import CalibrationRunStatus, Plan, Point
+from pydantic import ValidationError
 
-_ACCEPT = re.compile(r"^accept_(\d+)$")
-_WORDS = frozenset({"method", "candidate", "load_mode", "flag", "sweep", "engine_version"})
-_INTEGERS = frozenset({"k", "requests", "failed", "preemptions", "replicate"})
+from breakeven.points.point import COLUMNS, LoadMode, Point
+from breakeven.points.table import written
+from breakeven_operator.resources.calibrationrun import (
+    STORED_COLUMNS,
+    CalibrationRunStatus,
+    Plan,
+    StoredPoint,
+)
 
 
-def point_of_row(arm: str, index: int, row: Mapping[str, str], time: datetime | None) -> Point:
-    """A row that the driver's `Point.row` wrote, as a point of a run's status; empty fields are left out.
+def stored(arm: str, index: int, point: Point, time: datetime | None) -> StoredPoint:
+    """A point as a run's status holds it; what was not measured is left out.
 
     Raises:
         pydantic.ValidationError: a figure does not fit its field.
     """
-    fields: dict[str, object] = {"arm": arm, "index": index, "time": time}
-    survival: dict[int, float] = {}
-    for column, text in row.items():
-        accept = _ACCEPT.match(column)
-        if not text:
-            continue
-        if accept:
-            survival[int(accept[1])] = float(text)
-        elif column in Point.model_fields:
-            fields[column] = (
-                text if column in _WORDS else int(float(text)) if column in _INTEGERS else float(text)
-            )
-    fields["accept"] = tuple(survival[position] for position in sorted(survival))
-    return Point.model_validate(fields, by_name=True)
+    columns = {name: value for name in STORED_COLUMNS if (value := getattr(point, name)) is not None}
+    columns |= {name: int(value) for name, value in columns.items() if COLUMNS[name].counted}
+    return StoredPoint(arm=arm, index=index, time=time, **columns)
 
 
-def row_of_point(point: Point) -> dict[str, str]:
-    """The point's columns as a points file has them, `accept_1` ... `accept_k` included."""
-    document = point.model_dump(mode="json", exclude_none=True, exclude={"arm", "index", "time", "accept"})
-    row = {column: str(value) for column, value in document.items()}
-    return row | {f"accept_{position}": str(value) for position, value in enumerate(_accept(point), start=1)}
+def measured(point: StoredPoint) -> Point | None:
+    """The point that a run's status holds; None if a sweep cannot go on from it."""
+    columns = {name: value for name in STORED_COLUMNS if (value := getattr(point, name)) is not None}
+    columns.setdefault("load_mode", LoadMode.CLOSED if "concurrency" in columns else LoadMode.POISSON)
+    try:
+        return Point(**columns)
+    except ValidationError:
+        return None
 
 
-def _accept(point: Point) -> list[str]:
-    dumped = point.model_dump(mode="json", include={"accept"})["accept"]
-    return [str(value) for value in dumped]
+def measured_of(points: Iterable[StoredPoint]) -> list[Point]:
+    """The points as the sweep's design takes them; those it cannot go on from are left out."""
+    return [found for point in points if (found := measured(point)) is not None]
 
 
 def points_csv(status: CalibrationRunStatus, plan: Plan) -> str:
     """All points of a run as one points file, with what they have in common in columns of their own."""
-    rows = [
-        {**row_of_point(point), "gpu": plan.gpu_product, "model": plan.model or ""}
-        for arm in plan.arms
-        for point in status.points_of(arm.arm)
-    ]
-    columns = list(dict.fromkeys(column for row in rows for column in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return written(
+        [
+            {**_cells(point), "gpu": plan.gpu_product, "model": plan.model or ""}
+            for arm in plan.arms
+            for point in status.points_of(arm.arm)
+        ]
+    )
 
 
-def measured_of(points: Iterable[Point]) -> list[Measured]:
-    """The same points as the sweep's design takes them; those it cannot go on from are left out."""
-    return [measured for point in points if (measured := Measured.of_row(row_of_point(point))) is not None]
+def _cells(point: StoredPoint) -> dict[str, str]:
+    """The columns as the status spells them: a CRD has no numbers with a fraction, only decimal strings."""
+    document = point.model_dump(mode="json", exclude_none=True, exclude={"arm", "index", "time"})
+    shares = document.pop("accept", ())
+    cells = {column: str(value) for column, value in document.items()}
+    return cells | {f"accept_{position}": str(share) for position, share in enumerate(shares, start=1)}

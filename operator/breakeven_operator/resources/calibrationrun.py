@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, create_model
 
+from breakeven.points.point import COLUMNS, SETTING, PointColumn
 from breakeven_operator.resources.base import (
     LIST_SET,
     ArmName,
@@ -165,100 +166,50 @@ class Plan(StatusModel):
     ] = None
 
 
-class Point(StatusModel):
+class Stored(StatusModel):
     """One measured operating point of one arm: a row of a points file, its columns in camelCase."""
 
     arm: Annotated[ArmName, Field(description="The arm.")]
     index: Annotated[int, Field(ge=0, le=1023, description="Number of the point within the arm.")]
     time: Annotated[Instant | None, Field(description="When it was finished.")] = None
-    method: Annotated[
-        str | None, Field(max_length=64, description="vLLM's word for the method; none without speculation.")
-    ] = None
-    k: Annotated[int | None, Field(ge=0, description="Draft length, tokens per step.")] = None
-    candidate: Annotated[
-        str | None, Field(max_length=63, description="Name of the method in the service's spec.")
-    ] = None
-    load_mode: Annotated[
-        Literal["closed", "poisson", "constant"] | None, Field(description="How load was imposed.")
-    ] = None
-    request_rate_rps: Annotated[
-        Number | None, Field(description="Offered rate of an open loop, requests per second.")
-    ] = None
-    concurrency: Annotated[Number | None, Field(description="Imposed concurrency of a closed loop.")] = None
-    mean_latency_s: Annotated[Number | None, Field(description="Mean end-to-end latency, seconds.")] = None
-    mean_inflight: Annotated[
-        Number | None, Field(description="Measured mean number of requests in flight.")
-    ] = None
-    achieved_rps: Annotated[Number | None, Field(description="Completions per second.")] = None
-    p50_latency_s: Annotated[Number | None, Field(description="Median end-to-end latency, seconds.")] = None
-    p95_latency_s: Annotated[Number | None, Field(description="95th percentile of latency, seconds.")] = None
-    p99_latency_s: Annotated[Number | None, Field(description="99th percentile of latency, seconds.")] = None
-    ttft_mean_s: Annotated[Number | None, Field(description="Mean time to first token, seconds.")] = None
-    ttft_p50_s: Annotated[Number | None, Field(description="Median time to first token, seconds.")] = None
-    ttft_p95_s: Annotated[
-        Number | None, Field(description="95th percentile of time to first token, seconds.")
-    ] = None
-    ttft_p99_s: Annotated[
-        Number | None, Field(description="99th percentile of time to first token, seconds.")
-    ] = None
-    tpot_mean_s: Annotated[Number | None, Field(description="Mean time per output token, seconds.")] = None
-    tpot_p50_s: Annotated[Number | None, Field(description="Median time per output token, seconds.")] = None
-    tpot_p95_s: Annotated[
-        Number | None, Field(description="95th percentile of time per output token, seconds.")
-    ] = None
-    tpot_p99_s: Annotated[
-        Number | None, Field(description="99th percentile of time per output token, seconds.")
-    ] = None
-    tokens_per_second: Annotated[Number | None, Field(description="Output tokens per second.")] = None
-    prompt_tokens: Annotated[Number | None, Field(description="Mean prompt length, tokens.")] = None
-    output_tokens: Annotated[Number | None, Field(description="Mean output length, tokens.")] = None
-    output_tokens_sq: Annotated[Number | None, Field(description="Mean of the squared output length.")] = None
-    tokens_per_step: Annotated[
-        Number | None, Field(description="Tokens per request-step, bonus token included.")
-    ] = None
-    drafted_per_step: Annotated[Number | None, Field(description="Drafted tokens per request-step.")] = None
-    accept: Annotated[
-        tuple[RequiredNumber, ...],
-        Field(
-            max_length=32,
-            json_schema_extra={"x-kubernetes-list-type": "atomic"},
-            description="Survival by position.",
-        ),
-    ] = ()
-    drafts: Annotated[Number | None, Field(description="Drafts behind the survival.")] = None
-    requests: Annotated[
-        int | None, Field(ge=0, description="Requests that finished in the measuring time.")
-    ] = None
-    failed: Annotated[int | None, Field(ge=0, description="Requests that failed in it.")] = None
-    preemptions: Annotated[int | None, Field(ge=0, description="Preemptions by the engine in it.")] = None
-    replicate: Annotated[int | None, Field(ge=0, description="Number of the repetition of one load.")] = None
-    window_s: Annotated[Number | None, Field(description="Measuring time, seconds.")] = None
-    flag: Annotated[
-        str | None,
-        Field(
-            max_length=256,
-            description="Reason words for which the fit leaves the point out, blank-separated.",
-        ),
-    ] = None
-    little_residual: Annotated[
-        Number | None, Field(description="(in-flight - rate * latency) / in-flight: 0 in a steady state.")
-    ] = None
-    relative_error: Annotated[
-        Number | None, Field(description="Standard error of the mean latency, relative.")
-    ] = None
-    send_lag_p99_s: Annotated[
-        Number | None, Field(description="How late the driver sent, 99th percentile, seconds.")
-    ] = None
-    queued_ratio: Annotated[Number | None, Field(description="Requests waiting over requests in flight.")] = (
-        None
-    )
-    kv_usage_max: Annotated[Number | None, Field(description="Highest KV pool usage seen, 0 to 1.")] = None
-    prefix_hit_ratio: Annotated[
-        Number | None, Field(description="Prompt tokens found in the prefix cache, 0 to 1.")
-    ] = None
-    sweep: Annotated[str | None, Field(max_length=64, description="The sweep the point belongs to.")] = None
-    engine_version: Annotated[str | None, Field(max_length=64, description="What the engine says it is.")] = (
-        None
+
+
+# How long a word may be in a CRD; what the plan says of all points stands there once (workload, GPU, model).
+_LONGEST = {"method": 64, "candidate": 63, "flag": 256, "sweep": 64, "engine_version": 64}
+_ATOMIC_SHARES = Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})
+
+
+def _stored_column(column: PointColumn) -> tuple[Any, Any]:
+    """The field of a CRD for a column of the points file: type and default."""
+    described = Field(description=f"{column.meaning[0].upper()}{column.meaning[1:]}.")
+    if column.name == "accept":
+        return Annotated[tuple[RequiredNumber, ...], _ATOMIC_SHARES, described], ()
+    if column.name == "load_mode":
+        return Annotated[Literal["closed", "poisson", "constant"] | None, described], None
+    if column.name in _LONGEST:
+        return Annotated[str | None, Field(max_length=_LONGEST[column.name]), described], None
+    if column.counted or column.name == "replicate":
+        return Annotated[int | None, Field(ge=0), described], None
+    return Annotated[Number | None, described], None
+
+
+STORED_COLUMNS = tuple(name for name in COLUMNS if name not in SETTING)
+"""Columns of a points file that a stored point has."""
+
+if TYPE_CHECKING:
+
+    class StoredPoint(Stored):
+        """The columns are made of the library's model: a type checker knows the other fields only."""
+
+        def __init__(self, **columns: object) -> None: ...
+
+        def __getattr__(self, column: str) -> Any: ...
+else:
+    StoredPoint = create_model(
+        "StoredPoint",
+        __base__=Stored,
+        __doc__=Stored.__doc__,
+        **{name: _stored_column(COLUMNS[name]) for name in STORED_COLUMNS},
     )
 
 
@@ -326,7 +277,7 @@ class CalibrationRunStatus(StatusModel):
         Field(max_length=MAX_ARMS, json_schema_extra=list_map("arm"), description="How each arm goes."),
     ] = ()
     points: Annotated[
-        tuple[Point, ...],
+        tuple[StoredPoint, ...],
         Field(
             max_length=1024,
             json_schema_extra=list_map("arm", "index"),
@@ -341,7 +292,7 @@ class CalibrationRunStatus(StatusModel):
         RunDisplay | None, Field(description="The columns of kubectl get, ready to print.")
     ] = None
 
-    def points_of(self, arm: str) -> tuple[Point, ...]:
+    def points_of(self, arm: str) -> tuple[StoredPoint, ...]:
         """The points of one arm by index."""
         return tuple(
             sorted((point for point in self.points if point.arm == arm), key=lambda point: point.index)

@@ -15,27 +15,41 @@ from breakeven.calibrate.design import (
     planned_rates,
     seconds_left,
 )
-from breakeven.calibrate.loads import Load
-from breakeven.calibrate.points import Measured
 from breakeven.errors import InputError
-from breakeven.points.point import LoadMode
+from breakeven.points.point import Load, LoadMode, Point
 from breakeven.reasons import Reason
 
 C1_S, C2_S = 1.1, 0.0293
 SETTINGS = SweepSettings(loads=7, max_concurrency=32)
 
 
-def closed(clients: int, *flags: Reason) -> Measured:
+def seen(
+    load: Load, latency_s: float, inflight: float, achieved_rps: float, window_s: float, *flags: Reason
+) -> Point:
+    """The point that such a window makes."""
+    return Point(
+        load_mode=load.mode,
+        concurrency=load.clients,
+        request_rate_rps=load.rps,
+        mean_latency_s=latency_s,
+        mean_inflight=inflight,
+        achieved_rps=achieved_rps,
+        window_s=window_s,
+        flag=" ".join(flags) or None,
+    )
+
+
+def closed(clients: int, *flags: Reason) -> Point:
     latency_s = C1_S + (clients - 1) * C2_S
-    return Measured(Load(LoadMode.CLOSED, clients), latency_s, clients, clients / latency_s, flags, 30.0)
+    return seen(Load(LoadMode.CLOSED, clients), latency_s, clients, clients / latency_s, 30.0, *flags)
 
 
-def poisson(rps: float, *flags: Reason) -> Measured:
+def poisson(rps: float, *flags: Reason) -> Point:
     latency_s = C1_S / (1 - rps * C2_S)
-    return Measured(Load(LoadMode.POISSON, rps), latency_s, rps * latency_s, rps, flags, 30.0)
+    return seen(Load(LoadMode.POISSON, rps), latency_s, rps * latency_s, rps, 30.0, *flags)
 
 
-def run(settings: SweepSettings, measured: list[Measured], answer=None) -> tuple[list[Measured], Finished]:
+def run(settings: SweepSettings, measured: list[Point], answer=None) -> tuple[list[Point], Finished]:
     for _ in range(50):
         step = next_step(settings, measured)
         if isinstance(step, Finished):
@@ -89,7 +103,7 @@ def test_what_is_there_is_not_measured_again():
 def test_saturation_bounds_the_rates_and_the_gap_below_is_filled():
     limit_rps = 0.55 / C2_S
 
-    def answer(rps: float) -> Measured:
+    def answer(rps: float) -> Point:
         return poisson(rps, Reason.SATURATED_POINT) if rps > limit_rps else poisson(rps)
 
     measured, finished = run(SETTINGS, [], answer)
@@ -103,7 +117,7 @@ def test_saturation_bounds_the_rates_and_the_gap_below_is_filled():
 def test_a_point_spoilt_by_the_driver_is_replaced_not_taken_for_saturation():
     spoilt = {True}
 
-    def answer(rps: float) -> Measured:
+    def answer(rps: float) -> Point:
         return poisson(rps, Reason.DRIVER_LAGGING) if spoilt and spoilt.pop() else poisson(rps)
 
     measured, finished = run(SETTINGS, [], answer)
@@ -155,7 +169,7 @@ def test_a_window_may_be_lengthened_within_the_time_that_is_left():
 
 
 def test_latency_that_does_not_grow_gives_no_rate_to_aim_at():
-    flat = [closed(1), replace(closed(32), latency_s=C1_S * 0.9)]
+    flat = [closed(1), replace(closed(32), mean_latency_s=C1_S * 0.9)]
     finished = next_step(SETTINGS, flat)
     assert isinstance(finished, Finished)
     assert "does not grow" in finished.reason

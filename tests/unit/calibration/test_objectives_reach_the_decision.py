@@ -10,15 +10,14 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.calibrate.counters import EngineWindow
-from breakeven.calibrate.loads import Load
-from breakeven.calibrate.points import Limits, Point
+from breakeven.calibrate.measured_window import MeasuredWindow
 from breakeven.calibrate.window import Spread, WindowStatistics
 from breakeven.fitting import fit_points
 from breakeven.planning.wording import sentence
-from breakeven.points.point import LoadMode
+from breakeven.points.point import Load, LoadMode, Point
 from breakeven.profile import Profile
 from breakeven.readers.reading import read_text
-from breakeven_operator.calibration.measurements import point_of_row, points_csv
+from breakeven_operator.calibration.measurements import points_csv, stored
 from breakeven_operator.reconcile.decide import RollCost, choose
 from breakeven_operator.reconcile.live_metrics import Figures
 from breakeven_operator.resources import SpeculativeServiceSpec
@@ -36,7 +35,7 @@ def measured(arm: Arm, clients: int) -> Point:
     latency_s = c1_s + (clients - 1) * c2_s
     tpot_s = 0.9 * latency_s / (TOKENS - 1)
     ttft_s = 0.1 * latency_s
-    return Point(
+    return MeasuredWindow(
         arm,
         Load(LoadMode.CLOSED, clients),
         WindowStatistics(
@@ -59,7 +58,7 @@ def measured(arm: Arm, clients: int) -> Point:
             relative_error=0.01,
         ),
         EngineWindow(1.0 + 0.6 * arm.k**0.5, float(arm.k), (), 900, 0.0, 0.0) if arm.k else EngineWindow(),
-    )
+    ).point()
 
 
 @pytest.fixture
@@ -67,13 +66,13 @@ def profile(world) -> Profile:
     world.turn()
     run = CalibrationRun.read(world.run, "run")
     points = [
-        point_of_row(arm.name, index, measured(arm, clients).row(Limits()), None)
+        stored(arm.name, index, measured(arm, clients), None)
         for arm in LAWS
         for index, clients in enumerate((1, 4, 16, 48))
     ]
     # As it is stored: decimal strings, and nothing but what the CRD knows.
-    stored = json.loads(json.dumps([point.to_json_object() for point in points]))
-    status = type(run.status).read({**run.status.to_json_object(), "points": stored}, "run")
+    document = json.loads(json.dumps([point.to_json_object() for point in points]))
+    status = type(run.status).read({**run.status.to_json_object(), "points": document}, "run")
     return Profile.from_json(fit_points(read_text(points_csv(status, status.plan), "run")).to_json())
 
 

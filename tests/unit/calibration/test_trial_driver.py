@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from breakeven.arm import Arm
 from breakeven.calibrate.counters import EngineWindow
-from breakeven.calibrate.loads import Load
-from breakeven.calibrate.points import Point
+from breakeven.calibrate.measured_window import MeasuredWindow
 from breakeven.calibrate.window import Spread, WindowStatistics
 from breakeven.errors import InputError
-from breakeven.points.point import LoadMode
-from breakeven_operator.calibration.measurements import measured_of, point_of_row, points_csv, row_of_point
+from breakeven.points.point import Load, LoadMode
+from breakeven.points.table import read
+from breakeven_operator.calibration.measurements import measured_of, points_csv
 from breakeven_operator.driver import PointStore, RunGoneError
 from breakeven_operator.ports import ClusterError
-from breakeven_operator.resources.calibrationrun import CalibrationRun
+from breakeven_operator.resources.calibrationrun import CalibrationRun, StoredPoint
 from fakes.trial_run import StoredRun, trial_environment
 
 
@@ -42,7 +43,8 @@ def one_point():
         0.01,
     )
     engine = EngineWindow(2.2, 2.0, (0.7, 0.5), 900, 0.0, 0.0)
-    return Point(Arm("eagle3", 2, "eagle"), Load(LoadMode.POISSON, 10.0), clients, engine, 0.00001, 0.3)
+    load = Load(LoadMode.POISSON, 10.0)
+    return MeasuredWindow(Arm("eagle3", 2, "eagle"), load, clients, engine, 0.00001, 0.3).point()
 
 
 @pytest.fixture
@@ -84,23 +86,21 @@ async def test_nobody_waits_for_points_of_a_run_that_has_ended(stored):
         await PointStore(trial_environment("http://x"), stored).load()
 
 
-def test_a_point_survives_status_and_file_and_back():
-    measured = one_point()
-    limits = trial_environment("http://x").sweep.limits
-    row = measured.row(limits)
-    point = point_of_row("eagle/2", 4, row, None)
-    json_point = json.loads(json.dumps(point.to_json_object()))
-    again = row_of_point(type(point).read(json_point, "point"))
-    kept = {column: value for column, value in row.items() if value}
-    assert set(again) == set(kept)
-    for column, value in kept.items():
-        if column in {"method", "candidate", "load_mode"}:
-            assert again[column] == value
-        else:
-            assert float(again[column]) == pytest.approx(float(value), rel=1e-5), column
-    (design,) = measured_of([point])
-    assert design.load == measured.load
-    assert design.usable
+async def test_a_point_survives_status_and_file_and_back(stored):
+    store = PointStore(trial_environment("http://x"), stored, pause_s=0.001)
+    await store.load()
+    await store.add(one_point())
+    kept = replace(one_point(), sweep=trial_environment("http://x").sweep.workload.identity)
+    run = CalibrationRun.read(json.loads(json.dumps(stored.run)), "run")
+    (design,) = measured_of(run.status.points)
+    assert design == kept
+    (fitted,) = read(points_csv(run.status, run.status.plan), "run")
+    common = {"gpu": run.status.plan.gpu_product, "model": run.status.plan.model}
+    assert fitted == replace(kept, **common, origin=fitted.origin)
+
+
+def test_a_stored_point_without_a_latency_is_none_that_a_sweep_goes_on_from():
+    assert measured_of([StoredPoint(arm="none", index=0, concurrency=1.0)]) == []
 
 
 def test_points_of_all_arms_share_one_file(world):

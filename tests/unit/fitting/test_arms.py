@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from breakeven.fitting import fit_points
-from breakeven.points.point import Origin, point
+from breakeven.points.point import Origin
+from breakeven.points.row import point
 from breakeven.reasons import Reason
 from sweeps import CLIENTS, closed, poisson
 

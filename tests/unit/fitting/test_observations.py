@@ -19,14 +19,14 @@ def test_a_client_never_meets_itself_and_an_arrival_meets_everybody() -> None:
     assert only(poisson("none", 0, 1.0, 0.1, [5.0])).others == pytest.approx(10.0)
 
 
-def test_what_our_driver_says_its_requests_met_is_not_corrected_for_even_arrivals() -> None:
+def test_what_requests_of_a_window_met_is_not_corrected_for_even_arrivals() -> None:
     columns = {
         "load_mode": "constant",
         "mean_inflight": 8.9,
         "output_tokens": 64.0,
         "output_tokens_sq": 64.0**2,
     }
-    ours = only(poisson("none", 0, 1.0, 0.1, [5.0], **columns, little_residual=0.01))
+    ours = only(poisson("none", 0, 1.0, 0.1, [5.0], **columns, window_s=30.0))
     theirs = only(poisson("none", 0, 1.0, 0.1, [5.0], **{**columns, "mean_inflight": 9.9}))
     assert (ours.others, theirs.others) == (8.9, pytest.approx(8.9))
 

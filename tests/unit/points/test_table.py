@@ -5,7 +5,7 @@ import pytest
 from breakeven.arm import Arm
 from breakeven.errors import InputError
 from breakeven.points.point import LoadMode
-from breakeven.points.table import read
+from breakeven.points.table import decimal, read
 
 HEADER = "method,k,concurrency,request_rate_rps,mean_latency_s"
 
@@ -16,8 +16,8 @@ def rows(*lines: str, header: str = HEADER) -> str:
 
 def test_each_row_becomes_a_point_with_its_types_and_the_mode_its_load_implies() -> None:
     closed, open_loop = read(rows("none,0,8,,1.69", "eagle3,3,,4,0.9"), "p.csv")
-    assert (closed.arm, closed.mode, closed.concurrency) == (Arm("none", 0), LoadMode.CLOSED, 8.0)
-    assert (open_loop.arm, open_loop.mode, open_loop.request_rate_rps) == (
+    assert (closed.arm, closed.load_mode, closed.concurrency) == (Arm("none", 0), LoadMode.CLOSED, 8.0)
+    assert (open_loop.arm, open_loop.load_mode, open_loop.request_rate_rps) == (
         Arm("eagle3", 3),
         LoadMode.POISSON,
         4.0,
@@ -118,3 +118,19 @@ def test_a_wrong_file_gets_one_line_that_names_place_and_expectation(
     assert where in line
     assert expected in line
     assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, ""),
+        (float("inf"), ""),
+        (float("nan"), ""),
+        (0, "0"),
+        (1.5, "1.5"),
+        (1234567.8, "1234568"),
+        (0.000012345678, "1.235e-05"),
+    ],
+)
+def test_numbers_are_plain(value, text):
+    assert decimal(value) == text

@@ -75,7 +75,7 @@ def read(document: object, arm: Arm | None = NO_SPECULATION) -> Any:
 
 def test_a_bench_result_is_an_open_loop_with_times_in_seconds() -> None:
     point = read(BENCH)
-    assert (point.mode, point.request_rate_rps, point.achieved_rps) == (LoadMode.POISSON, 4.0, 3.97)
+    assert (point.load_mode, point.request_rate_rps, point.achieved_rps) == (LoadMode.POISSON, 4.0, 3.97)
     assert point.mean_latency_s == pytest.approx(0.0822)
     assert (point.prompt_tokens, point.output_tokens, point.requests) == (64.0, 64.0, 40.0)
 
@@ -89,7 +89,7 @@ def test_tpot_of_a_bench_result_is_the_ratio_of_sums() -> None:
 
 def test_clients_without_a_rate_are_a_closed_loop() -> None:
     point = read(BENCH | {"request_rate": "inf", "max_concurrency": 8})
-    assert (point.mode, point.concurrency) == (LoadMode.CLOSED, 8.0)
+    assert (point.load_mode, point.concurrency) == (LoadMode.CLOSED, 8.0)
 
 
 def test_a_rate_whose_clients_are_all_busy_is_saturated() -> None:
@@ -198,7 +198,7 @@ def scheduler(strategy: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("schema", [version2, older, scheduler])
 def test_every_guidellm_schema_reads_alike(schema: Any) -> None:
     point = read(schema({"type_": "constant", "rate": 26.7}))
-    assert (point.mode, point.request_rate_rps, point.requests) == (LoadMode.CONSTANT, 26.7, 150.0)
+    assert (point.load_mode, point.request_rate_rps, point.requests) == (LoadMode.CONSTANT, 26.7, 150.0)
     assert (point.mean_latency_s, point.mean_inflight) == (0.4, 10.2)
     assert point.tpot_mean_s == pytest.approx(0.0054)
     assert (point.p95_latency_s, point.ttft_p50_s) == (0.4, pytest.approx(0.054))
@@ -219,7 +219,7 @@ def test_every_guidellm_schema_reads_alike(schema: Any) -> None:
 )
 def test_guidellm_closed_loops(strategy: dict[str, Any], concurrency: float, flags: tuple[str, ...]) -> None:
     point = read(version2(strategy))
-    assert (point.mode, point.concurrency, point.flags) == (LoadMode.CLOSED, concurrency, flags)
+    assert (point.load_mode, point.concurrency, point.flags) == (LoadMode.CLOSED, concurrency, flags)
 
 
 def without(document: dict[str, Any], *path: Any) -> dict[str, Any]:

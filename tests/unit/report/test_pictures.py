@@ -32,7 +32,7 @@ def profile() -> Profile:
 
 def test_no_measured_point_lies_beyond_a_drawn_saturation() -> None:
     # Rows of the driver whose short windows counted whole waves of answers; the last one queued.
-    columns = {"little_residual": "", "requests": 640.0}
+    columns = {"window_s": 4.0, "requests": 640.0}
     rows = [
         row
         for clients, counted_rps in ((1, 2.8), (8, 11.0), (16, 14.0), (32, 16.0))

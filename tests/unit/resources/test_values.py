@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from breakeven.errors import InputError
 from breakeven_operator.resources.base import DECIMAL_PATTERN, decimal_string, fits
-from breakeven_operator.resources.calibrationrun import CalibrationRunStatus, Point
+from breakeven_operator.resources.calibrationrun import CalibrationRunStatus, StoredPoint
 from breakeven_operator.resources.meta import Condition
 from breakeven_operator.resources.servicestatus import (
     DecisionStatus,
@@ -99,7 +99,7 @@ def test_a_time_without_zone_is_refused():
 
 
 def test_a_point_has_the_columns_of_a_points_file():
-    point = Point(
+    point = StoredPoint(
         arm="eagle/7",
         index=3,
         method="eagle3",

@@ -1,11 +1,11 @@
 """Measure one running engine: which loads, for how long, and what each of them says.
 
-    loads      what is imposed: so many clients, or so many requests per second      pure
+    loads      when the requests of a load are sent                                  pure
     workload   what one request asks for                                             pure
     records    what happened to one request                                          pure
     counters   /metrics pages -> tokens per step, acceptance, preemptions            pure
     window     records of a steady window -> means, quantiles, in-flight, precision  pure
-    points     one measured operating point: its row in a points file, its flags     pure
+    measured_window  both sides of one load -> a point with its flags                pure
     design     which load to measure next, and when to stop                          pure
     client     the only socket: streamed completions and the metrics page
     measuring  one operating point under a steady load

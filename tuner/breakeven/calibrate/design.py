@@ -16,10 +16,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from breakeven.calibrate.loads import Load
-from breakeven.calibrate.points import Measured
 from breakeven.errors import InputError
-from breakeven.points.point import LoadMode
+from breakeven.points.point import Load, LoadMode, Point
 from breakeven.reasons import Reason
 
 SAME_RATE = 0.05  # two rates closer than this, relative to the larger, are one load
@@ -145,26 +143,34 @@ class Finished:
     reason: str
 
 
-def line_through(measured: Sequence[Measured]) -> Line | None:
+def _inflight(point: Point) -> float:
+    """Mean number in flight; where nobody counted it, by Little's law from what was imposed."""
+    counted = point.measured_inflight
+    if counted is not None:
+        return counted
+    return point.load.value if point.closed else point.load.value * point.mean_latency_s
+
+
+def line_through(measured: Sequence[Point]) -> Line | None:
     """The line through all usable points (relative weights), or through both closed-loop ends if they are all there is.
 
     None until two different numbers in flight were measured, or when latency does not grow with company.
     """
     points = [point for point in measured if point.usable]
-    if len({round(point.inflight, 1) for point in points}) < 2:
+    if len({round(_inflight(point), 1) for point in points}) < 2:
         points = [point for point in measured if point.load.clients is not None]
-    if len({round(point.inflight, 1) for point in points}) < 2:
+    if len({round(_inflight(point), 1) for point in points}) < 2:
         return None
-    latency = np.array([point.latency_s for point in points])
-    others = np.array(
-        [point.inflight - 1 if point.load.clients is not None else point.inflight for point in points]
-    ).clip(min=0.0)
+    latency = np.array([point.mean_latency_s for point in points])
+    others = np.array([_inflight(point) - 1 if point.closed else _inflight(point) for point in points]).clip(
+        min=0.0
+    )
     design = np.column_stack([np.ones_like(others), others]) / latency[:, None]
     c1, c2 = np.linalg.lstsq(design, np.ones_like(latency), rcond=None)[0]
     return Line(float(c1), float(c2)) if c1 > 0 and c2 > 0 else None
 
 
-def planned_rates(settings: SweepSettings, measured: Sequence[Measured]) -> tuple[float, ...]:
+def planned_rates(settings: SweepSettings, measured: Sequence[Point]) -> tuple[float, ...]:
     """The open-loop rates of the sweep, ascending, fixed by its two closed-loop ends; empty until both are measured."""
     ends = line_through([point for point in measured if point.load.clients is not None])
     if ends is None:
@@ -183,7 +189,7 @@ def planned_rates(settings: SweepSettings, measured: Sequence[Measured]) -> tupl
     return tuple(sorted(rates))
 
 
-def next_step(settings: SweepSettings, measured: Sequence[Measured], spent_s: float = 0.0) -> Step | Finished:
+def next_step(settings: SweepSettings, measured: Sequence[Point], spent_s: float = 0.0) -> Step | Finished:
     """Decide what to measure next.
 
     Args:
@@ -213,17 +219,17 @@ def next_step(settings: SweepSettings, measured: Sequence[Measured], spent_s: fl
     return _within_time(settings, measured, Load(settings.arrivals, rate), line, spent_s)
 
 
-def _is_end(point: Measured, clients: int) -> bool:
+def _is_end(point: Point, clients: int) -> bool:
     """The point is the closed-loop end of the sweep: alone, or with any greater number of clients."""
     return point.load.clients is not None and (point.load.clients > 1) == (clients > 1)
 
 
-def _usable(measured: Sequence[Measured]) -> int:
+def _usable(measured: Sequence[Point]) -> int:
     """Points that count towards the wanted number; the ceiling does even when it queues, which is its purpose."""
     return sum(point.usable or (point.load.clients or 0) > 1 for point in measured)
 
 
-def _furthest(settings: SweepSettings, rates: Sequence[float], measured: Sequence[Measured]) -> float | None:
+def _furthest(settings: SweepSettings, rates: Sequence[float], measured: Sequence[Point]) -> float | None:
     """The planned rate furthest from all measured ones; once they are used up, the middle of the widest gap."""
     done = [point.load.rps for point in measured if point.load.rps is not None]
     saturated = [
@@ -249,7 +255,7 @@ def _furthest(settings: SweepSettings, rates: Sequence[float], measured: Sequenc
 
 
 def _within_time(
-    settings: SweepSettings, measured: Sequence[Measured], load: Load, line: Line | None, spent_s: float
+    settings: SweepSettings, measured: Sequence[Point], load: Load, line: Line | None, spent_s: float
 ) -> Step | Finished:
     latency_s, inflight = None, None
     if load.rps is not None and line is not None:
@@ -257,7 +263,7 @@ def _within_time(
         latency_s = line.latency_s(min(load.rps, settings.highest_utilisation * line.saturation_rps))
         inflight = load.rps * latency_s
     elif load.clients is not None and (lone := [p for p in measured if p.load.clients == 1]):
-        latency_s, inflight = lone[-1].latency_s, float(load.clients)
+        latency_s, inflight = lone[-1].mean_latency_s, float(load.clients)
     number = len(measured) + 1
     step = Step(
         load=load,
@@ -280,10 +286,10 @@ def _within_time(
     return replace(step, window_s=min(settings.point_seconds, left_s), longest_s=min(step.longest_s, left_s))
 
 
-def seconds_left(settings: SweepSettings, measured: Sequence[Measured], spent_s: float = 0.0) -> float:
+def seconds_left(settings: SweepSettings, measured: Sequence[Point], spent_s: float = 0.0) -> float:
     """Estimate of the time to the end of the sweep, from how long the windows so far really took."""
-    windows = [point.seconds for point in measured if point.load.rps is not None] or [
-        point.seconds for point in measured
+    windows = [(point.window_s or 0.0) for point in measured if point.load.rps is not None] or [
+        (point.window_s or 0.0) for point in measured
     ]
     window_s = sum(windows) / len(windows) if windows else settings.point_seconds
     line = line_through(measured)

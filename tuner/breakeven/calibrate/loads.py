@@ -1,48 +1,13 @@
-"""What is imposed on an engine: a number of clients (closed loop) or a rate (open loop), and when requests are sent."""
+"""When the requests of a load are sent, and of which length its first ones are."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
-from breakeven.points.point import LoadMode
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """One imposed load.
-
-    Attributes:
-        mode: closed loop, or open loop with Poisson or constant arrivals.
-        value: clients that each wait for their answer before asking again, or requests per second.
-    """
-
-    mode: LoadMode
-    value: float
-
-    def __post_init__(self) -> None:
-        if not self.value > 0:
-            raise ValueError(f"a load is positive, not {self.value}")
-        if self.mode is LoadMode.CLOSED and self.value != int(self.value):
-            raise ValueError(f"a closed loop has a whole number of clients, not {self.value}")
-
-    @property
-    def clients(self) -> int | None:
-        """Imposed concurrency of a closed loop; None in an open loop."""
-        return int(self.value) if self.mode is LoadMode.CLOSED else None
-
-    @property
-    def rps(self) -> float | None:
-        """Offered rate of an open loop; None in a closed loop."""
-        return None if self.mode is LoadMode.CLOSED else self.value
-
-    def __str__(self) -> str:
-        if self.clients is not None:
-            return "1 client" if self.clients == 1 else f"{self.clients} clients"
-        return f"{self.value:.3g} rps"
+from breakeven.points.point import Load, LoadMode
 
 
 def send_offsets(load: Load, seed: int, over_s: float) -> Iterator[float]:

@@ -26,11 +26,11 @@ from breakeven.calibrate.client import EngineClient, EngineError
 from breakeven.calibrate.counters import EngineCounters, EngineWindow, between, read_counters
 from breakeven.calibrate.design import Step
 from breakeven.calibrate.loads import residual_lengths, send_offsets
-from breakeven.calibrate.points import Point
+from breakeven.calibrate.measured_window import MeasuredWindow
 from breakeven.calibrate.records import CUT_OFF, RequestRecord
 from breakeven.calibrate.window import relative_error, summarise
 from breakeven.calibrate.workload import Prompts
-from breakeven.points.point import FEWEST_GENERATIONS
+from breakeven.points.quality import FEWEST_GENERATIONS
 
 _CHECK_S = 0.5  # between looks at a running window
 _SCRAPE_EVERY = 4  # looks between readings of the engine's gauges
@@ -156,7 +156,7 @@ async def measure(
     step: Step,
     seed: int,
     on_progress: Callable[[float], None] | None = None,
-) -> Point:
+) -> MeasuredWindow:
     """Measure one operating point.
 
     Args:
@@ -195,7 +195,7 @@ async def measure(
         what = errors[0] if errors else "all still in flight"
         raise EngineError(f"{step.load}: no answer in {end_s - begun_s:.0f} s ({what}); expected some")
     readings = [read_counters(page) for page in phases.pages]
-    return Point(
+    return MeasuredWindow(
         trial.arm,
         step.load,
         seen,

@@ -11,9 +11,9 @@ from breakeven.calibrate.client import EngineClient, EngineError
 from breakeven.calibrate.counters import read_counters
 from breakeven.calibrate.design import Finished, Step, SweepSettings, next_step, seconds_left
 from breakeven.calibrate.measuring import Precision, Trial, measure
-from breakeven.calibrate.points import Limits, Measured, Point
 from breakeven.calibrate.records import RequestRecord
 from breakeven.calibrate.workload import Prompts, ProsePrompts, Workload
+from breakeven.points.point import Point
 
 _SIZING_REQUESTS = 5
 
@@ -45,14 +45,12 @@ class Sweep:
         arm: what the engine runs.
         workload: what requests ask for.
         settings: which loads, and how long.
-        limits: when a point is flagged.
         prompts: the prompts to use; None: made-up prose of the wanted length.
     """
 
     arm: Arm
     workload: Workload = field(default_factory=Workload)
     settings: SweepSettings = field(default_factory=SweepSettings)
-    limits: Limits = field(default_factory=Limits)
     prompts: Prompts | None = None
 
     @property
@@ -66,7 +64,7 @@ class Sweep:
 async def run_sweep(
     client: EngineClient,
     sweep: Sweep,
-    measured: Sequence[Measured],
+    measured: Sequence[Point],
     *,
     on_point: Callable[[Point], Awaitable[None]],
     on_progress: Callable[[Progress], None] | None = None,
@@ -115,9 +113,10 @@ async def run_sweep(
         report(0.0)
         # One seed for all arms: they meet the same arrivals (common random numbers), each load its own.
         seed = sweep.workload.seed * 1000 + step.number
-        point = await measure(client, trial, step, seed, report)
+        window = await measure(client, trial, step, seed, report)
+        point = window.point()
         await on_point(point)
-        points.append(Measured.of(point, sweep.limits))
+        points.append(point)
 
 
 async def check_arm(client: EngineClient, arm: Arm) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import csv
-import io
+import contextlib
+import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
     from breakeven.calibrate.client import Endpoint
     from breakeven.calibrate.design import Finished
-    from breakeven.calibrate.points import Point
     from breakeven.calibrate.sweep import Progress, Sweep
+    from breakeven.points.point import Point
 
-_IDENTITY = ("method", "k", "candidate", "sweep", "model", "gpu")
+_IDENTITY = ("sweep", "model", "gpu")
 _HEADER = f"{'arm':<12} {'load':<12} {'latency s':>10} {'in flight':>10} {'TTFT s':>8} {'TPOT ms':>8} {'E':>6} {'requests':>9}"
 
 
@@ -98,18 +98,20 @@ def command(**options: Any) -> None:
     run = _Run(sweep, endpoint, file, gpu=options["gpu"] or "", as_json=as_json)
     finished = asyncio.run(run.sweep_engine())
     if as_json:
+        from breakeven.points import table
+
         echo_json(
             {
                 "arm": {"method": sweep.arm.method, "k": sweep.arm.k},
                 "file": str(file.path),
                 "complete": finished.complete,
                 "reason": finished.reason,
-                "points": [_numbers(row) for row in run.rows],
+                "points": [table.document(point) for point in run.points],
                 "confidence": DEFAULT_CONFIDENCE,
             }
         )
         return
-    click.echo(f"{file.path}: {len(run.rows)} points of {sweep.arm}; {finished.reason}")
+    click.echo(f"{file.path}: {len(run.points)} points of {sweep.arm}; {finished.reason}")
 
 
 def _sweep(options: Mapping[str, Any]) -> Sweep:
@@ -186,34 +188,36 @@ class PointsFile:
         Raises:
             InputError: the file is not a CSV with the header of a points file.
         """
+        from breakeven.points.table import rows_as_they_stand
+
         if not self.path.exists():
             return []
         try:
-            reader = csv.DictReader(io.StringIO(self.path.read_text(encoding="utf-8")), strict=True)
-            rows = list(reader)
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            text = self.path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
             raise InputError(str(self.path), str(error), "a points file (CSV with header)") from error
-        missing = {"method", "k"} - set(reader.fieldnames or ())
-        if missing and (rows or reader.fieldnames):
-            raise InputError(
-                f"{self.path}: row 1", f"no column {', '.join(sorted(missing))}", "a points file's header"
-            )
-        for number, row in enumerate(rows, start=2):
-            if None in row or None in row.values():
-                raise InputError(
-                    f"{self.path}: row {number}", "not as many fields as the header", "one per column"
-                )
-        return rows
+        return rows_as_they_stand(text, str(self.path))
 
-    def append(self, row: Mapping[str, str]) -> None:
+    def points(self) -> list[Point]:
+        """Every row that is a point; the others are none that a sweep could go on from.
+
+        Raises:
+            InputError: as `rows`.
+        """
+        from breakeven.points.point import Origin
+        from breakeven.points.row import point
+
+        found = []
+        for number, row in enumerate(self.rows(), start=1):
+            with contextlib.suppress(InputError):
+                found.append(point(row, Origin(str(self.path), number)))
+        return found
+
+    def append(self, point: Point) -> None:
         """Add a row; columns that the file does not have yet are added to all rows, empty."""
-        rows = [*self.rows(), dict(row)]
-        columns = list(dict.fromkeys(name for each in rows for name in each))
-        text = io.StringIO()
-        writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        write_atomically(self.path, text.getvalue())
+        from breakeven.points.table import cells, written
+
+        write_atomically(self.path, written([*self.rows(), cells(point)]))
 
 
 @dataclass
@@ -227,8 +231,8 @@ class _Run:
     as_json: bool
 
     def __post_init__(self) -> None:
-        self.rows: list[dict[str, str]] = []
-        self._constant: dict[str, str] = {}
+        self.points: list[Point] = []
+        self._constant: dict[str, Any] = {}
         self._headed = False
         self._bar: tuple[Bar, TaskID] | None = None
 
@@ -238,25 +242,23 @@ class _Run:
         from rich.progress import BarColumn, Progress, TextColumn
 
         from breakeven.calibrate.client import EngineClient
-        from breakeven.calibrate.points import Measured
         from breakeven.calibrate.sweep import check_arm, run_sweep
 
-        existing = self.file.rows()
+        existing = self.file.points()
         async with EngineClient(self.endpoint) as client:
             self._constant = {
-                "workload": self.sweep.workload.name or "",
-                "gpu": self.gpu,
+                "workload": self.sweep.workload.name or None,
+                "gpu": self.gpu or None,
                 "model": await client.model(),
-                "engine_version": await client.version() or "",
+                "engine_version": await client.version() or None,
                 "sweep": self.sweep.workload.identity,
             }
             await check_arm(client, self.sweep.arm)
-            self.rows = [row for row in existing if self._same_sweep(row)]
-            if self.rows:
-                click.echo(f"{self.file.path}: going on after {len(self.rows)} points", err=True)
-            measured = [point for row in self.rows if (point := Measured.of_row(row)) is not None]
-            for row in self.rows:
-                self._print(row)
+            self.points = [point for point in existing if self._same_sweep(point)]
+            if self.points:
+                click.echo(f"{self.file.path}: going on after {len(self.points)} points", err=True)
+            for point in self.points:
+                self._print(point)
             with Progress(
                 TextColumn("{task.description}"),
                 BarColumn(),
@@ -267,28 +269,25 @@ class _Run:
             ) as bar:
                 self._bar = bar, bar.add_task(self.sweep.arm.name, total=self.sweep.settings.loads, detail="")
                 return await run_sweep(
-                    client, self.sweep, measured, on_point=self._keep, on_progress=self._show
+                    client, self.sweep, tuple(self.points), on_point=self._keep, on_progress=self._show
                 )
 
-    def _same_sweep(self, row: Mapping[str, str]) -> bool:
-        """The row belongs to this arm, workload, model and GPU, and so need not be measured again."""
-        arm = self.sweep.arm
-        wanted = {"method": arm.method, "k": str(arm.k), "candidate": arm.candidate or ""} | self._constant
-        return all(row.get(name, "") == wanted[name] for name in _IDENTITY)
+    def _same_sweep(self, point: Point) -> bool:
+        """The point belongs to this arm, workload, model and GPU, and so need not be measured again."""
+        return point.arm == self.sweep.arm and all(
+            getattr(point, name) == self._constant[name] for name in _IDENTITY
+        )
 
-    async def _keep(self, point: Point) -> None:
-        row = point.row(self.sweep.limits) | self._constant
-        self.file.append(row)
-        self.rows.append(row)
-        self._print(row)
+    async def _keep(self, measured: Point) -> None:
+        point = replace(measured, **self._constant)
+        self.file.append(point)
+        self.points.append(point)
+        self._print(point)
 
-    def _print(self, row: Mapping[str, str]) -> None:
+    def _print(self, point: Point) -> None:
         if not self.as_json:
-            click.echo(
-                _line(self.sweep.arm.name, row)
-                if self._headed
-                else f"{_HEADER}\n{_line(self.sweep.arm.name, row)}"
-            )
+            line = _line(point)
+            click.echo(line if self._headed else f"{_HEADER}\n{line}")
             self._headed = True
 
     def _show(self, progress: Progress) -> None:
@@ -303,42 +302,16 @@ def _minutes(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
-def _line(arm: str, row: Mapping[str, str]) -> str:
+def _line(point: Point) -> str:
     """One point as a line under the header, with what speaks against it behind a `!`."""
-    load = (
-        f"{row['concurrency']} closed"
-        if row.get("concurrency")
-        else f"{float(row['request_rate_rps']):.3g} rps"
+    load = f"{point.load.clients} closed" if point.closed else f"{point.load.value:.3g} rps"
+    tpot_ms = f"{point.tpot_mean_s * 1e3:.2f}" if point.tpot_mean_s is not None else ""
+    step = f"{point.tokens_per_step:.2f}" if point.tokens_per_step is not None else "-"
+    inflight, ttft_s = (
+        math.nan if value is None else value for value in (point.mean_inflight, point.ttft_mean_s)
     )
-    tpot_ms = f"{float(row['tpot_mean_s']) * 1e3:.2f}" if row.get("tpot_mean_s") else ""
-    step = f"{float(row['tokens_per_step']):.2f}" if row.get("tokens_per_step") else "-"
     line = (
-        f"{arm:<12} {load:<12} {float(row['mean_latency_s']):>10.4g} {float(row['mean_inflight']):>10.4g}"
-        f" {float(row.get('ttft_mean_s') or 'nan'):>8.3g} {tpot_ms:>8} {step:>6} {row.get('requests', ''):>9}"
+        f"{point.arm.name:<12} {load:<12} {point.mean_latency_s:>10.4g} {inflight:>10.4g}"
+        f" {ttft_s:>8.3g} {tpot_ms:>8} {step:>6} {point.requests or 0:>9.0f}"
     )
-    return f"{line}  ! {row['flag']}" if row.get("flag") else line
-
-
-def _numbers(row: Mapping[str, str]) -> dict[str, float | str | None]:
-    """A row with numbers as numbers, counts as whole ones, and empty fields as null."""
-    words: Sequence[str] = (
-        "method",
-        "candidate",
-        "load_mode",
-        "workload",
-        "flag",
-        "gpu",
-        "model",
-        "engine_version",
-        "sweep",
-    )
-    counts = ("k", "requests", "preemptions", "failed")
-
-    def number(name: str, text: str) -> float | int:
-        value = float(text)
-        return int(value) if name in counts and value.is_integer() else value
-
-    return {
-        name: (value or None) if name in words or not value else number(name, value)
-        for name, value in row.items()
-    }
+    return f"{line}  ! {point.flag}" if point.flag else line

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from breakeven.cli import COMMANDS, root
-from breakeven.cli.document_words import COLUMNS, HEAD, KEYS
+from breakeven.cli.document_words import HEAD, HEAD_OF_COLUMNS, KEYS
 
 _EXAMPLE = re.compile(r"^Examples?:$")
 
@@ -34,13 +34,12 @@ def render() -> str:
 
 
 def _points_file() -> Iterator[str]:
-    from breakeven.points.columns import NUMBERS, SURVIVAL, TEXTS
+    from breakeven.points.point import COLUMNS
 
-    yield COLUMNS
-    for name, column in NUMBERS.items():
-        yield f"| `{name}` | {column.meaning} |"
-    yield f"| `accept_1` ... `accept_k` | {SURVIVAL.meaning} |"
-    yield f"| {', '.join(f'`{name}`' for name in TEXTS)} | text; `load_mode` is `closed`, `poisson` or `constant`, `flag` holds [reason words](reasons.md) |"
+    yield HEAD_OF_COLUMNS
+    for name, column in COLUMNS.items():
+        shown = "`accept_1` ... `accept_k`" if name == "accept" else f"`{name}`"
+        yield f"| {shown} | {_cell(column.meaning).replace('reason words', '[reason words](reasons.md)')} |"
 
 
 def _click(command: click.Command, name: str, parent: click.Context) -> Iterator[str]:

@@ -130,7 +130,7 @@ KEYS: dict[str, dict[str, str]] = {
     },
 }
 
-COLUMNS = """
+HEAD_OF_COLUMNS = """
 ## The points file
 
 CSV with a header; one row is one measured operating point of one arm. `method`, `k`, `mean_latency_s` and one of `concurrency` and `request_rate_rps` are
@@ -138,5 +138,4 @@ required; unknown columns are kept and ignored. Rows of more than one workload, 
 GuideLLM reports and results of `vllm bench serve --save-result` are taken wherever a points file is.
 
 | column | what is expected |
-|---|---|
-| `method` | `none`, or vLLM's method name |"""
+|---|---|"""

@@ -270,7 +270,7 @@ def _measurement(one: Observation) -> Measurement:
     return Measurement(
         row=one.point.origin.row,
         source=one.point.origin.source,
-        mode=one.point.mode.value,
+        mode=one.point.load_mode.value,
         others=one.others,
         inflight=one.inflight,
         rps=one.rps,

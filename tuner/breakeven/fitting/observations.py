@@ -6,18 +6,13 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from breakeven.laws.latency import littles_law_gap, mean_inflight_closed, others_met_at_constant_rate
-from breakeven.points.point import FEWEST_GENERATIONS, LoadMode, Point
+from breakeven.laws.latency import mean_inflight_closed, others_met_at_constant_rate
+from breakeven.points.point import LoadMode, Point
+from breakeven.points.quality import few_generations, reason_against, shows_unanswered
 from breakeven.reasons import Reason
 
 RAMP_SHARE = 0.5
 """rho where no row of the files tells it: measured 0.2 to 0.8 on published closed-loop sweeps."""
-
-UNSTEADY_GAP = 0.10
-"""|in-flight - RPS*L| / in-flight above this marks a point as not steady."""
-
-SATURATED_SHARE = 0.85
-"""An open loop that answers less than this share of what is asked is beyond saturation."""
 
 _REQUESTS_PER_CLIENT = 10.0
 
@@ -53,8 +48,7 @@ class Observation:
     @property
     def load(self) -> tuple[str, float]:
         """What was imposed: rows with the same load are replicates of each other."""
-        imposed = self.point.concurrency if self.point.closed else self.point.request_rate_rps
-        return self.point.mode.value, float(imposed or 0.0)
+        return self.point.load.mode.value, self.point.load.value
 
 
 def observe(
@@ -70,7 +64,7 @@ def observe(
     excluded: list[tuple[Point, Reason]] = []
     for point in points:
         observation = _observation(point, ramp_share)
-        reason = _reason_against(point)
+        reason = reason_against(point)
         if reason is None:
             used.append(observation)
         else:
@@ -82,16 +76,16 @@ def ceiling_rps(point: Point, ramp_share: float) -> float | None:
     """The answered rate (1/s) of a row that asked for more than could be answered; None where it does not show that.
 
     A closed loop that queues shows it, an open loop that leaves requests unanswered too. One that preempts now and then
-    does not, nor does a row in which what was in flight was replaced less than `FEWEST_GENERATIONS` times.
+    does not, nor does a row in which what was in flight was replaced less than `quality.FEWEST_GENERATIONS` times.
 
     Args:
         point: a row excluded as saturated or preempting.
         ramp_share: rho, from `ramp_share_of`.
     """
     seen = _observation(point, ramp_share)
-    if point.requests is not None and point.requests < FEWEST_GENERATIONS * seen.inflight:
+    if point.requests is not None and few_generations(point.requests, seen.inflight):
         return None
-    return seen.rps if point.closed or _leaves_unanswered(point) else None
+    return seen.rps if point.closed or shows_unanswered(point) else None
 
 
 def ramp_share_of(points: Sequence[Point]) -> float:
@@ -101,7 +95,7 @@ def ramp_share_of(points: Sequence[Point]) -> float:
     """
     found = []
     for point in points:
-        inflight = _measured_inflight(point)
+        inflight = point.measured_inflight
         if not (point.closed and point.concurrency and point.requests and inflight):
             continue
         lost = (point.concurrency - 1.0) / point.requests
@@ -111,24 +105,8 @@ def ramp_share_of(points: Sequence[Point]) -> float:
     return min(max(statistics.median(found), 0.0), 1.0) if found else RAMP_SHARE
 
 
-def _measured_inflight(point: Point) -> float | None:
-    if point.mean_inflight is not None:
-        return point.mean_inflight
-    rps = _answered_rps(point)
-    # Little's law over a run that starts and ends empty is exact, ramp and drain included.
-    return None if rps is None else rps * point.mean_latency_s
-
-
-def _answered_rps(point: Point) -> float | None:
-    if point.achieved_rps is not None:
-        return point.achieved_rps
-    if point.tokens_per_second is not None and point.output_tokens:
-        return point.tokens_per_second / point.output_tokens
-    return None
-
-
 def _observation(point: Point, ramp_share: float) -> Observation:
-    answered, inflight = _answered_rps(point), _measured_inflight(point)
+    answered, inflight = point.answered_rps, point.measured_inflight
     assumed = False
     if not point.closed:
         rate = answered if answered is not None else float(point.request_rate_rps or 0.0)
@@ -151,57 +129,10 @@ def _met_in_open_loop(point: Point, inflight: float) -> float:
     """Others that an arrival meets: with Poisson arrivals the time average, at a constant rate up to one less.
 
     How much less depends on the spread of the lengths; where that is not known the row counts as Poisson, and a warning
-    says so. Our own driver's figure is what its requests met, however they arrived.
+    says so. A windowed point holds what its requests met already, however they arrived.
     """
     tokens, squares = point.output_tokens, point.output_tokens_sq
-    if point.mode is not LoadMode.CONSTANT or not tokens or not squares or _by_our_driver(point):
+    if point.load_mode is not LoadMode.CONSTANT or not tokens or not squares or point.windowed:
         return inflight
     length_cv = max(squares / tokens**2 - 1.0, 0.0) ** 0.5
     return float(others_met_at_constant_rate(inflight, length_cv))
-
-
-def _by_our_driver(point: Point) -> bool:
-    return "little_residual" in point.extra
-
-
-_BY_FLAG = {
-    "Saturated": Reason.SATURATED_POINT,
-    "TooFewRequests": Reason.POINT_TOO_SHORT,
-}
-
-
-def _reason_against(point: Point) -> Reason | None:
-    for word in point.flags:
-        reason = _BY_FLAG.get(word) or next((r for r in Reason if r == word), None)
-        # A word that a newer driver knows and this version does not is still a word against the point.
-        return reason or Reason.NOT_STEADY
-    if point.preemptions:
-        return Reason.PREEMPTING
-    if _leaves_unanswered(point):
-        return Reason.SATURATED_POINT
-    return Reason.NOT_STEADY if _unsteady(point) else None
-
-
-def _leaves_unanswered(point: Point) -> bool:
-    """Whether an open loop answers surely less than was asked for."""
-    offered, answered = point.request_rate_rps, _answered_rps(point)
-    if offered is None or answered is None or answered >= SATURATED_SHARE * offered:
-        return False
-    # Few requests make a rate uncertain by 1/sqrt of their number.
-    doubt = 2.0 / point.requests**0.5 if point.requests else 0.0
-    return 1.0 - answered / offered > doubt
-
-
-def _unsteady(point: Point) -> bool:
-    inflight = point.mean_inflight
-    if inflight is None or _by_our_driver(point):
-        # Our own driver counts the edges of its window exactly and says NotSteady itself, allowing for short windows.
-        return False
-    if point.closed and point.concurrency is not None and inflight > (1.0 + UNSTEADY_GAP) * point.concurrency:
-        return True
-    rate = _answered_rps(point)
-    if rate is None:
-        rate = point.request_rate_rps
-    if rate is None:
-        return False
-    return bool(littles_law_gap(inflight, rate, point.mean_latency_s) > UNSTEADY_GAP)

@@ -1,6 +1,7 @@
 """One measured operating point, whoever measured it: readers end in it, calibration builds it, fits and CRDs take it.
 
-columns  the columns of a points file: meaning, unit, range
-point    the point, and a row of raw fields checked into one
-table    CSV in
+point    the model: columns with unit, range and description
+row      one row of raw fields, checked into a point
+table    points files: CSV in and out, and the point as JSON
+quality  every threshold: when a point says nothing about a steady state
 """

@@ -1,23 +1,31 @@
-"""A measured operating point of one arm: the typed, checked row of a points file.
+"""A measured operating point of one arm: the one model behind points files, JSON, the CRD's points and their documentation.
 
-Every reader hands raw fields to `point`, so that a unit or a range is checked in one place whatever the file was.
+A field is a column: its name carries the unit, its bounds the range, its description is what an error message, `docs/cli.md`
+and the CRD say of it.
 """
 
 from __future__ import annotations
 
-import itertools
+import math
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from functools import cached_property
+from typing import Annotated, Any, get_args, get_type_hints
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as checked_dataclass
+from pydantic.fields import FieldInfo
 
 from breakeven.arm import Arm
 from breakeven.errors import InputError
-from breakeven.points.columns import ACCEPT, MISSING, NUMBERS, SURVIVAL, TEXTS
 
-FEWEST_GENERATIONS = 4.0
-"""Requests per request in flight below which a measurement says nothing about saturation: how often everything that is
-in flight was replaced."""
+SETTING = ("workload", "gpu", "model")
+"""Columns that must not vary within one fit: rows that differ here belong to different laws."""
+
+ACCEPT = re.compile(r"accept_([1-9]\d{0,3})")
+"""accept_1, accept_2, ...: the columns of `Point.accept`."""
 
 
 class LoadMode(StrEnum):
@@ -27,6 +35,40 @@ class LoadMode(StrEnum):
     """A fixed number of clients, each sending its next request when its last is answered."""
     POISSON = "poisson"
     CONSTANT = "constant"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One imposed load.
+
+    Attributes:
+        mode: closed loop, or open loop with Poisson or constant arrivals.
+        value: clients that each wait for their answer before asking again, or requests per second.
+    """
+
+    mode: LoadMode
+    value: float
+
+    def __post_init__(self) -> None:
+        if not self.value > 0:
+            raise ValueError(f"a load is positive, not {self.value}")
+        if self.mode is LoadMode.CLOSED and self.value != int(self.value):
+            raise ValueError(f"a closed loop has a whole number of clients, not {self.value}")
+
+    @property
+    def clients(self) -> int | None:
+        """Imposed concurrency of a closed loop; None in an open loop."""
+        return int(self.value) if self.mode is LoadMode.CLOSED else None
+
+    @property
+    def rps(self) -> float | None:
+        """Offered rate of an open loop; None in a closed loop."""
+        return None if self.mode is LoadMode.CLOSED else self.value
+
+    def __str__(self) -> str:
+        if self.clients is not None:
+            return "1 client" if self.clients == 1 else f"{self.clients} clients"
+        return f"{self.value:.3g} rps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,258 +97,339 @@ class Origin:
         return f"{self.source}: row {self.row}{line}"
 
 
-@dataclass(frozen=True, slots=True)
+_MEASURED_HERE = Origin("this measurement", 1)
+
+# Marks what `PointColumn` needs to know beyond the type.
+_COUNT = {"counted": True}
+
+# A day: longer requests do not exist, so more is a value in milliseconds. Nothing that crosses a network takes a nanosecond.
+_Seconds = Annotated[float, Field(ge=1e-9, le=86_400.0)]
+_PerToken = Annotated[float, Field(gt=0, le=86_400.0)]
+_Rate = Annotated[float, Field(ge=1e-9, le=1e6)]
+_Count = Annotated[float, Field(ge=0, le=1e12)]
+_Figure = Annotated[float, Field(ge=0)]
+_Share = Annotated[float, Field(ge=0, le=1)]
+
+
+@checked_dataclass(
+    frozen=True, slots=True, kw_only=True, config=ConfigDict(allow_inf_nan=False, extra="forbid")
+)
 class Point:
     """One measured operating point. Exactly one of concurrency and request_rate_rps is given.
 
-    Attributes are the columns of the points file; None where not measured. `accept[i-1]` is accept_i.
+    Fields are the columns of the points file in its order; None where not measured. `accept[i-1]` is accept_i.
     """
 
-    arm: Arm
-    mode: LoadMode
-    mean_latency_s: float
-    origin: Origin
-    concurrency: float | None = None
-    request_rate_rps: float | None = None
-    mean_inflight: float | None = None
-    achieved_rps: float | None = None
-    p50_latency_s: float | None = None
-    p95_latency_s: float | None = None
-    p99_latency_s: float | None = None
-    ttft_mean_s: float | None = None
-    ttft_p50_s: float | None = None
-    ttft_p95_s: float | None = None
-    ttft_p99_s: float | None = None
-    tpot_mean_s: float | None = None
-    tpot_p50_s: float | None = None
-    tpot_p95_s: float | None = None
-    tpot_p99_s: float | None = None
-    tokens_per_second: float | None = None
-    prompt_tokens: float | None = None
-    output_tokens: float | None = None
-    output_tokens_sq: float | None = None
-    tokens_per_step: float | None = None
-    drafted_per_step: float | None = None
-    accept: tuple[float, ...] = ()
-    drafts: float | None = None
-    requests: float | None = None
-    preemptions: float | None = None
-    replicate: str | None = None
-    workload: str | None = None
-    gpu: str | None = None
-    model: str | None = None
-    engine_version: str | None = None
-    flags: tuple[str, ...] = ()
+    method: Annotated[
+        str,
+        Field(max_length=64, description="vLLM's name of the speculative method, none without speculation"),
+    ] = "none"
+    k: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=1000,
+            description="a draft length: a whole number, 0 for method none, otherwise 1 to 1000",
+            json_schema_extra=_COUNT,
+        ),
+    ] = 0
+    candidate: Annotated[
+        str | None,
+        Field(
+            max_length=64, description="your name for the drafter, where one method was measured with several"
+        ),
+    ] = None
+    load_mode: Annotated[
+        LoadMode,
+        Field(description="how requests arrived: closed, poisson or constant; without it closed or poisson"),
+    ]
+    concurrency: Annotated[
+        Annotated[float, Field(ge=1, le=1e6)] | None,
+        Field(description="clients in the closed loop, at least 1"),
+    ] = None
+    request_rate_rps: Annotated[
+        _Rate | None, Field(description="offered requests per second of an open loop, above 0")
+    ] = None
+    flag: Annotated[
+        str | None,
+        Field(description="reason words for which the fit leaves the point out, blank-separated"),
+    ] = None
+    mean_latency_s: Annotated[_Seconds, Field(description="mean end-to-end latency in seconds, above 0")]
+    mean_inflight: Annotated[
+        Annotated[float, Field(ge=1e-9, le=1e7)] | None,
+        Field(description="mean number of requests in flight, above 0"),
+    ] = None
+    achieved_rps: Annotated[_Rate | None, Field(description="answered requests per second, above 0")] = None
+    p50_latency_s: Annotated[_Seconds | None, Field(description="median latency in seconds, above 0")] = None
+    p95_latency_s: Annotated[
+        _Seconds | None, Field(description="95th percentile of latency in seconds, above 0")
+    ] = None
+    p99_latency_s: Annotated[
+        _Seconds | None, Field(description="99th percentile of latency in seconds, above 0")
+    ] = None
+    ttft_mean_s: Annotated[
+        _Seconds | None, Field(description="mean time to first token in seconds, above 0")
+    ] = None
+    ttft_p50_s: Annotated[
+        _Seconds | None,
+        Field(description="median of time to first token over requests, in seconds, above 0"),
+    ] = None
+    ttft_p95_s: Annotated[
+        _Seconds | None,
+        Field(description="95th percentile of time to first token over requests, in seconds, above 0"),
+    ] = None
+    ttft_p99_s: Annotated[
+        _Seconds | None,
+        Field(description="99th percentile of time to first token over requests, in seconds, above 0"),
+    ] = None
+    tpot_mean_s: Annotated[
+        _PerToken | None,
+        Field(description="mean time per output token after the first in seconds, above 0"),
+    ] = None
+    tpot_p50_s: Annotated[
+        _Seconds | None,
+        Field(
+            description="median of time per output token after the first over requests, in seconds, above 0"
+        ),
+    ] = None
+    tpot_p95_s: Annotated[
+        _Seconds | None,
+        Field(
+            description="95th percentile of time per output token after the first over requests, in seconds, above 0"
+        ),
+    ] = None
+    tpot_p99_s: Annotated[
+        _Seconds | None,
+        Field(
+            description="99th percentile of time per output token after the first over requests, in seconds, above 0"
+        ),
+    ] = None
+    tokens_per_second: Annotated[
+        Annotated[float, Field(gt=0, le=1e9)] | None,
+        Field(description="output tokens per second of all requests together, above 0"),
+    ] = None
+    prompt_tokens: Annotated[
+        Annotated[float, Field(ge=0, le=1e8)] | None,
+        Field(description="mean prompt tokens per request, at least 0"),
+    ] = None
+    output_tokens: Annotated[
+        Annotated[float, Field(ge=1, le=1e8)] | None,
+        Field(description="mean output tokens per request, at least 1"),
+    ] = None
+    output_tokens_sq: Annotated[
+        Annotated[float, Field(ge=1, le=1e16)] | None,
+        Field(description="mean square of output tokens per request, at least 1"),
+    ] = None
+    tokens_per_step: Annotated[
+        Annotated[float, Field(ge=1, le=1001)] | None,
+        Field(description="tokens per request-step, bonus token included: 1 to k + 1"),
+    ] = None
+    drafted_per_step: Annotated[
+        Annotated[float, Field(ge=0, le=1000)] | None,
+        Field(description="drafted tokens per request-step: 0 to k"),
+    ] = None
+    drafts: Annotated[
+        Annotated[float, Field(ge=0, le=1e15)] | None,
+        Field(description="number of drafts, at least 0"),
+    ] = None
+    requests: Annotated[
+        Annotated[float, Field(ge=1, le=1e12)] | None,
+        Field(description="number of requests, at least 1", json_schema_extra=_COUNT),
+    ] = None
+    preemptions: Annotated[
+        _Count | None, Field(description="number of preemptions, at least 0", json_schema_extra=_COUNT)
+    ] = None
+    window_s: Annotated[
+        _Figure | None,
+        Field(
+            description="length of the window that was cut out of a running load, in seconds, at least 0; the number in flight is then "
+            "what its requests met, and flag says whether the load was steady"
+        ),
+    ] = None
+    failed: Annotated[
+        _Count | None,
+        Field(description="requests of the measuring time that failed, at least 0", json_schema_extra=_COUNT),
+    ] = None
+    send_lag_p99_s: Annotated[
+        _Figure | None,
+        Field(description="how late the driver sent, 99th percentile, in seconds, at least 0"),
+    ] = None
+    little_residual: Annotated[
+        _Figure | None,
+        Field(
+            description="|N - rate * latency| / N of the time average N in flight: 0 in a steady state, at least 0"
+        ),
+    ] = None
+    relative_error: Annotated[
+        _Figure | None, Field(description="standard error of the mean latency, relative to it, at least 0")
+    ] = None
+    queued_ratio: Annotated[
+        _Figure | None,
+        Field(description="share of the engine's requests that waited for a place in the batch: 0 to 1"),
+    ] = None
+    kv_usage_max: Annotated[
+        _Figure | None, Field(description="highest share of the KV pool in use that was seen, at least 0")
+    ] = None
+    prefix_hit_ratio: Annotated[
+        _Figure | None, Field(description="share of prompt tokens found in the prefix cache, at least 0")
+    ] = None
+    accept: Annotated[
+        tuple[_Share, ...],
+        Field(
+            description="the share of drafts whose first tokens up to this position were all accepted: 0 to 1"
+        ),
+    ] = ()
+    workload: Annotated[str | None, Field(description="name of the workload")] = None
+    gpu: Annotated[str | None, Field(description="GPU product")] = None
+    model: Annotated[str | None, Field(description="model that was served")] = None
+    engine_version: Annotated[str | None, Field(description="what the engine says it is")] = None
+    sweep: Annotated[
+        str | None, Field(description="which sweep measured the point, so that it is gone on with")
+    ] = None
+    replicate: Annotated[str | None, Field(description="number or name of the repetition of one load")] = None
+    origin: Origin = _MEASURED_HERE
     extra: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def arm(self) -> Arm:
+        """What was measured."""
+        return Arm(self.method, self.k, self.candidate)
+
+    @property
+    def load(self) -> Load:
+        """What was imposed: points with the same load are replicates of each other."""
+        imposed = self.concurrency if self.closed else self.request_rate_rps
+        return Load(self.load_mode, float(imposed or math.nan))
 
     @property
     def closed(self) -> bool:
         """Whether the load was a closed loop."""
-        return self.mode is LoadMode.CLOSED
+        return self.load_mode is LoadMode.CLOSED
+
+    @property
+    def windowed(self) -> bool:
+        """Measured in a window of a running load, not over a run that starts and ends empty."""
+        return self.window_s is not None or self.little_residual is not None
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The reason words against the point, gravest first."""
+        return tuple((self.flag or "").split())
+
+    @property
+    def usable(self) -> bool:
+        """Whoever measured the point says nothing against it."""
+        return not self.flags
+
+    @property
+    def answered_rps(self) -> float | None:
+        """Answers per second, counted or from the tokens; None where neither was measured."""
+        if self.achieved_rps is not None:
+            return self.achieved_rps
+        if self.tokens_per_second is not None and self.output_tokens:
+            return self.tokens_per_second / self.output_tokens
+        return None
+
+    @property
+    def measured_inflight(self) -> float | None:
+        """Mean number in flight, counted or by Little's law; None where neither was measured."""
+        if self.mean_inflight is not None:
+            return self.mean_inflight
+        # Little's law over a run that starts and ends empty is exact, ramp and drain included.
+        return None if self.answered_rps is None else self.answered_rps * self.mean_latency_s
 
     def text(self, column: str) -> str | None:
         """Return any column as text, for `--where` and `--group-by`; None where the row has no such value."""
-        if column == "method":
-            return self.arm.method
-        if column == "k":
-            return str(self.arm.k)
-        if column == "candidate":
-            return self.arm.candidate
-        if column == "load_mode":
-            return self.mode.value
         if column in NUMBERS or column in TEXTS:
-            value = getattr(self, column, None)
+            value = getattr(self, column)
             return value if value is None or isinstance(value, str) else f"{value:g}"
         return self.extra.get(column)
 
 
-def point(fields: Mapping[str, str | float], origin: Origin, *, decimal_comma: bool = False) -> Point:
-    """Check one row and give it its types.
+def significant(value: float) -> float:
+    """A measured figure in the digits that a points file keeps: six, of 1e6 and more all before the point, below 1e-4 four."""
+    if value == 0 or not math.isfinite(value):
+        return value
+    size = abs(value)
+    digits = 4 if size < 1e-4 else 6
+    return round(value, max(digits - 1 - math.floor(math.log10(size)), 0) if size < 1e6 else 0)
 
-    Args:
-        fields: column -> value; text is parsed, numbers are taken as they are. Unknown columns are kept as text.
-        origin: where the row stands.
-        decimal_comma: whether text writes 0,5 for 0.5.
 
-    Raises:
-        InputError: naming the first value that is missing, no number, outside its range or against another one.
+@dataclass(frozen=True)
+class PointColumn:
+    """What the model says of one column.
+
+    Attributes:
+        name: the header.
+        meaning: what is expected there, with unit and range, as an error message says it.
+        counted: whole numbers.
+        type: type with bounds.
     """
-    numbers = {
-        name: column.read(fields[name], origin.of(name), decimal_comma=decimal_comma)
-        for name, column in NUMBERS.items()
-        if name in fields
-    }
-    texts = {name: text for name in TEXTS if (text := _text(fields.get(name))) is not None}
-    arm = _arm(fields, numbers, texts.pop("candidate", None), origin)
-    numbers.pop("k", None)
-    mode = _mode(numbers, texts.pop("load_mode", None), origin)
-    latency_s = numbers.pop("mean_latency_s", None)
-    if latency_s is None:
-        raise InputError(origin.of("mean_latency_s"), "nothing there", NUMBERS["mean_latency_s"].meaning)
-    flags = tuple(texts.pop("flag", "").split())
-    accept = _survival(fields, arm, origin, decimal_comma=decimal_comma)
-    known = NUMBERS.keys() | set(TEXTS) | {"method"}
-    extra = {
-        name: str(value) for name, value in fields.items() if name not in known and not ACCEPT.fullmatch(name)
-    }
-    columns: dict[str, Any] = {**numbers, **texts}
-    checked = Point(arm, mode, latency_s, origin, accept=accept, flags=flags, extra=extra, **columns)
-    _check_together(checked)
-    return checked
+
+    name: str
+    meaning: str
+    counted: bool
+    type: Any
+
+    @property
+    def textual(self) -> bool:
+        """The column holds words."""
+        plain = get_args(self.type)[0]
+        return not {str, LoadMode}.isdisjoint(get_args(plain) or (plain,))
+
+    @cached_property
+    def _bounds(self) -> TypeAdapter[Any]:
+        return TypeAdapter(self.type)
+
+    def holds(self, value: float) -> bool:
+        """Whether a value is a number within the column's range."""
+        if not math.isfinite(value):
+            return False
+        try:
+            self._bounds.validate_python(value)
+        except ValidationError:
+            return False
+        return True
+
+    def check(self, value: float, where: str, shown: str) -> None:
+        """Refuse what is outside the column's range.
+
+        Args:
+            value: what was read.
+            where: where it stands.
+            shown: the value as it stands there.
+
+        Raises:
+            InputError: not a finite number, or outside the range.
+        """
+        if not math.isfinite(value):
+            raise InputError(where, f"{shown} is not a finite number", self.meaning)
+        if not self.holds(value):
+            raise InputError(where, f"{shown} is out of range", self.meaning)
 
 
-def _text(value: str | float | None) -> str | None:
-    if value is None:
-        return None
-    text = value.strip() if isinstance(value, str) else f"{value:g}"
-    return None if text.lower() in MISSING else text
-
-
-def _arm(
-    fields: Mapping[str, str | float],
-    numbers: Mapping[str, float | None],
-    candidate: str | None,
-    origin: Origin,
-) -> Arm:
-    expected = "none, or vLLM's name of a speculative method"
-    method = str(fields.get("method", "")).strip()
-    if not method:
-        raise InputError(origin.of("method"), "nothing there", expected)
-    if len(method) > 64 or not method.isprintable() or "/" in method or " " in method:
-        raise InputError(origin.of("method"), f"{method[:64]!r} is no method name", expected)
-    k = numbers.get("k")
-    if method.lower() == "none":
-        if k:
-            raise InputError(
-                origin.of("k"), f"{k:g} with method none", "0: without speculation nothing is drafted"
-            )
-        return Arm("none", 0)
-    if not k:
-        raise InputError(
-            origin.of("k"),
-            "nothing there" if k is None else f"0 with method {method}",
-            "the draft length, at least 1 (0 only for method none)",
+def _columns() -> dict[str, PointColumn]:
+    types = get_type_hints(Point, include_extras=True)
+    found = {}
+    for one in fields(Point):
+        metadata = getattr(types[one.name], "__metadata__", ())
+        described = next(
+            (info for info in metadata if isinstance(info, FieldInfo) and info.description), None
         )
-    if candidate is not None and (len(candidate) > 64 or not candidate.isprintable() or "/" in candidate):
-        raise InputError(
-            origin.of("candidate"), f"{candidate[:64]!r} is no name", "a short name without slash"
-        )
-    return Arm(method, int(k), candidate)
+        if described is not None:
+            counted = described.json_schema_extra == _COUNT
+            found[one.name] = PointColumn(one.name, described.description or "", counted, types[one.name])
+    return found
 
 
-def _mode(numbers: Mapping[str, float | None], given: str | None, origin: Origin) -> LoadMode:
-    closed, rate = numbers.get("concurrency"), numbers.get("request_rate_rps")
-    if (closed is None) == (rate is None):
-        both = "both are given" if closed is not None else "neither is given"
-        raise InputError(
-            f"{origin}, columns concurrency and request_rate_rps",
-            both,
-            "exactly one: what was imposed on this row",
-        )
-    if given is None:
-        return LoadMode.CLOSED if closed is not None else LoadMode.POISSON
-    allowed = ("closed",) if closed is not None else ("poisson", "constant")
-    if given.lower() not in allowed:
-        column = "concurrency" if closed is not None else "request_rate_rps"
-        raise InputError(origin.of("load_mode"), f"{given[:40]!r} with {column}", " or ".join(allowed))
-    return LoadMode(given.lower())
+COLUMNS = _columns()
+"""Every column in the order of the points file; `accept` stands for accept_1 ... accept_k."""
 
+TEXTS = tuple(name for name, column in COLUMNS.items() if column.textual)
+"""Columns of plain text."""
 
-def _survival(
-    fields: Mapping[str, str | float], arm: Arm, origin: Origin, *, decimal_comma: bool
-) -> tuple[float, ...]:
-    found: dict[int, float] = {}
-    for name, value in fields.items():
-        if match := ACCEPT.fullmatch(name):
-            share = SURVIVAL.read(value, origin.of(name), decimal_comma=decimal_comma)
-            if share is not None:
-                found[int(match[1])] = share
-    for position in sorted(found):
-        if position > arm.k:
-            raise InputError(origin.of(f"accept_{position}"), f"a value beyond k = {arm.k}", "nothing")
-        if position > 1 and position - 1 not in found:
-            raise InputError(
-                origin.of(f"accept_{position - 1}"),
-                "nothing there",
-                f"a value, since accept_{position} has one",
-            )
-        # Reports round: a survival that rises by less than a rounding step is flat.
-        if position > 1 and found[position] > found[position - 1] + 0.005:
-            raise InputError(
-                origin.of(f"accept_{position}"),
-                f"{found[position]:g} is more than accept_{position - 1} = {found[position - 1]:g}",
-                "unconditional survival, which never rises with the position",
-            )
-    return tuple(found[position] for position in sorted(found))
+NUMBERS = {name: column for name, column in COLUMNS.items() if name != "accept" and not column.textual}
+"""Every numeric column but accept_1 ... accept_k."""
 
-
-def _check_order(row: Point, columns: list[str]) -> None:
-    """Refuse quantiles of one figure that fall."""
-    given = [(name, value) for name in columns if (value := getattr(row, name)) is not None]
-    for (low, below), (high, above) in itertools.pairwise(given):
-        if above < below * 0.999:
-            raise InputError(
-                row.origin.of(high), f"{above:g} is below {low} = {below:g}", "quantiles in rising order"
-            )
-
-
-def _check_quantile_units(row: Point) -> None:
-    """Refuse a quantile of TTFT or TPOT in milliseconds: a mean is at least (1 - q) times its quantile q."""
-    for figure in ("ttft", "tpot"):
-        mean = getattr(row, f"{figure}_mean_s")
-        for percent in (50, 95, 99):
-            name = f"{figure}_p{percent}_s"
-            value = getattr(row, name)
-            # TPOT's mean weighs requests by their tokens, which moves it, though not by a factor of three.
-            if mean is not None and value is not None and (1.0 - percent / 100.0) * value > 3.0 * mean:
-                raise InputError(
-                    row.origin.of(name),
-                    f"{value:g} cannot belong to {figure}_mean_s = {mean:g}",
-                    "both in seconds, of the same requests",
-                )
-
-
-def _check_together(row: Point) -> None:
-    """Refuse values that contradict each other: what one unit wrong by a thousand looks like."""
-    for form in ("p{}_latency_s", "ttft_p{}_s", "tpot_p{}_s"):
-        _check_order(row, [form.format(percent) for percent in (50, 95, 99)])
-    _check_quantile_units(row)
-    mean = row.mean_latency_s
-    if row.ttft_mean_s is not None and row.ttft_mean_s > 1.05 * mean:
-        raise InputError(
-            row.origin.of("ttft_mean_s"),
-            f"{row.ttft_mean_s:g} is more than mean_latency_s = {mean:g}",
-            "both in seconds, the first token before the last",
-        )
-    if row.tpot_mean_s is not None:
-        tokens = row.output_tokens if row.output_tokens is not None else 1.0
-        decode_s = (tokens - 1.0) * row.tpot_mean_s
-        # Means of ratios differ from ratios of means, never by a factor of ten.
-        if row.tpot_mean_s > mean or decode_s > 10.0 * mean:
-            raise InputError(
-                row.origin.of("tpot_mean_s"),
-                f"{row.tpot_mean_s:g} for {tokens:g} tokens does not fit into mean_latency_s = {mean:g}",
-                "seconds per output token after the first",
-            )
-    if row.tokens_per_step is not None and row.tokens_per_step > row.arm.k + 1.0 + 1e-6:
-        raise InputError(
-            row.origin.of("tokens_per_step"),
-            f"{row.tokens_per_step:g} with k = {row.arm.k}",
-            NUMBERS["tokens_per_step"].meaning,
-        )
-    if row.drafted_per_step is not None and row.drafted_per_step > row.arm.k + 1e-6:
-        raise InputError(
-            row.origin.of("drafted_per_step"),
-            f"{row.drafted_per_step:g} with k = {row.arm.k}",
-            NUMBERS["drafted_per_step"].meaning,
-        )
-    if (
-        row.output_tokens is not None
-        and row.output_tokens_sq is not None
-        and row.output_tokens_sq < 0.999 * row.output_tokens**2
-    ):
-        raise InputError(
-            row.origin.of("output_tokens_sq"),
-            f"{row.output_tokens_sq:g} is below the square of output_tokens = {row.output_tokens:g}",
-            "the mean of squares, never below the square of the mean",
-        )
+SHARE = PointColumn("accept", COLUMNS["accept"].meaning, counted=False, type=_Share)
+"""One of accept_1 ... accept_k: unconditional survival at one position."""

@@ -1,4 +1,4 @@
-"""Points files: CSV with a header, as people and spreadsheets really save them.
+"""Points files: CSV with a header, in as people and spreadsheets really save them, out as `COLUMNS` says.
 
 Taken as it comes: a byte order mark, commas, semicolons or tabs between fields, decimal commas where semicolons
 separate, blank lines, spaces around values, columns in any order. Unknown columns are kept.
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import csv
 import io
+import math
+from collections.abc import Mapping, Sequence
 
 from breakeven.errors import InputError
-from breakeven.points.columns import ACCEPT, NUMBERS, TEXTS
-from breakeven.points.point import Origin, Point, point
+from breakeven.points.point import ACCEPT, COLUMNS, NUMBERS, TEXTS, Origin, Point
+from breakeven.points.row import point
 
 _NEEDED = ("method", "k", "mean_latency_s")
 
@@ -90,4 +92,71 @@ def _columns(header: list[str], where: str) -> list[str]:
 
 
 def _known(name: str) -> bool:
-    return name in NUMBERS or name in TEXTS or name == "method" or ACCEPT.fullmatch(name) is not None
+    return name in NUMBERS or name in TEXTS or ACCEPT.fullmatch(name) is not None
+
+
+def document(point: Point) -> dict[str, float | str | None]:
+    """The point's columns as JSON has them: numbers as numbers, counts as whole ones, None where nothing was measured."""
+    found: dict[str, float | str | None] = {}
+    for name, column in COLUMNS.items():
+        value = getattr(point, name)
+        if name == "accept":
+            found |= {f"accept_{position}": share for position, share in enumerate(value, start=1)}
+        elif column.counted and value is not None and value == int(value):
+            found[name] = int(value)
+        elif name != "replicate" or value is not None:
+            # Nobody but people numbers replicates: the driver's files have no such column.
+            found[name] = value
+    return {**found, **point.extra}
+
+
+def cells(point: Point) -> dict[str, str]:
+    """The point's columns as a row of a points file; what was not measured is an empty field."""
+    return {
+        name: value if isinstance(value, str) else decimal(value) for name, value in document(point).items()
+    }
+
+
+def written(rows: Sequence[Mapping[str, str]]) -> str:
+    """A points file of rows; a row that lacks another's column has an empty field there."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def rows_as_they_stand(text: str, source: str) -> list[dict[str, str]]:
+    """The rows of a points file unread, so that the file can grow without a change in what is there.
+
+    Raises:
+        InputError: the text is not a CSV with the header of a points file.
+    """
+    reader = csv.DictReader(io.StringIO(text), strict=True)
+    try:
+        rows = list(reader)
+    except csv.Error as error:
+        raise InputError(source, str(error), "a points file (CSV with header)") from error
+    missing = {"method", "k"} - set(reader.fieldnames or ())
+    if missing and (rows or reader.fieldnames):
+        raise InputError(
+            f"{source}: row 1", f"no column {', '.join(sorted(missing))}", "a points file's header"
+        )
+    for number, row in enumerate(rows, start=2):
+        if None in row or None in row.values():
+            raise InputError(f"{source}: row {number}", "not as many fields as the header", "one per column")
+    return rows
+
+
+def decimal(value: float | None) -> str:
+    """A number in six significant digits without an exponent where that is readable; empty if there is none."""
+    if value is None or not math.isfinite(value):
+        return ""
+    return (
+        f"{value:.6g}"
+        if 1e-4 <= abs(value) < 1e6 or value == 0
+        else f"{value:.0f}"
+        if abs(value) >= 1e6
+        else f"{value:.3e}"
+    )

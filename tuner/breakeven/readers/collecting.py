@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from breakeven.arm import Arm
-from breakeven.points.point import Origin, Point, point
+from breakeven.points.point import Origin, Point
+from breakeven.points.row import point
 from breakeven.readers.jsonwalk import Node
 
 
@@ -42,7 +43,7 @@ class Fields:
         """Check what was collected.
 
         Raises:
-            InputError: as `points.point`.
+            InputError: as `row.point`.
         """
         if self._flags:
             self.values["flag"] = " ".join(self._flags)

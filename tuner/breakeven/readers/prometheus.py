@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 from breakeven.arm import Arm
 from breakeven.errors import InputError
-from breakeven.points.columns import ACCEPT, NUMBERS
-from breakeven.points.point import Origin, Point, point
+from breakeven.points.point import ACCEPT, NUMBERS, Origin, Point
+from breakeven.points.row import point
 from breakeven.readers.jsonwalk import Node
 
 _REQUIRED = ("request_rate_rps", "mean_latency_s")

@@ -9,8 +9,7 @@ from pathlib import Path
 from breakeven.arm import Arm
 from breakeven.errors import InputError
 from breakeven.points import table
-from breakeven.points.columns import SETTING
-from breakeven.points.point import Point
+from breakeven.points.point import SETTING, Point
 from breakeven.readers import guidellm, jsonwalk, prometheus, vllmbench
 from breakeven.readers.jsonwalk import Node
 

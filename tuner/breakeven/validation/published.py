@@ -20,7 +20,8 @@ from breakeven.laws.acceptance import (
     tokens_per_step_iid,
 )
 from breakeven.laws.arrays import FloatArray
-from breakeven.points.point import Origin, Point, point
+from breakeven.points.point import Origin, Point
+from breakeven.points.row import point
 
 _PROMPT_TOKENS, _OUTPUT_TOKENS = 563.0, 482.0
 _SUMMARY_PROMPT_TOKENS, _SUMMARY_OUTPUT_TOKENS = 2742.0, 214.0

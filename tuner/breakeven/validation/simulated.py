@@ -12,7 +12,8 @@ from breakeven.laws import speedup
 from breakeven.laws.latency import open_loop_latency
 from breakeven.laws.law import Law
 from breakeven.laws.speedup import Verdict
-from breakeven.points.point import Origin, Point, point
+from breakeven.points.point import Origin, Point
+from breakeven.points.row import point
 from breakeven.profile import Profile
 from breakeven.profile.fits import Bounds
 from breakeven.profile.student_t import t_quantile

@@ -92,8 +92,10 @@ def _point(
     tpot = (latency - ttft)[decoding] / (tokens - 1)[decoding]
     decoded = float((tokens - 1).sum())
     return Point(
-        arm=arm,
-        mode=LoadMode.POISSON,
+        method=arm.method,
+        k=arm.k,
+        candidate=arm.candidate,
+        load_mode=LoadMode.POISSON,
         mean_latency_s=float(latency.mean()),
         origin=Origin("simulated sweep", index + 1),
         request_rate_rps=rate,

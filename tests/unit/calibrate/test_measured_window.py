@@ -8,10 +8,11 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.calibrate.counters import EngineWindow
-from breakeven.calibrate.loads import Load
-from breakeven.calibrate.points import Limits, Measured, Point, decimal
+from breakeven.calibrate.measured_window import MeasuredWindow
 from breakeven.calibrate.window import Spread, WindowStatistics
-from breakeven.points.point import LoadMode
+from breakeven.points.point import Load, LoadMode
+from breakeven.points.quality import reason_against
+from breakeven.points.table import cells, read, written
 from breakeven.reasons import Reason
 
 SPREAD = Spread(1.0, 0.9, 1.5, 2.0)
@@ -34,13 +35,13 @@ STEADY = WindowStatistics(
     send_lag_p99_s=0.002,
     relative_error=0.01,
 )
-GOOD = Point(
+GOOD = MeasuredWindow(
     NO_SPECULATION, Load(LoadMode.POISSON, 10.0), STEADY, EngineWindow(preemptions=0.0), queued_ratio=0.0
 )
 CEILING = replace(GOOD, load=Load(LoadMode.CLOSED, 64))
 
 
-def seen(**changes: float) -> Point:
+def seen(**changes: float) -> MeasuredWindow:
     return replace(GOOD, clients=replace(STEADY, **changes))
 
 
@@ -68,23 +69,23 @@ def seen(**changes: float) -> Point:
     ],
 )
 def test_each_reason_has_its_word(point, flags):
-    assert point.flags(Limits()) == flags
+    assert point.flags == flags
 
 
 def test_few_requests_at_a_low_rate_are_not_saturation():
     # Three of twelve answers are still due when a short window ends: chance, not a pile.
     point = seen(seconds=12.0, requests=12, offered_rps=1.0, achieved_rps=0.75, mean_inflight=1.0)
-    assert Reason.SATURATED_POINT not in point.flags(Limits())
+    assert Reason.SATURATED_POINT not in point.flags
 
 
 def test_requests_that_wait_for_the_next_step_are_no_queue():
     # Answers of six steps: one in seven requests waits for a step to end, at any load and in any reading.
-    assert replace(GOOD, queued_ratio=0.15, engine=EngineWindow(queue_s=0.0)).flags(Limits()) == ()
-    assert replace(CEILING, queued_ratio=0.15, engine=EngineWindow(queue_s=0.0)).flags(Limits()) == ()
+    assert replace(GOOD, queued_ratio=0.15, engine=EngineWindow(queue_s=0.0)).flags == ()
+    assert replace(CEILING, queued_ratio=0.15, engine=EngineWindow(queue_s=0.0)).flags == ()
 
 
 def test_an_open_loop_that_queues_in_bursts_and_is_answered_is_not_saturated():
-    assert replace(GOOD, engine=EngineWindow(queue_s=0.2)).flags(Limits()) == ()
+    assert replace(GOOD, engine=EngineWindow(queue_s=0.2)).flags == ()
 
 
 def test_a_window_that_asks_for_more_than_was_planned_is_not_saturated():
@@ -93,31 +94,30 @@ def test_a_window_that_asks_for_more_than_was_planned_is_not_saturated():
         STEADY, seconds=4.0, requests=67, offered_rps=16.75, achieved_rps=13.25, mean_inflight=8.0
     )
     point = replace(GOOD, load=Load(LoadMode.POISSON, 15.0), clients=burst)
-    assert Reason.SATURATED_POINT not in point.flags(Limits())
+    assert Reason.SATURATED_POINT not in point.flags
 
 
 def test_a_window_of_few_generations_says_so_and_is_not_called_saturated():
     wave = replace(STEADY, seconds=4.0, requests=110, mean_inflight=64.0)
     point = replace(CEILING, clients=wave, engine=EngineWindow(queue_s=0.5))
-    assert point.flags(Limits()) == (Reason.POINT_TOO_SHORT,)
+    assert point.flags == (Reason.POINT_TOO_SHORT,)
     longer = replace(point, clients=replace(wave, seconds=10.0, requests=260))
-    assert longer.flags(Limits()) == (Reason.SATURATED_POINT,)
+    assert longer.flags == (Reason.SATURATED_POINT,)
 
 
 def test_a_closed_loop_answers_what_is_in_flight_over_the_latency():
     # One wave of 64 answers was counted in 4 s, 70 requests were sent in them.
     wave = replace(STEADY, seconds=4.0, requests=70, achieved_rps=16.0, mean_inflight=64.0)
     point = replace(CEILING, clients=replace(wave, latency=replace(SPREAD, mean_s=2.5)))
-    assert point.row(Limits())["achieved_rps"] == "25.6"
-    assert Measured.of(point, Limits()).achieved_rps == pytest.approx(25.6)
-    assert GOOD.row(Limits())["achieved_rps"] == "10"
+    assert point.point().achieved_rps == 25.6
+    assert GOOD.point().achieved_rps == 10
 
 
 def test_the_row_has_the_contracts_columns_and_reads_back():
     arm = Arm("eagle3", 3, "eagle")
     engine = EngineWindow(2.078, 3.0, (0.57, 0.28, 0.13), 1000, 0.0)
     point = replace(GOOD, arm=arm, engine=engine, overloaded=True)
-    row = point.row(Limits())
+    row = cells(point.point())
     assert (row["method"], row["k"], row["candidate"], row["load_mode"]) == (
         "eagle3",
         "3",
@@ -132,45 +132,29 @@ def test_the_row_has_the_contracts_columns_and_reads_back():
         "2.078",
     )
     assert row["flag"] == "SaturatedPoint"
-    again = Measured.of_row(row)
-    assert again == Measured.of(point, Limits())
+    (again,) = read(written([row]), "p.csv")
+    assert replace(again, origin=point.point().origin) == point.point()
 
 
-@pytest.mark.parametrize(("k", "counted", "written"), [(0, 1.00032, "1"), (3, 4.0004, "4"), (3, 3.9, "3.9")])
-def test_steps_that_vllm_merged_make_no_impossible_row(k, counted, written):
+def test_a_window_without_an_answer_inside_makes_no_row_that_fit_refuses():
+    # Every counted request was answered after the window: no rate was measured, which 0 per second would claim.
+    slow = replace(STEADY, achieved_rps=0.0, tokens_per_second=0.0)
+    row = cells(replace(GOOD, clients=slow, overloaded=True).point())
+    assert (row["achieved_rps"], row["tokens_per_second"]) == ("", "")
+    (again,) = read(written([row]), "p.csv")
+    assert reason_against(again) is Reason.SATURATED_POINT
+
+
+@pytest.mark.parametrize(("k", "counted", "kept"), [(0, 1.00032, 1.0), (3, 4.0004, 4.0), (3, 3.9, 3.9)])
+def test_steps_that_vllm_merged_make_no_impossible_row(k, counted, kept):
     # 1.00032 is what a real vLLM 0.32 said with sixteen clients; `fit` refuses more than k + 1.
     engine = EngineWindow(counted, float(k), drafts=100.0 if k else None)
     arm = Arm("ngram", k) if k else NO_SPECULATION
-    assert replace(GOOD, arm=arm, engine=engine).row(Limits())["tokens_per_step"] == written
+    assert replace(GOOD, arm=arm, engine=engine).point().tokens_per_step == kept
 
 
 def test_the_number_in_flight_is_what_requests_met():
-    assert GOOD.row(Limits())["mean_inflight"] == "9.8"
-    assert CEILING.row(Limits())["mean_inflight"] == "10.8", (
-        "in a closed loop the request itself is among them"
-    )
-    assert seen(others_met=None).row(Limits())["mean_inflight"] == "10"
-    assert float(seen(others_met=0.0).row(Limits())["mean_inflight"]) > 0
-
-
-def test_a_row_of_something_else_is_not_taken_for_a_point():
-    row = GOOD.row(Limits())
-    assert Measured.of_row({**row, "mean_inflight": ""}) is None
-    assert Measured.of_row({**row, "flag": "Unheard"}) is None
-    assert Measured.of_row({}) is None
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (None, ""),
-        (float("inf"), ""),
-        (float("nan"), ""),
-        (0, "0"),
-        (1.5, "1.5"),
-        (1234567.8, "1234568"),
-        (0.000012345678, "1.235e-05"),
-    ],
-)
-def test_numbers_are_plain(value, text):
-    assert decimal(value) == text
+    assert GOOD.point().mean_inflight == 9.8
+    assert CEILING.point().mean_inflight == 10.8, "in a closed loop the request itself is among them"
+    assert seen(others_met=None).point().mean_inflight == 10
+    assert (seen(others_met=0.0).point().mean_inflight or 0) > 0

@@ -1,0 +1,124 @@
+"""When a point says nothing about a steady state: every threshold once, for the driver that flags and the fit that leaves out.
+
+The driver sees more than a row holds (send lag, queueing, both edges of its window) and writes its verdict into `flag`. A row
+that another tool measured is judged here by its columns alone.
+"""
+
+from __future__ import annotations
+
+import math
+
+from breakeven.laws.latency import littles_law_gap
+from breakeven.points.point import Point
+from breakeven.reasons import Reason
+
+FEWEST_GENERATIONS = 4.0
+"""Requests per request in flight below which a measurement says nothing about saturation: how often everything that is
+in flight was replaced."""
+
+_FEWEST_REQUESTS = 5
+"""Fewer complete requests are too few for a mean."""
+
+_UNSTEADY_GAP = 0.10
+"""|N - rate * L| / N above this is no steady state, beside what a steady one shows by chance."""
+
+_CHANCE_SIGMAS = 2.0
+"""How many standard deviations of chance are tolerated, of a count as of a gap."""
+
+_ANSWERED_SHARE = 0.85
+"""An open loop that answers less than this share of what is asked is beyond saturation."""
+
+_PILE = 5.0
+"""Unanswered requests that are no pile yet."""
+
+_QUEUED_SHARE = 0.10
+"""A closed loop whose requests wait longer than this share of their latency for a place in the batch is saturated: more
+clients would only wait longer."""
+
+_LAG_S = 0.005
+"""A driver that sends late by less never matters."""
+
+_MEAN_LAG_SHARE = 0.02
+"""Tolerated mean send lag as a share of the mean latency; who sends late also reads late, so this bounds a bias."""
+
+_TAIL_LAG_SHARE = 0.25
+"""Tolerated 99th percentile of the send lag as a share of the mean latency: more would bunch the arrivals."""
+
+
+def few_generations(requests: float, inflight: float) -> bool:
+    """Whether what was in flight was replaced too seldom to tell a ceiling."""
+    return requests < FEWEST_GENERATIONS * inflight
+
+
+def few_requests(requests: float) -> bool:
+    """Whether a mean over so many requests tells nothing."""
+    return requests < _FEWEST_REQUESTS
+
+
+def lagging(mean_lag_s: float, p99_lag_s: float, latency_s: float) -> bool:
+    """Whether the driver sent so late that its arrivals or its latencies are others than those imposed."""
+    return mean_lag_s > max(_LAG_S, _MEAN_LAG_SHARE * latency_s) or p99_lag_s > max(
+        _LAG_S, _TAIL_LAG_SHARE * latency_s
+    )
+
+
+def queueing(queue_s: float | None, latency_s: float) -> bool:
+    """Whether the requests of a closed loop wait for a place in the batch; unknown is no."""
+    return (queue_s or 0.0) > _QUEUED_SHARE * latency_s
+
+
+def leaves_unanswered(asked_rps: float, answered_rps: float, requests: float | None) -> bool:
+    """Whether an open loop answers surely less than was asked for: a count is uncertain by one over the root of it."""
+    doubt = _CHANCE_SIGMAS / math.sqrt(requests) if requests else 0.0
+    return 1.0 - answered_rps / asked_rps > max(1.0 - _ANSWERED_SHARE, doubt)
+
+
+def piling_up(unanswered: float, inflight: float) -> bool:
+    """Whether so many unanswered requests are more than a burst leaves."""
+    return unanswered > max(_PILE, inflight)
+
+
+def unsteady(gap: float, chance: float = 0.0) -> bool:
+    """Whether a gap in Little's law is none of a steady state.
+
+    Args:
+        gap: |N - rate * L| / N.
+        chance: standard deviation of that gap in a steady state; 0 for a whole run, which starts and ends empty.
+    """
+    return gap > _UNSTEADY_GAP + _CHANCE_SIGMAS * chance
+
+
+def shows_unanswered(point: Point) -> bool:
+    """Whether the columns of an open loop show that it left requests unanswered."""
+    asked, answered = point.request_rate_rps, point.answered_rps
+    return asked is not None and answered is not None and leaves_unanswered(asked, answered, point.requests)
+
+
+_BY_FLAG = {
+    "Saturated": Reason.SATURATED_POINT,
+    "TooFewRequests": Reason.POINT_TOO_SHORT,
+}
+
+
+def reason_against(point: Point) -> Reason | None:
+    """Why a fit leaves the point out; None if it does not."""
+    for word in point.flags:
+        reason = _BY_FLAG.get(word) or next((r for r in Reason if r == word), None)
+        # A word that a newer driver knows and this version does not is still a word against the point.
+        return reason or Reason.NOT_STEADY
+    if point.preemptions:
+        return Reason.PREEMPTING
+    if shows_unanswered(point):
+        return Reason.SATURATED_POINT
+    return Reason.NOT_STEADY if _contradicts_little(point) else None
+
+
+def _contradicts_little(point: Point) -> bool:
+    inflight = point.mean_inflight
+    if inflight is None or point.windowed:
+        # Who cut the window knows its edges, and has judged it allowing for a short one.
+        return False
+    if point.closed and point.concurrency is not None and unsteady(inflight / point.concurrency - 1.0):
+        return True
+    rate = point.answered_rps if point.answered_rps is not None else point.request_rate_rps
+    return rate is not None and unsteady(float(littles_law_gap(inflight, rate, point.mean_latency_s)))
