@@ -100,7 +100,7 @@ class Origin:
 _MEASURED_HERE = Origin("this measurement", 1)
 
 # Marks what `PointColumn` needs to know beyond the type.
-_COUNT = {"counted": True}
+_COUNTED = {"counted": True}
 
 # A day: longer requests do not exist, so more is a value in milliseconds. Nothing that crosses a network takes a nanosecond.
 _Seconds = Annotated[float, Field(ge=1e-9, le=86_400.0)]
@@ -130,7 +130,7 @@ class Point:
             ge=0,
             le=1000,
             description="a draft length: a whole number, 0 for method none, otherwise 1 to 1000",
-            json_schema_extra=_COUNT,
+            json_schema_extra=_COUNTED,
         ),
     ] = 0
     candidate: Annotated[
@@ -234,10 +234,10 @@ class Point:
     ] = None
     requests: Annotated[
         Annotated[float, Field(ge=1, le=1e12)] | None,
-        Field(description="number of requests, at least 1", json_schema_extra=_COUNT),
+        Field(description="number of requests, at least 1", json_schema_extra=_COUNTED),
     ] = None
     preemptions: Annotated[
-        _Count | None, Field(description="number of preemptions, at least 0", json_schema_extra=_COUNT)
+        _Count | None, Field(description="number of preemptions, at least 0", json_schema_extra=_COUNTED)
     ] = None
     window_s: Annotated[
         _Figure | None,
@@ -248,7 +248,9 @@ class Point:
     ] = None
     failed: Annotated[
         _Count | None,
-        Field(description="requests of the measuring time that failed, at least 0", json_schema_extra=_COUNT),
+        Field(
+            description="requests of the measuring time that failed, at least 0", json_schema_extra=_COUNTED
+        ),
     ] = None
     send_lag_p99_s: Annotated[
         _Figure | None,
@@ -417,7 +419,7 @@ def _columns() -> dict[str, PointColumn]:
             (info for info in metadata if isinstance(info, FieldInfo) and info.description), None
         )
         if described is not None:
-            counted = described.json_schema_extra == _COUNT
+            counted = described.json_schema_extra == _COUNTED
             found[one.name] = PointColumn(one.name, described.description or "", counted, types[one.name])
     return found
 
