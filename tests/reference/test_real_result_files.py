@@ -44,7 +44,7 @@ def test_vllm_bench_speculation_counts_request_steps_not_drafts() -> None:
     assert one.drafts == 622
 
 
-def test_guidellm_sweep_gives_a_law_and_a_ceiling() -> None:
+def test_guidellm_sweep_gives_a_law_and_no_ceiling_from_one_generation() -> None:
     points = read("guidellm_0.8.1_sweep_mock.json")
     assert [one.load_mode for one in points] == [LoadMode.CLOSED] * 2 + [LoadMode.CONSTANT] * 3
     for one in points[2:]:
@@ -54,4 +54,5 @@ def test_guidellm_sweep_gives_a_law_and_a_ceiling() -> None:
     (fit,) = fit_points(points).arms
     assert fit.points == 4
     assert [row.reason for row in fit.excluded] == ["SaturatedPoint"]
-    assert fit.measured_saturation_rps == pytest.approx(75.0)
+    # Its throughput run had 351 requests in flight and finished 450: a wave and a quarter count nothing.
+    assert fit.measured_saturation_rps is None
