@@ -31,11 +31,11 @@ demo: env ## Calibrate, decide and roll a simulated GPU fleet: 5 minutes, first 
 load: env ## Users for the cluster that `make demo KEEP=1` left: SERVICE=chat RPS=4 (per replica) SECONDS=120
 	@$(BIN)/python -m demo.load $(or $(SERVICE),chat) $(or $(RPS),4) --seconds $(or $(SECONDS),120)
 
-test: check ## Everything, up to 25 minutes: checks, unit, property, reference, engine, fleet and cluster tests
+test: check ## Everything, up to 45 minutes: checks, unit, property, reference, engine, fleet and cluster tests
 	@$(BIN)/python -m localcluster build
 	@$(BIN)/python -m pytest tests
 
-check: env ## Under a minute: lint, types, import contracts, generated files current, unit and property tests
+check: env ## One to three minutes: lint, types, import contracts, generated files current, unit and property tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from breakeven.points.point import Origin, Point
+from breakeven.points.point import Load, Origin, Point
 from breakeven.points.row import point
+from breakeven.reasons import Reason
 
 CLIENTS = (1, 2, 4, 8, 16, 32, 64)
 
@@ -81,3 +82,19 @@ def csv_of(points: Sequence[Point], *extra: str) -> str:
         values = ["" if getattr(one, name) is None else f"{getattr(one, name):.12g}" for name in used]
         lines.append(",".join([one.arm.method, str(one.arm.k), *values]))
     return "\n".join(lines) + "\n"
+
+
+def seen(
+    load: Load, latency_s: float, inflight: float, achieved_rps: float, window_s: float, *flags: Reason
+) -> Point:
+    """The point that such a window makes."""
+    return Point(
+        load_mode=load.mode,
+        concurrency=load.clients,
+        request_rate_rps=load.rps,
+        mean_latency_s=latency_s,
+        mean_inflight=inflight,
+        achieved_rps=achieved_rps,
+        window_s=window_s,
+        flag=" ".join(flags) or None,
+    )

@@ -15,6 +15,7 @@ from breakeven.calibrate.records import RequestRecord
 from breakeven.calibrate.window import mean_inflight, summarise
 from breakeven.points.point import Load, LoadMode, Point
 from breakeven.reasons import Reason
+from sweeps import seen
 
 laws = st.tuples(st.floats(0.05, 30.0), st.floats(0.0005, 0.5), st.floats(0.3, 1.2))
 plans = st.builds(
@@ -23,22 +24,6 @@ plans = st.builds(
     max_concurrency=st.integers(2, 128),
     reference_rps=st.lists(st.floats(0.1, 100.0), max_size=6).map(tuple),
 )
-
-
-def seen(
-    load: Load, latency_s: float, inflight: float, achieved_rps: float, window_s: float, *flags: Reason
-) -> Point:
-    """The point that such a window makes."""
-    return Point(
-        load_mode=load.mode,
-        concurrency=load.clients,
-        request_rate_rps=load.rps,
-        mean_latency_s=latency_s,
-        mean_inflight=inflight,
-        achieved_rps=achieved_rps,
-        window_s=window_s,
-        flag=" ".join(flags) or None,
-    )
 
 
 def measure(load: Load, law: tuple[float, float, float]) -> Point:

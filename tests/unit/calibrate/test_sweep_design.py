@@ -18,25 +18,10 @@ from breakeven.calibrate.design import (
 from breakeven.errors import InputError
 from breakeven.points.point import Load, LoadMode, Point
 from breakeven.reasons import Reason
+from sweeps import seen
 
 C1_S, C2_S = 1.1, 0.0293
 SETTINGS = SweepSettings(loads=7, max_concurrency=32)
-
-
-def seen(
-    load: Load, latency_s: float, inflight: float, achieved_rps: float, window_s: float, *flags: Reason
-) -> Point:
-    """The point that such a window makes."""
-    return Point(
-        load_mode=load.mode,
-        concurrency=load.clients,
-        request_rate_rps=load.rps,
-        mean_latency_s=latency_s,
-        mean_inflight=inflight,
-        achieved_rps=achieved_rps,
-        window_s=window_s,
-        flag=" ".join(flags) or None,
-    )
 
 
 def closed(clients: int, *flags: Reason) -> Point:
