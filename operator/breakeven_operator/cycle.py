@@ -315,7 +315,7 @@ class Fleet:
     async def _say_invalid(
         self, manifest: Manifest, problem: str, now: datetime, report: CycleReport
     ) -> None:
-        """A spec that breaks a rule: only its conditions are written, its other status stays as it is."""
+        """A spec that breaks a rule: its condition Ready says so, everything else in its status stays as it is."""
         meta = manifest["metadata"]
         ref = Ref(SERVICES, meta["namespace"], meta["name"], meta["uid"])
         status: dict[str, Any] = dict(manifest.get("status") or {})

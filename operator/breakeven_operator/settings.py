@@ -33,7 +33,7 @@ class Settings:
         kubeconfig: file to use (KUBECONFIG); empty: the pod's ServiceAccount.
         watch_namespaces: where services are looked for; empty: everywhere.
         cycle_s: time between two cycles that nothing has woken.
-        status_refresh_s: figures in a status are renewed at most this often.
+        status_refresh_s: figures and sentences of a status are renewed at most this often.
         prometheus_address: for services that name none; empty: they must.
         prometheus_bearer_file, prometheus_ca_file: for that address alone.
         prometheus_timeout_s: of one query of any Prometheus, from its beginning to the last byte of the answer.

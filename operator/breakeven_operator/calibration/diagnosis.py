@@ -19,7 +19,7 @@ from breakeven_operator.calibration.podcopy import ENGINE
 from breakeven_operator.ports import Manifest
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.fingerprint import registry_digest
-from breakeven_operator.reconcile.workload import parse_time
+from breakeven_operator.reconcile.workload import condition, parse_time
 
 _IMAGE_GRACE = timedelta(seconds=120)
 _PULL_TROUBLE = frozenset({"ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "RegistryUnavailable"})
@@ -212,7 +212,7 @@ def _not_started(pod: Manifest, deadlines: Deadlines, now: datetime) -> _Verdict
 
 def _evicted(pod: Manifest) -> _Verdict | None:
     """The Job controller replaces it; nothing is broken."""
-    if podstatus.condition(pod, "DisruptionTarget").get("status") != "True":
+    if condition(pod, "DisruptionTarget").get("status") != "True":
         return None
     message = str((pod.get("status") or {}).get("message") or "the pod was evicted or preempted")
     return Stage.QUEUED, ClusterReason.POD_DISRUPTED, _sentence(message)
@@ -254,7 +254,7 @@ def _driver_death(pod: Manifest) -> _Verdict | None:
 
 
 def _living(pod: Manifest, deadlines: Deadlines, now: datetime) -> _Verdict:
-    scheduled = podstatus.condition(pod, "PodScheduled")
+    scheduled = condition(pod, "PodScheduled")
     if scheduled.get("status") != "True":
         created = parse_time(pod["metadata"].get("creationTimestamp")) or now
         said = str(scheduled.get("message") or "the pod has no node yet")

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from breakeven_operator.ports import Manifest
-from breakeven_operator.reconcile.workload import parse_time
+from breakeven_operator.reconcile.workload import parse_time, true_since
 
 
 def containers(pod: Manifest) -> list[Mapping[str, Any]]:
@@ -19,12 +19,6 @@ def containers(pod: Manifest) -> list[Mapping[str, Any]]:
 def container(pod: Manifest, name: str) -> Mapping[str, Any]:
     """Status of one container; empty before there is one."""
     return next((status for status in containers(pod) if status.get("name") == name), {})
-
-
-def condition(pod: Manifest, kind: str) -> Mapping[str, Any]:
-    """One condition; empty before there is one."""
-    conditions = (pod.get("status") or {}).get("conditions") or []
-    return next((condition for condition in conditions if condition.get("type") == kind), {})
 
 
 def ended(status: Mapping[str, Any], before: datetime | None = None) -> Mapping[str, Any] | None:
@@ -46,8 +40,7 @@ def ended(status: Mapping[str, Any], before: datetime | None = None) -> Mapping[
 
 def scheduled(pod: Manifest) -> datetime | None:
     """When the pod got its node, and with it its GPUs."""
-    placed = condition(pod, "PodScheduled")
-    return parse_time(placed.get("lastTransitionTime")) if placed.get("status") == "True" else None
+    return true_since(pod, "PodScheduled")
 
 
 def started(pod: Manifest, name: str) -> datetime | None:

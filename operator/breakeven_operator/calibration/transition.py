@@ -12,8 +12,9 @@ from breakeven_operator.calibration.display import run_display
 from breakeven_operator.kinds import JOBS, RUNS, Ref
 from breakeven_operator.ports import Manifest, RunView
 from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.reconcile.conditions import Aspect, merge
 from breakeven_operator.resources.calibrationrun import CalibrationRun, CalibrationRunStatus, Phase
-from breakeven_operator.resources.meta import Condition, ConditionStatus
+from breakeven_operator.resources.meta import Condition
 
 Word = ClusterReason | Reason
 _EVENTS = {
@@ -92,24 +93,11 @@ class Transition:
     def _conditions(self, status: CalibrationRunStatus) -> tuple[Condition, ...]:
         """Complete and Succeeded, for `kubectl wait`; unknown while the run goes on."""
         phase = status.phase or Phase.PENDING
-        states = {
-            "Complete": phase.final,
-            "Succeeded": phase is Phase.SUCCEEDED if phase.final else None,
-        }
-        words = {True: ConditionStatus.TRUE, False: ConditionStatus.FALSE, None: ConditionStatus.UNKNOWN}
-        before = {condition.type: condition for condition in self.run.status.conditions}
-        conditions = []
-        for kind, holds in states.items():
-            earlier = before.get(kind)
-            kept = earlier is not None and earlier.status is words[holds]
-            conditions.append(
-                Condition(
-                    type=kind,
-                    status=words[holds],
-                    reason=status.reason or str(ClusterReason.CALIBRATION_RUNNING),
-                    message=status.message or "",
-                    last_transition_time=earlier.last_transition_time if kept and earlier else self.now,
-                    observed_generation=self.run.metadata.generation,
-                )
-            )
-        return tuple(conditions)
+        reason = status.reason or str(ClusterReason.CALIBRATION_RUNNING)
+        message = status.message or ""
+        succeeded = phase is Phase.SUCCEEDED if phase.final else None
+        aspects = (
+            Aspect("Complete", phase.final, reason, message),
+            Aspect("Succeeded", succeeded, reason, message),
+        )
+        return merge(self.run.status.conditions, aspects, self.run.metadata.generation, self.now)

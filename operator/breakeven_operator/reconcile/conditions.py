@@ -17,7 +17,7 @@ METRICS = "MetricsAvailable"
 CALIBRATED = "Calibrated"
 PROFITABLE = "Profitable"
 PROGRESSING = "Progressing"
-_ORDER = (READY, METRICS, CALIBRATED, PROFITABLE, PROGRESSING)
+_STATUS = {True: ConditionStatus.TRUE, False: ConditionStatus.FALSE, None: ConditionStatus.UNKNOWN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +33,25 @@ class Aspect:
 def merge(
     old: Iterable[Condition], aspects: Iterable[Aspect], generation: int, now: datetime
 ) -> tuple[Condition, ...]:
-    """New conditions in their usual order; the time of transition moves only with the status."""
+    """The conditions of a status after `aspects` were looked at.
+
+    A condition of which no aspect speaks stays as it was. The time of transition moves only with the status. Types keep
+    their order; new ones come last, in the order of `aspects`.
+    """
     before = {condition.type: condition for condition in old}
-    words = {True: ConditionStatus.TRUE, False: ConditionStatus.FALSE, None: ConditionStatus.UNKNOWN}
-    merged = {}
-    for aspect in aspects:
-        status = words[aspect.holds]
-        earlier = before.get(aspect.type)
-        kept = earlier is not None and earlier.status is status
-        merged[aspect.type] = Condition(
-            type=aspect.type,
-            status=status,
-            reason=aspect.reason,
-            message=aspect.message[:4096],
-            last_transition_time=earlier.last_transition_time if kept and earlier else now,
-            observed_generation=generation,
-        )
-    return tuple(merged[type_] for type_ in _ORDER if type_ in merged)
+    said = {aspect.type: _said(aspect, before.get(aspect.type), generation, now) for aspect in aspects}
+    return tuple((before | said).values())
+
+
+def _said(aspect: Aspect, earlier: Condition | None, generation: int, now: datetime) -> Condition:
+    status = _STATUS[aspect.holds]
+    return Condition(
+        type=aspect.type,
+        status=status,
+        reason=aspect.reason,
+        message=aspect.message[:4096],
+        last_transition_time=(
+            earlier.last_transition_time if earlier is not None and earlier.status is status else now
+        ),
+        observed_generation=generation,
+    )

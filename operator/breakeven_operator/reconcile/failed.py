@@ -55,9 +55,8 @@ def failed(
         return Failed(service, Plan(ref, facts=facts))
     text = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_ERROR]
     message = f"a defect of the operator keeps it from deciding ({text}); the running arm and the last figures are kept"
-    said = merge(service.status.conditions, (Aspect(READY, False, reason, message),), meta.generation, now)
-    kept = [c for c in service.status.conditions if c.type != READY]
-    conditions = (*said, *kept)
+    ready = Aspect(READY, False, reason, message)
+    conditions = merge(service.status.conditions, (ready,), meta.generation, now)
     marked = {**status, "conditions": [condition.to_json_object() for condition in conditions]}
     return Failed(
         service.model_copy(update={"status": service.status.model_copy(update={"conditions": conditions})}),

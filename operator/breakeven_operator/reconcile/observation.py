@@ -43,7 +43,7 @@ class Limits:
     """The operator's own settings that decisions use.
 
     Attributes:
-        status_refresh_s: figures in a status are renewed at most this often.
+        status_refresh_s: figures and sentences of a status are renewed at most this often.
         may_roll: whether the fleet's number of rolls at a time allows another one.
     """
 

@@ -1,16 +1,19 @@
-"""Whether a status is worth a write: state at once, figures now and then, noise never.
+"""Whether a status is worth a write: state at once, figures and sentences now and then, noise never.
 
 A status that is written every cycle because a load moved from 3.1 to 3.2 would be the operator's largest load on the
-API server, and would wake every watcher of it.
+API server, and would wake every watcher of it. A sentence is news when its words change; the figures and ages in it
+move in every cycle, and stand in fields of their own where they matter.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 _SMALL = 0.05
+_FIGURE = re.compile(r"\d+(?:\.\d+)?")
 # Times of the observation itself: they say when, not what.
 _STAMPS = frozenset({"decision.time", "decision.evidenceTime"})
 # Figures and the texts that carry them.
@@ -55,7 +58,7 @@ def worth_writing(
         new: status of this cycle, JSON.
         written: None: nothing was ever written.
         now: time of the observation.
-        refresh_s: figures that moved by more than 5 % are written at most this often.
+        refresh_s: figures that moved by more than 5 %, and sentences with other words, are written at most this often.
     """
     if written is None:
         return True
@@ -93,6 +96,7 @@ def _close(old: Any, new: Any) -> bool:
     try:
         a, b = float(old), float(new)
     except (TypeError, ValueError):
-        # Texts repeat the figures; they are refreshed together with a figure that moved.
-        return isinstance(old, str) and isinstance(new, str)
+        if isinstance(old, str) and isinstance(new, str):
+            return _FIGURE.sub("#", old) == _FIGURE.sub("#", new)
+        return False
     return abs(a - b) <= _SMALL * max(abs(a), abs(b))

@@ -216,6 +216,18 @@ def parse_time(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text) if text else None
 
 
+def condition(manifest: Manifest, kind: str) -> Mapping[str, Any]:
+    """One condition of an object's status as JSON; empty before there is one."""
+    conditions = (manifest.get("status") or {}).get("conditions") or []
+    return next((found for found in conditions if found.get("type") == kind), {})
+
+
+def true_since(manifest: Manifest, kind: str) -> datetime | None:
+    """Since when a condition is True; None while it is not."""
+    found = condition(manifest, kind)
+    return parse_time(found.get("lastTransitionTime")) if found.get("status") == "True" else None
+
+
 def _controller(meta: Mapping[str, Any]) -> str | None:
     for owner in meta.get("ownerReferences") or []:
         if owner.get("controller"):
@@ -275,15 +287,10 @@ def _last_write(meta: Mapping[str, Any]) -> tuple[str, str]:
     return max(entries, default=("", ""))
 
 
-def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    return next((c for c in status.get("conditions") or [] if c.get("type") == kind), {})
-
-
 def _pod(pod: Manifest, *, current: bool, container: str) -> PodState:
     meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
-    ready, scheduled = _condition(status, "Ready"), _condition(status, "PodScheduled")
-    ready_since = parse_time(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None
-    start = parse_time(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None
+    ready_since, start = true_since(pod, "Ready"), true_since(pod, "PodScheduled")
+    scheduled = condition(pod, "PodScheduled")
     engine: Mapping[str, Any] = next(
         (c for c in status.get("containerStatuses") or [] if c.get("name") == container), {}
     )

@@ -14,6 +14,7 @@ from breakeven_operator.reconcile.conditions import Aspect, merge
 from breakeven_operator.reconcile.report import pays as pays_of
 from breakeven_operator.reconcile.status_diff import worth_writing
 from breakeven_operator.reconcile.wording import break_even, figure, pays_until, ratio, speedup
+from breakeven_operator.resources.meta import Condition, ConditionStatus
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 STATUS = {
@@ -65,6 +66,25 @@ def test_figures_wait_for_the_refresh_and_noise_is_never_written():
     assert not worth(noise, after_s=10_000.0)
 
 
+@pytest.mark.parametrize(
+    "new",
+    [
+        {**STATUS, "conditions": [{**STATUS["conditions"][0], "message": "metrics stale"}]},
+        changed(message="at 3.1 rps nothing pays"),
+    ],
+)
+def test_a_sentence_with_other_words_is_written_with_the_next_refresh(new):
+    assert not worth(new)
+    assert worth(new, after_s=61.0)
+
+
+def test_a_sentence_in_which_figures_alone_move_is_never_written_for_itself():
+    condition = {**STATUS["conditions"][0], "message": "the newest sample of pod a is 31.5 s old"}
+    before = {**STATUS, "conditions": [condition]}
+    after = {**STATUS, "conditions": [{**condition, "message": "the newest sample of pod a is 290 s old"}]}
+    assert not worth_writing(before, after, NOW - timedelta(hours=1), NOW, 60.0)
+
+
 def test_the_order_of_conditions_is_no_change():
     two = [{"type": "A", "status": "True"}, {"type": "B", "status": "False"}]
     assert not worth_writing(
@@ -79,6 +99,48 @@ def test_transition_time_moves_with_the_status_only():
     assert (same[0].last_transition_time, same[0].reason, same[0].observed_generation) == (NOW, "Paused", 2)
     other = merge(same, [Aspect("Ready", None, "Watching", "c")], 2, later)
     assert (other[0].last_transition_time, other[0].status) == (later, "Unknown")
+
+
+_CONDITIONS = st.lists(
+    st.builds(
+        Condition,
+        type=st.sampled_from("ABCD"),
+        status=st.sampled_from(ConditionStatus),
+        reason=st.just("Old"),
+        lastTransitionTime=st.datetimes(timezones=st.just(UTC)),
+        observedGeneration=st.just(1),
+    ),
+    unique_by=lambda condition: condition.type,
+).map(tuple)
+_ASPECTS = st.lists(
+    st.builds(
+        Aspect,
+        type=st.sampled_from("ABCDE"),
+        holds=st.sampled_from([True, False, None]),
+        reason=st.just("New"),
+        message=st.text(max_size=5000),
+    ),
+    unique_by=lambda aspect: aspect.type,
+)
+
+
+@given(_CONDITIONS, _ASPECTS)
+def test_merged_conditions_say_each_aspect_once_and_keep_the_others(old, aspects):
+    merged = merge(old, aspects, 2, NOW)
+    before, said = {c.type: c for c in old}, {a.type: a for a in aspects}
+    assert [c.type for c in merged] == list(before | said)
+    for condition in merged:
+        aspect = said.get(condition.type)
+        if aspect is None:
+            assert condition == before[condition.type]
+            continue
+        known = before.get(condition.type)
+        same = known is not None and known.status == condition.status
+        assert condition.status == {True: "True", False: "False", None: "Unknown"}[aspect.holds]
+        assert condition.last_transition_time == (known.last_transition_time if same else NOW)
+        assert (condition.reason, condition.observed_generation) == ("New", 2)
+        assert aspect.message.startswith(condition.message)
+    assert merge(merged, aspects, 2, NOW + timedelta(days=1)) == merged
 
 
 def test_figures_read_like_figures():
