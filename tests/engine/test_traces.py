@@ -128,8 +128,8 @@ def test_recorded_acceptance_is_replayed_step_by_step(write):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "row 1: not JSON"),
-        ("[1]", "row 1: not an object"),
+        ("{", "row 1: line 1, column 2: not JSON"),
+        ("[1]", "row 1: a list; expected one JSON object"),
         ('{"acc_eagle": [1, 0]}', "row 1, acc_eagle: not a list of whole numbers"),
         ('{"id": 1}', "no recorded text"),
     ],

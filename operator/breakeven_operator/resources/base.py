@@ -36,8 +36,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
-from breakeven.errors import InputError
-from breakeven_operator.resources.wording import refusal
+from breakeven.intake import wrong_field
 
 GROUP = "breakeven.dev"
 VERSION = "v1alpha1"
@@ -136,8 +135,7 @@ class Model(BaseModel):
                 json.dumps(data, default=str), strict=True, by_alias=True, by_name=False
             )
         except ValidationError as error:
-            place, problem, expected = refusal(error)
-            raise InputError(f"{where}: {place}" if place else where, problem, expected) from None
+            raise wrong_field(error, where, "`kubectl explain` lists") from None
 
     def to_json_object(self) -> dict[str, Any]:
         """The JSON object with camelCase keys; fields without a value are left out, never null."""

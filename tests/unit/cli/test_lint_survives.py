@@ -54,7 +54,7 @@ def test_the_field_is_named(tmp_path: Path) -> None:
     file = tmp_path / "m.yaml"
     file.write_text(yaml.safe_dump(with_value(("spec", "template", "spec", "containers"), 5)))
     refused = CliRunner().invoke(command, [str(file)]).exception
-    assert str(refused).endswith("document 1: spec.template.spec.containers: a number; expected a list")
+    assert str(refused).endswith("document 1: spec.template.spec.containers: 5; expected a list")
 
 
 def test_null_is_absent_as_in_kubernetes(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ MODULES = {
     "schedule": 3,
     "stage": 2,
     "traffic": 2,
-    "wording": 3,
+    "wording": 2,
     "workload": 2,
 }
 

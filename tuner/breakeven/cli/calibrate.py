@@ -17,6 +17,7 @@ import click
 from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_json, json_option, write_atomically
 from breakeven.cli.parameters import InputFile, Number, OutputFile
 from breakeven.errors import InputError
+from breakeven.intake import file_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -154,10 +155,8 @@ def _sweep(options: Mapping[str, Any]) -> Sweep:
 
 
 def _lines(path: Path) -> list[str]:
-    try:
-        return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except UnicodeDecodeError as error:
-        raise InputError(str(path), "not UTF-8", "text with one prompt per line") from error
+    text = file_text(path, "text with one prompt per line")
+    return [line for line in text.splitlines() if line.strip()]
 
 
 def _endpoint(options: Mapping[str, Any]) -> Endpoint:
@@ -192,11 +191,7 @@ class PointsFile:
 
         if not self.path.exists():
             return []
-        try:
-            text = self.path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(str(self.path), str(error), "a points file (CSV with header)") from error
-        return rows_as_they_stand(text, str(self.path))
+        return rows_as_they_stand(file_text(self.path, "a points file (CSV with header)"), str(self.path))
 
     def points(self) -> list[Point]:
         """Every row that is a point; the others are none that a sweep could go on from.

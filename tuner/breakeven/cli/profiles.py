@@ -12,6 +12,7 @@ import click
 from breakeven.arm import Arm
 from breakeven.cli.parameters import InputFile, Number
 from breakeven.errors import InputError
+from breakeven.intake import file_text
 
 if TYPE_CHECKING:
     from breakeven.profile import Profile
@@ -79,14 +80,7 @@ def read_profile(path: Path, confidence: float, arm: Arm | None = None) -> Profi
     """
     from breakeven.profile import Profile
 
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path}: byte {error.start}", "not UTF-8 text", "a profile or a points file"
-        ) from error
-    except OSError as error:
-        raise InputError(str(path), error.strerror or "cannot be read", "a readable file") from error
+    text = file_text(path, "a profile or a points file")
     if not text.strip():
         raise InputError(str(path), "an empty file", "a profile written by `breakeven fit`")
     if '"breakeven.dev/profile/' in text or not _is_evidence(text, str(path)):

@@ -14,6 +14,7 @@ from typing import Any
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError, NotIdentifiedError
+from breakeven.intake import json_value, wrong_field
 from breakeven.profile.comparisons import Comparison, compare_curves
 from breakeven.profile.curves import Curve
 from breakeven.profile.document_checks import check, check_sizes
@@ -63,10 +64,7 @@ class Profile:
         Raises:
             InputError: not JSON, another version, or a field that is missing or wrong; names the JSON path.
         """
-        try:
-            document = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise InputError(where, "not JSON", "a profile written by `breakeven fit`") from error
+        document = json_value(text, where, "a profile written by `breakeven fit`")
         found = document.get("schema") if isinstance(document, dict) else None
         if found != SCHEMA:
             shown = "no schema" if found is None else f"schema {str(found)[:60]!r}"
@@ -260,11 +258,7 @@ def _validated(document: object, where: str) -> Profile:
     try:
         profile: Profile = _adapter().validate_json(json.dumps(document), strict=True)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
-        raise InputError(
-            f"{where}: {path.lstrip('.')}", str(first["msg"]), "what `breakeven fit` writes"
-        ) from error
+        raise wrong_field(error, where, "`breakeven fit` writes") from None
     except ValueError as error:
         raise InputError(where, str(error), "what `breakeven fit` writes") from error
     return profile

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from breakeven.errors import InputError
+from breakeven.intake import json_value, kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,7 @@ class Node:
 
     def refuse(self, expected: str) -> InputError:
         """Build the refusal of what stands here."""
-        kinds = {
-            dict: "an object",
-            list: "a list",
-            str: "a text",
-            bool: "a boolean",
-            type(None): "nothing there",
-        }
-        found = kinds.get(type(self.value), repr(self.value)[:40])
+        found = "nothing there" if self.value is None else kind_of(self.value)
         return InputError(self.where, found, expected)
 
     def get(self, key: str) -> Node:
@@ -116,14 +109,4 @@ def parse(text: str, source: str) -> Node:
     Raises:
         InputError: it is not JSON; the line and column are named.
     """
-    try:
-        return Node(json.loads(text.removeprefix("\ufeff")), source)
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"{source}: line {error.lineno}, column {error.colno}",
-            f"not JSON ({error.msg})",
-            "a JSON document",
-        ) from error
-    except (RecursionError, ValueError) as error:
-        # Nesting or an integer beyond what Python reads: no tool writes such a file.
-        raise InputError(source, "JSON that cannot be read", "a result file of a load generator") from error
+    return Node(json_value(text.removeprefix("\ufeff"), source, "a result file of a load generator"), source)

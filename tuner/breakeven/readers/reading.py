@@ -8,12 +8,11 @@ from pathlib import Path
 
 from breakeven.arm import Arm
 from breakeven.errors import InputError
+from breakeven.intake import file_text
 from breakeven.points import table
 from breakeven.points.point import SETTING, Point
 from breakeven.readers import guidellm, jsonwalk, prometheus, vllmbench
 from breakeven.readers.jsonwalk import Node
-
-_MOST_BYTES = 256 * 1024 * 1024
 
 _JSON: tuple[tuple[Callable[[Node], bool], Callable[[Node, Arm], tuple[Point, ...]]], ...] = (
     (guidellm.recognises, guidellm.read),
@@ -32,17 +31,7 @@ def read_file(path: Path, arm: Arm | None = None) -> tuple[Point, ...]:
     Raises:
         InputError: naming file and row or JSON path.
     """
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise InputError(str(path), "more than 256 MiB", "a points file or a load generator's result")
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path}: byte {error.start}", "not UTF-8 text", "a CSV or JSON file in UTF-8"
-        ) from error
-    except OSError as error:
-        raise InputError(str(path), error.strerror or "cannot be read", "a readable file") from error
-    return read_text(text, str(path), arm)
+    return read_text(file_text(path, "a points file or a load generator's result"), str(path), arm)
 
 
 def read_text(text: str, source: str, arm: Arm | None = None) -> tuple[Point, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from breakeven.errors import InputError
+from breakeven.intake import kind_of
 
 _WORDS = [str]
 _CONTAINER = {
@@ -40,7 +41,7 @@ def checked_deployment(document: Mapping[str, Any], where: str) -> dict[str, Any
 def _checked(value: Any, shape: Any, where: str, path: str) -> Any:
     if isinstance(shape, dict):
         if not isinstance(value, Mapping):
-            raise _refusal(value, where, path, "a mapping")
+            raise _refusal(value, where, path, "an object")
         return {
             key: _checked(item, shape[key], where, f"{path}.{key}".lstrip(".")) if key in shape else item
             for key, item in value.items()
@@ -52,10 +53,9 @@ def _checked(value: Any, shape: Any, where: str, path: str) -> Any:
         return [_checked(item, shape[0], where, f"{path}[{index}]") for index, item in enumerate(value)]
     if not isinstance(value, shape):
         number = shape == (int, float)
-        raise _refusal(value, where, path, "a number" if number else "text")
+        raise _refusal(value, where, path, "a number" if number else "a text")
     return value
 
 
 def _refusal(value: Any, where: str, path: str, expected: str) -> InputError:
-    kinds = {dict: "a mapping", list: "a list", str: "text", type(None): "null", bool: "a truth value"}
-    return InputError(f"{where}: {path or 'Deployment'}", kinds.get(type(value), "a number"), expected)
+    return InputError(f"{where}: {path or 'Deployment'}", kind_of(value), expected)

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from breakeven.errors import InputError
+from breakeven.intake import file_text
 from breakeven.serving.vllm_flags import negatives, size
 
 
@@ -73,8 +74,8 @@ def _read_config_file(path: str) -> list[str]:
     if path.rpartition(".")[2] not in {"yaml", "yml"}:
         raise InputError(where, "another kind of file", "Config file must be of a yaml/yml type")
     try:
-        loaded = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
+        loaded = yaml.safe_load(file_text(Path(path), "a YAML file", where))
+    except yaml.YAMLError as problem:
         raise InputError(where, " ".join(str(problem).split()), "a readable YAML file") from None
     if not isinstance(loaded, dict):
         # An empty file, or one of comments only, takes vLLM down with an AttributeError.

@@ -7,7 +7,6 @@ its source.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from importlib import resources
@@ -17,6 +16,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from breakeven.errors import InputError
+from breakeven.intake import file_text, json_value, kind_of, wrong_field
 
 COSTS_VARIABLE = "BREAKEVEN_SIM_COSTS"
 GPU_VARIABLE = "BREAKEVEN_SIM_GPU"
@@ -219,25 +219,15 @@ def parse_costs(text: str, gpu: str, where: str) -> EngineCosts:
     Raises:
         InputError: not JSON, a field missing, unknown or out of range (the first one is named), or no such GPU.
     """
-    try:
-        loaded = json.loads(text)
-    except ValueError as problem:
-        raise InputError(where, f"not JSON ({problem})", "an engine-costs document") from None
+    loaded = json_value(text, where, "an engine-costs document")
     if not isinstance(loaded, dict):
-        raise InputError(where, f"a JSON {type(loaded).__name__}", "an engine-costs object")
+        raise InputError(where, kind_of(loaded), "an engine-costs object")
     try:
         if "gpus" in loaded:
             return CostDocument.model_validate(loaded).for_gpu(gpu, where)
         return EngineCosts.model_validate(loaded)
     except ValidationError as refused:
-        first = refused.errors(include_url=False, include_context=False)[0]
-        path = ".".join(str(part) for part in first["loc"]) or "document"
-        shown = "" if isinstance(first["input"], dict | list) else f" (found {first['input']!r})"
-        more = refused.error_count() - 1
-        rest = f"; {more} more" if more else ""
-        raise InputError(
-            f"{where}: {path}", f"{first['msg']}{shown}{rest}", "see docs/engine-costs.md"
-        ) from None
+        raise wrong_field(refused, where, "docs/engine-costs.md lists") from None
 
 
 def load_costs(
@@ -262,11 +252,7 @@ def load_costs(
         return default_document().for_gpu(gpu, GPU_VARIABLE)
     if value.lstrip().startswith("{"):
         return parse_costs(value, gpu, where)
-    try:
-        text = Path(value).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
-        reason = problem.strerror if isinstance(problem, OSError) else "not UTF-8"
-        raise InputError(f"{where} {value}", str(reason), "a readable JSON file, or inline JSON") from None
+    text = file_text(Path(value), "an engine-costs document, or inline JSON", f"{where} {value}")
     return parse_costs(text, gpu, value)
 
 

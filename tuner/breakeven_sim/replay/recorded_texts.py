@@ -6,7 +6,6 @@ yields. Requests take the recorded texts in turn; a request longer than its text
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from breakeven.errors import InputError
+from breakeven.intake import file_text, json_value, kind_of
 from breakeven.methods import LOOKUP_METHODS
 from breakeven_sim.engine.drafting import DraftedText
 
@@ -56,20 +56,12 @@ def read_recorded(path: Path) -> dict[str, list[list[int]]]:
         InputError: not such a file; file and row are named.
     """
     found: dict[str, list[list[int]]] = {}
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as problem:
-        reason = problem.strerror if isinstance(problem, OSError) else "not UTF-8"
-        raise InputError(str(path), str(reason), "a readable JSON-lines file") from None
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(file_text(path, "a JSON-lines file").splitlines(), start=1):
         if not line.strip():
             continue
-        try:
-            record = json.loads(line)
-        except ValueError:
-            raise InputError(f"{path}: row {number}", "not JSON", "one JSON object per line") from None
+        record = json_value(line, f"{path}: row {number}", "one JSON object per line")
         if not isinstance(record, dict):
-            raise InputError(f"{path}: row {number}", "not an object", "one JSON object per line")
+            raise InputError(f"{path}: row {number}", kind_of(record), "one JSON object per line")
         for key, value in record.items():
             if key.startswith("acc_"):
                 _check(value, f"{path}: row {number}, {key}")

@@ -1,0 +1,138 @@
+"""What comes from outside, as text, JSON or fields, and the one line that refuses it: what stands where, what is expected.
+
+Every reader of files and documents ends here, so that the same mistake is worded alike wherever it is made.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from breakeven.errors import InputError
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
+
+_MOST_BYTES = 256 * 2**20
+_KINDS = {dict: "an object", list: "a list", str: "a text", bool: "a boolean", type(None): "null"}
+
+
+def file_text(path: Path, expected: str, where: str | None = None) -> str:
+    """The text of a file in UTF-8, with or without a byte order mark.
+
+    Args:
+        path: the file.
+        expected: what it should hold.
+        where: what messages call it; the path by default.
+
+    Raises:
+        InputError: it cannot be read, is not UTF-8, or is larger than any file of numbers (256 MiB).
+    """
+    where = where or str(path)
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise InputError(where, "more than 256 MiB", expected)
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where}: byte {error.start}", "not UTF-8 text", f"{expected} in UTF-8") from None
+    except OSError as error:
+        raise InputError(
+            where, error.strerror or "cannot be read", f"a file that can be read: {expected}"
+        ) from None
+
+
+def json_value(text: str | bytes, where: str, expected: str) -> Any:
+    """What a JSON text says.
+
+    Raises:
+        InputError: it is not JSON; line and column are named.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        place = f"{where}: line {error.lineno}, column {error.colno}"
+        raise InputError(place, f"not JSON ({error.msg})", expected) from None
+    except (RecursionError, ValueError):
+        # Nesting or an integer beyond what Python reads, or no UTF-8: no tool writes such a text.
+        raise InputError(where, "JSON that cannot be read", expected) from None
+
+
+def wrong_field(error: ValidationError, where: str, listed: str) -> InputError:
+    """The first field that pydantic refused, with its path; the problem says how many more there are.
+
+    Args:
+        error: of a model or of a `TypeAdapter`.
+        where: the document, as messages call it.
+        listed: where a person finds the fields that there are, to go on "a field that ...".
+    """
+    details = error.errors(include_url=False)
+    places = [detail["loc"] for detail in details]
+    # A list whose item is wrong also counts as too short: that error only repeats the other one.
+    details = [
+        detail
+        for detail in details
+        if detail["type"] != "too_short" or not any(_inside(place, detail["loc"]) for place in places)
+    ]
+    first = details[0]
+    problem, expected = _words(first, listed)
+    if len(details) > 1:
+        problem += f" (and {len(details) - 1} more)"
+    path = _path(first)
+    return InputError(f"{where}: {path}" if path else where, problem, expected)
+
+
+def kind_of(value: object) -> str:
+    """What a JSON value is, for a message that has no room for the value itself; a number as it stands."""
+    return _KINDS.get(type(value)) or repr(value)[:40]
+
+
+def _inside(place: tuple[int | str, ...], outer: tuple[int | str, ...]) -> bool:
+    return len(place) > len(outer) and place[: len(outer)] == outer
+
+
+def _path(detail: ErrorDetails) -> str:
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"])
+    return (text + str(detail.get("ctx", {}).get("field", ""))).removeprefix(".")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return kind_of(value)
+    text = repr(value) if isinstance(value, str) else f"{value}"
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+# Per kind of pydantic error: what stands there, what is expected.
+_TEXTS: dict[str, tuple[str, str]] = {
+    "missing": ("is missing", "a value"),
+    "extra_forbidden": ("is not a field", "a field that {listed}"),
+    "unexpected_keyword_argument": ("is not a field", "a field that {listed}"),
+    "greater_than": ("is {given}", "above {gt}"),
+    "greater_than_equal": ("is {given}", "at least {ge}"),
+    "less_than": ("is {given}", "below {lt}"),
+    "less_than_equal": ("is {given}", "at most {le}"),
+    "enum": ("is {given}", "{expected}"),
+    "literal_error": ("is {given}", "{expected}"),
+    "string_pattern_mismatch": ("is {given}", "text that matches {pattern}"),
+    "string_too_long": ("is too long", "at most {max_length} characters"),
+    "string_too_short": ("is too short", "at least {min_length} characters"),
+    "too_long": ("has too many items", "at most {max_length}"),
+    "too_short": ("has too few items", "at least {min_length}"),
+    "rule": ("{problem}", "{wanted}"),
+    "decimal": ("is {given}", "{wanted}"),
+}
+
+
+def _words(detail: ErrorDetails, listed: str) -> tuple[str, str]:
+    given = _shown(detail.get("input"))
+    if detail["type"] not in _TEXTS:
+        return f"is {given}", detail["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    problem, expected = _TEXTS[detail["type"]]
+    bounds = {
+        name: f"{bound:g}" if isinstance(bound, float) else bound
+        for name, bound in detail.get("ctx", {}).items()
+    }
+    values = {**bounds, "given": given, "listed": listed}
+    return problem.format_map(values), expected.format_map(values)
