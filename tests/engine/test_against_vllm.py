@@ -17,6 +17,7 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
 from breakeven.errors import InputError
+from breakeven.serving import command_line
 from breakeven_sim.engine.api import Api
 from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics
@@ -79,6 +80,58 @@ def test_command_lines_are_taken_and_refused_as_vllm_does(tmp_path, monkeypatch,
         if verdict(words) != expected:
             different.append((words, expected, verdict(words)))
     assert different == []
+
+
+def said_by_a_manifest(words: list[str]) -> dict[str, Any]:
+    """What operator and `lint` read from the words of a pod template."""
+    said = command_line.speculation(words)
+    spec = speculation(said.config) if said.config is not None else None
+    found = {
+        "model": command_line.model_of(words) or "Qwen/Qwen3-0.6B",
+        "speculation": {"method": spec.method, "k": spec.drafts.longest} if spec else None,
+    }
+    for name in (
+        "port",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "max_model_len",
+        "shutdown_timeout",
+        "seed",
+    ):
+        found[name] = command_line.flag_number(words, f"--{name.replace('_', '-')}")
+    absent = {"port": 8000, "shutdown_timeout": 0, "seed": 0}
+    said_so = {key: value for key, value in found.items() if value is not None and value != absent.get(key)}
+    return {"outcome": "accepted", **said_so}
+
+
+def test_a_manifest_is_read_as_vllm_reads_it():
+    different = []
+    for line in COMMAND_LINES["lines"]:
+        words = line["words"]
+        files = any("config" in word and "spec" not in word for word in words)
+        if line["outcome"] != "accepted" or files or schedule_of(words) in REFUSED_LATER:
+            continue
+        expected = {key: value for key, value in line.items() if key not in {"words", "served_model_name"}}
+        if expected.get("max_model_len") == -1:
+            del expected["max_model_len"]  # `auto`
+        programs = ([], ["vllm", "serve"], ["python", "-m", "vllm.entrypoints.openai.api_server"])
+        said = [(program, said_by_a_manifest([*program, *words])) for program in programs]
+        different += [(program, words, expected, read) for program, read in said if read != expected]
+    assert different == []
+
+
+def test_a_speculation_that_vllm_refuses_is_a_problem_of_the_manifest():
+    words = ("no attribute 'items'", "mutually exclusive", "cannot be converted to <function loads>")
+    refused = [
+        line["words"]
+        for line in COMMAND_LINES["lines"]
+        if "spec" in str(line["words"]) and any(word in line.get("message", "") for word in words)
+    ]
+    assert len(refused) == 7
+    said = [command_line.speculation(line) for line in refused]
+    assert [one for one in said if one.problem is None] == [
+        command_line.Speculation(None, "BREAKEVEN_SPECULATIVE_CONFIG", tuple(refused[1][1:]))
+    ], "what the container's environment will say is not known here"
 
 
 @pytest.mark.parametrize("answer", ANSWERS, ids=lambda one: f"{one['method']} {one['path']}")

@@ -66,7 +66,7 @@ def test_wrong_usage_exits_with_2(arguments, message, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["m", "-sc", "3"], "--speculative-config: 'int' object has no attribute 'items'"),
+        (["m", "-sc", "3"], "--speculative-config: 3; expected a JSON object, null or nothing"),
         (["m", "--spec-method", "ngram", "-sc", AS_JSON], "--spec-method and --speculative-config['method']"),
         (
             ["m", "--spec-tokens", "3", "-sc", AS_JSON],

@@ -5,7 +5,9 @@ Read in vLLM 0.33's `SpeculativeMethod`; `medusa` and `mlp_speculator` ended bef
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum, auto
+from typing import Any
 
 
 class Drafter(Enum):
@@ -33,6 +35,9 @@ METHODS = {
 FORMER_METHODS = {"medusa": Drafter.REQUIRED, "mlp_speculator": Drafter.REQUIRED}
 """Words that engines before 0.32 took."""
 
+_SUFFIX_TREE_DEPTH = 24
+_IN_MODEL_NAMES = ("eagle3", "eagle", "dflash", "dspark")
+
 MTP_ALIAS = "_mtp"
 """Words with this ending (`deepseek_mtp`, `qwen3_next_mtp`, ...) are spellings of `mtp`."""
 
@@ -47,6 +52,32 @@ def drafter_of(method: str) -> Drafter | None:
 def methods_with(drafter: Drafter) -> tuple[str, ...]:
     """The words of all methods of one kind, in the table's order."""
     return tuple(word for word, kind in (METHODS | FORMER_METHODS).items() if kind is drafter)
+
+
+def method_of(config: Mapping[str, Any]) -> Any:
+    """The method that a `--speculative-config` asks for: the one it names, else the one vLLM infers from the model.
+
+    None with neither; spellings of `mtp` become `mtp`. A value that is no word of vLLM's comes back as it stands.
+    """
+    method, model = config.get("method"), config.get("model")
+    if method is None and isinstance(model, str) and model:
+        if model in LOOKUP_METHODS:
+            return model
+        return next((name for name in _IN_MODEL_NAMES if name in model.casefold()), "draft_model")
+    return "mtp" if isinstance(method, str) and method.endswith(MTP_ALIAS) else method
+
+
+def draft_length_of(config: Mapping[str, Any]) -> Any:
+    """The draft length that a `--speculative-config` asks for, else the one vLLM fills in; not checked.
+
+    None where vLLM takes it from the drafter's own configuration.
+    """
+    filled_in = {
+        "suffix": config.get("suffix_decoding_max_tree_depth") or _SUFFIX_TREE_DEPTH,
+        "mtp": 1,  # one multi-token-prediction layer, as most checkpoints have
+    }
+    given = config.get("num_speculative_tokens")
+    return filled_in.get(method_of(config)) if given is None else given
 
 
 LOOKUP_METHODS = frozenset(methods_with(Drafter.NONE))

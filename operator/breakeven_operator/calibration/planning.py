@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.serving.command_line import flag_value, model_of
+from breakeven.serving.command_line import command_line, flag_value, model_of
 from breakeven_operator.calibration import podcopy
 from breakeven_operator.calibration.jobs import TrialLimits
 from breakeven_operator.ports import RunView
@@ -43,7 +43,7 @@ def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -
             "the GPU class of the target's pods cannot be told: label the nodes (GPU Feature Discovery) or add a"
             f" nodeSelector on {view.settings.gpu_label}",
         )
-    line = [str(item) for item in [*(engine.get("command") or []), *(engine.get("args") or [])]]
+    line = command_line(engine)
     calibration = service.spec.calibration
     model = model_of(line)
     prompt_tokens, output_tokens = _lengths(view, run.spec, service)

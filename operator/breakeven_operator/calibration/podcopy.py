@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from breakeven.serving.command_line import (
+    command_line,
+    flag_number,
     flag_value,
     runs_through_shell,
     with_speculation,
@@ -124,15 +126,14 @@ def engine_address(engine: Manifest) -> EngineAddress:
     Raises:
         NotCopyableError: the API key stands in the arguments themselves; it could only be copied as plain text.
     """
-    line = _command_line(engine)
+    line = command_line(engine)
     ports = [
         port["containerPort"] for port in engine.get("ports") or [] if port.get("protocol", "TCP") == "TCP"
     ]
-    given = flag_value(line, "--port")
     certificate = flag_value(line, "--ssl-certfile")
     return EngineAddress(
         scheme="https" if certificate else "http",
-        port=int(given) if given and given.isdigit() else (ports[0] if ports else DEFAULT_PORT),
+        port=flag_number(line, "--port") or (ports[0] if ports else DEFAULT_PORT),
         key_variable=_key_variable(engine, flag_value(line, "--api-key")),
         certificate=certificate,
     )
@@ -143,8 +144,8 @@ def max_concurrency(engine: Manifest) -> int:
 
     More clients than it runs would measure its queue; more than 64 would take longer and tell no more of the slope.
     """
-    given = flag_value(_command_line(engine), "--max-num-seqs")
-    return min(MAX_CLIENTS, max(2, int(given))) if given and given.isdigit() else MAX_CLIENTS
+    given = flag_number(command_line(engine), "--max-num-seqs")
+    return MAX_CLIENTS if given is None else min(MAX_CLIENTS, max(2, given))
 
 
 def _key_variable(engine: Manifest, argument: str | None) -> Mapping[str, Any] | None:
@@ -336,7 +337,3 @@ def content_hash(template: Manifest, container_name: str) -> str:
 
 def _without_host_port(port: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in port.items() if name not in {"hostPort", "hostIP"}}
-
-
-def _command_line(engine: Manifest) -> list[str]:
-    return [str(item) for item in [*(engine.get("command") or []), *(engine.get("args") or [])]]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.serving.command_line import speculation
+from breakeven.errors import InputError
+from breakeven.methods import draft_length_of, method_of
+from breakeven.serving.command_line import configuration, speculation
 from breakeven.serving.opt_in import VARIABLE, opt_in
 from breakeven_operator.reconcile.workload import Workload
 from breakeven_operator.resources.candidates import Candidates
@@ -50,17 +51,10 @@ def arm_of_value(value: str | None, candidates: Candidates) -> RunningArm:
     """The arm that an annotation's value stands for; absent, empty and `null` run without speculation."""
     if value is None:
         return RunningArm(NO_SPECULATION, "Unset")
-    if value.strip() in {"", "null", "None"}:
-        return RunningArm(NO_SPECULATION, "Annotation")
     try:
-        config = json.loads(value)
-    except ValueError as error:
-        return RunningArm(None, "Annotation", f"the annotation's value is not JSON ({error})")
-    if not isinstance(config, dict):
-        return RunningArm(
-            None, "Annotation", f"the annotation's value is {type(config).__name__}, not an object"
-        )
-    return RunningArm(_arm(config, candidates), "Annotation")
+        return RunningArm(_arm(configuration(value), candidates), "Annotation")
+    except InputError as error:
+        return RunningArm(None, "Annotation", f"the annotation's value: {error.problem}")
 
 
 def same_value(left: str | None, right: str | None) -> bool:
@@ -68,12 +62,10 @@ def same_value(left: str | None, right: str | None) -> bool:
     return bool(_meaning(left) == _meaning(right))
 
 
-def _meaning(value: str | None) -> Any:
-    if value is None or value.strip() in {"", "null", "None"}:
-        return None
+def _meaning(value: str | None) -> Mapping[str, Any] | str | None:
     try:
-        return json.loads(value)
-    except ValueError:
+        return configuration(value or "")
+    except InputError:
         return value
 
 
@@ -81,11 +73,11 @@ def _arm(config: Mapping[str, Any] | None, candidates: Candidates) -> Arm:
     """The candidate whose configuration this is, else an arm named by vLLM's method alone."""
     if config is None:
         return NO_SPECULATION
-    k = config.get("num_speculative_tokens")
+    k = draft_length_of(config)
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:
         # vLLM takes k from the drafter's own configuration then; 1 stands for "some".
         k = 1
     for method in candidates.methods:
-        if k in method.draft_lengths and json.loads(method.speculative_config(k)) == dict(config):
+        if k in method.draft_lengths and configuration(method.speculative_config(k)) == config:
             return Arm(method.method, k, method.name)
-    return Arm(str(config.get("method") or "draft_model"), k)
+    return Arm(str(method_of(config) or "draft_model"), k)

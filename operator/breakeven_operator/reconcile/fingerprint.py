@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from breakeven.serving.command_line import flag_value, model_of, without_speculation
+from breakeven.serving.command_line import cut, flag_value, model_of
 from breakeven.serving.opt_in import VARIABLE
 from breakeven_operator.reconcile.workload import Workload
 
@@ -100,19 +100,8 @@ def gpus_of(container: Mapping[str, Any]) -> int:
 
 def _arguments(line: Sequence[str]) -> list[str]:
     """Arguments that matter, in their order (vLLM takes the last of two equal flags)."""
-    kept: list[str] = []
-    skip = False
-    for item in without_speculation(line):
-        if skip and not item.startswith("-"):
-            skip = False
-            continue
-        skip = False
-        name = item.partition("=")[0].replace("_", "-")
-        if name in _HARMLESS:
-            skip = "=" not in item
-            continue
-        kept.append(item)
-    return kept
+    matter = (flag for flag in cut(line) if not flag.speculative and flag.name not in _HARMLESS)
+    return [item for flag in matter for item in flag.items]
 
 
 def _environment(entries: Sequence[Mapping[str, Any]]) -> list[Any]:

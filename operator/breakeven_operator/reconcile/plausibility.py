@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from breakeven.arm import Arm
-from breakeven.serving.command_line import flag_value
+from breakeven.serving.command_line import flag_number, flag_value
 from breakeven_operator.reconcile.promql import GROWTHS
 
 # Prometheus extrapolates every counter to the window's ends by itself, for a young pod by some percent more or less than
@@ -90,12 +90,13 @@ def engine_limits(
         candidates: arms of the spec. The draft length of any other one may be the drafter's own, not the arm's.
     """
     drafts = running.k if running is not None and (running.k == 0 or running in candidates) else None
-    batch = _whole(flag_value(command_line, "--max-num-seqs"))
-    engines = _whole(flag_value(command_line, "--data-parallel-size", "-dp") or "1")
+    batch = flag_number(command_line, "--max-num-seqs")
+    given = flag_value(command_line, "--data-parallel-size")
+    engines = 1 if given is None else flag_number(command_line, "--data-parallel-size")
     return EngineLimits(
         tokens_per_step=None if drafts is None else drafts + 1.0,
         running=batch * engines if batch and engines else None,
-        tokens=_whole(flag_value(command_line, "--max-model-len")),
+        tokens=flag_number(command_line, "--max-model-len"),
         in_order=flag_value(command_line, "--scheduling-policy") in {None, "fcfs"},
     )
 
@@ -240,7 +241,3 @@ def _decoded(stats: Mapping[str, float]) -> float:
 
 def _ratio(stats: Mapping[str, float], part: str, whole: str) -> float | None:
     return stats[part] / stats[whole] if part in stats and stats.get(whole, 0.0) > 0 else None
-
-
-def _whole(text: str | None) -> int | None:
-    return int(text) if text and text.isdecimal() and len(text) < 10 else None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from breakeven.serving.command_line import command_line
 from breakeven.serving.opt_in import ANNOTATION, engine_container
 from breakeven_operator.kinds import DEPLOYMENTS, FIELD_MANAGER, Ref
 from breakeven_operator.ports import Manifest
@@ -134,10 +135,7 @@ class Workload:
     @property
     def command_line(self) -> tuple[str, ...]:
         """Command and arguments of the engine's container as the manifest has them."""
-        container = self.container or {}
-        return tuple(
-            str(item) for item in [*(container.get("command") or []), *(container.get("args") or [])]
-        )
+        return tuple(command_line(self.container or {}))
 
 
 def observe(

@@ -52,9 +52,19 @@ def test_an_arm_is_known_by_meaning_and_not_by_spelling():
     assert same_value(None, "null")
 
 
-def test_a_configuration_of_nobody_is_named_by_its_method():
-    value = '{"method":"eagle3","model":"org/another","num_speculative_tokens":3}'
-    assert arm_of_value(value, SPEC.candidates).arm == Arm("eagle3", 3)
+@pytest.mark.parametrize(
+    ("config", "arm"),
+    [
+        ({"method": "eagle3", "model": "org/another", "num_speculative_tokens": 3}, Arm("eagle3", 3)),
+        ({"model": "org/EAGLE3-head", "num_speculative_tokens": 3}, Arm("eagle3", 3)),
+        ({"model": "org/small", "num_speculative_tokens": 3}, Arm("draft_model", 3)),
+        ({"method": "deepseek_mtp"}, Arm("mtp", 1)),
+        ({"method": "suffix"}, Arm("suffix", 24)),
+        ({"method": "eagle3", "model": "org/another"}, Arm("eagle3", 1)),
+    ],
+)
+def test_a_configuration_of_nobody_is_named_as_vllm_takes_it(config, arm):
+    assert arm_of_value(json.dumps(config), SPEC.candidates).arm == arm
 
 
 def test_text_that_is_no_json_is_a_problem_and_not_an_arm():

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven.serving.command_line import (
+    flag_number,
     flag_value,
     model_of,
     runs_through_shell,
@@ -67,6 +68,8 @@ def test_what_vllm_refuses_is_a_problem_not_no_speculation(value):
         ["-sc", "null"],
         ["--spec-method", "ngram", "--spec-model=org/x", "--spec-tokens", "3"],
         ["--speculative-config.method", "ngram"],
+        ["-sc.method=ngram", "-sc.num_speculative_tokens", "3"],
+        ["--speculative-conf", "null"],
         ["--speculative-config=$(X)"],
     ],
 )
@@ -127,6 +130,11 @@ def test_flag_values_and_model():
     assert flag_value(args, "--port") == "8002"
     assert flag_value(args, "--shutdown-timeout") == "60"
     assert flag_value(args, "--api-key") is None
+    assert flag_value(["-dp", "2"], "--data-parallel-size") == "2"
+    assert flag_value(["m", "--enforce-eager"], "--enforce-eager") == ""
+    sizes = ["--max-model-len", "8k", "--max-num-seqs=auto", "--seed", "-1", "--block-size", "x"]
+    names = ("--max-model-len", "--max-num-seqs", "--seed", "--block-size", "--port")
+    assert [flag_number(sizes, name) for name in names] == [8000, None, None, None, None]
     assert model_of(["vllm", *args]) == "org/model"
     assert model_of(["--enforce-eager", "org/model"]) == "org/model"
     assert model_of(["--model", "org/other"]) == "org/other"

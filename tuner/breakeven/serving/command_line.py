@@ -1,13 +1,14 @@
-"""vLLM's command line as it stands in a manifest: what it says about speculation, and the same line without it.
+"""vLLM's command line, read as vLLM 0.32 reads it: the one reader of operator, `lint` and simulated engine.
 
-Rules as tried with vLLM 0.32's own parser: `--speculative-config` and its short form `-sc` take JSON; an empty value,
-`null` and `None` mean no speculation; single keys may be given dotted (`--speculative-config.num_speculative_tokens 3`)
-or by the short forms `--spec-method`, `--spec-model` and `--spec-tokens`; dashes and underscores are alike; a value
-follows as the next item or after `=`.
+Rules as tried with vLLM's own parser: dashes and underscores are alike, an unambiguous beginning stands for a flag, a
+value follows as the next item or after `=`, `--flag.key 3` sets one key of a flag's JSON. `--speculative-config` and
+its short form `-sc` take JSON; an empty value, `null` and `None` mean no speculation; `--spec-method`, `--spec-model`
+and `--spec-tokens` each give one key of it.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,12 +17,45 @@ from functools import cache
 from itertools import dropwhile, takewhile
 from typing import Any
 
-from breakeven.serving.vllm_flags import flags
+from breakeven.errors import InputError
+from breakeven.intake import kind_of
+from breakeven.serving.vllm_flags import flags, json_or_none, read, size
 
-_WHOLE = ("--speculative-config", "-sc")
-_SHORT_KEYS = {"--spec-method": "method", "--spec-model": "model", "--spec-tokens": "num_speculative_tokens"}
-_VARIABLE = re.compile(r"^\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)$")
+SPECULATIVE_CONFIG = "--speculative-config"
+SHORT_KEYS = {"--spec-method": "method", "--spec-model": "model", "--spec-tokens": "num_speculative_tokens"}
+"""Flags that give one key of the speculative configuration."""
+
+_VARIABLE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
+_NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
+_OPTIMIZATION = re.compile(r"-O=?(\w+)")
 _SHELLS = {"sh", "bash", "ash", "dash", "zsh", "ksh", "busybox"}
+# Switches of other versions of vLLM than the one whose table `vllm_flags` holds.
+_OTHER_SWITCHES = ("--disable-frontend-multiprocessing", "--disable-log-requests")
+
+
+@dataclass(frozen=True, slots=True)
+class GivenFlag:
+    """One flag of a command line, or a word that is none.
+
+    Attributes:
+        items: the words of the command line that it is made of; nothing is lost.
+        name: vLLM's long name, whichever way it was spelled; as it stands, with dashes, where vLLM's table has no such
+            flag; empty for a word that is no flag.
+        head: the name as it stands, with dashes and without keys.
+        path: the keys of a dotted form.
+        values: in order; empty for a switch, and where a value is missing.
+    """
+
+    items: tuple[str, ...]
+    name: str = ""
+    head: str = ""
+    path: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+
+    @property
+    def speculative(self) -> bool:
+        """Whether it says something about speculation."""
+        return self.name == SPECULATIVE_CONFIG or self.name in SHORT_KEYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +66,7 @@ class Speculation:
         config: the configuration given in place; None: no speculation, or decided elsewhere (see `variable`).
         variable: name of the environment variable when the value is `$(NAME)`: the container decides at start.
         given: the items of the command line that say so, in order; empty when it says nothing.
-        problem: one line when vLLM would refuse to start (bad JSON, not an object), else None.
+        problem: one line when vLLM would refuse to start (bad JSON, not an object, a key given twice), else None.
     """
 
     config: Mapping[str, Any] | None = None
@@ -41,44 +75,127 @@ class Speculation:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Flag:
-    name: str  # dashes for underscores, dotted path kept
-    value: str | None
-    items: tuple[str, ...]
-    speculative: bool
+def command_line(container: Mapping[str, Any]) -> list[str]:
+    """Command and arguments of a container as its manifest has them."""
+    return [str(item) for item in [*(container.get("command") or []), *(container.get("args") or [])]]
 
 
-def speculation(args: Sequence[str]) -> Speculation:
-    """Read every form in which a command line may ask for speculation; the last whole value wins, as in vLLM."""
-    config: dict[str, Any] | None = None
-    variable: str | None = None
-    problem: str | None = None
-    keys: dict[str, Any] = {}
-    given: list[str] = []
-    for flag in _flags(args):
-        if not flag.speculative:
+def cut(words: Sequence[str]) -> Iterator[GivenFlag]:
+    """Cut a command line into flags with their values, and single words that are no flags."""
+    position = 0
+    while position < len(words):
+        word, following = words[position], words[position + 1 :]
+        position += 1
+        if not word.startswith("-") or word in {"-", "--"} or _NEGATIVE_NUMBER.fullmatch(word):
+            yield GivenFlag((word,))
             continue
-        given.extend(flag.items)
-        if flag.name in _WHOLE:
-            config, variable, problem = _parse_whole(flag.value)
-        elif flag.name in _SHORT_KEYS:
-            keys[_SHORT_KEYS[flag.name]] = _scalar(flag.value)
+        if level := _OPTIMIZATION.fullmatch(word):
+            yield GivenFlag((word,), _long_name("-O"), "-O", (), (level[1],))
+            continue
+        spelled, equals, value = word.partition("=")
+        head, *path = spelled.split(".")
+        head = head.replace("_", "-") if head.startswith("--") else head
+        name = _long_name(head)
+        taken = 0
+        if not equals:
+            taken = min(1, len(following)) if path else _values_after(name, following)
+        position += taken
+        values = (value,) if equals else tuple(following[:taken])
+        yield GivenFlag((word, *following[:taken]), name, head, tuple(path), values)
+
+
+def spelled_out(words: Sequence[str]) -> list[str]:
+    """The same command line with dashes for underscores, `-O3` in full, and dotted forms gathered into JSON.
+
+    As in vLLM the gathered values go to the end and so replace whatever else the same flag was given; `-sc.x` and
+    `--speculative-config.y` are gathered apart, so that the one seen last wins.
+
+    Raises:
+        InputError: a dotted form without a value.
+    """
+    plain: list[str] = []
+    gathered: dict[str, dict[str, Any]] = {}
+    for flag in cut(words):
+        if flag.path:
+            if not flag.values:
+                raise InputError(flag.items[0], "no value", "one argument")
+            _put(gathered.setdefault(flag.head, {}), flag.path, flag.values[0])
+        elif flag.head == "-O":
+            plain += [flag.name, *flag.values]
+        elif "=" in flag.items[0] and flag.name:
+            plain.append(f"{flag.head}={flag.values[0]}")
         else:
-            keys[flag.name.partition(".")[2].replace("-", "_")] = _scalar(flag.value)
-    if keys and variable is None and problem is None:
-        config = {**(config or {}), **keys}
-    return Speculation(config, variable, tuple(given), problem)
+            plain += [flag.head or flag.items[0], *flag.items[1:]]
+    for head, keys in gathered.items():
+        plain += [head, json.dumps(keys)]
+    return plain
 
 
-def without_speculation(args: Sequence[str]) -> list[str]:
+def speculation(words: Sequence[str]) -> Speculation:
+    """Read every form in which a command line may ask for speculation; the last whole value wins, as in vLLM."""
+    given = tuple(item for flag in cut(words) if flag.speculative for item in flag.items)
+    try:
+        said = {flag.name: " ".join(flag.values) for flag in cut(spelled_out(words)) if flag.speculative}
+        whole = said.pop(SPECULATIVE_CONFIG, "")
+        if variable := _VARIABLE.fullmatch(whole.strip()):
+            return Speculation(None, variable[1], given)
+        shorts = {name: read(name, text) for name, text in said.items()}
+        return Speculation(joined(configuration(whole), shorts), None, given)
+    except InputError as error:
+        return Speculation(None, None, given, str(error))
+
+
+def configuration(text: str) -> Mapping[str, Any] | None:
+    """What a value of `--speculative-config` says; None: no speculation.
+
+    Raises:
+        InputError: neither JSON nor a word for nothing, or no object.
+    """
+    try:
+        config = json_or_none(text)
+    except argparse.ArgumentTypeError as error:
+        raise InputError(SPECULATIVE_CONFIG, str(error), "a JSON object, null or nothing") from None
+    return checked(config)
+
+
+def checked(config: Any) -> Mapping[str, Any] | None:
+    """The configuration, if it is one.
+
+    Raises:
+        InputError: it is neither an object nor None.
+    """
+    if config is not None and not isinstance(config, dict):
+        raise InputError(SPECULATIVE_CONFIG, kind_of(config), "a JSON object, null or nothing")
+    return config
+
+
+def joined(config: Mapping[str, Any] | None, shorts: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The configuration with the keys of the short forms.
+
+    Args:
+        config: of `--speculative-config`.
+        shorts: value by flag name; None: not given.
+
+    Raises:
+        InputError: one key is given in both ways.
+    """
+    named = {SHORT_KEYS[name]: value for name, value in shorts.items() if value is not None}
+    for name, key in SHORT_KEYS.items():
+        if key in named and config and key in config:
+            raise InputError(
+                f"{name} and {SPECULATIVE_CONFIG}['{key}']", "both given", "one: mutually exclusive"
+            )
+    return {**(config or {}), **named} if named else config
+
+
+def without_speculation(words: Sequence[str]) -> list[str]:
     """The same command line with every form of a speculative flag and its value removed."""
-    return [item for flag in _flags(args) if not flag.speculative for item in flag.items]
+    return [item for flag in cut(words) if not flag.speculative for item in flag.items]
 
 
-def with_speculation(args: Sequence[str], config: Mapping[str, Any] | None) -> list[str]:
+def with_speculation(words: Sequence[str], config: Mapping[str, Any] | None) -> list[str]:
     """The command line of one arm: everything else as it was, and the arm said explicitly (`null`: none)."""
-    return [*without_speculation(args), f"--speculative-config={arm_json(config)}"]
+    return [*without_speculation(words), f"{SPECULATIVE_CONFIG}={arm_json(config)}"]
 
 
 def arm_json(config: Mapping[str, Any] | None) -> str:
@@ -86,27 +203,36 @@ def arm_json(config: Mapping[str, Any] | None) -> str:
     return "null" if config is None else json.dumps(dict(config), sort_keys=True, separators=(",", ":"))
 
 
-def flag_value(args: Sequence[str], *names: str) -> str | None:
-    """Value of a flag given under any of `names` (with dashes); the last one wins; None when absent."""
-    found = None
-    for flag in _flags(args):
-        if flag.name in names:
-            found = flag.value if flag.value is not None else ""
-    return found
+def flag_value(words: Sequence[str], name: str) -> str | None:
+    """Value of a flag by its long name, whichever way it is spelled; the last one wins; None when absent."""
+    found = [flag.values for flag in cut(words) if flag.name == name and not flag.path]
+    return (found[-1] or ("",))[0] if found else None
 
 
-def model_of(args: Sequence[str]) -> str | None:
-    """The model a `vllm serve` command line names: positional (after an optional `vllm serve`), else `--model`."""
-    items = [
-        item
-        for flag in _flags(args)
-        for item in flag.items
-        if len(flag.items) == 1 and not item.startswith("-")
-    ]
-    words = [
-        item for item in items if item not in {"vllm", "serve"} and not item.endswith(("/vllm", "python3"))
-    ]
-    return words[0] if words else flag_value(args, "--model")
+def flag_number(words: Sequence[str], name: str) -> int | None:
+    """A whole number of at least 0 that a flag gives; None when it gives none, or leaves the choice to the engine."""
+    try:
+        number = read(name, flag_value(words, name) or "")
+    except InputError:
+        return None
+    return number if isinstance(number, int) and number >= 0 else None
+
+
+def model_of(words: Sequence[str]) -> str | None:
+    """The model that a command line names: as its first word after what starts vLLM, else with `--model`."""
+    plain = [flag.items[0] for flag in cut(after_program(words)) if not flag.name]
+    return plain[0] if plain else flag_value(words, "--model")
+
+
+def after_program(words: Sequence[str]) -> Sequence[str]:
+    """What vLLM's own parser gets: everything after `vllm serve` or `python3 -m vllm...`."""
+    for at, word in enumerate(words):
+        module = words[at + 1] if word == "-m" and at + 1 < len(words) else ""
+        if module.startswith("vllm."):
+            return words[at + 2 :]
+        if word == "serve" and (at == 0 or words[at - 1].rpartition("/")[2] == "vllm"):
+            return words[at + 1 :]
+    return words
 
 
 def runs_through_shell(command: Sequence[str]) -> bool:
@@ -121,70 +247,52 @@ def runs_through_shell(command: Sequence[str]) -> bool:
     return program in _SHELLS and any(re.fullmatch(r"-[a-z]*c[a-z]*", item) for item in command[1:])
 
 
-# Switches of other versions of vLLM than the one whose table `vllm_flags` holds.
-_OTHER_SWITCHES = frozenset({"--disable-frontend-multiprocessing", "--disable-log-requests"})
+@cache
+def _long_names() -> Mapping[str, str]:
+    return {name: flag.names[0] for flag in flags().values() for name in flag.names}
 
 
 @cache
-def _takes() -> dict[str, str]:
-    """How many values a flag takes, by every name it has; a switch mistaken for a flag would swallow the model."""
-    table = {name: flag.takes for flag in flags().values() for name in flag.names}
-    return dict.fromkeys(_OTHER_SWITCHES, "nothing") | table
+def _long_name(head: str) -> str:
+    if head == "-O":
+        return "--optimization-level"
+    names = _long_names()
+    if head in names or not head.startswith("--"):
+        return names.get(head, head)
+    begun = {name for name in names if name.startswith(head)}
+    return begun.pop() if len(begun) == 1 else head
 
 
 def _values_after(name: str, following: Sequence[str]) -> int:
-    """How many of the items after a flag without `=` are its values; none begins with a dash.
+    """How many of the words after a flag without `=` are its values; only a number may begin with a dash.
 
     A flag that vLLM's table does not know, as of a newer version or a plug-in, owns one.
     """
-    takes = _takes().get(name, "one")
+    flag = flags().get(name)
+    takes = "nothing" if name in _OTHER_SWITCHES else flag.takes if flag is not None else "one"
     if takes in {"nothing", "yes or no"} or name.startswith("--no-"):
         return 0
-    values = sum(1 for _ in takewhile(lambda item: not item.startswith("-"), following))
-    return values if takes == "many" else min(values, 1)
+    values = takewhile(lambda word: not word.startswith("-") or _NEGATIVE_NUMBER.fullmatch(word), following)
+    count = sum(1 for _ in values)
+    return count if takes == "many" else min(count, 1)
 
 
-def _flags(args: Sequence[str]) -> Iterator[_Flag]:
-    """Cut a command line into flags with their values and single positional items, losing nothing."""
-    position = 0
-    while position < len(args):
-        item = args[position]
-        if not item.startswith("-") or item in {"-", "--"}:
-            yield _Flag(item, None, (item,), speculative=False)
-            position += 1
-            continue
-        name, equals, value = item.partition("=")
-        if name.startswith("--"):
-            head, dot, path = name.partition(".")
-            name = head.replace("_", "-") + dot + path
-        speculative = name in _WHOLE or name in _SHORT_KEYS or name.startswith("--speculative-config.")
-        if equals:
-            yield _Flag(name, value, (item,), speculative)
-            position += 1
-            continue
-        values = args[position + 1 : position + 1 + _values_after(name, args[position + 1 :])]
-        yield _Flag(name, values[0] if values else None, (item, *values), speculative)
-        position += 1 + len(values)
-
-
-def _parse_whole(value: str | None) -> tuple[dict[str, Any] | None, str | None, str | None]:
-    text = (value or "").strip()
-    if text in {"", "null", "None"}:
-        return None, None, None
-    reference = _VARIABLE.match(text)
-    if reference:
-        return None, reference.group(1), None
+def _put(target: dict[str, Any], path: Sequence[str], text: str) -> None:
+    """Set one nested key; a key that ends in `+` adds comma-separated items to a list."""
+    *outer, key = path
+    for name in outer:
+        inner = target.setdefault(name, {})
+        if not isinstance(inner, dict):
+            inner = target[name] = {}
+        target = inner
+    if key.endswith("+"):
+        before = target.get(key[:-1])
+        target[key[:-1]] = [*(before if isinstance(before, list) else ()), *text.split(",")]
+        return
     try:
-        parsed = json.loads(text)
-    except ValueError as error:
-        return None, None, f"--speculative-config is not JSON ({error})"
-    if not isinstance(parsed, dict):
-        return None, None, f"--speculative-config is {type(parsed).__name__}, not an object"
-    return parsed, None, None
-
-
-def _scalar(value: str | None) -> Any:
-    try:
-        return json.loads(value or "")
+        target[key] = json.loads(text)
     except ValueError:
-        return value
+        try:
+            target[key] = size(text)
+        except argparse.ArgumentTypeError:
+            target[key] = text

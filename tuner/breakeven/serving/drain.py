@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from breakeven.serving.command_line import flag_value
+from breakeven.serving.command_line import command_line, flag_number
 
 _SLEEP = re.compile(r"\bsleep\s+(\d+(?:\.\d+)?)")
 
@@ -43,13 +43,7 @@ class Drain:
 def drain(pod_spec: Mapping[str, Any], container: Mapping[str, Any]) -> Drain:
     """Read the drain settings of one container of a pod spec (manifest JSON)."""
     grace_s = float(pod_spec.get("terminationGracePeriodSeconds", 30))
-    text = flag_value(
-        [*(container.get("command") or []), *(container.get("args") or [])], "--shutdown-timeout"
-    )
-    try:
-        timeout_s = float(text or 0)
-    except ValueError:
-        timeout_s = 0.0
+    timeout_s = float(flag_number(command_line(container), "--shutdown-timeout") or 0)
     pre_stop_s = _pre_stop_s((container.get("lifecycle") or {}).get("preStop"))
     problems = []
     if timeout_s <= 0:

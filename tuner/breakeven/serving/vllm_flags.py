@@ -15,6 +15,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from breakeven.errors import InputError
+
 _TABLE = "vllm_0_32_flags.json"
 _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -122,3 +124,16 @@ _TYPES: dict[str, Callable[[str], Any]] = {
     "size": size,
     "json": json_or_none,
 }
+
+
+def read(name: str, text: str) -> Any:
+    """The value of a flag as its type; text where vLLM's table has no such flag.
+
+    Raises:
+        InputError: not of that type.
+    """
+    kind = flags()[name].type if name in flags() else ""
+    try:
+        return _TYPES[kind](text)
+    except (argparse.ArgumentTypeError, ValueError):
+        raise InputError(name, repr(text), {"int": "a whole number"}.get(kind, f"a {kind}")) from None

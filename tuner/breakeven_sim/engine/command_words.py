@@ -1,22 +1,20 @@
 """What vLLM does to the words of a command line before argparse sees them.
 
-It moves the model to the front, puts the flags of a YAML file behind it, turns underscores into dashes and gathers
-dotted forms into JSON.
+It moves the model to the front, puts the flags of a YAML file behind it, and spells all of them out.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from breakeven.errors import InputError
 from breakeven.intake import file_text
-from breakeven.serving.vllm_flags import negatives, size
+from breakeven.serving.command_line import spelled_out
+from breakeven.serving.vllm_flags import negatives
 
 
 def rewritten(words: list[str]) -> list[str]:
@@ -25,7 +23,7 @@ def rewritten(words: list[str]) -> list[str]:
     Raises:
         InputError: what vLLM refuses at this stage.
     """
-    return _spelled_out(_with_config_file(_with_model_first(words)))
+    return spelled_out(_with_config_file(_with_model_first(words)))
 
 
 def _with_model_first(words: list[str]) -> list[str]:
@@ -95,69 +93,3 @@ def _read_config_file(path: str) -> list[str]:
         else:
             found += [flag, str(value)]
     return found
-
-
-def _spelled_out(words: list[str]) -> list[str]:
-    """Underscores to dashes in flag names, `-O3` in full, and dotted forms (`--a.b.c 3`) gathered into JSON.
-
-    The gathered values go to the end and so replace whatever else the same flag was given; `-sc.x` and
-    `--speculative-config.y` are gathered apart, so that the one seen last wins.
-    """
-    plain: list[str] = []
-    gathered: dict[str, dict[str, Any]] = {}
-    i = 0
-    while i < len(words):
-        name, equals, value = words[i].partition("=")
-        i += 1
-        if re.fullmatch(r"-O=?\w+", name + equals + value):
-            plain += ["--optimization-level", (name + equals + value)[2:].lstrip("=")]
-            continue
-        if name == "-O" and i < len(words) and words[i] in {"0", "1", "2", "3"}:
-            plain.append("--optimization-level")
-            continue
-        if not name.startswith("-") or _is_number(name):
-            plain.append(name + equals + value)
-            continue
-        head, *path = name.split(".")
-        head = head.replace("_", "-") if head.startswith("--") else head
-        if not path:
-            plain.append(head + equals + value)
-            continue
-        if not equals:
-            if i >= len(words):
-                raise InputError(name, "no value", "one argument")
-            value = words[i]
-            i += 1
-        _put(gathered.setdefault(head, {}), path, value)
-    for flag, value_by_key in gathered.items():
-        plain += [flag, json.dumps(value_by_key)]
-    return plain
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
-
-
-def _put(target: dict[str, Any], path: list[str], text: str) -> None:
-    """Set one nested key; a key that ends in `+` adds comma-separated items to a list."""
-    *outer, key = path
-    for name in outer:
-        inner = target.setdefault(name, {})
-        if not isinstance(inner, dict):
-            inner = target[name] = {}
-        target = inner
-    if key.endswith("+"):
-        before = target.get(key[:-1])
-        target[key[:-1]] = [*(before if isinstance(before, list) else ()), *text.split(",")]
-        return
-    try:
-        target[key] = json.loads(text)
-    except ValueError:
-        try:
-            target[key] = size(text)
-        except argparse.ArgumentTypeError:
-            target[key] = text

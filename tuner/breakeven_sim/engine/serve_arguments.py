@@ -17,12 +17,12 @@ from functools import cache
 from typing import Any
 
 from breakeven.errors import InputError
+from breakeven.serving.command_line import SHORT_KEYS, SPECULATIVE_CONFIG, after_program, checked, joined
 from breakeven.serving.vllm_flags import flags
 from breakeven_sim.engine.command_words import rewritten
 from breakeven_sim.engine.costs import json_schema
 
 _DEFAULT_MODEL = "Qwen/Qwen3-0.6B"
-_SPECULATIVE = "--speculative-config"
 _EPILOG = """\
 Other flags of `vllm serve` (parallelism, dtype, quantisation, ...) are accepted and recorded.
 
@@ -71,18 +71,13 @@ def parse(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> 
     """
     variables = os.environ if environment is None else environment
     parser = argument_parser()
-    words = list(argv)
-    if words[:2] == ["vllm", "serve"]:
-        words = words[1:]
-    if words[:1] == ["serve"]:
-        words = words[1:]
-    words = rewritten(words)
-    given = vars(parser.parse_args(words))
+    given = vars(parser.parse_args(rewritten(list(after_program(argv)))))
     keys = given.pop("api_key") or ([variables["VLLM_API_KEY"]] if variables.get("VLLM_API_KEY") else [])
     model = given.pop("model_tag") or given.pop("model", None) or _DEFAULT_MODEL
     given.pop("model", None)
     names = given.pop("served_model_name") or [model]
-    speculative = _speculative(given)
+    shorts = {name: given.pop(name[2:].replace("-", "_")) for name in SHORT_KEYS}
+    speculative = joined(checked(given.pop("speculative_config")), shorts)
     _check_values(given)
     _check_combinations(given, speculative)
     if given["max_model_len"] == -1:
@@ -119,7 +114,7 @@ _EXPLAINED: dict[str, dict[str, Any]] = {
     },
     "--port": {"default": 8000, "help": "0 chooses a free one"},
     "--api-key": {"metavar": "KEY", "help": "required of clients; or VLLM_API_KEY"},
-    _SPECULATIVE: {"metavar": "JSON", "help": "empty, None and null mean no speculation"},
+    SPECULATIVE_CONFIG: {"metavar": "JSON", "help": "empty, None and null mean no speculation"},
     "--spec-method": {"metavar": "METHOD", "help": "short for the key method of --speculative-config"},
     "--spec-model": {"help": "short for the key model"},
     "--spec-tokens": {"metavar": "K", "help": "short for the key num_speculative_tokens"},
@@ -217,25 +212,4 @@ def _check_combinations(given: Mapping[str, Any], speculative: Mapping[str, Any]
             )
     asked = given["per_request_spec_decode_metrics"]
     if asked not in {None, "none"} and speculative is None:
-        raise InputError("--per-request-spec-decode-metrics", "no speculation", _SPECULATIVE)
-
-
-def _speculative(given: dict[str, Any]) -> dict[str, Any] | None:
-    """Join `--speculative-config` with its short forms; the same key given twice is refused."""
-    config = given.pop("speculative_config")
-    if config is not None and not isinstance(config, dict):
-        problem = f"'{type(config).__name__}' object has no attribute 'items'"
-        raise InputError(_SPECULATIVE, problem, "a JSON object")
-    shorts = {
-        "method": ("--spec-method", given.pop("spec_method")),
-        "model": ("--spec-model", given.pop("spec_model")),
-        "num_speculative_tokens": ("--spec-tokens", given.pop("spec_tokens")),
-    }
-    named = {key: value for key, (_, value) in shorts.items() if value is not None}
-    if not named:
-        return config if config is None else dict(config)
-    for key in named:
-        if config and key in config:
-            flag = shorts[key][0]
-            raise InputError(f"{flag} and {_SPECULATIVE}['{key}']", "both given", "one: mutually exclusive")
-    return {**(config or {}), **named}
+        raise InputError("--per-request-spec-decode-metrics", "no speculation", SPECULATIVE_CONFIG)

@@ -14,14 +14,13 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from breakeven.errors import InputError
-from breakeven.methods import LOOKUP_METHODS, METHODS, MTP_ALIAS, Drafter
+from breakeven.methods import METHODS, Drafter, draft_length_of, method_of
+from breakeven.serving.command_line import SPECULATIVE_CONFIG as WHERE
 from breakeven_sim.engine.configuration import DraftLengths
 
-WHERE = "--speculative-config"
 # Whatever a user's own class would draft cannot be simulated.
 _SIMULATED = METHODS.keys() - {"custom_class"}
 _WHOLE = TypeAdapter(int)
-_SUFFIX_TREE_DEPTH = 24
 _PROMPT_LOOKUP_DEFAULT = 5
 KEYS = frozenset(
     {
@@ -78,35 +77,23 @@ def speculation(config: Mapping[str, Any] | None) -> Speculation | None:
         raise InputError(WHERE, f"method {method} without a model", "model: the drafter")
     if method in {"ngram", "ngram_gpu"}:
         _prompt_lookup(full)
-    k = _longest(full, method)
+    k = _longest(full)
     tiers = _tiers(full.get("num_speculative_tokens_per_batch_size"), k, method)
     drafter = full.get("model") if METHODS[method] is not Drafter.NONE else None
     return Speculation(method, DraftLengths(k, tiers), drafter, _imposed(full, k), full)
 
 
 def _method(config: Mapping[str, Any]) -> str:
-    """The method named, or the one vLLM infers from the model."""
-    method = config.get("method")
+    method = method_of(config)
     if method is None:
-        model = config.get("model")
-        if not isinstance(model, str) or not model:
-            raise InputError(WHERE, "neither method nor model", "at least one of them")
-        if model in LOOKUP_METHODS:
-            return model
-        folded = model.casefold()
-        return next(
-            (name for name in ("eagle3", "eagle", "dflash", "dspark") if name in folded), "draft_model"
-        )
-    if isinstance(method, str) and method.endswith(MTP_ALIAS):
-        return "mtp"
+        raise InputError(WHERE, "neither method nor model", "at least one of them")
     if method not in _SIMULATED:
         raise InputError(WHERE, f"method {method!r}", f"one of {', '.join(sorted(_SIMULATED))}")
     return str(method)
 
 
-def _count(config: Mapping[str, Any], key: str, at_least: int = 1) -> int | None:
+def _count(key: str, value: Any, at_least: int = 1) -> int | None:
     """A count, from anything that pydantic takes for one in vLLM: 3, "3", 3.0 and even true."""
-    value = config.get(key)
     if value is None:
         return None
     try:
@@ -120,7 +107,7 @@ def _count(config: Mapping[str, Any], key: str, at_least: int = 1) -> int | None
 
 def _prompt_lookup(config: dict[str, Any]) -> None:
     """Both ends of the n-gram range: 5 and 5 if neither is given, the other one if one is."""
-    low, high = _count(config, "prompt_lookup_min"), _count(config, "prompt_lookup_max")
+    low, high = (_count(key, config.get(key)) for key in ("prompt_lookup_min", "prompt_lookup_max"))
     low_full = low or high or _PROMPT_LOOKUP_DEFAULT
     high_full = high or low or _PROMPT_LOOKUP_DEFAULT
     if low_full > high_full:
@@ -130,15 +117,12 @@ def _prompt_lookup(config: dict[str, Any]) -> None:
     config["prompt_lookup_min"], config["prompt_lookup_max"] = low_full, high_full
 
 
-def _longest(config: dict[str, Any], method: str) -> int:
-    k = _count(config, "num_speculative_tokens")
-    if k is None and method == "suffix":
-        k = _count(config, "suffix_decoding_max_tree_depth") or _SUFFIX_TREE_DEPTH
-    if k is None and method == "mtp":
-        k = 1  # one multi-token-prediction layer, as most checkpoints have
+def _longest(config: dict[str, Any]) -> int:
+    key = "num_speculative_tokens"
+    k = _count(key, draft_length_of(config))
     if k is None:
-        raise InputError(WHERE, "num_speculative_tokens is missing", "an integer of at least 1")
-    config["num_speculative_tokens"] = k
+        raise InputError(WHERE, f"{key} is missing", "an integer of at least 1")
+    config[key] = k
     return k
 
 
