@@ -130,7 +130,7 @@ def test_a_speculation_that_vllm_refuses_is_a_problem_of_the_manifest():
     assert len(refused) == 7
     said = [command_line.speculation(line) for line in refused]
     assert [one for one in said if one.problem is None] == [
-        command_line.Speculation(None, "BREAKEVEN_SPECULATIVE_CONFIG", tuple(refused[1][1:]))
+        command_line.Speculation(variable="BREAKEVEN_SPECULATIVE_CONFIG")
     ], "what the container's environment will say is not known here"
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven.serving.command_line import (
+    Speculation,
     flag_number,
     flag_value,
     model_of,
@@ -121,7 +122,7 @@ def test_an_arm_put_on_any_line_is_the_arm_that_runs(parts):
     args = [item for part in parts for item in part]
     line = with_speculation(args, EAGLE)
     assert speculation(line).config == EAGLE
-    assert speculation(without_speculation(line)).given == ()
+    assert speculation(without_speculation(line)) == Speculation()
     assert with_speculation(line, EAGLE) == line
 
 

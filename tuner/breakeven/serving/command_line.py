@@ -65,13 +65,11 @@ class Speculation:
     Attributes:
         config: the configuration given in place; None: no speculation, or decided elsewhere (see `variable`).
         variable: name of the environment variable when the value is `$(NAME)`: the container decides at start.
-        given: the items of the command line that say so, in order; empty when it says nothing.
         problem: one line when vLLM would refuse to start (bad JSON, not an object, a key given twice), else None.
     """
 
     config: Mapping[str, Any] | None = None
     variable: str | None = None
-    given: tuple[str, ...] = ()
     problem: str | None = None
 
 
@@ -133,16 +131,15 @@ def spelled_out(words: Sequence[str]) -> list[str]:
 
 def speculation(words: Sequence[str]) -> Speculation:
     """Read every form in which a command line may ask for speculation; the last whole value wins, as in vLLM."""
-    given = tuple(item for flag in cut(words) if flag.speculative for item in flag.items)
     try:
         said = {flag.name: " ".join(flag.values) for flag in cut(spelled_out(words)) if flag.speculative}
         whole = said.pop(SPECULATIVE_CONFIG, "")
         if variable := _VARIABLE.fullmatch(whole.strip()):
-            return Speculation(None, variable[1], given)
+            return Speculation(variable=variable[1])
         shorts = {name: read(name, text) for name, text in said.items()}
-        return Speculation(joined(configuration(whole), shorts), None, given)
+        return Speculation(joined(configuration(whole), shorts))
     except InputError as error:
-        return Speculation(None, None, given, str(error))
+        return Speculation(problem=str(error))
 
 
 def configuration(text: str) -> Mapping[str, Any] | None:

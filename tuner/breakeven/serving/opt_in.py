@@ -11,7 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from breakeven.serving.command_line import runs_through_shell, speculation
+from breakeven.serving.command_line import (
+    SPECULATIVE_CONFIG,
+    GivenFlag,
+    cut,
+    runs_through_shell,
+    speculation,
+)
 
 ANNOTATION = "breakeven.dev/speculative-config"
 VARIABLE = "BREAKEVEN_SPECULATIVE_CONFIG"
@@ -92,25 +98,17 @@ def opt_in(container: Mapping[str, Any]) -> OptIn:
         add.append(Change(f"{path}.env", _ENV_LINES))
     # The whole value must be exactly the variable, and said once: vLLM takes the last and refuses mixed forms.
     for where, items in (("command", command), ("args", args)):
-        given = _beside_the_variable(speculation(items).given)
-        if given:
-            remove.append(Change(f"{path}.{where}", tuple(f"- {_quoted(item)}" for item in given)))
+        beside = [flag for flag in cut(items) if flag.speculative and not _reads_the_variable(flag)]
+        if beside:
+            lines = tuple(f"- {_quoted(item)}" for flag in beside for item in flag.items)
+            remove.append(Change(f"{path}.{where}", lines))
     if speculation([*command, *args]).variable != VARIABLE:
         add.append(Change(f"{path}.args", (f'- "{ARGUMENT}"',)))
     return OptIn(tuple(add), tuple(remove), None)
 
 
-def _beside_the_variable(given: Sequence[str]) -> list[str]:
-    """What a command line says about speculation other than "read the variable" (as one item or as two)."""
-    others: list[str] = []
-    for item in given:
-        if item == ARGUMENT:
-            continue
-        if item == f"$({VARIABLE})" and others:
-            others.pop()  # its flag
-            continue
-        others.append(item)
-    return others
+def _reads_the_variable(flag: GivenFlag) -> bool:
+    return flag.name == SPECULATIVE_CONFIG and not flag.path and flag.values == (f"$({VARIABLE})",)
 
 
 def _quoted(item: str) -> str:
