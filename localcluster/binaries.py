@@ -21,7 +21,7 @@ from typing import Final
 
 from localcluster.building import build
 from localcluster.cache import cache_folder, exclusive
-from localcluster.catalog import PROGRAMS, Bundle, Program
+from localcluster.catalog import PROGRAMS, Bundle, CataloguedProgram
 from localcluster.errors import LocalClusterError
 from localcluster.progress import Say, duration, say
 from localcluster.toolchain import install
@@ -70,7 +70,7 @@ def _workshop(cache: Path) -> Path:
 
 
 def _present(
-    wanted: Mapping[str, tuple[Bundle, Program]], cache: Path, environment: Mapping[str, str]
+    wanted: Mapping[str, CataloguedProgram], cache: Path, environment: Mapping[str, str]
 ) -> dict[str, Path]:
     found = {}
     for name, (bundle, _) in wanted.items():
@@ -111,7 +111,7 @@ def same_minor(said: str, pinned: str) -> bool:
 
 
 def _build_all(
-    missing: Mapping[str, tuple[Bundle, Program]], cache: Path, environment: Mapping[str, str], tell: Say
+    missing: Mapping[str, CataloguedProgram], cache: Path, environment: Mapping[str, str], tell: Say
 ) -> dict[str, Path]:
     usual_s = sum(program.usual_s for _, program in missing.values())
     tell(f"building {len(missing)} programs once, usually {duration(usual_s)}; they are kept in {cache}")

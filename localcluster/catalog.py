@@ -14,7 +14,7 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 MODULES_DIR: Final = Path(__file__).parent / "modules"
 TOOLCHAIN_LOCK: Final = Path(__file__).parents[1] / "requirements" / "toolchain.lock"
@@ -87,6 +87,13 @@ class Bundle:
         ):
             digest.update(hashlib.sha256(part).digest())
         return f"{self.folder}-{self.version()}-{digest.hexdigest()[:12]}"
+
+
+class CataloguedProgram(NamedTuple):
+    """A program, and the bundle that it is built from."""
+
+    bundle: Bundle
+    program: Program
 
 
 def pinned_version(go_mod: str, module: str) -> str:
@@ -187,6 +194,8 @@ BUNDLES: Final = (
         ),
     ),
 )
-PROGRAMS: Final = {program.name: (bundle, program) for bundle in BUNDLES for program in bundle.programs}
+PROGRAMS: Final = {
+    program.name: CataloguedProgram(bundle, program) for bundle in BUNDLES for program in bundle.programs
+}
 CONTROL_PLANE: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 MONITORING: Final = ("prometheus", "promtool", "alertmanager")

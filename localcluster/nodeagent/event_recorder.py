@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from localcluster.nodeagent.api import FAILURES, MERGE, Api, ApiError, describe
 from localcluster.nodeagent.status import timestamp
@@ -41,13 +41,29 @@ class _Known:
     written_at: float
 
 
+class _Said(NamedTuple):
+    """What one series of equal events says."""
+
+    about: About
+    reason: str
+    message: str
+    field_path: str
+
+
+class _Noted(NamedTuple):
+    """One event that is still to be written."""
+
+    severity: Severity
+    said: _Said
+
+
 class Recorder:
     """Writes events in the background and in order; when the server cannot take them they are dropped and logged."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._queue: asyncio.Queue[tuple[About, Severity, str, str, str]] = asyncio.Queue(_QUEUE_LIMIT)
-        self._known: dict[tuple[About, str, str, str], _Known] = {}
+        self._queue: asyncio.Queue[_Noted] = asyncio.Queue(_QUEUE_LIMIT)
+        self._known: dict[_Said, _Known] = {}
 
     def record(
         self, about: About, severity: Severity, reason: str, message: str, field_path: str = ""
@@ -55,7 +71,8 @@ class Recorder:
         """Notes one event; returns at once."""
         _log.info("%s %s/%s: %s: %s", about.kind, about.namespace, about.name, reason, message)
         try:
-            self._queue.put_nowait((about, severity, reason, message[:_MESSAGE_LIMIT], field_path))
+            said = _Said(about, reason, message[:_MESSAGE_LIMIT], field_path)
+            self._queue.put_nowait(_Noted(severity, said))
         except asyncio.QueueFull:
             _log.warning("event queue is full; dropped %s", reason)
 
@@ -64,9 +81,9 @@ class Recorder:
         while True:
             item = await self._queue.get()
             try:
-                await self._write(*item)
+                await self._write(item)
             except FAILURES as error:
-                _log.warning("event %s not written: %s", item[2], describe(error))
+                _log.warning("event %s not written: %s", item.said.reason, describe(error))
             finally:
                 self._queue.task_done()
 
@@ -74,13 +91,11 @@ class Recorder:
         """Waits until everything noted so far is written or given up."""
         await self._queue.join()
 
-    async def _write(
-        self, about: About, severity: Severity, reason: str, message: str, field_path: str
-    ) -> None:
-        key = (about, reason, message, field_path)
+    async def _write(self, noted: _Noted) -> None:
+        key = noted.said
         known = self._known.get(key)
         if known is None:
-            await self._create(key, severity)
+            await self._create(noted)
             return
         known.count += 1
         due = time.monotonic() - known.written_at >= _REPEAT_S
@@ -97,20 +112,19 @@ class Recorder:
             return
         known.written_count, known.written_at = known.count, time.monotonic()
 
-    async def _create(self, key: tuple[About, str, str, str], severity: Severity) -> None:
-        about, reason, message, field_path = key
+    async def _create(self, noted: _Noted) -> None:
+        about = noted.said.about
         namespace = about.namespace or "default"
         name = f"{about.name}.{time.time_ns():x}"
         path = f"/api/v1/namespaces/{namespace}/events"
-        await self._api.create(path, _event(about, severity, reason, message, field_path, namespace, name))
+        await self._api.create(path, _event(noted, namespace, name))
         while len(self._known) >= _KNOWN_LIMIT:
             self._known.pop(next(iter(self._known)))
-        self._known[key] = _Known(f"{path}/{name}", 1, 1, time.monotonic())
+        self._known[noted.said] = _Known(f"{path}/{name}", 1, 1, time.monotonic())
 
 
-def _event(
-    about: About, severity: Severity, reason: str, message: str, field_path: str, namespace: str, name: str
-) -> dict[str, Any]:
+def _event(noted: _Noted, namespace: str, name: str) -> dict[str, Any]:
+    about, reason, message, field_path = noted.said
     now = timestamp(time.time())
     return {
         "apiVersion": "v1",
@@ -124,7 +138,7 @@ def _event(
             "uid": about.uid,
             **({"fieldPath": field_path} if field_path else {}),
         },
-        "type": severity,
+        "type": noted.severity,
         "reason": reason,
         "message": message,
         "source": {"component": "kubelet", "host": about.node},

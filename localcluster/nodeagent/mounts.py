@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from localcluster.nodeagent import variables
 from localcluster.nodeagent.environment import ConfigError
@@ -69,14 +69,21 @@ class Make:
     path: str
 
 
+class VolumeFolder(NamedTuple):
+    """A volume's folder here, and whether its kind is always read-only (configMap, secret, ...)."""
+
+    folder: str
+    always_read_only: bool
+
+
 def binds(
-    container: ContainerSpec, sources: Mapping[str, tuple[str, bool]], env: Mapping[str, str]
+    container: ContainerSpec, sources: Mapping[str, VolumeFolder], env: Mapping[str, str]
 ) -> tuple[Bind, ...]:
     """The binds of a container's volumeMounts.
 
     Args:
         container: the container.
-        sources: per volume, its folder here and whether its kind is always read-only (configMap, secret, ...).
+        sources: by name of the volume.
         env: the container's environment, for subPathExpr.
 
     Raises:

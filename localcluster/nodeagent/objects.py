@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from localcluster.nodeagent import payloads
 from localcluster.nodeagent.api import Api
@@ -15,25 +15,46 @@ _PLURALS = {"configmap": "configmaps", "secret": "secrets"}
 _RENEW_AFTER, _RENEW_AT_LEAST_EVERY_S = 0.8, 86_400.0
 
 
+class _Read(NamedTuple):
+    """An object, and when it was read (s, monotonic)."""
+
+    at_s: float
+    found: dict[str, Any]
+
+
+class _Lifetime(NamedTuple):
+    """What a token is for, and how long it lives."""
+
+    audience: str
+    lifetime_s: int
+
+
+class _Token(NamedTuple):
+    """A token, and when it is due to be renewed (s, monotonic)."""
+
+    renew_at_s: float
+    token: str
+
+
 class Objects:
     """Reads objects, remembering each for a while so that many pods' refreshes cost one request."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._known: dict[str, tuple[float, dict[str, Any]]] = {}
+        self._known: dict[str, _Read] = {}
 
     async def read(self, kind: str, namespace: str, name: str, max_age_s: float) -> dict[str, Any] | None:
         """The object, at most `max_age_s` old; None when it does not exist."""
         path = f"/api/v1/namespaces/{namespace}/{_PLURALS[kind]}/{name}"
         now = time.monotonic()
         known = self._known.get(path)
-        if known and now - known[0] <= max_age_s:
-            return known[1]
+        if known and now - known.at_s <= max_age_s:
+            return known.found
         found = await self._api.find(path)
         if found is None:
             self._known.pop(path, None)
         else:
-            self._known[path] = (now, found)
+            self._known[path] = _Read(now, found)
         return found
 
     async def create_token(self, pod: PodSpec, audience: str, lifetime_s: int) -> str:
@@ -57,7 +78,7 @@ class PodObjects:
     def __init__(self, objects: Objects, pod: PodSpec) -> None:
         self._objects = objects
         self._pod = pod
-        self._tokens: dict[tuple[str, int], tuple[float, str]] = {}
+        self._tokens: dict[_Lifetime, _Token] = {}
         self.max_age_s = 0.0
 
     async def lookup(self, kind: str, name: str) -> Mapping[str, str] | None:
@@ -82,9 +103,10 @@ class PodObjects:
     async def token(self, audience: str, lifetime_s: int) -> str:
         """See `payloads.Source`."""
         now = time.monotonic()
-        renew_at, token = self._tokens.get((audience, lifetime_s), (0.0, ""))
-        if not token or now >= renew_at:
+        key = _Lifetime(audience, lifetime_s)
+        known = self._tokens.get(key)
+        if known is None or now >= known.renew_at_s:
             token = await self._objects.create_token(self._pod, audience, lifetime_s)
-            renew_at = now + min(_RENEW_AFTER * lifetime_s, _RENEW_AT_LEAST_EVERY_S)
-            self._tokens[audience, lifetime_s] = (renew_at, token)
-        return token
+            known = _Token(now + min(_RENEW_AFTER * lifetime_s, _RENEW_AT_LEAST_EVERY_S), token)
+            self._tokens[key] = known
+        return known.token

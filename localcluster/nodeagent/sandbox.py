@@ -6,13 +6,14 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from localcluster.nodeagent import environment, gpus, images, mounts, rewriting, rootfiles, variables
 from localcluster.nodeagent.environment import ConfigError, Lookup
 from localcluster.nodeagent.fieldrefs import Placement
 from localcluster.nodeagent.images import Program
 from localcluster.nodeagent.isolation import Isolation, container_root
-from localcluster.nodeagent.mounts import Bind
+from localcluster.nodeagent.mounts import Bind, VolumeFolder
 from localcluster.nodeagent.podspec import ContainerSpec, PodSpec
 from localcluster.nodeagent.processes import Launch
 
@@ -53,15 +54,22 @@ class Rooms:
     """A pod's folders on this machine."""
 
     folder: Path
-    volumes: Mapping[str, tuple[str, bool]]  # per volume: its folder, and whether it is always read-only
+    volumes: Mapping[str, VolumeFolder]
 
     def of(self, container: str) -> Path:
         """The folder of one container: logs, home, termination message."""
         return self.folder / "containers" / container
 
 
-def identity(pod: PodSpec, container: ContainerSpec, program: Program) -> tuple[int, int]:
-    """User and group that the container sees itself as; outside it is always the agent's user.
+class SeenUser(NamedTuple):
+    """Ids of a user and its group."""
+
+    user: int
+    group: int
+
+
+def identity(pod: PodSpec, container: ContainerSpec, program: Program) -> SeenUser:
+    """The user that the container sees itself as; outside it is always the agent's user.
 
     Raises:
         ConfigError: runAsNonRoot forbids what would be root.
@@ -74,7 +82,7 @@ def identity(pod: PodSpec, container: ContainerSpec, program: Program) -> tuple[
     group = int(security.get("runAsGroup", program.user if "runAsUser" not in security else 0))
     if security.get("runAsNonRoot") and user == 0:
         raise ConfigError("container has runAsNonRoot and image will run as root")
-    return user, group
+    return SeenUser(user, group)
 
 
 async def prepare(

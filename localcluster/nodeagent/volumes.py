@@ -10,6 +10,7 @@ from pathlib import Path
 
 from localcluster.nodeagent import atomicfiles, payloads
 from localcluster.nodeagent.fieldrefs import Placement
+from localcluster.nodeagent.mounts import VolumeFolder
 from localcluster.nodeagent.objects import PodObjects
 from localcluster.nodeagent.podspec import Json, PodSpec
 
@@ -28,9 +29,12 @@ class PodVolumes:
         self._refresh_s = refresh_s
         self.refresh_at = 0.0
 
-    def folders(self) -> Mapping[str, tuple[str, bool]]:
-        """Per volume: its folder, and whether its kind is always read-only."""
-        return {v["name"]: (str(self._folder / v["name"]), "emptyDir" not in v) for v in self._volumes}
+    def folders(self) -> Mapping[str, VolumeFolder]:
+        """By name of the volume."""
+        return {
+            v["name"]: VolumeFolder(str(self._folder / v["name"]), always_read_only="emptyDir" not in v)
+            for v in self._volumes
+        }
 
     async def publish(self, pod: PodSpec, where: Placement, *, first: bool) -> None:
         """Makes or updates every volume and sets when to do it again.

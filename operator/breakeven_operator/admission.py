@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from breakeven_operator.adapters.observer import Snapshot
+from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.labels import RUN_LABEL, service_of
 from breakeven_operator.ports import Manifest, RunView, TrialSettings
 from breakeven_operator.reconcile.active_profile import ProfileEntry
@@ -54,20 +55,19 @@ def run_views(
         places: how many runs may be under way at a time, over all services.
         settings: what all Jobs have in common.
     """
-    owners = {(item.service.metadata.namespace, item.service.metadata.name): item for item in decided}
-    undecided = {
-        (manifest["metadata"]["namespace"], manifest["metadata"]["name"])
-        for manifest in world.manifests.values()
-    } - owners.keys()
+    owners = {
+        NamespacedName(item.service.metadata.namespace, item.service.metadata.name): item for item in decided
+    }
+    undecided = {NamespacedName.of(manifest) for manifest in world.manifests.values()} - owners.keys()
     unfinished = [run for run in world.runs if phase_of(run) not in _FINAL]
     # A younger run that already holds a GPU is not the duplicate of an older one that waits.
     unfinished.sort(key=lambda run: (phase_of(run) in _WAITING, _age(run)))
     places -= sum(phase_of(run) not in _WAITING for run in unfinished)
-    first: dict[tuple[str, str], str] = {}
+    first: dict[NamespacedName, str] = {}
     views = []
     for run in unfinished:
         meta = run["metadata"]
-        owner = (meta["namespace"], service_of(run))
+        owner = NamespacedName(meta["namespace"], service_of(run))
         if owner in undecided:
             continue
         duplicate_of = first.get(owner)

@@ -18,7 +18,7 @@ from breakeven_operator import calibration, housekeeping
 from breakeven_operator.actions import Create, Fit, FitOutcome, Plan, WriteAnnotation, WriteStatus
 from breakeven_operator.adapters.observer import Observer, Snapshot
 from breakeven_operator.admission import Decided, run_views
-from breakeven_operator.kinds import JOBS, RUNS, SERVICES, Ref
+from breakeven_operator.kinds import JOBS, RUNS, SERVICES, NamespacedName, Ref
 from breakeven_operator.labels import FINISHED_LABEL, service_of
 from breakeven_operator.ports import Clock, Cluster, ClusterError, Manifest, RunView, TrialSettings
 from breakeven_operator.reasons import ClusterReason
@@ -27,7 +27,7 @@ from breakeven_operator.reconcile.failed import Failed, failed
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.observation import Limits, Observation
 from breakeven_operator.reconcile.service import conflicted, reconcile, reference
-from breakeven_operator.reconcile.target import older_claim
+from breakeven_operator.reconcile.target import Claim, older_claim
 from breakeven_operator.reconcile.workload import Workload, observe
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.calibrationrun import CalibrationRun, read_run
@@ -197,14 +197,14 @@ class Fleet:
             ),
             past=world.pasts.get(lookback) if lookback is not None else None,
             known_pods=world.pod_names.get(namespace, frozenset()),
-            profiles=tuple(world.profiles.get((namespace, name), ())),
+            profiles=tuple(world.profiles.get(NamespacedName(namespace, name), ())),
             runs=tuple(sorted(runs, key=_age)),
             written=world.manifests[service.metadata.uid].get("status") or {},
         )
 
     def _workload(self, world: Snapshot, service: SpeculativeService) -> Workload | None:
         namespace, target = service.metadata.namespace, service.spec.target_ref
-        deployment = world.deployments.get((namespace, target.name))
+        deployment = world.deployments.get(NamespacedName(namespace, target.name))
         if deployment is None:
             return None
         sets = world.replica_sets.get(deployment["metadata"]["uid"], ())
@@ -220,7 +220,7 @@ class Fleet:
     async def _handle(self, world: Snapshot, item: Decided, report: CycleReport) -> None:
         service, observation, outcome = item.service, item.observation, item.outcome
         manifest = world.manifests[service.metadata.uid]
-        key = (service.metadata.namespace, calibration.cronjob_name(service.metadata.name))
+        key = NamespacedName(service.metadata.namespace, calibration.cronjob_name(service.metadata.name))
         upkeep = housekeeping.schedule(
             manifest, world.cron_jobs.get(key), self._settings.trial, self._settings.trial_cluster_role
         )
@@ -358,9 +358,8 @@ class Fleet:
 
 
 def _managed_by(world: Snapshot, service: SpeculativeService) -> str | None:
-    meta = service.metadata
-    claims = world.claims.get((meta.namespace, service.spec.target_ref.name), ())
-    return older_claim(claims, (str(meta.creation_timestamp or ""), meta.uid))
+    target = NamespacedName(service.metadata.namespace, service.spec.target_ref.name)
+    return older_claim(world.claims.get(target, ()), Claim.of(service))
 
 
 def _age(run: CalibrationRun) -> tuple[str, str]:

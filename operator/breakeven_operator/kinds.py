@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 FIELD_MANAGER = "breakeven"
 GROUP = "breakeven.dev"
@@ -61,6 +63,18 @@ POD_MONITORS = Resource("monitoring.coreos.com", "v1", "podmonitors", "PodMonito
 
 OWNED = frozenset({RUNS, PROFILES, JOBS, CRONJOBS, SERVICE_ACCOUNTS, ROLE_BINDINGS})
 """Kinds of which the operator creates objects; it changes and deletes only objects it created."""
+
+
+class NamespacedName(NamedTuple):
+    """Where one object of a known kind is."""
+
+    namespace: str
+    name: str
+
+    @classmethod
+    def of(cls, manifest: Mapping[str, Any]) -> NamespacedName:
+        """That of an object."""
+        return cls(manifest["metadata"]["namespace"], manifest["metadata"]["name"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from breakeven_operator.actions import FitOutcome
 from breakeven_operator.kinds import Ref, Resource
@@ -99,6 +99,27 @@ class Cluster(Protocol):
         ...
 
 
+class SecretKey(NamedTuple):
+    """One key of a Secret, in the namespace of whoever names it."""
+
+    name: str
+    key: str
+
+
+class Header(NamedTuple):
+    """A header of HTTP."""
+
+    name: str
+    value: str
+
+
+class SecretHeader(NamedTuple):
+    """A header of HTTP whose value is in a Secret."""
+
+    name: str
+    secret: SecretKey
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """One Prometheus with everything needed to ask it; equal sources share their queries.
@@ -106,18 +127,18 @@ class Source:
     Attributes:
         address: base URL.
         namespace: of the Secrets below.
-        bearer_secret, ca_secret, cert_secret, key_secret: (Secret name, key), read when asked and never kept in status.
+        bearer_secret, ca_secret, cert_secret, key_secret: read when asked and never kept in status.
         headers: further headers with their values (a tenant). secret_headers: headers whose values are in Secrets.
     """
 
     address: str
     namespace: str = ""
-    bearer_secret: tuple[str, str] | None = None
-    ca_secret: tuple[str, str] | None = None
-    cert_secret: tuple[str, str] | None = None
-    key_secret: tuple[str, str] | None = None
-    headers: tuple[tuple[str, str], ...] = ()
-    secret_headers: tuple[tuple[str, tuple[str, str]], ...] = ()
+    bearer_secret: SecretKey | None = None
+    ca_secret: SecretKey | None = None
+    cert_secret: SecretKey | None = None
+    key_secret: SecretKey | None = None
+    headers: tuple[Header, ...] = ()
+    secret_headers: tuple[SecretHeader, ...] = ()
 
     @property
     def name(self) -> str:
@@ -138,6 +159,13 @@ class Series:
     value: float
 
 
+class TimedValue(NamedTuple):
+    """One value of a series, with the Unix time (s) that it is of."""
+
+    time_s: float
+    value: float
+
+
 @dataclass(frozen=True, slots=True)
 class Samples:
     """One element of a range vector.
@@ -148,7 +176,7 @@ class Samples:
     """
 
     labels: Mapping[str, str]
-    values: tuple[tuple[float, float], ...]
+    values: tuple[TimedValue, ...]
 
 
 class Metrics(Protocol):
@@ -204,6 +232,13 @@ class TrialSettings:
     ttl_seconds_after_finished: int = 600
 
 
+class MeanLengths(NamedTuple):
+    """Tokens per request, on average."""
+
+    prompt_tokens: float
+    output_tokens: float
+
+
 @dataclass(frozen=True, slots=True)
 class RunView:
     """Everything about one CalibrationRun that its state machine may look at.
@@ -240,6 +275,6 @@ class RunView:
     settings: TrialSettings
     events: tuple[Manifest, ...] = ()
     claims: tuple[Manifest, ...] = ()
-    seen_lengths: tuple[float, float] | None = None
+    seen_lengths: MeanLengths | None = None
     image_digest: str | None = None
     identifiable: bool = True

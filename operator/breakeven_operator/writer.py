@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from breakeven.serving.opt_in import ANNOTATION
 from breakeven_operator.actions import (
@@ -41,6 +41,20 @@ _NOTE_LENGTH = 1024
 _QUIET = timedelta(minutes=5)
 
 
+class DoneFit(NamedTuple):
+    """A fit that was asked for, and what came of it."""
+
+    fit: Fit
+    outcome: FitOutcome
+
+
+class SaidEvent(NamedTuple):
+    """What is not said again for a while."""
+
+    subject: str
+    reason: str
+
+
 @dataclass(slots=True)
 class Result:
     """What became of a plan.
@@ -57,7 +71,7 @@ class Result:
     done: list[Action] = field(default_factory=list)
     error: ClusterError | None = None
     conflict: tuple[str, ...] = ()
-    fits: list[tuple[Fit, FitOutcome]] = field(default_factory=list)
+    fits: list[DoneFit] = field(default_factory=list)
 
 
 class Writer:
@@ -87,7 +101,7 @@ class Writer:
         self._reporter = reporter
         self._show = show
         # When each event was last said, and a digit that tells two of one microsecond apart.
-        self._said: dict[tuple[str, str], datetime] = {}
+        self._said: dict[SaidEvent, datetime] = {}
         self._serial = itertools.count()
 
     @property
@@ -136,7 +150,8 @@ class Writer:
             case Delete(ref):
                 await self._cluster.delete(ref)
             case Fit():
-                result.fits.append((action, await self._fitter.fit(action.points_csv, action.arguments)))
+                outcome = await self._fitter.fit(action.points_csv, action.arguments)
+                result.fits.append(DoneFit(action, outcome))
 
     async def _write_annotation(self, action: WriteAnnotation) -> None:
         target = action.target
@@ -169,7 +184,7 @@ class Writer:
     async def _emit(self, action: EmitEvent) -> None:
         now = self._clock.now()
         self._said = {key: time for key, time in self._said.items() if now - time < _QUIET}
-        key = (str(action.ref), action.reason)
+        key = SaidEvent(str(action.ref), action.reason)
         if action.throttled and key in self._said:
             return
         self._said[key] = now

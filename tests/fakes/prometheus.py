@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from breakeven_operator.kinds import PODS
-from breakeven_operator.ports import MetricsError, Samples, Series, Source
+from breakeven_operator.ports import MetricsError, Samples, Series, Source, TimedValue
 from breakeven_operator.reconcile.promql import (
     EVALUATED,
     LAST_SEEN,
@@ -108,7 +108,7 @@ class FakePrometheus:
         return [
             Samples(
                 {"namespace": namespace, WORKLOAD: workload, "model_name": self.traffic.model_name},
-                tuple((now_s - 300.0 * (len(rates) - 1 - i), rate) for i, rate in enumerate(rates)),
+                tuple(TimedValue(now_s - 300.0 * (len(rates) - 1 - i), rate) for i, rate in enumerate(rates)),
             )
             for (namespace, workload), rates in self.past.items()
         ]

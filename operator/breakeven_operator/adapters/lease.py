@@ -11,12 +11,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from breakeven_operator.kinds import LEASES
 from breakeven_operator.ports import Clock, Cluster, ClusterError, Manifest
 
 _LOG = logging.getLogger(__name__)
+
+
+class _SeenLease(NamedTuple):
+    """Another's Lease: its version, and when that was first seen (s, monotonic)."""
+
+    version: str
+    at_s: float
 
 
 class Lease:
@@ -50,7 +57,7 @@ class Lease:
         self._lease_s = lease_s
         self._margin_s = margin_s
         self._held_until = float("-inf")
-        self._seen: tuple[str, float] | None = None
+        self._seen: _SeenLease | None = None
         self.changed = asyncio.Event()
 
     @property
@@ -112,12 +119,12 @@ class Lease:
         if holder in {"", self._identity}:
             return True
         version = str(lease["metadata"].get("resourceVersion", ""))
-        if self._seen is None or self._seen[0] != version:
-            self._seen = (version, now)
+        if self._seen is None or self._seen.version != version:
+            self._seen = _SeenLease(version, now)
             return False
         # As long as the other one says, should it run with a longer duration than we do.
         silent_s = max(self._lease_s, float((lease.get("spec") or {}).get("leaseDurationSeconds") or 0))
-        return now - self._seen[1] > silent_s
+        return now - self._seen.at_s > silent_s
 
 
 def _holder(lease: Manifest) -> str:

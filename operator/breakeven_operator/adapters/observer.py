@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from breakeven.errors import BreakevenError, InputError
 from breakeven.profile import Profile
@@ -31,19 +32,38 @@ from breakeven_operator.kinds import (
     REPLICASETS,
     RUNS,
     SERVICES,
+    NamespacedName,
     Resource,
 )
 from breakeven_operator.labels import FINISHED_LABEL, MANAGED_SELECTOR, RUN_LABEL
-from breakeven_operator.ports import Clock, Cluster, ClusterError, Manifest, Metrics, Source
-from breakeven_operator.reconcile.active_profile import ProfileEntry
+from breakeven_operator.ports import (
+    Clock,
+    Cluster,
+    ClusterError,
+    Header,
+    Manifest,
+    Metrics,
+    SecretHeader,
+    SecretKey,
+    Source,
+)
+from breakeven_operator.reconcile.active_profile import FailedArm, ProfileEntry
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.past_metrics import PastReading
 from breakeven_operator.reconcile.promql import past_step_s
+from breakeven_operator.reconcile.target import Claim
 from breakeven_operator.reconcile.workload import owner_uid, parse_time
 from breakeven_operator.resources import SpeculationProfile, SpeculativeService
 
 _LOG = logging.getLogger(__name__)
 _SELECTING = (CORE_SERVICES, BUDGETS, NETWORK_POLICIES, POD_MONITORS)
+
+
+class InvalidService(NamedTuple):
+    """A SpeculativeService that breaks a rule, and which, in one line."""
+
+    manifest: Manifest
+    problem: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,27 +79,27 @@ class Snapshot:
         pods: by namespace.
         pod_names: by namespace.
         pods_of: by uid of the ReplicaSet that owns them.
-        claims: (creation time, uid, name) of services by namespace and target.
+        claims: of services, by target.
         node_labels: by node name.
-        profiles: by (namespace, service name).
+        profiles: by service.
         readings: newest answer of each Prometheus about the present. pasts: and about the past.
         selectors, events, volume_claims: only of namespaces in which a calibration is under way.
     """
 
     services: tuple[SpeculativeService, ...]
     manifests: Mapping[str, Manifest]
-    invalid: tuple[tuple[Manifest, str], ...]
-    deployments: Mapping[tuple[str, str], Manifest]
+    invalid: tuple[InvalidService, ...]
+    deployments: Mapping[NamespacedName, Manifest]
     replica_sets: Mapping[str, Sequence[Manifest]]
     pods: Mapping[str, Sequence[Manifest]]
     pods_of: Mapping[str, Sequence[Manifest]]
     pod_names: Mapping[str, frozenset[str]]
-    claims: Mapping[tuple[str, str], Sequence[tuple[str, str, str]]]
+    claims: Mapping[NamespacedName, Sequence[Claim]]
     jobs: Mapping[str, Sequence[Manifest]]
-    cron_jobs: Mapping[tuple[str, str], Manifest]
+    cron_jobs: Mapping[NamespacedName, Manifest]
     runs: Sequence[Manifest]
     node_labels: Mapping[str, Mapping[str, str]]
-    profiles: Mapping[tuple[str, str], Sequence[ProfileEntry]]
+    profiles: Mapping[NamespacedName, Sequence[ProfileEntry]]
     readings: Mapping[Watch, FleetReading]
     pasts: Mapping[Lookback, PastReading] = field(default_factory=dict)
     selectors: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
@@ -115,7 +135,7 @@ class Observer:
         # A profile's spec never changes: it is read once and parsed once.
         self._profiles: dict[str, ProfileEntry] = {}
         # Most services do not change between two cycles.
-        self._services: dict[str, tuple[str, SpeculativeService]] = {}
+        self._services: dict[str, SpeculativeService] = {}
         tell = counted or (lambda _outcome: None)
         self._present = Present(metrics, clock, tell, settle_s)
         self._history = History(metrics, clock, tell, settle_s)
@@ -159,7 +179,7 @@ class Observer:
             services=services,
             manifests={m["metadata"]["uid"]: m for m in manifests},
             invalid=invalid,
-            deployments={_key(d): d for d in deployments},
+            deployments={NamespacedName.of(d): d for d in deployments},
             replica_sets=_by_owner(sets),
             pods=(pods_by_namespace := _by_namespace(pods)),
             pods_of=_by_owner(pods),
@@ -169,7 +189,7 @@ class Observer:
             },
             claims=_claims(services),
             jobs=_by_namespace(jobs),
-            cron_jobs={_key(c): c for c in crons},
+            cron_jobs={NamespacedName.of(c): c for c in crons},
             runs=runs,
             node_labels={n["metadata"]["name"]: n["metadata"].get("labels") or {} for n in nodes},
             profiles=profiles,
@@ -201,14 +221,14 @@ class Observer:
 
     def _parsed(
         self, manifests: Sequence[Manifest]
-    ) -> tuple[tuple[SpeculativeService, ...], tuple[tuple[Manifest, str], ...]]:
+    ) -> tuple[tuple[SpeculativeService, ...], tuple[InvalidService, ...]]:
         """Services that can be acted upon, and those that break a rule (which an older CRD let through)."""
-        parsed: dict[str, tuple[str, SpeculativeService]] = {}
+        parsed: dict[str, SpeculativeService] = {}
         invalid = []
         for manifest in manifests:
             meta = manifest["metadata"]
             known = self._services.get(meta["uid"])
-            if known is not None and known[0] == meta["resourceVersion"]:
+            if known is not None and known.metadata.resource_version == meta["resourceVersion"]:
                 parsed[meta["uid"]] = known
                 continue
             try:
@@ -216,11 +236,11 @@ class Observer:
                     manifest, f"SpeculativeService {meta['namespace']}/{meta['name']}"
                 )
             except InputError as error:
-                invalid.append((manifest, str(error)))
+                invalid.append(InvalidService(manifest, str(error)))
                 continue
-            parsed[meta["uid"]] = (meta["resourceVersion"], service)
+            parsed[meta["uid"]] = service
         self._services = parsed
-        return tuple(service for _, service in parsed.values()), tuple(invalid)
+        return tuple(parsed.values()), tuple(invalid)
 
     def _scope(self, manifests: Sequence[Manifest]) -> tuple[str | None, ...]:
         """Namespaces to list; a constant number of requests: the only one, those watched, or all at once."""
@@ -248,11 +268,11 @@ class Observer:
         # With a Role instead of a ClusterRole: the pod template's nodeSelector tells the GPU class, or nothing does.
         return await self._readable(NODES, None)
 
-    async def _known_profiles(self, heads: Sequence[Manifest]) -> dict[tuple[str, str], list[ProfileEntry]]:
+    async def _known_profiles(self, heads: Sequence[Manifest]) -> dict[NamespacedName, list[ProfileEntry]]:
         present = {head["metadata"]["uid"] for head in heads}
         for uid in self._profiles.keys() - present:
             del self._profiles[uid]
-        found: dict[tuple[str, str], list[ProfileEntry]] = defaultdict(list)
+        found: dict[NamespacedName, list[ProfileEntry]] = defaultdict(list)
         for head in heads:
             meta = head["metadata"]
             entry = self._profiles.get(meta["uid"])
@@ -262,7 +282,7 @@ class Observer:
                     continue
                 entry = read_profile(manifest)
                 self._profiles[entry.uid] = entry
-            found[meta["namespace"], entry.service].append(entry)
+            found[NamespacedName(meta["namespace"], entry.service)].append(entry)
         return found
 
     def note_in_force(self, entry: ProfileEntry) -> None:
@@ -361,7 +381,7 @@ def read_profile(manifest: Manifest) -> ProfileEntry:
         profile=profile,
         problem=problem,
         in_force=parsed.status.in_force,
-        failed=tuple(sorted(failed.items())),
+        failed=tuple(FailedArm(*item) for item in sorted(failed.items())),
     )
 
 
@@ -381,12 +401,14 @@ def _source_of(service: SpeculativeService) -> Source | None:
         address=given.address,
         # Only where Secrets are read does the namespace make two sources different.
         namespace=service.metadata.namespace if any((bearer, authority, tls, secret)) else "",
-        bearer_secret=(bearer.name, bearer.key) if bearer is not None else None,
-        ca_secret=(authority.name, authority.key) if authority is not None else None,
-        cert_secret=(tls.name, "tls.crt") if tls is not None else None,
-        key_secret=(tls.name, "tls.key") if tls is not None else None,
-        headers=((tenant.name, tenant.value),) if tenant is not None and tenant.value is not None else (),
-        secret_headers=((tenant.name, (secret.name, secret.key)),)
+        bearer_secret=SecretKey(bearer.name, bearer.key) if bearer is not None else None,
+        ca_secret=SecretKey(authority.name, authority.key) if authority is not None else None,
+        cert_secret=SecretKey(tls.name, "tls.crt") if tls is not None else None,
+        key_secret=SecretKey(tls.name, "tls.key") if tls is not None else None,
+        headers=(Header(tenant.name, tenant.value),)
+        if tenant is not None and tenant.value is not None
+        else (),
+        secret_headers=(SecretHeader(tenant.name, SecretKey(secret.name, secret.key)),)
         if tenant is not None and secret is not None
         else (),
     )
@@ -404,7 +426,7 @@ def _selector(manifest: Manifest) -> Manifest | None:
 def _targets_only(services: Iterable[SpeculativeService]) -> Callable[[Manifest], Manifest | None]:
     """Deployments nobody points at are dropped as they arrive."""
     wanted = {(service.metadata.namespace, service.spec.target_ref.name) for service in services}
-    return lambda manifest: manifest if _key(manifest) in wanted else None
+    return lambda manifest: manifest if NamespacedName.of(manifest) in wanted else None
 
 
 def _slim_pod(pod: Manifest) -> Manifest:
@@ -439,17 +461,12 @@ def _by_owner(manifests: Iterable[Manifest]) -> dict[str, list[Manifest]]:
     return found
 
 
-def _claims(services: Iterable[SpeculativeService]) -> dict[tuple[str, str], list[tuple[str, str, str]]]:
-    found: dict[tuple[str, str], list[tuple[str, str, str]]] = defaultdict(list)
+def _claims(services: Iterable[SpeculativeService]) -> dict[NamespacedName, list[Claim]]:
+    found: dict[NamespacedName, list[Claim]] = defaultdict(list)
     for service in services:
         meta = service.metadata
-        claim = (str(meta.creation_timestamp or ""), meta.uid, meta.name)
-        found[meta.namespace, service.spec.target_ref.name].append(claim)
+        found[NamespacedName(meta.namespace, service.spec.target_ref.name)].append(Claim.of(service))
     return found
-
-
-def _key(manifest: Manifest) -> tuple[str, str]:
-    return manifest["metadata"]["namespace"], manifest["metadata"]["name"]
 
 
 def _creation(manifest: Manifest) -> datetime:

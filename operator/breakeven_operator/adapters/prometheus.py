@@ -17,7 +17,17 @@ from typing import Any
 import aiohttp
 
 from breakeven_operator.kinds import SECRETS
-from breakeven_operator.ports import Cluster, ClusterError, MetricsError, Samples, Series, Source
+from breakeven_operator.ports import (
+    Cluster,
+    ClusterError,
+    Header,
+    MetricsError,
+    Samples,
+    SecretKey,
+    Series,
+    Source,
+    TimedValue,
+)
 
 # A series takes about 200 bytes and a thousand pods 25,000 series: 5 MiB. Parsed they take five times as much.
 _LARGEST_MIB = 16
@@ -30,7 +40,7 @@ _BAD_NUMBERS = (KeyError, TypeError, ValueError, IndexError, OverflowError)
 class _Access:
     """Secrets of one source, for the length of one query."""
 
-    headers: tuple[tuple[str, str], ...]
+    headers: tuple[Header, ...]
     secrets: tuple[str, ...]
     tls: ssl.SSLContext | bool
 
@@ -91,7 +101,10 @@ class Prometheus:
         rows = await self._rows(source, promql, _MATRIX)
         try:
             return [
-                Samples(_labels(row), tuple((float(time_s), float(value)) for time_s, value in row["values"]))
+                Samples(
+                    _labels(row),
+                    tuple(TimedValue(float(time_s), float(value)) for time_s, value in row["values"]),
+                )
                 for row in rows
             ]
         except _BAD_NUMBERS as error:
@@ -158,10 +171,10 @@ class Prometheus:
         headers, secrets = list(source.headers), []
         if bearer:
             secrets.append(_header(bearer, "Authorization"))
-            headers.append(("Authorization", f"Bearer {secrets[0]}"))
+            headers.append(Header("Authorization", f"Bearer {secrets[0]}"))
         for name, reference in source.secret_headers:
             secrets.append(_header(await self._secret(source, reference) or b"", name))
-            headers.append((name, secrets[-1]))
+            headers.append(Header(name, secrets[-1]))
         authority = await self._secret(source, source.ca_secret)
         if authority is None and own and self._ca_file:
             authority = _content(self._ca_file)
@@ -174,7 +187,7 @@ class Prometheus:
                 f"{source.name}: its certificate authority, or our certificate or key for it, is not usable"
             ) from error
 
-    async def _secret(self, source: Source, reference: tuple[str, str] | None) -> bytes | None:
+    async def _secret(self, source: Source, reference: SecretKey | None) -> bytes | None:
         if reference is None:
             return None
         name, key = reference

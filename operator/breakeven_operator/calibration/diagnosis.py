@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, auto
-from typing import Any
+from typing import Any, NamedTuple
 
 from breakeven_operator.calibration import podstatus
 from breakeven_operator.calibration.jobs import DRIVER
@@ -131,17 +131,22 @@ def diagnose(
     )
 
 
-_Verdict = tuple[Stage, ClusterReason | None, str]
+class FoundStage(NamedTuple):
+    """Where a Job stands, and why, as a word and a sentence; no word where nothing is to be said."""
+
+    stage: Stage
+    reason: ClusterReason | None
+    message: str
 
 
 def _stage(
     job: Manifest, pod: Manifest | None, events: Iterable[Manifest], deadlines: Deadlines, now: datetime
-) -> _Verdict:
+) -> FoundStage:
     conditions = {
         c["type"]: c for c in (job.get("status") or {}).get("conditions") or [] if c.get("status") == "True"
     }
     if "Complete" in conditions or "SuccessCriteriaMet" in conditions:
-        return Stage.DONE, None, ""
+        return FoundStage(Stage.DONE, None, "")
     # The pod knows better than the Job why it failed, and knows it earlier.
     trouble = _pod_trouble(pod, deadlines, now) if pod is not None else None
     if trouble is not None:
@@ -152,38 +157,44 @@ def _stage(
     return _living(pod, deadlines, now) if pod is not None else _without_pod(job, events, deadlines, now)
 
 
-def _job_failure(failed: Mapping[str, Any]) -> _Verdict:
+def _job_failure(failed: Mapping[str, Any]) -> FoundStage:
     if failed.get("reason") == "DeadlineExceeded":
-        return Stage.BROKEN, ClusterReason.BUDGET_EXHAUSTED, "the Job reached its activeDeadlineSeconds"
-    return (
+        return FoundStage(
+            Stage.BROKEN, ClusterReason.BUDGET_EXHAUSTED, "the Job reached its activeDeadlineSeconds"
+        )
+    return FoundStage(
         Stage.BROKEN,
         ClusterReason.DRIVER_FAILED,
         _sentence(str(failed.get("message") or "the Job failed")),
     )
 
 
-def _without_pod(job: Manifest, events: Iterable[Manifest], deadlines: Deadlines, now: datetime) -> _Verdict:
+def _without_pod(
+    job: Manifest, events: Iterable[Manifest], deadlines: Deadlines, now: datetime
+) -> FoundStage:
     """A Job whose pod the API server refuses says so only in its events."""
     created = parse_time(job["metadata"].get("creationTimestamp")) or now
     late = now - created > deadlines.pending
     if (job.get("spec") or {}).get("suspend"):
         stage = Stage.BROKEN if late else Stage.QUEUED
-        return stage, ClusterReason.UNSCHEDULABLE, "the Job is suspended: its queue has not admitted it"
+        return FoundStage(
+            stage, ClusterReason.UNSCHEDULABLE, "the Job is suspended: its queue has not admitted it"
+        )
     refusals = [
         str(e.get("note") or e.get("message") or "") for e in events if e.get("reason") == "FailedCreate"
     ]
     if not refusals:
         if late:
-            return Stage.BROKEN, ClusterReason.UNSCHEDULABLE, "the Job got no pod"
-        return Stage.QUEUED, None, ""
+            return FoundStage(Stage.BROKEN, ClusterReason.UNSCHEDULABLE, "the Job got no pod")
+        return FoundStage(Stage.QUEUED, None, "")
     note = refusals[-1]
     reason = ClusterReason.QUOTA_EXCEEDED if "exceeded quota" in note else ClusterReason.ADMISSION_DENIED
     # Quota may become free within the deadline; a policy's refusal does not go away by waiting.
     final = late or reason is ClusterReason.ADMISSION_DENIED
-    return (Stage.BROKEN if final else Stage.QUEUED), reason, _sentence(note)
+    return FoundStage(Stage.BROKEN if final else Stage.QUEUED, reason, _sentence(note))
 
 
-def _pod_trouble(pod: Manifest, deadlines: Deadlines, now: datetime) -> _Verdict | None:
+def _pod_trouble(pod: Manifest, deadlines: Deadlines, now: datetime) -> FoundStage | None:
     """What went wrong with a pod; None when nothing did."""
     return (
         _not_started(pod, deadlines, now)
@@ -193,7 +204,7 @@ def _pod_trouble(pod: Manifest, deadlines: Deadlines, now: datetime) -> _Verdict
     )
 
 
-def _not_started(pod: Manifest, deadlines: Deadlines, now: datetime) -> _Verdict | None:
+def _not_started(pod: Manifest, deadlines: Deadlines, now: datetime) -> FoundStage | None:
     """A container that Kubernetes cannot start."""
     waited = now - (podstatus.scheduled(pod) or now)
     # A pod that waits for its image holds its GPUs idle: no longer than one may wait for them.
@@ -203,22 +214,22 @@ def _not_started(pod: Manifest, deadlines: Deadlines, now: datetime) -> _Verdict
         word, detail = waiting.get("reason", ""), waiting.get("message", "")
         if word in _BAD_IMAGE or (word in _PULL_TROUBLE and waited > grace):
             message = f"image {container.get('image', '')}: {detail or word}"
-            return Stage.BROKEN, ClusterReason.IMAGE_PULL_FAILED, _sentence(message)
+            return FoundStage(Stage.BROKEN, ClusterReason.IMAGE_PULL_FAILED, _sentence(message))
         if word in _BAD_POD:
             message = f"container {container.get('name', '')}: {word}: {detail}"
-            return Stage.BROKEN, ClusterReason.CALIBRATION_FAILED, _sentence(message)
+            return FoundStage(Stage.BROKEN, ClusterReason.CALIBRATION_FAILED, _sentence(message))
     return None
 
 
-def _evicted(pod: Manifest) -> _Verdict | None:
+def _evicted(pod: Manifest) -> FoundStage | None:
     """The Job controller replaces it; nothing is broken."""
     if condition(pod, "DisruptionTarget").get("status") != "True":
         return None
     message = str((pod.get("status") or {}).get("message") or "the pod was evicted or preempted")
-    return Stage.QUEUED, ClusterReason.POD_DISRUPTED, _sentence(message)
+    return FoundStage(Stage.QUEUED, ClusterReason.POD_DISRUPTED, _sentence(message))
 
 
-def _engine_death(pod: Manifest, deadlines: Deadlines) -> _Verdict | None:
+def _engine_death(pod: Manifest, deadlines: Deadlines) -> FoundStage | None:
     """The engine ended before the driver had; afterwards Kubernetes ends it, and that is no death."""
     driver = (podstatus.container(pod, DRIVER).get("state") or {}).get("terminated") or {}
     crash = podstatus.ended(podstatus.container(pod, ENGINE), before=parse_time(driver.get("finishedAt")))
@@ -233,19 +244,19 @@ def _engine_death(pod: Manifest, deadlines: Deadlines) -> _Verdict | None:
         # It had answered before: whatever its last lines are about, its configuration was not refused.
         shown = last_lines(str(crash.get("message") or "")) or "no last words"
         message = f"the engine ended while it was measured, with exit code {crash.get('exitCode')}: {shown}"
-        return Stage.BROKEN, ClusterReason.ENGINE_CRASHED, _sentence(message)
-    return (Stage.BROKEN, *_classify(crash))
+        return FoundStage(Stage.BROKEN, ClusterReason.ENGINE_CRASHED, _sentence(message))
+    return _classify(crash)
 
 
-def _driver_death(pod: Manifest) -> _Verdict | None:
+def _driver_death(pod: Manifest) -> FoundStage | None:
     ended = (podstatus.container(pod, DRIVER).get("state") or {}).get("terminated")
     if ended is not None and ended.get("exitCode") != 0:
         words = _LOG_TIME.sub("", str(ended.get("message") or ""))
         said = last_lines(words) or f"the driver ended with {ended.get('exitCode')}"
-        return Stage.BROKEN, ClusterReason.DRIVER_FAILED, _sentence(said)
+        return FoundStage(Stage.BROKEN, ClusterReason.DRIVER_FAILED, _sentence(said))
     status = pod.get("status") or {}
     if status.get("phase") == "Failed":
-        return (
+        return FoundStage(
             Stage.BROKEN,
             ClusterReason.DRIVER_FAILED,
             _sentence(str(status.get("message") or "the pod failed")),
@@ -253,44 +264,46 @@ def _driver_death(pod: Manifest) -> _Verdict | None:
     return None
 
 
-def _living(pod: Manifest, deadlines: Deadlines, now: datetime) -> _Verdict:
+def _living(pod: Manifest, deadlines: Deadlines, now: datetime) -> FoundStage:
     scheduled = condition(pod, "PodScheduled")
     if scheduled.get("status") != "True":
         created = parse_time(pod["metadata"].get("creationTimestamp")) or now
         said = str(scheduled.get("message") or "the pod has no node yet")
         stage = Stage.BROKEN if now - created > deadlines.pending else Stage.QUEUED
-        return stage, ClusterReason.UNSCHEDULABLE, _sentence(said)
+        return FoundStage(stage, ClusterReason.UNSCHEDULABLE, _sentence(said))
     if podstatus.started(pod, DRIVER) is not None:
-        return Stage.MEASURING, ClusterReason.ARM_MEASURING, ""
+        return FoundStage(Stage.MEASURING, ClusterReason.ARM_MEASURING, "")
     running = parse_time(
         ((podstatus.container(pod, ENGINE).get("state") or {}).get("running") or {}).get("startedAt")
     )
     if running is not None and now - running > deadlines.startup + timedelta(seconds=30):
         return _startup_exceeded(deadlines)
-    return Stage.STARTING, ClusterReason.ARM_STARTING, ""
+    return FoundStage(Stage.STARTING, ClusterReason.ARM_STARTING, "")
 
 
-def _startup_exceeded(deadlines: Deadlines) -> _Verdict:
-    return (
+def _startup_exceeded(deadlines: Deadlines) -> FoundStage:
+    return FoundStage(
         Stage.BROKEN,
         ClusterReason.STARTUP_DEADLINE_EXCEEDED,
         f"the engine did not answer within {deadlines.startup.total_seconds():.0f} s",
     )
 
 
-def _classify(crash: Mapping[str, Any]) -> tuple[ClusterReason, str]:
+def _classify(crash: Mapping[str, Any]) -> FoundStage:
     """Name an engine's death by its exit and its last lines."""
     said = str(crash.get("message") or "")
     shown = last_lines(said) or f"the engine ended with exit code {crash.get('exitCode')}"
     if crash.get("reason") == "OOMKilled":
-        return ClusterReason.ENGINE_OUT_OF_MEMORY, _sentence(
-            f"the engine was killed for its memory use: {shown}"
+        return FoundStage(
+            Stage.BROKEN,
+            ClusterReason.ENGINE_OUT_OF_MEMORY,
+            _sentence(f"the engine was killed for its memory use: {shown}"),
         )
     if _OUT_OF_MEMORY.search(said):
-        return ClusterReason.ENGINE_OUT_OF_MEMORY, _sentence(shown)
+        return FoundStage(Stage.BROKEN, ClusterReason.ENGINE_OUT_OF_MEMORY, _sentence(shown))
     if _BAD_CONFIG.search(said):
-        return ClusterReason.ENGINE_CONFIG_REFUSED, _sentence(shown)
-    return ClusterReason.ENGINE_CRASHED, _sentence(shown)
+        return FoundStage(Stage.BROKEN, ClusterReason.ENGINE_CONFIG_REFUSED, _sentence(shown))
+    return FoundStage(Stage.BROKEN, ClusterReason.ENGINE_CRASHED, _sentence(shown))
 
 
 def last_lines(text: str, count: int = _LAST_LINES) -> str:

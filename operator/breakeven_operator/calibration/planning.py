@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.serving.command_line import command_line, flag_value, model_of
 from breakeven_operator.calibration import podcopy
@@ -24,6 +26,13 @@ DEFAULT_OUTPUT_TOKENS = 256
 _POINT_OVERHEAD_S = 60
 _SPARE_POINTS = 3
 _STOPPING_S = 60
+
+
+class PlannedLengths(NamedTuple):
+    """Tokens of every request."""
+
+    prompt_tokens: int
+    output_tokens: int
 
 
 def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -> Plan:
@@ -99,15 +108,15 @@ def _planned(service: SpeculativeService, arm: Arm) -> PlannedArm:
     )
 
 
-def _lengths(view: RunView, spec: CalibrationRunSpec, service: SpeculativeService) -> tuple[int, int]:
-    """(prompt, output) tokens: as the run says, else the service, else what the target has seen, else 512 and 256."""
+def _lengths(view: RunView, spec: CalibrationRunSpec, service: SpeculativeService) -> PlannedLengths:
+    """As the run says, else the service, else what the target has seen, else 512 and 256."""
     for workload in (spec.workload, service.spec.calibration.workload):
         if workload is not None and workload.prompt_tokens is not None and workload.output_tokens is not None:
-            return workload.prompt_tokens, workload.output_tokens
+            return PlannedLengths(workload.prompt_tokens, workload.output_tokens)
     if view.seen_lengths is not None:
         prompt_tokens, output_tokens = view.seen_lengths
-        return max(1, round(prompt_tokens)), max(2, round(output_tokens))
-    return DEFAULT_PROMPT_TOKENS, DEFAULT_OUTPUT_TOKENS
+        return PlannedLengths(max(1, round(prompt_tokens)), max(2, round(output_tokens)))
+    return PlannedLengths(DEFAULT_PROMPT_TOKENS, DEFAULT_OUTPUT_TOKENS)
 
 
 def trial_limits(

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from breakeven.profile import Profile
 from breakeven_operator.actions import Create
@@ -28,6 +29,13 @@ _OPEN = frozenset({str(ClusterReason.TARGET_CHANGED), str(ClusterReason.TARGET_N
 _ASKED_FOR = frozenset({Trigger.MANUAL, Trigger.REQUESTED, Trigger.SCHEDULE})
 
 
+class FailedArm(NamedTuple):
+    """An arm that a profile could not measure, and the word why."""
+
+    arm: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class ProfileEntry:
     """A SpeculationProfile, parsed once.
@@ -48,7 +56,7 @@ class ProfileEntry:
     profile: Profile | None
     problem: str | None = None
     in_force: bool | None = None
-    failed: tuple[tuple[str, str], ...] = ()
+    failed: tuple[FailedArm, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,22 +149,31 @@ def calibrated(
     return Calibrated(entry, reason, message + progress, run, create, trigger, status, handled, ended)
 
 
+class InForce(NamedTuple):
+    """The profile in force, why it is or none is, and what to measure for; None: nothing."""
+
+    entry: ProfileEntry | None
+    reason: ClusterReason
+    message: str
+    trigger: Trigger | None
+
+
 def _in_force(
     service: SpeculativeService,
     identity: Identity | None,
     profiles: Sequence[ProfileEntry],
     failures: int,
     now: datetime,
-) -> tuple[ProfileEntry | None, ClusterReason, str, Trigger | None]:
+) -> InForce:
     newest = sorted(profiles, key=lambda entry: (entry.created, entry.name), reverse=True)
     if not newest:
         message = "no calibration has succeeded yet" if failures else "the arms were never measured"
-        return None, ClusterReason.NO_PROFILE, message, Trigger.INITIAL
+        return InForce(None, ClusterReason.NO_PROFILE, message, Trigger.INITIAL)
     if identity is None:
-        return None, ClusterReason.NO_PROFILE, "no serving pod tells which profile counts", None
+        return InForce(None, ClusterReason.NO_PROFILE, "no serving pod tells which profile counts", None)
     own = [entry for entry in newest if entry.fingerprint == identity.fingerprint]
     if not own:
-        return (
+        return InForce(
             None,
             ClusterReason.FINGERPRINT_CHANGED,
             (
@@ -167,7 +184,7 @@ def _in_force(
         )
     entry = own[0]
     if entry.profile is None:
-        return (
+        return InForce(
             None,
             ClusterReason.PROFILE_UNREADABLE,
             f"{entry.name}: {entry.problem}",
@@ -176,7 +193,7 @@ def _in_force(
     age_s = (now - entry.created).total_seconds()
     limit_s = service.spec.calibration.profile_max_age_seconds
     if age_s > limit_s:
-        return (
+        return InForce(
             None,
             ClusterReason.PROFILE_EXPIRED,
             f"{entry.name} is {age_s / 86400:.1f} days old (allowed: {limit_s / 86400:.3g})",
@@ -184,13 +201,13 @@ def _in_force(
         )
     missing = sorted({arm.name for arm in service.spec.candidates.arms()} - entry.arms)
     if missing:
-        return (
+        return InForce(
             entry,
             ClusterReason.CANDIDATES_CHANGED,
             f"{entry.name} is in force without {', '.join(missing)}, not yet measured",
             Trigger.CANDIDATES_CHANGED,
         )
-    return entry, ClusterReason.PROFILE_IN_FORCE, _summary(entry), None
+    return InForce(entry, ClusterReason.PROFILE_IN_FORCE, _summary(entry), None)
 
 
 def _held_back(

@@ -7,8 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from breakeven.laws.acceptance import tokens_per_step_from_counters
+from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import Series
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.past_metrics import Past
@@ -23,7 +25,6 @@ from breakeven_operator.reconcile.promql import (
 )
 from breakeven_operator.reconcile.workload import PodState
 
-PodKey = tuple[str, str]
 # A Ready pod is scraped within a few intervals; younger ones may lack series without anything being wrong.
 _FIRST_SCRAPES_S = 90.0
 
@@ -37,19 +38,34 @@ class PodReading:
     accepted: Mapping[int, float]
 
 
+class SeriesOwner(NamedTuple):
+    """Whose series it is, by its labels; empty where a label is missing."""
+
+    namespace: str
+    pod: str
+    model_name: str
+
+
+class ReadPod(NamedTuple):
+    """A pod that counts, and what Prometheus says of it."""
+
+    pod: PodState
+    reading: PodReading
+
+
 @dataclass(frozen=True, slots=True)
 class FleetReading:
     """The answer to one fleet query, by pod; or why there is none.
 
     Attributes:
-        pods: readings by (namespace, pod).
-        present: (namespace, pod, model_name) of every vLLM series anywhere in this Prometheus.
+        pods: readings by pod.
+        present: whose vLLM series there are, anywhere in this Prometheus.
         error: one line when Prometheus gave no usable answer.
         evaluated_s: Unix time at which Prometheus made the answer, by its own clock; None: it does not say.
     """
 
-    pods: Mapping[PodKey, tuple[PodReading, ...]]
-    present: frozenset[tuple[str, str, str]]
+    pods: Mapping[NamespacedName, tuple[PodReading, ...]]
+    present: frozenset[SeriesOwner]
     error: str | None = None
     evaluated_s: float | None = None
 
@@ -115,13 +131,13 @@ class Live:
 
 def read_fleet(series: Iterable[Series]) -> FleetReading:
     """Sort the elements of a fleet query's result by pod."""
-    stats: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
-    accepted: dict[tuple[str, str, str], dict[int, float]] = defaultdict(dict)
+    stats: dict[SeriesOwner, dict[str, float]] = defaultdict(dict)
+    accepted: dict[SeriesOwner, dict[int, float]] = defaultdict(dict)
     present = set()
     evaluated_s = None
     for element in series:
         labels = element.labels
-        key = (labels.get("namespace", ""), labels.get("pod", ""), labels.get("model_name", ""))
+        key = SeriesOwner(labels.get("namespace", ""), labels.get("pod", ""), labels.get("model_name", ""))
         stat = labels.get(STAT, "")
         if stat == PRESENT:
             present.add(key)
@@ -132,9 +148,10 @@ def read_fleet(series: Iterable[Series]) -> FleetReading:
                 accepted[key][int(labels["position"])] = element.value
         else:
             stats[key][stat] = element.value
-    pods: dict[PodKey, list[PodReading]] = defaultdict(list)
-    for (namespace, pod, model), values in stats.items():
-        pods[namespace, pod].append(PodReading(model, values, accepted.get((namespace, pod, model), {})))
+    pods: dict[NamespacedName, list[PodReading]] = defaultdict(list)
+    for owner, values in stats.items():
+        reading = PodReading(owner.model_name, values, accepted.get(owner, {}))
+        pods[NamespacedName(owner.namespace, owner.pod)].append(reading)
     return FleetReading(
         {key: tuple(readings) for key, readings in pods.items()}, frozenset(present), evaluated_s=evaluated_s
     )
@@ -178,12 +195,12 @@ def read_service(
             ClusterReason.REPLICAS_UNREADY,
             "no pod of the newest ReplicaSet is Ready, so none can be measured",
         )
-    readings: list[tuple[PodState, PodReading]] = []
+    readings: list[ReadPod] = []
     for pod in pods:
-        found = fleet.pods.get((namespace, pod.name), ())
+        found = fleet.pods.get(NamespacedName(namespace, pod.name), ())
         match = next((reading for reading in found if reading.model_name == model_name), None)
         if match is not None:
-            readings.append((pod, match))
+            readings.append(ReadPod(pod, match))
         elif found:
             names = ", ".join(sorted(reading.model_name or "(none)" for reading in found))
             return Live(
@@ -226,7 +243,7 @@ def _nothing(fleet: FleetReading, namespace: str, known_pods: frozenset[str], mo
     )
 
 
-def _not_numbers(readings: Sequence[tuple[PodState, PodReading]]) -> Live | None:
+def _not_numbers(readings: Sequence[ReadPod]) -> Live | None:
     for pod, reading in readings:
         # The position's ratio and the time may be absent; whatever is there must be a number.
         bad = [name for name, value in reading.stats.items() if not math.isfinite(value)]
@@ -237,7 +254,7 @@ def _not_numbers(readings: Sequence[tuple[PodState, PodReading]]) -> Live | None
 
 
 def _stale(
-    readings: Sequence[tuple[PodState, PodReading]],
+    readings: Sequence[ReadPod],
     evaluated_s: float | None,
     staleness_s: float,
     now: datetime,
@@ -271,9 +288,7 @@ def _stale(
     return None
 
 
-def _impossible(
-    readings: Sequence[tuple[PodState, PodReading]], limits: EngineLimits, window_s: float
-) -> Live | None:
+def _impossible(readings: Sequence[ReadPod], limits: EngineLimits, window_s: float) -> Live | None:
     for pod, reading in readings:
         said = contradiction(reading.stats, limits, window_s)
         if said is not None:
@@ -282,7 +297,7 @@ def _impossible(
 
 
 def _measured(
-    readings: Sequence[tuple[PodState, PodReading]],
+    readings: Sequence[ReadPod],
     limits: EngineLimits,
     window_s: float,
     min_requests: int,

@@ -9,16 +9,22 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from breakeven.planning.outlook import PastRates
 from breakeven.planning.wording import duration_text
-from breakeven_operator.ports import Samples
+from breakeven_operator.ports import Samples, TimedValue
 from breakeven_operator.reconcile.plausibility import MOST_RPS
 from breakeven_operator.reconcile.promql import WORKLOAD
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 
-# Namespace, Deployment, model_name.
-LoadKey = tuple[str, str, str]
+
+class LoadOwner(NamedTuple):
+    """Whose load it is, by the labels of the series."""
+
+    namespace: str
+    deployment: str
+    model_name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +37,7 @@ class PastReading:
         awaited: namespaces about which the first answer, or its failure, is still to come.
     """
 
-    rates: Mapping[LoadKey, PastRates] = field(default_factory=dict)
+    rates: Mapping[LoadOwner, PastRates] = field(default_factory=dict)
     error: str | None = None
     awaited: frozenset[str] = frozenset()
 
@@ -53,22 +59,22 @@ class Past:
 
 def read_past(samples: Iterable[Samples]) -> PastReading:
     """Sort the elements of a past query's result by service; what is no rate is left out."""
-    found: dict[LoadKey, list[tuple[float, float]]] = defaultdict(list)
+    found: dict[LoadOwner, list[TimedValue]] = defaultdict(list)
     for element in samples:
         labels = element.labels
-        key = (labels.get("namespace", ""), labels.get(WORKLOAD, ""), labels.get("model_name", ""))
-        if not key[1]:
+        key = LoadOwner(labels.get("namespace", ""), labels.get(WORKLOAD, ""), labels.get("model_name", ""))
+        if not key.deployment:
             continue
-        found[key] += [(time_s, rps) for time_s, rps in element.values if 0 <= rps <= MOST_RPS]
+        found[key] += [timed for timed in element.values if 0 <= timed.value <= MOST_RPS]
     return PastReading({key: _in_time(rates) for key, rates in found.items() if rates})
 
 
-def _in_time(rates: Iterable[tuple[float, float]]) -> PastRates:
+def _in_time(rates: Iterable[TimedValue]) -> PastRates:
     end_s, rps = zip(*sorted(rates), strict=True)
     return PastRates(end_s, rps)
 
 
-def past_of(reading: PastReading | None, key: LoadKey, policy: UpdatePolicy, now: datetime) -> Past:
+def past_of(reading: PastReading | None, key: LoadOwner, policy: UpdatePolicy, now: datetime) -> Past:
     """One service's part of a reading.
 
     Args:
@@ -80,7 +86,7 @@ def past_of(reading: PastReading | None, key: LoadKey, policy: UpdatePolicy, now
     lookback_s = policy.lookback_seconds
     if reading is None or lookback_s == 0:
         return Past()
-    if key[0] in reading.awaited:
+    if key.namespace in reading.awaited:
         said = (
             f"the loads of the past {duration_text(lookback_s)} are not known yet: Prometheus is still asked"
         )

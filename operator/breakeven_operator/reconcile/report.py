@@ -50,7 +50,6 @@ from breakeven_operator.resources.servicestatus import (
 from breakeven_operator.resources.targetstatus import ArmSource, Current, PodsOfArm, Target
 
 _HISTORY = 10
-Bounds = tuple[float | None, float | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from breakeven_operator.actions import Action, EmitEvent, Plan, WriteStatus
 from breakeven_operator.kinds import SERVICES, Ref
+from breakeven_operator.ports import MeanLengths
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.active_profile import Calibrated, calibrated
 from breakeven_operator.reconcile.annotation_owner import hand_back, note_writers, taken_over
@@ -20,7 +21,7 @@ from breakeven_operator.reconcile.fingerprint import Identity, identify
 from breakeven_operator.reconcile.judge import blocked, judge
 from breakeven_operator.reconcile.live_metrics import Live, read_service
 from breakeven_operator.reconcile.observation import Limits, Observation
-from breakeven_operator.reconcile.past_metrics import past_of
+from breakeven_operator.reconcile.past_metrics import LoadOwner, past_of
 from breakeven_operator.reconcile.plausibility import engine_limits
 from breakeven_operator.reconcile.report import CycleFacts, report
 from breakeven_operator.reconcile.rollout import Prediction, begin, forget_target, watch
@@ -51,7 +52,7 @@ class Outcome:
     plan: Plan
     status: SpeculativeServiceStatus
     verdict: Verdict
-    lengths: tuple[float, float] | None = None
+    lengths: MeanLengths | None = None
 
 
 def reconcile(
@@ -208,7 +209,7 @@ def _live(
         limits=engine_limits(workload.command_line, running.arm, service.spec.candidates.arms()),
         now=now,
     )
-    key = (namespace, workload.ref.name, model_name)
+    key = LoadOwner(namespace, workload.ref.name, model_name)
     past = past_of(observation.past, key, service.spec.update_policy, now)
     if past.awaited and live.usable:
         # A past that cannot be read is no reason to hold. One that comes within seconds is: an arm that the night alone
@@ -327,9 +328,9 @@ def _outcome(cycle: CycleFacts, holds: Mapping[str, Any], limits: Limits) -> Out
     )
 
 
-def _lengths(live: Live | None) -> tuple[float, float] | None:
+def _lengths(live: Live | None) -> MeanLengths | None:
     """What a calibration without a workload of its own sends: lengths as the target sees them, from enough requests."""
     figures = live.figures if live is not None and live.usable else None
     if figures is None or figures.prompt_tokens is None or figures.output_tokens is None:
         return None
-    return figures.prompt_tokens, figures.output_tokens
+    return MeanLengths(figures.prompt_tokens, figures.output_tokens)

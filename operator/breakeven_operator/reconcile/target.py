@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from breakeven.serving.command_line import runs_through_shell, speculation
 from breakeven.serving.drain import drain
@@ -11,6 +12,7 @@ from breakeven.serving.opt_in import opt_in
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.fingerprint import Identity
 from breakeven_operator.reconcile.workload import Workload
+from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.speculativeservice import SpeculativeServiceSpec
 from breakeven_operator.resources.updatepolicy import Drain, Mode
 
@@ -117,12 +119,21 @@ def refuse_rolls(spec: SpeculativeServiceSpec, workload: Workload) -> Refusal | 
     return None
 
 
-def older_claim(claims: Iterable[tuple[str, str, str]], own: tuple[str, str]) -> str | None:
-    """The service that claimed a target first, when it is not ours.
+class Claim(NamedTuple):
+    """A SpeculativeService on a target; the smallest one claimed it first."""
 
-    Args:
-        claims: (creation time, uid, name) of every SpeculativeService on the target.
-        own: (creation time, uid) of ours.
-    """
-    first = min(claims, default=None)
-    return first[2] if first is not None and first[:2] < own else None
+    created: str
+    uid: str
+    name: str
+
+    @classmethod
+    def of(cls, service: SpeculativeService) -> Claim:
+        """That of a service."""
+        meta = service.metadata
+        return cls(str(meta.creation_timestamp or ""), meta.uid, meta.name)
+
+
+def older_claim(claims: Iterable[Claim], own: Claim) -> str | None:
+    """The service that claimed a target before ours; None when ours was the first."""
+    first = min(claims, default=own)
+    return first.name if first < own else None

@@ -6,8 +6,7 @@ import math
 
 from breakeven.planning.wording import break_even_text
 from breakeven.profile import Comparison
-
-Bounds = tuple[float | None, float | None] | None
+from breakeven.profile.fits import Bounds
 
 
 def figure(value: float | None, unit: str = "") -> str:
@@ -20,7 +19,7 @@ def figure(value: float | None, unit: str = "") -> str:
     return f"{digits} {unit}".strip()
 
 
-def ratio(value: float | None, bounds: Bounds) -> str:
+def ratio(value: float | None, bounds: Bounds | None) -> str:
     """`1.82 [1.74,1.90]`; an open end shows as `-`."""
     if value is None or not math.isfinite(value):
         return "-"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from breakeven.serving.command_line import command_line
 from breakeven.serving.opt_in import ANNOTATION, engine_container
@@ -14,6 +14,20 @@ from breakeven_operator.kinds import DEPLOYMENTS, FIELD_MANAGER, Ref
 from breakeven_operator.ports import Manifest
 
 REVISION = "deployment.kubernetes.io/revision"
+
+
+class _Strategy(NamedTuple):
+    """How a Deployment rolls, in pods."""
+
+    max_surge: int
+    max_unavailable: int
+
+
+class _Write(NamedTuple):
+    """One entry of managedFields: when and who; empty for nobody."""
+
+    time: str
+    manager: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,17 +254,17 @@ def _revision(replica_set: Manifest) -> int:
         return 0
 
 
-def _strategy(spec: Mapping[str, Any], desired: int) -> tuple[int, int]:
-    """(maxSurge, maxUnavailable) in pods; Recreate takes every pod away at once."""
+def _strategy(spec: Mapping[str, Any], desired: int) -> _Strategy:
+    """Recreate takes every pod away at once."""
     strategy = spec.get("strategy") or {}
     if strategy.get("type") == "Recreate":
-        return 0, desired
+        return _Strategy(0, desired)
     rolling = strategy.get("rollingUpdate") or {}
     surge = _pods_of(rolling.get("maxSurge", "25%"), desired, round_up=True)
     unavailable = _pods_of(rolling.get("maxUnavailable", "25%"), desired, round_up=False)
     if surge == 0 and unavailable == 0:
         unavailable = 1  # as the Deployment controller: otherwise a roll could never move
-    return surge, unavailable
+    return _Strategy(surge, unavailable)
 
 
 def _pods_of(value: int | str, desired: int, *, round_up: bool) -> int:
@@ -275,14 +289,14 @@ def _managers_of_value(meta: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _last_write(meta: Mapping[str, Any]) -> tuple[str, str]:
-    """(time, field manager) of the newest entry of another writer; a writer that only took fields away has none."""
+def _last_write(meta: Mapping[str, Any]) -> _Write:
+    """The newest entry of another writer; a writer that only took fields away has none."""
     entries = [
-        (str(entry.get("time", "")), str(entry.get("manager", "")))
+        _Write(str(entry.get("time", "")), str(entry.get("manager", "")))
         for entry in meta.get("managedFields") or []
         if not entry.get("subresource") and entry.get("manager") != FIELD_MANAGER
     ]
-    return max(entries, default=("", ""))
+    return max(entries, default=_Write("", ""))
 
 
 def _pod(pod: Manifest, *, current: bool, container: str) -> PodState:

@@ -14,6 +14,7 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -21,13 +22,26 @@ from prometheus_client.registry import Collector
 
 from breakeven import __version__
 from breakeven.reasons import Reason
+from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.servicestatus import DecisionStatus
 
 SERVICE_LABELS = ("specsvc_namespace", "specsvc")
 
-Samples = Iterator[tuple[tuple[str, ...], float]]
+
+class LabelledValue(NamedTuple):
+    """One sample: the values of its own labels, and the figure."""
+
+    labels: tuple[str, ...]
+    value: float
+
+
+class ServiceCounter(NamedTuple):
+    """What a counter counts, and its labels beside those that name the service."""
+
+    text: str
+    labels: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +57,18 @@ class ServiceGauge:
 
     name: str
     help: str
-    samples: Callable[[SpeculativeService, datetime], Samples]
+    samples: Callable[[SpeculativeService, datetime], Iterator[LabelledValue]]
     labels: tuple[str, ...] = ()
 
 
-def _one(value: float | None, *labels: str) -> Samples:
+def _one(value: float | None, *labels: str) -> Iterator[LabelledValue]:
     if value is not None:
-        yield labels, float(value)
+        yield LabelledValue(labels, float(value))
 
 
-def _bounds(arm: str | None, estimate: float | None, lower: float | None, upper: float | None) -> Samples:
+def _bounds(
+    arm: str | None, estimate: float | None, lower: float | None, upper: float | None
+) -> Iterator[LabelledValue]:
     if arm is None:
         return
     for bound, value in (("estimate", estimate), ("lower", lower), ("upper", upper)):
@@ -63,7 +79,7 @@ def _decision(service: SpeculativeService) -> DecisionStatus:
     return service.status.decision or DecisionStatus()
 
 
-def _speedup(service: SpeculativeService, _: datetime) -> Samples:
+def _speedup(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
     decision = _decision(service)
     # The status says by name which arm is saturated; a rule can only compare numbers, and reads 0.
     saturated = decision.compared_arm is not None and decision.saturated_arms == (decision.compared_arm,)
@@ -71,12 +87,12 @@ def _speedup(service: SpeculativeService, _: datetime) -> Samples:
     return _bounds(decision.compared_arm, speedup, decision.speedup_lower, decision.speedup_upper)
 
 
-def _c2_ratio(service: SpeculativeService, _: datetime) -> Samples:
+def _c2_ratio(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
     decision = _decision(service)
     return _bounds(decision.compared_arm, decision.c2_ratio, decision.c2_ratio_lower, decision.c2_ratio_upper)
 
 
-def _break_even(service: SpeculativeService, _: datetime) -> Samples:
+def _break_even(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
     decision = _decision(service)
     return _bounds(
         decision.compared_arm,
@@ -86,44 +102,44 @@ def _break_even(service: SpeculativeService, _: datetime) -> Samples:
     )
 
 
-def _c1_ratio(service: SpeculativeService, _: datetime) -> Samples:
+def _c1_ratio(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
     decision = _decision(service)
     return _one(decision.c1_ratio, decision.compared_arm) if decision.compared_arm else iter(())
 
 
-def _info(service: SpeculativeService, _: datetime) -> Samples:
+def _info(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
     target = service.spec.target_ref
     found = service.status.target
     gpu_product = found.gpu_product if found and found.gpu_product else ""
-    yield (str(service.spec.update_policy.mode), f"{target.kind}/{target.name}", gpu_product), 1.0
+    yield from _one(1.0, str(service.spec.update_policy.mode), f"{target.kind}/{target.name}", gpu_product)
 
 
-def _running(service: SpeculativeService, _: datetime) -> Samples:
+def _running(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
     current = service.status.current
     return _one(1.0, current.arm) if current and current.arm else iter(())
 
 
-def _recommended(service: SpeculativeService, _: datetime) -> Samples:
+def _recommended(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
     arm = _decision(service).arm
     return _one(1.0, arm) if arm else iter(())
 
 
-def _draft_tokens(service: SpeculativeService, _: datetime) -> Samples:
+def _draft_tokens(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
     return _one(service.status.current.draft_length if service.status.current else None)
 
 
-def _ready(service: SpeculativeService, _: datetime) -> Samples:
+def _ready(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
     condition = service.status.condition("Ready")
     return _one(float(condition.status == "True") if condition else None)
 
 
-def _profile_age(service: SpeculativeService, now: datetime) -> Samples:
+def _profile_age(service: SpeculativeService, now: datetime) -> Iterator[LabelledValue]:
     calibration = service.status.calibration
     measured = calibration.profile_time if calibration and calibration.profile else None
     return _one((now - measured).total_seconds() if measured else None)
 
 
-def _timestamp(time: datetime | None) -> Samples:
+def _timestamp(time: datetime | None) -> Iterator[LabelledValue]:
     return _one(time.timestamp() if time else None)
 
 
@@ -232,12 +248,14 @@ SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
     ),
 )
 
-# Name without `_total`, what it counts, labels beside those that name the service.
-SERVICE_COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "breakeven_decisions": ("Decisions by what was done and why.", ("action", "reason")),
-    "breakeven_rollouts": ("Changes of arm that have ended, by result.", ("result",)),
-    "breakeven_calibrations": ("Calibrations that have ended, by reason word.", ("reason",)),
-    "breakeven_calibration_gpu_seconds": ("GPUs times seconds that calibrations have held.", ()),
+# By name without `_total`.
+SERVICE_COUNTERS: dict[str, ServiceCounter] = {
+    "breakeven_decisions": ServiceCounter("Decisions by what was done and why.", ("action", "reason")),
+    "breakeven_rollouts": ServiceCounter("Changes of arm that have ended, by result.", ("result",)),
+    "breakeven_calibrations": ServiceCounter("Calibrations that have ended, by reason word.", ("reason",)),
+    "breakeven_calibration_gpu_seconds": ServiceCounter(
+        "GPUs times seconds that calibrations have held.", ()
+    ),
 }
 
 
@@ -295,8 +313,8 @@ class FleetCollector(Collector):
         yield from (CounterMetricFamily(name, text) for name, (text, _) in SERVICE_COUNTERS.items())
 
 
-def _key(service: SpeculativeService) -> tuple[str, str]:
-    return service.metadata.namespace, service.metadata.name
+def _key(service: SpeculativeService) -> NamespacedName:
+    return NamespacedName(service.metadata.namespace, service.metadata.name)
 
 
 class Telemetry:

@@ -8,7 +8,7 @@ import pytest
 
 from breakeven.serving.promql import Matcher
 from breakeven_operator.adapters.past_loads import History, Lookback
-from breakeven_operator.ports import MetricsError, Samples, Source
+from breakeven_operator.ports import MetricsError, Samples, Source, TimedValue
 from fakes.clock import FakeClock
 
 STEP_S = 300
@@ -32,7 +32,7 @@ class Server:
         if self.error:
             raise MetricsError(self.error)
         labels = dict(zip(("namespace", "workload", "model_name"), KEY, strict=True))
-        return [Samples(labels, ((1.0, self.rate_rps),))] if self.rate_rps else []
+        return [Samples(labels, (TimedValue(1.0, self.rate_rps),))] if self.rate_rps else []
 
 
 @pytest.fixture

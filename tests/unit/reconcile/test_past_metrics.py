@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 import pytest
 
 from breakeven.planning.outlook import PastRates
-from breakeven_operator.ports import Samples
-from breakeven_operator.reconcile.past_metrics import Past, PastReading, past_of, read_past
+from breakeven_operator.ports import Samples, TimedValue
+from breakeven_operator.reconcile.past_metrics import LoadOwner, Past, PastReading, past_of, read_past
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 
-KEY = ("llm", "chat", "chat-model")
+KEY = LoadOwner("llm", "chat", "chat-model")
 NOW_S = 1_800_000_000.0
 NOW = datetime.fromtimestamp(NOW_S, UTC)
 POLICY = UpdatePolicy(lookback_seconds=86400, horizon_seconds=3600)
@@ -21,7 +21,9 @@ POLICY = UpdatePolicy(lookback_seconds=86400, horizon_seconds=3600)
 def samples(*rates, namespace="llm", workload="chat", model="chat-model", end_s=NOW_S):
     """Rates every 300 s, the last one at `end_s`."""
     labels = {"namespace": namespace, "workload": workload, "model_name": model}
-    return Samples(labels, tuple((end_s - 300.0 * (len(rates) - 1 - i), r) for i, r in enumerate(rates)))
+    return Samples(
+        labels, tuple(TimedValue(end_s - 300.0 * (len(rates) - 1 - i), r) for i, r in enumerate(rates))
+    )
 
 
 def again(*found, key=KEY):
@@ -36,7 +38,7 @@ def test_rates_are_those_of_the_deployment_under_its_model_s_name_and_oldest_fir
         samples(9.0, model="another"),
     )
     assert again(*found) == (1.0, 2.0, 0.0)
-    assert again(*found, key=("llm", "chat-large", "chat-model")) == (9.0,)
+    assert again(*found, key=LoadOwner("llm", "chat-large", "chat-model")) == (9.0,)
 
 
 def test_what_followed_this_time_of_day_yesterday_is_expected_and_the_rest_of_the_day_is_not():
@@ -56,7 +58,7 @@ def test_what_is_no_rate_is_left_out(bad):
 
 def test_pods_of_no_deployment_are_nobody_s():
     labels = {"namespace": "llm", "model_name": "chat-model"}
-    assert read_past([samples(5.0, workload=""), Samples(labels, ((NOW_S, 5.0),))]).rates == {}
+    assert read_past([samples(5.0, workload=""), Samples(labels, (TimedValue(NOW_S, 5.0),))]).rates == {}
 
 
 def test_why_there_is_none_is_the_end_of_a_sentence():

@@ -11,7 +11,7 @@ import pytest
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven_operator.reconcile.arms import arm_of_value, running_arm, same_value
 from breakeven_operator.reconcile.fingerprint import identify
-from breakeven_operator.reconcile.target import older_claim, refuse_rolls, refuse_target
+from breakeven_operator.reconcile.target import Claim, older_claim, refuse_rolls, refuse_target
 from breakeven_operator.resources import SpeculativeServiceSpec
 from fakes.fleet_world import EAGLE, GPU, SERVICE, VALUE, FleetWorld
 
@@ -198,9 +198,10 @@ def test_loss_can_be_accepted_and_recommend_needs_nothing():
 
 
 def test_the_older_service_keeps_its_target():
-    claims = [("2026-01-02", "u2", "young"), ("2026-01-01", "u1", "old")]
-    assert older_claim(claims, ("2026-01-02", "u2")) == "old"
-    assert older_claim(claims, ("2026-01-01", "u1")) is None
+    young, old = Claim("2026-01-02", "u2", "young"), Claim("2026-01-01", "u1", "old")
+    assert older_claim([young, old], young) == "old"
+    assert older_claim([young, old], old) is None
+    assert older_claim([], old) is None
 
 
 def fingerprint(edit=unchanged, value=None):

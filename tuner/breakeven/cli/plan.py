@@ -13,6 +13,7 @@ from breakeven.cli.output import confidence_option, echo_json, json_option
 from breakeven.cli.parameters import Number
 from breakeven.cli.predict import arm_of
 from breakeven.cli.profiles import length_options, load_given, load_options, profile_argument, read_profile
+from breakeven.laws.arrays import Span
 
 if TYPE_CHECKING:
     from breakeven.planning.ranking import Ranking
@@ -80,7 +81,7 @@ def command(
     quantile: float | None,
     min_gain_percent: float,
     draft_lengths: str | None,
-    rps_range: tuple[float, float] | None,
+    rps_range: Span | None,
     method: str | None,
     k: int | None,
     confidence: float,

@@ -9,6 +9,7 @@ import click
 from breakeven.cli.output import echo_json, json_option, write_atomically
 from breakeven.cli.parameters import InputFile, Number, OutputFile
 from breakeven.cli.profiles import profile_argument, read_profile
+from breakeven.laws.arrays import Span
 
 
 @click.command("report", short_help="One self-contained HTML page (and PNGs) of a profile.")
@@ -38,7 +39,7 @@ def command(
     profile_path: Path,
     output: Path,
     title: str | None,
-    load_range: tuple[float, float] | None,
+    load_range: Span | None,
     trace: Path | None,
     replicas: int,
     *,
@@ -81,7 +82,7 @@ def command(
         click.echo("\n".join(str(path) for path in written))
 
 
-def _trace_range(path: Path, replicas: int) -> tuple[float, float]:
+def _trace_range(path: Path, replicas: int) -> Span:
     """5th and 95th percentile of the trace's load per replica, over minutes where it lists requests."""
     import numpy as np
 

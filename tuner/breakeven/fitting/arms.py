@@ -10,7 +10,7 @@ import numpy as np
 
 from breakeven.arm import Arm
 from breakeven.fitting import diagnostics
-from breakeven.fitting.observations import Observation, ceiling_rps, observe
+from breakeven.fitting.observations import LeftOut, Observation, ceiling_rps, observe
 from breakeven.fitting.solve import Solution, solve
 from breakeven.fitting.uncertainty import (
     bounds,
@@ -53,9 +53,9 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
     used, rejected = observe(points, ramp_share)
     excluded = list(rejected)
     used, other_lengths = _of_one_length(used)
-    excluded += [(one.point, Reason.OTHER_LENGTHS) for one in other_lengths]
+    excluded += [LeftOut(one.point, Reason.OTHER_LENGTHS) for one in other_lengths]
     bad = set(diagnostics.outliers(used))
-    excluded += [(used[i].point, Reason.OUTLIER) for i in sorted(bad)]
+    excluded += [LeftOut(used[i].point, Reason.OUTLIER) for i in sorted(bad)]
     used = [one for i, one in enumerate(used) if i not in bad]
     solution = diagnostics.fit_law(used)
     fit = _fit_of_loads(solution, used) if solution is not None else None
@@ -81,7 +81,7 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
         excluded=tuple(
             Excluded(point.origin.row, reason.value, point.origin.source, point.origin.line)
             for point, reason in sorted(
-                excluded, key=lambda pair: (pair[0].origin.source, pair[0].origin.row)
+                excluded, key=lambda out: (out.point.origin.source, out.point.origin.row)
             )
         ),
         max_relative_error=fit.max_relative_error if fit else None,
@@ -162,9 +162,7 @@ def _carried_rps(used: Sequence[Observation]) -> float:
     return max((one.carried_rps for one in used), default=0.0)
 
 
-def _ceiling_rps(
-    used: Sequence[Observation], excluded: Sequence[tuple[Point, Reason]], ramp_share: float
-) -> float | None:
+def _ceiling_rps(used: Sequence[Observation], excluded: Sequence[LeftOut], ramp_share: float) -> float | None:
     """Highest answered rate, once at least one row shows that more was asked for than could be answered."""
     ceilings = [
         rate

@@ -9,9 +9,11 @@ of it to believe.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
+from breakeven.fitting.observations import ImposedLoad
 from breakeven.laws.arrays import FloatArray
 
 _LEAST = 0.002
@@ -21,12 +23,19 @@ Departure = tuple[tuple[float, float], ...]
 """Others in flight, ascending, and ln(measured / form) at each."""
 
 
-def departures(rows: Mapping[int, list[tuple[tuple[str, float], float, float]]]) -> dict[int, Departure]:
+class Miss(NamedTuple):
+    """By how much the form misses one row: its load, the others in flight, ln(measured / form)."""
+
+    load: ImposedLoad
+    others: float
+    miss: float
+
+
+def departures(rows: Mapping[int, list[Miss]]) -> dict[int, Departure]:
     """Departures of the measured draft lengths from the form, shrunk to the part that the arms agree on.
 
     Args:
-        rows: by draft length (0: no speculation) the imposed load, the others in flight and ln(measured / form) of
-            every row.
+        rows: by draft length (0: no speculation).
 
     Returns:
         By draft length above 0. Empty where fewer than two arms were measured or where they do not agree.
@@ -42,9 +51,9 @@ def departures(rows: Mapping[int, list[tuple[tuple[str, float], float, float]]])
     }
 
 
-def _by_load(rows: list[tuple[tuple[str, float], float, float]]) -> FloatArray:
+def _by_load(rows: list[Miss]) -> FloatArray:
     """Means of replicates, ascending in the others in flight; shape (loads, 2)."""
-    groups: dict[tuple[str, float], list[tuple[float, float]]] = {}
+    groups: dict[ImposedLoad, list[tuple[float, float]]] = {}
     for load, others, miss in rows:
         groups.setdefault(load, []).append((others, miss))
     means = np.array([np.mean(group, axis=0) for group in groups.values()])

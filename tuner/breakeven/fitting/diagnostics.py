@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from breakeven.fitting.observations import Observation
+from breakeven.fitting.observations import ImposedLoad, Observation
 from breakeven.fitting.solve import Solution, solve
 from breakeven.laws.arrays import FloatArray
 from breakeven.profile.fits import Bend, LawFit
@@ -58,7 +58,7 @@ def latencies(observations: Sequence[Observation]) -> FloatArray:
 
 def by_load(observations: Sequence[Observation]) -> list[list[Observation]]:
     """Group replicates of one imposed load, ascending in the mean number of others."""
-    groups: dict[tuple[str, float], list[Observation]] = {}
+    groups: dict[ImposedLoad, list[Observation]] = {}
     for one in observations:
         groups.setdefault(one.load, []).append(one)
     return sorted(groups.values(), key=lambda group: float(np.mean([one.others for one in group])))

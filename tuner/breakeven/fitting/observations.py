@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from breakeven.laws.latency import mean_inflight_closed, others_met_at_constant_rate
 from breakeven.points.point import LoadMode, Point
@@ -15,6 +16,20 @@ RAMP_SHARE = 0.5
 """rho where no row of the files tells it: measured 0.2 to 0.8 on published closed-loop sweeps."""
 
 _REQUESTS_PER_CLIENT = 10.0
+
+
+class ImposedLoad(NamedTuple):
+    """The load of a row as it was imposed: how, and how much (1/s, or clients)."""
+
+    mode: str
+    value: float
+
+
+class LeftOut(NamedTuple):
+    """A row that the fit does not use, and why."""
+
+    point: Point
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +61,12 @@ class Observation:
         return self.inflight / self.latency_s
 
     @property
-    def load(self) -> tuple[str, float]:
+    def load(self) -> ImposedLoad:
         """What was imposed: rows with the same load are replicates of each other."""
-        return self.point.load.mode.value, self.point.load.value
+        return ImposedLoad(self.point.load.mode.value, self.point.load.value)
 
 
-def observe(
-    points: Sequence[Point], ramp_share: float
-) -> tuple[list[Observation], list[tuple[Point, Reason]]]:
+def observe(points: Sequence[Point], ramp_share: float) -> tuple[list[Observation], list[LeftOut]]:
     """Split the rows of one arm into usable observations and exclusions with their reason.
 
     Args:
@@ -61,14 +74,14 @@ def observe(
         ramp_share: rho, from `ramp_share_of` all rows of the files.
     """
     used: list[Observation] = []
-    excluded: list[tuple[Point, Reason]] = []
+    excluded: list[LeftOut] = []
     for point in points:
         observation = _observation(point, ramp_share)
         reason = reason_against(point)
         if reason is None:
             used.append(observation)
         else:
-            excluded.append((point, reason))
+            excluded.append(LeftOut(point, reason))
     return used, excluded
 
 

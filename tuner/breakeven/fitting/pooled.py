@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from breakeven.fitting.arms import lengths_of
-from breakeven.fitting.departures import departures
+from breakeven.fitting.departures import Miss, departures
 from breakeven.fitting.observations import Observation, observe
 from breakeven.fitting.solve import solve
 from breakeven.laws.arrays import BoolArray, FloatArray
@@ -95,13 +95,11 @@ def fit_pooled(
     )
 
 
-def _misses(
-    rows: Sequence[_Row], misses: FloatArray
-) -> dict[int, list[tuple[tuple[str, float], float, float]]]:
-    found: dict[int, list[tuple[tuple[str, float], float, float]]] = {}
+def _misses(rows: Sequence[_Row], misses: FloatArray) -> dict[int, list[Miss]]:
+    found: dict[int, list[Miss]] = {}
     for row, miss in zip(rows, misses, strict=True):
         one = row.observation
-        found.setdefault(one.point.arm.k, []).append((one.load, one.others, float(miss)))
+        found.setdefault(one.point.arm.k, []).append(Miss(one.load, one.others, float(miss)))
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from breakeven.fitting.observations import Observation
+from breakeven.fitting.observations import ImposedLoad, Observation
 from breakeven.fitting.solve import Solution
 from breakeven.laws.arrays import FloatArray
 from breakeven.profile.fits import Bounds, LawFit
@@ -18,7 +18,7 @@ def replicate_noise(observations: Sequence[Observation]) -> float:
 
     The law's residuals can be small by luck; what repetition shows is then the honest noise.
     """
-    groups: dict[tuple[str, float], list[float]] = {}
+    groups: dict[ImposedLoad, list[float]] = {}
     for one in observations:
         groups.setdefault(one.load, []).append(one.latency_s)
     square, dof = 0.0, 0

@@ -7,6 +7,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+Span: TypeAlias = tuple[float, float]
+"""The low and the high end of a range."""
+
 FloatArray: TypeAlias = NDArray[np.float64]
 """What every formula returns; a scalar argument gives a zero-dimensional result that `float()` accepts."""
 

@@ -10,6 +10,7 @@ import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from breakeven.errors import InputError
 from breakeven.points.point import ACCEPT, COLUMNS, NUMBERS, TEXTS, Origin, Point
@@ -56,15 +57,22 @@ def read(text: str, source: str) -> tuple[Point, ...]:
     return tuple(points)
 
 
-def _rows(text: str, delimiter: str, source: str) -> list[tuple[int, list[str]]]:
-    """Split into lines of fields with their line numbers, blank ones left out."""
+class NumberedRow(NamedTuple):
+    """The fields of one row, and the line on which it begins."""
+
+    line: int
+    fields: list[str]
+
+
+def _rows(text: str, delimiter: str, source: str) -> list[NumberedRow]:
+    """Split into lines of fields, blank ones left out."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    rows: list[tuple[int, list[str]]] = []
+    rows: list[NumberedRow] = []
     try:
         start = 1
         for fields in reader:
             if any(value.strip() for value in fields):
-                rows.append((start, fields))
+                rows.append(NumberedRow(start, fields))
             start = reader.line_num + 1
     except csv.Error as error:
         raise InputError(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from breakeven.arm import Arm
 from breakeven.laws import speedup as formulas
-from breakeven.laws.arrays import FloatArray
+from breakeven.laws.arrays import FloatArray, Span
 from breakeven.laws.fieller import Interval
 from breakeven.laws.latency import rps_at
 from breakeven.laws.speedup import Verdict
@@ -66,24 +66,38 @@ class Comparison:
     against_saturated: bool
 
 
+class JudgedCurve(NamedTuple):
+    """An arm, and its latency against load."""
+
+    arm: Arm
+    curve: Curve
+
+
+class BoundedSpeedup(NamedTuple):
+    """A speedup and its bounds; None where there is none."""
+
+    speedup: float | None
+    bounds: Bounds | None
+
+
 def compare_curves(
-    arm: tuple[Arm, Curve],
-    against: tuple[Arm, Curve],
+    arm: JudgedCurve,
+    against: JudgedCurve,
     load: LoadPoint,
     confidence: float,
-    rps_range: tuple[float, float] | None = None,
+    rps_range: Span | None = None,
 ) -> Comparison:
     """Compare two curves at a load.
 
     Args:
-        arm: the arm judged and its curve.
-        against: what it is compared with, and its curve.
+        arm: the arm judged.
+        against: what it is compared with.
         load: the load; a rate compares at equal rate, a concurrency at equal concurrency.
         confidence: two-sided level of all bounds.
         rps_range: load range of interest for the verdict; None takes the measured range of both. A break-even has a
             figure only within the measured range, whatever is of interest.
     """
-    judged, other = arm[1], against[1]
+    judged, other = arm.curve, against.curve
     t = _t(judged, other, confidence)
     known = bool(np.isfinite(t))
     measured = _common_range(judged, other)
@@ -100,8 +114,8 @@ def compare_curves(
         verdict = Verdict.TIE if verdict is Verdict.TIE else Verdict.UNCERTAIN
     speedup, speedup_ci = _speedup(judged, other, load, t)
     return Comparison(
-        arm=arm[0],
-        against=against[0],
+        arm=arm.arm,
+        against=against.arm,
         compared_at="equal_rps" if load.rps is not None else "equal_concurrency",
         speedup=speedup,
         speedup_ci=speedup_ci,
@@ -119,9 +133,7 @@ def compare_curves(
     )
 
 
-def speedup_on(
-    judged: Curve, other: Curve, load: LoadPoint, confidence: float
-) -> tuple[float | None, Bounds | None]:
+def speedup_on(judged: Curve, other: Curve, load: LoadPoint, confidence: float) -> BoundedSpeedup:
     """Speedup of one curve over another at a load and its bounds, as in `compare_curves` but without a verdict.
 
     Returns:
@@ -138,7 +150,7 @@ def _t(judged: Curve, other: Curve, confidence: float) -> float:
     return t_quantile(confidence, judged.dof + other.dof)
 
 
-def _common_range(judged: Curve, other: Curve) -> tuple[float, float]:
+def _common_range(judged: Curve, other: Curve) -> Span:
     """Range of rates in which both arms were measured, and both have a steady state."""
     ends = [
         [float(rps_at(curve.law.c1, curve.law.c2, others)) for others in curve.others_range]
@@ -149,25 +161,29 @@ def _common_range(judged: Curve, other: Curve) -> tuple[float, float]:
     return low, max(high, 1e-9)
 
 
-def _speedup(judged: Curve, other: Curve, load: LoadPoint, t: float) -> tuple[float | None, Bounds | None]:
-    fast, others, _ = load.on(judged)
-    slow, _, _ = load.on(other)
+def _speedup(judged: Curve, other: Curve, load: LoadPoint, t: float) -> BoundedSpeedup:
+    met, slow = load.on(judged), load.on(other).latency_s
+    fast, others = met.latency_s, met.others
     if np.isnan(fast) or np.isnan(slow):
         both = np.isnan(fast) and np.isnan(slow)
-        return (None if both else 0.0 if np.isnan(fast) else float("inf")), None
+        return BoundedSpeedup(None if both else 0.0 if np.isnan(fast) else float("inf"), None)
     speedup = slow / fast
     if not np.isfinite(t):
-        return speedup, None
+        return BoundedSpeedup(speedup, None)
     if judged.knots is not None or other.knots is not None:
-        return speedup, _of_parts(speedup, _relative(judged, load, t), _relative(other, load, t))
+        parts = _of_parts(speedup, _relative(judged, load, t), _relative(other, load, t))
+        return BoundedSpeedup(speedup, parts)
     if load.rps is not None:
-        return speedup, _bounds(formulas.speedup_interval_at_rps(other.law, judged.law, load.rps, t))
-    return speedup, _bounds(formulas.speedup_interval_among(other.law, judged.law, others, t))
+        interval = formulas.speedup_interval_at_rps(other.law, judged.law, load.rps, t)
+    else:
+        interval = formulas.speedup_interval_among(other.law, judged.law, others, t)
+    return BoundedSpeedup(speedup, _bounds(interval))
 
 
 def _relative(curve: Curve, load: LoadPoint, t: float) -> float:
     """Half-width of a latency's bounds over the latency; infinite where they are open."""
-    latency_s, others, _ = load.on(curve)
+    met = load.on(curve)
+    latency_s, others = met.latency_s, met.others
     bounds = curve.bounds_among(others, t) if load.rps is None else curve.bounds_at_rps(load.rps, t)
     if bounds is None or bounds[0] is None or bounds[1] is None or np.isnan(latency_s):
         return float("inf")
@@ -204,7 +220,7 @@ def _band(judged: Curve, other: Curve, grid: FloatArray, t: float) -> tuple[Floa
 
 
 def _ratio(judged: Curve, other: Curve, rps: float) -> float:
-    return other.at_rps(rps)[0] / judged.at_rps(rps)[0]
+    return other.at_rps(rps).latency_s / judged.at_rps(rps).latency_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +232,7 @@ class _Crossing:
     beyond: bool = False
 
 
-def _break_even(
-    judged: Curve, other: Curve, verdict: Verdict, t: float, measured: tuple[float, float]
-) -> _Crossing:
+def _break_even(judged: Curve, other: Curve, verdict: Verdict, t: float, measured: Span) -> _Crossing:
     if judged.knots is not None or other.knots is not None:
         return _break_even_of_points(judged, other, verdict, t, measured)
     rps = float(formulas.break_even_rps(other.law, judged.law))
@@ -231,13 +245,13 @@ def _break_even(
     return _Crossing(verdict, rps, None if interval is None else _bounds(interval), others + 1.0)
 
 
-def _slack(measured: tuple[float, float]) -> float:
+def _slack(measured: Span) -> float:
     """Just below the lowest measured load the laws still hold: C1 is an intercept."""
     return 0.25 * (measured[1] - measured[0])
 
 
 def _break_even_of_points(
-    judged: Curve, other: Curve, verdict: Verdict, t: float, measured: tuple[float, float]
+    judged: Curve, other: Curve, verdict: Verdict, t: float, measured: Span
 ) -> _Crossing:
     """Where curves that follow their points cross: by bisection, bounds where the moved band touches 1."""
     grid = np.linspace(max(measured[0] - _slack(measured), 0.0), RANGE_TOLERANCE * measured[1], _GRID)
@@ -266,7 +280,7 @@ def _break_even_of_points(
         Verdict.BELOW if falling else Verdict.ABOVE,
         rps,
         _touching(judged, other, grid, t) if np.isfinite(t) else None,
-        rps * judged.at_rps(rps)[0] + 1.0,
+        rps * judged.at_rps(rps).latency_s + 1.0,
     )
 
 

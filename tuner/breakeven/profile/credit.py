@@ -44,9 +44,9 @@ def credited(profile: Profile, arm: Arm, rps: float, latency_s: float, condition
         saturation_rps=max(fit.saturation_rps or 0.0, _ROOM * rps),
     )
     found = _with(profile, raised)
-    if not np.isnan(found.curve(arm, conditions).at_rps(rps)[0]):
+    if not np.isnan(found.curve(arm, conditions).at_rps(rps).latency_s):
         return found
-    promised_s = curve.among(rps * latency_s)[0]
+    promised_s = curve.among(rps * latency_s).latency_s
     return _with(profile, _faster(raised, latency_s / promised_s))
 
 

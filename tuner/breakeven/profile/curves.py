@@ -7,11 +7,11 @@ measured points with it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from breakeven.laws.arrays import FloatArray
+from breakeven.laws.arrays import FloatArray, Span
 from breakeven.laws.fieller import ratio_interval
 from breakeven.laws.latency import latency_among, open_loop_latency
 from breakeven.laws.law import Law, capacity_rps
@@ -21,6 +21,13 @@ Basis = Literal["points", "arm", "pooled"]
 
 _BELOW_RANGE = 0.25
 """A load below the measured range by less than this share of the range is still determined: C1 is an intercept."""
+
+
+class CurveLatency(NamedTuple):
+    """A latency (s), and what it rests on."""
+
+    latency_s: float
+    basis: Basis
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +51,7 @@ class Curve:
     dof: int
     noise: float
     basis: Basis
-    others_range: tuple[float, float]
+    others_range: Span
     knots: FloatArray | None = None
     knot_error: float = 0.0
     ceiling_rps: float | None = None
@@ -86,22 +93,22 @@ class Curve:
     def _knot_basis(self) -> Basis:
         return "points" if self.basis == "arm" else self.basis
 
-    def among(self, others: float) -> tuple[float, Basis]:
+    def among(self, others: float) -> CurveLatency:
         """Latency (s) among `others`, and what it rests on."""
         knots = self.knots
         if knots is not None and knots[0, 0] <= others <= knots[-1, 0]:
-            return float(np.interp(others, knots[:, 0], knots[:, 1])), self._knot_basis
+            return CurveLatency(float(np.interp(others, knots[:, 0], knots[:, 1])), self._knot_basis)
         law = self._outer_law(below=knots is not None and others < float(knots[0, 0]))
-        return float(latency_among(law.c1, law.c2, others)), self.basis
+        return CurveLatency(float(latency_among(law.c1, law.c2, others)), self.basis)
 
-    def at_rps(self, rps: float) -> tuple[float, Basis]:
+    def at_rps(self, rps: float) -> CurveLatency:
         """Latency (s) under Poisson arrivals at `rps`, and what it rests on; NaN when saturated."""
         if rps >= self.saturation_rps:
-            return float("nan"), self.basis
+            return CurveLatency(float("nan"), self.basis)
         on_points = float(self._on_points(np.asarray(rps)))
         if not np.isnan(on_points):
-            return on_points, self._knot_basis
-        return float(self._off_points(np.asarray(rps))), self.basis
+            return CurveLatency(on_points, self._knot_basis)
+        return CurveLatency(float(self._off_points(np.asarray(rps))), self.basis)
 
     def latencies_at_rps(self, rps: FloatArray) -> FloatArray:
         """Latencies (s) under Poisson arrivals at many rates (1/s), as `at_rps`; shape of `rps`."""
@@ -134,13 +141,13 @@ class Curve:
         """Bounds of the latency among `others`; None without degrees of freedom."""
         if not np.isfinite(t):
             return None
-        center, _ = self.among(others)
+        center = self.among(others).latency_s
         half = t * self._relative_sd(others) * center
         return max(center - half, 0.0), center + half
 
     def _relative_sd(self, others: float) -> float:
         """Relative standard deviation of the latency among `others`: of interpolation, else of the law."""
-        if self.among(others)[1] == "points":
+        if self.among(others).basis == "points":
             return self.knot_error
         v1, v2, v12 = (float(v) for v in self.law.variances())
         variance = max(v1 + 2.0 * others * v12 + others**2 * v2, 0.0)
@@ -150,7 +157,7 @@ class Curve:
         """Bounds of the latency at `rps`: Fieller's, since C1/(1 - RPS*C2) is a ratio; open near saturation."""
         if not np.isfinite(t) or rps >= self.saturation_rps:
             return None
-        center, _ = self.at_rps(rps)
+        center = self.at_rps(rps).latency_s
         if self.knots is not None and self.knots[0, 0] <= rps * center <= self.knots[-1, 0]:
             # An error among n others moves n too: at a fixed rate it grows by 1/(1 - RPS*slope).
             half = t * self._relative_sd(rps * center) * center

@@ -15,7 +15,8 @@ from typing import Any
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.intake import json_value, wrong_field
-from breakeven.profile.comparisons import Comparison, compare_curves
+from breakeven.laws.arrays import Span
+from breakeven.profile.comparisons import Comparison, JudgedCurve, compare_curves
 from breakeven.profile.curves import Curve
 from breakeven.profile.document_checks import check, check_sizes
 from breakeven.profile.fits import ArmFit, PooledFit
@@ -190,7 +191,7 @@ class Profile:
         """
         fit = self.arm(arm) if self.measured(arm) else None
         found = predict_on(arm, curve, load, confidence or self.confidence, fit=fit, conditions=conditions)
-        others = load.on(curve)[1]
+        others = load.on(curve).others
         if fit is None:
             found = self._with_parts(found, others, conditions)
         return found if quantile is None else at_quantile(found, quantile, others, fit, conditions)
@@ -215,7 +216,7 @@ class Profile:
         against_tokens_per_step: float | None = None,
         prompt_tokens: float | None = None,
         output_tokens: float | None = None,
-        rps_range: tuple[float, float] | None = None,
+        rps_range: Span | None = None,
         confidence: float | None = None,
     ) -> Comparison:
         """Compare an arm with another one at one load.
@@ -237,8 +238,11 @@ class Profile:
             NotIdentifiedError: what was measured does not determine one of the two.
         """
         return compare_curves(
-            (arm, self.curve(arm, Conditions(tokens_per_step, prompt_tokens, output_tokens))),
-            (against, self.curve(against, Conditions(against_tokens_per_step, prompt_tokens, output_tokens))),
+            JudgedCurve(arm, self.curve(arm, Conditions(tokens_per_step, prompt_tokens, output_tokens))),
+            JudgedCurve(
+                against,
+                self.curve(against, Conditions(against_tokens_per_step, prompt_tokens, output_tokens)),
+            ),
             LoadPoint(rps, concurrency),
             confidence or self.confidence,
             rps_range,

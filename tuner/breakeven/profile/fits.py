@@ -11,6 +11,7 @@ from typing import Literal
 
 from breakeven.arm import Arm
 from breakeven.laws.acceptance import AcceptanceModel
+from breakeven.laws.arrays import Span
 from breakeven.laws.law import Law
 
 Bounds = tuple[float | None, float | None]
@@ -93,8 +94,8 @@ class Measurement:
 class MeasuredRange:
     """Range of loads of the used rows; the lower and upper ends of answered rate and of mean in-flight."""
 
-    rps: tuple[float, float]
-    inflight: tuple[float, float]
+    rps: Span
+    inflight: Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +262,7 @@ class PooledFit:
     noise: float
     points: int
     draft_lengths: tuple[int, ...]
-    others_range: tuple[float, float]
+    others_range: Span
     lengths: Lengths
     tokens_per_step: Mapping[int, float]
     survival: Mapping[int, tuple[float, ...]]

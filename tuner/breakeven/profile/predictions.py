@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,14 @@ from breakeven.profile.fits import ArmFit, Bounds
 from breakeven.profile.operating_conditions import Conditions, decode_factor, prompt_factor
 from breakeven.profile.quantiles import quantile_among
 from breakeven.profile.student_t import t_quantile
+
+
+class MetLoad(NamedTuple):
+    """Latency (s) of a request, the others in flight that it meets, and what the latency rests on."""
+
+    latency_s: float
+    others: float
+    basis: Basis
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +46,14 @@ class LoadPoint:
         if self.concurrency is not None and not 1 <= self.concurrency < float("inf"):
             raise InputError("concurrency", f"{self.concurrency:g}", "clients, at least 1")
 
-    def on(self, curve: Curve) -> tuple[float, float, Basis]:
-        """Latency (s), others in flight and basis at this load; NaN when saturated."""
+    def on(self, curve: Curve) -> MetLoad:
+        """What a request meets on a curve at this load; NaN when saturated."""
         if self.rps is not None:
             latency_s, basis = curve.at_rps(self.rps)
-            return latency_s, self.rps * latency_s, basis
+            return MetLoad(latency_s, self.rps * latency_s, basis)
         others = float(self.concurrency or 1.0) - 1.0
         latency_s, basis = curve.among(others)
-        return latency_s, others, basis
+        return MetLoad(latency_s, others, basis)
 
 
 @dataclass(frozen=True, slots=True)

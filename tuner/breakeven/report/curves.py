@@ -49,7 +49,7 @@ class ArmCurve:
     measured_speedup: Array
     saturation_rps: float
     break_even_rps: float | None
-    break_even_ci_rps: tuple[float | None, float | None]
+    break_even_ci_rps: Bounds
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from breakeven.laws.arrays import FloatArray
+from breakeven.laws.arrays import FloatArray, Span
 from breakeven.report.theme import Stroke
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from breakeven.arm import Arm
 
-    End = tuple[float, float, Arm]
 
 MOST_NAMES = 4
 """More names than this at the ends of lines that bunch would drift away from their lines."""
@@ -26,9 +25,25 @@ NAMES_PT = 18.0
 """Between the frame and the title, where names of lines stand."""
 
 
+class NamedLine(NamedTuple):
+    """The line of one arm: loads and values."""
+
+    arm: Arm
+    rps: FloatArray
+    values: FloatArray
+
+
+class LineEnd(NamedTuple):
+    """Where the name of an arm's line stands, in units of the axes."""
+
+    x: float
+    y: float
+    arm: Arm
+
+
 def name_lines(
     axes: Axes,
-    lines: Sequence[tuple[Arm, FloatArray, FloatArray]],
+    lines: Sequence[NamedLine],
     strokes: Mapping[Arm, Stroke],
     empty_corner: Literal["upper left", "lower left"],
 ) -> None:
@@ -39,7 +54,7 @@ def name_lines(
 
     Args:
         axes: where the lines are drawn; its title, on the left, makes room for names above the frame.
-        lines: arm, loads and values of each.
+        lines: to be named.
         strokes: by arm.
         empty_corner: for a legend, which is the lesser evil where there are more lines than names have room.
     """
@@ -47,18 +62,18 @@ def name_lines(
         axes.legend(loc=empty_corner, fontsize=8, handlelength=3.5)
         return
     bottom, top = axes.get_ylim()
-    above: list[End] = []
-    beside: list[End] = []
+    above: list[LineEnd] = []
+    beside: list[LineEnd] = []
     for arm, rps, values in lines:
         inside = np.flatnonzero(np.isfinite(values) & (values <= top) & (values >= bottom))
         if len(inside):
             last = int(inside[-1])
             leaves = last + 1 < len(values) and values[last + 1] > top
-            (above if leaves else beside).append((float(rps[last]), float(values[last]), arm))
+            (above if leaves else beside).append(LineEnd(float(rps[last]), float(values[last]), arm))
     letter, line = _type_size(axes)
     if above:
         axes.set_title(axes.get_title(loc="left"), loc="left", pad=NAMES_PT)
-    for x, arm in _side_by_side(above, letter):
+    for x, _, arm in _side_by_side(above, letter):
         _name(axes, arm, strokes, (x, top), (0, 3), ha="center", va="bottom")
     for x, y, arm in _one_below_another(beside, letter, line, (bottom, top)):
         _name(axes, arm, strokes, (x, y), (4, 0), ha="left", va="center")
@@ -71,23 +86,21 @@ def _type_size(axes: Axes) -> tuple[float, float]:
     return _LETTER_IN * (right - left) / frame.width, _LINE_IN * (top - bottom) / frame.height
 
 
-def _side_by_side(ends: Sequence[End], letter: float) -> list[tuple[float, Arm]]:
+def _side_by_side(ends: Sequence[LineEnd], letter: float) -> list[LineEnd]:
     """Centres of names above the frame, from the left; each begins where the one before it ends, or later."""
-    placed: list[tuple[float, Arm]] = []
+    placed: list[LineEnd] = []
     reach = -np.inf
-    for x, _, arm in sorted(ends):
+    for x, y, arm in sorted(ends):
         half = 0.5 * letter * (len(arm.name) + 1)
-        placed.append((max(x, reach + half), arm))
-        reach = placed[-1][0] + half
+        placed.append(LineEnd(max(x, reach + half), y, arm))
+        reach = placed[-1].x + half
     return placed
 
 
-def _one_below_another(
-    ends: Sequence[End], letter: float, line: float, limits: tuple[float, float]
-) -> list[End]:
+def _one_below_another(ends: Sequence[LineEnd], letter: float, line: float, limits: Span) -> list[LineEnd]:
     """Places of names at the right ends, moved up or down, by as little as parts them and never out of the picture."""
-    placed: list[End] = []
-    for x, y, arm in sorted(ends, key=lambda end: end[1]):
+    placed: list[LineEnd] = []
+    for x, y, arm in sorted(ends, key=lambda end: end.y):
         width = letter * (len(arm.name) + 1)
         free = [
             moved
@@ -95,7 +108,7 @@ def _one_below_another(
             if limits[0] < moved < limits[1]
             and all(abs(x - u) > width or abs(moved - v) > 0.99 * line for u, v, _ in placed)
         ]
-        placed.append((x, free[0] if free else y, arm))
+        placed.append(LineEnd(x, free[0] if free else y, arm))
     return placed
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from breakeven.laws.arrays import FloatArray
+from breakeven.laws.arrays import FloatArray, Span
 from breakeven.report.curves import ArmCurve, BestArmMap, Measured
-from breakeven.report.line_labels import MOST_NAMES, name_lines
+from breakeven.report.line_labels import MOST_NAMES, NamedLine, name_lines
 from breakeven.report.theme import Stroke, Theme
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def speedup_against_load(
     curves: Sequence[ArmCurve],
     strokes: Mapping[Arm, Stroke],
     theme: Theme,
-    load_range_rps: tuple[float, float] | None = None,
+    load_range_rps: Span | None = None,
 ) -> None:
     """Speedup over no speculation at equal rate: the line of each arm, its band, its points, its break-even.
 
@@ -58,7 +58,7 @@ def speedup_against_load(
     _load_axis(axes)
     axes.set_ylabel("speedup over no speculation")
     axes.set_title("Does it pay? Above the line, yes")
-    name_lines(axes, [(c.arm, c.rps, c.speedup) for c in speculative], strokes, "lower left")
+    name_lines(axes, [NamedLine(c.arm, c.rps, c.speedup) for c in speculative], strokes, "lower left")
 
 
 def latency_against_load(
@@ -66,7 +66,7 @@ def latency_against_load(
     curves: Sequence[ArmCurve],
     strokes: Mapping[Arm, Stroke],
     theme: Theme,
-    load_range_rps: tuple[float, float] | None = None,
+    load_range_rps: Span | None = None,
 ) -> None:
     """Mean request latency of each arm with its band and its measured points; a dotted edge is its saturation."""
     _shade_load(axes, load_range_rps, theme)
@@ -89,7 +89,7 @@ def latency_against_load(
     _load_axis(axes)
     axes.set_ylabel("mean request latency, s")
     axes.set_title("Latency against load")
-    name_lines(axes, [(c.arm, c.rps, c.latency_s) for c in curves], strokes, "upper left")
+    name_lines(axes, [NamedLine(c.arm, c.rps, c.latency_s) for c in curves], strokes, "upper left")
 
 
 def best_arm_map(axes: Axes, best: BestArmMap, strokes: Mapping[Arm, Stroke], theme: Theme) -> None:
@@ -256,7 +256,7 @@ def _break_even(
     )
 
 
-def _shade_load(axes: Axes, load_range_rps: tuple[float, float] | None, theme: Theme) -> None:
+def _shade_load(axes: Axes, load_range_rps: Span | None, theme: Theme) -> None:
     if load_range_rps is not None:
         axes.axvspan(*load_range_rps, color=theme.shade, zorder=0)
         axes.annotate(

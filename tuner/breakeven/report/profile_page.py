@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from breakeven import __version__
 from breakeven.arm import NO_SPECULATION
+from breakeven.laws.arrays import Span
 from breakeven.profile import Bounds, Profile
 from breakeven.report import curves as computed
 from breakeven.report import plots
@@ -18,11 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LoadRange = tuple[float, float] | None
 _WIDE = (9.6, 4.6)
 
 
-def render_report(profile: Profile, title: str, load_range_rps: LoadRange = None) -> str:
+def render_report(profile: Profile, title: str, load_range_rps: Span | None = None) -> str:
     """One self-contained HTML page.
 
     Args:
@@ -83,7 +83,7 @@ _CAPTIONS = {
 }
 
 
-def drawings(profile: Profile, load_range_rps: LoadRange = None) -> dict[str, Draw]:
+def drawings(profile: Profile, load_range_rps: Span | None = None) -> dict[str, Draw]:
     """Pictures of a profile by name; only those it has data for. Curves are computed once and drawn on any paper."""
     lines = computed.arm_curves(profile)
     best = computed.best_arm_map(profile)
@@ -130,7 +130,7 @@ def _figure() -> tuple[Figure, Axes]:
     return figure, figure.add_subplot()
 
 
-def verdict(profile: Profile, load_range_rps: LoadRange = None) -> str:
+def verdict(profile: Profile, load_range_rps: Span | None = None) -> str:
     """One sentence with bounds: does the best arm pay, at which load, until when."""
     fits = computed.drawable(profile)
     speculative = [fit for fit in fits if fit.k > 0]

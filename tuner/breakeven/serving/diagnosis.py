@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.profile import Profile
+from breakeven.profile.fits import Bounds
 
 # A draft position that is accepted less often than this costs more to verify than it yields on any engine measured.
 _DEAD_POSITION = 0.05
@@ -84,7 +85,7 @@ class Diagnosis:
     pays: bool | None
     sentence: str
     speedup: float | None
-    speedup_ci: tuple[float | None, float | None] | None
+    speedup_ci: Bounds | None
     findings: tuple[Finding, ...]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from breakeven.laws.acceptance import AcceptanceModel, resampled_tokens_per_step
 from breakeven.validation import published
-from breakeven.validation.outcomes import Outcome, error_outcome
+from breakeven.validation.outcomes import Goal, Outcome, error_outcome
 
 _LENGTHS = range(1, 8)
 _SETS = tuple(itertools.product(("gsm8k", "sharegpt"), ("eagle", "ngram")))
@@ -29,7 +29,7 @@ def tokens_per_step_elsewhere(folder: Path) -> Iterator[Outcome]:
         errors, _ = _errors(drafter, recording, (3,))
         pooled += errors
         yield error_outcome("tokens per step", f"{dataset}, {drafter}", "profile at k = 3", errors, {})
-    goals = {"mean": (0.01, True), "worst": (0.02, True)}
+    goals = {"mean": Goal(0.01, below=True), "worst": Goal(0.02, below=True)}
     yield error_outcome("tokens per step", "all four", "profile at k = 3", pooled, goals)
     pairs = [pair for pair in itertools.combinations(_LENGTHS, 2) if pair[1] > pair[0] + 1]
     splits: list[tuple[str, list[tuple[int, ...]]]] = [(f"profile at k = {k}", [(k,)]) for k in (1, 2, 5, 7)]
@@ -41,7 +41,9 @@ def tokens_per_step_elsewhere(folder: Path) -> Iterator[Outcome]:
                 errors, inside = _errors(drafter, recording, base)
                 found += errors
                 held += inside
-        outcome = error_outcome("tokens per step", "all four", split, found, {"coverage": (0.9, False)})
+        outcome = error_outcome(
+            "tokens per step", "all four", split, found, {"coverage": Goal(0.9, below=False)}
+        )
         outcome.figures["coverage"] = float(np.mean(held))
         yield outcome
 
@@ -77,6 +79,6 @@ def resampling(folder: Path, samples: int = 200, requests: int = 30) -> Outcome:
         "gsm8k, eagle k = 3",
         f"{requests} requests resampled, 90 % interval",
         {"coverage": hits / samples},
-        {"coverage": (0.85, False)},
+        {"coverage": Goal(0.85, below=False)},
         samples,
     )

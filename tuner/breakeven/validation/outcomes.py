@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+
+
+class Goal(NamedTuple):
+    """A limit, and whether a figure must stay below it rather than above."""
+
+    limit: float
+    below: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +25,7 @@ class Outcome:
         dataset: which data.
         split: what was fitted and what was predicted.
         figures: name -> value, all shares.
-        goals: name -> (limit, whether the figure must stay below it rather than above).
+        goals: by name of the figure.
         count: how many predictions.
         note: why a goal is missed.
     """
@@ -26,7 +34,7 @@ class Outcome:
     dataset: str
     split: str
     figures: dict[str, float]
-    goals: dict[str, tuple[float, bool]]
+    goals: dict[str, Goal]
     count: int
     note: str = ""
 
@@ -44,7 +52,7 @@ def error_outcome(
     dataset: str,
     split: str,
     errors: Sequence[float],
-    goals: dict[str, tuple[float, bool]],
+    goals: dict[str, Goal],
     note: str = "",
 ) -> Outcome:
     """Mean, 90th percentile and worst of relative errors, held against goals."""

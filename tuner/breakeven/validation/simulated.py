@@ -17,7 +17,7 @@ from breakeven.points.row import point
 from breakeven.profile import Profile
 from breakeven.profile.fits import Bounds
 from breakeven.profile.student_t import t_quantile
-from breakeven.validation.outcomes import Outcome
+from breakeven.validation.outcomes import Goal, Outcome
 
 _CLIENTS = (1, 2, 4, 8, 16, 32, 64, 96)
 _NONE, _ARM = Law(1.2, 0.07), Law(0.78, 0.085)
@@ -45,7 +45,7 @@ def break_even_coverage(runs: int = 400) -> Iterator[Outcome]:
             "simulated, 8 loads per arm",
             f"{noise:.0%} noise, 95 % interval",
             {"coverage": hits / found},
-            {"coverage": (0.92, False)},
+            {"coverage": Goal(0.92, below=False)},
             found,
         )
 
@@ -69,7 +69,7 @@ def bounds_coverage(runs: int = 300) -> Iterator[Outcome]:
                 f"simulated, {len(clients)} loads per arm",
                 "3 % noise, 90 % interval",
                 {"coverage": float(np.mean(hits))},
-                {"coverage": (0.85, False)},
+                {"coverage": Goal(0.85, below=False)},
                 runs,
             )
 
@@ -102,7 +102,7 @@ def open_loop_coverage(runs: int = 300) -> Iterator[Outcome]:
                 f"simulated, {len(_UTILISATIONS)} rates",
                 f"{noise}, 3 % noise, 90 % interval",
                 {"coverage": float(np.mean(hits))},
-                {"coverage": (0.85, False)},
+                {"coverage": Goal(0.85, below=False)},
                 runs,
             )
 
@@ -120,7 +120,7 @@ def verdicts_on_equal_arms(runs: int = 150) -> Outcome:
         "simulated, two equal arms",
         "3 % noise, 90 % confidence",
         {"coverage": float(np.mean(held))},
-        {"coverage": (0.85, False)},
+        {"coverage": Goal(0.85, below=False)},
         runs,
     )
 
