@@ -36,7 +36,7 @@ def run(*, dry_run: bool, once: bool) -> None:
 
     settings = read_settings(os.environ)
     logs.configure(settings.log_level, text=settings.log_format == "text")
-    dry_run = dry_run or settings.dry_run
+    dry_run = dry_run or settings.dry_run == "true"
     if once:
         done = asyncio.run(app.run_once(settings, dry_run=dry_run))
         sys.exit(0 if done else 1)

@@ -74,7 +74,7 @@ def test_one_file_serves_two_node_classes(document):
             {"methods__eagle3__text__easy_rate": 1.5},
             "f: methods.eagle3.text.easy_rate: is 1.5; expected at most 1",
         ),
-        ({"limits__max_num_seqs": "many"}, "f: limits.max_num_seqs: is 'many'; expected a valid integer"),
+        ({"limits__max_num_seqs": "many"}, "f: limits.max_num_seqs: is 'many'; expected a whole number"),
     ],
 )
 def test_a_bad_number_gets_one_line_that_names_it(document, change, line):

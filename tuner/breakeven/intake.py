@@ -64,7 +64,7 @@ def wrong_field(error: ValidationError, where: str, listed: str) -> InputError:
 
     Args:
         error: of a model or of a `TypeAdapter`.
-        where: the document, as messages call it.
+        where: the document, as messages call it; empty where the path says enough.
         listed: where a person finds the fields that there are, to go on "a field that ...".
     """
     details = error.errors(include_url=False)
@@ -80,7 +80,7 @@ def wrong_field(error: ValidationError, where: str, listed: str) -> InputError:
     if len(details) > 1:
         problem += f" (and {len(details) - 1} more)"
     path = _path(first)
-    return InputError(f"{where}: {path}" if path else where, problem, expected)
+    return InputError(": ".join(filter(None, (where, path))), problem, expected)
 
 
 def kind_of(value: object) -> str:
@@ -107,6 +107,10 @@ def _shown(value: Any) -> str:
 # Per kind of pydantic error: what stands there, what is expected.
 _TEXTS: dict[str, tuple[str, str]] = {
     "missing": ("is missing", "a value"),
+    "float_parsing": ("is {given}", "a number"),
+    "float_type": ("is {given}", "a number"),
+    "int_parsing": ("is {given}", "a whole number"),
+    "int_type": ("is {given}", "a whole number"),
     "extra_forbidden": ("is not a field", "a field that {listed}"),
     "unexpected_keyword_argument": ("is not a field", "a field that {listed}"),
     "greater_than": ("is {given}", "above {gt}"),

@@ -36,7 +36,7 @@ class Outer(BaseModel):
         ),
         ({"rows": []}, "f: rows: has too few items; expected at least 1"),
         ({"rows": [{"share": 0}], "name": 3}, "f: rows[0].share: is 0 (and 1 more); expected above 0"),
-        ({"rows": [{"share": {"a": 1}}]}, "f: rows[0].share: is an object; expected a valid number"),
+        ({"rows": [{"share": {"a": 1}}]}, "f: rows[0].share: is an object; expected a number"),
         (3, "f: is 3; expected a valid dictionary or instance of Outer"),
     ],
 )

@@ -32,7 +32,7 @@ def test_everything_can_be_set():
     assert (settings.cycle_s, settings.port, settings.dry_run, settings.trial.priority_class) == (
         3.0,
         9000,
-        True,
+        "true",
         "low",
     )
 
