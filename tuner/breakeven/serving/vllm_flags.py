@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -38,19 +38,6 @@ class Flag:
     type: str = ""
     choices: tuple[str, ...] = ()
 
-    def add_to(self, parser: argparse.ArgumentParser, **more: Any) -> None:
-        """Declare the flag; `more` adds to or replaces what vLLM says about it."""
-        options: dict[str, Any] = {"default": None, "help": argparse.SUPPRESS}
-        if self.takes == "yes or no":
-            options["action"] = argparse.BooleanOptionalAction
-        elif self.takes == "nothing":
-            options["action"] = "store_true"
-        else:
-            options["nargs"] = {"many": "+", "perhaps one": "?"}.get(self.takes)
-            options["type"] = _TYPES[self.type]
-            options["choices"] = [_TYPES[self.type](choice) for choice in self.choices] or None
-        parser.add_argument(*self.names, **options | more)
-
 
 @cache
 def flags() -> dict[str, Flag]:
@@ -61,13 +48,6 @@ def flags() -> dict[str, Flag]:
         for row in rows
     ]
     return {flag.names[0]: flag for flag in table}
-
-
-def negatives() -> Iterator[str]:
-    """The `--no-...` forms."""
-    for flag in flags().values():
-        if flag.takes == "yes or no":
-            yield f"--no-{flag.names[0][2:]}"
 
 
 def size(text: str) -> int:
@@ -117,7 +97,7 @@ def _float_or_none(text: str) -> float | None:
 # argparse names the type of a wrong value by the function's name.
 _int_or_none.__name__, _float_or_none.__name__ = "int", "float"
 
-_TYPES: dict[str, Callable[[str], Any]] = {
+TYPES: dict[str, Callable[[str], Any]] = {
     "": str,
     "int": _int_or_none,
     "float": _float_or_none,
@@ -134,6 +114,6 @@ def read(name: str, text: str) -> Any:
     """
     kind = flags()[name].type if name in flags() else ""
     try:
-        return _TYPES[kind](text)
+        return TYPES[kind](text)
     except (argparse.ArgumentTypeError, ValueError):
         raise InputError(name, repr(text), {"int": "a whole number"}.get(kind, f"a {kind}")) from None

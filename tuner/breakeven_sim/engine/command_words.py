@@ -14,7 +14,7 @@ import yaml
 from breakeven.errors import InputError
 from breakeven.intake import file_text
 from breakeven.serving.command_line import spelled_out
-from breakeven.serving.vllm_flags import negatives
+from breakeven.serving.vllm_flags import flags
 
 
 def rewritten(words: list[str]) -> list[str]:
@@ -84,8 +84,9 @@ def _read_config_file(path: str) -> list[str]:
     for key, value in loaded.items():
         flag = f"--{key}"
         if isinstance(value, bool):
-            negative = f"--no-{key}"
-            found += [flag] if value else [negative] if negative in negatives() else []
+            switch = flags().get(flag)
+            has_negative = switch is not None and switch.takes == "yes or no"
+            found += [flag] if value else [f"--no-{key}"] if has_negative else []
         elif isinstance(value, list):
             found += [flag, *(str(item) for item in value)] if value else []
         elif isinstance(value, dict):

@@ -18,7 +18,7 @@ from typing import Any
 
 from breakeven.errors import InputError
 from breakeven.serving.command_line import SHORT_KEYS, SPECULATIVE_CONFIG, after_program, checked, joined
-from breakeven.serving.vllm_flags import flags
+from breakeven.serving.vllm_flags import TYPES, Flag, flags
 from breakeven_sim.engine.command_words import rewritten
 from breakeven_sim.engine.costs import json_schema
 
@@ -156,7 +156,7 @@ def argument_parser() -> argparse.ArgumentParser:
     )
     table = flags()
     for name, explained in _EXPLAINED.items():
-        table[name].add_to(parser, **explained)
+        _declare(parser, table[name], **explained)
     parser.add_argument("--sim-costs", metavar="FILE|JSON", help="engine costs; see docs/engine-costs.md")
     parser.add_argument(
         "--sim-costs-schema", action=_PrintSchema, nargs=0, help="print the JSON schema of the costs and exit"
@@ -169,8 +169,22 @@ def argument_parser() -> argparse.ArgumentParser:
     )
     for name, flag in table.items():
         if name not in _EXPLAINED:
-            flag.add_to(parser)
+            _declare(parser, flag)
     return parser
+
+
+def _declare(parser: argparse.ArgumentParser, flag: Flag, **more: Any) -> None:
+    """Give the parser a flag of vLLM's; `more` adds to or replaces what vLLM says about it."""
+    options: dict[str, Any] = {"default": None, "help": argparse.SUPPRESS}
+    if flag.takes == "yes or no":
+        options["action"] = argparse.BooleanOptionalAction
+    elif flag.takes == "nothing":
+        options["action"] = "store_true"
+    else:
+        options["nargs"] = {"many": "+", "perhaps one": "?"}.get(flag.takes)
+        options["type"] = TYPES[flag.type]
+        options["choices"] = [TYPES[flag.type](choice) for choice in flag.choices] or None
+    parser.add_argument(*flag.names, **options | more)
 
 
 class _PrintSchema(argparse.Action):
