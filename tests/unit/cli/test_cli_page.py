@@ -11,7 +11,7 @@ import pytest
 
 from breakeven.cli import COMMANDS, root
 from breakeven.cli.document import main, render
-from breakeven.cli.document_words import KEYS
+from breakeven.cli.results import RESULTS, JsonResult
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "data"
 # Named after their command; other files there are input.
@@ -30,8 +30,7 @@ def test_the_committed_page_is_current(tmp_path, capsys):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_teaches_with_an_example(name):
-    section = render().partition(f"\n## breakeven {name}\n")[2].partition("\n## ")[0]
-    assert f"$ breakeven {name} " in section
+    assert f"$ breakeven {name} " in section(name)
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "engine-sim"])
@@ -56,19 +55,37 @@ def test_there_are_documents() -> None:
     }
 
 
+def section(name):
+    return render().partition(f"\n## breakeven {name}\n")[2].partition("\n## ")[0]
+
+
 @pytest.mark.parametrize("file", DOCUMENTS, ids=lambda file: file.stem)
-def test_every_key_of_the_golden_documents_is_explained(file):
-    def keys(node):
+def test_every_key_of_the_golden_documents_is_explained_where_it_stands(file):
+    def keys(node, place=""):
         if isinstance(node, dict):
             for key, value in node.items():
                 # Tables by draft length, coefficient or reason word have no fixed keys.
                 if not re.fullmatch(r"\d+|c[12][pvds]|[A-Z]\w+", key):
-                    yield key
-                    yield from keys(value)
+                    yield f"{place}{key}"
+                    yield from keys(value, f"{place}{key}.")
         elif isinstance(node, list):
             for item in node:
-                yield from keys(item)
+                yield from keys(item, f"{place[:-1]}[].")
 
-    command = file.stem.partition("-")[0]
-    documented = {key for several in KEYS[command] for key in several.split()}
+    table = section(file.stem.partition("-")[0]).partition("The document of `--json`:")[2]
+    documented = set(re.findall(r"`([^`]+)`", "".join(re.findall(r"^\| ([^|]+) \|", table, re.MULTILINE))))
     assert set(keys(json.loads(file.read_text()))) <= documented
+
+
+def models(model=JsonResult):
+    return [model, *(one for child in model.__subclasses__() for one in models(child))]
+
+
+@pytest.mark.parametrize("model", models()[1:], ids=lambda model: model.__name__)
+def test_no_field_of_a_result_is_without_words(model):
+    """Fields without words share those of the next field that has them, so the last one must."""
+    assert list(model.model_fields.values())[-1].description
+
+
+def test_every_command_with_a_document_has_its_model():
+    assert RESULTS.keys() == COMMANDS.keys() - {"engine-sim"}

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
-from breakeven.cli.output import confidence_option, echo_json, json_option
+from breakeven.cli.output import confidence_option, echo_result, json_option
 from breakeven.cli.parameters import Number
 from breakeven.errors import InputError
 
 if TYPE_CHECKING:
+    from breakeven.cli.results import AcceptanceResult
     from breakeven.laws.acceptance import TokensPerStep
 
 
@@ -97,7 +99,7 @@ def command(
         measured = _from_counts(accepted, drafts, k)
     else:
         measured = _from_alpha(alpha if alpha is not None else 0.0, k)
-    document = _document(
+    result = _result(
         *measured,
         for_k=for_k,
         method=method,
@@ -106,9 +108,9 @@ def command(
         confidence=confidence,
     )
     if as_json:
-        echo_json(document)
+        echo_result(result)
     else:
-        _print(document)
+        _print(result)
 
 
 _Measured = tuple[float, int, "tuple[float, ...] | None", "float | None"]
@@ -148,7 +150,7 @@ def _from_alpha(alpha: float, k: int | None) -> _Measured:
     return float(tokens_per_step_iid(alpha, k)), k, None, alpha
 
 
-def _document(
+def _result(
     e: float,
     measured_k: int,
     survival: tuple[float, ...] | None,
@@ -159,8 +161,9 @@ def _document(
     drafts: float | None,
     design_effect: float,
     confidence: float,
-) -> dict[str, Any]:
+) -> AcceptanceResult:
     """Everything that follows from one measured profile or number."""
+    from breakeven.cli.results import AcceptanceResult
     from breakeven.laws.acceptance import (
         AcceptanceModel,
         TokensPerStep,
@@ -184,20 +187,20 @@ def _document(
         else tuple(survival_iid(float(alpha_from_tokens_per_step(e, measured_k)), measured_k))
     )
     sampling = _sampling(at.value, e, known, drafts, design_effect, confidence)
-    return {
-        "tokens_per_step": at.value,
-        "tokens_per_step_ci": _interval(at, k, sampling, extrapolated=k != measured_k and alpha is None),
-        "acceptance_rate": (at.value - 1.0) / k,
-        "alpha": float(alpha_from_tokens_per_step(at.value, k)),
-        "survival": shown,
-        "extrapolated": k != measured_k,
-        "k": k,
-        "measured_k": measured_k,
-        "method": method,
-        "basis": at.basis,
-        "confidence": confidence,
-        "warnings": _warnings(at, k, measured_k, survival, alpha, drafts),
-    }
+    return AcceptanceResult(
+        tokens_per_step=at.value,
+        tokens_per_step_ci=_interval(at, k, sampling, extrapolated=k != measured_k and alpha is None),
+        acceptance_rate=(at.value - 1.0) / k,
+        alpha=float(alpha_from_tokens_per_step(at.value, k)),
+        survival=shown,
+        extrapolated=k != measured_k,
+        k=k,
+        measured_k=measured_k,
+        method=method,
+        basis=at.basis,
+        confidence=confidence,
+        warnings=_warnings(at, k, measured_k, survival, alpha, drafts),
+    )
 
 
 def _survival(
@@ -279,28 +282,28 @@ def _warnings(
     return warnings
 
 
-def _print(document: dict[str, Any]) -> None:
+def _print(result: AcceptanceResult) -> None:
     from breakeven.cli.tables import bounds, figure, print_table, print_warnings
 
     rows = [
         (
             "tokens per step (bonus included)",
-            bounds(document["tokens_per_step"], document["tokens_per_step_ci"]),
+            bounds(result.tokens_per_step, result.tokens_per_step_ci),
         ),
-        ("acceptance rate (accepted/drafted)", figure(document["acceptance_rate"])),
-        ("alpha (independent acceptances)", figure(document["alpha"])),
-        ("survival by position", _positions(document["survival"] or [])),
+        ("acceptance rate (accepted/drafted)", figure(result.acceptance_rate)),
+        ("alpha (independent acceptances)", figure(result.alpha)),
+        ("survival by position", _positions(result.survival or ())),
     ]
-    where = f"at k = {document['k']}"
-    if document["extrapolated"]:
-        where += f", from k = {document['measured_k']}"
-    bounded = document["tokens_per_step_ci"] is not None
-    level = f"[bounds at {100 * document['confidence']:g} %]" if bounded else ""
-    print_table((f"{document['method']} {where}", level), rows)
-    print_warnings(document["warnings"])
+    where = f"at k = {result.k}"
+    if result.extrapolated:
+        where += f", from k = {result.measured_k}"
+    bounded = result.tokens_per_step_ci is not None
+    level = f"[bounds at {100 * result.confidence:g} %]" if bounded else ""
+    print_table((f"{result.method} {where}", level), rows)
+    print_warnings(result.warnings)
 
 
-def _positions(survival: list[float]) -> str:
+def _positions(survival: Sequence[float]) -> str:
     """The first positions; far ones are next to nothing, and all are in the document."""
     from breakeven.cli.tables import figure
 

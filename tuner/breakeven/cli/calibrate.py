@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_json, json_option, write_atomically
+from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option, write_atomically
 from breakeven.cli.parameters import InputFile, Number, OutputFile
 from breakeven.errors import InputError
 from breakeven.intake import file_text
@@ -99,17 +99,18 @@ def command(**options: Any) -> None:
     run = _Run(sweep, endpoint, file, gpu=options["gpu"] or "", as_json=as_json)
     finished = asyncio.run(run.sweep_engine())
     if as_json:
+        from breakeven.cli.results import CalibrateResult
         from breakeven.points import table
 
-        echo_json(
-            {
-                "arm": {"method": sweep.arm.method, "k": sweep.arm.k},
-                "file": str(file.path),
-                "complete": finished.complete,
-                "reason": finished.reason,
-                "points": [table.document(point) for point in run.points],
-                "confidence": DEFAULT_CONFIDENCE,
-            }
+        echo_result(
+            CalibrateResult(
+                arm=sweep.arm,
+                file=str(file.path),
+                complete=finished.complete,
+                reason=finished.reason,
+                points=[table.document(point) for point in run.points],
+                confidence=DEFAULT_CONFIDENCE,
+            )
         )
         return
     click.echo(f"{file.path}: {len(run.points)} points of {sweep.arm}; {finished.reason}")

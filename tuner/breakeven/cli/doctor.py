@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_json, json_option
+from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option
 from breakeven.cli.parameters import InputFile, Number
 from breakeven.cli.profiles import arm_in, read_profile
 from breakeven.errors import BreakevenError, InputError
@@ -91,21 +91,15 @@ def command(
     arm = arm_in(profile, method, k) if profile is not None and method is not None else None
     diagnosis = diagnose(snapshot, profile, arm)
     if as_json:
-        echo_json(
-            {
-                "pays": diagnosis.pays,
-                "sentence": diagnosis.sentence,
-                "speedup": diagnosis.speedup,
-                "speedup_ci": diagnosis.speedup_ci,
-                "confidence": profile.confidence if profile else DEFAULT_CONFIDENCE,
-                "requests": snapshot.requests,
-                "rps": snapshot.rps if snapshot.pods else None,
-                "tokens_per_step": snapshot.tokens_per_step,
-                "findings": [
-                    {"cause": str(f.cause), "evidence": f.evidence, "remedy": f.remedy}
-                    for f in diagnosis.findings
-                ],
-            }
+        from breakeven.cli.results import DoctorResult
+
+        echo_result(
+            DoctorResult.of(
+                diagnosis,
+                snapshot,
+                confidence=profile.confidence if profile else DEFAULT_CONFIDENCE,
+                rps=snapshot.rps if snapshot.pods else None,
+            )
         )
         return
     answer = {True: "Yes", False: "No", None: "?"}[diagnosis.pays]

@@ -6,11 +6,13 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args, get_origin
 
 import click
 
 from breakeven.cli import COMMANDS, root
-from breakeven.cli.document_words import HEAD, HEAD_OF_COLUMNS, KEYS
+from breakeven.cli.document_words import HEAD, HEAD_OF_COLUMNS
+from breakeven.cli.results import RESULTS, JsonResult
 
 _EXAMPLE = re.compile(r"^Examples?:$")
 
@@ -26,9 +28,9 @@ def render() -> str:
             raise LookupError(f"{name}: listed but not found")
         parts.append(f"\n## breakeven {name}\n")
         parts += _engine_sim() if name == "engine-sim" else _click(command, name, context)
-        if name in KEYS:
+        if name in RESULTS:
             parts += ["\nThe document of `--json`:\n", "| key | meaning |", "|---|---|"]
-            parts += [f"| {_codes(keys)} | {_cell(meaning)} |" for keys, meaning in KEYS[name].items()]
+            parts += (row for result in RESULTS[name] for row in _keys(result))
     parts += _points_file()
     return "\n".join(parts) + "\n"
 
@@ -39,7 +41,29 @@ def _points_file() -> Iterator[str]:
     yield HEAD_OF_COLUMNS
     for name, column in COLUMNS.items():
         shown = "`accept_1` ... `accept_k`" if name == "accept" else f"`{name}`"
-        yield f"| {shown} | {_cell(column.meaning).replace('reason words', '[reason words](reasons.md)')} |"
+        yield f"| {shown} | {_linked(_cell(column.meaning))} |"
+
+
+def _keys(result: type[JsonResult], place: str = "") -> Iterator[str]:
+    """A row per field, or per several that share their words; below it the fields of the models in it."""
+    named: list[str] = []
+    within: list[tuple[type[JsonResult], str]] = []
+    for name, field in result.model_fields.items():
+        named.append(f"`{place}{name}`")
+        within += _models(field.annotation, f"{place}{name}")
+        if field.description:
+            yield f"| {', '.join(named)} | {_linked(_cell(field.description))} |"
+            for model, inner in within:
+                yield from _keys(model, inner)
+            named, within = [], []
+
+
+def _models(annotation: object, place: str) -> Iterator[tuple[type[JsonResult], str]]:
+    """The models that a field holds, each with what stands before the keys of its fields."""
+    if isinstance(annotation, type) and issubclass(annotation, JsonResult):
+        yield annotation, f"{place}."
+    for part in get_args(annotation):
+        yield from _models(part, f"{place}[]" if get_origin(annotation) is tuple else place)
 
 
 def _click(command: click.Command, name: str, parent: click.Context) -> Iterator[str]:
@@ -97,12 +121,12 @@ def _engine_sim() -> Iterator[str]:
         yield f"| `{flags}` | {default} | {_cell(str(action.help))} |"
 
 
-def _codes(keys: str) -> str:
-    return ", ".join(f"`{key}`" for key in keys.split())
-
-
 def _cell(text: str) -> str:
     return " ".join(text.replace("|", "&#124;").replace("<", "&lt;").split())
+
+
+def _linked(text: str) -> str:
+    return re.sub(r"(?<!\[)reason words?", r"[\g<0>](reasons.md)", text)
 
 
 def main(arguments: list[str], page: Path | None = None) -> int:

@@ -1,4 +1,4 @@
-"""What docs/cli.md says that no command says of itself: the contract, and the keys of the JSON documents."""
+"""What docs/cli.md says that no command says of itself: the contract, and where else points come from."""
 
 from __future__ import annotations
 
@@ -26,109 +26,6 @@ $ eval "$(_BREAKEVEN_COMPLETE=bash_source breakeven)"
 
 | command | what it does |
 |---|---|"""
-
-_SLO = "whether the objectives given hold at this load (never when saturated); null where nothing was measured of what one is about"
-_MEANS = "those of its figures that are means all the same, because that quantile was not measured"
-
-KEYS: dict[str, dict[str, str]] = {
-    "fit": {
-        "confidence": "of every interval",
-        "arms": "one entry per arm",
-        "method k candidate": "the arm",
-        "c1_s c1_ci_s": "latency of a lone request",
-        "c2_s c2_ci_s": "added by each other request in flight",
-        "saturation_rps saturation_ci_rps": "largest rate the arm sustains: measured where saturation was reached, else 1/C2",
-        "points excluded row line source": "points used, and rows left out, each with its reason word",
-        "max_relative_error r2 loo_error": "worst residual, R squared, error at a load that was left out of the fit",
-        "measured_range rps inflight": "loads between which the arm was measured",
-        "believable reason": "whether decisions may rest on the fit, and the [reason word](reasons.md)",
-        "basis": "`arm` (the law) or `points` (the law bends: interpolation inside the measured range)",
-        "tokens_per_step": "E as measured, bonus token included",
-        "pooled draft_lengths": "one speculation-aware form per method, and the draft lengths behind it",
-        "coefficients mape unidentified": "its eight coefficients in seconds, mean error, and those that the points do not determine",
-        "warnings": "what not to believe",
-    },
-    "predict": {
-        "confidence": "of the interval",
-        "latency_s latency_ci_s": "mean request latency, or the asked quantile; null when saturated",
-        "ttft_s tpot_s": "time to the first token, and per further token: means, or the asked quantile",
-        "quantile means": f"what was asked for, null for means; {_MEANS}",
-        "inflight": "mean number of requests in flight",
-        "utilisation saturated": "load over saturation; whether the arm cannot serve it",
-        "extrapolated": "beyond utilisation 0.75 or the measured range",
-        "basis": "`points`, `arm` or `pooled`: what the figure comes from",
-    },
-    "plan": {
-        "confidence compared_at": "of every interval; `equal_rps` or `equal_concurrency`",
-        "best reason explanation": "the arm to run, the [word](reasons.md) for why, and the sentence that the table begins with",
-        "arms": "every candidate arm",
-        "method k candidate": "the arm",
-        "measured believable basis extrapolated": "how far its figures can be trusted",
-        "latency_s latency_ci_s ttft_s tpot_s": "as in `predict`",
-        "speedup speedup_ci": "latency without speculation over latency of the arm; 0 when only the arm is saturated",
-        "c1_ratio c1_ratio_ci c2_ratio c2_ratio_ci": "C1 and C2 over those without speculation",
-        "verdict": "`below` or `above` (pays on that side of the break-even), `always`, `never`, `tie`, `uncertain`",
-        "break_even_rps break_even_ci_rps break_even_concurrency break_even_beyond_measured_range": "load at which the speedup is 1; "
-        "no figure where that lies beyond what was measured",
-        "saturation_rps saturated utilisation": "the arm's own limit",
-        "quantile at_quantile means": f"with `--quantile`: the figures that the objectives are held against; {_MEANS}",
-        "meets_slo": _SLO,
-        "capacity_rps": "largest rate that keeps the objectives; saturation where there are none",
-        "tokens_per_second": "generated at this load",
-        "envelope from_rps to_rps": "with `--rps-range`: which arm is fastest where",
-        "warnings": "what not to believe",
-    },
-    "acceptance": {
-        "tokens_per_step tokens_per_step_ci": "E, bonus token included",
-        "acceptance_rate": "accepted over drafted tokens, as vLLM prints it",
-        "alpha": "rate of independent acceptances with the same E",
-        "survival": "share of steps whose first i drafts were all accepted",
-        "extrapolated basis": "whether and how it was carried to another draft length",
-        "k measured_k method": "draft length asked for, draft length measured",
-        "confidence warnings": "of the interval; what not to believe",
-    },
-    "schedule": {
-        "num_speculative_tokens num_speculative_tokens_per_batch_size": "as `--speculative-config` takes them: the longest draft, and `[from, to, k]` per batch size",
-        "method basis": "the method; `pooled` or `arms`: what step times come from",
-        "tokens_per_step": "E by draft length",
-        "tpot_s": "time per output token at the upper end of each range",
-        "confidence": "of the profile",
-        "warnings": "what not to believe",
-    },
-    "simulate": {
-        "policies policy": "one entry per policy",
-        "requests mean_latency_s p95_latency_s": "answered, and their latency",
-        "speedup_vs_none speedup_vs_oracle": "mean latency of that policy over this one's",
-        "switches": "rolls to another arm",
-        "seconds_below_one": "time during which the policy was slower than no speculation",
-        "slo_attainment": "share of requests within the objectives; null without objectives",
-        "trace kind rows replicas roll_seconds": "what was replayed: `rates` or `requests`",
-        "decisions": "how often the operator's code decided with which [reason word](reasons.md)",
-        "confidence warnings": "of the profile; what not to believe",
-    },
-    "calibrate": {
-        "arm method k": "the arm that was swept",
-        "file": "where the points are",
-        "complete reason": "whether all loads were measured, and in words why it ended",
-        "points": "the rows of this run, by column",
-        "confidence": "as everywhere; a fit of the points has intervals",
-    },
-    "report": {"written confidence": "the files, and the level of the intervals in them"},
-    "lint": {
-        "deployments": "one entry per Deployment of the file",
-        "deployment container ok": "its name, the container that runs vLLM, whether nothing is missing",
-        "opt_in refusal add remove path lines": "lines to add to and remove from the manifest, or why the operator cannot manage it",
-        "drain pre_stop_s shutdown_timeout_s termination_grace_period_s problems": "what stopping a pod does to its requests",
-        "warnings": "anything else that would fight with the operator",
-        "confidence": "as everywhere; nothing here has an interval",
-    },
-    "doctor": {
-        "pays sentence": "true, false or null (cannot be told), and the same in words",
-        "speedup speedup_ci confidence": "with `--profile`: against no speculation at the present load",
-        "requests rps tokens_per_step": "seen in the window: answered requests, rate per pod, E",
-        "findings cause evidence remedy": "known causes, the figures that show them, and what to do first",
-    },
-}
 
 HEAD_OF_COLUMNS = """
 ## The points file

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from breakeven.arm import Arm
-from breakeven.cli.output import confidence_option, echo_json, json_option, write_atomically
+from breakeven.cli.output import confidence_option, echo_result, json_option, write_atomically
 from breakeven.cli.parameters import InputFile, OutputFile
 from breakeven.errors import InputError
 
 if TYPE_CHECKING:
     from breakeven.points.point import Point
-    from breakeven.profile import ArmFit, PooledFit, Profile
+    from breakeven.profile import Profile
 
 
 def points_options(command: Any) -> Any:
@@ -140,6 +140,7 @@ def command(
       breakeven fit none.json eagle.json --method none --method eagle3 --k 0 --k 3 -o chat.json
       breakeven fit all.csv --where workload=chat -o chat.json
     """
+    from breakeven.cli.results import FitResult, GroupedFitResult
     from breakeven.fitting import fit_points
     from breakeven.readers.reading import grouped
 
@@ -148,7 +149,10 @@ def command(
         profile = fit_points(points, confidence)
         _spare(files, output)
         write_atomically(output, profile.to_json())
-        _show(profile, as_json=as_json)
+        if as_json:
+            echo_result(FitResult.model_validate(profile))
+        else:
+            _show(profile)
         return
     groups = grouped(points, group_by)
     profiles = {value: fit_points(rows, confidence) for value, rows in groups.items()}
@@ -162,14 +166,14 @@ def command(
         write_atomically(paths[value], profile.to_json())
     if as_json:
         members = [
-            {group_by: value, "profile": str(paths[value]), **facts(profile)}
+            {group_by: value, "profile": str(paths[value]), **FitResult.model_validate(profile).model_dump()}
             for value, profile in profiles.items()
         ]
-        echo_json({"confidence": confidence, "groups": members})
+        echo_result(GroupedFitResult(confidence=confidence, groups=members))
         return
     for value, profile in profiles.items():
         click.echo(f"{group_by} {value}: {paths[value]}")
-        _show(profile, as_json=False)
+        _show(profile)
 
 
 def _spare(files: tuple[Path, ...], *outputs: Path) -> None:
@@ -183,61 +187,7 @@ def _file_part(value: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in value)[:64]
 
 
-def facts(profile: Profile) -> dict[str, Any]:
-    """Return what `fit --json` says of a profile."""
-    return {
-        "confidence": profile.confidence,
-        "arms": [_arm_facts(fit) for fit in profile.arms],
-        "pooled": [_pooled_facts(fit) for fit in profile.pooled],
-        "warnings": list(profile.warnings),
-    }
-
-
-def _arm_facts(fit: ArmFit) -> dict[str, Any]:
-    measured = fit.measured_range
-    return {
-        "method": fit.method,
-        "k": fit.k,
-        **({"candidate": fit.candidate} if fit.candidate else {}),
-        "c1_s": fit.c1_s,
-        "c1_ci_s": fit.c1_ci_s,
-        "c2_s": fit.c2_s,
-        "c2_ci_s": fit.c2_ci_s,
-        "saturation_rps": fit.saturation_rps,
-        "saturation_ci_rps": fit.saturation_ci_rps,
-        "points": fit.points,
-        "excluded": [
-            {"row": row.row, "line": row.line, "reason": row.reason, "source": row.source}
-            for row in fit.excluded
-        ],
-        "max_relative_error": fit.max_relative_error,
-        "r2": fit.r2,
-        "loo_error": fit.loo_error,
-        "measured_range": None if measured is None else {"rps": measured.rps, "inflight": measured.inflight},
-        "believable": fit.believable,
-        "reason": fit.reason,
-        "basis": fit.basis,
-        "tokens_per_step": fit.tokens_per_step,
-    }
-
-
-def _pooled_facts(fit: PooledFit) -> dict[str, Any]:
-    return {
-        "method": fit.method,
-        "coefficients": {
-            name: None if name in fit.unidentified else value for name, value in fit.coefficients.items()
-        },
-        "mape": fit.mape,
-        "unidentified": list(fit.unidentified),
-        "points": fit.points,
-        "draft_lengths": list(fit.draft_lengths),
-    }
-
-
-def _show(profile: Profile, *, as_json: bool) -> None:
-    if as_json:
-        echo_json(facts(profile))
-        return
+def _show(profile: Profile) -> None:
     from breakeven.cli.tables import bounds, figure, percent, print_table, print_text, print_warnings
 
     print_table(
@@ -258,8 +208,8 @@ def _show(profile: Profile, *, as_json: bool) -> None:
     for fit in profile.pooled:
         known = ", ".join(
             f"{name} {figure(1e3 * value)} ms"
-            for name, value in fit.coefficients.items()
-            if name not in fit.unidentified
+            for name, value in fit.known_coefficients.items()
+            if value is not None
         )
         missing = f"; not identified: {', '.join(fit.unidentified)}" if fit.unidentified else ""
         print_text(

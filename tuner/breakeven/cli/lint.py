@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_json, json_option
+from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option
 from breakeven.cli.parameters import InputFile
 from breakeven.errors import BreakevenError, InputError
+
+if TYPE_CHECKING:
+    from breakeven.cli.results import LintedDeployment
 
 
 @click.command("lint", short_help="Lines a Deployment needs for opt-in and draining.")
@@ -33,11 +36,13 @@ def command(manifest: Path, container: str | None, *, check: bool, as_json: bool
     if not findings:
         raise InputError(str(manifest), "no Deployment in it", "at least one apps/v1 Deployment")
     if as_json:
-        echo_json({"deployments": findings, "confidence": DEFAULT_CONFIDENCE})
+        from breakeven.cli.results import LintResult
+
+        echo_result(LintResult(deployments=findings, confidence=DEFAULT_CONFIDENCE))
     else:
         for finding in findings:
             _print(finding)
-    if check and not all(finding["ok"] for finding in findings):
+    if check and not all(finding.ok for finding in findings):
         raise BreakevenError(f"{manifest}: not ready for rolls (see above)")
 
 
@@ -61,7 +66,8 @@ def _deployments(manifest: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 yield where, item
 
 
-def _examine(document: Mapping[str, Any], where: str, container_name: str | None) -> dict[str, Any]:
+def _examine(document: Mapping[str, Any], where: str, container_name: str | None) -> LintedDeployment:
+    from breakeven.cli.results import LintedDeployment
     from breakeven.serving.drain import drain
     from breakeven.serving.manifest import checked_deployment
     from breakeven.serving.opt_in import ANNOTATION, engine_container, opt_in
@@ -92,44 +98,31 @@ def _examine(document: Mapping[str, Any], where: str, container_name: str | None
             "item of its own, and ignores it here without a word"
             for item in ignored
         ]
-    return {
-        "deployment": name,
-        "container": container.get("name"),
-        "ok": chosen.ok and stopping.ok and not warnings,
-        "opt_in": {
-            "ok": chosen.ok,
-            "refusal": chosen.refusal,
-            "add": [{"path": c.path, "lines": list(c.lines)} for c in chosen.add],
-            "remove": [{"path": c.path, "lines": list(c.lines)} for c in chosen.remove],
-        },
-        "drain": {
-            "ok": stopping.ok,
-            "pre_stop_s": stopping.pre_stop_s,
-            "shutdown_timeout_s": stopping.shutdown_timeout_s,
-            "termination_grace_period_s": stopping.grace_s,
-            "problems": list(stopping.problems),
-        },
-        "warnings": warnings,
-    }
-
-
-def _print(finding: Mapping[str, Any]) -> None:
-    click.echo(f"Deployment/{finding['deployment']}, container {finding['container']}")
-    opt_in = finding["opt_in"]
-    if opt_in["ok"]:
-        click.echo("  opt-in    complete")
-    elif opt_in["refusal"]:
-        click.echo(f"  opt-in    refused: {opt_in['refusal']}")
-    else:
-        for verb in ("remove", "add"):
-            for change in opt_in[verb]:
-                click.echo(f"  opt-in    {verb} under {change['path']}:")
-                for line in change["lines"]:
-                    click.echo(f"              {line}")
-    click.echo(
-        "  draining  complete" if finding["drain"]["ok"] else "  draining  a roll would lose requests:"
+    return LintedDeployment(
+        deployment=name,
+        container=container.get("name"),
+        ok=chosen.ok and stopping.ok and not warnings,
+        opt_in=chosen,
+        drain=stopping,
+        warnings=warnings,
     )
-    for problem in finding["drain"]["problems"]:
+
+
+def _print(finding: LintedDeployment) -> None:
+    click.echo(f"Deployment/{finding.deployment}, container {finding.container}")
+    opt_in, drain = finding.opt_in, finding.drain
+    if opt_in.ok:
+        click.echo("  opt-in    complete")
+    elif opt_in.refusal:
+        click.echo(f"  opt-in    refused: {opt_in.refusal}")
+    else:
+        for verb, changes in (("remove", opt_in.remove), ("add", opt_in.add)):
+            for change in changes:
+                click.echo(f"  opt-in    {verb} under {change.path}:")
+                for line in change.lines:
+                    click.echo(f"              {line}")
+    click.echo("  draining  complete" if drain.ok else "  draining  a roll would lose requests:")
+    for problem in drain.problems:
         click.echo(f"              {problem}")
-    for warning in finding["warnings"]:
+    for warning in finding.warnings:
         click.echo(f"! {warning}")

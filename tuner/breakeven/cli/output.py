@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from breakeven.cli.parameters import Number
 from breakeven.errors import InputError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,22 +40,9 @@ def confidence_option(command: F) -> F:
     )(command)
 
 
-def plain(value: Any) -> Any:
-    """Turn numpy scalars and arrays into JSON's types; NaN and infinities become null, which means "no figure"."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
-
-
-def echo_json(document: dict[str, Any]) -> None:
-    """Print one document; a figure that does not exist is null, never NaN."""
-    click.echo(json.dumps(plain(document), indent=2, allow_nan=False))
+def echo_result(result: BaseModel) -> None:
+    """Print the document of `--json`; NaN and infinities become null, which means "no figure"."""
+    click.echo(result.model_dump_json(indent=2, ensure_ascii=True))
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

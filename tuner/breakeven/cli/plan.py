@@ -9,7 +9,7 @@ import click
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.cli.conditions import conditions_of
-from breakeven.cli.output import confidence_option, echo_json, json_option
+from breakeven.cli.output import confidence_option, echo_result, json_option
 from breakeven.cli.parameters import Number
 from breakeven.cli.predict import arm_of
 from breakeven.cli.profiles import length_options, load_given, load_options, profile_argument, read_profile
@@ -97,7 +97,7 @@ def command(
       breakeven plan chat.json --rps 12
       breakeven plan chat.json --rps 12 --tpot-slo-s 0.04 --rps-range 0 30 --draft-lengths 1-8
     """
-    from breakeven.cli.ranking_view import facts, show
+    from breakeven.cli.ranking_view import result_of, show
     from breakeven.planning.objective import Slo
     from breakeven.planning.ranking import rank
     from breakeven.planning.stretches import envelope
@@ -136,7 +136,7 @@ def command(
         *unmeasured_texts({one.arm: one.unmeasured for one in ranking.candidates}),
     ]
     if as_json:
-        echo_json(facts(ranking, stretches, warnings, confidence, quantile, at_rate=rps is not None))
+        echo_result(result_of(ranking, stretches, warnings, confidence, quantile, at_rate=rps is not None))
     else:
         show(ranking, stretches, [*warnings, *profile.warnings], rps, concurrency, objectives=slo.is_set)
 

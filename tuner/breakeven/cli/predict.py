@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from breakeven.arm import Arm
-from breakeven.cli.output import confidence_option, echo_json, json_option
+from breakeven.cli.output import confidence_option, echo_result, json_option
 from breakeven.cli.parameters import Number
 from breakeven.cli.profiles import (
     arm_in,
@@ -89,21 +89,15 @@ def command(
         confidence=confidence,
     )
     if as_json:
-        echo_json(
-            {
-                "confidence": confidence,
-                "latency_s": found.latency_s,
-                "latency_ci_s": found.latency_ci_s,
-                "ttft_s": found.ttft_s,
-                "tpot_s": found.tpot_s,
-                "quantile": quantile,
-                "means": list(found.means),
-                "inflight": found.inflight,
-                "utilisation": found.utilisation,
-                "saturated": found.saturated,
-                "extrapolated": extrapolated(found, open_loop=rps is not None),
-                "basis": found.basis,
-            }
+        from breakeven.cli.results import PredictResult
+
+        echo_result(
+            PredictResult.of(
+                found,
+                confidence=confidence,
+                quantile=quantile,
+                extrapolated=extrapolated(found, open_loop=rps is not None),
+            )
         )
         return
     from breakeven.cli.tables import bounds, figure

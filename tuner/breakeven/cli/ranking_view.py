@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.arm import NO_SPECULATION
+from breakeven.cli.results import EnvelopeStretch, PlanArm, PlanResult
 from breakeven.cli.tables import bounds, figure, print_table, print_text, print_warnings, through
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from breakeven.profile import Comparison
 
 
-def facts(
+def result_of(
     ranking: Ranking,
     stretches: tuple[Stretch, ...] | None,
     warnings: list[str],
@@ -23,72 +24,40 @@ def facts(
     quantile: float | None,
     *,
     at_rate: bool,
-) -> dict[str, Any]:
+) -> PlanResult:
     """Return the document of `plan --json`; `stretches` and `quantile` only where they were asked for."""
-    facts: dict[str, Any] = {
-        "confidence": confidence,
-        "best": _identity(ranking.best),
-        "compared_at": "equal_rps" if at_rate else "equal_concurrency",
-        "quantile": quantile,
-        "arms": [_arm_facts(one, quantile) for one in ranking.candidates],
-        "reason": ranking.reason.value,
-        "explanation": _sentence(ranking),
-        "warnings": warnings,
-    }
-    if stretches is not None:
-        facts["envelope"] = [
-            {"from_rps": one.from_rps, "to_rps": one.to_rps, **_identity(one.arm)} for one in stretches
-        ]
-    return facts
+    return PlanResult(
+        confidence=confidence,
+        best=ranking.best,
+        compared_at="equal_rps" if at_rate else "equal_concurrency",
+        quantile=quantile,
+        arms=[_planned(one, quantile) for one in ranking.candidates],
+        reason=ranking.reason,
+        explanation=_sentence(ranking),
+        warnings=warnings,
+        envelope=None if stretches is None else [EnvelopeStretch.of(one, one.arm) for one in stretches],
+    )
 
 
-def _identity(arm: Arm) -> dict[str, Any]:
-    return {"method": arm.method, "k": arm.k, **({"candidate": arm.candidate} if arm.candidate else {})}
-
-
-def _arm_facts(one: Candidate, quantile: float | None) -> dict[str, Any]:
-    same, against = one.arm == NO_SPECULATION, one.comparison
-    # Compared with itself an arm is as fast as it is, as long as it has a latency at all.
-    own = 1.0 if same and not one.prediction.saturated else None
-    return {
-        **_identity(one.arm),
-        "measured": one.measured,
-        "believable": one.believable,
-        "latency_s": one.prediction.latency_s,
-        "latency_ci_s": one.prediction.latency_ci_s,
-        "ttft_s": one.prediction.ttft_s,
-        "tpot_s": one.prediction.tpot_s,
-        "speedup": own if same else against.speedup if against else None,
-        "speedup_ci": (own, own) if own else against.speedup_ci if against else None,
-        "c1_ratio": 1.0 if same else against.c1_ratio if against else None,
-        "c1_ratio_ci": (1.0, 1.0) if same else against.c1_ratio_ci if against else None,
-        "c2_ratio": 1.0 if same else against.c2_ratio if against else None,
-        "c2_ratio_ci": (1.0, 1.0) if same else against.c2_ratio_ci if against else None,
-        "verdict": "tie" if same else against.verdict.value if against else None,
-        "break_even_rps": against.break_even_rps if against else None,
-        "break_even_ci_rps": against.break_even_ci_rps if against else None,
-        "break_even_concurrency": against.break_even_concurrency if against else None,
-        "break_even_beyond_measured_range": against.break_even_beyond_range if against else False,
-        "saturation_rps": one.saturation_rps,
-        "saturated": one.prediction.saturated,
-        "extrapolated": one.extrapolated,
-        "basis": one.prediction.basis,
-        "utilisation": one.prediction.utilisation,
-        "at_quantile": None if quantile is None else _at_quantile(one),
-        "meets_slo": one.meets_slo,
-        "capacity_rps": one.capacity_rps,
-        "tokens_per_second": one.tokens_per_second,
-    }
-
-
-def _at_quantile(one: Candidate) -> dict[str, Any]:
-    promised = one.promised
-    return {
-        "latency_s": promised.latency_s,
-        "ttft_s": promised.ttft_s,
-        "tpot_s": promised.tpot_s,
-        "means": list(promised.means),
-    }
+def _planned(one: Candidate, quantile: float | None) -> PlanArm:
+    against = one.comparison
+    compared: dict[str, Any] = {}
+    if one.arm == NO_SPECULATION:
+        # Compared with itself an arm is as fast as it is, as long as it has a latency at all.
+        if not one.prediction.saturated:
+            compared = {"speedup": 1.0, "speedup_ci": (1.0, 1.0)}
+        compared |= dict.fromkeys(("c1_ratio", "c2_ratio"), 1.0)
+        compared |= dict.fromkeys(("c1_ratio_ci", "c2_ratio_ci"), (1.0, 1.0)) | {"verdict": "tie"}
+    elif against is not None:
+        compared = {"break_even_beyond_measured_range": against.break_even_beyond_range}
+    return PlanArm.of(
+        one.arm,
+        one,
+        one.prediction,
+        against,
+        at_quantile=None if quantile is None else one.promised,
+        **compared,
+    )
 
 
 def _sentence(ranking: Ranking) -> str:

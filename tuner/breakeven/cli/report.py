@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from breakeven.cli.output import echo_json, json_option, write_atomically
+from breakeven.cli.output import echo_result, json_option, write_atomically
 from breakeven.cli.parameters import InputFile, Number, OutputFile
 from breakeven.cli.profiles import profile_argument, read_profile
 from breakeven.laws.arrays import Span
@@ -77,7 +77,9 @@ def command(
     for path, content in written.items():
         write_atomically(path, content)
     if as_json:
-        echo_json({"written": [str(path) for path in written], "confidence": profile.confidence})
+        from breakeven.cli.results import ReportResult
+
+        echo_result(ReportResult(written=[str(path) for path in written], confidence=profile.confidence))
     else:
         click.echo("\n".join(str(path) for path in written))
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from breakeven.cli.output import echo_json, json_option
+from breakeven.cli.output import echo_result, json_option
 from breakeven.cli.parameters import InputFile, Number
 from breakeven.cli.profiles import arm_in, read_profile
 
 if TYPE_CHECKING:
+    from breakeven.cli.results import ScheduleResult
     from breakeven.planning.schedule import Schedule
     from breakeven.planning.stepwise import StepView
 
@@ -119,18 +120,24 @@ def command(
     found = schedule(
         step_s, view.tokens_per_step, view.draft_lengths, tpot_limit_s=tpot_slo_s, worst_case=tpot_worst_case
     )
-    document = _document(found, view, method, tpot_slo_s, worst_case=tpot_worst_case)
-    document["confidence"] = fitted.confidence
+    result = _result(found, view, method, tpot_slo_s, fitted.confidence, worst_case=tpot_worst_case)
     if as_json:
-        echo_json(document)
+        echo_result(result)
     else:
-        _print(document)
+        _print(result)
 
 
-def _document(
-    found: Schedule, view: StepView, method: str, tpot_slo_s: float | None, *, worst_case: bool
-) -> dict[str, Any]:
-    ranges = [list(entry) for entry in found.ranges]
+def _result(
+    found: Schedule,
+    view: StepView,
+    method: str,
+    tpot_slo_s: float | None,
+    confidence: float,
+    *,
+    worst_case: bool,
+) -> ScheduleResult:
+    from breakeven.cli.results import ScheduleResult
+
     warnings = list(view.warnings)
     if not found.speculates:
         warnings.append(
@@ -145,32 +152,34 @@ def _document(
         for _, high, k in found.ranges
     ]
     if tpot_slo_s is not None and (
-        late := [r[:2] for r, t in zip(ranges, tpot, strict=True) if t > tpot_slo_s]
+        late := [high for (_, high, _), t in zip(found.ranges, tpot, strict=True) if t > tpot_slo_s]
     ):
         warnings.append(
-            f"no draft length keeps {tpot_slo_s:g} s per token up to batch size {late[-1][1]}; the fastest is taken"
+            f"no draft length keeps {tpot_slo_s:g} s per token up to batch size {late[-1]}; the fastest is taken"
         )
-    return {
+    return ScheduleResult(
         # vLLM refuses 0: a schedule that never drafts still has to name a reserve.
-        "num_speculative_tokens": max(found.num_speculative_tokens, 1),
-        "num_speculative_tokens_per_batch_size": ranges,
-        "method": method,
-        "tokens_per_step": {str(k): value for k, value in e.items()},
-        "tpot_s": tpot,
-        "basis": view.basis,
-        "warnings": warnings,
-    }
+        num_speculative_tokens=max(found.num_speculative_tokens, 1),
+        num_speculative_tokens_per_batch_size=found.ranges,
+        method=method,
+        tokens_per_step={str(k): value for k, value in e.items()},
+        tpot_s=tpot,
+        basis=view.basis,
+        warnings=warnings,
+        confidence=confidence,
+    )
 
 
-def _print(document: dict[str, Any]) -> None:
+def _print(result: ScheduleResult) -> None:
     from breakeven.cli.tables import figure, print_table, print_warnings
 
-    ranges = document["num_speculative_tokens_per_batch_size"]
     rows = [
-        (f"{low}-{high}", str(k), figure(document["tokens_per_step"][str(k)]), figure(1000.0 * tpot))
-        for (low, high, k), tpot in zip(ranges, document["tpot_s"], strict=True)
+        (f"{low}-{high}", str(k), figure(result.tokens_per_step[str(k)]), figure(1000.0 * tpot))
+        for (low, high, k), tpot in zip(
+            result.num_speculative_tokens_per_batch_size, result.tpot_s, strict=True
+        )
     ]
     print_table(("batch size", "draft length", "tokens per step", "TPOT ms at the upper end"), rows)
-    keys = ("num_speculative_tokens", "num_speculative_tokens_per_batch_size")
-    click.echo(f"add to --speculative-config:\n{json.dumps({key: document[key] for key in keys})}")
-    print_warnings(document["warnings"])
+    keys = {"num_speculative_tokens", "num_speculative_tokens_per_batch_size"}
+    click.echo(f"add to --speculative-config:\n{json.dumps(result.model_dump(include=keys))}")
+    print_warnings(result.warnings)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from breakeven.cli.output import confidence_option, echo_json, json_option
+from breakeven.cli.output import confidence_option, echo_result, json_option
 from breakeven.cli.parameters import Number
 
 if TYPE_CHECKING:
     from breakeven.arm import Arm
+    from breakeven.cli.results import ReplayedPolicy
     from breakeven.planning.guard import Policy
     from breakeven_sim.replay.fleet_arms import CostArms, LawArms
     from breakeven_sim.replay.outcome import Outcome
@@ -108,21 +109,21 @@ def command(confidence: float, as_json: bool, policies: tuple[str, ...], **given
         rows = [_row(study, name) for name in names]
     notes = [*trace.notes, *_notes(study, trace, decided="breakeven" in names)]
     if as_json:
-        kind = "requests" if isinstance(trace, RequestTrace) else "rates"
-        facts = {
-            "kind": kind,
-            "rows": count,
-            "replicas": study.replicas,
-            "roll_seconds": study.policy.roll_seconds,
-        }
-        echo_json(
-            {
-                "policies": rows,
-                "trace": facts,
-                "confidence": study.profile.confidence,
-                "decisions": study.reasons,
-                "warnings": notes,
-            }
+        from breakeven.cli.results import ReplayedTrace, SimulateResult
+
+        echo_result(
+            SimulateResult(
+                policies=rows,
+                trace=ReplayedTrace(
+                    kind="requests" if isinstance(trace, RequestTrace) else "rates",
+                    rows=count,
+                    replicas=study.replicas,
+                    roll_seconds=study.policy.roll_seconds,
+                ),
+                confidence=study.profile.confidence,
+                decisions=study.reasons,
+                warnings=notes,
+            )
         )
         return
     _print(rows, study, notes)
@@ -293,20 +294,18 @@ def _unmeasured(study: Study) -> dict[Arm, tuple[str, ...]]:
     return found
 
 
-def _row(study: Study, name: str) -> dict[str, Any]:
+def _row(study: Study, name: str) -> ReplayedPolicy:
+    from breakeven.cli.results import ReplayedPolicy
+
     outcome = study.outcome(name)
     none, oracle = study.outcome("none"), study.outcome("oracle")
-    return {
-        "policy": name,
-        "requests": outcome.requests,
-        "mean_latency_s": outcome.mean_latency_s,
-        "p95_latency_s": outcome.p95_latency_s,
-        "speedup_vs_none": _ratio(none, outcome),
-        "speedup_vs_oracle": _ratio(oracle, outcome),
-        "switches": outcome.switches,
-        "seconds_below_one": outcome.seconds_below_one(none),
-        "slo_attainment": outcome.slo_attainment,
-    }
+    return ReplayedPolicy.of(
+        outcome,
+        policy=name,
+        speedup_vs_none=_ratio(none, outcome),
+        speedup_vs_oracle=_ratio(oracle, outcome),
+        seconds_below_one=outcome.seconds_below_one(none),
+    )
 
 
 def _ratio(of: Outcome, to: Outcome) -> float | None:
@@ -331,7 +330,7 @@ def _progress(count: int, *, hidden: bool) -> Iterator[Any]:
         yield lambda done: bar.update(task, completed=done)
 
 
-def _print(rows: Sequence[dict[str, Any]], study: Study, notes: Sequence[str]) -> None:
+def _print(rows: Sequence[ReplayedPolicy], study: Study, notes: Sequence[str]) -> None:
     from breakeven.cli.tables import figure, percent, print_table, print_text, print_warnings
 
     header = (
@@ -349,15 +348,15 @@ def _print(rows: Sequence[dict[str, Any]], study: Study, notes: Sequence[str]) -
         header,
         [
             (
-                row["policy"],
-                f"{row['requests']:.0f}",
-                figure(row["mean_latency_s"]),
-                figure(row["p95_latency_s"]),
-                figure(row["speedup_vs_none"]),
-                figure(row["speedup_vs_oracle"]),
-                str(row["switches"]),
-                f"{row['seconds_below_one']:.0f}",
-                percent(row["slo_attainment"]),
+                row.policy,
+                f"{row.requests:.0f}",
+                figure(row.mean_latency_s),
+                figure(row.p95_latency_s),
+                figure(row.speedup_vs_none),
+                figure(row.speedup_vs_oracle),
+                str(row.switches),
+                f"{row.seconds_below_one:.0f}",
+                percent(row.slo_attainment),
             )
             for row in rows
         ],

@@ -271,6 +271,13 @@ class PooledFit:
     departures: Mapping[int, tuple[tuple[float, float], ...]] = field(default_factory=dict)
 
     @property
+    def known_coefficients(self) -> dict[str, float | None]:
+        """The coefficients; None for one that the measured arms do not determine."""
+        return {
+            name: None if name in self.unidentified else value for name, value in self.coefficients.items()
+        }
+
+    @property
     def acceptance(self) -> AcceptanceModel | None:
         """E at any draft length; None where no draft length's E was measured."""
         if not self.tokens_per_step:

@@ -194,8 +194,8 @@ def _tables(profile: Profile) -> list[Table]:
             f"Pooled form of {fit.method}",
             ("coefficient", "value, ms"),
             [
-                (name, "not identified" if name in fit.unidentified else f"{1e3 * value:.3g}")
-                for name, value in fit.coefficients.items()
+                (name, "not identified" if value is None else f"{1e3 * value:.3g}")
+                for name, value in fit.known_coefficients.items()
             ],
             note=f"C = cp + (g/E) * (cv + kd*cd + cs); mean error {100 * fit.mape:.1f} % over {fit.points} points.",
         )

@@ -1,0 +1,467 @@
+"""What `--json` prints: one model per command, filled from what the command found.
+
+docs/cli.md lists the fields; words under a field are about it and about those above it that have none. Fields keep their
+order and their names, a figure that does not exist is null, and only `_IF_GIVEN` leaves a key out.
+"""
+
+from __future__ import annotations
+
+from operator import not_
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Interval = tuple[float | None, float | None] | None
+Warnings = tuple[str, ...]
+
+_IF_GIVEN = Field(default=None, exclude_if=not_)
+
+
+class JsonResult(BaseModel):
+    """Base of all that is printed."""
+
+    model_config = ConfigDict(from_attributes=True, frozen=True, use_attribute_docstrings=True)
+
+    @classmethod
+    def of(cls, *parts: object, **given: Any) -> Self:
+        """Fill the fields by name: from `given`, else from the first of `parts` that has such an attribute."""
+        found = {
+            name: getattr(part, name)
+            for part in reversed(parts)
+            for name in cls.model_fields
+            if hasattr(part, name)
+        }
+        return cls.model_validate(found | given)
+
+
+class ArmKey(JsonResult):
+    """Which arm, as options name it."""
+
+    method: str
+    k: int
+    candidate: str | None = _IF_GIVEN
+    """The arm; `candidate` only where it has one."""
+
+
+class ExcludedRow(JsonResult):
+    """A row that was not used."""
+
+    row: int
+    line: int | None
+    """Number of the operating point in its file, and the line of a CSV file."""
+    reason: str
+    """The reason word."""
+    source: str
+    """The file."""
+
+
+class LoadRange(JsonResult):
+    """Between which loads an arm was measured."""
+
+    rps: tuple[float, float]
+    inflight: tuple[float, float]
+    """Lowest and highest answered rate, and mean number in flight."""
+
+
+class FitArm(ArmKey):
+    """The law of one arm."""
+
+    c1_s: float | None
+    c1_ci_s: Interval
+    """Latency of a lone request."""
+    c2_s: float | None
+    c2_ci_s: Interval
+    """Added by each other request in flight."""
+    saturation_rps: float | None
+    saturation_ci_rps: Interval
+    """Largest rate the arm sustains: measured where saturation was reached, else 1/C2."""
+    points: int
+    """Points used."""
+    excluded: tuple[ExcludedRow, ...]
+    """Rows left out, each with its reason word."""
+    max_relative_error: float | None
+    r2: float | None
+    loo_error: float | None
+    """Worst residual, R squared, error at a load that was left out of the fit."""
+    measured_range: LoadRange | None
+    """Loads between which the arm was measured."""
+    believable: bool
+    reason: str
+    """Whether decisions may rest on the fit, and the reason word."""
+    basis: str
+    """`arm` (the law) or `points` (the law bends: interpolation inside the measured range)."""
+    tokens_per_step: float | None
+    """E as measured, bonus token included."""
+
+
+class FitMethod(JsonResult):
+    """The pooled form of one method."""
+
+    method: str
+    """The drafter's name where it has one, else the method."""
+    coefficients: dict[str, float | None] = Field(validation_alias="known_coefficients")
+    mape: float
+    unidentified: tuple[str, ...]
+    """Its eight coefficients in seconds, mean error, and those that the points do not determine."""
+    points: int
+    draft_lengths: tuple[int, ...]
+    """Points used, and the draft lengths behind the form."""
+
+
+class FitResult(JsonResult):
+    """`fit`: one profile."""
+
+    confidence: float
+    """Of every interval."""
+    arms: tuple[FitArm, ...]
+    """One entry per arm."""
+    pooled: tuple[FitMethod, ...]
+    """One speculation-aware form per method."""
+    warnings: Warnings
+    """What not to believe."""
+
+
+class GroupedFitResult(JsonResult):
+    """`fit --group-by`: a profile per value of a column."""
+
+    confidence: float
+    groups: tuple[dict[str, Any], ...]
+    """With `--group-by` the only keys: for each value the column with that value, `profile` (the file) and the keys above."""
+
+
+class PredictResult(JsonResult):
+    """`predict`."""
+
+    confidence: float
+    """Of the interval."""
+    latency_s: float | None
+    latency_ci_s: Interval
+    """Mean request latency, or the asked quantile; null when saturated."""
+    ttft_s: float | None
+    tpot_s: float | None
+    """Time to the first token, and per further token: means, or the asked quantile."""
+    quantile: float | None
+    """What was asked for, null for means."""
+    means: tuple[str, ...]
+    """Those of its figures that are means all the same, because that quantile was not measured."""
+    inflight: float | None
+    """Mean number of requests in flight."""
+    utilisation: float
+    saturated: bool
+    """Load over saturation; whether the arm cannot serve it."""
+    extrapolated: bool
+    """Beyond utilisation 0.75 or the measured range."""
+    basis: str
+    """`points`, `arm` or `pooled`: what the figure comes from."""
+
+
+class QuantileFigures(JsonResult):
+    """Figures of one arm at the asked quantile."""
+
+    latency_s: float | None
+    ttft_s: float | None
+    tpot_s: float | None
+    """As in `predict`."""
+    means: tuple[str, ...]
+    """Those that are means all the same, because that quantile was not measured."""
+
+
+class PlanArm(ArmKey):
+    """One arm at the load."""
+
+    measured: bool
+    """False for a draft length that was derived from the others of its method."""
+    believable: bool
+    """Whether decisions may rest on its fit."""
+    latency_s: float | None
+    latency_ci_s: Interval
+    ttft_s: float | None
+    tpot_s: float | None
+    """As in `predict`."""
+    speedup: float | None = None
+    speedup_ci: Interval = None
+    """Latency without speculation over latency of the arm; 0 when only the arm is saturated."""
+    c1_ratio: float | None = None
+    c1_ratio_ci: Interval = None
+    c2_ratio: float | None = None
+    c2_ratio_ci: Interval = None
+    """C1 and C2 over those without speculation."""
+    verdict: str | None = None
+    """`below` or `above` (pays on that side of the break-even), `always`, `never`, `tie`, `uncertain`."""
+    break_even_rps: float | None = None
+    break_even_ci_rps: Interval = None
+    break_even_concurrency: float | None = None
+    break_even_beyond_measured_range: bool = False
+    """Load at which the speedup is 1; no figure where that lies beyond what was measured."""
+    saturation_rps: float
+    saturated: bool
+    """The arm's own limit; whether it lies below the load."""
+    extrapolated: bool
+    basis: str
+    """How far its figures can be trusted: as in `predict`."""
+    utilisation: float
+    """Load over saturation."""
+    at_quantile: QuantileFigures | None
+    """With `--quantile`: the figures that the objectives are held against."""
+    meets_slo: bool | None
+    """Whether the objectives given hold at this load (never when saturated); null where nothing was measured of what one is about."""
+    capacity_rps: float | None
+    """Largest rate that keeps the objectives; saturation where there are none."""
+    tokens_per_second: float | None
+    """Generated at this load."""
+
+
+class EnvelopeStretch(JsonResult):
+    """Rates over which one arm is fastest."""
+
+    from_rps: float
+    to_rps: float
+    method: str
+    k: int
+    candidate: str | None = _IF_GIVEN
+    """Between which rates, and the arm that is fastest there."""
+
+
+class PlanResult(JsonResult):
+    """`plan`."""
+
+    confidence: float
+    """Of every interval."""
+    best: ArmKey
+    """The arm to run."""
+    compared_at: str
+    """`equal_rps` or `equal_concurrency`."""
+    quantile: float | None
+    """Of requests, that is to keep the objectives; null for means."""
+    arms: tuple[PlanArm, ...]
+    """Every candidate arm."""
+    reason: str
+    explanation: str
+    """The reason word for the choice, and the sentence that the table begins with."""
+    warnings: Warnings
+    """What not to believe."""
+    envelope: tuple[EnvelopeStretch, ...] | None = _IF_GIVEN
+    """With `--rps-range`: which arm is fastest where."""
+
+
+class AcceptanceResult(JsonResult):
+    """`acceptance`."""
+
+    tokens_per_step: float
+    tokens_per_step_ci: Interval
+    """E, bonus token included."""
+    acceptance_rate: float
+    """Accepted over drafted tokens, as vLLM prints it."""
+    alpha: float
+    """Rate of independent acceptances with the same E."""
+    survival: tuple[float, ...] | None
+    """Share of steps whose first i drafts were all accepted."""
+    extrapolated: bool
+    """Whether it was carried to another draft length."""
+    k: int
+    measured_k: int
+    """Draft length asked for, draft length measured."""
+    method: str
+    """The method, which says how acceptance decays with the position."""
+    basis: str
+    """How it was carried to another draft length."""
+    confidence: float
+    """Of the interval."""
+    warnings: Warnings
+    """What not to believe."""
+
+
+class ScheduleResult(JsonResult):
+    """`schedule`."""
+
+    num_speculative_tokens: int
+    num_speculative_tokens_per_batch_size: tuple[tuple[int, int, int], ...]
+    """As `--speculative-config` takes them: the longest draft, and `[from, to, k]` per batch size."""
+    method: str
+    """The method."""
+    tokens_per_step: dict[str, float]
+    """E by draft length."""
+    tpot_s: tuple[float, ...]
+    """Time per output token at the upper end of each range."""
+    basis: str
+    """`pooled` or `arms`: what step times come from."""
+    warnings: Warnings
+    """What not to believe."""
+    confidence: float
+    """Of the profile."""
+
+
+class ReplayedPolicy(JsonResult):
+    """What one policy did to the requests of a trace."""
+
+    policy: str
+    """As `--policy` names it."""
+    requests: int | float
+    mean_latency_s: float | None
+    p95_latency_s: float | None
+    """Answered requests, and their latency."""
+    speedup_vs_none: float | None
+    speedup_vs_oracle: float | None
+    """Mean latency of that policy over this one's."""
+    switches: int
+    """Rolls to another arm."""
+    seconds_below_one: float
+    """Time during which the policy was slower than no speculation."""
+    slo_attainment: float | None
+    """Share of requests within the objectives; null without objectives."""
+
+
+class ReplayedTrace(JsonResult):
+    """What was replayed, and over what."""
+
+    kind: str
+    """`rates` or `requests`."""
+    rows: int
+    replicas: int
+    roll_seconds: float
+    """Rows of the trace, replicas it was spread over, seconds of a roll."""
+
+
+class SimulateResult(JsonResult):
+    """`simulate`."""
+
+    policies: tuple[ReplayedPolicy, ...]
+    """One entry per policy."""
+    trace: ReplayedTrace
+    """What was replayed."""
+    confidence: float
+    """Of the profile."""
+    decisions: dict[str, int]
+    """How often the operator's code decided with which reason word."""
+    warnings: Warnings
+    """What not to believe."""
+
+
+class SweptArm(JsonResult):
+    """The arm of an engine."""
+
+    method: str
+    k: int
+    """The arm that was swept."""
+
+
+class CalibrateResult(JsonResult):
+    """`calibrate`."""
+
+    arm: SweptArm
+    """What the engine runs."""
+    file: str
+    """Where the points are."""
+    complete: bool
+    reason: str
+    """Whether all loads were measured, and in words why it ended."""
+    points: tuple[dict[str, float | int | str | None], ...]
+    """The rows of this run, by [column](#the-points-file)."""
+    confidence: float
+    """As everywhere; a fit of the points has intervals."""
+
+
+class ReportResult(JsonResult):
+    """`report`."""
+
+    written: tuple[str, ...]
+    confidence: float
+    """The files, and the level of the intervals in them."""
+
+
+class ManifestChange(JsonResult):
+    """One edit of a manifest."""
+
+    path: str
+    lines: tuple[str, ...]
+    """Under which path, and the lines as they are to stand there."""
+
+
+class OptInFindings(JsonResult):
+    """What stands between a manifest and the operator's choice of its arm."""
+
+    ok: bool
+    refusal: str | None
+    """Whether nothing is missing; why the operator cannot manage it, where no line helps."""
+    add: tuple[ManifestChange, ...]
+    remove: tuple[ManifestChange, ...]
+    """Lines to add to and remove from the manifest."""
+
+
+class DrainFindings(JsonResult):
+    """What stopping a pod does to its requests."""
+
+    ok: bool
+    """Whether a roll loses none."""
+    pre_stop_s: float | None
+    shutdown_timeout_s: float
+    termination_grace_period_s: float = Field(validation_alias="grace_s")
+    """The hook, null where its length cannot be told; `--shutdown-timeout`; the pod's own limit."""
+    problems: tuple[str, ...]
+    """A sentence for each setting that is missing."""
+
+
+class LintedDeployment(JsonResult):
+    """One Deployment of a file."""
+
+    deployment: str
+    container: str | None
+    ok: bool
+    """Its name, the container that runs vLLM, whether nothing is missing."""
+    opt_in: OptInFindings
+    """Lines to add to and remove from the manifest, or why the operator cannot manage it."""
+    drain: DrainFindings
+    """What stopping a pod does to its requests."""
+    warnings: Warnings
+    """Anything else that would fight with the operator."""
+
+
+class LintResult(JsonResult):
+    """`lint`."""
+
+    deployments: tuple[LintedDeployment, ...]
+    """One entry per Deployment of the file."""
+    confidence: float
+    """As everywhere; nothing here has an interval."""
+
+
+class KnownCause(JsonResult):
+    """Why speculation does not pay, or cannot be judged."""
+
+    cause: str
+    evidence: str
+    remedy: str
+    """The cause, the figures that show it, and what to do first."""
+
+
+class DoctorResult(JsonResult):
+    """`doctor`."""
+
+    pays: bool | None
+    sentence: str
+    """True, false or null (cannot be told), and the same in words."""
+    speedup: float | None
+    speedup_ci: Interval
+    confidence: float
+    """With `--profile`: against no speculation at the present load."""
+    requests: float
+    rps: float | None
+    tokens_per_step: float | None
+    """Seen in the window: answered requests, rate per pod, E."""
+    findings: tuple[KnownCause, ...]
+    """Known causes."""
+
+
+RESULTS: dict[str, tuple[type[JsonResult], ...]] = {
+    "fit": (FitResult, GroupedFitResult),
+    "predict": (PredictResult,),
+    "plan": (PlanResult,),
+    "acceptance": (AcceptanceResult,),
+    "schedule": (ScheduleResult,),
+    "simulate": (SimulateResult,),
+    "calibrate": (CalibrateResult,),
+    "report": (ReportResult,),
+    "lint": (LintResult,),
+    "doctor": (DoctorResult,),
+}
+"""By command; `fit` has another one for `--group-by`."""
