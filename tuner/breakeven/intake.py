@@ -59,13 +59,14 @@ def json_value(text: str | bytes, where: str, expected: str) -> Any:
         raise InputError(where, "JSON that cannot be read", expected) from None
 
 
-def wrong_field(error: ValidationError, where: str, listed: str) -> InputError:
+def wrong_field(error: ValidationError, where: str, listed: str, inside: str = "") -> InputError:
     """The first field that pydantic refused, with its path; the problem says how many more there are.
 
     Args:
         error: of a model or of a `TypeAdapter`.
         where: the document, as messages call it; empty where the path says enough.
         listed: where a person finds the fields that there are, to go on "a field that ...".
+        inside: path of the part of the document that was refused.
     """
     details = error.errors(include_url=False)
     places = [detail["loc"] for detail in details]
@@ -79,7 +80,7 @@ def wrong_field(error: ValidationError, where: str, listed: str) -> InputError:
     problem, expected = _words(first, listed)
     if len(details) > 1:
         problem += f" (and {len(details) - 1} more)"
-    path = _path(first)
+    path = f"{inside}{_path(first)}".removeprefix(".")
     return InputError(": ".join(filter(None, (where, path))), problem, expected)
 
 
@@ -94,7 +95,7 @@ def _inside(place: tuple[int | str, ...], outer: tuple[int | str, ...]) -> bool:
 
 def _path(detail: ErrorDetails) -> str:
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"])
-    return (text + str(detail.get("ctx", {}).get("field", ""))).removeprefix(".")
+    return text + str(detail.get("ctx", {}).get("field", ""))
 
 
 def _shown(value: Any) -> str:

@@ -36,7 +36,7 @@ CLASSES = {
     "Limits": 2,
     "Load": 2,
     "Memory": 2,
-    "Node": 3,
+    "Node": 2,
     "Observation": 2,
     "Outcome": 4,
     "Past": 2,

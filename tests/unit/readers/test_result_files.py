@@ -9,7 +9,7 @@ import pytest
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
 from breakeven.points.point import LoadMode
-from breakeven.readers import jsonwalk, prometheus
+from breakeven.readers import foreign, prometheus
 from breakeven.readers.reading import grouped, matching, one_setting, read_text
 
 BENCH: dict[str, Any] = {
@@ -238,6 +238,19 @@ def without(document: dict[str, Any], *path: Any) -> dict[str, Any]:
         (BENCH | {"completed": "many"}, NO_SPECULATION, "completed"),
         (BENCH | {"request_rate": "inf"}, NO_SPECULATION, "max_concurrency"),
         (BENCH | {"mean_e2el_ms": [1]}, NO_SPECULATION, "mean_e2el_ms"),
+        # Whether or not this result needs them.
+        (
+            BENCH | {"request_rate": "inf", "max_concurrency": 8, "burstiness": "none"},
+            NO_SPECULATION,
+            "burstiness",
+        ),
+        (BENCH | {"itls": [[0.1], [0.1, "x"]]}, NO_SPECULATION, "itls[1][1]"),
+        (
+            version2({"type_": "synchronous", "rate": "fast"}),
+            NO_SPECULATION,
+            "benchmarks[0].config.strategy.rate",
+        ),
+        (older({"type_": "constant"}), NO_SPECULATION, "benchmarks[0].args.strategy.rate"),
         (BENCH | COUNTERS, NO_SPECULATION, "spec_decode_accepted_tokens"),
         (
             BENCH | COUNTERS | {"spec_decode_per_position_acceptance_rates": [0.5, 0.9]},
@@ -289,6 +302,7 @@ def test_range_queries_become_points_where_both_figures_exist() -> None:
         (response(({"a": "1"}, [(0, "1")]), ({"a": "2"}, [(0, "1")])), "mean_latency_s.data.result"),
         (response(({}, [(0, "NaN")])), "mean_latency_s.data.result"),
         (response(({}, [(0, "x")])), "mean_latency_s.data.result[0].values[0][1]"),
+        (response(({}, [(0, True)])), "mean_latency_s.data.result[0].values[0][1]"),
         ({"status": "error", "error": "bad query"}, "mean_latency_s.status"),
         (response(({}, [(60, "1")])), "p.json"),
     ],
@@ -301,8 +315,8 @@ def test_missing_nan_and_ambiguous_series_are_refused_each_by_its_path(mean_late
 
 
 def test_an_empty_result_is_no_series_and_nan_is_a_sample() -> None:
-    assert prometheus.series(jsonwalk.parse(json.dumps(response()), "r")) == ()
-    (one,) = prometheus.series(jsonwalk.parse(json.dumps(response(({"pod": "a"}, [(1, "NaN")]))), "r"))
+    assert prometheus.series(foreign.parse(json.dumps(response()), "r")) == ()
+    (one,) = prometheus.series(foreign.parse(json.dumps(response(({"pod": "a"}, [(1, "NaN")]))), "r"))
     assert one.labels == {"pod": "a"}
     assert one.samples[0][1] != one.samples[0][1]
 

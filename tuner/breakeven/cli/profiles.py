@@ -79,11 +79,12 @@ def read_profile(path: Path, confidence: float, arm: Arm | None = None) -> Profi
         InputError: as `Profile.from_json` and the readers.
     """
     from breakeven.profile import Profile
+    from breakeven.readers.reading import is_measured, read_text
 
     text = file_text(path, "a profile or a points file")
     if not text.strip():
         raise InputError(str(path), "an empty file", "a profile written by `breakeven fit`")
-    if '"breakeven.dev/profile/' in text or not _is_evidence(text, str(path)):
+    if '"breakeven.dev/profile/' in text or not is_measured(text, str(path)):
         return Profile.from_json(text, str(path))
     if arm is None and text.lstrip().startswith(("{", "[")):
         raise InputError(
@@ -92,7 +93,6 @@ def read_profile(path: Path, confidence: float, arm: Arm | None = None) -> Profi
             "its profile: `breakeven fit` with --method and --k (plan and predict take these too)",
         )
     from breakeven.fitting import fit_points
-    from breakeven.readers.reading import read_text
 
     return fit_points(read_text(text, str(path), arm), confidence)
 
@@ -126,13 +126,3 @@ def arm_in(profile: Profile, method: str, k: int | None, candidate: str | None =
     elif candidate is not None or not drafters:
         return arm
     return replace(measured[drafters[0]], k=arm.k)
-
-
-def _is_evidence(text: str, source: str) -> bool:
-    """Tell a file of measurements from a broken profile, whose refusal is about profiles."""
-    from breakeven.readers import guidellm, jsonwalk, prometheus, vllmbench
-
-    if not text.lstrip().startswith(("{", "[")):
-        return True
-    document = jsonwalk.parse(text, source)
-    return any(reader.recognises(document) for reader in (guidellm, vllmbench, prometheus))

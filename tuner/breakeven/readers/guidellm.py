@@ -10,13 +10,13 @@ all tokens and is not.
 
 from __future__ import annotations
 
-from breakeven.arm import Arm
-from breakeven.errors import InputError
-from breakeven.points.point import Point
-from breakeven.readers.collecting import Fields
-from breakeven.readers.jsonwalk import Node
+from typing import Annotated, Any, Literal
 
-_STRATEGY_IN = ("config", "scheduler", "args")
+from pydantic import Field
+
+from breakeven.arm import Arm
+from breakeven.points.point import Point
+from breakeven.readers.foreign import Counted, Document, ForeignResult, Milliseconds, Number, at
 
 # 0.2 wrote the common name of the open-loop strategies, which send at a constant rate by default.
 _ARRIVALS = {"poisson": "poisson", "constant": "constant", "async": "constant"}
@@ -24,20 +24,63 @@ _ARRIVALS = {"poisson": "poisson", "constant": "constant", "async": "constant"}
 # GuideLLM's own limit where nobody lowered it: more than an engine's batch holds.
 _NO_LIMIT = 512
 
-# Metric, column and unit. Every request's one inter_token_latency is weighted with its tokens.
-_QUANTILES = (
-    ("request_latency", "p{}_latency_s", 1.0),
-    ("time_to_first_token_ms", "ttft_p{}_s", 1e-3),
-    ("inter_token_latency_ms", "tpot_p{}_s", 1e-3),
-)
+
+def _mean(metric: str) -> Any:
+    return at(f"metrics.{metric}.successful.mean")
 
 
-def recognises(document: Node) -> bool:
+def _percentile(metric: str, percent: int) -> Any:
+    return at(f"metrics.{metric}.successful.percentiles.p{percent}")
+
+
+def _strategy(*keys: str, default: Any = None) -> Any:
+    places = (f"{outer}.strategy.{key}" for key in keys for outer in ("config", "scheduler", "args"))
+    return at(*places, default=default)
+
+
+class GuideLlmBenchmark(ForeignResult):
+    """One benchmark; every request's one inter_token_latency is weighted with its tokens."""
+
+    mean_latency_s: Annotated[Number, Field(gt=0)] = at(
+        "metrics.request_latency.successful.mean", default=...
+    )
+    # Requests cut off at the end of the run were in flight like all others.
+    mean_inflight: Counted = at(
+        "metrics.request_concurrency.total.mean", "metrics.request_concurrency.successful.mean"
+    )
+    achieved_rps: Counted = _mean("requests_per_second")
+    p50_latency_s: Counted = _percentile("request_latency", 50)
+    p95_latency_s: Counted = _percentile("request_latency", 95)
+    p99_latency_s: Counted = _percentile("request_latency", 99)
+    ttft_mean_s: Milliseconds = _mean("time_to_first_token_ms")
+    ttft_p50_s: Milliseconds = _percentile("time_to_first_token_ms", 50)
+    ttft_p95_s: Milliseconds = _percentile("time_to_first_token_ms", 95)
+    ttft_p99_s: Milliseconds = _percentile("time_to_first_token_ms", 99)
+    tpot_mean_s: Milliseconds = _mean("inter_token_latency_ms")
+    tpot_p50_s: Milliseconds = _percentile("inter_token_latency_ms", 50)
+    tpot_p95_s: Milliseconds = _percentile("inter_token_latency_ms", 95)
+    tpot_p99_s: Milliseconds = _percentile("inter_token_latency_ms", 99)
+    tokens_per_second: Counted = _mean("output_tokens_per_second")
+    prompt_tokens: Counted = _mean("prompt_token_count")
+    output_tokens: Counted = _mean("output_token_count")
+    deviation: Number | None = at("metrics.output_token_count.successful.std_dev")
+    # The older schema counts requests beside the metrics.
+    requests: Counted = at("metrics.request_totals.successful", "run_stats.requests_made.successful")
+    errored: Counted = at("metrics.request_totals.errored", "run_stats.requests_made.errored")
+    kind: Literal["synchronous", "concurrent", "throughput", "constant", "poisson", "async"] = _strategy(
+        "type_", default=...
+    )
+    rate: Number | None = _strategy("rate")
+    streams: Number | None = _strategy("streams", "max_concurrency")
+    limit: Number | None = _strategy("max_concurrency")
+
+
+def recognises(document: Document) -> bool:
     """Tell whether this is a GuideLLM report."""
-    return isinstance(document.value, dict) and isinstance(document.value.get("benchmarks"), list)
+    return document.has("benchmarks") and isinstance(document.value["benchmarks"], list)
 
 
-def read(document: Node, arm: Arm) -> tuple[Point, ...]:
+def read(document: Document, arm: Arm) -> tuple[Point, ...]:
     """Read every benchmark of a report; an embeddings or audio benchmark is refused.
 
     Args:
@@ -47,74 +90,38 @@ def read(document: Node, arm: Arm) -> tuple[Point, ...]:
     Raises:
         InputError: naming the JSON path.
     """
-    benchmarks = list(document.get("benchmarks").items())
+    benchmarks = document.member("benchmarks").items()
     if not benchmarks:
-        raise InputError(document.get("benchmarks").where, "an empty list", "at least one benchmark")
-    return tuple(_point(benchmark, index, arm) for index, benchmark in enumerate(benchmarks))
+        raise document.refuse("an empty list", "at least one benchmark", "benchmarks")
+    return tuple(_point(benchmark, arm) for benchmark in benchmarks)
 
 
-def _point(benchmark: Node, index: int, arm: Arm) -> Point:
-    metrics, fields = benchmark.get("metrics"), Fields(arm)
-
-    def mean(name: str, group: str = "successful") -> Node:
-        return metrics.at(name, group, "mean")
-
-    latency = mean("request_latency")
-    if not latency.optional_number():
-        raise InputError(latency.where, "nothing there", "mean latency of the successful requests in seconds")
-    fields.take("mean_latency_s", latency)
-    # Requests cut off at the end of the run were in flight like all others.
-    fields.take("mean_inflight", mean("request_concurrency"))
-    fields.take("mean_inflight", mean("request_concurrency", "total"))
-    fields.take("achieved_rps", mean("requests_per_second"))
-    fields.take("ttft_mean_s", mean("time_to_first_token_ms"), scale=1e-3)
-    fields.take("tpot_mean_s", mean("inter_token_latency_ms"), scale=1e-3)
-    for name, column, scale in _QUANTILES:
-        percentiles = metrics.at(name, "successful", "percentiles")
-        for percent in (50, 95, 99):
-            fields.take(column.format(percent), percentiles.at(f"p{percent}"), scale)
-    fields.take("tokens_per_second", mean("output_tokens_per_second"))
-    fields.take("prompt_tokens", mean("prompt_token_count"))
-    fields.take("output_tokens", mean("output_token_count"))
-    spread = metrics.at("output_token_count", "successful", "std_dev")
-    tokens, deviation = fields.number("output_tokens"), spread.optional_number()
-    if tokens is not None and deviation is not None:
-        fields.put("output_tokens_sq", spread.path, tokens * tokens + deviation * deviation)
-    # The older schema counts requests beside the metrics.
-    counts = (metrics.get("request_totals"), benchmark.at("run_stats", "requests_made"))
-    for count in counts:
-        fields.take("requests", count.at("successful"))
-    _load(benchmark, fields)
-    fields.flag("RequestsFailed", when=any(count.at("errored").optional_number() for count in counts))
-    return fields.point(benchmark.source, index + 1)
+def _point(document: Document, arm: Arm) -> Point:
+    read = document.read(GuideLlmBenchmark)
+    columns, flags = _imposed(document, read)
+    if read.output_tokens is not None and read.deviation is not None:
+        squared = read.output_tokens * read.output_tokens + read.deviation * read.deviation
+        columns["output_tokens_sq"] = (squared, "deviation")
+    if read.errored:
+        flags.append("RequestsFailed")
+    return document.point(read, arm, columns | {"flag": (" ".join(flags), "errored")})
 
 
-def _load(benchmark: Node, fields: Fields) -> None:
-    """Fill in what was imposed, and the flag that follows from it."""
-    places = [benchmark.at(outer, "strategy") for outer in _STRATEGY_IN]
-    strategy = next((place for place in places if place.value is not None), places[0])
-    expected = "a strategy: synchronous, concurrent, throughput, constant, poisson or async"
-    kind_node = strategy.at("type_")
-    kind = kind_node.text(expected)
-    if kind in _ARRIVALS:
-        rate = strategy.get("rate")
-        fields.put("request_rate_rps", rate.path, rate.number("requests per second"))
-        fields.put("load_mode", kind_node.path, _ARRIVALS[kind])
-    elif kind == "throughput":
-        limit = strategy.get("max_concurrency")
-        clients = limit.optional_number("the number of clients, or null")
-        if clients is not None and clients < _NO_LIMIT:
-            # As many as the limit lets through, and the next one as soon as one is answered.
-            fields.put("concurrency", limit.path, clients)
-        else:
-            # Everything at once: the ceiling, which says where saturation lies and nothing else.
-            fields.put("concurrency", strategy.path, max(1.0, fields.number("mean_inflight") or 1.0))
-            fields.flag("SaturatedPoint", when=True)
-    elif kind == "synchronous":
-        fields.put("concurrency", kind_node.path, 1.0)
-    elif kind == "concurrent":
-        streams = strategy.get("streams")
-        streams = strategy.get("max_concurrency") if streams.value is None else streams
-        fields.put("concurrency", streams.path, streams.number("the number of clients"))
-    else:
-        raise InputError(kind_node.where, repr(kind)[:40], expected)
+def _imposed(
+    document: Document, read: GuideLlmBenchmark
+) -> tuple[dict[str, tuple[str | float, str]], list[str]]:
+    """The columns that say what was imposed, and the flag that follows from it."""
+    resting_on = {"synchronous": "kind", "concurrent": "streams", "throughput": "limit"}.get(
+        read.kind, "rate"
+    )
+    value = 1.0 if read.kind == "synchronous" else getattr(read, resting_on)
+    if read.kind == "throughput" and (value is None or value >= _NO_LIMIT):
+        # Everything at once: the ceiling, which says where saturation lies and nothing else.
+        return {"concurrency": (max(1.0, read.mean_inflight or 1.0), "kind")}, ["SaturatedPoint"]
+    # Up to a limit, as many as it lets through, and the next one as soon as one is answered: a closed loop.
+    if value is None:
+        expected = "requests per second" if resting_on == "rate" else "the number of clients"
+        raise document.refuse("nothing there", expected, document.standing(GuideLlmBenchmark, resting_on))
+    if resting_on == "rate":
+        return {"request_rate_rps": (value, "rate"), "load_mode": (_ARRIVALS[read.kind], "kind")}, []
+    return {"concurrency": (value, resting_on)}, []

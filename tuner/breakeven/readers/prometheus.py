@@ -16,12 +16,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, PlainValidator
 
 from breakeven.arm import Arm
-from breakeven.errors import InputError
 from breakeven.points.point import ACCEPT, NUMBERS, Origin, Point
 from breakeven.points.row import point
-from breakeven.readers.jsonwalk import Node
+from breakeven.readers.foreign import Document, Number, at
 
 _REQUIRED = ("request_rate_rps", "mean_latency_s")
 
@@ -39,66 +41,74 @@ class Series:
     samples: tuple[tuple[float, float], ...]
 
 
-def recognises_response(document: Node) -> bool:
+def _number(value: object) -> float:
+    """A sample's value; NaN and the infinities are values that Prometheus sends."""
+    try:
+        if isinstance(value, str):
+            return float(value)
+    except ValueError:
+        pass
+    raise ValueError("a number as text")
+
+
+_Sample = tuple[Number, Annotated[float, PlainValidator(_number)]]
+
+
+class PrometheusAnswer(BaseModel):
+    """What the HTTP API answers a query with; `result` by the kind of it."""
+
+    status: str
+    error: Any = ""
+    kind: Literal["vector", "matrix", "scalar", "string"] | None = at("data.resultType")
+    result: tuple[Any, ...] | None = at("data.result")
+
+
+class _Scalar(BaseModel):
+    sample: _Sample = at("data.result", default=...)
+
+
+class _Instant(BaseModel):
+    metric: dict[str, str]
+    value: _Sample
+
+
+class _Range(BaseModel):
+    metric: dict[str, str]
+    values: tuple[_Sample, ...]
+
+
+def recognises_response(document: Document) -> bool:
     """Tell whether this is a response of Prometheus' HTTP API."""
-    value = document.value
-    return isinstance(value, dict) and "status" in value and ("data" in value or "error" in value)
+    return document.has("status", "data") or document.has("status", "error")
 
 
-def recognises(document: Node) -> bool:
+def recognises(document: Document) -> bool:
     """Tell whether this is an object of responses by column."""
-    value = document.value
-    if not isinstance(value, dict) or not value:
-        return False
-    members = [document.get(key) for key in value]
-    return any(recognises_response(member) for member in members)
+    return document.has() and any(recognises_response(document.member(key)) for key in document.value)
 
 
-def series(response: Node) -> tuple[Series, ...]:
+def series(response: Document) -> tuple[Series, ...]:
     """Read one response; an empty result is an empty tuple.
 
     Raises:
         InputError: an error response, or not the documented form.
     """
-    status = response.get("status").text("success")
-    if status != "success":
-        message = response.get("error").value
-        raise InputError(response.get("status").where, f"{status}: {message}"[:120], "a successful query")
-    data = response.get("data")
-    kind = data.get("resultType").text("vector, matrix or scalar")
-    result = data.get("result")
-    if kind in {"scalar", "string"}:
-        return (Series({}, (_sample(result),)),)
-    if kind not in {"vector", "matrix"}:
-        raise InputError(data.get("resultType").where, repr(kind)[:40], "vector, matrix or scalar")
-    found = []
-    for one in result.items():
-        labels_node = one.get("metric")
-        if not isinstance(labels_node.value, dict):
-            raise labels_node.refuse("an object of labels")
-        labels = {str(name): labels_node.get(name).text("a label's text") for name in labels_node.value}
-        samples = (
-            (_sample(one.get("value")),)
-            if kind == "vector"
-            else tuple(_sample(sample) for sample in one.get("values").items())
-        )
-        found.append(Series(labels, samples))
-    return tuple(found)
+    answer = response.read(PrometheusAnswer)
+    if answer.status != "success":
+        raise response.refuse(f"{answer.status}: {answer.error}"[:120], "a successful query", "status")
+    if answer.kind is None or answer.result is None:
+        raise response.refuse("not a result", "an object with resultType and result", "data")
+    if answer.kind in {"scalar", "string"}:
+        return (Series({}, (response.read(_Scalar).sample,)),)
+    rows = response.member("data").member("result").items()
+    if answer.kind == "vector":
+        instants = [row.read(_Instant) for row in rows]
+        return tuple(Series(one.metric, (one.value,)) for one in instants)
+    ranges = [row.read(_Range) for row in rows]
+    return tuple(Series(one.metric, one.values) for one in ranges)
 
 
-def _sample(node: Node) -> tuple[float, float]:
-    pair = list(node.items())
-    if len(pair) != 2:
-        raise InputError(node.where, f"{len(pair)} elements", "a pair of time and value")
-    time_s = pair[0].number("Unix time in seconds")
-    text = pair[1].text("a number as text")
-    try:
-        return time_s, float(text)
-    except ValueError as error:
-        raise InputError(pair[1].where, repr(text)[:40], "a number as text") from error
-
-
-def read(document: Node, arm: Arm) -> tuple[Point, ...]:
+def read(document: Document, arm: Arm) -> tuple[Point, ...]:
     """Make operating points of an object of responses by column.
 
     Args:
@@ -112,13 +122,11 @@ def read(document: Node, arm: Arm) -> tuple[Point, ...]:
     columns: dict[str, dict[float, float]] = {}
     for key in document.value:
         if key not in NUMBERS and not ACCEPT.fullmatch(str(key)):
-            raise InputError(
-                document.get(key).where, "no column of a points file", "a column's name as the key"
-            )
-        columns[key] = _column(document.get(key))
+            raise document.refuse("no column of a points file", "a column's name as the key", key)
+        columns[key] = _column(document.member(key))
     for name in _REQUIRED:
         if name not in columns:
-            raise InputError(document.get(name).where, "nothing there", f"the response for {name}")
+            raise document.refuse("nothing there", f"the response for {name}", name)
     points: list[Point] = []
     for time_s in sorted(set.intersection(*(set(columns[name]) for name in _REQUIRED))):
         fields: dict[str, str | float] = {"method": arm.method, "k": float(arm.k)}
@@ -130,21 +138,20 @@ def read(document: Node, arm: Arm) -> tuple[Point, ...]:
         places = {name: f"{name} at time {time_s:.0f}" for name in fields}
         points.append(point(fields, Origin(document.source, len(points) + 1, places=places)))
     if not points:
-        raise InputError(
-            document.source,
+        raise document.refuse(
             "no time stamp with both request_rate_rps and mean_latency_s",
             "range queries with the same start and step",
         )
     return tuple(points)
 
 
-def _column(response: Node) -> dict[float, float]:
+def _column(response: Document) -> dict[float, float]:
     found = series(response)
     if len(found) != 1:
         what = "no series" if not found else f"{len(found)} series"
-        raise InputError(response.at("data", "result").where, what, "one series: aggregate in the query")
+        raise response.refuse(what, "one series: aggregate in the query", "data", "result")
     # NaN is a division by no requests in that window: there is no figure for it.
     finite = {time_s: value for time_s, value in found[0].samples if math.isfinite(value)}
     if not finite:
-        raise InputError(response.at("data", "result").where, "only NaN", "samples with a figure")
+        raise response.refuse("only NaN", "samples with a figure", "data", "result")
     return finite

@@ -11,10 +11,10 @@ from breakeven.errors import InputError
 from breakeven.intake import file_text
 from breakeven.points import table
 from breakeven.points.point import SETTING, Point
-from breakeven.readers import guidellm, jsonwalk, prometheus, vllmbench
-from breakeven.readers.jsonwalk import Node
+from breakeven.readers import foreign, guidellm, prometheus, vllmbench
+from breakeven.readers.foreign import Document
 
-_JSON: tuple[tuple[Callable[[Node], bool], Callable[[Node, Arm], tuple[Point, ...]]], ...] = (
+_JSON: tuple[tuple[Callable[[Document], bool], Callable[[Document, Arm], tuple[Point, ...]]], ...] = (
     (guidellm.recognises, guidellm.read),
     (vllmbench.recognises, vllmbench.read),
     (prometheus.recognises, prometheus.read),
@@ -36,7 +36,7 @@ def read_file(path: Path, arm: Arm | None = None) -> tuple[Point, ...]:
 
 def read_text(text: str, source: str, arm: Arm | None = None) -> tuple[Point, ...]:
     """Read the content of one file; arguments and errors as `read_file`."""
-    if not text.lstrip("\ufeff \t\r\n").startswith(("{", "[")):
+    if not _is_json(text):
         return table.read(text, source)
     found: list[Point] = []
     for document in _documents(text, source):
@@ -45,29 +45,42 @@ def read_text(text: str, source: str, arm: Arm | None = None) -> tuple[Point, ..
     return tuple(replace(one, origin=replace(one.origin, row=row)) for row, one in enumerate(found, start=1))
 
 
-def _documents(text: str, source: str) -> list[Node]:
+def is_measured(text: str, source: str) -> bool:
+    """Tell a file of measurements from a broken profile, whose refusal is about profiles.
+
+    Raises:
+        InputError: it begins as JSON and is none.
+    """
+    if not _is_json(text):
+        return True
+    document = foreign.parse(text, source)
+    return any(recognises(document) for recognises, _ in _JSON)
+
+
+def _is_json(text: str) -> bool:
+    return text.lstrip("\ufeff \t\r\n").startswith(("{", "["))
+
+
+def _documents(text: str, source: str) -> list[Document]:
     """Split what holds several results: a JSON list, or one object per line (`vllm bench serve --append-result`)."""
     lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
     if len(lines) > 1 and all(
         line.lstrip().startswith("{") and line.rstrip().endswith("}") for _, line in lines
     ):
-        return [replace(jsonwalk.parse(line, source), path=f"line {number}") for number, line in lines]
-    document = jsonwalk.parse(text, source)
+        return [replace(foreign.parse(line, source), path=f"line {number}") for number, line in lines]
+    document = foreign.parse(text, source)
     if isinstance(document.value, list) and document.value:
-        return list(document.items())
+        return document.items()
     return [document]
 
 
-def _read_document(document: Node, arm: Arm | None) -> tuple[Point, ...]:
+def _read_document(document: Document, arm: Arm | None) -> tuple[Point, ...]:
     for recognises, read in _JSON:
         if recognises(document):
             if arm is None:
-                raise InputError(
-                    document.where, "a file that does not say which arm it measured", "--method and --k"
-                )
+                raise document.refuse("a file that does not say which arm it measured", "--method and --k")
             return read(document, arm)
-    raise InputError(
-        document.where,
+    raise document.refuse(
         "JSON of no known kind",
         "a GuideLLM report, a result of vllm bench serve, or an object of Prometheus responses by column",
     )

@@ -12,23 +12,61 @@ exactly, ramp and drain included.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import BeforeValidator, Field
 
 from breakeven.arm import Arm
-from breakeven.errors import InputError
 from breakeven.points.point import Point
-from breakeven.readers.collecting import Fields
-from breakeven.readers.jsonwalk import Node
+from breakeven.readers.foreign import Counted, Document, ForeignResult, Milliseconds, Number, at
+
+_Rate = Annotated[Number | None, BeforeValidator(lambda rate: None if rate in ("inf", "Infinity") else rate)]
+_Numbers = tuple[Number, ...]
+_Columns = dict[str, tuple[Any, ...]]
 
 
-def recognises(document: Node) -> bool:
+class VllmBenchResult(ForeignResult):
+    """One result file. Older versions write 0 for what was not measured."""
+
+    requests: Annotated[Number, Field(ge=1)] = at("completed", default=...)
+    failures: Counted = at("failed")
+    achieved_rps: Counted = at("request_throughput")
+    tokens_per_second: Counted = at("output_throughput")
+    input_total: Counted = at("total_input_tokens")
+    output_total: Counted = at("total_output_tokens")
+    mean_latency_s: Milliseconds = at("mean_e2el_ms")
+    p50_latency_s: Milliseconds = at("p50_e2el_ms", "median_e2el_ms")
+    p95_latency_s: Milliseconds = at("p95_e2el_ms")
+    p99_latency_s: Milliseconds = at("p99_e2el_ms")
+    ttft_mean_s: Milliseconds = at("mean_ttft_ms")
+    ttft_p50_s: Milliseconds = at("p50_ttft_ms", "median_ttft_ms")
+    ttft_p95_s: Milliseconds = at("p95_ttft_ms")
+    ttft_p99_s: Milliseconds = at("p99_ttft_ms")
+    tpot_mean_s: Milliseconds = at("mean_tpot_ms")
+    tpot_p50_s: Milliseconds = at("p50_tpot_ms", "median_tpot_ms")
+    tpot_p95_s: Milliseconds = at("p95_tpot_ms")
+    tpot_p99_s: Milliseconds = at("p99_tpot_ms")
+    latencies_s: _Numbers = at("latencies", default=())
+    ttfts_s: _Numbers = at("ttfts", default=())
+    gaps_s: tuple[_Numbers, ...] = at("itls", default=())
+    output_lens: _Numbers = at("output_lens", default=())
+    model: str | None = at("model_id")
+    rate: _Rate = at("request_rate")
+    clients: Number | None = at("max_concurrency")
+    burstiness: Number | None = at("burstiness")
+    accepted: Number | None = at("spec_decode_accepted_tokens")
+    drafted: Number | None = at("spec_decode_draft_tokens")
+    drafts_counted: Counted = at("spec_decode_num_drafts")
+    shares: _Numbers = at("spec_decode_per_position_acceptance_rates", default=())
+
+
+def recognises(document: Document) -> bool:
     """Tell whether this is a result of `vllm bench serve`."""
-    value = document.value
-    return isinstance(value, dict) and "request_throughput" in value and "completed" in value
+    return document.has("request_throughput", "completed")
 
 
-def read(document: Node, arm: Arm) -> tuple[Point, ...]:
+def read(document: Document, arm: Arm) -> tuple[Point, ...]:
     """Read one result.
 
     Args:
@@ -38,156 +76,116 @@ def read(document: Node, arm: Arm) -> tuple[Point, ...]:
     Raises:
         InputError: naming the JSON path.
     """
-    completed = document.get("completed").number("the number of answered requests")
-    if completed < 1:
-        raise InputError(document.get("completed").where, "no answered request", "a run with answers")
-    fields = Fields(arm)
-    fields.put("requests", "completed", completed)
-    fields.take("achieved_rps", document.get("request_throughput"))
-    fields.take("tokens_per_second", document.get("output_throughput"))
-    _times(document, fields, completed)
-    fields.take("prompt_tokens", document.get("total_input_tokens"), scale=1.0 / completed)
-    fields.take("output_tokens", document.get("total_output_tokens"), scale=1.0 / completed)
-    lengths = document.get("output_lens")
-    if lengths.value:
-        counts = [node.number("output tokens of one request") for node in lengths.items()]
+    read = document.read(VllmBenchResult)
+    scale = 1.0 / read.requests
+    columns = _times(document, read) | _speculation(document, read, arm)
+    for name, total in (("prompt_tokens", "input_total"), ("output_tokens", "output_total")):
+        if tokens := getattr(read, total):
+            columns[name] = (tokens * scale, total)
+    if read.output_lens:
         # A product overflows to infinity, which the range check refuses; a power raises.
-        fields.put("output_tokens_sq", lengths.path, sum(count * count for count in counts) / len(counts))
-    _load(document, fields)
-    _speculation(document, arm, completed, fields)
-    model = document.get("model_id")
-    if model.value is not None:
-        fields.put("model", model.path, model.text("the model's name"))
-    return (fields.point(document.source, 1),)
+        squares = sum(count * count for count in read.output_lens)
+        columns["output_tokens_sq"] = (squares / len(read.output_lens), "output_lens")
+    flags = []
+    if read.rate is None:
+        if read.clients is None:
+            raise document.refuse(
+                "nothing there, with request_rate inf: every request is sent at once, which is no steady load",
+                "a run with --max-concurrency or with --request-rate",
+                "max_concurrency",
+            )
+        columns["concurrency"] = (read.clients, "clients")
+    else:
+        even = read.burstiness is not None and read.burstiness >= 10
+        columns["request_rate_rps"] = (read.rate, "rate")
+        columns["load_mode"] = ("constant" if even else "poisson", "burstiness")
+        inflight = (read.achieved_rps or 0.0) * columns["mean_latency_s"][0]
+        # Clients that are all busy turn an open loop into a closed one: requests wait in the load generator.
+        if read.clients is not None and inflight > 0.9 * read.clients:
+            flags.append("SaturatedPoint")
+    if read.failures:
+        flags.append("RequestsFailed")
+    return (document.point(read, arm, columns | {"flag": (" ".join(flags), "failures")}),)
 
 
-def _times(document: Node, fields: Fields, completed: float) -> None:
-    latency, ttft = document.get("mean_e2el_ms"), document.get("mean_ttft_ms")
-    # Older versions write 0 for what was not measured; `take` leaves it out.
-    fields.take("mean_latency_s", latency, scale=1e-3)
-    if fields.number("mean_latency_s") is None:
-        fields.put("mean_latency_s", latency.path, _mean_latency_s(document, completed))
-    latency_s = fields.number("mean_latency_s")
+def _times(document: Document, read: VllmBenchResult) -> _Columns:
+    """The mean latency, TPOT, and the quantiles that the file leaves to its lists of single requests."""
+    latency_s = read.mean_latency_s or _mean_latency_s(read)
     if latency_s is None:
-        raise InputError(
-            latency.where,
+        raise document.refuse(
             "nothing there",
             "mean end-to-end latency (run `vllm bench serve` with --percentile-metrics ttft,tpot,itl,e2el)",
+            "mean_e2el_ms",
         )
-    _quantiles(document, fields, completed)
-    fields.take("ttft_mean_s", ttft, scale=1e-3)
-    fields.take("tpot_mean_s", document.get("mean_tpot_ms"), scale=1e-3)
+    columns: _Columns = {"mean_latency_s": (latency_s, "mean_latency_s")}
     # The file's TPOT is a mean of per-request ratios; the ratio of sums is what makes E2E = TTFT + (g-1)*TPOT hold.
-    ttft_s, tokens = fields.number("ttft_mean_s"), document.get("total_output_tokens").optional_number()
-    if ttft_s is not None and tokens and tokens > completed and latency_s > ttft_s:
-        fields.put("tpot_mean_s", "mean_e2el_ms", (latency_s - ttft_s) / (tokens / completed - 1.0))
-
-
-def _quantiles(document: Node, fields: Fields, completed: float) -> None:
-    """Fill in p50, p95 and p99: as the file says, else from its lists of single requests (by default it says only p99)."""
-    requests = _requests(document)
-    for name, column in (("e2el", "p{}_latency_s"), ("ttft", "ttft_p{}_s"), ("tpot", "tpot_p{}_s")):
+    first_s, tokens = read.ttft_mean_s, (read.output_total or 0.0) / read.requests
+    if first_s is not None and tokens > 1.0 and latency_s > first_s:
+        columns["tpot_mean_s"] = ((latency_s - first_s) / (tokens - 1.0), "mean_latency_s")
+    listed = _listed(read)
+    for name, form in (("latency", "p{}_latency_s"), ("ttft", "ttft_p{}_s"), ("tpot", "tpot_p{}_s")):
         for percent in (50, 95, 99):
-            stated = document.get(f"p{percent}_{name}_ms")
-            if percent == 50 and not stated.value:
-                stated = document.get(f"median_{name}_ms")
-            fields.take(column.format(percent), stated, scale=1e-3)
-            if not stated.value and len(requests[name]) >= completed:
-                fields.put(column.format(percent), stated.path, float(np.percentile(requests[name], percent)))
+            column = form.format(percent)
+            # By default the file says only p99.
+            if getattr(read, column) is None and len(listed[name]) >= read.requests:
+                columns[column] = (float(np.percentile(listed[name], percent)), column)
+    return columns
 
 
-def _requests(document: Node) -> dict[str, list[float]]:
+def _listed(read: VllmBenchResult) -> dict[str, list[float]]:
     """Latency, TTFT and TPOT (s) of every answered request, as far as the file lists them; a failed one has zeros."""
-    first, whole = _seconds(document.get("ttfts")), _seconds(document.get("latencies"))
-    tokens = [node.number("output tokens of one request") for node in _listed(document.get("output_lens"))]
-    if first and not whole:
-        gaps = [sum(_seconds(row)) for row in _listed(document.get("itls"))]
-        whole = [ttft + gap for ttft, gap in zip(first, gaps, strict=False)]
-    answered = [one for one in zip(whole, first, tokens, strict=False) if one[0] > one[1] > 0]
+    whole = read.latencies_s or [
+        first + sum(gaps) for first, gaps in zip(read.ttfts_s, read.gaps_s, strict=False)
+    ]
+    rows = zip(whole, read.ttfts_s, read.output_lens, strict=False)
     return {
-        "e2el": [latency for latency in whole if latency > 0],
-        "ttft": [ttft for ttft in first if ttft > 0],
+        "latency": [latency for latency in whole if latency > 0],
+        "ttft": [first for first in read.ttfts_s if first > 0],
         # With speculation a gap yields several tokens: TPOT divides by tokens, never by gaps.
-        "tpot": [(latency - ttft) / (count - 1.0) for latency, ttft, count in answered if count > 1],
+        "tpot": [
+            (latency - first) / (count - 1.0)
+            for latency, first, count in rows
+            if latency > first > 0 < count - 1
+        ],
     }
 
 
-def _listed(node: Node) -> list[Node]:
-    return list(node.items()) if node.value else []
-
-
-def _seconds(node: Node) -> list[float]:
-    return [value.number("seconds") for value in _listed(node)]
-
-
-def _mean_latency_s(document: Node, completed: float) -> float | None:
+def _mean_latency_s(read: VllmBenchResult) -> float | None:
     """Rebuild the mean where e2el was not among the percentile metrics: it is not by default."""
-    if latencies := _seconds(document.get("latencies")):
-        return sum(latencies) / completed
-    first, gaps = _seconds(document.get("ttfts")), _listed(document.get("itls"))
-    if first and gaps:
-        return (sum(first) + sum(sum(_seconds(row)) for row in gaps)) / completed
-    ttft_ms, tpot_ms = (document.get(f"mean_{name}_ms").optional_number() for name in ("ttft", "tpot"))
-    tokens = document.get("total_output_tokens").optional_number()
-    if not (ttft_ms and tpot_ms and tokens):
+    if read.latencies_s:
+        return sum(read.latencies_s) / read.requests
+    if read.ttfts_s and read.gaps_s:
+        return (sum(read.ttfts_s) + sum(map(sum, read.gaps_s))) / read.requests
+    if not (read.ttft_mean_s and read.tpot_mean_s and read.output_total):
         return None
-    return (ttft_ms + (tokens / completed - 1.0) * tpot_ms) / 1e3
+    return read.ttft_mean_s + (read.output_total / read.requests - 1.0) * read.tpot_mean_s
 
 
-def _load(document: Node, fields: Fields) -> None:
-    rate, clients = document.get("request_rate"), document.get("max_concurrency")
-    limit = clients.optional_number("the number of clients, or null")
-    if rate.value in ("inf", "Infinity", None):
-        if limit is None:
-            raise InputError(
-                clients.where,
-                "nothing there, with request_rate inf: every request is sent at once, which is no steady load",
-                "a run with --max-concurrency or with --request-rate",
-            )
-        fields.put("concurrency", clients.path, limit)
-    else:
-        fields.put("request_rate_rps", rate.path, rate.number("requests per second, or inf"))
-        burstiness = document.get("burstiness").optional_number("a number above 0")
-        even = burstiness is not None and burstiness >= 10
-        fields.put("load_mode", "burstiness", "constant" if even else "poisson")
-        inflight = (fields.number("achieved_rps") or 0.0) * (fields.number("mean_latency_s") or 0.0)
-        # Clients that are all busy turn an open loop into a closed one: requests wait in the load generator.
-        fields.flag("SaturatedPoint", when=limit is not None and inflight > 0.9 * limit)
-    fields.flag("RequestsFailed", when=document.get("failed").optional_number())
-
-
-def _speculation(document: Node, arm: Arm, completed: float, fields: Fields) -> None:
+def _speculation(document: Document, read: VllmBenchResult, arm: Arm) -> _Columns:
     """Tokens per request-step from the counters.
 
     A step yields its accepted drafts and one more token, so decoded tokens less accepted ones are the steps, whether
     a step drafted (eagle) or found no match (n-gram, suffix). `spec_decode_acceptance_length` is per *draft* and
     says more than was had wherever steps do not draft.
     """
-    accepted_node = document.get("spec_decode_accepted_tokens")
-    accepted = accepted_node.optional_number("accepted tokens")
-    if accepted is None:
-        return
+    if read.accepted is None:
+        return {}
     if arm.k == 0:
-        raise InputError(
-            accepted_node.where,
+        raise document.refuse(
             "counters of a speculating engine",
             "--method and --k of the arm that ran, not none",
+            "spec_decode_accepted_tokens",
         )
-    drafts, shares = document.get("spec_decode_num_drafts"), []
-    fields.take("drafts", drafts)
-    by_position = document.get("spec_decode_per_position_acceptance_rates")
-    if by_position.value is not None:
-        shares = [node.number("a share between 0 and 1") for node in by_position.items()]
-        for position, (node, share) in enumerate(zip(by_position.items(), shares, strict=True), start=1):
-            fields.put(f"accept_{position}", node.path, share)
-    decoded = (document.get("total_output_tokens").optional_number() or 0.0) - completed
-    steps = _steps(decoded, accepted, fields.number("drafts") or 0.0, completed, shares)
+    columns: _Columns = {"drafts": (read.drafts_counted, "drafts_counted")}
+    for index, share in enumerate(read.shares):
+        columns[f"accept_{index + 1}"] = (share, "shares", index)
+    decoded = (read.output_total or 0.0) - read.requests
+    steps = _steps(decoded, read.accepted, read.drafts_counted or 0.0, read.requests, read.shares)
     if steps > 0:
-        fields.put("tokens_per_step", accepted_node.path, min(max(decoded / steps, 1.0), arm.k + 1.0))
-        drafted = document.get("spec_decode_draft_tokens")
-        drafted_tokens = drafted.optional_number("drafted tokens")
-        if drafted_tokens is not None:
-            fields.put("drafted_per_step", drafted.path, min(drafted_tokens / steps, float(arm.k)))
+        columns["tokens_per_step"] = (min(max(decoded / steps, 1.0), arm.k + 1.0), "accepted")
+        if read.drafted is not None:
+            columns["drafted_per_step"] = (min(read.drafted / steps, float(arm.k)), "drafted")
+    return columns
 
 
 def _steps(decoded: float, accepted: float, drafts: float, requests: float, shares: Sequence[float]) -> float:

@@ -1,0 +1,150 @@
+"""JSON that other tools write: models of the parts that are read, and the place of each of their fields for refusals.
+
+Null is read as absent. A value of another type is refused, and so is NaN; what no field names is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+
+from breakeven.arm import Arm
+from breakeven.errors import InputError
+from breakeven.intake import json_value, kind_of, wrong_field
+from breakeven.points.point import COLUMNS, Origin, Point
+from breakeven.points.row import point
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+# Tools write 0 for "not counted".
+Counted = Annotated[Number | None, AfterValidator(lambda value: value or None)]
+Milliseconds = Annotated[Counted, AfterValidator(lambda value: None if value is None else value * 1e-3)]
+"""Read in ms, held in s."""
+
+
+def at(*places: str, default: Any = None) -> Any:
+    """Make a field that stands at the first of these dotted paths that the document has; Ellipsis: it must have one."""
+    return Field(default=default, validation_alias=AliasChoices(*places))
+
+
+class ForeignResult(BaseModel):
+    """One operating point as another tool wrote it. Fields that are named as a column of a point are that column."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+@dataclass(frozen=True)
+class Document:
+    """A parsed document, or a part of it, with its place.
+
+    Attributes:
+        value: as `json` reads it.
+        source: the file's name.
+        path: from the root, as `a.b[0]`; empty for the root.
+    """
+
+    value: Any
+    source: str
+    path: str = ""
+
+    def place(self, *steps: str | int) -> str:
+        """JSON path of what stands below this."""
+        below = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+        return f"{self.path}{below}".removeprefix(".")
+
+    def refuse(self, problem: str, expected: str, *steps: str | int) -> InputError:
+        """Build the refusal of what stands below this."""
+        return InputError(f"{self.source}: {self.place(*steps)}".removesuffix(": "), problem, expected)
+
+    def has(self, *keys: str) -> bool:
+        """Tell whether this is an object with these members."""
+        return isinstance(self.value, dict) and self.value.keys() >= {*keys}
+
+    def member(self, key: str) -> Document:
+        """Return a member that is there."""
+        return Document(self.value[key], self.source, self.place(key))
+
+    def items(self) -> list[Document]:
+        """Return the elements of a list."""
+        return [Document(one, self.source, self.place(index)) for index, one in enumerate(self.value)]
+
+    def read(self, model: type[ModelT]) -> ModelT:
+        """Read this as a model says.
+
+        Raises:
+            InputError: naming the JSON path of the first value that is missing or of another type.
+        """
+        for key in (key for name in model.model_fields for key in _keys(model, name)):
+            for end in (place for place, letter in enumerate(key) if letter == "."):
+                if not isinstance(on_the_way := self._flat.get(key[:end], {}), dict):
+                    raise self.refuse(kind_of(on_the_way), "an object", key[:end])
+        try:
+            return model.model_validate(self._flat)
+        except ValidationError as error:
+            raise wrong_field(error, self.source, "is read", self.path) from None
+
+    def standing(self, model: type[BaseModel], name: str) -> str:
+        """The dotted path at which a field stands, or would stand: beside fields that are there, else at its first place."""
+        keys = _keys(model, name)
+        beside = (key for key in keys if key.rpartition(".")[0] in self._flat)
+        return next((key for key in keys if key in self._flat), next(beside, keys[0]))
+
+    def point(self, read: ForeignResult, arm: Arm, worked_out: Mapping[str, Sequence[Any]]) -> Point:
+        """Make the point of what was read.
+
+        Args:
+            read: this document, read.
+            arm: which arm the engine ran; no tool's file says so.
+            worked_out: columns that no field holds as they are: the value, and the field (and index) that it rests on. They
+                go before those that were read; None leaves a column out.
+
+        Raises:
+            InputError: as `row.point`, naming the JSON path.
+        """
+        model = type(read)
+        columns: dict[str, Sequence[Any]] = {
+            name: (getattr(read, name), name) for name in model.model_fields if name in COLUMNS
+        }
+        columns.update(worked_out)
+        given: dict[str, Any] = {"method": arm.method, "k": float(arm.k), "candidate": arm.candidate or ""}
+        given |= {name: value for name, (value, *_) in columns.items() if value is not None}
+        places = {
+            name: self.place(self.standing(model, rest[0]), *rest[1:]) for name, (_, *rest) in columns.items()
+        }
+        return point(given, Origin(self.source, 1, places=places))
+
+    @cached_property
+    def _flat(self) -> dict[str, Any]:
+        """Members of this and of the objects in it by dotted path, without those that are null."""
+        if not isinstance(self.value, dict):
+            raise self.refuse(kind_of(self.value), "an object")
+        found, within = {}, [("", self.value)]
+        while within:
+            before, members = within.pop()
+            for key, value in members.items():
+                if value is not None:
+                    found[f"{before}{key}"] = value
+                if isinstance(value, dict):
+                    within.append((f"{before}{key}.", value))
+        return found
+
+
+def _keys(model: type[BaseModel], name: str) -> list[str]:
+    alias = model.model_fields[name].validation_alias
+    return [str(key) for key in alias.choices] if isinstance(alias, AliasChoices) else [name]
+
+
+def parse(text: str, source: str) -> Document:
+    """Parse a document.
+
+    Raises:
+        InputError: it is not JSON; the line and column are named.
+    """
+    return Document(
+        json_value(text.removeprefix("\ufeff"), source, "a result file of a load generator"), source
+    )
