@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ def conditions_of(
     profile: Profile,
     steps: tuple[str, ...],
     alpha: float | None,
-    per_position: str | None,
+    per_position: tuple[float, ...] | None,
     prompt_tokens: float | None,
     output_tokens: float | None,
 ) -> Callable[[Arm], Conditions]:
@@ -30,7 +29,6 @@ def conditions_of(
     if sum([bool(steps), alpha is not None, per_position is not None]) > 1:
         raise click.UsageError("--tokens-per-step, --alpha and --per-position say the same thing; give one")
     named, common = _named_steps(profile, steps)
-    survival = None if per_position is None else _survival(per_position)
 
     def conditions(arm: Arm) -> Conditions:
         e: float | None = None
@@ -40,9 +38,10 @@ def conditions_of(
             e = min(common, arm.k + 1.0)
         elif arm.k and alpha is not None:
             e = float(tokens_per_step_iid(alpha, arm.k))
-        elif arm.k and survival is not None:
+        elif arm.k and per_position is not None:
+            measured_k = len(per_position)
             model = AcceptanceModel(
-                arm.method, {len(survival): 1.0 + sum(survival)}, {len(survival): survival}
+                arm.method, {measured_k: 1.0 + sum(per_position)}, {measured_k: per_position}
             )
             e = model.at(arm.k).value
         return Conditions(e, prompt_tokens, output_tokens)
@@ -72,18 +71,3 @@ def _named_steps(profile: Profile, steps: tuple[str, ...]) -> tuple[dict[str, fl
             raise InputError("--tokens-per-step", f"{value:g} for {arm}", f"1 to k + 1 = {arm.k + 1}")
         named[name] = value
     return named, common
-
-
-def _survival(text: str) -> list[float]:
-    try:
-        values = [float(part) for part in text.split(",")]
-    except ValueError:
-        values = []
-    falling = all(high <= low for low, high in itertools.pairwise(values))
-    if not values or not falling or not all(0 <= value <= 1 for value in values):
-        raise InputError(
-            "--per-position",
-            repr(text)[:60],
-            "unconditional survival per position: numbers from 1 to 0 that never rise",
-        )
-    return values

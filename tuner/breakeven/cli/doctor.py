@@ -153,24 +153,25 @@ def _snapshot(url: str, chosen: str, window_s: int, timeout_s: float) -> Any:
 
 def _instant(url: str, promql: str, timeout_s: float) -> dict[str, float]:
     """One instant query: values by the label `position` ("" where there is none); NaN counts as no value."""
-    import json
     import math
     import urllib.error
     import urllib.parse
     import urllib.request
 
+    from breakeven.intake import json_value
+    from breakeven.readers.foreign import Document
+    from breakeven.readers.prometheus import series
+
     address = f"{url.rstrip('/')}/api/v1/query?{urllib.parse.urlencode({'query': promql})}"
     try:
         with urllib.request.urlopen(address, timeout=timeout_s) as answer:  # noqa: S310 - the scheme is checked
-            document = json.load(answer)
-        result = document["data"]["result"]
-        found = {row["metric"].get("position", ""): float(row["value"][1]) for row in result}
+            text = answer.read()
     except urllib.error.HTTPError as error:
         raise BreakevenError(f"{url}: Prometheus answered HTTP {error.code}; expected 200") from error
-    except (urllib.error.URLError, TimeoutError, OSError) as error:
+    except (TimeoutError, OSError) as error:
         raise BreakevenError(
             f"{url}: no answer ({getattr(error, 'reason', error)}); expected Prometheus"
         ) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise BreakevenError(f"{url}: not a Prometheus answer; expected its /api/v1/query") from error
+    document = Document(json_value(text, url, "an answer of Prometheus' /api/v1/query"), url)
+    found = {one.labels.get("position", ""): one.samples[0][1] for one in series(document)}
     return {position: value for position, value in found.items() if math.isfinite(value)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import click
 from breakeven.arm import Arm
 from breakeven.cli.output import confidence_option, echo_result, json_option, write_atomically
 from breakeven.cli.parameters import InputFile, OutputFile
+from breakeven.cli.profiles import arm_of
 from breakeven.errors import InputError
 
 if TYPE_CHECKING:
@@ -86,13 +88,8 @@ def _arms(files: tuple[Path, ...], methods: tuple[str, ...], lengths: tuple[int,
             f"--k given {len(lengths)} times; expected once, or once for each JSON file ({wanted})"
         )
     all_lengths = lengths * wanted if len(lengths) == 1 else lengths
-    found = {}
-    for file, method, k in zip(silent, all_methods, all_lengths, strict=False):
-        try:
-            found[file] = Arm(method, k)
-        except ValueError as error:
-            raise click.UsageError(str(error)) from error
-    return found
+    arms = itertools.starmap(arm_of, zip(all_methods, all_lengths, strict=True))
+    return dict(zip(silent, arms, strict=False))
 
 
 @click.command("fit", short_help="Fit the latency law of every measured arm.")

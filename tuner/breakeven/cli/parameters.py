@@ -1,7 +1,8 @@
-"""Types of options and arguments: files to read, files to write, and numbers that are numbers."""
+"""Types of options and arguments: files to read, files to write, numbers that are numbers, and lists of them."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,44 @@ class Number(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
         return number
+
+
+def read_draft_lengths(
+    _ctx: click.Context, _param: click.Parameter, value: str | None
+) -> tuple[int, ...] | None:
+    """Read draft lengths such as `1-7` or `1,3,7`: each once, ascending; wrong usage if one is not within 1 to 1000."""
+    if value is None:
+        return None
+    found: set[int] = set()
+    for part in value.split(","):
+        low, _, high = (end.strip() for end in part.partition("-"))
+        ends = (int(low), int(high or low)) if low.isdecimal() and (high or low).isdecimal() else (0, 0)
+        if not 1 <= ends[0] <= ends[1] <= 1000:
+            raise click.BadParameter(
+                f"{value!r} is no list of draft lengths (1 to 1000) such as 1-10 or 1,3,5"
+            )
+        found.update(range(ends[0], ends[1] + 1))
+    return tuple(sorted(found))
+
+
+def read_survival(
+    _ctx: click.Context, _param: click.Parameter, value: str | None
+) -> tuple[float, ...] | None:
+    """Read unconditional survival per position; wrong usage if it is no numbers, a refused input if no drafts can have it."""
+    if value is None:
+        return None
+    try:
+        shares = tuple(float(share) for share in value.split(","))
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is not a comma-separated list of numbers") from error
+    for position, (before, share) in enumerate(itertools.pairwise((1.0, *shares)), start=1):
+        where = f"--per-position, position {position}"
+        if not 0 <= share <= 1:
+            raise InputError(where, f"{share:g}", "a share between 0 and 1")
+        if share > before + 1e-9:
+            expected = "shares of all drafts, which cannot rise (conditional rates are not what is asked)"
+            raise InputError(where, f"{share:g} after {before:g}", expected)
+    return shares
 
 
 class InputFile(click.Path):

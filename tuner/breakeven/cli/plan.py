@@ -10,9 +10,15 @@ import click
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.cli.conditions import conditions_of
 from breakeven.cli.output import confidence_option, echo_result, json_option
-from breakeven.cli.parameters import Number
-from breakeven.cli.predict import arm_of
-from breakeven.cli.profiles import length_options, load_given, load_options, profile_argument, read_profile
+from breakeven.cli.parameters import Number, read_draft_lengths, read_survival
+from breakeven.cli.profiles import (
+    arm_of,
+    length_options,
+    load_given,
+    load_options,
+    profile_argument,
+    read_profile,
+)
 from breakeven.laws.arrays import Span
 
 if TYPE_CHECKING:
@@ -34,7 +40,10 @@ _SECONDS = Number(min=0, max=86_400, min_open=True)
 )
 @click.option("--alpha", type=Number(0, 1), help="Independent acceptance rate now, of every speculative arm.")
 @click.option(
-    "--per-position", metavar="S1,S2,...", help="Unconditional survival per position now, of every arm."
+    "--per-position",
+    callback=read_survival,
+    metavar="S1,S2,...",
+    help="Unconditional survival per position now, of every arm.",
 )
 @length_options
 @click.option("--tpot-slo-s", type=_SECONDS, help="Objective: time per output token, in seconds.")
@@ -53,7 +62,10 @@ _SECONDS = Number(min=0, max=86_400, min_open=True)
     help="Choose an arm only if the lower bound of its gain exceeds this; 0 goes by the expected latency.",
 )
 @click.option(
-    "--draft-lengths", metavar="1-10", help="Add these draft lengths of every measured method, derived."
+    "--draft-lengths",
+    callback=read_draft_lengths,
+    metavar="1-10",
+    help="Add these draft lengths of every measured method, derived.",
 )
 @click.option(
     "--rps-range",
@@ -72,7 +84,7 @@ def command(
     concurrency: float | None,
     steps: tuple[str, ...],
     alpha: float | None,
-    per_position: str | None,
+    per_position: tuple[float, ...] | None,
     prompt_tokens: float | None,
     output_tokens: float | None,
     tpot_slo_s: float | None,
@@ -80,7 +92,7 @@ def command(
     e2e_slo_s: float | None,
     quantile: float | None,
     min_gain_percent: float,
-    draft_lengths: str | None,
+    draft_lengths: tuple[int, ...] | None,
     rps_range: Span | None,
     method: str | None,
     k: int | None,
@@ -110,7 +122,6 @@ def command(
     slo = Slo(e2e_slo_s, ttft_slo_s, tpot_slo_s, quantile)
     if quantile is not None and not slo.is_set:
         raise click.UsageError("--quantile says which quantile an objective is about; give --...-slo-s too")
-    lengths = _draft_lengths(draft_lengths) if draft_lengths is not None else []
     profile = read_profile(profile_path, confidence, arm_of(method, k) if method is not None else None)
     conditions = conditions_of(profile, steps, alpha, per_position, prompt_tokens, output_tokens)
     ranking = rank(
@@ -118,7 +129,7 @@ def command(
         LoadPoint(rps, concurrency),
         conditions,
         slo,
-        unmeasured=_unmeasured(profile, lengths),
+        unmeasured=_unmeasured(profile, draft_lengths or ()),
         min_gain=min_gain_percent / 100.0,
         rps_range=rps_range,
         confidence=confidence,
@@ -131,7 +142,7 @@ def command(
         stretches = envelope([(arm, profile.curve(arm, conditions(arm))) for arm in taking_part], rps_range)
     warnings = [
         *ranking.skipped,
-        *_lacks(profile, lengths),
+        *_lacks(profile, draft_lengths or ()),
         *_doubts(ranking),
         *unmeasured_texts({one.arm: one.unmeasured for one in ranking.candidates}),
     ]
@@ -141,23 +152,7 @@ def command(
         show(ranking, stretches, [*warnings, *profile.warnings], rps, concurrency, objectives=slo.is_set)
 
 
-def _draft_lengths(text: str) -> list[int]:
-    found: set[int] = set()
-    for part in text.split(","):
-        low, dash, high = part.strip().partition("-")
-        try:
-            ends = int(low), int(high if dash else low)
-        except ValueError:
-            ends = (0, 0)
-        if not 1 <= ends[0] <= ends[1] <= 1000:
-            raise click.BadParameter(
-                f"{text!r} is no list of draft lengths such as 1-10 or 1,3,5", param_hint="--draft-lengths"
-            )
-        found.update(range(ends[0], ends[1] + 1))
-    return sorted(found)
-
-
-def _unmeasured(profile: Profile, lengths: list[int]) -> list[Arm]:
+def _unmeasured(profile: Profile, lengths: tuple[int, ...]) -> list[Arm]:
     arms = []
     for pooled in profile.pooled:
         member = next(fit.arm for fit in profile.arms if fit.k and fit.arm.family == pooled.method)
@@ -165,7 +160,7 @@ def _unmeasured(profile: Profile, lengths: list[int]) -> list[Arm]:
     return [arm for arm in arms if not profile.measured(arm)]
 
 
-def _lacks(profile: Profile, lengths: list[int]) -> list[str]:
+def _lacks(profile: Profile, lengths: tuple[int, ...]) -> list[str]:
     pooled = {one.method for one in profile.pooled}
     families = {fit.arm.family for fit in profile.arms if fit.k} if lengths else set()
     return [

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from breakeven.arm import Arm
 from breakeven.cli.output import confidence_option, echo_result, json_option
 from breakeven.cli.parameters import Number
 from breakeven.cli.profiles import (
     arm_in,
+    arm_of,
     length_options,
     load_given,
     load_options,
@@ -128,11 +128,3 @@ _BASIS = {
     "arm": "the arm's own law",
     "pooled": "the pooled form of its method",
 }
-
-
-def arm_of(method: str, k: int | None, candidate: str | None = None) -> Arm:
-    """Make an arm of options; a draft length that does not fit the method is wrong usage."""
-    try:
-        return Arm(method, 0 if k is None else k, candidate if k else None)
-    except ValueError as error:
-        raise click.UsageError(f"{error} (--method, --k)") from error

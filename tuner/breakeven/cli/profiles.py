@@ -97,6 +97,14 @@ def read_profile(path: Path, confidence: float, arm: Arm | None = None) -> Profi
     return fit_points(read_text(text, str(path), arm), confidence)
 
 
+def arm_of(method: str, k: int | None, candidate: str | None = None) -> Arm:
+    """Make an arm of options; a draft length that does not fit the method is wrong usage."""
+    try:
+        return Arm(method, 0 if k is None else k, candidate if k else None)
+    except ValueError as error:
+        raise click.UsageError(f"{error} (--method, --k)") from error
+
+
 def arm_in(profile: Profile, method: str, k: int | None, candidate: str | None = None) -> Arm:
     """Find the arm that a user means, also where the profile has a drafter's name beside the method.
 
@@ -107,10 +115,7 @@ def arm_in(profile: Profile, method: str, k: int | None, candidate: str | None =
         click.UsageError: no such arm can exist (draft length of none, or none without one).
         InputError: the method was measured with several drafters, so the name alone does not say which.
     """
-    try:
-        arm = Arm(method, 0 if k is None else k, candidate if k else None)
-    except ValueError as error:
-        raise click.UsageError(f"{error} (--method, --k)") from error
+    arm = arm_of(method, k, candidate)
     if arm.k == 0 or profile.measured(arm):
         return arm
     measured = {fit.arm.family: fit.arm for fit in profile.arms if fit.k}

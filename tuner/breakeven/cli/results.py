@@ -7,12 +7,14 @@ order and their names, a figure that does not exist is null, and only `_IF_GIVEN
 from __future__ import annotations
 
 from operator import not_
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 Interval = tuple[float | None, float | None] | None
-Warnings = tuple[str, ...]
+Warnings = Annotated[tuple[str, ...], Field(description="What not to believe.")]
+OfIntervals = Annotated[float, Field(description="Level of every interval.")]
+OfProfile = Annotated[float, Field(description="Level of the profile's intervals.")]
 
 _IF_GIVEN = Field(default=None, exclude_if=not_)
 
@@ -43,9 +45,7 @@ class ArmKey(JsonResult):
     """The arm; `candidate` only where it has one."""
 
 
-class ExcludedRow(JsonResult):
-    """A row that was not used."""
-
+class _ExcludedRow(JsonResult):
     row: int
     line: int | None
     """Number of the operating point in its file, and the line of a CSV file."""
@@ -55,17 +55,13 @@ class ExcludedRow(JsonResult):
     """The file."""
 
 
-class LoadRange(JsonResult):
-    """Between which loads an arm was measured."""
-
+class _LoadRange(JsonResult):
     rps: tuple[float, float]
     inflight: tuple[float, float]
     """Lowest and highest answered rate, and mean number in flight."""
 
 
-class FitArm(ArmKey):
-    """The law of one arm."""
-
+class _FitArm(ArmKey):
     c1_s: float | None
     c1_ci_s: Interval
     """Latency of a lone request."""
@@ -77,13 +73,13 @@ class FitArm(ArmKey):
     """Largest rate the arm sustains: measured where saturation was reached, else 1/C2."""
     points: int
     """Points used."""
-    excluded: tuple[ExcludedRow, ...]
+    excluded: tuple[_ExcludedRow, ...]
     """Rows left out, each with its reason word."""
     max_relative_error: float | None
     r2: float | None
     loo_error: float | None
     """Worst residual, R squared, error at a load that was left out of the fit."""
-    measured_range: LoadRange | None
+    measured_range: _LoadRange | None
     """Loads between which the arm was measured."""
     believable: bool
     reason: str
@@ -94,9 +90,7 @@ class FitArm(ArmKey):
     """E as measured, bonus token included."""
 
 
-class FitMethod(JsonResult):
-    """The pooled form of one method."""
-
+class _FitMethod(JsonResult):
     method: str
     """The drafter's name where it has one, else the method."""
     coefficients: dict[str, float | None] = Field(validation_alias="known_coefficients")
@@ -111,14 +105,12 @@ class FitMethod(JsonResult):
 class FitResult(JsonResult):
     """`fit`: one profile."""
 
-    confidence: float
-    """Of every interval."""
-    arms: tuple[FitArm, ...]
+    confidence: OfIntervals
+    arms: tuple[_FitArm, ...]
     """One entry per arm."""
-    pooled: tuple[FitMethod, ...]
+    pooled: tuple[_FitMethod, ...]
     """One speculation-aware form per method."""
     warnings: Warnings
-    """What not to believe."""
 
 
 class GroupedFitResult(JsonResult):
@@ -132,8 +124,7 @@ class GroupedFitResult(JsonResult):
 class PredictResult(JsonResult):
     """`predict`."""
 
-    confidence: float
-    """Of the interval."""
+    confidence: OfIntervals
     latency_s: float | None
     latency_ci_s: Interval
     """Mean request latency, or the asked quantile; null when saturated."""
@@ -155,9 +146,7 @@ class PredictResult(JsonResult):
     """`points`, `arm` or `pooled`: what the figure comes from."""
 
 
-class QuantileFigures(JsonResult):
-    """Figures of one arm at the asked quantile."""
-
+class _QuantileFigures(JsonResult):
     latency_s: float | None
     ttft_s: float | None
     tpot_s: float | None
@@ -201,7 +190,7 @@ class PlanArm(ArmKey):
     """How far its figures can be trusted: as in `predict`."""
     utilisation: float
     """Load over saturation."""
-    at_quantile: QuantileFigures | None
+    at_quantile: _QuantileFigures | None
     """With `--quantile`: the figures that the objectives are held against."""
     meets_slo: bool | None
     """Whether the objectives given hold at this load (never when saturated); null where nothing was measured of what one is about."""
@@ -225,8 +214,7 @@ class EnvelopeStretch(JsonResult):
 class PlanResult(JsonResult):
     """`plan`."""
 
-    confidence: float
-    """Of every interval."""
+    confidence: OfIntervals
     best: ArmKey
     """The arm to run."""
     compared_at: str
@@ -239,7 +227,6 @@ class PlanResult(JsonResult):
     explanation: str
     """The reason word for the choice, and the sentence that the table begins with."""
     warnings: Warnings
-    """What not to believe."""
     envelope: tuple[EnvelopeStretch, ...] | None = _IF_GIVEN
     """With `--rps-range`: which arm is fastest where."""
 
@@ -265,10 +252,8 @@ class AcceptanceResult(JsonResult):
     """The method, which says how acceptance decays with the position."""
     basis: str
     """How it was carried to another draft length."""
-    confidence: float
-    """Of the interval."""
+    confidence: OfIntervals
     warnings: Warnings
-    """What not to believe."""
 
 
 class ScheduleResult(JsonResult):
@@ -286,9 +271,7 @@ class ScheduleResult(JsonResult):
     basis: str
     """`pooled` or `arms`: what step times come from."""
     warnings: Warnings
-    """What not to believe."""
-    confidence: float
-    """Of the profile."""
+    confidence: OfProfile
 
 
 class ReplayedPolicy(JsonResult):
@@ -329,17 +312,13 @@ class SimulateResult(JsonResult):
     """One entry per policy."""
     trace: ReplayedTrace
     """What was replayed."""
-    confidence: float
-    """Of the profile."""
+    confidence: OfProfile
     decisions: dict[str, int]
     """How often the operator's code decided with which reason word."""
     warnings: Warnings
-    """What not to believe."""
 
 
-class SweptArm(JsonResult):
-    """The arm of an engine."""
-
+class _SweptArm(JsonResult):
     method: str
     k: int
     """The arm that was swept."""
@@ -348,7 +327,7 @@ class SweptArm(JsonResult):
 class CalibrateResult(JsonResult):
     """`calibrate`."""
 
-    arm: SweptArm
+    arm: _SweptArm
     """What the engine runs."""
     file: str
     """Where the points are."""
@@ -369,28 +348,22 @@ class ReportResult(JsonResult):
     """The files, and the level of the intervals in them."""
 
 
-class ManifestChange(JsonResult):
-    """One edit of a manifest."""
-
+class _ManifestChange(JsonResult):
     path: str
     lines: tuple[str, ...]
     """Under which path, and the lines as they are to stand there."""
 
 
-class OptInFindings(JsonResult):
-    """What stands between a manifest and the operator's choice of its arm."""
-
+class _OptInFindings(JsonResult):
     ok: bool
     refusal: str | None
     """Whether nothing is missing; why the operator cannot manage it, where no line helps."""
-    add: tuple[ManifestChange, ...]
-    remove: tuple[ManifestChange, ...]
+    add: tuple[_ManifestChange, ...]
+    remove: tuple[_ManifestChange, ...]
     """Lines to add to and remove from the manifest."""
 
 
-class DrainFindings(JsonResult):
-    """What stopping a pod does to its requests."""
-
+class _DrainFindings(JsonResult):
     ok: bool
     """Whether a roll loses none."""
     pre_stop_s: float | None
@@ -408,11 +381,11 @@ class LintedDeployment(JsonResult):
     container: str | None
     ok: bool
     """Its name, the container that runs vLLM, whether nothing is missing."""
-    opt_in: OptInFindings
+    opt_in: _OptInFindings
     """Lines to add to and remove from the manifest, or why the operator cannot manage it."""
-    drain: DrainFindings
+    drain: _DrainFindings
     """What stopping a pod does to its requests."""
-    warnings: Warnings
+    warnings: tuple[str, ...]
     """Anything else that would fight with the operator."""
 
 
@@ -425,9 +398,7 @@ class LintResult(JsonResult):
     """As everywhere; nothing here has an interval."""
 
 
-class KnownCause(JsonResult):
-    """Why speculation does not pay, or cannot be judged."""
-
+class _KnownCause(JsonResult):
     cause: str
     evidence: str
     remedy: str
@@ -448,7 +419,7 @@ class DoctorResult(JsonResult):
     rps: float | None
     tokens_per_step: float | None
     """Seen in the window: answered requests, rate per pod, E."""
-    findings: tuple[KnownCause, ...]
+    findings: tuple[_KnownCause, ...]
     """Known causes."""
 
 

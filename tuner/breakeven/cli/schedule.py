@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from breakeven.cli.output import echo_result, json_option
-from breakeven.cli.parameters import InputFile, Number
-from breakeven.cli.profiles import arm_in, read_profile
+from breakeven.cli.parameters import InputFile, Number, read_draft_lengths
+from breakeven.cli.profiles import arm_in, length_options, read_profile
 
 if TYPE_CHECKING:
     from breakeven.cli.results import ScheduleResult
@@ -23,21 +23,6 @@ _TAX = (
 )
 
 
-def _lengths(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[int, ...] | None:
-    """Read `1-7` or `1,3,7`."""
-    if value is None:
-        return None
-    found: set[int] = set()
-    for item in value.split(","):
-        low, dash, high = item.partition("-")
-        if not low.strip().isdigit() or (dash and not high.strip().isdigit()):
-            raise click.BadParameter(f"{value!r} is not a range like 1-7 or a list like 1,3,7")
-        found.update(range(int(low), int(high if dash else low) + 1))
-    if not found or min(found) < 1 or max(found) > 1000:
-        raise click.BadParameter(f"{value!r} holds no draft length between 1 and 1000, or one outside")
-    return tuple(sorted(found))
-
-
 @click.command("schedule", short_help="Export vLLM's draft length per batch size.")
 @click.argument("profile", metavar="PROFILE.json", type=InputFile())
 @click.option("--method", required=True, help="Method (or candidate) as in the profile.")
@@ -46,7 +31,7 @@ def _lengths(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
 )
 @click.option(
     "--draft-lengths",
-    callback=_lengths,
+    callback=read_draft_lengths,
     metavar="1-7",
     help="Draft lengths to consider; default: up to the longest measured.",
 )
@@ -54,10 +39,7 @@ def _lengths(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
     "--tokens-per-step", type=float, help="E at the longest measured draft length; default: as measured."
 )
 @click.option("--alpha", type=float, help="Rate of independent acceptances instead of the measured profile.")
-@click.option(
-    "--prompt-tokens", type=Number(0, min_open=True), help="Mean per request; default: as measured."
-)
-@click.option("--output-tokens", type=Number(1), help="Mean per request; default: as measured.")
+@length_options
 @click.option(
     "--tpot-slo-s", type=Number(0, min_open=True), help="Time per output token to keep, in seconds."
 )

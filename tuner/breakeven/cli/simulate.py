@@ -321,11 +321,9 @@ def _progress(count: int, *, hidden: bool) -> Iterator[Any]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    if hidden or not console.is_terminal:
-        yield lambda _: None
-        return
     columns = (TextColumn("replaying"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
+    silent = hidden or not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=silent) as bar:
         task = bar.add_task("", total=count)
         yield lambda done: bar.update(task, completed=done)
 

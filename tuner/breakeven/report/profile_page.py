@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from breakeven import __version__
@@ -16,7 +16,6 @@ from breakeven.report.page import Draw, Picture, Table, render_page
 from breakeven.report.theme import Theme
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _WIDE = (9.6, 4.6)
@@ -90,44 +89,26 @@ def drawings(profile: Profile, load_range_rps: Span | None = None) -> dict[str, 
     points = computed.measured_points(profile)
     arms = [line.arm for line in lines]
 
-    def speedup(theme: Theme) -> Figure:
-        figure, axes = _figure()
-        plots.speedup_against_load(axes, lines, theme.strokes(arms), theme, load_range_rps)
-        return figure
+    def on_axes(plot: Callable[..., None], drawn: object, *more: object) -> Draw:
+        def draw(theme: Theme) -> Figure:
+            from matplotlib.figure import Figure  # noqa: PLC0415 - only pictures need it
 
-    def latency(theme: Theme) -> Figure:
-        figure, axes = _figure()
-        plots.latency_against_load(axes, lines, theme.strokes(arms), theme, load_range_rps)
-        return figure
+            figure = Figure(figsize=_WIDE)
+            plot(figure.add_subplot(), drawn, theme.strokes(arms), theme, *more)
+            return figure
 
-    def best_arm(theme: Theme) -> Figure:
-        figure, axes = _figure()
-        if best is not None:
-            plots.best_arm_map(axes, best, theme.strokes(arms), theme)
-        return figure
-
-    def fit(theme: Theme) -> Figure:
-        figure, axes = _figure()
-        plots.measured_against_predicted(axes, points, theme.strokes(arms), theme)
-        return figure
+        return draw
 
     chosen: dict[str, Draw] = {}
     if NO_SPECULATION in arms and len(arms) > 1:
-        chosen["speedup"] = speedup
+        chosen["speedup"] = on_axes(plots.speedup_against_load, lines, load_range_rps)
     if lines:
-        chosen["latency"] = latency
+        chosen["latency"] = on_axes(plots.latency_against_load, lines, load_range_rps)
     if best is not None:
-        chosen["map"] = best_arm
+        chosen["map"] = on_axes(plots.best_arm_map, best)
     if points:
-        chosen["fit"] = fit
+        chosen["fit"] = on_axes(plots.measured_against_predicted, points)
     return chosen
-
-
-def _figure() -> tuple[Figure, Axes]:
-    from matplotlib.figure import Figure  # noqa: PLC0415 - only pictures need it
-
-    figure = Figure(figsize=_WIDE)
-    return figure, figure.add_subplot()
 
 
 def verdict(profile: Profile, load_range_rps: Span | None = None) -> str:
