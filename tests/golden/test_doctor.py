@@ -111,8 +111,13 @@ def test_wrong_inputs(arguments: list[str], code: int, says: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "status", "says"),
     [
-        (b"<html>", 200, "not a Prometheus answer"),
-        (b'{"status":"error"}', 200, "not a Prometheus answer"),
+        (b"<html>", 200, "not JSON (Expecting value); expected an answer of Prometheus' /api/v1/query"),
+        (b'{"status":"error","error":"bad"}', 200, "status: error: bad; expected a successful query"),
+        (
+            b'{"status":"success","data":{"resultType":"vector"}}',
+            200,
+            "expected an object with resultType and result",
+        ),
         (b"no", 403, "HTTP 403"),
     ],
 )

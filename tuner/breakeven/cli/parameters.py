@@ -56,7 +56,7 @@ def read_survival(
         if not 0 <= share <= 1:
             raise InputError(where, f"{share:g}", "a share between 0 and 1")
         if share > before + 1e-9:
-            expected = "shares of all drafts, which cannot rise (conditional rates are not what is asked)"
+            expected = "shares of all drafts, which never rise (conditional rates are not what is asked)"
             raise InputError(where, f"{share:g} after {before:g}", expected)
     return shares
 

@@ -95,7 +95,9 @@ def series(response: Document) -> tuple[Series, ...]:
     """
     answer = response.read(PrometheusAnswer)
     if answer.status != "success":
-        raise response.refuse(f"{answer.status}: {answer.error}"[:120], "a successful query", "status")
+        raise response.refuse(
+            f"{answer.status}: {answer.error}"[:120].rstrip(": "), "a successful query", "status"
+        )
     if answer.kind is None or answer.result is None:
         raise response.refuse("not a result", "an object with resultType and result", "data")
     if answer.kind in {"scalar", "string"}:
