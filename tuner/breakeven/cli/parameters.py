@@ -31,8 +31,9 @@ def read_draft_lengths(
         return None
     found: set[int] = set()
     for part in value.split(","):
-        low, _, high = (end.strip() for end in part.partition("-"))
-        ends = (int(low), int(high or low)) if low.isdecimal() and (high or low).isdecimal() else (0, 0)
+        low, dash, high = (end.strip() for end in part.partition("-"))
+        high = high if dash else low
+        ends = (int(low), int(high)) if low.isdecimal() and high.isdecimal() else (0, 0)
         if not 1 <= ends[0] <= ends[1] <= 1000:
             raise click.BadParameter(
                 f"{value!r} is no list of draft lengths (1 to 1000) such as 1-10 or 1,3,5"
