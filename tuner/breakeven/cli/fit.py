@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,34 +17,6 @@ from breakeven.errors import InputError
 if TYPE_CHECKING:
     from breakeven.points.point import Point
     from breakeven.profile import Profile
-
-
-def points_options(command: Any) -> Any:
-    """Add what every command takes that accepts points files: arms of files that do not name theirs, and filters."""
-    for option in (
-        click.option(
-            "--where",
-            "conditions",
-            metavar="COLUMN=VALUE",
-            multiple=True,
-            help="Use only rows with this value; may be repeated.",
-        ),
-        click.option(
-            "--k",
-            "lengths",
-            type=click.IntRange(0, 1000),
-            multiple=True,
-            help="Draft length of the arm of each JSON file, in their order.",
-        ),
-        click.option(
-            "--method",
-            "methods",
-            multiple=True,
-            help="Method of the arm of each JSON file, in their order; one for all files if given once.",
-        ),
-    ):
-        command = option(command)
-    return command
 
 
 def read_points(
@@ -108,7 +80,26 @@ def _arms(files: tuple[Path, ...], methods: tuple[str, ...], lengths: tuple[int,
     type=OutputFile(),
     help="The profile to write.",
 )
-@points_options
+@click.option(
+    "--method",
+    "methods",
+    multiple=True,
+    help="Method of the arm of each JSON file, in their order; one for all files if given once.",
+)
+@click.option(
+    "--k",
+    "lengths",
+    type=click.IntRange(0, 1000),
+    multiple=True,
+    help="Draft length of the arm of each JSON file, in their order.",
+)
+@click.option(
+    "--where",
+    "conditions",
+    metavar="COLUMN=VALUE",
+    multiple=True,
+    help="Use only rows with this value; may be repeated.",
+)
 @click.option(
     "--group-by", metavar="COLUMN", help="Fit each value of a column by itself, into PROFILE-<value>.json."
 )

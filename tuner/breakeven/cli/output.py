@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,28 +17,31 @@ from breakeven.errors import InputError
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-F = TypeVar("F", bound=Callable[..., Any])
+_Decorator = Callable[[Any], Any]
 
 DEFAULT_CONFIDENCE = 0.9
 """Level of every interval where a command has no `--confidence` of its own; every document repeats it."""
 
 
-def json_option(command: F) -> F:
-    """Add `--json`: one JSON document on stdout instead of tables."""
-    return click.option(
-        "--json", "as_json", is_flag=True, help="One JSON document on stdout; the same facts."
-    )(command)
+def several(*decorators: _Decorator) -> _Decorator:
+    """Options that commands share, in the order of `--help`."""
+
+    def add(command: Any) -> Any:
+        return functools.reduce(lambda changed, decorator: decorator(changed), reversed(decorators), command)
+
+    return add
 
 
-def confidence_option(command: F) -> F:
-    """Add `--confidence`: the two-sided level of every interval in the output."""
-    return click.option(
-        "--confidence",
-        type=Number(0.5, 0.999),
-        default=DEFAULT_CONFIDENCE,
-        show_default=True,
-        help="Two-sided confidence of every interval.",
-    )(command)
+json_option: _Decorator = click.option(
+    "--json", "as_json", is_flag=True, help="One JSON document on stdout; the same facts."
+)
+confidence_option: _Decorator = click.option(
+    "--confidence",
+    type=Number(0.5, 0.999),
+    default=DEFAULT_CONFIDENCE,
+    show_default=True,
+    help="Two-sided confidence of every interval.",
+)
 
 
 def echo_result(result: BaseModel) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
 from breakeven.arm import Arm
+from breakeven.cli.output import several
 from breakeven.cli.parameters import InputFile, Number
 from breakeven.errors import InputError
 from breakeven.intake import file_text
@@ -17,48 +17,32 @@ from breakeven.intake import file_text
 if TYPE_CHECKING:
     from breakeven.profile import Profile
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def profile_argument(command: F) -> F:
-    """Add the PROFILE argument."""
-    return click.argument("profile_path", metavar="PROFILE.json", type=InputFile())(command)
-
-
-def load_options(command: F) -> F:
-    """Add --rps and --concurrency; `load_given` checks that it is one of them."""
-    for option in (
-        click.option(
-            "--concurrency",
-            type=Number(min=1, max=1e6),
-            help="Clients of a closed loop, each waiting for its answer before it asks again.",
-        ),
-        click.option(
-            "--rps",
-            type=Number(min=0, max=1e6),
-            help="Requests per second of one replica, open loop (Poisson).",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def length_options(command: F) -> F:
-    """Add --prompt-tokens and --output-tokens."""
-    for option in (
-        click.option(
-            "--output-tokens",
-            type=Number(min=1, max=1e8),
-            help="Mean output tokens per request, if other than measured.",
-        ),
-        click.option(
-            "--prompt-tokens",
-            type=Number(min=0, max=1e8, min_open=True),
-            help="Mean prompt tokens per request, if other than measured.",
-        ),
-    ):
-        command = option(command)
-    return command
+profile_argument = click.argument("profile_path", metavar="PROFILE.json", type=InputFile())
+load_options = several(
+    click.option(
+        "--rps",
+        type=Number(min=0, max=1e6),
+        help="Requests per second of one replica, open loop (Poisson).",
+    ),
+    click.option(
+        "--concurrency",
+        type=Number(min=1, max=1e6),
+        help="Clients of a closed loop, each waiting for its answer before it asks again.",
+    ),
+)
+"""`load_given` checks that it is one of them."""
+length_options = several(
+    click.option(
+        "--prompt-tokens",
+        type=Number(min=0, max=1e8, min_open=True),
+        help="Mean prompt tokens per request, if other than measured.",
+    ),
+    click.option(
+        "--output-tokens",
+        type=Number(min=1, max=1e8),
+        help="Mean output tokens per request, if other than measured.",
+    ),
+)
 
 
 def load_given(rps: float | None, concurrency: float | None) -> None:

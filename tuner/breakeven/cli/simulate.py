@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from breakeven.cli.output import confidence_option, echo_result, json_option
+from breakeven.cli.output import confidence_option, echo_result, json_option, several
 from breakeven.cli.parameters import Number
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from breakeven_sim.replay.traces import Trace
 
 _POSITIVE = Number(min=0, min_open=True)
-_OPTIONS = (
+_options = several(
     click.option("--profile", "profile_path", type=click.Path(path_type=Path), help="Laws of a fitted profile (or a points file)."),
     click.option("--costs", metavar="FILE|JSON", help="Costs of a simulated engine (docs/engine-costs.md)."),
     click.option("--gpu", help="Which engine, if the costs hold several."),
@@ -64,12 +64,6 @@ _OPTIONS = (
     click.option("--rate-scale", type=_POSITIVE, default=1.0, show_default=True, help="Times the trace's rate."),
     click.option("--seed", type=int, default=0, show_default=True, help="Of everything random."),
 )  # fmt: skip
-
-
-def _options(command: Any) -> Any:
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
 
 
 @click.command("simulate")
