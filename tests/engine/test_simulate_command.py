@@ -187,7 +187,7 @@ def test_the_table_says_what_the_document_says(files):
         (["--trace", "{files}/rates.csv", "--profile", "{files}/rates.csv"], "rates.csv"),
         (["--trace", "{files}/rates.csv", "--profile", "{files}/profile.json", "--policy", "best"], "--policy best: unknown"),
         (["--trace", "{files}/rates.csv", "--profile", "{files}/profile.json", "--policy", "static:ngram:2"], "ngram"),
-        (["--trace", "{files}/rates.csv", "--costs", "{{}}"], "--costs: step: Field required"),
+        (["--trace", "{files}/rates.csv", "--costs", "{{}}"], "--costs: step: is missing"),
         (["--trace", "{files}/rates.csv", "--costs", str(DEMO), "--gpu", "L4"], "no entries fit GPU 'L4'"),
         (["--trace", "{files}/rates.csv", "--costs", str(DEMO), "--gpu", "H100", "--policy", "static:suffix:2"], "no entry for method suffix"),
     ],
