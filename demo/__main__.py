@@ -67,7 +67,7 @@ def _outcome(costs: Path, console: Console, *, keep: bool) -> tuple[int, str]:
     try:
         for node in NODES:
             parse_costs(costs.read_text(), node.product, str(costs))
-        checks = _demo(costs.resolve(), console, keep=keep)
+        checks = play(costs.resolve(), console, keep=keep)
     except FileNotFoundError as problem:
         return 1, f"{problem.filename}: no such file"
     except (BreakevenError, LocalClusterError, StoryError, OSError) as problem:
@@ -84,7 +84,8 @@ def _outcome(costs: Path, console: Console, *, keep: bool) -> tuple[int, str]:
     return 0, f"all {len(checks)} checks hold"
 
 
-def _demo(costs: Path, console: Console, *, keep: bool) -> list[Check]:
+def play(costs: Path, console: Console, *, keep: bool) -> list[Check]:
+    """Play the story on a cluster of its own, and write what was seen; whether each promise was kept."""
     RESULTS.mkdir(exist_ok=True)
     # A first run builds for minutes; the demo, and the time axis of its picture, begin after that.
     ensure((*CONTROL_PLANE, *MONITORING, "helm"))

@@ -26,6 +26,11 @@ class Launched:
     _popen: subprocess.Popen[bytes]
     _lifeline: int
 
+    @property
+    def pid(self) -> int:
+        """The supervisor's process."""
+        return self._popen.pid
+
     def release(self) -> None:
         """Closes the lifeline; of a supervisor that was not detached this is the order to stop."""
         if self._lifeline >= 0:

@@ -27,8 +27,6 @@ STRATEGIC = "application/strategic-merge-patch+json"
 # The server sends a bookmark about once a minute; twice that in silence means the stream is dead.
 _SILENCE_S = 130.0
 _MAX_OBJECT_BYTES = 4 * 2**20
-_BACKOFF_S = (0.2, 10.0)
-_SHORT_S = 1.0
 
 
 class ApiError(Exception):
@@ -52,8 +50,18 @@ def describe(error: Exception) -> str:
 class Api:
     """One connection pool to one API server."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(
+        self, connection: Connection, backoff_s: tuple[float, float] = (0.2, 10.0), short_s: float = 1.0
+    ) -> None:
+        """Without asking anything yet.
+
+        Args:
+            connection: to the server.
+            backoff_s: the first and the longest delay before a watch is begun anew.
+            short_s: a stream that ends within that time ends because the server is stopping.
+        """
         self.connection = connection
+        self._backoff_s, self._short_s = backoff_s, short_s
         headers = {"Authorization": f"Bearer {connection.token}"} if connection.token else {}
         self._session = aiohttp.ClientSession(
             connection.server,
@@ -109,7 +117,7 @@ class Api:
         Guarantees: whoever applies every item has a state that once was the server's; errors of any kind are logged and
         retried with a growing, jittered delay.
         """
-        delay = _BACKOFF_S[0]
+        delay = self._backoff_s[0]
         while True:
             began = time.monotonic()
             try:
@@ -119,17 +127,17 @@ class Api:
                     yield change
             except FAILURES as error:
                 _log.warning("watch of %s: %s; listing again", path, describe(error))
-            if time.monotonic() - began > _BACKOFF_S[1]:
-                delay = _BACKOFF_S[0]
+            if time.monotonic() - began > self._backoff_s[1]:
+                delay = self._backoff_s[0]
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
-            delay = min(delay * 2, _BACKOFF_S[1])
+            delay = min(delay * 2, self._backoff_s[1])
 
     async def _changes(self, path: str, selector: Mapping[str, str], version: str) -> AsyncIterator[Any]:
         """Single changes from a version on; ends when the server no longer knows the version."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=_SILENCE_S)
         # A server that ends streams at once is stopping; `follow` knows how long to leave it alone.
         began = -math.inf
-        while time.monotonic() - began > _SHORT_S:
+        while time.monotonic() - began > self._short_s:
             began = time.monotonic()
             params = {
                 **selector,

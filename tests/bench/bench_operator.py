@@ -140,7 +140,7 @@ async def prometheus(machine: Machine, traffic: Traffic) -> AsyncIterator[tuple[
             rows = [
                 {"metric": dict(series.labels), "value": [time.time(), str(series.value)]}
                 for pod in machine.pods
-                for series in fake._of(pod)
+                for series in fake.series_of(pod)
             ]
         return web.json_response({"status": "success", "data": {"resultType": kind, "result": rows}})
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from breakeven.calibrate.measured_window import MeasuredWindow
-from breakeven.cli.calibrate import PointsFile, _lines, command
+from breakeven.cli.calibrate import PointsFile, command
 from breakeven.errors import BreakevenError, InputError
 from breakeven.points.point import LoadMode, Point
 from breakeven.readers.reading import read_file
@@ -143,13 +143,16 @@ async def test_a_missing_api_key_is_named_and_its_value_never_is(tmp_path, monke
     assert "s3cret" not in done.output + (tmp_path / "p.csv").read_text()
 
 
-def test_own_prompts_are_one_per_line(tmp_path):
+async def test_own_prompts_are_one_per_line(tmp_path):
     texts = tmp_path / "prompts.txt"
     texts.write_text("one\n\ntwo words\n")
-    assert _lines(texts) == ["one", "two words"]
-    texts.write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match="UTF-8"):
-        _lines(texts)
+    given = ("--method", "none", "-o", tmp_path / "p.csv", "--prompts", texts, *QUICK, *SMALL)
+    async with serving(LawfulEngine()) as engine:
+        await invoke("--url", engine.url, *given)
+        assert {body["prompt"] for body in engine.bodies} == {"one", "two words"}
+        texts.write_bytes(b"\xff\xfe")
+        refused = (await invoke("--url", engine.url, *given)).exception
+    assert str(refused) == f"{texts}: not UTF-8; expected text with one prompt per line"
 
 
 @pytest.mark.parametrize(

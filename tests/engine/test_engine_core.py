@@ -14,6 +14,7 @@ from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.costs import Text
 from breakeven_sim.engine.drafting import DraftedText, TextSource
 from breakeven_sim.engine.requests import Request
+from draws import draws
 
 TEXTS = {
     "eagle3": Text(easy_rate=0.9, hard_rate=0.4, easy_share=0.5, mean_easy_stretch_tokens=100),
@@ -136,7 +137,7 @@ def test_mean_in_flight_is_little_s(make_config):
 
 
 # The fixture only builds configurations, so that examples may share it.
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(draws(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     method=st.sampled_from(
         [(None, 0, ()), ("eagle3", 3, ()), ("ngram", 4, ()), ("eagle3", 3, ((1, 3), (4, 1), (9, 0)))]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven_sim.engine.tokens import count_tokens, detokenize, made_up_text, tokenize
+from draws import draws
 
 
-@settings(max_examples=50)
+@draws(50)
 @given(st.text())
 def test_ids_turn_back_into_the_words_and_are_as_many_as_counted(text: str) -> None:
     tokens = tokenize(text)
@@ -24,7 +25,7 @@ def test_the_first_ids_of_a_text_are_a_shorter_text() -> None:
     assert ids[4] == 17
 
 
-@settings(max_examples=50)
+@draws(50)
 @given(st.lists(st.integers(-(2**40), 2**40), min_size=1))
 def test_any_ids_have_a_text(ids: list[int]) -> None:
     assert detokenize(ids)

@@ -59,7 +59,7 @@ class FakeCluster:
     ) -> list[Any]:
         self._asked("list", resource, "")
         found = [
-            self._shown(key)
+            self.shown(key)
             for key in sorted(self.objects)
             if key[0] == resource.plural
             and namespace in {None, key[1]}
@@ -70,7 +70,7 @@ class FakeCluster:
     async def get(self, resource: Resource, namespace: str, name: str) -> Any:
         self._asked("get", resource, name)
         key = (resource.plural, namespace, name)
-        return self._shown(key) if key in self.objects else None
+        return self.shown(key) if key in self.objects else None
 
     async def create(self, resource: Resource, body: Mapping[str, Any]) -> Any:
         self._asked("create", resource, body["metadata"]["name"])
@@ -80,7 +80,7 @@ class FakeCluster:
         self._note("create", key)
         self.created.append((resource.plural, copy.deepcopy(dict(body))))
         self.put(resource, body, manager=FIELD_MANAGER)
-        return self._shown(key)
+        return self.shown(key)
 
     async def apply(
         self,
@@ -100,12 +100,12 @@ class FakeCluster:
                 raise ClusterError(f"{key} is not there", 404)
             self._note("apply", key)
             self.put(resource, body, manager=manager)
-            return self._shown(key)
+            return self.shown(key)
         for precondition in ("uid", "resourceVersion"):
             if precondition in meta and meta[precondition] != found["metadata"][precondition]:
                 raise StaleObjectError(f"{key}: {precondition} is another one")
         self._apply(key, body, manager=manager, force=force, subresource=subresource)
-        return self._shown(key)
+        return self.shown(key)
 
     async def replace(self, resource: Resource, body: Mapping[str, Any]) -> Any:
         self._asked("replace", resource, body["metadata"]["name"])
@@ -116,7 +116,7 @@ class FakeCluster:
             raise StaleObjectError(f"{key} has changed")
         self._note("replace", key)
         self.put(resource, body, manager="replacer")
-        return self._shown(key)
+        return self.shown(key)
 
     async def delete(self, ref: Ref) -> None:
         self._asked("delete", ref.resource, ref.name)
@@ -235,7 +235,7 @@ class FakeCluster:
         times = self.objects[key].setdefault("_times", {})
         times["/".join(writer)] = self._clock.now().isoformat()
 
-    def _shown(self, key: Key) -> dict[str, Any]:
+    def shown(self, key: Key) -> dict[str, Any]:
         shown = copy.deepcopy(self.objects[key])
         times = shown.pop("_times", {})
         shown["metadata"]["managedFields"] = [

@@ -198,7 +198,7 @@ class FleetWorld:
         """The Deployment as the operator sees it."""
         from breakeven_operator.kinds import PODS, REPLICASETS
 
-        deployment = self.cluster._shown(("deployments", "llm", "chat-vllm"))
+        deployment = self.cluster.shown(("deployments", "llm", "chat-vllm"))
         return observe(
             deployment,
             self.cluster.of(REPLICASETS),

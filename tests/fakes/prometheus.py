@@ -96,7 +96,7 @@ class FakePrometheus:
         return self.clock.now().timestamp() + self.ahead_s
 
     def _answer(self) -> list[Series]:
-        pods = [series for pod in self.cluster.of(PODS) if _runs(pod) for series in self._of(pod)]
+        pods = [series for pod in self.cluster.of(PODS) if _runs(pod) for series in self.series_of(pod)]
         return [*pods, Series({STAT: EVALUATED}, self._now_s)]
 
     async def query_past(self, source: Source, promql: str) -> Sequence[Samples]:
@@ -113,7 +113,7 @@ class FakePrometheus:
             for (namespace, workload), rates in self.past.items()
         ]
 
-    def _of(self, pod: dict[str, Any]) -> list[Series]:
+    def series_of(self, pod: dict[str, Any]) -> list[Series]:
         meta = pod["metadata"]
         load = self.by_pod.get(meta["name"], self.traffic)
         labels = self.relabel(

@@ -13,12 +13,31 @@ from breakeven_operator.settings import configure_kopf
 from fakes.clock import FakeClock
 
 
+class Recorder:
+    """Takes what kopf's decorators put into a registry, and into which part of it."""
+
+    def __init__(self):
+        self.parts = set()
+        self.handlers = {}
+
+    def __getattr__(self, part):
+        self.parts.add(part)
+        return self
+
+    def append(self, handler):
+        self.handlers[handler.id] = handler.fn
+
+
 @pytest.fixture
-def wired() -> tuple:
-    registry, health, wakes = kopf.OperatorRegistry(), Health(FakeClock(), 15.0), []
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def wired(clock) -> tuple:
+    registry, health, wakes = Recorder(), Health(clock, 15.0), []
     register(registry, health, lambda: wakes.append(1))
-    handlers = {handler.id: handler.fn for handler in registry._watching.get_all_handlers()}
-    return handlers, health, wakes
+    return registry.handlers, health, wakes
 
 
 def event(kind="MODIFIED", *, generation=1, annotations=None, **status):
@@ -51,23 +70,26 @@ async def test_a_run_wakes_by_phase_and_point_and_not_by_its_estimate(wired):
         assert len(wakes) == woken
 
 
-async def test_every_event_proves_that_the_watch_lives(wired):
+async def test_every_event_proves_that_the_watch_lives(wired, clock):
     handlers, health, _ = wired
     health.watch_started()
     health.cycle_succeeded({"u1": 3})
-    health._clock.advance(121.0)
+    clock.advance(121.0)
     health.loop_turned()
     assert health.problem() is not None
     await handlers["service"](event=event(generation=3))
     assert health.problem() is None
 
 
-def test_nothing_that_writes_to_objects_is_registered(wired):
-    registry = kopf.OperatorRegistry()
-    register(registry, Health(FakeClock(), 15.0), lambda: None)
-    assert len(list(registry._watching.get_all_handlers())) == 2
-    for part in (registry._changing, registry._spawning, registry._indexing):
-        assert list(part.get_all_handlers()) == []
+def test_nothing_that_writes_to_objects_is_registered(clock):
+    """kopf keeps its decorators apart: those of events, and those that put annotations and finalizers on objects."""
+    registry, events, changes = Recorder(), Recorder(), Recorder()
+    register(registry, Health(clock, 15.0), lambda: None)
+    kopf.on.event("pods", registry=events)(lambda **_: None)
+    kopf.on.update("pods", registry=changes)(lambda **_: None)
+    assert sorted(registry.handlers) == ["run", "service"]
+    assert registry.parts == events.parts != changes.parts
+    register(kopf.OperatorRegistry(), Health(clock, 15.0), lambda: None)
 
 
 def test_kopf_never_gives_up_never_pauses_and_posts_nothing():

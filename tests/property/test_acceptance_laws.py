@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven.laws.acceptance import (
@@ -26,8 +26,9 @@ from breakeven.laws.draft_trees import (
     tree_verified_tokens,
 )
 from breakeven.laws.mixture import TwoPointMixture, default_decay, tokens_per_step_bounds
+from draws import draws
 
-few = settings(max_examples=30, deadline=None)
+few = draws(30)
 rates = st.floats(0.0, 1.0)
 lengths = st.integers(1, 16)
 

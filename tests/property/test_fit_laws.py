@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
 from breakeven.profile import Profile
+from draws import draws
 from sweeps import closed, poisson
 
 EAGLE = Arm("eagle3", 3)
@@ -21,7 +22,7 @@ loads = st.lists(st.integers(1, 200), min_size=3, max_size=8, unique=True).filte
 
 
 @given(c1s, ratios, loads)
-@settings(max_examples=25, deadline=None)
+@draws(25)
 def test_rows_on_a_law_give_that_law(c1_s: float, ratio: float, clients: list[int]) -> None:
     (fit,) = fit_points(closed("none", 0, c1_s, ratio * c1_s, clients=clients)).arms
     assert fit.c1_s == pytest.approx(c1_s, rel=1e-6)
@@ -29,7 +30,7 @@ def test_rows_on_a_law_give_that_law(c1_s: float, ratio: float, clients: list[in
 
 
 @given(c1s, ratios, st.integers(0, 10**6), st.floats(0.001, 1000.0))
-@settings(max_examples=20, deadline=None)
+@draws(20)
 def test_another_unit_of_time_scales_the_law_and_nothing_else(
     c1_s: float, ratio: float, seed: int, unit: float
 ) -> None:
@@ -42,7 +43,7 @@ def test_another_unit_of_time_scales_the_law_and_nothing_else(
 
 
 @given(st.randoms(use_true_random=False), st.integers(0, 10**6))
-@settings(max_examples=20, deadline=None)
+@draws(20)
 def test_the_order_of_rows_does_not_matter(random, seed: int) -> None:
     rows = closed("none", 0, 1.2, 0.07, noise=0.05, seed=seed)
     shuffled = list(rows)
@@ -51,7 +52,7 @@ def test_the_order_of_rows_does_not_matter(random, seed: int) -> None:
 
 
 @given(ratios, st.floats(0.05, 0.9))
-@settings(max_examples=25, deadline=None)
+@draws(25)
 def test_open_and_closed_rows_of_one_engine_agree(ratio: float, utilisation: float) -> None:
     rps = utilisation / ratio
     both = closed("none", 0, 1.0, ratio, clients=[1, 8, 32]) + poisson(
@@ -61,7 +62,7 @@ def test_open_and_closed_rows_of_one_engine_agree(ratio: float, utilisation: flo
 
 
 @given(st.integers(0, 10**6), st.floats(0.5, 8.0))
-@settings(max_examples=25, deadline=None)
+@draws(25)
 def test_bounds_enclose_their_figure_and_speedups_are_ratios_of_latencies(seed: int, rps: float) -> None:
     rows = closed("none", 0, 1.2, 0.07, noise=0.02, seed=seed) + closed(
         "eagle3", 3, 0.8, 0.085, noise=0.02, seed=seed
@@ -76,7 +77,7 @@ def test_bounds_enclose_their_figure_and_speedups_are_ratios_of_latencies(seed: 
 
 
 @given(st.integers(0, 10**6))
-@settings(max_examples=10, deadline=None)
+@draws(10)
 def test_latency_rises_with_load_and_json_changes_nothing(seed: int) -> None:
     profile = fit_points(closed("none", 0, 1.2, 0.07, noise=0.03, seed=seed))
     curve = profile.curve(NO_SPECULATION)
@@ -87,7 +88,7 @@ def test_latency_rises_with_load_and_json_changes_nothing(seed: int) -> None:
 
 
 @given(st.integers(0, 10**6), st.floats(0.4, 5.0))
-@settings(max_examples=15, deadline=None)
+@draws(15)
 def test_capacity_is_the_inverse_of_latency(seed: int, share: float) -> None:
     curve = fit_points(closed("none", 0, 1.2, 0.07, noise=0.02, seed=seed)).curve(NO_SPECULATION)
     limit_s = share * 1.2

@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.planning.guard import Action, Load, Memory, Policy, decide
 from breakeven.planning.objective import Slo
 from breakeven.planning.outlook import expected_loads
+from draws import draws
 from fakes.lawmodel import EAGLE, EAGLE_2, LOOKUP, ArmLaw, LawModel
 
 NOW = 1_000_000.0
@@ -75,7 +76,7 @@ def live_in(model, truth, rps, policy, start, hours=6.0, expected=()):
     return switches
 
 
-@settings(max_examples=40, deadline=None)
+@draws(40)
 @given(models(), policies(), floats(0.1, 60.0), st.data())
 def test_a_constant_load_brings_at_most_one_switch(model, policy, rps, data):
     start = data.draw(st.sampled_from(sorted(model.laws)))
@@ -83,7 +84,7 @@ def test_a_constant_load_brings_at_most_one_switch(model, policy, rps, data):
     assert len(live_in(model, truth, rps, policy, start)) <= 1
 
 
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(models(), policies(), floats(0.1, 60.0), st.lists(floats(0.0, 60.0), max_size=30), st.data())
 def test_what_is_expected_brings_no_flapping_either(model, policy, rps, past, data):
     start = data.draw(st.sampled_from(sorted(model.laws)))
@@ -95,7 +96,7 @@ def test_what_is_expected_brings_no_flapping_either(model, policy, rps, past, da
     assert len({start, *arms}) == len(arms) + 1
 
 
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(models(), policies(), floats(0.1, 30.0))
 def test_a_load_that_is_expected_to_last_is_the_load_of_now(model, policy, rps):
     now = Load(rps, 300, 1000)
@@ -108,7 +109,7 @@ def test_a_load_that_is_expected_to_last_is_the_load_of_now(model, policy, rps):
     assert (first.action, first.arm, first.reason) == (second.action, second.arm, second.reason)
 
 
-@settings(max_examples=30, deadline=None)
+@draws(30)
 @given(models(), policies(), floats(0.1, 60.0), st.data())
 def test_a_drafter_that_disappoints_is_tried_once(model, policy, rps, data):
     start = data.draw(st.sampled_from(sorted(model.laws)))
@@ -119,7 +120,7 @@ def test_a_drafter_that_disappoints_is_tried_once(model, policy, rps, data):
     assert all(arms.count(arm) <= 1 for arm in arms if arm != NO_SPECULATION)
 
 
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(models(), policies(), st.data())
 def test_nothing_is_done_within_the_cool_down(model, policy, data):
     running = data.draw(st.sampled_from(sorted(model.laws)))
@@ -138,7 +139,7 @@ def test_nothing_is_done_within_the_cool_down(model, policy, data):
         assert decision.action is not Action.SWITCH
 
 
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(models(), policies(), floats(0.1, 60.0), st.data())
 def test_deciding_again_at_once_changes_nothing(model, policy, rps, data):
     running = data.draw(st.sampled_from(sorted(model.laws)))
@@ -150,7 +151,7 @@ def test_deciding_again_at_once_changes_nothing(model, policy, rps, data):
     assert (same.action, same.arm, same.reason) == (first.action, first.arm, first.reason)
 
 
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(models(), policies(), floats(0.1, 60.0), floats(1.0, 5.0))
 def test_more_doubt_never_makes_it_enter(model, policy, rps, factor):
     policy = replace(policy, dwell_s=0.0, slo=Slo())
@@ -168,7 +169,7 @@ def test_more_doubt_never_makes_it_enter(model, policy, rps, factor):
     assert entered(model) or not entered(doubtful)
 
 
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(models(), policies(), floats(0.1, 60.0), floats(0.0, 0.5))
 def test_asking_for_more_gain_never_makes_it_enter(model, policy, rps, more):
     policy = replace(policy, dwell_s=0.0, slo=Slo())
@@ -181,7 +182,7 @@ def test_asking_for_more_gain_never_makes_it_enter(model, policy, rps, more):
     assert entered(policy) or not entered(greedy)
 
 
-@settings(max_examples=40, deadline=None)
+@draws(40)
 @given(models(), policies(), st.data())
 def test_a_collapsed_acceptance_switches_off_in_the_second_window_at_any_load(model, policy, data):
     speculative = sorted(arm for arm in model.laws if arm.k)
@@ -206,7 +207,7 @@ def test_a_collapsed_acceptance_switches_off_in_the_second_window_at_any_load(mo
         assert other.tokens_per_step > 1.0 + policy.min_gain
 
 
-@settings(max_examples=40, deadline=None)
+@draws(40)
 @given(models(), policies(), floats(0.1, 60.0), st.randoms(use_true_random=False))
 def test_the_order_in_which_candidates_are_named_does_not_matter(model, policy, rps, random):
     arms = list(model.laws)

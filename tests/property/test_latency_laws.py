@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven.laws.latency import (
@@ -24,9 +24,10 @@ from breakeven.laws.latency import (
     saturation_rps,
     utilisation,
 )
+from draws import draws
 from fakes.processor_sharing import simulate
 
-few = settings(max_examples=30, deadline=None)
+few = draws(30)
 seconds = st.floats(1e-4, 1e3)
 shares = st.floats(0.0, 0.99)
 ratios = st.floats(1e-3, 10.0)

@@ -6,10 +6,11 @@ import asyncio
 import math
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from breakeven_operator.resources import SpeculativeServiceStatus
+from draws import draws
 from fakes.fleet_world import VALUE, FleetWorld
 
 COUNTERS = (
@@ -52,7 +53,7 @@ def world() -> FleetWorld:
     return speculating()
 
 
-@settings(max_examples=150)
+@draws(150)
 @given(wrong=st.dictionaries(st.sampled_from(COUNTERS + GAUGES + TIMES), figures, min_size=1, max_size=4))
 @example(wrong={"steps": 1e13})
 @example(wrong=dict.fromkeys(COUNTERS, 1e25))

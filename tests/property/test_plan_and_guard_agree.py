@@ -1,6 +1,6 @@
 """`plan` and the operator's guard name the same arm for the same load, or one of them names why not."""
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION, Arm
@@ -10,6 +10,7 @@ from breakeven.planning.objective import Slo
 from breakeven.planning.ranking import rank
 from breakeven.profile import Conditions, LoadPoint
 from breakeven.reasons import Reason
+from draws import draws
 from sweeps import closed
 
 NOW = 1_000_000.0
@@ -44,7 +45,7 @@ def policies(draw):
     )
 
 
-@settings(max_examples=80, deadline=None)
+@draws(80)
 @given(profiles(), policies(), st.floats(0.1, 30.0))
 def test_plan_and_guard_name_the_same_arm_or_the_reason(profile, policy, rps):
     arms = [fit.arm for fit in profile.arms]
@@ -70,7 +71,7 @@ def test_plan_and_guard_name_the_same_arm_or_the_reason(profile, policy, rps):
     assert any(differs.values()), (named, ranking.reason, decision.reason)
 
 
-@settings(max_examples=50, deadline=None)
+@draws(50)
 @given(profiles(), st.floats(0.1, 30.0), st.booleans())
 def test_plan_names_no_arm_on_an_extrapolation_without_saying_so(profile, rps, at_rate):
     load = LoadPoint(rps=rps) if at_rate else LoadPoint(concurrency=1.0 + 20.0 * rps)

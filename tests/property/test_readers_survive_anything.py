@@ -6,9 +6,10 @@ import json
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from draws import draws
 from fuzzing import PROFILE, SEEDS, campaign, digest
 
 json_values = st.recursive(
@@ -32,14 +33,14 @@ def test_spoiled_files_are_read_or_refused(kind: str) -> None:
 
 
 @given(st.binary(max_size=300))
-@settings(max_examples=60, deadline=None)
+@draws(60)
 def test_any_bytes(data: bytes) -> None:
     for kind in SEEDS:
         digest(kind, data)
 
 
 @given(st.lists(st.lists(st.text(max_size=6), max_size=5), max_size=5), st.sampled_from(",;\t"))
-@settings(max_examples=60, deadline=None)
+@draws(60)
 def test_any_table_below_a_good_header(rows: list[list[str]], delimiter: str) -> None:
     header = ["method", "k", "concurrency", "mean_latency_s", "accept_1"]
     text = "\n".join(delimiter.join(row) for row in [header, *rows])
@@ -47,6 +48,6 @@ def test_any_table_below_a_good_header(rows: list[list[str]], delimiter: str) ->
 
 
 @given(json_values, st.sampled_from(sorted(PROFILE)))
-@settings(max_examples=60, deadline=None)
+@draws(60)
 def test_any_value_in_a_profile(value: object, key: str) -> None:
     digest("profile", json.dumps(PROFILE | {key: value}).encode(errors="surrogatepass"))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from breakeven.laws.experts import ExpertLaw, paying_intervals, touched_share
@@ -19,8 +19,9 @@ from breakeven.laws.speculation import (
     unidentified,
 )
 from breakeven.planning.schedule import Schedule, schedule
+from draws import draws
 
-few = settings(max_examples=30, deadline=None)
+few = draws(30)
 coefficients = st.lists(st.floats(0.0, 0.1), min_size=8, max_size=8)
 acceptances = st.floats(1.0, 8.0)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from breakeven.laws.fieller import ratio_interval
@@ -29,8 +29,9 @@ from breakeven.laws.speedup import (
     verdict,
 )
 from breakeven.planning.envelope import fastest_among, fastest_by_rps
+from draws import draws
 
-few = settings(max_examples=30, deadline=None)
+few = draws(30)
 c1s = st.floats(0.05, 20.0)
 c2s = st.floats(0.001, 1.0)
 shares = st.floats(0.0, 0.95)
@@ -318,7 +319,7 @@ def test_an_interval_is_open_where_the_denominator_may_vanish():
     assert np.isnan(impossible.upper)
 
 
-@settings(max_examples=8, deadline=None)
+@draws(8)
 @given(st.integers(0, 10_000))
 def test_the_break_even_is_covered_as_often_as_promised(seed):
     """90 % intervals from 8 points per arm with 2 % noise; 400 fits cover 90 +- 4.5 % (three standard errors)."""

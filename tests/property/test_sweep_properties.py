@@ -6,7 +6,7 @@ import random
 from itertools import pairwise, takewhile
 
 import numpy as np
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from breakeven.calibrate.design import Finished, Step, SweepSettings, next_step, planned_rates, seconds_left
@@ -15,6 +15,7 @@ from breakeven.calibrate.records import RequestRecord
 from breakeven.calibrate.window import mean_inflight, summarise
 from breakeven.points.point import Load, LoadMode, Point
 from breakeven.reasons import Reason
+from draws import draws
 from sweeps import seen
 
 laws = st.tuples(st.floats(0.05, 30.0), st.floats(0.0005, 0.5), st.floats(0.3, 1.2))
@@ -48,7 +49,7 @@ def sweep(plan: SweepSettings, law: tuple[float, float, float]) -> tuple[list[Po
     return measured, steps, step
 
 
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(plans, laws)
 def test_a_sweep_ends_and_never_aims_beyond_its_highest_utilisation(plan, law):
     measured, steps, finished = sweep(plan, law)
@@ -60,7 +61,7 @@ def test_a_sweep_ends_and_never_aims_beyond_its_highest_utilisation(plan, law):
         assert len(measured) == plan.loads
 
 
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(plans, laws)
 def test_no_load_is_measured_twice_and_none_above_a_saturated_one(plan, law):
     measured, _, _ = sweep(plan, law)
@@ -71,7 +72,7 @@ def test_no_load_is_measured_twice_and_none_above_a_saturated_one(plan, law):
             assert all(later.load.rps < point.load.rps for later in measured[index + 1 :] if later.load.rps)
 
 
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(plans, laws, st.randoms(use_true_random=False))
 def test_the_order_of_what_was_measured_does_not_matter(plan, law, shuffler: random.Random):
     measured, _, _ = sweep(plan, law)
@@ -86,7 +87,7 @@ def test_the_order_of_what_was_measured_does_not_matter(plan, law, shuffler: ran
         assert np.isclose(planned.load.value, again.load.value)
 
 
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(plans, laws)
 def test_rates_are_distinct_and_ascending(plan, law):
     ends = [measure(Load(LoadMode.CLOSED, clients), law) for clients in (1, plan.max_concurrency)]
@@ -95,7 +96,7 @@ def test_rates_are_distinct_and_ascending(plan, law):
     assert len(rates) == plan.loads - 2
 
 
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(plans, laws, st.floats(10, 3000), st.floats(0, 4000))
 def test_a_step_never_plans_beyond_the_time_that_is_left(plan, law, limit_s, spent_s):
     limited = SweepSettings(loads=plan.loads, max_concurrency=plan.max_concurrency, max_seconds=limit_s)
@@ -106,7 +107,7 @@ def test_a_step_never_plans_beyond_the_time_that_is_left(plan, law, limit_s, spe
     assert 0 <= seconds_left(limited, ends, spent_s) <= max(0.0, limit_s - spent_s)
 
 
-@settings(max_examples=40, deadline=None)
+@draws(40)
 @given(st.floats(0.5, 200), st.floats(0, 1), st.integers(0, 2**32 - 1))
 def test_poisson_arrivals_have_their_rate_and_their_scatter(rate_rps, planned, seed):
     # Planned for the whole time, for a part of it, or for none: what follows the plan is an ordinary Poisson process.
@@ -120,7 +121,7 @@ def test_poisson_arrivals_have_their_rate_and_their_scatter(rate_rps, planned, s
     assert abs(np.searchsorted(times, 1000 / rate_rps) - 1000) < 200
 
 
-@settings(max_examples=40, deadline=None)
+@draws(40)
 @given(st.floats(0.5, 200), st.floats(0.1, 100), st.integers(0, 2**32 - 1))
 def test_a_planned_time_holds_as_many_arrivals_as_the_rate_says(rate_rps, over_s, seed):
     offsets = send_offsets(Load(LoadMode.POISSON, rate_rps), seed, over_s)
@@ -128,7 +129,7 @@ def test_a_planned_time_holds_as_many_arrivals_as_the_rate_says(rate_rps, over_s
     assert held == round(rate_rps * over_s)
 
 
-@settings(max_examples=40, deadline=None)
+@draws(40)
 @given(st.floats(0.5, 200), st.floats(0.5, 200), st.integers(0, 2**32 - 1))
 def test_one_seed_gives_arms_the_same_arrivals_stretched(slow_rps, fast_rps, seed):
     slow, fast = (
@@ -138,7 +139,7 @@ def test_one_seed_gives_arms_the_same_arrivals_stretched(slow_rps, fast_rps, see
         assert np.isclose(next(slow) * slow_rps, next(fast) * fast_rps)
 
 
-@settings(max_examples=40, deadline=None)
+@draws(40)
 @given(st.integers(1, 200), st.integers(2, 2000))
 def test_a_population_met_in_mid_flight_has_half_its_tokens_to_go(count, output_tokens):
     lengths = residual_lengths(count, output_tokens)
@@ -157,7 +158,7 @@ def records_of(spans: list[tuple[float, float]]) -> list[RequestRecord]:
     ]
 
 
-@settings(max_examples=80, deadline=None)
+@draws(80)
 @given(intervals, st.floats(0, 30), st.floats(1, 30))
 def test_inflight_equals_counting_at_every_instant(spans, start_s, seconds):
     records = records_of(spans)
@@ -171,7 +172,7 @@ def test_inflight_equals_counting_at_every_instant(spans, start_s, seconds):
     assert np.isclose(mean_inflight(records, start_s, end_s), counted / seconds, atol=1e-9)
 
 
-@settings(max_examples=80, deadline=None)
+@draws(80)
 @given(intervals, st.floats(1, 30))
 def test_statistics_keep_the_order_of_quantiles_and_the_sum_of_phases(spans, seconds):
     seen = summarise(records_of(spans), 0.0, seconds)

@@ -11,13 +11,14 @@ import functools
 import math
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
 from breakeven.arm import NO_SPECULATION
 from breakeven_operator.kinds import SERVICES
 from breakeven_operator.resources import SpeculativeService
+from draws import draws
 from fakes.fleet_world import EAGLE, GPU, FleetWorld
 from fakes.lawful_profile import lawful_profile_json
 
@@ -125,7 +126,7 @@ async def live(world: World, stretches: list[dict[str, Any]]) -> None:
             )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@draws(40)
 @given(st.sampled_from(sorted(LAWS)), POLICY, SLO, st.lists(STRETCH, min_size=1, max_size=5), st.booleans())
 def test_no_world_makes_a_cycle_fail_or_fall_silent(law, policy, slo, stretches, settled):
     quiet = {

@@ -53,7 +53,7 @@ def judge(
                 live.figures,
                 arm,
                 context.memory,
-                _roll_cost(context),
+                roll_cost(context),
                 context.now,
                 live.past.again_rps,
             )
@@ -145,7 +145,7 @@ def _aim(service: SpeculativeService, step: Step) -> Arm | None:
     return next((arm for arm in service.spec.candidates.arms() if arm.name == name), None)
 
 
-def _roll_cost(context: RolloutContext) -> RollCost:
+def roll_cost(context: RolloutContext) -> RollCost:
     """Each replica is away for one start-up, however many batches a roll has: more of them take fewer at a time."""
     workload = context.workload
     away = min(workload.max_unavailable / workload.desired, 1.0) if workload.desired else 0.0

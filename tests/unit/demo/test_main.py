@@ -29,7 +29,7 @@ def test_the_last_line_is_the_exit_status(capsys, monkeypatch, keep, ok, status,
         console.print("what to try" if keep else "the cluster is gone")
         return [Check("something", True, ""), Check("no request failed", ok, "")]
 
-    monkeypatch.setattr(program, "_demo", play)
+    monkeypatch.setattr(program, "play", play)
     found, lines = told(capsys, monkeypatch, *keep)
     assert found == status
     assert lines[-1] == f"demo: exit status {status}: {words}"
@@ -47,7 +47,7 @@ def test_so_is_it_when_the_demo_does_not_come_to_its_end(capsys, monkeypatch, pr
     def play(*_, **__):
         raise problem
 
-    monkeypatch.setattr(program, "_demo", play)
+    monkeypatch.setattr(program, "play", play)
     found, lines = told(capsys, monkeypatch)
     assert (found, lines[-1]) == (status, f"demo: exit status {status}: {words}")
 

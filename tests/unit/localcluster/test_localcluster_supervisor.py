@@ -101,7 +101,7 @@ def test_what_a_process_leaves_behind_goes_with_it(state, launched, word):
 
 
 def test_a_terminals_interrupt_is_the_starters_to_handle(launched):
-    assert os.getsid(launched._popen.pid) == launched._popen.pid
+    assert os.getsid(launched.pid) == launched.pid
 
 
 def test_signals_are_delivered(state, launched):
@@ -149,7 +149,7 @@ def test_the_folder_is_locked_while_the_supervisor_lives(state, launched):
 def test_a_killed_supervisor_takes_its_processes_along(state, launched):
     pids = [launched.control.start(spec(state, name, SLEEP)).pid for name in "ab"]
     watched = [Watched(pid) for pid in pids]
-    launched._popen.kill()
+    os.kill(launched.pid, signal.SIGKILL)
     assert all(w.gone() for w in watched)
 
 
@@ -168,7 +168,7 @@ for name in "ab":
 if sys.argv[2] == "detach":
     launched.control.detach()
     launched.forget()
-print(launched._popen.pid, flush=True)
+print(launched.pid, flush=True)
 sys.stdin.read()
 """
 

@@ -11,7 +11,7 @@ from breakeven.arm import NO_SPECULATION
 from breakeven.profile import Profile
 from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.decide import RollCost, policy_of
-from breakeven_operator.reconcile.judge import _roll_cost
+from breakeven_operator.reconcile.judge import roll_cost
 from breakeven_operator.reconcile.live_metrics import Figures
 from breakeven_operator.reconcile.preconditions import refuse_capacity, refuse_now, scaled_time
 from breakeven_operator.reconcile.rollout import deadline_s, undo
@@ -152,7 +152,7 @@ def test_the_deadline_follows_measured_start_ups_and_batches():
 def test_a_roll_costs_each_replica_one_start_up_and_takes_a_share_away_at_a_time(desired, unavailable, share):
     workload = dataclasses.replace(WORKLOAD, desired=desired, max_surge=1, max_unavailable=unavailable)
     context = RolloutContext(UpdatePolicy(), workload, MemoryStatus(), None, True, 20.0, now=NOW)
-    cost = _roll_cost(context)
+    cost = roll_cost(context)
     assert cost == RollCost(20.0, share)
     policy = policy_of(SpeculativeService.read(SERVICE, "x").spec, cost)
     assert (policy.roll_seconds, policy.roll_away_share) == (20.0, share)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION
@@ -17,6 +17,7 @@ from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.reconcile.verification import confirm
 from breakeven_operator.resources.servicestatus import MemoryStatus, Rollout, RolloutPhase
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
+from draws import draws
 from fakes.fleet_world import BREAK_EVEN_RPS, EAGLE, LAWS, FleetWorld, profile_json
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -164,7 +165,7 @@ def test_a_change_that_cannot_be_measured_ends_unconfirmed_after_six_windows():
         assert "none -> eagle/3 could not be measured: " in step.ended[0].message
 
 
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(
     st.booleans(),
     st.floats(0.1, 25.0),

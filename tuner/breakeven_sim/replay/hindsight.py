@@ -24,10 +24,9 @@ _Ints = NDArray[np.int64]
 _ALIKE = 1e-6
 """Relative difference below which two numbers in flight are the same: they have forgotten where they came from."""
 _LONG_AGO_S = -1e15
-_PER_ARM = 16
-"""Fleets kept per arm, evenly from the one that has spent least to the one with the least in flight; real weeks have 2."""
-_STARTS_PER_ROLL = 32
-"""Moments at which a roll may begin within the time that one takes: seldom enough for traces of short windows."""
+KEPT_PER_ARM = 16
+STARTS_PER_ROLL = 32
+"""See `best_plan`."""
 
 
 # Without paying for rolls ---------------------------------------------------------------------------------
@@ -119,7 +118,14 @@ class Plan:
 
 
 def best_plan(
-    trace: RateTrace, arms: Sequence[Arm], law: Callable[[Arm], PiecewiseLaw], replicas: int, roll_s: float
+    trace: RateTrace,
+    arms: Sequence[Arm],
+    law: Callable[[Arm], PiecewiseLaw],
+    replicas: int,
+    roll_s: float,
+    *,
+    kept_per_arm: int = KEPT_PER_ARM,
+    starts_per_roll: int = STARTS_PER_ROLL,
 ) -> Plan:
     """The plan under which requests spend the least, any arm being there at the start; rolls begin where windows end.
 
@@ -133,6 +139,10 @@ def best_plan(
         law: of an arm.
         replicas: of the fleet.
         roll_s: start-up time of a replica; 0: changes are free.
+        kept_per_arm: fleets kept at the end of a window, evenly from the one that has spent least to the one with the
+            least in flight; real weeks have 2.
+        starts_per_roll: moments at which a roll may begin within the time that one takes: seldom enough for traces of
+            short windows.
     """
     search = _Search([law(arm) for arm in arms], replicas, waves(replicas) * roll_s)
     fleets = search.beginning(float(trace.rate_rps[0]))
@@ -141,10 +151,10 @@ def best_plan(
     for start_s, length_s, rate in rows[:-1]:
         fleets = search.through(fleets, start_s, length_s, rate)
         end_s = start_s + length_s
-        fleets, resting = search.worth_keeping(fleets, end_s)
+        fleets, resting = search.worth_keeping(fleets, end_s, kept_per_arm)
         if end_s >= next_s:
             fleets = fleets.and_these(search.rolls(resting, end_s))
-            next_s = end_s + search.roll_s / _STARTS_PER_ROLL
+            next_s = end_s + search.roll_s / starts_per_roll
     fleets = search.through(fleets, *rows[-1])
     best = int(fleets.spent_s.argmin())
     return Plan(
@@ -289,10 +299,10 @@ class _Search:
             total += n
         return n, total / SUBSTEPS
 
-    def worth_keeping(self, fleets: _Fleets, now_s: float) -> tuple[_Fleets, _Fleets]:
+    def worth_keeping(self, fleets: _Fleets, now_s: float, per_arm: int) -> tuple[_Fleets, _Fleets]:
         """The fleets that may still turn out best, and those of them that are free to roll."""
         rolling = fleets.begun_s + self.roll_s > now_s
-        resting = _undominated(fleets.only(~rolling))
+        resting = _undominated(fleets.only(~rolling), per_arm)
         return resting.and_these(fleets.only(rolling)), resting
 
     def rolls(self, resting: _Fleets, now_s: float) -> _Fleets:
@@ -323,7 +333,7 @@ class _Search:
         return np.arange(first, first + len(arms))
 
 
-def _undominated(fleets: _Fleets) -> _Fleets:
+def _undominated(fleets: _Fleets, per_arm: int) -> _Fleets:
     """Fleets of which none with the same arm has spent no more and has no more in flight."""
     if len(fleets.arm) < 2:
         return fleets
@@ -331,8 +341,8 @@ def _undominated(fleets: _Fleets) -> _Fleets:
     n, arm = cheapest_first.inflight, cheapest_first.arm
     better = (n[:, None] <= n[None, :] * (1.0 + _ALIKE)) & (arm[:, None] == arm[None, :])
     kept = cheapest_first.only(~np.triu(better, 1).any(axis=0))
-    if len(kept.arm) <= _PER_ARM:
+    if len(kept.arm) <= per_arm:
         return kept
     places = [np.flatnonzero(kept.arm == one) for one in np.unique(kept.arm)]
-    evenly = [np.linspace(0, len(own) - 1, min(len(own), _PER_ARM)).astype(np.int64) for own in places]
+    evenly = [np.linspace(0, len(own) - 1, min(len(own), per_arm)).astype(np.int64) for own in places]
     return kept.only(np.concatenate([own[some] for own, some in zip(places, evenly, strict=True)]))

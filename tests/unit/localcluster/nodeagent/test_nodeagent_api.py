@@ -7,7 +7,6 @@ import json
 import pytest
 from aiohttp import web
 
-from localcluster.nodeagent import api as api_module
 from localcluster.nodeagent import kubeconfig
 from localcluster.nodeagent.api import Api, ApiError
 from localcluster.nodeagent.event_recorder import About, Recorder
@@ -57,15 +56,22 @@ def server():
 
 
 @pytest.fixture
-async def api(server, monkeypatch):
-    monkeypatch.setattr(api_module, "_BACKOFF_S", (0.01, 0.05))
+def short_s():
+    """See `Api`."""
+    return 1.0
+
+
+@pytest.fixture
+async def api(server, short_s):
     app = web.Application()
     app.router.add_get("/api/v1/pods", server.pods)
     app.router.add_route("*", "/{rest:.*}", server.write)
     runner = web.AppRunner(app, shutdown_timeout=0)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    client = Api(Connection(f"http://127.0.0.1:{runner.addresses[0][1]}", None, "t0ken"))
+    client = Api(
+        Connection(f"http://127.0.0.1:{runner.addresses[0][1]}", None, "t0ken"), (0.01, 0.05), short_s
+    )
     yield client
     await client.close()
     await runner.cleanup()
@@ -85,9 +91,9 @@ async def take(api, count):
     return found
 
 
-async def test_a_watch_goes_on_from_the_last_version_it_saw(server, api, monkeypatch):
-    # The streams of this server end at once, which otherwise only a stopping server's do.
-    monkeypatch.setattr(api_module, "_SHORT_S", -1.0)
+# The streams of this server end at once, which otherwise only a stopping server's do.
+@pytest.mark.parametrize("short_s", [-1.0])
+async def test_a_watch_goes_on_from_the_last_version_it_saw(server, api):
     server.listing = [pod("a", "1")]
     server.streams = [
         [{"type": "ADDED", "object": pod("b", "11")}, {"type": "BOOKMARK", "object": pod("", "20")}],

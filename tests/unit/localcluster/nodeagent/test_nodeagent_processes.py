@@ -18,7 +18,6 @@ from localcluster.nodeagent import (
     isolation,
     mounts,
     probing,
-    processes,
 )
 from localcluster.nodeagent.mounts import Bind
 from localcluster.nodeagent.podspec import ExecAction, HttpAction, SleepAction, TcpAction
@@ -226,12 +225,12 @@ def test_nothing_outlives_the_warden_s_agent(rest, end, code):
 async def test_a_start_that_is_cancelled_leaves_no_process(tmp_path, monkeypatch):
     started = []
 
-    def spawn_and_cancel(*given, spawn=processes._spawn):
-        started.append(spawn(*given))
+    def spawn_and_cancel(*given, spawn=os.posix_spawn, **options):
+        started.append(spawn(*given, **options))
         starting.cancel()
         return started[0]
 
-    monkeypatch.setattr(processes, "_spawn", spawn_and_cancel)
+    monkeypatch.setattr(os, "posix_spawn", spawn_and_cancel)
     starting = asyncio.ensure_future(start("sleep 600"))
     with pytest.raises(asyncio.CancelledError):
         await starting
