@@ -67,7 +67,7 @@ class Study:
 
     Attributes:
         arms: how an arm runs.
-        profile: what decisions rest on.
+        profile: what decisions rest on; with `LawArms` the fleet follows the laws of theirs, which may differ.
         trace: requests or rates of the whole fleet.
         candidates: arms that may run, besides no speculation.
         compared: policies that are compared; hindsight may do what any of them did, and run their schedules like any arm.
@@ -250,9 +250,10 @@ class Study:
         return self._laws[arm]
 
     def _law(self, arm: Arm) -> PiecewiseLaw:
-        profile = self.profile
+        # What the fleet does is no matter of what the decision believes.
+        profile = self.arms.profile if isinstance(self.arms, LawArms) else self.profile
         scheduled = arm in self.arms.schedules
-        if scheduled:
+        if scheduled or (isinstance(self.arms, CostArms) and not profile.measured(arm)):
             prompts, outputs = self._lengths()
             profile = measured_profile(self.arms, [arm], prompts, outputs, self.seed, profile.confidence)
         if isinstance(self.arms, LawArms) and not scheduled:
@@ -261,15 +262,25 @@ class Study:
             c1_s, c2_s = self._measured(profile, arm)
         knots = self._knots(profile, arm) if scheduled else ()
         if knots:
-            # Where the schedule has settled on its last draft length, the line through the highest loads goes on.
-            (n0, t0), (n1, t1) = knots[-3], knots[-1]
-            c2_s = max((t1 - t0) / (n1 - n0), 1e-9)
+            c2_s = self._last_tier_c2_s(arm)
         # The tail moves with the mean under other acceptance; an arm that was not measured has none.
         tail = profile.arm(arm).quantiles.get("0.95") if profile.measured(arm) else None
         if tail is None:
             return PiecewiseLaw(c1_s, c2_s, knots)
         own_c1_s, own_c2_s = self._measured(profile, arm)
         return PiecewiseLaw(c1_s, c2_s, knots, tail.c1_s * c1_s / own_c1_s, tail.c2_s * c2_s / own_c2_s)
+
+    def _last_tier_c2_s(self, schedule: Arm) -> float:
+        """What one more request costs (s) where a schedule has settled on the draft length of its largest batches.
+
+        The line through its last measured points is no guide there: measured on two tiers it has the slope of neither,
+        and a fleet that follows it carries a third too little or a third too much.
+        """
+        k = self.arms.schedules[schedule].ranges[-1][2]
+        if k == 0:
+            return (1.0 + self.zero_drafts_overhead) * self.law(NO_SPECULATION).c2_s
+        same = (one for one in self.candidates if one.k == k and one.method == schedule.method)
+        return self.law(next(same, Arm(schedule.method, k))).c2_s
 
     @staticmethod
     def _knots(profile: Profile, arm: Arm) -> tuple[tuple[float, float], ...]:
@@ -297,7 +308,8 @@ class Study:
         """Lengths to measure a schedule with: the trace's own, else those that the laws belong to."""
         if isinstance(self.trace, RequestTrace):
             return self.trace.prompt_tokens, self.trace.output_tokens
-        lengths = self.profile.arm(NO_SPECULATION).lengths
+        profile = self.arms.profile if isinstance(self.arms, LawArms) else self.profile
+        lengths = profile.arm(NO_SPECULATION).lengths
         return tuple(
             np.array([max(1, round(mean or 256))]) for mean in (lengths.prompt_tokens, lengths.output_tokens)
         )
