@@ -57,8 +57,8 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else 160)
     status, outcome = _outcome(options.costs, console, keep=options.keep)
     # The last line, whatever came before: a reader of a long log looks there.
-    told = " ".join(outcome.split())
-    console.print(f"demo: exit status {status}: {told}", markup=False, highlight=False, soft_wrap=True)
+    words = " ".join(outcome.split())
+    console.print(f"demo: exit status {status}: {words}", markup=False, highlight=False, soft_wrap=True)
     return status
 
 

@@ -1,4 +1,4 @@
-"""What stands on the stage: the operator from its chart, and the examples with the changes that a short demo needs.
+"""Installs the operator from its chart, and the examples with the changes that a short demo needs.
 
 Every change is a line in `shortened`, with the value that production has, and ends up in the demo's summary.
 """

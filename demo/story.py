@@ -42,7 +42,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """Three loads, and in one sentence what they are to show.
+    """Three loads, and one sentence that says what they show.
 
     Attributes:
         sentence: until which load speculation pays, and which arm should run where.

@@ -173,6 +173,6 @@ def _failure(line: str) -> str:
     )
     if not failed:
         return ""
-    told = str(fields.get("message") or fields.get("reason") or line)
+    said = str(fields.get("message") or fields.get("reason") or line)
     last = str(fields.get("traceback", "")).strip().rpartition("\n")[2]
-    return f"{told}: {last}"[:200] if last else told[:200]
+    return f"{said}: {last}"[:200] if last else said[:200]

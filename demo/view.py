@@ -57,9 +57,9 @@ class View:
                 continue
             line = _row(service.name, service.samples[-1])
             # Progress and measured figures change every second; only what decides is worth a line.
-            told = (line[2], line[5], line[8], line[1])
-            if self._said.get(service.name) != told:
-                self._said[service.name] = told
+            words = (line[2], line[5], line[8], line[1])
+            if self._said.get(service.name) != words:
+                self._said[service.name] = words
                 self._console.print(
                     f"{self._elapsed_s():5.0f} s  {'  '.join(line)}", highlight=False, soft_wrap=True
                 )

@@ -1,4 +1,4 @@
-"""What a cluster has to say when something on it did not happen: for a failure's text, read where nothing can be asked."""
+"""Processes, pods and events of a cluster as text, for the message of a failure: its reader cannot ask the cluster any more."""
 
 from __future__ import annotations
 

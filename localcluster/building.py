@@ -98,12 +98,12 @@ def _follow(lines: Iterable[str], label: str, say: Say) -> Sequence[str]:
 
 
 def complaint(name: str, output: Sequence[str]) -> str:
-    """One line out of Go's last lines: network trouble is told from a compiler's error."""
-    told = [line.strip() for line in output if line.strip() and not line.startswith("go: downloading ")]
-    network = [line for line in told if _NETWORK_TROUBLE.search(line)]
+    """One line out of Go's last lines: network trouble, or the compiler's error."""
+    said = [line.strip() for line in output if line.strip() and not line.startswith("go: downloading ")]
+    network = [line for line in said if _NETWORK_TROUBLE.search(line)]
     if network:
         return (
             f"cannot download the Go modules of {name}: {network[-1].removeprefix('go: ')}; check the network or "
             f"GOPROXY and start again (what was built is kept), or name a folder with the programs in BREAKEVEN_ASSETS"
         )
-    return f"cannot build {name}: {told[-1] if told else 'go build failed without a word'}"
+    return f"cannot build {name}: {said[-1] if said else 'go build failed without a word'}"

@@ -76,7 +76,7 @@ class Bundle:
     def cache_name(self) -> str:
         """Folder name that changes whenever the built programs would.
 
-        Programs of one module are told apart by name inside the folder, so adding one rebuilds no other.
+        Each program of a module has its own name inside the folder, so adding one rebuilds no other.
         """
         digest = hashlib.sha256()
         for part in (

@@ -2,7 +2,7 @@
 
 Guarantees:
 
-* It ends, and everything with it, when it is told to, when it gets SIGTERM or SIGINT, and, if it was given a
+* It ends, and everything with it, when a client of its socket asks for that, when it gets SIGTERM or SIGINT, and, if it was given a
   lifeline (the reading end of a pipe), when the last holder of the other end is gone, however that came about:
   SIGKILL of the starter closes the pipe as surely as an orderly exit.
 * A process that it started dies with it even when it is killed itself: each asked the kernel for that
@@ -70,7 +70,7 @@ class Supervisor:
         self._lifeline: int | None = None
 
     async def serve(self, lifeline: int | None) -> None:
-        """Runs until told to stop; ends every process before it returns."""
+        """Runs until a client or a signal stops it; ends every process before it returns."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

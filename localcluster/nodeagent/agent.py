@@ -1,4 +1,4 @@
-"""Puts the agent together and runs it until it is told to stop."""
+"""Puts the agent together and runs it until a signal stops it."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def settings(arguments: Sequence[str]) -> agent.Settings:
 
 
 def main() -> int:
-    """Runs the agent; 0 when it was told to stop, 1 with one line when it cannot work."""
+    """Runs the agent; 0 when a signal stopped it, 1 with one line when it cannot work."""
     try:
         asyncio.run(agent.run(settings(sys.argv[1:])))
     except (KubeconfigError, ImageTableError, *FAILURES) as error:

@@ -1,6 +1,6 @@
 """One container of one pod while the agent runs: its process, its probes, its hooks, and the state they amount to.
 
-The pod's worker says start and stop; everything else happens here and is told through `changed`. All of it runs on one event
+The pod's worker says start and stop; everything else happens here and is reported through `changed`. All of it runs on one event
 loop, so state changes need no lock.
 """
 

@@ -24,7 +24,7 @@ class ImageTableError(ValueError):
 
 @dataclass(frozen=True)
 class Program:
-    """One entry of the table."""
+    """The local program behind some images: one entry of `images.yaml`."""
 
     images: tuple[str, ...]
     entrypoint: tuple[str, ...]

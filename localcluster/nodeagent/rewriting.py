@@ -1,6 +1,6 @@
 """Mount paths without mount namespaces: the command line and environment name the volume's folder instead.
 
-Only for machines that forbid user namespaces. It covers paths that a container is told; one that a program has built in
+Only for machines that forbid user namespaces. It covers paths in a container's command line and environment; one that a program has built in
 (the ServiceAccount folder) is not covered, hence the kubeconfig that such containers get.
 """
 

@@ -162,7 +162,7 @@ def _shims(program: Program, home_here: Path, home: str) -> dict[str, str]:
 
 
 def _simulation_env() -> dict[str, str]:
-    """What the agent was told about the hardware it simulates (say, BREAKEVEN_SIM_COSTS): the same for every pod."""
+    """The agent's own variables about the hardware it simulates (BREAKEVEN_SIM_COSTS, say), which every pod gets."""
     return {name: value for name, value in os.environ.items() if name.startswith("BREAKEVEN_SIM_")}
 
 

@@ -20,7 +20,7 @@ _OVER = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """Why a whole pod is in its state, when that is not its containers' doing (`status.reason`, `status.message`)."""
+    """A state that the agent gives to a whole pod, whatever its containers do (`status.reason`, `status.message`)."""
 
     reason: str
     message: str

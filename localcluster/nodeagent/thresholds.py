@@ -20,7 +20,7 @@ class Verdict:
     run_of: bool | None = None
 
     def observe(self, *, ok: bool) -> Verdict:
-        """The verdict after one more result."""
+        """This verdict with one more result counted."""
         run = self.run + 1 if ok is self.run_of else 1
         threshold = self.success_threshold if ok else self.failure_threshold
         return replace(self, run=run, run_of=ok, passing=ok if run >= threshold else self.passing)

@@ -2,7 +2,7 @@
 
 Containers die with the agent by a signal of the kernel's (`launcher`), but what they started does not. This process adopts
 such orphans (it is a "child subreaper", prctl(2)), buries them, and kills what is left when the agent is gone. It does nothing
-else, holds no descriptors and should outlive everything; if it dies first, the agent is told and ends.
+else, holds no descriptors and should outlive everything; if it dies first, the agent gets a signal and ends.
 """
 
 # Plain os functions: this process should stay small, it lives as long as the agent.

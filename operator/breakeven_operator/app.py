@@ -176,7 +176,7 @@ async def _cycles(parts: _Parts) -> None:
 
 async def _wait_for_kinds(parts: _Parts) -> None:
     """Until the CRDs are there: started before, kopf would never notice them in a namespace, nor could we list."""
-    told = False
+    warned = False
     while True:
         try:
             await parts.cluster.list_all(SERVICES)
@@ -184,11 +184,11 @@ async def _wait_for_kinds(parts: _Parts) -> None:
             if error.status != 404:
                 # Everything else is the loop's to report and to outlast; a Role may not list everywhere.
                 return
-            if not told:
+            if not warned:
                 _LOG.warning(
                     "the CustomResourceDefinition of SpeculativeService is not installed yet; waiting"
                 )
-                told = True
+                warned = True
             parts.health.loop_turned()
             await asyncio.sleep(_RETRY_S)
         else:

@@ -247,7 +247,7 @@ class RunView:
         run: the CalibrationRun object.
         service: the SpeculativeService it belongs to; None when that is gone.
         target: the Deployment it copies; None when that is gone.
-        fingerprint: of the target as it runs now, see `reconcile.fingerprint`; None when it cannot be told.
+        fingerprint: of the target as it runs now, see `reconcile.fingerprint`; None when unknown.
         gpu_product: GPU class of the target's pods (value of `TrialSettings.gpu_label`); None when unknown.
         image_digest: of the engine's image in its registry, as the target's pods run it; None when unknown.
         identifiable: whether pods of the target's present template serve; before, a run is not admitted.

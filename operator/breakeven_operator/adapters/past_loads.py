@@ -39,7 +39,7 @@ class Lookback:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What is remembered of one Lookback.
+    """The newest answer to one Lookback.
 
     Attributes:
         namespaces: that were asked about.

@@ -143,8 +143,8 @@ class Prometheus:
         except aiohttp.ClientConnectorError as error:
             # The texts of all other kinds repeat addresses, or the whole query.
             reason = error.os_error
-            told = reason.strerror if isinstance(reason, (socket.gaierror, ssl.SSLError)) else None
-            raise MetricsError(f"{source.name} is not reached ({told or type(reason).__name__})") from error
+            cause = reason.strerror if isinstance(reason, (socket.gaierror, ssl.SSLError)) else None
+            raise MetricsError(f"{source.name} is not reached ({cause or type(reason).__name__})") from error
         except ValueError as error:
             raise MetricsError(f"{source.name} is no address that can be asked") from error
         except (aiohttp.ClientError, OSError) as error:
@@ -249,7 +249,7 @@ def _origin(location: str) -> str:
 
 
 def _header(value: bytes, name: str) -> str:
-    """A credential as a header's value; what it is never stands in the error."""
+    """A credential as a header's value; the error of a bad one names the header, never the value."""
     try:
         text = value.decode("ascii").strip()
     except UnicodeDecodeError:

@@ -1,10 +1,11 @@
 """Measuring a service's arms on pods of our own: pure functions over what is seen of a CalibrationRun.
 
-planning      what is measured, fixed at the start        podcopy    the target's pod template as ours
-jobs          one Job per arm                             schedule   CronJob, ServiceAccount, RoleBinding
-podstatus, diagnosis   what became of a Job               trials     one arm after the other
-machine       a run's life, cycle by cycle                conclusion the fit's gate, and the profile
-measurements  points in the status and in files           display    what kubectl prints meanwhile
+lifecycle     a run from its first cycle to its last      transition  one cycle's change of a run's status
+planning      what is measured, fixed at the start        arm_trials  one arm after the other
+podcopy       a pod of ours, copied from the target's     jobs        one Job per arm
+podstatus     places and ends of pods                     diagnosis   how far an arm's Job is, or why it failed
+measurements  points in the status and in files           conclusion  whether the fit becomes a profile
+schedule      CronJob, ServiceAccount, RoleBinding        display     what kubectl prints meanwhile
 """
 
 from breakeven_operator.calibration.conclusion import conclude

@@ -56,7 +56,7 @@ def _change_of_target(view: RunView, plan: Plan) -> str | None:
     """How the target differs from what the run began to measure; None while it does not.
 
     The template is looked at for itself: while somebody rolls the target no pod of the new template serves and its
-    fingerprint cannot be told, but the next arm's pod would be a copy of it already.
+    fingerprint is unknown, but the next arm's pod would be a copy of it already.
     """
     if view.target is None:
         # The cycle read every Deployment, so it is gone: nobody waits for these figures, and others want the GPU.

@@ -105,7 +105,7 @@ def engine_of(template: Manifest, container_name: str | None) -> Manifest:
     """The container that runs vLLM.
 
     Raises:
-        NotCopyableError: it cannot be told, or vLLM is started through a shell.
+        NotCopyableError: no container, or more than one, may be it; or vLLM is started through a shell.
     """
     container = engine_container(template["spec"], container_name)
     if container is None:
@@ -279,7 +279,7 @@ def engine_sidecar(
     """The engine as a native sidecar that counts as started when it answers.
 
     Liveness goes (a busy engine must not be restarted in mid-measurement), readiness and preStop go (nobody follows
-    the pod). Its last log lines become its termination message, so that a failure can be told without reading logs.
+    the pod). Its last log lines become its termination message, which explains a failure without reading logs.
 
     Args:
         engine: the target's container.
@@ -324,7 +324,7 @@ def content_hash(template: Manifest, container_name: str) -> str:
     probes, shutdown, labels and annotations are not in it: the copy replaces or drops them.
 
     Raises:
-        NotCopyableError: the engine cannot be told any more.
+        NotCopyableError: the engine's container cannot be found any more.
     """
     engine = engine_of(template, container_name)
     sidecar = engine_sidecar(engine, None, startup_s=0)

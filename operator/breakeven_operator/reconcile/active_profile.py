@@ -96,7 +96,7 @@ def calibrated(
 
     Args:
         service: whose it is.
-        identity: of the target with serving pods; None while that cannot be told (then nothing is in force).
+        identity: of the target with serving pods; None while that is unknown (then nothing is in force).
         profiles: of this service.
         runs: of this service, unfinished or not yet accounted for.
         startup_s: longest start of the target's own pods.
@@ -263,7 +263,7 @@ def _create(
     asked: str | None,
     status: CalibrationStatus,
 ) -> Create:
-    """A run whose name follows from what it is for: a cycle that is repeated after a crash makes it once.
+    """A run named by a hash of service, trigger and fingerprint: a cycle that is repeated after a crash makes it once.
 
     The run before it is part of that: a name that was used up by a superseded run would never be made again.
     """

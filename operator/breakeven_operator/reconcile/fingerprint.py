@@ -24,13 +24,13 @@ _HARMLESS = ("--host", "--port", "--api-key", "--root-path", "--uvicorn-log-leve
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What is measured.
+    """What a measurement of the target belongs to.
 
     Attributes:
         fingerprint: 12 hexadecimal digits over all of it.
         model: as the command line names it. served_model: vLLM's `model_name` label.
         image: digest where known, else the tag of the manifest.
-        gpu_product: GPU class; None when it cannot be told.
+        gpu_product: GPU class; None when unknown.
         gpus: per pod.
         registry_digest: the image's digest in its registry; None while no pod tells one.
     """

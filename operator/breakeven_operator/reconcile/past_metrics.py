@@ -44,7 +44,7 @@ class PastReading:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The past of one service.
+    """Loads of one service's past that are expected again.
 
     Attributes:
         again_rps: rates per replica (1/s) that are expected again; empty: only the present load is expected.
@@ -75,7 +75,7 @@ def _in_time(rates: Iterable[TimedValue]) -> PastRates:
 
 
 def past_of(reading: PastReading | None, key: LoadOwner, policy: UpdatePolicy, now: datetime) -> Past:
-    """One service's part of a reading.
+    """Loads that one service may expect again, from its Prometheus' reading.
 
     Args:
         reading: None: the past was not asked for.

@@ -86,7 +86,7 @@ def engine_limits(
 
     Args:
         command_line: of the engine's container.
-        running: the arm that it runs; None when that cannot be told.
+        running: the arm that it runs; None when unknown.
         candidates: arms of the spec. The draft length of any other one may be the drafter's own, not the arm's.
     """
     drafts = running.k if running is not None and (running.k == 0 or running in candidates) else None

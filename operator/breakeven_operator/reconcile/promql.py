@@ -56,7 +56,7 @@ def fleet_query(namespaces: Sequence[str], extra: Sequence[Matcher], window_s: i
         extra: further matchers on every series.
         window_s: over which rates and means are taken.
         staleness_s: the age that counts as stale; a series is looked for over at least twice this long, so that
-            "old" can be told from "none".
+            "old" and "none" stay different.
 
     Returns:
         An instant query whose result has the labels namespace, pod, model_name, `stat` and, for `accepted`, position;
@@ -103,7 +103,7 @@ def past_query(namespaces: Sequence[str], extra: Sequence[Matcher], lookback_s: 
 
     The rate is the one that is decided on: completions plus growth of what is in flight or queued. Of completions alone
     the hour that saturated would show what the arm of that time carried. Pods of the past are gone from the cluster, so
-    their Deployment is told by their names; and what all of them served is divided by the replicas there were, for a
+    their names say which Deployment they belong to; and what all of them served is divided by the replicas there were, for a
     mean over pods would count a replica twice while a roll replaces it.
 
     Args:

@@ -76,7 +76,7 @@ class _Found:
         longest_s: what a right roll may bring (s): the longer of both predictions, at its upper bound.
         sure: more than that by more than chance explains, where both laws may be believed.
         speedup: predicted latency of the old arm over the measured one; None where the old arm would be saturated.
-        ratio, latencies: the same in words.
+        ratio, latencies: the comparison in words.
     """
 
     latency_s: float

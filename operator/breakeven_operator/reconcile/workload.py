@@ -32,7 +32,7 @@ class _Write(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PodState:
-    """One pod of the workload.
+    """One pod of the Deployment.
 
     Attributes:
         current: belongs to the newest ReplicaSet; only such pods' metrics count.
@@ -68,7 +68,7 @@ class Workload:
 
     Attributes:
         manifest: the Deployment as the API server returned it.
-        container: the engine's container of the pod template; None when it cannot be told.
+        container: the engine's container of the pod template; None when none can be singled out.
         max_surge, max_unavailable: pods, resolved from percentages as the Deployment controller does.
         value: the arm's annotation in the pod template; None when absent.
         value_managers: field managers that own the annotation.

@@ -21,7 +21,7 @@ class MatchOperator(StrEnum):
 
     @property
     def sign(self) -> str:
-        """The same in PromQL."""
+        """The operator as PromQL writes it."""
         return {"Equal": "=", "NotEqual": "!=", "Matches": "=~", "NotMatches": "!~"}[self]
 
 

@@ -1,1 +1,1 @@
-"""What the operator's process shows of itself: web page, health, metrics, log lines."""
+"""How the operator's process is watched: health, metrics, log lines, and the server of the first two."""

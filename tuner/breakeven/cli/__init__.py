@@ -109,9 +109,9 @@ def main() -> None:
         if (lacking := _lacking(fault)) is not None:
             click.echo(f"breakeven: {lacking}", err=True)
             sys.exit(1)
-        told = " ".join(f"{type(fault).__name__}: {fault}".split())[:300]
+        text = " ".join(f"{type(fault).__name__}: {fault}".split())[:300]
         click.echo(
-            f"breakeven: a fault of breakeven itself, please report it ({told}); BREAKEVEN_TRACEBACK=1 shows where",
+            f"breakeven: a fault of breakeven itself, please report it ({text}); BREAKEVEN_TRACEBACK=1 shows where",
             err=True,
         )
         sys.exit(1)

@@ -23,7 +23,7 @@ from breakeven.profile.fits import ArmFit, Lengths, PooledFit
 from breakeven.reasons import Reason
 
 _LENGTHS_DIFFER = 1.15
-"""Largest over smallest output length from which prefill and decoding are told apart."""
+"""Ratio of the largest to the smallest output length that the fit needs to separate prefill from decoding."""
 
 _FEWEST_ROWS = 6
 

@@ -37,7 +37,7 @@ class Memory:
         running: the arm that runs.
         last_switch_s: when it was switched to (s, any clock that `now_s` uses too); `None`: never.
         candidate: the arm that has been wished for since `candidate_since_s`.
-        candidate_since_s: see above (s).
+        candidate_since_s: when that wish began (s, same clock).
         collapsed_since_s: since when the running arm's acceptance has been collapsed without a pause (s); `None`: it is not.
         seen: newest live acceptance per drafter. Without it an arm that was left because its acceptance fell would be
             entered again on its calibrated one. Drop it when a new profile comes into force.

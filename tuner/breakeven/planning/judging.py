@@ -1,7 +1,7 @@
 """What the figures want, time left aside: another arm, or none and why.
 
-Entering needs the lower bound of the gain, leaving needs the upper one: between them nothing happens. Which of several
-arms, and whether it is worth a roll, is a question to all the loads that are expected, not to that of now.
+Entering needs the lower bound of the gain, leaving needs the upper one: between them nothing happens. All the
+expected loads, not the present one alone, decide which of several arms is entered and whether it is worth a roll.
 """
 
 from __future__ import annotations
@@ -285,11 +285,11 @@ def _steady_choice(entries: Sequence[Standing], candidate: Arm | None, policy: P
 
 
 def _enter(c: Standing, now: _Pair, roll: Roll) -> Wish | Refusal:
-    """Wish for an arm whose gain is sure now, if it gains over the expected loads too and that is worth the roll."""
+    """Switch to an arm that surely gains at the present load, if it gains over the expected loads and repays the roll."""
     comparisons = [comparison for comparison in (c.against_none, c.against_running) if comparison is not None]
     gain = min(speedup_bounds(comparison)[0] for comparison in comparisons)
     if roll.load.expected:
-        # As far below the estimate as the bound of now is.
+        # The lower bound lies below the estimate by the same factor as at the present load.
         doubt = min(_doubt(comparison) for comparison in comparisons)
         gain = doubt * min(now.running.ahead_s, now.none.ahead_s) / c.ahead_s
         if gain <= 1.0 + roll.policy.exit_margin:

@@ -40,7 +40,7 @@ class Comparison(Protocol):
 
     @property
     def speedup_ci(self) -> Bounds | None:
-        """Its interval."""
+        """Interval of the speedup (1)."""
 
     @property
     def c1_ratio_ci(self) -> Bounds | None:
@@ -60,7 +60,7 @@ class Comparison(Protocol):
 
     @property
     def break_even_ci_rps(self) -> Bounds | None:
-        """Its interval."""
+        """Interval of the break-even (1/s)."""
 
 
 class FittedArm(Protocol):

@@ -86,7 +86,7 @@ class Slo:
         return not self.missed(at)
 
     def unmeasured(self, at: Latencies) -> tuple[str, ...]:
-        """Say which limits are not held against what they are about, and what stands in for it: a phrase each."""
+        """One phrase for each limit whose own figure was not measured: which figure was checked instead, if any."""
         if at.latency_s is None:
             return ()
         return tuple(

@@ -49,7 +49,7 @@ def duration_text(seconds: float) -> str:
 
 
 def unmeasured_texts(phrases: Mapping[Arm, Sequence[str]]) -> list[str]:
-    """One line per objective that was not held against what it is about: which arms, and what was done instead."""
+    """One line per objective whose own figure was not measured: for which arms, and which figure was checked instead."""
     arms: dict[str, list[str]] = {}
     for arm, of_arm in phrases.items():
         for phrase in of_arm:
@@ -119,7 +119,7 @@ def _because(decision: Decision) -> str:
 
 
 def _unmeasured(decision: Decision) -> str:
-    """Objectives that were not held against what they are about; empty without such."""
+    """Objectives whose own figure was not measured, as the end of a sentence; empty when there are none."""
     considered = (_standing(decision, decision.running), _standing(decision, decision.arm))
     phrases = dict.fromkeys(phrase for one in considered if one is not None for phrase in one.unmeasured)
     return f"{', '.join(phrases)} ({Reason.OBJECTIVE_NOT_MEASURED})" if phrases else ""

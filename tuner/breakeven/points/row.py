@@ -201,7 +201,7 @@ def _check_quantile_units(row: Point) -> None:
 
 
 def _check_together(row: Point) -> None:
-    """Refuse values that contradict each other: what one unit wrong by a thousand looks like."""
+    """Refuse values that contradict each other, as they do when one was given in milliseconds."""
     for form in ("p{}_latency_s", "ttft_p{}_s", "tpot_p{}_s"):
         _check_order(row, [form.format(percent) for percent in (50, 95, 99)])
     _check_quantile_units(row)

@@ -76,7 +76,7 @@ def decode_factor(fit: ArmFit, conditions: Conditions) -> float:
                 f"{fit.arm}: its output length was not measured, so another one cannot be converted; "
                 "give output_tokens in the points file, or ask without --output-tokens"
             )
-        # Where the first token was not told from the others, it is part of what is scaled and must remain.
+        # Without a measured TTFT the first token's time is part of what is scaled and must remain.
         first = 1.0 if fit.tpot is not None else 0.0
         factor *= (conditions.output_tokens - first) / (measured - first)
     return factor

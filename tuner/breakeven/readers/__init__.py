@@ -2,5 +2,5 @@
 
 guidellm    GuideLLM JSON              vllmbench  `vllm bench serve` JSON
 prometheus  responses of Prometheus' HTTP API
-reading     any of them or a points file, told apart by content; `--where` and `--group-by`
+reading     a file of any of these formats, recognised by its content; `--where` and `--group-by`
 """

@@ -1,4 +1,4 @@
-"""Read any accepted file into points, told apart by content, and keep the rows that belong together."""
+"""Read a file of any accepted format into points, whatever its name, and keep the rows that belong together."""
 
 from __future__ import annotations
 

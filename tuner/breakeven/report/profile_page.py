@@ -60,10 +60,10 @@ def page_title(profile: Profile) -> str:
 def _facts(profile: Profile, title: str) -> list[str]:
     """Facts that identify the measurement and are not in the title."""
     known = {"fingerprint": _digest(profile), **profile.provenance}
-    told = [
+    facts = [
         f"{key.replace('_', ' ')} {value}" for key, value in known.items() if value and value not in title
     ]
-    return [*told, f"bounds at {profile.confidence:.0%} confidence"]
+    return [*facts, f"bounds at {profile.confidence:.0%} confidence"]
 
 
 def _digest(profile: Profile) -> str:

@@ -80,7 +80,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Whether speculation pays (None: cannot be told), with bounds where a profile gives them, and why."""
+    """Whether speculation pays (None: unknown), with bounds where a profile gives them, and why."""
 
     pays: bool | None
     sentence: str

@@ -23,7 +23,7 @@ class Drain:
 
     Attributes:
         pre_stop_s: seconds that a preStop hook holds SIGTERM back; 0 when there is none; None when a hook exists
-            whose length cannot be told (a script, an HTTP call).
+            of unknown length (a script, an HTTP call).
         shutdown_timeout_s: vLLM's `--shutdown-timeout`; 0 is its default and aborts what is in flight.
         grace_s: the pod's terminationGracePeriodSeconds.
         problems: whole sentences, one per missing setting; empty when a roll loses nothing.

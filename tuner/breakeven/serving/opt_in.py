@@ -58,7 +58,7 @@ class OptIn:
 def engine_container(pod_spec: Mapping[str, Any], name: str | None = None) -> Mapping[str, Any] | None:
     """The container that runs vLLM: the named one, the only one, or the only one whose image or command says vllm.
 
-    None when it cannot be told.
+    None when none, or more than one, may be it.
     """
     containers: Sequence[Mapping[str, Any]] = pod_spec.get("containers") or []
     if name is not None:

@@ -18,7 +18,7 @@ class Goal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One line of the table.
+    """One check, as a row of the validation table.
 
     Attributes:
         what: the question.

@@ -36,11 +36,11 @@ class StepTimes(Protocol):
 
     @property
     def per_kv_token_s(self) -> float:
-        """For every token of context in a step."""
+        """Time that each token of context adds to a step (s)."""
 
     @property
     def per_drafted_s(self) -> float:
-        """For every drafted token in a step."""
+        """Time that each drafted token adds to a step (s)."""
 
     def factor(self, k: int) -> float:
         """What multiplies a whole step at draft length k."""
@@ -134,7 +134,7 @@ class LawClock:
         }
 
     def factor(self, k: int) -> float:  # noqa: ARG002  # the protocol's
-        """Nothing multiplies a step."""
+        """Always 1: the measured law includes every factor."""
         return 1.0
 
     def seconds(self, k: int, requests: int, drafted: int, context: int, prompt_tokens: int) -> float:  # noqa: ARG002

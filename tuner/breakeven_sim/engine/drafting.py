@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from breakeven_sim.engine.costs import Text
 
 MAX_DRAFTS = 64
-"""Longest run of accepted drafts that is told apart; vLLM's drafters stay far below."""
+"""Longest run of accepted drafts that is counted exactly; vLLM's drafters stay far below."""
 
 
 @dataclass(frozen=True, slots=True)

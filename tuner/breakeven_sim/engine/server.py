@@ -84,7 +84,7 @@ def prepare(arguments: ServeArguments) -> Launch:
 
 
 def run(launch: Launch) -> int:
-    """Serve until told to stop; the exit status."""
+    """Serve until SIGTERM or SIGINT; returns the exit status."""
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.INFO,

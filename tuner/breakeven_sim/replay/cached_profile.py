@@ -31,7 +31,7 @@ class RememberingProfile:
 
     @property
     def confidence(self) -> float:
-        """Of all bounds."""
+        """Two-sided confidence of every interval."""
         return self.profile.confidence
 
     def arm(self, arm: Arm) -> ArmFit:

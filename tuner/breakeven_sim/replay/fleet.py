@@ -130,7 +130,7 @@ class Fleet:
 
     @property
     def running(self) -> int:
-        """Requests admitted, likewise."""
+        """Requests that are admitted to the replicas that run now."""
         return sum(member.engine.running for member in self._members)
 
     def to(self, now_s: float) -> None:

@@ -195,7 +195,7 @@ class _Fleets:
         )
 
     def and_these(self, *others: _Fleets) -> _Fleets:
-        """Together with others."""
+        """These fleets followed by the others."""
         every = (self, *others)
         return _Fleets(
             np.concatenate([one.spent_s for one in every]),

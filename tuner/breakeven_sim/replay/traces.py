@@ -110,7 +110,7 @@ Trace = RequestTrace | RateTrace
 
 
 def read_trace(path: Path, prompt_tokens: int | None = None, output_tokens: int | None = None) -> Trace:
-    """Read a trace of either kind, told apart by its header.
+    """Read a trace of requests or of rates; its header says which.
 
     Args:
         path: CSV with header.
