@@ -75,12 +75,12 @@ fuzz: env ## Every reader against hostile input for a fixed time
 generated: env ## Is what is generated from code current?
 	@$(BIN)/python -m breakeven_operator.generate --check
 	@$(BIN)/python -m breakeven_sim.engine.cost_docs --check
-	@$(BIN)/python -m breakeven.cli.document --check
+	@$(BIN)/python -m breakeven.cli.manual --check
 
 generate: env ## Rewrite what is generated from code: CRDs, docs
 	@$(BIN)/python -m breakeven_operator.generate --write
 	@$(BIN)/python -m breakeven_sim.engine.cost_docs --write
-	@$(BIN)/python -m breakeven.cli.document --write
+	@$(BIN)/python -m breakeven.cli.manual --write
 
 crds-baseline: env ## Take today's CRDs as those that users have (a narrower field is meant, and in the changelog)
 	@$(BIN)/python -m crd_compatibility --store

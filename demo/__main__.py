@@ -17,25 +17,25 @@ from rich.table import Table as TerminalTable
 
 from breakeven.errors import BreakevenError
 from breakeven.profile import Profile
-from breakeven.report.page import Picture, Table, render_page, render_png
+from breakeven.reporting.page import Picture, Table, render_page, render_png
 from breakeven_sim.engine.costs import parse_costs
-from demo import stage
+from demo import installation
 from demo.director import Director, Player, StoryError
 from demo.picture import draw
 from demo.record import Record, ServiceRecord
 from demo.sight import Sight
 from demo.story import Story, tell
 from demo.summary import PHASE_HEAD, Check, judge, operator_failures, phase_rows
-from demo.traffic import Endpoints, Traffic, Workload
+from demo.traffic import Endpoints, RequestShape, Traffic
 from demo.view import View
 from localcluster import LocalCluster, LocalClusterError
 from localcluster.binaries import ensure
 from localcluster.catalog import CONTROL_PLANE, MONITORING
 from localcluster.nodes import DEFAULT as NODES
 
-STATE = stage.ROOT / ".local"
-RESULTS = stage.ROOT / ".demo"
-DEFAULT_COSTS = stage.EXAMPLES / "engine-costs" / "demo.json"
+STATE = installation.ROOT / ".local"
+RESULTS = installation.ROOT / ".demo"
+DEFAULT_COSTS = installation.EXAMPLES / "engine-costs" / "demo.json"
 # While arms are measured, users already ask a little: the service has its figures when the profile is there.
 _EARLY_RPS = 1.0
 # Many times what a quiet machine takes: what happens is not waited for any longer.
@@ -98,21 +98,21 @@ def play(costs: Path, console: Console, *, keep: bool) -> list[Check]:
                 "chat": ServiceRecord("chat", "A100", "RollingUpdate"),
                 "code": ServiceRecord("code", "H100", "Recommend"),
             },
-            shortened=stage.shortened(),
+            shortened=installation.shortened(),
         )
         with View(record, console) as view:
             view.step(f"control plane is up (kubectl --kubeconfig {os.path.relpath(cluster.kubeconfig)})")
             cluster.start_nodes(environment={"BREAKEVEN_SIM_COSTS": str(costs)})
             view.step("two nodes with 8 GPUs each: A100 and H100")
             cluster.start_prometheus(
-                stage.alert_rules(cluster, RESULTS), scrape_interval_s=1.0, lookback_s=5.0
+                installation.alert_rules(cluster, RESULTS), scrape_interval_s=1.0, lookback_s=5.0
             )
             view.step("Prometheus and Alertmanager run")
-            stage.install_operator(cluster)
-            stage.apply_examples(cluster)
+            installation.install_operator(cluster)
+            installation.apply_examples(cluster)
             view.step("operator installed by Helm; two Deployments and two SpeculativeServices applied")
             stories, profiles = asyncio.run(_play(cluster, record, view))
-        failures = operator_failures(*stage.operator_log(cluster))
+        failures = operator_failures(*installation.operator_log(cluster))
         checks = judge(record, stories, _writes(cluster), failures)
         _tell(console, record, profiles, stories, checks)
         console.print(f"took {time.time() - started:.0f} s")
@@ -130,7 +130,7 @@ async def _play(
         "chat": _player(record.services["chat"], replicas=2, seed=1),
         "code": _player(record.services["code"], replicas=1, seed=2),
     }
-    async with Sight(cluster.kubeconfig, stage.NAMESPACE, cluster.alertmanager_url) as sight:
+    async with Sight(cluster.kubeconfig, installation.NAMESPACE, cluster.alertmanager_url) as sight:
         director = Director(sight, record, players, view)
         try:
             async with asyncio.TaskGroup() as running:
@@ -160,7 +160,7 @@ async def _acts(
     view.step("calibrating every arm on pods of their own, users already asking a little")
 
     async def again(service: str, attempt: int) -> None:
-        await asyncio.to_thread(stage.measure_again, cluster, service, attempt)
+        await asyncio.to_thread(installation.measure_again, cluster, service, attempt)
 
     profiles = await director.calibrated(_CALIBRATION_TIMEOUT_S, again)
     stories = {name: tell(profile, MIN_GAIN) for name, profile in profiles.items()}
@@ -180,7 +180,10 @@ async def _acts(
 
 def _player(service: ServiceRecord, *, replicas: int, seed: int) -> Player:
     traffic = Traffic(
-        service.name, Workload(stage.PROMPT_TOKENS, stage.OUTPUT_TOKENS), Endpoints(), seed=seed
+        service.name,
+        RequestShape(installation.PROMPT_TOKENS, installation.OUTPUT_TOKENS),
+        Endpoints(),
+        seed=seed,
     )
     return Player(service, traffic, {"app": f"{service.name}-vllm"}, 8000, replicas, {})
 
@@ -189,12 +192,12 @@ def _writes(cluster: LocalCluster) -> dict[str, list[str]]:
     """Writes of the operator's account to each Deployment, from the API server's own audit log."""
     found: dict[str, list[str]] = {"chat": [], "code": []}
     for event in cluster.audit_events():
-        is_operator = event.user.startswith(f"system:serviceaccount:{stage.OPERATOR_NAMESPACE}:")
+        is_operator = event.user.startswith(f"system:serviceaccount:{installation.OPERATOR_NAMESPACE}:")
         if (
             is_operator
             and event.wrote
             and event.resource == "deployments"
-            and event.namespace == stage.NAMESPACE
+            and event.namespace == installation.NAMESPACE
         ):
             found.setdefault(event.name.removesuffix("-vllm"), []).append(f"{event.verb} {event.name}")
     return found
@@ -275,13 +278,13 @@ def _what_to_try(console: Console, cluster: LocalCluster) -> None:
   make load SERVICE=chat RPS=4        # users for two minutes; more than the break-even: RPS=16
 and here:
   export KUBECONFIG={cluster.kubeconfig} PATH={cluster.state_dir / "bin"}:{Path(sys.executable).parent}:$PATH
-  kubectl get specsvc,calrun,specprof -n {stage.NAMESPACE} -o wide
-  kubectl describe specsvc chat -n {stage.NAMESPACE}
+  kubectl get specsvc,calrun,specprof -n {installation.NAMESPACE} -o wide
+  kubectl describe specsvc chat -n {installation.NAMESPACE}
   kubectl explain specsvc.spec.updatePolicy
-  kubectl patch specsvc chat -n {stage.NAMESPACE} --type merge -p '{{"spec":{{"updatePolicy":{{"pinnedArm":"none"}}}}}}'
-  kubectl patch specsvc chat -n {stage.NAMESPACE} --type merge -p '{{"spec":{{"updatePolicy":{{"pinnedArm":null}}}}}}'
-  kubectl annotate specsvc chat -n {stage.NAMESPACE} --overwrite breakeven.dev/recalibrate="$(date +%s)"
-  kubectl get specprof -n {stage.NAMESPACE} -o jsonpath='{{.items[0].spec.profile}}' > profile.json
+  kubectl patch specsvc chat -n {installation.NAMESPACE} --type merge -p '{{"spec":{{"updatePolicy":{{"pinnedArm":"none"}}}}}}'
+  kubectl patch specsvc chat -n {installation.NAMESPACE} --type merge -p '{{"spec":{{"updatePolicy":{{"pinnedArm":null}}}}}}'
+  kubectl annotate specsvc chat -n {installation.NAMESPACE} --overwrite breakeven.dev/recalibrate="$(date +%s)"
+  kubectl get specprof -n {installation.NAMESPACE} -o jsonpath='{{.items[0].spec.profile}}' > profile.json
   breakeven plan profile.json --rps 12
   Prometheus {cluster.prometheus_url}   Alertmanager {cluster.alertmanager_url}
 End it with: make cluster-down""",

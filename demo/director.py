@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from breakeven.profile import Profile
-from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.cluster_reasons import ClusterReason
 from demo.record import Happening, PhaseResult, Record, Sample, ServiceRecord
 from demo.sight import Object, Sight
 from demo.story import Phase

@@ -9,9 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-from demo import stage
+from demo import installation
 from demo.sight import Sight
-from demo.traffic import Endpoints, Traffic, Workload, mean_latency_s
+from demo.traffic import Endpoints, RequestShape, Traffic, mean_latency_s
 
 _REPORT_S = 5.0
 _PORT = 8000
@@ -23,7 +23,7 @@ def main() -> int:
     parser.add_argument("service", help="chat or code: the SpeculativeService whose pods are asked")
     parser.add_argument("rps", type=float, help="requests per second per replica")
     parser.add_argument("--seconds", type=float, default=120.0, help="how long (default 120)")
-    parser.add_argument("--kubeconfig", type=Path, default=stage.ROOT / ".local" / "kubeconfig")
+    parser.add_argument("--kubeconfig", type=Path, default=installation.ROOT / ".local" / "kubeconfig")
     options = parser.parse_args()
     if not options.kubeconfig.is_file():
         print("demo.load: no cluster is up; start one with `make demo KEEP=1`", file=sys.stderr)
@@ -34,10 +34,10 @@ def main() -> int:
 
 
 async def _send(service: str, rps: float, seconds: float, kubeconfig: Path) -> int:
-    workload = Workload(stage.PROMPT_TOKENS, stage.OUTPUT_TOKENS)
-    traffic = Traffic(service, workload, Endpoints(lag_s=0.0), seed=0)
+    shape = RequestShape(installation.PROMPT_TOKENS, installation.OUTPUT_TOKENS)
+    traffic = Traffic(service, shape, Endpoints(lag_s=0.0), seed=0)
     until = time.time() + seconds
-    async with Sight(kubeconfig, stage.NAMESPACE, alertmanager_url="") as sight:
+    async with Sight(kubeconfig, installation.NAMESPACE, alertmanager_url="") as sight:
         users = asyncio.create_task(traffic.run())
         reported = time.time()
         while (now := time.time()) < until:

@@ -10,10 +10,10 @@ import numpy as np
 from breakeven.arm import NO_SPECULATION
 from breakeven.laws.arrays import FloatArray
 from breakeven.profile import Profile
-from breakeven.report.curves import arm_curves
-from breakeven.report.line_labels import NAMES_PT
-from breakeven.report.plots import latency_against_load, speedup_against_load
-from breakeven.report.theme import Stroke, Theme
+from breakeven.reporting.line_labels import NAMES_PT
+from breakeven.reporting.lines import arm_curves
+from breakeven.reporting.plots import latency_against_load, speedup_against_load
+from breakeven.reporting.theme import Stroke, Theme
 from demo.record import Record, ServiceRecord
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ ENDPOINT_LAG_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class RequestShape:
     """What every request of the demo looks like."""
 
     prompt_tokens: int
@@ -32,7 +32,7 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RequestOutcome:
     """One request: when it was sent (wall clock), where, how long it took; `error` is None when it was answered whole."""
 
     sent_s: float
@@ -66,11 +66,11 @@ class Endpoints:
 class Traffic:
     """Poisson arrivals at a rate that can be changed, spread over the believed endpoints, least loaded first."""
 
-    def __init__(self, model: str, workload: Workload, endpoints: Endpoints, *, seed: int) -> None:
+    def __init__(self, model: str, shape: RequestShape, endpoints: Endpoints, *, seed: int) -> None:
         self.endpoints = endpoints
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[RequestOutcome] = []
         self._model = model
-        self._workload = workload
+        self._shape = shape
         self._random = random.Random(seed)
         self._rate_rps = 0.0
         self._rate_changed = asyncio.Event()
@@ -121,7 +121,7 @@ class Traffic:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
             else:
-                self.outcomes.append(Outcome(time.time(), "", 0.0, 0.0, 0, "no ready pod"))
+                self.outcomes.append(RequestOutcome(time.time(), "", 0.0, 0.0, 0, "no ready pod"))
 
     async def _request(self, session: aiohttp.ClientSession) -> None:
         urls = self.endpoints.urls
@@ -132,8 +132,8 @@ class Traffic:
         tokens, error = 0, None
         body = {
             "model": self._model,
-            "prompt": [1] * self._workload.prompt_tokens,
-            "max_tokens": self._workload.output_tokens,
+            "prompt": [1] * self._shape.prompt_tokens,
+            "max_tokens": self._shape.output_tokens,
             "ignore_eos": True,
             "stream": True,
             "stream_options": {"include_usage": True},
@@ -149,18 +149,20 @@ class Traffic:
                     # Only the last chunk carries usage; parsing every chunk would cost more than the engine does.
                     if b'"usage":{' in line or b'"usage": {' in line:
                         tokens = int(json.loads(line[6:])["usage"]["completion_tokens"])
-            if error is None and tokens != self._workload.output_tokens:
-                error = f"cut off after {tokens} of {self._workload.output_tokens} tokens"
+            if error is None and tokens != self._shape.output_tokens:
+                error = f"cut off after {tokens} of {self._shape.output_tokens} tokens"
         except (aiohttp.ClientError, TimeoutError, OSError) as problem:
             error = f"{type(problem).__name__}: {problem}"
         finally:
             self._in_flight[pod] -= 1
         ended = time.perf_counter()
         ttft_s = (first or ended) - started
-        self.outcomes.append(Outcome(sent, pod, ended - started, ttft_s, tokens, error))
+        self.outcomes.append(RequestOutcome(sent, pod, ended - started, ttft_s, tokens, error))
 
 
-def mean_latency_s(outcomes: Iterable[Outcome], since_s: float, until_s: float) -> tuple[float, int] | None:
+def mean_latency_s(
+    outcomes: Iterable[RequestOutcome], since_s: float, until_s: float
+) -> tuple[float, int] | None:
     """Mean end-to-end latency and number of the answered requests sent in a window; None when there were none."""
     latencies = [o.latency_s for o in outcomes if o.error is None and since_s <= o.sent_s < until_s]
     return (sum(latencies) / len(latencies), len(latencies)) if latencies else None

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from localcluster.cluster import LocalCluster
-    from localcluster.errors import LocalClusterError
-    from localcluster.nodes import Node
+    from localcluster.failure import LocalClusterError
+    from localcluster.nodes import GpuNode
 
-__all__ = ["LocalCluster", "LocalClusterError", "Node"]
+__all__ = ["GpuNode", "LocalCluster", "LocalClusterError"]
 
 _HOMES = {
     "LocalCluster": "localcluster.cluster",
-    "LocalClusterError": "localcluster.errors",
-    "Node": "localcluster.nodes",
+    "LocalClusterError": "localcluster.failure",
+    "GpuNode": "localcluster.nodes",
 }
 
 

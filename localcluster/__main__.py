@@ -14,7 +14,7 @@ from localcluster import nodes
 from localcluster.binaries import ensure
 from localcluster.cluster import LocalCluster
 from localcluster.descendants import resident_bytes
-from localcluster.errors import LocalClusterError
+from localcluster.failure import LocalClusterError
 from localcluster.progress import say
 from localcluster.state import DEFAULT
 
@@ -61,7 +61,7 @@ def up(
     state_dir: Path, fleet: Sequence[str], rules: Sequence[Path], scrape_interval: float, *, prometheus: bool
 ) -> None:
     """Start a cluster that outlives this command; prints its kubeconfig's path."""
-    wanted = [nodes.Node.parse(text) for text in fleet] or list(nodes.DEFAULT)
+    wanted = [nodes.GpuNode.parse(text) for text in fleet] or list(nodes.DEFAULT)
     if not prometheus and rules:
         raise click.UsageError("--rules needs Prometheus")
     cluster = LocalCluster(state_dir)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from localcluster.control import ProcessStatus
-from localcluster.errors import LocalClusterError
+from localcluster.failure import LocalClusterError
 
 # What Kubernetes logs for information starts so; the worries would drown in it.
 _INFORMATION: Final = re.compile(r"I\d{4} ")

@@ -22,7 +22,7 @@ from typing import Final
 from localcluster.building import build
 from localcluster.cache import cache_folder, exclusive
 from localcluster.catalog import PROGRAMS, Bundle, CataloguedProgram
-from localcluster.errors import LocalClusterError
+from localcluster.failure import LocalClusterError
 from localcluster.progress import Say, duration, say
 from localcluster.toolchain import install
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from localcluster.cache import published
 from localcluster.catalog import Bundle, Program
-from localcluster.errors import LocalClusterError
+from localcluster.failure import LocalClusterError
 from localcluster.progress import Say, duration
 from localcluster.toolchain import Toolchain
 

@@ -15,16 +15,16 @@ from typing import Any, Final, Self
 
 import yaml
 
-from localcluster import audit, components, kubeconfig, nodes, pki, prometheus
+from localcluster import audit, components, kubeconfig, nodes, pki, prometheus_config
 from localcluster.account import account
 from localcluster.binaries import ensure
 from localcluster.catalog import CONTROL_PLANE, MONITORING
 from localcluster.control import Control, ProcessSpec, ProcessStatus
-from localcluster.errors import LocalClusterError
+from localcluster.failure import LocalClusterError
+from localcluster.free_ports import free_ports
 from localcluster.launching import Launched, last_line, launch
 from localcluster.plainhttp import Reader
-from localcluster.ports import free_ports
-from localcluster.state import Endpoints, StateFolder
+from localcluster.state import ClusterEndpoints, StateFolder
 
 # A machine that is busy with something else takes ten times as long as an idle one; a hanging one takes for ever.
 START_TIMEOUT_S: Final = 120.0
@@ -51,7 +51,7 @@ class LocalCluster:
         self._keep_state = keep_state
         self._control = Control(self._state.socket)
         self._launched: Launched | None = None
-        self._endpoints = Endpoints("", 0, 0)
+        self._endpoints = ClusterEndpoints("", 0, 0)
         self._programs: dict[str, Path] = {}
 
     @classmethod
@@ -134,7 +134,7 @@ class LocalCluster:
             self._state.clear()
             self._state.create()
             api_port, etcd_port, etcd_peer_port = free_ports(3)
-            self._endpoints = Endpoints(f"https://127.0.0.1:{api_port}", etcd_port, etcd_peer_port)
+            self._endpoints = ClusterEndpoints(f"https://127.0.0.1:{api_port}", etcd_port, etcd_peer_port)
             self._write_files(programs)
         except BaseException:
             self._state.remove()
@@ -212,7 +212,7 @@ class LocalCluster:
 
     def start_nodes(
         self,
-        fleet: Sequence[nodes.Node] = nodes.DEFAULT,
+        fleet: Sequence[nodes.GpuNode] = nodes.DEFAULT,
         *,
         agent: str = "nodeagent",
         environment: Mapping[str, str] | None = None,
@@ -258,11 +258,11 @@ class LocalCluster:
             prometheus=f"http://127.0.0.1:{port}",
             alertmanager=f"http://127.0.0.1:{alertmanager_port}" if alertmanager else "",
         )
-        for document in prometheus.read_only_access():
+        for document in prometheus_config.read_only_access():
             self.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(document))
         for name in ("prometheus", "alertmanager"):
             (self._state.root / name).mkdir(exist_ok=True)
-        configuration = prometheus.configuration(
+        configuration = prometheus_config.configuration(
             kubeconfig=self._state.kubeconfig_of("prometheus"),
             scrape_interval_s=scrape_interval_s,
             rule_files=[self._rules_folder / "*.yaml"],
@@ -272,14 +272,15 @@ class LocalCluster:
         (self._state.root / "prometheus" / "prometheus.yaml").write_text(yaml.safe_dump(configuration))
         self._write_rules(rule_files)
         if alertmanager:
-            document = prometheus.alertmanager_configuration()
+            document = prometheus_config.alertmanager_configuration()
             (self._state.root / "alertmanager" / "alertmanager.yaml").write_text(yaml.safe_dump(document))
             url = self.alertmanager_url
             self._run(
-                "alertmanager", prometheus.alertmanager_command(programs["alertmanager"], self._state, url)
+                "alertmanager",
+                prometheus_config.alertmanager_command(programs["alertmanager"], self._state, url),
             )
             self._await("Alertmanager", lambda: Reader(url).get("/-/ready"))
-        command = prometheus.prometheus_command(
+        command = prometheus_config.prometheus_command(
             programs["prometheus"], self._state, self.prometheus_url, lookback_s=lookback_s
         )
         self._run("prometheus", command)
@@ -303,7 +304,7 @@ class LocalCluster:
         self._await("Prometheus' new rules", in_force)
 
     def _write_rules(self, rule_files: Sequence[Path]) -> list[Path]:
-        written = prometheus.write_rules(self._rules_folder, rule_files)
+        written = prometheus_config.write_rules(self._rules_folder, rule_files)
         if written:
             self.promtool("check", "rules", *map(str, written))
         return written

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from localcluster.state import Endpoints, StateFolder
+from localcluster.state import ClusterEndpoints, StateFolder
 
 ISSUER: Final = "https://kubernetes.default.svc"
 SERVICE_RANGE: Final = "10.96.0.0/16"
@@ -35,7 +35,7 @@ rules:
 """
 
 
-def etcd(program: Path, state: StateFolder, endpoints: Endpoints) -> list[str]:
+def etcd(program: Path, state: StateFolder, endpoints: ClusterEndpoints) -> list[str]:
     """The store. It may forget everything on power failure: the cluster does not outlive its processes anyway."""
     client = f"https://127.0.0.1:{endpoints.etcd_port}"
     peer = f"https://127.0.0.1:{endpoints.etcd_peer_port}"
@@ -61,7 +61,7 @@ def etcd(program: Path, state: StateFolder, endpoints: Endpoints) -> list[str]:
     ]
 
 
-def api_server(program: Path, state: StateFolder, endpoints: Endpoints) -> list[str]:
+def api_server(program: Path, state: StateFolder, endpoints: ClusterEndpoints) -> list[str]:
     """The API server: RBAC, ServiceAccount tokens, admission as in any cluster, an audit log of all writes."""
     return [
         str(program),

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from localcluster.errors import LocalClusterError
+from localcluster.failure import LocalClusterError
 
 
 @dataclass(frozen=True)

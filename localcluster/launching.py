@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localcluster.control import Control
-from localcluster.errors import LocalClusterError
+from localcluster.failure import LocalClusterError
 from localcluster.nodes import with_this_package
 from localcluster.state import StateFolder
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from localcluster.errors import LocalClusterError
+from localcluster.failure import LocalClusterError
 from localcluster.state import StateFolder
 
 _NODE: Final = re.compile(r"(?P<name>[a-z0-9]([-a-z0-9]*[a-z0-9])?)=(?P<product>[\w.-]+):(?P<count>\d{1,3})")
 
 
 @dataclass(frozen=True)
-class Node:
+class GpuNode:
     """A GPU node: its name, its GPUs as GPU Feature Discovery labels them, and how many of them."""
 
     name: str
@@ -41,11 +41,14 @@ class Node:
         return f"{self.name}={self.product}:{self.gpus}"
 
 
-DEFAULT: Final = (Node("a100-0", "NVIDIA-A100-SXM4-80GB", 8), Node("h100-0", "NVIDIA-H100-80GB-HBM3", 8))
+DEFAULT: Final = (
+    GpuNode("a100-0", "NVIDIA-A100-SXM4-80GB", 8),
+    GpuNode("h100-0", "NVIDIA-H100-80GB-HBM3", 8),
+)
 
 
 def agent_command(
-    state: StateFolder, nodes: Sequence[Node], *, agent: str, extra: Sequence[str] = ()
+    state: StateFolder, nodes: Sequence[GpuNode], *, agent: str, extra: Sequence[str] = ()
 ) -> list[str]:
     """Command line of the node agent for these nodes; it serves its kubelet port with the cluster's certificates."""
     return [

@@ -24,7 +24,7 @@ _API_NAMES: Final = ("localhost", "kubernetes", "kubernetes.default", "kubernete
 
 
 @dataclass(frozen=True)
-class Identity:
+class CertificateIdentity:
     """A certificate to issue.
 
     Attributes:
@@ -41,17 +41,17 @@ class Identity:
 
 
 IDENTITIES: Final = (
-    Identity("etcd", "etcd", dns=("localhost",)),
-    Identity("apiserver", "kube-apiserver", dns=_API_NAMES),
-    Identity("apiserver-etcd-client", "kube-apiserver-etcd-client"),
-    Identity("apiserver-kubelet-client", "kube-apiserver-kubelet-client"),
-    Identity("node", "system:node:localcluster", "system:nodes", dns=("localhost",)),
-    Identity("admin", "admin", "system:masters"),
+    CertificateIdentity("etcd", "etcd", dns=("localhost",)),
+    CertificateIdentity("apiserver", "kube-apiserver", dns=_API_NAMES),
+    CertificateIdentity("apiserver-etcd-client", "kube-apiserver-etcd-client"),
+    CertificateIdentity("apiserver-kubelet-client", "kube-apiserver-kubelet-client"),
+    CertificateIdentity("node", "system:node:localcluster", "system:nodes", dns=("localhost",)),
+    CertificateIdentity("admin", "admin", "system:masters"),
     # Not `admin`: the audit log must tell the agent's writes from a person's.
-    Identity("node-agent", "localcluster:node-agent", "system:masters"),
-    Identity("controller-manager", "system:kube-controller-manager"),
-    Identity("scheduler", "system:kube-scheduler"),
-    Identity("prometheus", "localcluster:prometheus"),
+    CertificateIdentity("node-agent", "localcluster:node-agent", "system:masters"),
+    CertificateIdentity("controller-manager", "system:kube-controller-manager"),
+    CertificateIdentity("scheduler", "system:kube-scheduler"),
+    CertificateIdentity("prometheus", "localcluster:prometheus"),
 )
 
 
@@ -70,7 +70,7 @@ class Authority:
         )
         self._store("ca", self._key, certificate)
 
-    def issue(self, identity: Identity) -> None:
+    def issue(self, identity: CertificateIdentity) -> None:
         """Writes `NAME.crt` and `NAME.key`, good for both ends of a TLS connection."""
         attributes = [x509.NameAttribute(NameOID.COMMON_NAME, identity.user)]
         if identity.group:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import yaml
 
-from localcluster.errors import LocalClusterError
+from localcluster.failure import LocalClusterError
 from localcluster.state import StateFolder
 
 USER: Final = "localcluster:prometheus"

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from localcluster.errors import LocalClusterError
+from localcluster.failure import LocalClusterError
 
 DEFAULT: Final = Path(".local")
 _OWNED: Final = (
@@ -24,7 +24,7 @@ _OWNED: Final = (
 
 
 @dataclass(frozen=True)
-class Endpoints:
+class ClusterEndpoints:
     """Where the parts of a running cluster listen; kept in the state folder for other processes to find."""
 
     api: str
@@ -85,20 +85,20 @@ class StateFolder:
         for name in ("audit", "bin", "logs", "pki", "kubeconfigs"):
             (self.root / name).mkdir(exist_ok=True)
 
-    def save(self, endpoints: Endpoints) -> None:
+    def save(self, endpoints: ClusterEndpoints) -> None:
         """Records where the cluster listens, in one step."""
         draft = self.root / "endpoints.json.partial"
         draft.write_text(json.dumps(asdict(endpoints)))
         draft.replace(self.root / "endpoints.json")
 
-    def load(self) -> Endpoints:
+    def load(self) -> ClusterEndpoints:
         """Where the cluster listens.
 
         Raises:
             LocalClusterError: no cluster was started in this folder.
         """
         try:
-            return Endpoints(**json.loads((self.root / "endpoints.json").read_text()))
+            return ClusterEndpoints(**json.loads((self.root / "endpoints.json").read_text()))
         except FileNotFoundError:
             raise LocalClusterError(f"no cluster in {self.root}; start one with `make cluster-up`") from None
 

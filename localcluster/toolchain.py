@@ -18,7 +18,7 @@ from pathlib import Path
 
 from localcluster.cache import published
 from localcluster.catalog import TOOLCHAIN_LOCK, toolchain_version
-from localcluster.errors import LocalClusterError
+from localcluster.failure import LocalClusterError
 from localcluster.progress import Say
 
 

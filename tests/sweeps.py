@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from breakeven.points.point import Load, Origin, Point
+from breakeven.points.point import ImposedLoad, Origin, Point
 from breakeven.points.row import point
 from breakeven.reasons import Reason
 
@@ -85,7 +85,7 @@ def csv_of(points: Sequence[Point], *extra: str) -> str:
 
 
 def seen(
-    load: Load, latency_s: float, inflight: float, achieved_rps: float, window_s: float, *flags: Reason
+    load: ImposedLoad, latency_s: float, inflight: float, achieved_rps: float, window_s: float, *flags: Reason
 ) -> Point:
     """The point that such a window makes."""
     return Point(

@@ -9,7 +9,7 @@ Layers, each knowing only those below it:
 
 * decisions on frozen data, no input or output: `podspec`, `variables`, `quantities`, `fieldrefs`, `environment`, `images`,
   `gpus`, `refusals`, `states`, `backoff`, `thresholds`, `pod_lifecycle`, `status`, `mounts`, `payloads`, `rewriting`, `nodeobjects`;
-* one kind of input or output each: `kubeconfig`, `api`, `objects`, `event_recorder`, `atomicfiles`, `addresses`, `processes`
+* one kind of input or output each: `api_access`, `api_client`, `objects`, `event_recorder`, `atomicfiles`, `addresses`, `processes`
   (with `launcher`, the program that becomes the container), `rootfiles`, `sandbox`, `container_actions`, `isolation`;
 * what lives for a while: `probing`, `container`, `volumes`, `podworker`, `node`, `kubeletapi`;
 * the process: `agent`, `commandline`, `warden`, `__main__`.

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import aiohttp
 
-from localcluster.nodeagent import images, isolation, kubeconfig, kubeletapi
-from localcluster.nodeagent.api import FAILURES, Api
+from localcluster.nodeagent import api_access, images, isolation, kubeletapi
+from localcluster.nodeagent.api_client import FAILURES, ApiClient
 from localcluster.nodeagent.backoff import Backoff
 from localcluster.nodeagent.event_recorder import Recorder
 from localcluster.nodeagent.isolation import Isolation
@@ -27,7 +27,7 @@ _STARTUP_S = 60.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class AgentSettings:
     """What one agent is started with."""
 
     kubeconfig: Path
@@ -42,7 +42,7 @@ class Settings:
     namespaces: bool = True
 
 
-async def run(settings: Settings) -> None:
+async def run(settings: AgentSettings) -> None:
     """Registers the nodes, prints one line when all are ready, and runs their pods until SIGTERM or SIGINT.
 
     Raises:
@@ -53,7 +53,7 @@ async def run(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     table = images.load(*settings.images)
-    connection = kubeconfig.load(settings.kubeconfig)
+    connection = api_access.load(settings.kubeconfig)
     settings.state_dir.mkdir(parents=True, exist_ok=True)
     found = (
         await isolation.detect(settings.state_dir)
@@ -76,7 +76,7 @@ async def run(settings: Settings) -> None:
         )
 
     async with contextlib.AsyncExitStack() as stack:
-        api = Api(connection)
+        api = ApiClient(connection)
         stack.push_async_callback(api.close)
         # A new connection per probe, as a kubelet's: a probe must not succeed on one that a dying server still holds.
         connector = aiohttp.TCPConnector(force_close=True, limit=0)
@@ -113,7 +113,7 @@ async def run(settings: Settings) -> None:
             task.result()
 
 
-async def _version(api: Api) -> str:
+async def _version(api: ApiClient) -> str:
     """The API server's version, which the nodes claim too; waits for a server that is still starting."""
     deadline = asyncio.get_running_loop().time() + _STARTUP_S
     while True:

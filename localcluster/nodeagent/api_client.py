@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import aiohttp
 
-from localcluster.nodeagent.kubeconfig import Connection
+from localcluster.nodeagent.api_access import Connection
 from localcluster.nodeagent.podspec import Json
 
 _log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ def describe(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-class Api:
+class ApiClient:
     """One connection pool to one API server."""
 
     def __init__(

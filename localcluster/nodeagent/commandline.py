@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from localcluster.nodeagent import agent
-from localcluster.nodeagent.api import FAILURES, describe
+from localcluster.nodeagent.api_access import KubeconfigError
+from localcluster.nodeagent.api_client import FAILURES, describe
 from localcluster.nodeagent.backoff import Backoff
 from localcluster.nodeagent.images import ImageTableError
-from localcluster.nodeagent.kubeconfig import KubeconfigError
 from localcluster.nodeagent.nodeobjects import NodeFlagError, NodeSpec
 
 _DEFAULT_NODES = ("a100=NVIDIA-A100-SXM4-80GB:8", "h100=NVIDIA-H100-80GB-HBM3:8")
 
 
-def settings(arguments: Sequence[str]) -> agent.Settings:
+def settings(arguments: Sequence[str]) -> agent.AgentSettings:
     """Reads the command line; exits with 2 and one line when it is wrong."""
     parser = argparse.ArgumentParser(
         prog="python -m localcluster.nodeagent",
@@ -72,7 +72,7 @@ def settings(arguments: Sequence[str]) -> agent.Settings:
         level=logging.INFO if given.verbose else logging.WARNING,
         format="%(asctime)s %(levelname)s %(message)s",
     )
-    return agent.Settings(
+    return agent.AgentSettings(
         kubeconfig=given.kubeconfig.absolute(),
         state_dir=given.state_dir.absolute(),
         nodes=nodes,

@@ -28,7 +28,7 @@ from localcluster.nodeagent import (
     rootfiles,
     sandbox,
 )
-from localcluster.nodeagent.api import FAILURES, describe
+from localcluster.nodeagent.api_client import FAILURES, describe
 from localcluster.nodeagent.backoff import Backoff
 from localcluster.nodeagent.environment import ConfigError, Lookup
 from localcluster.nodeagent.event_recorder import Severity

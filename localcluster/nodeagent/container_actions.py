@@ -18,7 +18,7 @@ _DEFAULT_HEADERS = {"User-Agent": "kube-probe/1.36", "Accept": "*/*"}
 
 
 @dataclass(frozen=True)
-class Result:
+class ActionResult:
     """How an action went; `output` is what an event should say."""
 
     ok: bool
@@ -38,7 +38,7 @@ class Inside(Protocol):
 
 async def perform(
     action: Action, inside: Inside, session: aiohttp.ClientSession, timeout_s: float | None
-) -> Result:
+) -> ActionResult:
     """Carries out one action; every failure is a result, none is raised. No timeout: as long as it takes."""
     try:
         async with asyncio.timeout(timeout_s):
@@ -51,45 +51,45 @@ async def perform(
                     return await _connect(action.host or inside.pod_ip, action.port)
                 case SleepAction():
                     await asyncio.sleep(action.seconds)
-                    return Result(ok=True)
+                    return ActionResult(ok=True)
     except TimeoutError:
-        return Result(ok=False, output=f"timed out after {timeout_s:g}s")
+        return ActionResult(ok=False, output=f"timed out after {timeout_s:g}s")
 
 
-async def _execute(launch: Launch) -> Result:
+async def _execute(launch: Launch) -> ActionResult:
     with contextlib.closing(os.fdopen(os.memfd_create("output"), "w+b")) as output:
         try:
             process = await Process.start(launch, output.fileno())
         except StartError as error:
-            return Result(ok=False, output=str(error))
+            return ActionResult(ok=False, output=str(error))
         try:
             code = await process.exited()
         finally:
             process.kill()
         output.seek(0)
         text = output.read(_OUTPUT_LIMIT).decode(errors="replace")
-    return Result(ok=code == 0, output=text if code == 0 or text else f"exit code {code}")
+    return ActionResult(ok=code == 0, output=text if code == 0 or text else f"exit code {code}")
 
 
-async def _get(action: HttpAction, host: str, session: aiohttp.ClientSession) -> Result:
+async def _get(action: HttpAction, host: str, session: aiohttp.ClientSession) -> ActionResult:
     url = f"{action.scheme}://{host}:{action.port}/{action.path.removeprefix('/')}"
     headers = {**_DEFAULT_HEADERS, **dict(action.headers)}
     try:
         # A redirect is a success, as for a kubelet when it leads to another host; here none is followed.
         async with session.get(url, headers=headers, allow_redirects=False, ssl=False) as response:
             if 200 <= response.status < 400:
-                return Result(ok=True)
-            return Result(ok=False, output=f"HTTP probe failed with statuscode: {response.status}")
+                return ActionResult(ok=True)
+            return ActionResult(ok=False, output=f"HTTP probe failed with statuscode: {response.status}")
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        return Result(ok=False, output=f'Get "{url}": {str(error) or type(error).__name__}')
+        return ActionResult(ok=False, output=f'Get "{url}": {str(error) or type(error).__name__}')
 
 
-async def _connect(host: str, port: int) -> Result:
+async def _connect(host: str, port: int) -> ActionResult:
     try:
         _, writer = await asyncio.open_connection(host, port)
     except (OSError, OverflowError) as error:
-        return Result(ok=False, output=f"dial tcp {host}:{port}: {error}")
+        return ActionResult(ok=False, output=f"dial tcp {host}:{port}: {error}")
     writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()
-    return Result(ok=True)
+    return ActionResult(ok=True)

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from localcluster.nodeagent.api import FAILURES, MERGE, Api, ApiError, describe
+from localcluster.nodeagent.api_client import FAILURES, MERGE, ApiClient, ApiError, describe
 from localcluster.nodeagent.status import timestamp
 
 _log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class _Noted(NamedTuple):
 class Recorder:
     """Writes events in the background and in order; when the server cannot take them they are dropped and logged."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: ApiClient) -> None:
         self._api = api
         self._queue: asyncio.Queue[_Noted] = asyncio.Queue(_QUEUE_LIMIT)
         self._known: dict[_Said, _Known] = {}

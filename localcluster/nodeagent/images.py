@@ -23,7 +23,7 @@ class ImageTableError(ValueError):
 
 
 @dataclass(frozen=True)
-class Program:
+class ImageProgram:
     """The local program behind some images: one entry of `images.yaml`."""
 
     images: tuple[str, ...]
@@ -65,7 +65,7 @@ class Program:
         return None
 
 
-def load(*files: Path) -> tuple[Program, ...]:
+def load(*files: Path) -> tuple[ImageProgram, ...]:
     """The tables of `files`, in their order, then the built-in one.
 
     Raises:
@@ -74,7 +74,7 @@ def load(*files: Path) -> tuple[Program, ...]:
     return tuple(program for file in (*files, BUILT_IN) for program in _read(file))
 
 
-def find(image: str, table: Sequence[Program]) -> Program | None:
+def find(image: str, table: Sequence[ImageProgram]) -> ImageProgram | None:
     """The first program whose patterns match the image; None for an image this machine does not have."""
     name = normalised(image)
     for program in table:
@@ -128,7 +128,7 @@ def _shim(alias: Sequence[str], entrypoint: Sequence[str], defaults: Mapping[str
     return "\n".join(lines) + "\n"
 
 
-def _read(file: Path) -> list[Program]:
+def _read(file: Path) -> list[ImageProgram]:
     try:
         entries = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
@@ -138,7 +138,7 @@ def _read(file: Path) -> list[Program]:
     return [_program(entry, f"{file}: entry {number}") for number, entry in enumerate(entries, start=1)]
 
 
-def _program(entry: Any, where: str) -> Program:
+def _program(entry: Any, where: str) -> ImageProgram:
     if not isinstance(entry, dict) or not {"images", "entrypoint"} <= entry.keys() <= _FIELDS:
         raise ImageTableError(
             f"{where}: expected fields images and entrypoint, and of {', '.join(sorted(_FIELDS))} only"
@@ -146,7 +146,7 @@ def _program(entry: Any, where: str) -> Program:
     for name in ("images", "entrypoint"):
         if not isinstance(entry[name], list) or not all(isinstance(item, str) for item in entry[name]):
             raise ImageTableError(f"{where}: {name} is not a list of strings")
-    return Program(
+    return ImageProgram(
         images=tuple(entry["images"]),
         entrypoint=tuple(entry["entrypoint"]),
         aliases=tuple(tuple(alias) for alias in entry.get("aliases", [])),

@@ -15,7 +15,7 @@ import aiohttp
 
 from localcluster.nodeagent import nodeobjects
 from localcluster.nodeagent.addresses import AddressRange
-from localcluster.nodeagent.api import FAILURES, MERGE, STRATEGIC, Api, ApiError, describe
+from localcluster.nodeagent.api_client import FAILURES, MERGE, STRATEGIC, ApiClient, ApiError, describe
 from localcluster.nodeagent.backoff import Backoff
 from localcluster.nodeagent.event_recorder import Recorder
 from localcluster.nodeagent.gpus import Ledger
@@ -36,7 +36,7 @@ _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 class Shared:
     """What the nodes of one agent share."""
 
-    api: Api
+    api: ApiClient
     recorder: Recorder
     probes: aiohttp.ClientSession
     machine: Callable[[NodeSpec], Machine]

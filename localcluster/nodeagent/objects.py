@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from localcluster.nodeagent import payloads
-from localcluster.nodeagent.api import Api
+from localcluster.nodeagent.api_client import ApiClient
 from localcluster.nodeagent.podspec import PodSpec
 
 _PLURALS = {"configmap": "configmaps", "secret": "secrets"}
@@ -39,7 +39,7 @@ class _Token(NamedTuple):
 class Objects:
     """Reads objects, remembering each for a while so that many pods' refreshes cost one request."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: ApiClient) -> None:
         self._api = api
         self._known: dict[str, _Read] = {}
 
@@ -91,17 +91,17 @@ class PodObjects:
         return {key: value.decode(errors="replace") for key, value in payloads.secret_data(found).items()}
 
     async def config_map(self, name: str) -> Mapping[str, bytes] | None:
-        """See `payloads.Source`."""
+        """See `PayloadSource`."""
         found = await self._objects.read("configmap", self._pod.namespace, name, self.max_age_s)
         return None if found is None else payloads.config_map_data(found)
 
     async def secret(self, name: str) -> Mapping[str, bytes] | None:
-        """See `payloads.Source`."""
+        """See `PayloadSource`."""
         found = await self._objects.read("secret", self._pod.namespace, name, self.max_age_s)
         return None if found is None else payloads.secret_data(found)
 
     async def token(self, audience: str, lifetime_s: int) -> str:
-        """See `payloads.Source`."""
+        """See `PayloadSource`."""
         now = time.monotonic()
         key = _Lifetime(audience, lifetime_s)
         known = self._tokens.get(key)

@@ -26,7 +26,7 @@ class Payload:
     mode: int
 
 
-class Source(Protocol):
+class PayloadSource(Protocol):
     """Reads what volumes are made from, in one pod's namespace."""
 
     def config_map(self, name: str) -> Awaitable[Mapping[str, bytes] | None]:
@@ -39,7 +39,9 @@ class Source(Protocol):
         """A token of the pod's ServiceAccount, bound to the pod; renewed before it expires."""
 
 
-async def volume_files(volume: Json, pod: PodSpec, where: Placement, source: Source) -> dict[str, Payload]:
+async def volume_files(
+    volume: Json, pod: PodSpec, where: Placement, source: PayloadSource
+) -> dict[str, Payload]:
     """The files of a configMap, secret, downwardAPI or projected volume by their path in it; later sources win.
 
     Raises:
@@ -81,11 +83,11 @@ def secret_data(secret: Json) -> dict[str, bytes]:
     return {key: base64.b64decode(value) for key, value in (secret.get("data") or {}).items()}
 
 
-async def _config_map(body: Json, mode: int, source: Source) -> dict[str, Payload]:
+async def _config_map(body: Json, mode: int, source: PayloadSource) -> dict[str, Payload]:
     return _selected("configmap", body, await source.config_map(body["name"]), mode)
 
 
-async def _secret(body: Json, mode: int, source: Source) -> dict[str, Payload]:
+async def _secret(body: Json, mode: int, source: PayloadSource) -> dict[str, Payload]:
     return _selected("secret", body, await source.secret(body["name"]), mode)
 
 

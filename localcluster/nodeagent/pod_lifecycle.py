@@ -13,7 +13,7 @@ from localcluster.nodeagent.states import ContainerState
 
 
 @dataclass(frozen=True)
-class Step:
+class LifecycleStep:
     """What to do now.
 
     Attributes:
@@ -40,7 +40,7 @@ def decide(
     now: float,
     *,
     ending: bool,
-) -> Step:
+) -> LifecycleStep:
     """The next step of a pod.
 
     Args:
@@ -52,19 +52,19 @@ def decide(
     """
     initialized = _initialized(pod, states)
     if ending:
-        return Step(
+        return LifecycleStep(
             stop=_stopping(pod, states), initialized=initialized, finished=not _any_running(pod, states)
         )
     wanted, failed_init = _wanted(pod, states, initialized=initialized)
     if failed_init or (initialized and _mains_done(pod, states)):
-        return Step(
+        return LifecycleStep(
             stop=_stopping(pod, states),
             initialized=initialized,
             finished=not _any_running(pod, states),
             failed_init=failed_init,
         )
     delayed = {name: at for name in wanted if (at := not_before.get(name, now)) > now}
-    return Step(
+    return LifecycleStep(
         start=tuple(name for name in wanted if name not in delayed), delayed=delayed, initialized=initialized
     )
 

@@ -24,7 +24,7 @@ from localcluster.nodeagent import (
     status,
 )
 from localcluster.nodeagent.addresses import AddressRange, NoAddressError
-from localcluster.nodeagent.api import FAILURES, STRATEGIC, Api, ApiError, describe
+from localcluster.nodeagent.api_client import FAILURES, STRATEGIC, ApiClient, ApiError, describe
 from localcluster.nodeagent.backoff import Backoff
 from localcluster.nodeagent.container import Container, Surroundings
 from localcluster.nodeagent.event_recorder import About, Recorder, Severity
@@ -32,11 +32,11 @@ from localcluster.nodeagent.fieldrefs import Placement
 from localcluster.nodeagent.gpus import Ledger
 from localcluster.nodeagent.objects import Objects, PodObjects
 from localcluster.nodeagent.payloads import MissingSourceError
-from localcluster.nodeagent.pod_lifecycle import Step
+from localcluster.nodeagent.pod_lifecycle import LifecycleStep
 from localcluster.nodeagent.podspec import Json, PodSpec, Role
 from localcluster.nodeagent.sandbox import Machine, Rooms
 from localcluster.nodeagent.states import ContainerState, Running, Terminated, Waiting
-from localcluster.nodeagent.status import Verdict
+from localcluster.nodeagent.status import PodVerdict
 from localcluster.nodeagent.volumes import PodVolumes
 
 _log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ _TERMINAL = frozenset({"Succeeded", "Failed"})
 class Neighbourhood:
     """What all pods of one node share."""
 
-    api: Api
+    api: ApiClient
     objects: Objects
     recorder: Recorder
     probes: aiohttp.ClientSession
@@ -75,7 +75,7 @@ class PodWorker:
         self._wake = asyncio.Event()
         self._vanished = False
         self._written: dict[str, Any] | None = None
-        self._verdict: Verdict | None = None
+        self._verdict: PodVerdict | None = None
         self._volumes_ready = False
         self._volume_retry_s = _RETRY_S[0]
         self._kill_at: float | None = None
@@ -145,7 +145,7 @@ class PodWorker:
         now = time.time()
         ending = self._ending(now)
         if not ending and not self._admit():
-            await self._write(Step())
+            await self._write(LifecycleStep())
             return float("inf")
         wake_at = self._next_deadline()
         if not ending:
@@ -181,7 +181,7 @@ class PodWorker:
         deadline = self._pod.active_deadline_s
         if deadline is not None and self._verdict is None and now >= self._started_at + deadline:
             message = "Pod was active on the node longer than the specified deadline"
-            self._verdict = Verdict("DeadlineExceeded", message, failed=True)
+            self._verdict = PodVerdict("DeadlineExceeded", message, failed=True)
             self._event("Normal", "DeadlineExceeded", message)
             self._end_by(now + self._pod.grace_s)
         return self._kill_at is not None
@@ -214,7 +214,7 @@ class PodWorker:
                     self._event("Warning", refusals.UNENFORCED, message)
             return True
         message = "; ".join(refused)
-        self._verdict = Verdict(refusals.REASON, message, failed=False)
+        self._verdict = PodVerdict(refusals.REASON, message, failed=False)
         self._event("Warning", refusals.REASON, message)
         for container in self.containers.values():
             container.state = replace(container.state, activity=Waiting(refusals.REASON, message))
@@ -243,7 +243,7 @@ class PodWorker:
                 why = f"Container {spec.name} definition changed, will be restarted"
                 container.stop(time.time() + self._pod.grace_s, why)
 
-    async def _finalise(self, step: Step | None) -> float | None:
+    async def _finalise(self, step: LifecycleStep | None) -> float | None:
         """After the end: waits to be deleted, then removes the Pod from the API server."""
         if step is not None:
             self._over = not self._vanished and not self._pod.deleting
@@ -293,7 +293,7 @@ class PodWorker:
             backoff=near.backoff,
         )
 
-    async def _write(self, step: Step) -> None:
+    async def _write(self, step: LifecycleStep) -> None:
         """Writes the status if it is news."""
         if self._vanished:
             return

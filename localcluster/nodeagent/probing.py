@@ -10,7 +10,7 @@ import aiohttp
 from localcluster.nodeagent import container_actions
 from localcluster.nodeagent.container_actions import Inside
 from localcluster.nodeagent.podspec import ContainerSpec, ProbeSpec
-from localcluster.nodeagent.thresholds import Verdict
+from localcluster.nodeagent.thresholds import ProbeVerdict
 
 
 class Listener(Protocol):
@@ -51,7 +51,7 @@ async def watch(
 async def _until_started(
     probe: ProbeSpec, inside: Inside, session: aiohttp.ClientSession, listener: Listener
 ) -> bool:
-    verdict = Verdict(probe.success_threshold, probe.failure_threshold)
+    verdict = ProbeVerdict(probe.success_threshold, probe.failure_threshold)
     await asyncio.sleep(probe.initial_delay_s)
     while verdict.passing is None:
         verdict = await _observed(verdict, "Startup", probe, inside, session, listener)
@@ -65,7 +65,7 @@ async def _until_started(
 async def _readiness(
     probe: ProbeSpec, elapsed_s: float, inside: Inside, session: aiohttp.ClientSession, listener: Listener
 ) -> None:
-    verdict = Verdict(probe.success_threshold, probe.failure_threshold)
+    verdict = ProbeVerdict(probe.success_threshold, probe.failure_threshold)
     await asyncio.sleep(probe.initial_delay_s - elapsed_s)
     while True:
         before = verdict.passing
@@ -78,7 +78,7 @@ async def _readiness(
 async def _liveness(
     probe: ProbeSpec, elapsed_s: float, inside: Inside, session: aiohttp.ClientSession, listener: Listener
 ) -> None:
-    verdict = Verdict(probe.success_threshold, probe.failure_threshold)
+    verdict = ProbeVerdict(probe.success_threshold, probe.failure_threshold)
     await asyncio.sleep(probe.initial_delay_s - elapsed_s)
     while True:
         verdict = await _observed(verdict, "Liveness", probe, inside, session, listener)
@@ -89,13 +89,13 @@ async def _liveness(
 
 
 async def _observed(
-    verdict: Verdict,
+    verdict: ProbeVerdict,
     kind: str,
     probe: ProbeSpec,
     inside: Inside,
     session: aiohttp.ClientSession,
     listener: Listener,
-) -> Verdict:
+) -> ProbeVerdict:
     result = await container_actions.perform(probe.action, inside, session, probe.timeout_s)
     if not result.ok:
         listener.on_unhealthy(kind, result.output)

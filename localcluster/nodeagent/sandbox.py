@@ -11,7 +11,7 @@ from typing import NamedTuple
 from localcluster.nodeagent import environment, gpus, images, mounts, rewriting, rootfiles, variables
 from localcluster.nodeagent.environment import ConfigError, Lookup
 from localcluster.nodeagent.fieldrefs import Placement
-from localcluster.nodeagent.images import Program
+from localcluster.nodeagent.images import ImageProgram
 from localcluster.nodeagent.isolation import Isolation, container_root
 from localcluster.nodeagent.mounts import Bind, VolumeFolder
 from localcluster.nodeagent.podspec import ContainerSpec, PodSpec
@@ -31,7 +31,7 @@ class UnknownImageError(Exception):
 class Machine:
     """What every container of a node has in common."""
 
-    images: tuple[Program, ...]
+    images: tuple[ImageProgram, ...]
     isolation: Isolation
     root_folder: Path
     api_host: str
@@ -68,7 +68,7 @@ class SeenUser(NamedTuple):
     group: int
 
 
-def identity(pod: PodSpec, container: ContainerSpec, program: Program) -> SeenUser:
+def identity(pod: PodSpec, container: ContainerSpec, program: ImageProgram) -> SeenUser:
     """The user that the container sees itself as; outside it is always the agent's user.
 
     Raises:
@@ -139,7 +139,7 @@ async def prepare(
     return Launch(argv, env, cwd, root=root)
 
 
-def _image_env(pod: PodSpec, program: Program, where: Placement) -> dict[str, str]:
+def _image_env(pod: PodSpec, program: ImageProgram, where: Placement) -> dict[str, str]:
     env = {"HOSTNAME": rootfiles.hostname(pod), "PATH": _path(), **_simulation_env(), **program.env}
     return env | ({"BREAKEVEN_POD_IP": where.pod_ip} if program.aliases else {})
 
@@ -148,7 +148,7 @@ def _path(*before: str) -> str:
     return ":".join([*before, images.bin_folder(), _SYSTEM_PATH])
 
 
-def _shims(program: Program, home_here: Path, home: str) -> dict[str, str]:
+def _shims(program: ImageProgram, home_here: Path, home: str) -> dict[str, str]:
     """Puts the image's programs for shells into the container's home; the PATH that finds them."""
     scripts = program.shims()
     if not scripts:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from localcluster.nodeagent.fieldrefs import Placement
-from localcluster.nodeagent.pod_lifecycle import Step
+from localcluster.nodeagent.pod_lifecycle import LifecycleStep
 from localcluster.nodeagent.podspec import ContainerSpec, Json, PodSpec, Role
 from localcluster.nodeagent.states import Activity, ContainerState, Running, Terminated, Waiting
 
@@ -19,7 +19,7 @@ _OVER = {
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PodVerdict:
     """A state that the agent gives to a whole pod, whatever its containers do (`status.reason`, `status.message`)."""
 
     reason: str
@@ -30,13 +30,13 @@ class Verdict:
 def pod_status(
     pod: PodSpec,
     states: Mapping[str, ContainerState],
-    step: Step,
+    step: LifecycleStep,
     where: Placement,
     started_at: float,
     now: float,
     *,
     previous: Iterable[Json] = (),
-    verdict: Verdict | None = None,
+    verdict: PodVerdict | None = None,
     sandbox_ready: bool = True,
 ) -> dict[str, Any]:
     """The status to write: everything a kubelet owns, nothing the scheduler owns.
@@ -94,7 +94,9 @@ def seconds(text: str | None) -> float:
     return dt.datetime.fromisoformat(text).timestamp() if text else 0.0
 
 
-def _phase(pod: PodSpec, states: Mapping[str, ContainerState], step: Step, verdict: Verdict | None) -> str:
+def _phase(
+    pod: PodSpec, states: Mapping[str, ContainerState], step: LifecycleStep, verdict: PodVerdict | None
+) -> str:
     if verdict and verdict.failed:
         return "Failed" if step.finished else "Running"
     ends = [states[c.name].ended for c in pod.mains if not states[c.name].running]
@@ -107,7 +109,7 @@ def _phase(pod: PodSpec, states: Mapping[str, ContainerState], step: Step, verdi
 
 
 def _conditions(
-    pod: PodSpec, states: Mapping[str, ContainerState], step: Step, phase: str
+    pod: PodSpec, states: Mapping[str, ContainerState], step: LifecycleStep, phase: str
 ) -> Iterable[dict[str, Any]]:
     over = _OVER.get(phase)
     waiting = [c.name for c in pod.inits if not _init_done(c, states[c.name])]

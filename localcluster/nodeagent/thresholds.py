@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ProbeVerdict:
     """A probe's verdict after the results so far.
 
     Guarantees: `passing` becomes True only after `success_threshold` successes in a row and False only after
@@ -19,7 +19,7 @@ class Verdict:
     run: int = 0
     run_of: bool | None = None
 
-    def observe(self, *, ok: bool) -> Verdict:
+    def observe(self, *, ok: bool) -> ProbeVerdict:
         """This verdict with one more result counted."""
         run = self.run + 1 if ok is self.run_of else 1
         threshold = self.success_threshold if ok else self.failure_threshold

@@ -1,4 +1,4 @@
-"""What the operator may do, as data: a decision ends in a Plan, which can be printed, compared and tested.
+"""What the operator may do, as data: a decision ends in an ActionPlan, which can be printed, compared and tested.
 
 The list of actions is the list of the operator's powers. `WriteAnnotation` is the only one that touches an object of
 the user's; `Create`, `Apply` and `Delete` take only kinds of which the operator owns every object it names.
@@ -120,7 +120,7 @@ Action: TypeAlias = WriteAnnotation | WriteStatus | EmitEvent | Create | Apply |
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ActionPlan:
     """What to do about one object this cycle, and what to say about it.
 
     Attributes:

@@ -11,8 +11,8 @@ from breakeven_operator.labels import RUN_LABEL, service_of
 from breakeven_operator.ports import Manifest, RunView, TrialSettings
 from breakeven_operator.reconcile.active_profile import ProfileEntry
 from breakeven_operator.reconcile.fingerprint import identify
-from breakeven_operator.reconcile.observation import Observation
-from breakeven_operator.reconcile.service import Outcome
+from breakeven_operator.reconcile.observation import ServiceObservation
+from breakeven_operator.reconcile.service import ServiceOutcome
 from breakeven_operator.resources import SpeculativeService
 
 _FINAL = frozenset({"Succeeded", "Failed", "Superseded"})
@@ -24,8 +24,8 @@ class Decided:
     """A service with what was seen of it and decided about it."""
 
     service: SpeculativeService
-    observation: Observation
-    outcome: Outcome
+    observation: ServiceObservation
+    outcome: ServiceOutcome
 
     @property
     def in_force(self) -> ProfileEntry | None:
@@ -99,15 +99,15 @@ def _view(
 ) -> RunView:
     meta = run["metadata"]
     namespace = meta["namespace"]
-    workload = item.observation.workload if item is not None else None
-    identifiable = workload is not None and workload.identifiable
+    deployment = item.observation.deployment if item is not None else None
+    identifiable = deployment is not None and deployment.identifiable
     identity = None
-    if workload is not None and workload.container is not None and identifiable:
-        identity = identify(workload)
+    if deployment is not None and deployment.container is not None and identifiable:
+        identity = identify(deployment)
     return RunView(
         run=run,
         service=world.manifests.get(item.service.metadata.uid) if item is not None else None,
-        target=workload.manifest if workload is not None else None,
+        target=deployment.manifest if deployment is not None else None,
         fingerprint=identity.fingerprint if identity is not None else None,
         gpu_product=identity.gpu_product if identity is not None else None,
         jobs=_labelled(world.jobs.get(namespace, ()), meta["name"]),

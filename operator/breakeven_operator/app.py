@@ -22,12 +22,12 @@ from breakeven_operator.adapters.identity import LeaseIdentity
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.adapters.lease import Lease
 from breakeven_operator.adapters.observer import Observer
-from breakeven_operator.adapters.prometheus import Prometheus
-from breakeven_operator.cycle import Fleet, FleetSettings
+from breakeven_operator.adapters.prometheus_api import PrometheusClient
+from breakeven_operator.cycle import CycleSettings, Reconciler
 from breakeven_operator.handlers import register
 from breakeven_operator.kinds import SERVICES
 from breakeven_operator.loop import Loop
-from breakeven_operator.ports import ClusterError, Source
+from breakeven_operator.ports import ClusterError, PrometheusAccess
 from breakeven_operator.serve import web
 from breakeven_operator.serve.health import Health
 from breakeven_operator.serve.telemetry import Telemetry
@@ -41,7 +41,7 @@ _RETRY_S = 2.0
 @dataclass(frozen=True, slots=True)
 class _Parts:
     cluster: KubernetesCluster
-    fleet: Fleet
+    reconciler: Reconciler
     lease: Lease
     loop: Loop
     health: Health
@@ -114,8 +114,8 @@ async def _parts(settings: Settings, *, dry_run: bool, settle_s: float = SETTLE_
         settings.kubeconfig or None,
         counted=lambda verb, code: telemetry.api_requests.labels(verb, str(code)).inc(),
     )
-    own = Source(settings.prometheus_address) if settings.prometheus_address else None
-    metrics = Prometheus(
+    own = PrometheusAccess(settings.prometheus_address) if settings.prometheus_address else None
+    metrics = PrometheusClient(
         cluster,
         timeout_s=settings.prometheus_timeout_s,
         own=own,
@@ -143,13 +143,13 @@ async def _parts(settings: Settings, *, dry_run: bool, settle_s: float = SETTLE_
         reporter=settings.identity,
         show=_print if dry_run else None,
     )
-    fleet = Fleet(
+    reconciler = Reconciler(
         cluster,
         clock,
         observer,
         writer,
         telemetry,
-        FleetSettings(
+        CycleSettings(
             trial=settings.trial,
             trial_cluster_role=settings.trial_cluster_role,
             status_refresh_s=settings.status_refresh_s,
@@ -159,9 +159,9 @@ async def _parts(settings: Settings, *, dry_run: bool, settle_s: float = SETTLE_
     )
     health = Health(clock, settings.cycle_s)
     leadership = _NoLease() if dry_run else lease
-    loop = Loop(fleet, leadership, health, telemetry, clock, cycle_s=settings.cycle_s)
+    loop = Loop(reconciler, leadership, health, telemetry, clock, cycle_s=settings.cycle_s)
     try:
-        yield _Parts(cluster, fleet, lease, loop, health, registry)
+        yield _Parts(cluster, reconciler, lease, loop, health, registry)
     finally:
         await observer.close()
         await metrics.close()

@@ -15,27 +15,27 @@ from typing import Any
 
 from breakeven.errors import InputError
 from breakeven_operator import calibration, housekeeping
-from breakeven_operator.actions import Create, Fit, FitOutcome, Plan, WriteAnnotation, WriteStatus
+from breakeven_operator.actions import ActionPlan, Create, Fit, FitOutcome, WriteAnnotation, WriteStatus
 from breakeven_operator.adapters.observer import Observer, Snapshot
 from breakeven_operator.admission import Decided, run_views
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import JOBS, RUNS, SERVICES, NamespacedName, Ref
 from breakeven_operator.labels import FINISHED_LABEL, service_of
 from breakeven_operator.ports import Clock, Cluster, ClusterError, Manifest, RunView, TrialSettings
-from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.conditions import READY, Aspect, merge
+from breakeven_operator.reconcile.deployment import Deployment, observe
 from breakeven_operator.reconcile.failed import Failed, failed
 from breakeven_operator.reconcile.live_metrics import FleetReading
-from breakeven_operator.reconcile.observation import Limits, Observation
+from breakeven_operator.reconcile.observation import CycleLimits, ServiceObservation
 from breakeven_operator.reconcile.service import conflicted, reconcile, reference
 from breakeven_operator.reconcile.target import Claim, older_claim
-from breakeven_operator.reconcile.workload import Workload, observe
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.calibrationrun import CalibrationRun, read_run
 from breakeven_operator.resources.meta import Condition
 from breakeven_operator.resources.servicestatus import RolloutPhase
 from breakeven_operator.serve.logs import CYCLE
 from breakeven_operator.serve.telemetry import Telemetry
-from breakeven_operator.writer import Result, Writer, is_stale
+from breakeven_operator.writer import Writer, WriteResult, is_stale
 
 _LOG = logging.getLogger(__name__)
 _CYCLE_LOG = logging.getLogger(CYCLE)
@@ -44,7 +44,7 @@ _MOVING = frozenset({RolloutPhase.INTENDED, RolloutPhase.ROLLING, RolloutPhase.U
 
 
 @dataclass(frozen=True, slots=True)
-class FleetSettings:
+class CycleSettings:
     """What the loop needs of the operator's settings."""
 
     trial: TrialSettings
@@ -68,14 +68,14 @@ class CycleReport:
     generations: Mapping[str, int] = field(default_factory=dict)
 
 
-class Fleet:
+class Reconciler:
     """Runs cycles; `cycle` may be called again after any failure.
 
     Args:
         cluster, clock: ports.
         observer: reads. writer: writes.
         telemetry: the operator's metrics.
-        settings: see FleetSettings.
+        settings: see CycleSettings.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Fleet:
         observer: Observer,
         writer: Writer,
         telemetry: Telemetry,
-        settings: FleetSettings,
+        settings: CycleSettings,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
@@ -147,7 +147,7 @@ class Fleet:
         )
         decided, failures = [], []
         for service in sorted(world.services, key=lambda s: (s.metadata.namespace, s.metadata.name)):
-            limits = Limits(self._settings.status_refresh_s, moving < self._settings.max_parallel_rolls)
+            limits = CycleLimits(self._settings.status_refresh_s, moving < self._settings.max_parallel_rolls)
             try:
                 observation = self._observation(world, service)
                 outcome = reconcile(service, observation, limits, now)
@@ -179,7 +179,7 @@ class Fleet:
             self._warned[uid] = text
             _LOG.warning("%s", text)
 
-    def _observation(self, world: Snapshot, service: SpeculativeService) -> Observation:
+    def _observation(self, world: Snapshot, service: SpeculativeService) -> ServiceObservation:
         namespace, name = service.metadata.namespace, service.metadata.name
         runs = []
         for manifest in world.runs:
@@ -189,8 +189,8 @@ class Fleet:
                 except InputError as error:
                     self._warn_once(manifest["metadata"]["uid"], str(error))
         lookback = self._observer.lookback_of(service)
-        return Observation(
-            workload=self._workload(world, service),
+        return ServiceObservation(
+            deployment=self._deployment(world, service),
             managed_by=_managed_by(world, service),
             fleet=world.readings.get(
                 self._observer.watch_of(service), FleetReading({}, frozenset(), "not asked")
@@ -202,7 +202,7 @@ class Fleet:
             written=world.manifests[service.metadata.uid].get("status") or {},
         )
 
-    def _workload(self, world: Snapshot, service: SpeculativeService) -> Workload | None:
+    def _deployment(self, world: Snapshot, service: SpeculativeService) -> Deployment | None:
         namespace, target = service.metadata.namespace, service.spec.target_ref
         deployment = world.deployments.get(NamespacedName(namespace, target.name))
         if deployment is None:
@@ -228,9 +228,11 @@ class Fleet:
         started = self._clock.monotonic()
         result = await self._writer.carry_out(plan)
         self._telemetry.decided(service, outcome.verdict.action, outcome.verdict.reason)
-        if result.conflict and observation.workload is not None:
+        if result.conflict and observation.deployment is not None:
             yielded = await self._writer.carry_out(
-                conflicted(service, outcome.status, observation.workload, result.conflict, self._clock.now())
+                conflicted(
+                    service, outcome.status, observation.deployment, result.conflict, self._clock.now()
+                )
             )
             self._note(yielded, report)
         self._note(result, report)
@@ -254,7 +256,7 @@ class Fleet:
         in_force = item.in_force
         namespace = service.metadata.namespace
         for entry, action in housekeeping.mark_in_force(namespace, observation.profiles, in_force):
-            result = await self._writer.carry_out(Plan(reference(service), (action,)))
+            result = await self._writer.carry_out(ActionPlan(reference(service), (action,)))
             if result.error is None:
                 self._observer.note_in_force(entry)
             self._note(result, report)
@@ -270,14 +272,14 @@ class Fleet:
                     "breakeven_calibration_gpu_seconds", service, by=run.status.gpu_seconds_used
                 )
         marks = tuple(housekeeping.mark_finished(run) for run in ended)
-        self._note(await self._writer.carry_out(Plan(reference(service), marks)), report)
+        self._note(await self._writer.carry_out(ActionPlan(reference(service), marks)), report)
         try:
             finished = await self._cluster.list_all(RUNS, namespace, FINISHED_LABEL)
         except ClusterError as error:
             report.errors.append(str(error))
             return
         old = housekeeping.retire(service, finished, observation.profiles, in_force)
-        self._note(await self._writer.carry_out(Plan(reference(service), old)), report)
+        self._note(await self._writer.carry_out(ActionPlan(reference(service), old)), report)
 
     async def _run(self, view: RunView, now: datetime, report: CycleReport) -> None:
         """Advance one run; a surprise in it stops neither the others nor the publishing of metrics."""
@@ -299,7 +301,7 @@ class Fleet:
         if not actions:
             return
         ref = Ref(RUNS, meta["namespace"], meta["name"], meta["uid"])
-        result = await self._writer.carry_out(Plan(ref, actions))
+        result = await self._writer.carry_out(ActionPlan(ref, actions))
         self._note(result, report)
         for fit, outcome in result.fits:
             await self._conclude(view, fit, outcome, report)
@@ -310,7 +312,7 @@ class Fleet:
         except InputError as error:
             report.errors.append(str(error))
             return
-        self._note(await self._writer.carry_out(Plan(fit.run, actions)), report)
+        self._note(await self._writer.carry_out(ActionPlan(fit.run, actions)), report)
 
     async def _say_invalid(
         self, manifest: Manifest, problem: str, now: datetime, report: CycleReport
@@ -333,9 +335,9 @@ class Fleet:
         if status.get("conditions") == conditions:
             return
         changed = {**status, "conditions": conditions}
-        self._note(await self._writer.carry_out(Plan(ref, (WriteStatus(ref, changed),))), report)
+        self._note(await self._writer.carry_out(ActionPlan(ref, (WriteStatus(ref, changed),))), report)
 
-    def _note(self, result: Result, report: CycleReport) -> None:
+    def _note(self, result: WriteResult, report: CycleReport) -> None:
         error = result.error
         if error is None or is_stale(error) or result.conflict:
             return

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from breakeven.arm import Arm
-from breakeven.calibrate.client import Endpoint, EngineClient, EngineError
-from breakeven.calibrate.design import Finished, SweepSettings
-from breakeven.calibrate.sweep import Progress, Sweep, run_sweep
-from breakeven.calibrate.workload import Workload
 from breakeven.errors import InputError
+from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
+from breakeven.load_driver.design import Finished, SweepSettings
+from breakeven.load_driver.sweep import Sweep, SweepProgress, run_sweep
+from breakeven.load_driver.workload import Workload
 from breakeven.points.point import Point
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.calibration.jobs import arm_label
@@ -234,7 +234,7 @@ async def run_trial(trial: TrialEnvironment, runs: Runs) -> Finished:
         _LOG.info("%s: going on after %d points", trial.arm_name, len(store.points))
     shown = ""
 
-    def show(progress: Progress) -> None:
+    def show(progress: SweepProgress) -> None:
         nonlocal shown
         line = f"{trial.arm_name}: point {progress.step.number} of {progress.total}: {progress.step.load}"
         if line != shown:

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from breakeven_operator import calibration
 from breakeven_operator.actions import Action, Apply, Create, Delete, WriteStatus
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import CRONJOBS, PROFILES, ROLE_BINDINGS, RUNS, SERVICE_ACCOUNTS, Ref
 from breakeven_operator.labels import FINISHED_LABEL, service_of
 from breakeven_operator.ports import Manifest, TrialSettings
-from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.active_profile import ProfileEntry
 from breakeven_operator.resources import API_VERSION, CalibrationRun, SpeculativeService
 

@@ -7,9 +7,9 @@ import contextlib
 import logging
 from typing import Protocol
 
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.cycle import CycleReport
 from breakeven_operator.ports import Clock, ClusterError
-from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.serve.health import Health
 from breakeven_operator.serve.telemetry import Telemetry
 

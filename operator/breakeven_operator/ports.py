@@ -121,7 +121,7 @@ class SecretHeader(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PrometheusAccess:
     """One Prometheus with everything needed to ask it; equal sources share their queries.
 
     Attributes:
@@ -147,7 +147,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class InstantSample:
     """One element of an instant vector.
 
     Attributes:
@@ -182,11 +182,11 @@ class Samples:
 class Metrics(Protocol):
     """Prometheus. Every query ends within a deadline, whatever the server does."""
 
-    async def query(self, source: Source, promql: str) -> Sequence[Series]:
+    async def query(self, source: PrometheusAccess, promql: str) -> Sequence[InstantSample]:
         """One instant query whose result is a vector; raises MetricsError."""
         ...
 
-    async def query_past(self, source: Source, promql: str) -> Sequence[Samples]:
+    async def query_past(self, source: PrometheusAccess, promql: str) -> Sequence[Samples]:
         """One instant query whose result is a range vector, such as a subquery's; raises MetricsError."""
         ...
 

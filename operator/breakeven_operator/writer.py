@@ -1,4 +1,4 @@
-"""The only writer: carries out a Plan action by action, or prints it.
+"""The only writer: carries out an ActionPlan action by action, or prints it.
 
 Before every single action it asks whether this replica still leads; between a decision and its last write a Lease can
 be lost. What failed is left for the next cycle, which sees the world as it then is.
@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 from breakeven.serving.opt_in import ANNOTATION
 from breakeven_operator.actions import (
     Action,
+    ActionPlan,
     Apply,
     Create,
     Delete,
     EmitEvent,
     Fit,
     FitOutcome,
-    Plan,
     WriteAnnotation,
     WriteStatus,
 )
@@ -56,7 +56,7 @@ class SaidEvent(NamedTuple):
 
 
 @dataclass(slots=True)
-class Result:
+class WriteResult:
     """What became of a plan.
 
     Attributes:
@@ -67,7 +67,7 @@ class Result:
         fits: outcomes of Fit actions.
     """
 
-    plan: Plan
+    plan: ActionPlan
     done: list[Action] = field(default_factory=list)
     error: ClusterError | None = None
     conflict: tuple[str, ...] = ()
@@ -109,9 +109,9 @@ class Writer:
         """Whether nothing is done."""
         return self._show is not None
 
-    async def carry_out(self, plan: Plan) -> Result:
+    async def carry_out(self, plan: ActionPlan) -> WriteResult:
         """Do what a plan says, in order, until the first failure."""
-        result = Result(plan)
+        result = WriteResult(plan)
         for action in plan.actions:
             if self._show is not None:
                 self._show(f"{plan.subject}: {describe(action)}")
@@ -130,7 +130,7 @@ class Writer:
             result.done.append(action)
         return result
 
-    async def _do(self, action: Action, result: Result) -> None:
+    async def _do(self, action: Action, result: WriteResult) -> None:
         match action:
             case WriteAnnotation():
                 await self._write_annotation(action)

@@ -20,12 +20,12 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from breakeven.arm import NO_SPECULATION
-from breakeven.calibrate.client import Endpoint, EngineClient
-from breakeven.calibrate.design import Step
-from breakeven.calibrate.measuring import Precision, Trial, measure
-from breakeven.calibrate.records import RequestRecord
-from breakeven.calibrate.workload import ProsePrompts
-from breakeven.points.point import Load, LoadMode
+from breakeven.load_driver.client import Endpoint, EngineClient
+from breakeven.load_driver.design import SweepStep
+from breakeven.load_driver.measuring import Precision, Trial, measure
+from breakeven.load_driver.records import RequestRecord
+from breakeven.load_driver.workload import ProsePrompts
+from breakeven.points.point import ImposedLoad, LoadMode
 from fakes.lawful_engine import LawfulEngine, serving
 
 SECONDS = 15.0
@@ -52,8 +52,10 @@ async def drive(url: str, mode: LoadMode, rate_rps: float) -> str:
     async with Client(Endpoint(url)) as client:
         await client.model()
         expected_s = TOKENS * TOKEN_S
-        load = Load(mode, rate_rps)
-        step = Step(load, expected_s, rate_rps * expected_s, 0.0, 1.0, SECONDS, SECONDS, number=1, total=1)
+        load = ImposedLoad(mode, rate_rps)
+        step = SweepStep(
+            load, expected_s, rate_rps * expected_s, 0.0, 1.0, SECONDS, SECONDS, number=1, total=1
+        )
         # Precise enough is never: the whole window is measured.
         trial = Trial(NO_SPECULATION, ProsePrompts(64, 0), TOKENS, Precision(0.0, 10**9, SECONDS))
         before = time.process_time()

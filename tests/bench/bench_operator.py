@@ -29,10 +29,10 @@ from aiohttp import web
 
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.kinds import DEPLOYMENTS, LEASES, NODES, PODS, PROFILES, SERVICES, Resource
-from breakeven_operator.reconcile.promql import WORKLOAD
+from breakeven_operator.reconcile.fleet_query import WORKLOAD
+from fakes.fleet_metrics import FakePrometheus, PodTraffic
 from fakes.fleet_world import GPU, SERVICE, TARGET, profile_json
 from fakes.kubelet import DIGEST
-from fakes.prometheus import FakePrometheus, Traffic
 from localcluster import LocalCluster
 
 NAMESPACE = "bench"
@@ -118,7 +118,7 @@ class Asked:
 
 
 @asynccontextmanager
-async def prometheus(machine: Machine, traffic: Traffic) -> AsyncIterator[tuple[str, Asked]]:
+async def prometheus(machine: Machine, traffic: PodTraffic) -> AsyncIterator[tuple[str, Asked]]:
     """A server that answers as Prometheus would for all pods; yields its URL and how often it was asked."""
     fake = FakePrometheus(cluster=None, clock=None, traffic=traffic)  # type: ignore[arg-type]
     asked = Asked()
@@ -285,7 +285,7 @@ async def bench() -> bool:
         machine = Machine(cluster)
         await machine.start()
         rows: dict[tuple[int, str], dict[str, float]] = {}
-        traffic = Traffic(rps=3.0, latency_s=1.18)
+        traffic = PodTraffic(rps=3.0, latency_s=1.18)
         async with prometheus(machine, traffic) as (address, asked):
             have = 0
             for count in (1, 50):

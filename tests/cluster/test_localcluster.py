@@ -18,8 +18,8 @@ import pytest
 import yaml
 
 from localcluster import LocalCluster, LocalClusterError
+from localcluster.free_ports import free_ports
 from localcluster.nodes import with_this_package
-from localcluster.ports import free_ports
 
 PARTS = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"]
 # A node that nobody plays: enough for the scheduler, and independent of the node agent.

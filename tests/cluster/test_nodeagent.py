@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 import breakeven_sim
-from localcluster.nodes import Node
+from localcluster.nodes import GpuNode
 
-RIG = Node("rig", "NVIDIA-L4", 4)
+RIG = GpuNode("rig", "NVIDIA-L4", 4)
 AGENT = "rig-agent"
 DEFAULT_COSTS = Path(breakeven_sim.__file__).parent / "engine/default_costs.json"
 UNTIL_S = 180
@@ -651,7 +651,7 @@ def test_a_killed_agent_leaves_no_process_and_its_successor_goes_on(do, on_rig, 
 def test_without_namespaces_paths_are_rewritten_and_clients_get_a_kubeconfig(
     do, cluster, until, event, outcome
 ):
-    node = Node("plain", "NVIDIA-L4", 1)
+    node = GpuNode("plain", "NVIDIA-L4", 1)
     cluster.start_nodes([node], agent="plain-agent", extra_arguments=["--no-namespaces"])
     try:
         do("create", "configmap", "conf", "--from-literal=k=v")

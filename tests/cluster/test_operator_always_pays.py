@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from demo.stage import EXAMPLES
-from localcluster import Node
+from demo.installation import EXAMPLES
+from localcluster import GpuNode
 from operatorcluster import manifests
 from operatorcluster.stage import decision
-from operatorcluster.traffic import users
+from operatorcluster.users import users
 
 H100 = "NVIDIA-H100-80GB-HBM3"
 LOW_RPS, HIGH_RPS = 2.0, 36.0
@@ -24,7 +24,7 @@ def gpu(stage):
     costs["startup"] = {"base_s": 0.3, "drafter_s": 0.1}
     costs["methods"]["eagle3"]["text"] = {"easy_rate": 1.0, "hard_rate": 1.0, "easy_share": 1.0}
     stage.cluster.start_nodes(
-        (Node("h100-0", H100, 8),),
+        (GpuNode("h100-0", H100, 8),),
         agent="always-pays",
         environment={"BREAKEVEN_SIM_COSTS": json.dumps(costs)},
     )

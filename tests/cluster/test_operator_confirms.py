@@ -13,8 +13,8 @@ import pytest
 from breakeven.arm import NO_SPECULATION
 from breakeven.laws.latency import open_loop_latency
 from operatorcluster import manifests
-from operatorcluster.engine import EAGLE, OUTPUT_TOKENS, PROMPT_TOKENS, law, tokens_per_step
-from operatorcluster.posing import Traffic
+from operatorcluster.posing import PosedTraffic
+from operatorcluster.target_engine import EAGLE, OUTPUT_TOKENS, PROMPT_TOKENS, law, tokens_per_step
 from operatorcluster.waiting import until
 
 LOW_RPS = 2.0
@@ -92,7 +92,9 @@ class Counted:
         }
         running = rps * latency_s - self.waiting
         counters |= {"num_requests_running": running, "num_requests_waiting": self.waiting}
-        return Traffic(rps, latency_s, now).page(**{name: str(value) for name, value in counters.items()})
+        return PosedTraffic(rps, latency_s, now).page(
+            **{name: str(value) for name, value in counters.items()}
+        )
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 
 from operatorcluster import manifests
 from operatorcluster.stage import condition, decision
-from operatorcluster.traffic import users
+from operatorcluster.users import users
 from operatorcluster.waiting import until
 
 RPS = 2.0

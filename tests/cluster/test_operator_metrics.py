@@ -12,9 +12,9 @@ import pytest
 from breakeven.arm import NO_SPECULATION
 from breakeven.laws.latency import open_loop_latency
 from operatorcluster import manifests
-from operatorcluster.engine import EAGLE, law, tokens_per_step
-from operatorcluster.posing import Traffic
+from operatorcluster.posing import PosedTraffic
 from operatorcluster.replaying import Replaying
+from operatorcluster.target_engine import EAGLE, law, tokens_per_step
 
 RPS = 2.0
 # Of `metricsSource.windowSeconds` in the manifests.
@@ -64,7 +64,7 @@ def watched(place):
 
 def steady(arm, rps=RPS):
     latency_s = float(open_loop_latency(*law(arm), rps))
-    return Traffic(rps, latency_s, time.monotonic(), tokens_per_step=tokens_per_step(arm))
+    return PosedTraffic(rps, latency_s, time.monotonic(), tokens_per_step=tokens_per_step(arm))
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_scrapes_that_fail(watched, traffic):
 
 
 def test_series_under_another_model_s_name(watched, traffic):
-    watched.told_by(Traffic(traffic.rps, traffic.latency_s, traffic.began, model="someone-else").page)
+    watched.told_by(PosedTraffic(traffic.rps, traffic.latency_s, traffic.began, model="someone-else").page)
     assert "metricsSource.servedModelName" in watched.holds("MetricsMislabelled")
 
 
@@ -166,7 +166,7 @@ def test_a_collapse_rolls_once_a_second_window_says_so(watched, traffic):
     accepting = steady(EAGLE)
     watched.told_by(accepting.page)
     watched.place.until_decided("BelowBreakEven", "Stay")
-    rejecting = Traffic(RPS, accepting.latency_s, accepting.began, tokens_per_step=1.0)
+    rejecting = PosedTraffic(RPS, accepting.latency_s, accepting.began, tokens_per_step=1.0)
     watched.told_by(rejecting.page)
 
     def noticed(status):
@@ -203,7 +203,7 @@ def test_an_answer_that_a_cache_repeats(place):
 
 def test_a_prometheus_that_does_not_answer(watched, traffic):
     # Of a model that is not the target's, so that nothing happens before Prometheus ends.
-    watched.told_by(Traffic(traffic.rps, traffic.latency_s, traffic.began, model="someone-else").page)
+    watched.told_by(PosedTraffic(traffic.rps, traffic.latency_s, traffic.began, model="someone-else").page)
     watched.holds("MetricsMislabelled")
     cluster = watched.place.stage.cluster
     cluster.stop_process("prometheus")

@@ -13,14 +13,14 @@ import urllib.request
 import pytest
 
 from breakeven.serving.promql import Matcher
-from breakeven_operator.adapters.prometheus import Prometheus
-from breakeven_operator.ports import Source
+from breakeven_operator.adapters.prometheus_api import PrometheusClient
+from breakeven_operator.ports import PrometheusAccess
+from breakeven_operator.reconcile.fleet_query import past_query
 from breakeven_operator.reconcile.past_metrics import read_past
-from breakeven_operator.reconcile.promql import past_query
 from localcluster.binaries import ensure
 from operatorcluster import manifests
 from operatorcluster.stage import decision
-from operatorcluster.traffic import users
+from operatorcluster.users import users
 
 STEP_S, SCRAPE_S = 300, 15
 HOURS = 3
@@ -145,9 +145,9 @@ def past(address, end, *matchers, namespaces=("llm",), hours=HOURS):
     assert asked != promql
 
     async def ask():
-        prometheus = Prometheus(None)
+        prometheus = PrometheusClient(None)
         try:
-            return await prometheus.query_past(Source(address), asked)
+            return await prometheus.query_past(PrometheusAccess(address), asked)
         finally:
             await prometheus.close()
 

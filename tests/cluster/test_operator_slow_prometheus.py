@@ -10,9 +10,9 @@ import pytest
 from breakeven.arm import NO_SPECULATION
 from breakeven.laws.latency import open_loop_latency
 from operatorcluster import manifests
-from operatorcluster.engine import law
-from operatorcluster.posing import Traffic
+from operatorcluster.posing import PosedTraffic
 from operatorcluster.stage import HOME, Place, condition
+from operatorcluster.target_engine import law
 from operatorcluster.waiting import until
 
 RPS = 2.0
@@ -110,7 +110,7 @@ def test_it_costs_its_own_service_only(stage, place, dripping):
         (pod,) = place.all("pod")
         latency_s = float(open_loop_latency(*law(NO_SPECULATION), RPS))
         labels = {"namespace": place.name, "pod": pod["metadata"]["name"]}
-        stage.posers.pose(place.name, Traffic(RPS, latency_s, time.monotonic()).page, **labels)
+        stage.posers.pose(place.name, PosedTraffic(RPS, latency_s, time.monotonic()).page, **labels)
         place.until_settled("eagle/3")
 
         # And in every cycle: several of one second each while one query of the slow server lasts.

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.calibrate.client import Endpoint, EngineClient
-from breakeven.calibrate.design import SweepSettings, line_through
-from breakeven.calibrate.sweep import Sweep, run_sweep
-from breakeven.calibrate.workload import Workload
 from breakeven.cli.calibrate import PointsFile
 from breakeven.fitting import fit_points
+from breakeven.load_driver.client import Endpoint, EngineClient
+from breakeven.load_driver.design import SweepSettings, line_through
+from breakeven.load_driver.sweep import Sweep, run_sweep
+from breakeven.load_driver.workload import Workload
 from breakeven.points.point import Point
 from breakeven.readers.reading import read_file
 from fakes.simulated_engine import simulated

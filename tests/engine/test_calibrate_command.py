@@ -9,9 +9,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from breakeven.calibrate.measured_window import MeasuredWindow
 from breakeven.cli.calibrate import PointsFile, command
 from breakeven.errors import BreakevenError, InputError
+from breakeven.load_driver.measured_window import MeasuredWindow
 from breakeven.points.point import LoadMode, Point
 from breakeven.readers.reading import read_file
 from fakes.lawful_engine import LawfulEngine, serving

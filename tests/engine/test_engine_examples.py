@@ -14,13 +14,13 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.profile import Profile
-from breakeven_operator.reconcile.wording import pays_until
+from breakeven_operator.reconcile.formatting import pays_until
 from breakeven_sim.engine.costs import parse_costs
 from breakeven_sim.engine.requests import Request
 from breakeven_sim.replay.fleet_arms import CostArms
 from breakeven_sim.replay.loops import open_loop
 from breakeven_sim.replay.measured import measured_profile
-from demo.stage import EXAMPLES, OUTPUT_TOKENS, PROMPT_TOKENS
+from demo.installation import EXAMPLES, OUTPUT_TOKENS, PROMPT_TOKENS
 from demo.story import Story, tell
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]

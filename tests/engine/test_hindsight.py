@@ -66,7 +66,7 @@ def replayed_s(trace: RateTrace, fleet: SteppedFleet, changes: list[tuple[float,
     )
 
 
-def spent_s(trace: RateTrace, plan: hindsight.Plan, law, replicas: int, roll_s: float) -> float:
+def spent_s(trace: RateTrace, plan: hindsight.SwitchPlan, law, replicas: int, roll_s: float) -> float:
     fleet = SteppedFleet(law, plan.changes[0][1], replicas, roll_s)
     return replayed_s(trace, fleet, list(plan.changes[1:]))
 
@@ -355,7 +355,7 @@ def test_hindsight_does_what_the_decisions_did_where_its_plan_is_worse(engine, m
     rates = rates_trace([18.0] * 3 + [5.0] * 6, 120.0)
     hasty = Policy(dwell_s=0.0, cooldown_s=0.0, roll_seconds=2.0)
     monkeypatch.setattr(
-        "breakeven_sim.replay.study.best_plan", lambda *_: hindsight.Plan(((0.0, NO_SPECULATION),), 0.0)
+        "breakeven_sim.replay.study.best_plan", lambda *_: hindsight.SwitchPlan(((0.0, NO_SPECULATION),), 0.0)
     )
     trace = rates if kind == "rates" else poisson_of(rates)
     means_s = {}

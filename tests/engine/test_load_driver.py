@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from breakeven.arm import Arm
-from breakeven.calibrate.client import Endpoint, EngineClient, EngineError
-from breakeven.calibrate.design import Step, SweepSettings
-from breakeven.calibrate.measuring import Precision, Trial, measure
-from breakeven.calibrate.sweep import Sweep, check_arm, run_sweep, sized_prose
-from breakeven.calibrate.workload import ProsePrompts, Workload
-from breakeven.points.point import Load, LoadMode
+from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
+from breakeven.load_driver.design import SweepSettings, SweepStep
+from breakeven.load_driver.measuring import Precision, Trial, measure
+from breakeven.load_driver.sweep import Sweep, check_arm, run_sweep, sized_prose
+from breakeven.load_driver.workload import ProsePrompts, Workload
+from breakeven.points.point import ImposedLoad, LoadMode
 from breakeven.points.quality import FEWEST_GENERATIONS
 from breakeven.reasons import Reason
 from fakes.lawful_engine import LawfulEngine, serving
@@ -26,8 +26,10 @@ QUICK = SweepSettings(
 )
 
 
-def step(load: Load, latency_s: float, inflight: float, window_s: float = 1.0, warmup_s: float = 0.2) -> Step:
-    return Step(load, latency_s, inflight, 0.0, warmup_s, window_s, 10 * window_s, number=1, total=1)
+def step(
+    load: ImposedLoad, latency_s: float, inflight: float, window_s: float = 1.0, warmup_s: float = 0.2
+) -> SweepStep:
+    return SweepStep(load, latency_s, inflight, 0.0, warmup_s, window_s, 10 * window_s, number=1, total=1)
 
 
 def trial(window_s: float = 1.0, output_tokens: int = 50) -> Trial:
@@ -37,7 +39,7 @@ def trial(window_s: float = 1.0, output_tokens: int = 50) -> Trial:
 @in_virtual_time
 async def test_a_closed_loop_holds_its_clients_and_measures_the_law():
     async with serving(LawfulEngine()) as engine, EngineClient(Endpoint(engine.url)) as client:
-        point = await measure(client, trial(), step(Load(LoadMode.CLOSED, 6), 0.15, 6.0), seed=1)
+        point = await measure(client, trial(), step(ImposedLoad(LoadMode.CLOSED, 6), 0.15, 6.0), seed=1)
         assert point.clients.mean_inflight == pytest.approx(6.0)
         # g * (token + 5 others * company)
         assert point.clients.latency.mean_s == pytest.approx(50 * (0.002 + 5 * 0.0002))
@@ -52,7 +54,9 @@ async def test_company_obeys_the_law_even_on_the_way_up():
     # A cold start, a window of two latencies, a load that still rises: no steady state anywhere.
     engine = LawfulEngine(token_s=0.002, company_s=0.0004)
     async with serving(engine), EngineClient(Endpoint(engine.url)) as client:
-        cold = await measure(client, trial(), step(Load(LoadMode.CONSTANT, 40.0), 0.1, 0.0, 0.5, 0.0), seed=1)
+        cold = await measure(
+            client, trial(), step(ImposedLoad(LoadMode.CONSTANT, 40.0), 0.1, 0.0, 0.5, 0.0), seed=1
+        )
         # Pieces of four tokens each take the company at their begin.
         expected_s = 50 * (0.002 + cold.inflight * 0.0004)
         assert cold.clients.latency.mean_s == pytest.approx(expected_s, rel=0.02)
@@ -62,7 +66,7 @@ async def test_company_obeys_the_law_even_on_the_way_up():
 async def test_a_window_shorter_than_a_request_is_lengthened():
     async with serving(LawfulEngine(token_s=0.004)) as engine, EngineClient(Endpoint(engine.url)) as client:
         point = await measure(
-            client, trial(0.05), step(Load(LoadMode.CLOSED, 1), 0.2, 1.0, 0.05, 0.0), seed=1
+            client, trial(0.05), step(ImposedLoad(LoadMode.CLOSED, 1), 0.2, 1.0, 0.05, 0.0), seed=1
         )
         assert point.clients.requests >= 2
 
@@ -70,7 +74,7 @@ async def test_a_window_shorter_than_a_request_is_lengthened():
 @in_virtual_time
 async def test_a_closed_loop_lasts_until_its_clients_were_answered_often_enough():
     async with serving(LawfulEngine(token_s=0.004)) as engine, EngineClient(Endpoint(engine.url)) as client:
-        load = Load(LoadMode.CLOSED, 8)
+        load = ImposedLoad(LoadMode.CLOSED, 8)
         free = await measure(client, trial(0.1), step(load, 0.2, 8.0, 0.3, 0.0), seed=1)
         assert free.clients.requests >= FEWEST_GENERATIONS * 8
         assert free.clients.seconds > 0.3
@@ -83,7 +87,7 @@ async def test_an_open_loop_starts_near_its_steady_state():
     # Utilisation 0.8: 50 tokens * 0.4 ms company * 40 rps; alone 0.1 s, steady 0.5 s with 20 in flight.
     engine = LawfulEngine(token_s=0.002, company_s=0.0004)
     async with serving(engine), EngineClient(Endpoint(engine.url)) as client:
-        load = Load(LoadMode.CONSTANT, 40.0)
+        load = ImposedLoad(LoadMode.CONSTANT, 40.0)
         cold = await measure(client, trial(), step(load, 0.1, 0.0, 0.5, 0.1), seed=1)
         warm = await measure(client, trial(), step(load, 0.5, 20.0, 0.5, 0.5), seed=1)
         assert warm.clients.latency.mean_s == pytest.approx(0.5, rel=0.15)
@@ -93,7 +97,9 @@ async def test_an_open_loop_starts_near_its_steady_state():
 @in_virtual_time
 async def test_counted_requests_finish_under_continuing_load():
     async with serving(LawfulEngine()) as engine, EngineClient(Endpoint(engine.url)) as client:
-        point = await measure(client, trial(0.3), step(Load(LoadMode.POISSON, 60.0), 0.3, 18.0, 0.3), seed=3)
+        point = await measure(
+            client, trial(0.3), step(ImposedLoad(LoadMode.POISSON, 60.0), 0.3, 18.0, 0.3), seed=3
+        )
         assert point.clients.failed == 0
         sent_in_window = round(point.clients.offered_rps * point.clients.seconds)
         assert point.clients.requests == sent_in_window
@@ -108,7 +114,7 @@ async def test_a_load_beyond_saturation_is_cut_short_and_flagged():
     # Saturation is at 1 / (50 * 1 ms) = 20 rps.
     async with serving(LawfulEngine(company_s=0.001)) as engine, EngineClient(Endpoint(engine.url)) as client:
         point = await measure(
-            client, trial(), step(Load(LoadMode.CONSTANT, 80.0), 0.2, 1.0, 3.0, 0.3), seed=1
+            client, trial(), step(ImposedLoad(LoadMode.CONSTANT, 80.0), 0.2, 1.0, 3.0, 0.3), seed=1
         )
         assert Reason.SATURATED_POINT in point.flags
         assert point.overloaded
@@ -118,7 +124,7 @@ async def test_a_load_beyond_saturation_is_cut_short_and_flagged():
 async def test_refused_requests_end_the_point_and_are_named():
     async with serving(LawfulEngine(fail_after=0)) as engine, EngineClient(Endpoint(engine.url)) as client:
         with pytest.raises(EngineError, match="HTTP 500"):
-            await measure(client, trial(), step(Load(LoadMode.CLOSED, 2), 0.1, 2.0, 30.0), seed=1)
+            await measure(client, trial(), step(ImposedLoad(LoadMode.CLOSED, 2), 0.1, 2.0, 30.0), seed=1)
 
 
 @in_virtual_time
@@ -175,7 +181,9 @@ async def test_the_wrong_engine_is_refused_before_anything_is_measured():
 async def test_an_engine_without_metrics_is_measured_all_the_same():
     async with serving(LawfulEngine(metrics=False)) as engine, EngineClient(Endpoint(engine.url)) as client:
         await check_arm(client, EAGLE)
-        point = await measure(client, trial(0.3), step(Load(LoadMode.CLOSED, 2), 0.1, 2.0, 0.3), seed=1)
+        point = await measure(
+            client, trial(0.3), step(ImposedLoad(LoadMode.CLOSED, 2), 0.1, 2.0, 0.3), seed=1
+        )
         assert point.engine.tokens_per_step is None
         assert point.point().tokens_per_step is None
 

@@ -11,12 +11,12 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client.parser import text_string_to_metric_families
 
-from breakeven_sim.engine.api import Api
 from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.drafting import DraftedText
 from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics
 from breakeven_sim.engine.realtime import PacedEngine
 from breakeven_sim.engine.requests import Request
+from breakeven_sim.engine.vllm_api import VllmApi
 
 CAPTURED = json.loads(Path(__file__).with_name("vllm_0_32_metrics.json").read_text())
 CACHE = CacheInfo(16, 10_000, 1024.0, 0.92, 1024, None)
@@ -50,7 +50,7 @@ async def test_the_page_has_the_names_labels_types_and_buckets_of_the_captured_o
     metrics = EngineMetrics(engine, "tiny", CACHE, created_s=1.0)
     paced = PacedEngine(engine, metrics.record_step)
     texts = text_sources("ngram", 0) if method else None
-    api = Api(paced, metrics, ("tiny",), "tiny", 1024, None, texts, 0)
+    api = VllmApi(paced, metrics, ("tiny",), "tiny", 1024, None, texts, 0)
     running = asyncio.create_task(paced.run())
     async with TestClient(TestServer(api.application())) as client:
         for path, body in (

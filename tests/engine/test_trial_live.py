@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from breakeven.calibrate.client import EngineError
+from breakeven.load_driver.client import EngineError
 from breakeven_operator.driver import run_trial
 from breakeven_operator.resources.calibrationrun import CalibrationRun
 from fakes.calibration_world import World

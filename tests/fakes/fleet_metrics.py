@@ -1,4 +1,4 @@
-"""Prometheus in memory: what the fleet query of `promql` would return for pods under a given load."""
+"""Prometheus in memory: what the query of `fleet_query` would return for pods under a given load."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from breakeven_operator.kinds import PODS
-from breakeven_operator.ports import MetricsError, Samples, Series, Source, TimedValue
-from breakeven_operator.reconcile.promql import (
+from breakeven_operator.ports import InstantSample, MetricsError, PrometheusAccess, Samples, TimedValue
+from breakeven_operator.reconcile.fleet_query import (
     EVALUATED,
     LAST_SEEN,
     POSITION_STAT,
@@ -18,15 +18,15 @@ from breakeven_operator.reconcile.promql import (
     STAT,
     WORKLOAD,
 )
-from fakes.clock import FakeClock
-from fakes.cluster import FakeCluster
+from fakes.api_server import FakeCluster
+from fakes.manual_clock import FakeClock
 
 DEADLINE_S = 10.0
 """Of one query."""
 
 
 @dataclass
-class Traffic:
+class PodTraffic:
     """Load and latency of every Ready pod."""
 
     rps: float = 3.0
@@ -61,12 +61,12 @@ class FakePrometheus:
 
     cluster: FakeCluster
     clock: FakeClock
-    traffic: Traffic = field(default_factory=Traffic)
-    by_pod: dict[str, Traffic] = field(default_factory=dict)
+    traffic: PodTraffic = field(default_factory=PodTraffic)
+    by_pod: dict[str, PodTraffic] = field(default_factory=dict)
     down: bool = False
     empty: bool = False
     nan: bool = False
-    frozen: list[Series] | None = None
+    frozen: list[InstantSample] | None = None
     ahead_s: float = 0.0
     wrong: dict[str, float] = field(default_factory=dict)
     relabel: Callable[[dict[str, str]], dict[str, str]] = field(default=lambda labels: labels)
@@ -78,7 +78,7 @@ class FakePrometheus:
     past_delay_s: float = 0.0
     asked: list[tuple[str, float]] = field(default_factory=list)
 
-    async def query(self, source: Source, promql: str) -> Sequence[Series]:
+    async def query(self, source: PrometheusAccess, promql: str) -> Sequence[InstantSample]:
         self.queries.append(promql)
         self.asked.append((source.address, asyncio.get_running_loop().time()))
         await _answered(source, self.delay_s.get(source.address, 0.0))
@@ -95,11 +95,11 @@ class FakePrometheus:
     def _now_s(self) -> float:
         return self.clock.now().timestamp() + self.ahead_s
 
-    def _answer(self) -> list[Series]:
+    def _answer(self) -> list[InstantSample]:
         pods = [series for pod in self.cluster.of(PODS) if _runs(pod) for series in self.series_of(pod)]
-        return [*pods, Series({STAT: EVALUATED}, self._now_s)]
+        return [*pods, InstantSample({STAT: EVALUATED}, self._now_s)]
 
-    async def query_past(self, source: Source, promql: str) -> Sequence[Samples]:
+    async def query_past(self, source: PrometheusAccess, promql: str) -> Sequence[Samples]:
         self.past_queries.append(promql)
         await _answered(source, self.past_delay_s)
         if self.down or self.past_down:
@@ -113,7 +113,7 @@ class FakePrometheus:
             for (namespace, workload), rates in self.past.items()
         ]
 
-    def series_of(self, pod: dict[str, Any]) -> list[Series]:
+    def series_of(self, pod: dict[str, Any]) -> list[InstantSample]:
         meta = pod["metadata"]
         load = self.by_pod.get(meta["name"], self.traffic)
         labels = self.relabel(
@@ -143,17 +143,17 @@ class FakePrometheus:
         stats |= self.wrong
         if self.nan:
             stats["running"] = math.nan
-        found = [Series({**labels, STAT: stat}, value) for stat, value in stats.items()]
+        found = [InstantSample({**labels, STAT: stat}, value) for stat, value in stats.items()]
         if load.acceptance:
-            found.append(Series({**labels, STAT: "drafts"}, 1000.0))
+            found.append(InstantSample({**labels, STAT: "drafts"}, 1000.0))
             found += [
-                Series({**labels, STAT: POSITION_STAT, "position": str(i)}, 1000.0 * share)
+                InstantSample({**labels, STAT: POSITION_STAT, "position": str(i)}, 1000.0 * share)
                 for i, share in enumerate(load.acceptance)
             ]
         return found
 
 
-async def _answered(source: Source, delay_s: float) -> None:
+async def _answered(source: PrometheusAccess, delay_s: float) -> None:
     """As the port promises: whatever the server does, a query ends at its deadline."""
     await asyncio.sleep(min(delay_s, DEADLINE_S))
     if delay_s > DEADLINE_S:

@@ -14,18 +14,18 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.latency import open_loop_latency
 from breakeven_operator.actions import FitOutcome
 from breakeven_operator.adapters.observer import Observer
-from breakeven_operator.cycle import CycleReport, Fleet, FleetSettings
+from breakeven_operator.cycle import CycleReport, CycleSettings, Reconciler
 from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, NODES, PROFILES, SERVICES
-from breakeven_operator.ports import Source, TrialSettings
+from breakeven_operator.ports import PrometheusAccess, TrialSettings
+from breakeven_operator.reconcile.deployment import observe
 from breakeven_operator.reconcile.fingerprint import identify
-from breakeven_operator.reconcile.workload import observe
 from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_operator.writer import Writer
-from fakes.clock import FakeClock
-from fakes.cluster import FakeCluster
+from fakes.api_server import FakeCluster
+from fakes.fleet_metrics import FakePrometheus
 from fakes.kubelet import FakeKubelet
 from fakes.lawful_profile import lawful_profile_json
-from fakes.prometheus import FakePrometheus
+from fakes.manual_clock import FakeClock
 
 GPU = "NVIDIA-A100-SXM4-80GB"
 EAGLE = Arm("eagle3", 3, "eagle")
@@ -122,7 +122,7 @@ class FleetWorld:
             self.prometheus,
             self.clock,
             namespaces=(),
-            default_source=Source("http://prometheus:9090"),
+            default_source=PrometheusAccess("http://prometheus:9090"),
         )
         writer = Writer(
             self.cluster,
@@ -132,13 +132,13 @@ class FleetWorld:
             reporter="test",
             show=self.shown.append if self.dry_run else None,
         )
-        self.fleet = Fleet(
+        self.fleet = Reconciler(
             self.cluster,
             self.clock,
             self.observer,
             writer,
             Telemetry(self.registry),
-            FleetSettings(TrialSettings("breakeven:test"), "breakeven-trial", 60.0, 3, 1),
+            CycleSettings(TrialSettings("breakeven:test"), "breakeven-trial", 60.0, 3, 1),
         )
 
     async def cycle(self, seconds: float = 15.0) -> CycleReport:

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from breakeven_operator.kinds import DEPLOYMENTS, PODS, REPLICASETS
-from fakes.clock import FakeClock
-from fakes.cluster import FakeCluster
+from fakes.api_server import FakeCluster
+from fakes.manual_clock import FakeClock
 
 DIGEST = "docker.io/vllm/vllm-openai@sha256:" + "ab" * 32
 

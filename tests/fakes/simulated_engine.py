@@ -10,7 +10,6 @@ from typing import Any
 
 from aiohttp import web
 
-from breakeven_sim.engine.api import Api
 from breakeven_sim.engine.configuration import DraftLengths, engine_config
 from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.costs import parse_costs
@@ -18,6 +17,7 @@ from breakeven_sim.engine.drafting import TextSource
 from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics
 from breakeven_sim.engine.realtime import PacedEngine
 from breakeven_sim.engine.speculative_config import speculation
+from breakeven_sim.engine.vllm_api import VllmApi
 
 _POOL_TOKENS = 10**6
 _MODEL, _MAX_MODEL_LEN = "tiny", 4096
@@ -45,7 +45,7 @@ async def simulated(
     metrics = EngineMetrics(engine, _MODEL, CacheInfo(16, _POOL_TOKENS, 1.0, 0.9, _MAX_MODEL_LEN, None), 0.0)
     paced = PacedEngine(engine, metrics.record_step)
     texts = TextSource(costs.method(spec.method).text, 0) if spec else None
-    api = Api(paced, metrics, (_MODEL,), _MODEL, _MAX_MODEL_LEN, None, texts, 0)
+    api = VllmApi(paced, metrics, (_MODEL,), _MODEL, _MAX_MODEL_LEN, None, texts, 0)
     runner = web.AppRunner(
         api.application(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1
     )

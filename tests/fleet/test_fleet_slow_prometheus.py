@@ -13,8 +13,8 @@ import pytest
 
 from breakeven_operator.adapters.background import SETTLE_S
 from breakeven_operator.kinds import DEPLOYMENTS, SERVICES
+from fakes.fleet_metrics import DEADLINE_S
 from fakes.fleet_world import SERVICE, TARGET, VALUE, FleetWorld
-from fakes.prometheus import DEADLINE_S
 from fakes.virtual_time import in_virtual_time
 
 QUICK, SLOW = "http://prometheus:9090", "http://slow:9090"

@@ -10,7 +10,7 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION
 from breakeven_operator.kinds import DEPLOYMENTS, EVENTS
-from breakeven_operator.reconcile.rollout import Prediction, begin
+from breakeven_operator.reconcile.rollout import ExpectedSpeedup, begin
 from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.resources.servicestatus import MemoryStatus
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
@@ -178,11 +178,14 @@ async def test_a_status_of_another_shape_restarts_no_pod_and_fights_nobody():
 @pytest.mark.parametrize(
     ("prediction", "said"),
     [
-        (Prediction(1.5, 1.4, 1.6, 3.0), ": predicted 1.50x (1.40 to 1.60) at 3 rps per replica"),
-        (Prediction(20.9, 1.5, None, 16.0), ": predicted 1.50x or more at 16 rps per replica"),
-        (Prediction(math.inf, None, None, 18.0), ": eagle/3 is saturated by its law at 18 rps per replica"),
-        (Prediction(1.5), ": predicted 1.50x (without bounds)"),
-        (Prediction(), ""),
+        (ExpectedSpeedup(1.5, 1.4, 1.6, 3.0), ": predicted 1.50x (1.40 to 1.60) at 3 rps per replica"),
+        (ExpectedSpeedup(20.9, 1.5, None, 16.0), ": predicted 1.50x or more at 16 rps per replica"),
+        (
+            ExpectedSpeedup(math.inf, None, None, 18.0),
+            ": eagle/3 is saturated by its law at 18 rps per replica",
+        ),
+        (ExpectedSpeedup(1.5), ": predicted 1.50x (without bounds)"),
+        (ExpectedSpeedup(), ""),
     ],
 )
 def test_a_predicted_gain_never_stands_without_its_bounds(prediction, said):

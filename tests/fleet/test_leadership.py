@@ -18,9 +18,9 @@ from breakeven_operator.loop import Loop
 from breakeven_operator.ports import ClusterError
 from breakeven_operator.serve.health import Health
 from breakeven_operator.serve.telemetry import Telemetry
-from fakes.clock import FakeClock
-from fakes.cluster import FakeCluster
+from fakes.api_server import FakeCluster
 from fakes.fleet_world import FleetWorld
+from fakes.manual_clock import FakeClock
 
 
 def replica(cluster, clock, name):

@@ -10,7 +10,7 @@ import pytest
 from breakeven_operator.handlers import register
 from breakeven_operator.serve.health import Health
 from breakeven_operator.settings import configure_kopf
-from fakes.clock import FakeClock
+from fakes.manual_clock import FakeClock
 
 
 class Recorder:

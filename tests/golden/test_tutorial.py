@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from localcluster.ports import free_ports
+from localcluster.free_ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 TUTORIAL, MODEL, BENCHMARKS = (ROOT / "docs" / f"{name}.md" for name in ("tutorial", "model", "benchmarks"))

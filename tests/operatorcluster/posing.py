@@ -12,14 +12,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-from operatorcluster.engine import MODEL, OUTPUT_TOKENS, PROMPT_TOKENS
+from operatorcluster.target_engine import MODEL, OUTPUT_TOKENS, PROMPT_TOKENS
 
 Page = Callable[[], str | None]
 """The text of a metrics page; None: the scrape fails."""
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class PosedTraffic:
     """What a page tells: requests at a steady rate since `began`, each as long as `latency_s`.
 
     Attributes:

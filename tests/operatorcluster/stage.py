@@ -13,20 +13,20 @@ from typing import Any
 
 import yaml
 
-from localcluster import LocalCluster, Node
+from localcluster import GpuNode, LocalCluster
 from localcluster.audit import AuditEvent
 from localcluster.plainhttp import Reader
 from operatorcluster import manifests
-from operatorcluster.engine import A100, COSTS
 from operatorcluster.posing import Posers
+from operatorcluster.target_engine import A100, COSTS
 from operatorcluster.waiting import PATIENCE_S, until
 
 CHART = Path(__file__).parents[2] / "charts" / "breakeven"
 HOME = "breakeven"
 OPERATOR = "system:serviceaccount:breakeven:breakeven"
 # The one with a single GPU, and the two of one class of which only the first knows an image of its own.
-NODES = (Node("a100-0", A100, 16), Node("l4-0", "NVIDIA-L4", 1), Node("l40s-1", "NVIDIA-L40S", 1))
-SECLUDED = Node("l40s-0", "NVIDIA-L40S", 1)
+NODES = (GpuNode("a100-0", A100, 16), GpuNode("l4-0", "NVIDIA-L4", 1), GpuNode("l40s-1", "NVIDIA-L40S", 1))
+SECLUDED = GpuNode("l40s-0", "NVIDIA-L40S", 1)
 # Two arms take half a minute on a quiet machine.
 CALIBRATION_S = 400.0
 SECLUDED_IMAGE = "registry.example.com/vllm-openai-patched:1"

@@ -7,17 +7,17 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from demo.traffic import Endpoints, Outcome, Traffic, Workload
-from operatorcluster.engine import MODEL, OUTPUT_TOKENS, PROMPT_TOKENS
+from demo.traffic import Endpoints, RequestOutcome, RequestShape, Traffic
 from operatorcluster.stage import Place
+from operatorcluster.target_engine import MODEL, OUTPUT_TOKENS, PROMPT_TOKENS
 
 _FOLLOW_S = 0.2
 
 
 @contextlib.contextmanager
-def users(place: Place, rps: float, app: str = "chat-vllm") -> Iterator[list[Outcome]]:
+def users(place: Place, rps: float, app: str = "chat-vllm") -> Iterator[list[RequestOutcome]]:
     """Send so many requests per second until the block ends; yields the outcomes as they come in."""
-    traffic = Traffic(MODEL, Workload(PROMPT_TOKENS, OUTPUT_TOKENS), Endpoints(lag_s=0.5), seed=1)
+    traffic = Traffic(MODEL, RequestShape(PROMPT_TOKENS, OUTPUT_TOKENS), Endpoints(lag_s=0.5), seed=1)
     stop = threading.Event()
     thread = threading.Thread(target=lambda: asyncio.run(_send(traffic, place, rps, app, stop)))
     thread.start()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breakeven.laws.acceptance import (
+from breakeven.laws.acceptance_numbers import (
     AcceptanceModel,
     acceptance_rate,
     alpha_from_tokens_per_step,

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION
-from breakeven.planning.guard import Action, Load, Memory, Policy, decide
+from breakeven.planning.guard import Action, DecisionMemory, Load, Policy, decide
 from breakeven.planning.objective import Slo
 from breakeven.planning.outlook import expected_loads
 from draws import draws
@@ -52,7 +52,7 @@ def policies(draw):
 
 def live_in(model, truth, rps, policy, start, hours=6.0, expected=()):
     """Run the guard against an engine whose acceptance is `truth`; return the arms it switched to and when."""
-    memory, switches = Memory(start), []
+    memory, switches = DecisionMemory(start), []
     for step in range(int(hours * 4)):
         now = NOW + 900.0 * step
         running = memory.running
@@ -106,7 +106,8 @@ def test_a_load_that_is_expected_to_last_is_the_load_of_now(model, policy, rps):
     # Beyond saturation there is no rest: what counts then is what the queue grows to.
     assume(all(rps < 0.9 * law.saturation_rps for law in model.laws.values()))
     first, second = (
-        decide(model, load, Memory(NO_SPECULATION), policy, NOW, list(model.laws)) for load in (now, same)
+        decide(model, load, DecisionMemory(NO_SPECULATION), policy, NOW, list(model.laws))
+        for load in (now, same)
     )
     assert (first.action, first.arm, first.reason) == (second.action, second.arm, second.reason)
 
@@ -128,7 +129,7 @@ def test_nothing_is_done_within_the_cool_down(model, policy, data):
     assume(policy.cooldown_s)
     running = data.draw(st.sampled_from(sorted(model.laws)))
     since = data.draw(floats(0.0, 1.0)) * policy.cooldown_s * 0.999
-    memory = Memory(running, NOW - since, data.draw(st.sampled_from(sorted(model.laws))), NOW - 1e6)
+    memory = DecisionMemory(running, NOW - since, data.draw(st.sampled_from(sorted(model.laws))), NOW - 1e6)
     load = Load(
         data.draw(floats(0.0, 60.0)),
         300,
@@ -145,11 +146,11 @@ def test_nothing_is_done_within_the_cool_down(model, policy, data):
 @given(models(), policies(), floats(0.1, 60.0), st.data())
 def test_deciding_again_at_once_changes_nothing(model, policy, rps, data):
     running = data.draw(st.sampled_from(sorted(model.laws)))
-    first = decide(model, Load(rps, 300, 1000), Memory(running), policy, NOW, list(model.laws))
+    first = decide(model, Load(rps, 300, 1000), DecisionMemory(running), policy, NOW, list(model.laws))
     again = decide(model, Load(rps, 300, 1000), first.memory, policy, NOW, list(model.laws))
     assert again.action is not Action.SWITCH or again.arm == first.arm
     assert again.arm == first.arm
-    same = decide(model, Load(rps, 300, 1000), Memory(running), policy, NOW, list(model.laws))
+    same = decide(model, Load(rps, 300, 1000), DecisionMemory(running), policy, NOW, list(model.laws))
     assert (same.action, same.arm, same.reason) == (first.action, first.arm, first.reason)
 
 
@@ -165,7 +166,7 @@ def test_more_doubt_never_makes_it_enter(model, policy, rps, factor):
 
     def entered(asked):
         load = Load(rps, 300, 1000)
-        decision = decide(asked, load, Memory(NO_SPECULATION), policy, NOW, list(model.laws))
+        decision = decide(asked, load, DecisionMemory(NO_SPECULATION), policy, NOW, list(model.laws))
         return decision.action is Action.SWITCH
 
     assert entered(model) or not entered(doubtful)
@@ -178,7 +179,9 @@ def test_asking_for_more_gain_never_makes_it_enter(model, policy, rps, more):
     greedy = replace(policy, min_gain=policy.min_gain + more)
 
     def entered(by):
-        decision = decide(model, Load(rps, 300, 1000), Memory(NO_SPECULATION), by, NOW, list(model.laws))
+        decision = decide(
+            model, Load(rps, 300, 1000), DecisionMemory(NO_SPECULATION), by, NOW, list(model.laws)
+        )
         return decision.action is Action.SWITCH
 
     assert entered(policy) or not entered(greedy)
@@ -198,7 +201,7 @@ def test_a_collapsed_acceptance_switches_off_in_the_second_window_at_any_load(mo
         saturated=data.draw(st.booleans()),
     )
     policy = replace(policy, slo=Slo())
-    noticed = decide(model, load, Memory(running), policy, NOW, list(model.laws))
+    noticed = decide(model, load, DecisionMemory(running), policy, NOW, list(model.laws))
     assert noticed.action is Action.HOLD
     decision = decide(model, load, noticed.memory, policy, NOW + load.window_s, list(model.laws))
     assert decision.action is Action.SWITCH
@@ -217,7 +220,7 @@ def test_the_order_in_which_candidates_are_named_does_not_matter(model, policy, 
     random.shuffle(shuffled)
     load = Load(rps, 300, 1000)
     first, second = (
-        decide(model, load, Memory(NO_SPECULATION), policy, NOW, named) for named in (arms, shuffled)
+        decide(model, load, DecisionMemory(NO_SPECULATION), policy, NOW, named) for named in (arms, shuffled)
     )
     by_latency = {c.arm: c.latency_s for c in first.field.candidates}
     assert first.action is second.action

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
-from breakeven.planning.guard import Load, Memory, Policy, decide
+from breakeven.planning.guard import DecisionMemory, Load, Policy, decide
 from breakeven.planning.objective import Slo
 from breakeven.planning.ranking import rank
 from breakeven.profile import Conditions, LoadPoint
@@ -53,7 +53,7 @@ def test_plan_and_guard_name_the_same_arm_or_the_reason(profile, policy, rps):
     none = next(one for one in ranking.candidates if one.arm == NO_SPECULATION)
     # Requests take what the law says, and ever longer beyond saturation.
     load = Load(rps, 300, 1000, latency_s=none.prediction.latency_s or 1e4)
-    decision = decide(profile, load, Memory(NO_SPECULATION), policy, NOW, arms)
+    decision = decide(profile, load, DecisionMemory(NO_SPECULATION), policy, NOW, arms)
     # What it waits for is what it wants; the guard has a memory, and plan has none.
     wanted = decision.memory.candidate or decision.arm
     named = ranking.kept or ranking.best

@@ -18,7 +18,7 @@ from breakeven.laws.speculation import (
     outside_row_space,
     unidentified,
 )
-from breakeven.planning.schedule import Schedule, schedule
+from breakeven.planning.draft_schedule import Schedule, schedule
 from draws import draws
 
 few = draws(30)

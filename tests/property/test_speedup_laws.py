@@ -11,7 +11,7 @@ from breakeven.laws.fieller import ratio_interval
 from breakeven.laws.latency import closed_loop_latency, open_loop_latency, others_in_flight
 from breakeven.laws.law import Law, capacity_interval_rps, capacity_rps
 from breakeven.laws.speedup import (
-    Verdict,
+    PaysWhere,
     break_even_interval_others,
     break_even_interval_rps,
     break_even_others,
@@ -134,14 +134,14 @@ def test_the_verdict_says_where_the_speedup_exceeds_one(against, arm):
     gains = speedup_at_rps(against, arm, loads) > 1.0
     crossing = break_even_rps(against, arm)
     match said:
-        case Verdict.BELOW:
+        case PaysWhere.BELOW:
             assert np.array_equal(gains, loads < crossing)
-        case Verdict.ABOVE:
+        case PaysWhere.ABOVE:
             assert np.array_equal(gains, loads > crossing)
-        case Verdict.ALWAYS:
+        case PaysWhere.ALWAYS:
             assert gains.all()
             assert np.isnan(crossing)
-        case Verdict.NEVER:
+        case PaysWhere.NEVER:
             assert not gains.any()
             assert np.isnan(crossing)
 

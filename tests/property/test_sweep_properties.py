@@ -9,11 +9,18 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from breakeven.calibrate.design import Finished, Step, SweepSettings, next_step, planned_rates, seconds_left
-from breakeven.calibrate.loads import residual_lengths, send_offsets
-from breakeven.calibrate.records import RequestRecord
-from breakeven.calibrate.window import mean_inflight, summarise
-from breakeven.points.point import Load, LoadMode, Point
+from breakeven.load_driver.design import (
+    Finished,
+    SweepSettings,
+    SweepStep,
+    next_step,
+    planned_rates,
+    seconds_left,
+)
+from breakeven.load_driver.loads import residual_lengths, send_offsets
+from breakeven.load_driver.records import RequestRecord
+from breakeven.load_driver.window import mean_inflight, summarise
+from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.reasons import Reason
 from draws import draws
 from sweeps import seen
@@ -27,7 +34,7 @@ plans = st.builds(
 )
 
 
-def measure(load: Load, law: tuple[float, float, float]) -> Point:
+def measure(load: ImposedLoad, law: tuple[float, float, float]) -> Point:
     """An engine that obeys its law until a share of its saturation rate, and queues beyond."""
     c1_s, c2_s, share = law
     if load.clients is not None:
@@ -40,10 +47,12 @@ def measure(load: Load, law: tuple[float, float, float]) -> Point:
     return seen(load, latency_s, load.value * latency_s, load.value, 10.0)
 
 
-def sweep(plan: SweepSettings, law: tuple[float, float, float]) -> tuple[list[Point], list[Step], Finished]:
+def sweep(
+    plan: SweepSettings, law: tuple[float, float, float]
+) -> tuple[list[Point], list[SweepStep], Finished]:
     measured: list[Point] = []
-    steps: list[Step] = []
-    while isinstance(step := next_step(plan, measured), Step):
+    steps: list[SweepStep] = []
+    while isinstance(step := next_step(plan, measured), SweepStep):
         steps.append(step)
         measured.append(measure(step.load, law))
     return measured, steps, step
@@ -90,7 +99,7 @@ def test_the_order_of_what_was_measured_does_not_matter(plan, law, shuffler: ran
 @draws(60)
 @given(plans, laws)
 def test_rates_are_distinct_and_ascending(plan, law):
-    ends = [measure(Load(LoadMode.CLOSED, clients), law) for clients in (1, plan.max_concurrency)]
+    ends = [measure(ImposedLoad(LoadMode.CLOSED, clients), law) for clients in (1, plan.max_concurrency)]
     rates = planned_rates(plan, ends)
     assert list(rates) == sorted(set(rates))
     assert len(rates) == plan.loads - 2
@@ -100,9 +109,9 @@ def test_rates_are_distinct_and_ascending(plan, law):
 @given(plans, laws, st.floats(10, 3000), st.floats(0, 4000))
 def test_a_step_never_plans_beyond_the_time_that_is_left(plan, law, limit_s, spent_s):
     limited = SweepSettings(loads=plan.loads, max_concurrency=plan.max_concurrency, max_seconds=limit_s)
-    ends = [measure(Load(LoadMode.CLOSED, clients), law) for clients in (1, plan.max_concurrency)]
+    ends = [measure(ImposedLoad(LoadMode.CLOSED, clients), law) for clients in (1, plan.max_concurrency)]
     step = next_step(limited, ends, spent_s)
-    if isinstance(step, Step):
+    if isinstance(step, SweepStep):
         assert spent_s + step.expected_s <= limit_s + 1e-6
     assert 0 <= seconds_left(limited, ends, spent_s) <= max(0.0, limit_s - spent_s)
 
@@ -111,7 +120,7 @@ def test_a_step_never_plans_beyond_the_time_that_is_left(plan, law, limit_s, spe
 @given(st.floats(0.5, 200), st.floats(0, 1), st.integers(0, 2**32 - 1))
 def test_poisson_arrivals_have_their_rate_and_their_scatter(rate_rps, planned, seed):
     # Planned for the whole time, for a part of it, or for none: what follows the plan is an ordinary Poisson process.
-    offsets = send_offsets(Load(LoadMode.POISSON, rate_rps), seed, planned * 4000 / rate_rps)
+    offsets = send_offsets(ImposedLoad(LoadMode.POISSON, rate_rps), seed, planned * 4000 / rate_rps)
     times = np.array([next(offsets) for _ in range(4000)])
     gaps = np.diff(times, prepend=0.0) * rate_rps
     assert abs(gaps.mean() - 1) < 0.1
@@ -124,7 +133,7 @@ def test_poisson_arrivals_have_their_rate_and_their_scatter(rate_rps, planned, s
 @draws(40)
 @given(st.floats(0.5, 200), st.floats(0.1, 100), st.integers(0, 2**32 - 1))
 def test_a_planned_time_holds_as_many_arrivals_as_the_rate_says(rate_rps, over_s, seed):
-    offsets = send_offsets(Load(LoadMode.POISSON, rate_rps), seed, over_s)
+    offsets = send_offsets(ImposedLoad(LoadMode.POISSON, rate_rps), seed, over_s)
     held = sum(1 for _ in takewhile(lambda at_s: at_s < over_s, offsets))
     assert held == round(rate_rps * over_s)
 
@@ -133,7 +142,7 @@ def test_a_planned_time_holds_as_many_arrivals_as_the_rate_says(rate_rps, over_s
 @given(st.floats(0.5, 200), st.floats(0.5, 200), st.integers(0, 2**32 - 1))
 def test_one_seed_gives_arms_the_same_arrivals_stretched(slow_rps, fast_rps, seed):
     slow, fast = (
-        send_offsets(Load(LoadMode.POISSON, rate), seed, 250 / rate) for rate in (slow_rps, fast_rps)
+        send_offsets(ImposedLoad(LoadMode.POISSON, rate), seed, 250 / rate) for rate in (slow_rps, fast_rps)
     )
     for _ in range(300):
         assert np.isclose(next(slow) * slow_rps, next(fast) * fast_rps)

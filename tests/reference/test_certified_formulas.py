@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from breakeven.laws.acceptance import (
+from breakeven.laws.acceptance_numbers import (
     acceptance_rate,
     alpha_from_tokens_per_step,
     tokens_per_step_from_survival,

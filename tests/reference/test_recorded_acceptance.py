@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from breakeven.laws.acceptance import AcceptanceModel
+from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.mixture import TwoPointMixture, default_decay, tokens_per_step_bounds
 
 

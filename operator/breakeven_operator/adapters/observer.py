@@ -43,16 +43,16 @@ from breakeven_operator.ports import (
     Header,
     Manifest,
     Metrics,
+    PrometheusAccess,
     SecretHeader,
     SecretKey,
-    Source,
 )
 from breakeven_operator.reconcile.active_profile import FailedArm, ProfileEntry
+from breakeven_operator.reconcile.deployment import owner_uid, parse_time
+from breakeven_operator.reconcile.fleet_query import past_step_s
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.past_metrics import PastReading
-from breakeven_operator.reconcile.promql import past_step_s
 from breakeven_operator.reconcile.target import Claim
-from breakeven_operator.reconcile.workload import owner_uid, parse_time
 from breakeven_operator.resources import SpeculationProfile, SpeculativeService
 
 _LOG = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ class Observer:
         clock: Clock,
         *,
         namespaces: Sequence[str],
-        default_source: Source | None,
+        default_source: PrometheusAccess | None,
         counted: Callable[[str], None] | None = None,
         settle_s: float = SETTLE_S,
     ) -> None:
@@ -385,7 +385,7 @@ def read_profile(manifest: Manifest) -> ProfileEntry:
     )
 
 
-def _source_of(service: SpeculativeService) -> Source | None:
+def _source_of(service: SpeculativeService) -> PrometheusAccess | None:
     """The Prometheus a service names; None when it names none."""
     given = service.spec.metrics_source.prometheus
     if given.address is None:
@@ -397,7 +397,7 @@ def _source_of(service: SpeculativeService) -> Source | None:
         given.tenant_header,
     )
     secret = tenant.value_secret_ref if tenant is not None else None
-    return Source(
+    return PrometheusAccess(
         address=given.address,
         # Only where Secrets are read does the namespace make two sources different.
         namespace=service.metadata.namespace if any((bearer, authority, tls, secret)) else "",

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from breakeven.planning.wording import duration_text
 from breakeven.serving.promql import Matcher
 from breakeven_operator.adapters.background import SETTLE_S, Background
-from breakeven_operator.ports import Clock, Metrics, MetricsError, Source
+from breakeven_operator.ports import Clock, Metrics, MetricsError, PrometheusAccess
+from breakeven_operator.reconcile.fleet_query import past_query
 from breakeven_operator.reconcile.past_metrics import PastReading, read_past
-from breakeven_operator.reconcile.promql import past_query
 
 _LOG = logging.getLogger(__name__)
 # After a failure the next cycles do not wait for another one; nor is a day missing for long because of one second.
@@ -31,7 +31,7 @@ class Lookback:
         lookback_s: how far back. step_s: distance of the rates.
     """
 
-    source: Source
+    source: PrometheusAccess
     matchers: tuple[Matcher, ...]
     lookback_s: int
     step_s: int

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from breakeven.serving.promql import Matcher
 from breakeven_operator.adapters.background import Background
-from breakeven_operator.ports import Clock, Metrics, MetricsError, Source
+from breakeven_operator.ports import Clock, Metrics, MetricsError, PrometheusAccess
+from breakeven_operator.reconcile.fleet_query import fleet_query
 from breakeven_operator.reconcile.live_metrics import FleetReading, read_fleet
-from breakeven_operator.reconcile.promql import fleet_query
 
 _LOG = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ _LOG = logging.getLogger(__name__)
 class Watch:
     """What one Prometheus is asked for the services that share it."""
 
-    source: Source | None
+    source: PrometheusAccess | None
     matchers: tuple[Matcher, ...]
     window_s: int
     staleness_s: int

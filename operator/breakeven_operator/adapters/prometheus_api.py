@@ -21,11 +21,11 @@ from breakeven_operator.ports import (
     Cluster,
     ClusterError,
     Header,
+    InstantSample,
     MetricsError,
+    PrometheusAccess,
     Samples,
     SecretKey,
-    Series,
-    Source,
     TimedValue,
 )
 
@@ -58,7 +58,7 @@ class _Reply:
     body: bytes
 
 
-class Prometheus:
+class PrometheusClient:
     """The `Metrics` port. One instance per process and event loop; `close` it.
 
     A query ends after `timeout_s`, the reading of its Secrets included, whatever the server sends meanwhile. It follows
@@ -77,7 +77,7 @@ class Prometheus:
         cluster: Cluster,
         *,
         timeout_s: float = 10.0,
-        own: Source | None = None,
+        own: PrometheusAccess | None = None,
         bearer_file: str = "",
         ca_file: str = "",
     ) -> None:
@@ -88,15 +88,15 @@ class Prometheus:
         self._ca_file = ca_file
         self._client: aiohttp.ClientSession | None = None
 
-    async def query(self, source: Source, promql: str) -> Sequence[Series]:
+    async def query(self, source: PrometheusAccess, promql: str) -> Sequence[InstantSample]:
         """See `Metrics.query`."""
         rows = await self._rows(source, promql, _VECTOR)
         try:
-            return [Series(_labels(row), float(row["value"][1])) for row in rows]
+            return [InstantSample(_labels(row), float(row["value"][1])) for row in rows]
         except _BAD_NUMBERS as error:
             raise MetricsError(f"{source.name} answered with something that is no instant vector") from error
 
-    async def query_past(self, source: Source, promql: str) -> Sequence[Samples]:
+    async def query_past(self, source: PrometheusAccess, promql: str) -> Sequence[Samples]:
         """See `Metrics.query_past`."""
         rows = await self._rows(source, promql, _MATRIX)
         try:
@@ -115,7 +115,7 @@ class Prometheus:
         if self._client is not None:
             await self._client.close()
 
-    async def _rows(self, source: Source, promql: str, kind: str) -> list[Any]:
+    async def _rows(self, source: PrometheusAccess, promql: str, kind: str) -> list[Any]:
         try:
             # Around everything: a limit per read, or per phase, is none for a server that sends a byte per second.
             async with asyncio.timeout(self._timeout_s):
@@ -125,7 +125,7 @@ class Prometheus:
             raise MetricsError(f"{source.name} gave no whole answer within {self._timeout_s:g} s") from error
         return _result(source, kind, answer, access)
 
-    async def _get(self, source: Source, promql: str, access: _Access) -> _Reply:
+    async def _get(self, source: PrometheusAccess, promql: str, access: _Access) -> _Reply:
         try:
             async with self._session().get(
                 f"{source.address.rstrip('/')}/api/v1/query",
@@ -163,7 +163,7 @@ class Prometheus:
             )
         return self._client
 
-    async def _access(self, source: Source) -> _Access:
+    async def _access(self, source: PrometheusAccess) -> _Access:
         own = source == self._own
         bearer = await self._secret(source, source.bearer_secret)
         if bearer is None and own and self._bearer_file:
@@ -187,7 +187,7 @@ class Prometheus:
                 f"{source.name}: its certificate authority, or our certificate or key for it, is not usable"
             ) from error
 
-    async def _secret(self, source: Source, reference: SecretKey | None) -> bytes | None:
+    async def _secret(self, source: PrometheusAccess, reference: SecretKey | None) -> bytes | None:
         if reference is None:
             return None
         name, key = reference
@@ -201,7 +201,7 @@ class Prometheus:
         return base64.b64decode(data)
 
 
-async def _body(source: Source, response: aiohttp.ClientResponse) -> bytes:
+async def _body(source: PrometheusAccess, response: aiohttp.ClientResponse) -> bytes:
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk
@@ -210,7 +210,7 @@ async def _body(source: Source, response: aiohttp.ClientResponse) -> bytes:
     return bytes(body)
 
 
-def _result(source: Source, kind: str, answer: _Reply, access: _Access) -> list[Any]:
+def _result(source: PrometheusAccess, kind: str, answer: _Reply, access: _Access) -> list[Any]:
     """The elements of a query's result; the API's own errors, and whatever is not of this API, raise MetricsError."""
     if HTTPStatus.MULTIPLE_CHOICES <= answer.status < HTTPStatus.BAD_REQUEST:
         where = access.hidden_in(_origin(answer.location))

@@ -1,15 +1,15 @@
 """Measuring a service's arms on pods of our own: pure functions over what is seen of a CalibrationRun.
 
 lifecycle     a run from its first cycle to its last      transition  one cycle's change of a run's status
-planning      what is measured, fixed at the start        arm_trials  one arm after the other
+run_plan      what is measured, fixed at the start        arm_trials  one arm after the other
 podcopy       a pod of ours, copied from the target's     jobs        one Job per arm
-podstatus     places and ends of pods                     diagnosis   how far an arm's Job is, or why it failed
+podstatus     places and ends of pods                     trial_state how far an arm's Job is, or why it failed
 measurements  points in the status and in files           conclusion  whether the fit becomes a profile
-schedule      CronJob, ServiceAccount, RoleBinding        display     what kubectl prints meanwhile
+dependents    CronJob, ServiceAccount, RoleBinding        display     what kubectl prints meanwhile
 """
 
 from breakeven_operator.calibration.conclusion import conclude
+from breakeven_operator.calibration.dependents import cronjob_name, schedule_job, trial_access
 from breakeven_operator.calibration.lifecycle import advance
-from breakeven_operator.calibration.schedule import cronjob_name, schedule_job, trial_access
 
 __all__ = ["advance", "conclude", "cronjob_name", "schedule_job", "trial_access"]

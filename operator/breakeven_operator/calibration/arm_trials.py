@@ -8,18 +8,24 @@ from datetime import datetime, timedelta
 
 from breakeven_operator.actions import Action, Create, Delete, EmitEvent, Fit
 from breakeven_operator.calibration import podcopy
-from breakeven_operator.calibration.diagnosis import Deadlines, Diagnosis, Stage, diagnose
 from breakeven_operator.calibration.display import human_time
 from breakeven_operator.calibration.jobs import TrialLimits, arm_label, build_job, job_name
 from breakeven_operator.calibration.measurements import measured_of, points_csv
-from breakeven_operator.calibration.planning import trial_limits
+from breakeven_operator.calibration.run_plan import trial_limits
 from breakeven_operator.calibration.transition import Transition, job_ref
+from breakeven_operator.calibration.trial_state import Deadlines, TrialStage, TrialState, read_trial
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import JOBS
 from breakeven_operator.labels import ARM_LABEL
 from breakeven_operator.ports import Manifest, RunView
-from breakeven_operator.reasons import ClusterReason
-from breakeven_operator.reconcile.workload import owner_uid
-from breakeven_operator.resources.calibrationrun import ArmPhase, ArmStatus, Phase, Plan, PlannedArm
+from breakeven_operator.reconcile.deployment import owner_uid
+from breakeven_operator.resources.calibrationrun import (
+    ArmPhase,
+    ArmStatus,
+    CalibrationPlan,
+    PlannedArm,
+    RunPhase,
+)
 
 MIN_POINTS = 3
 """Usable points below which an arm has no law worth fitting."""
@@ -44,7 +50,7 @@ class Trials:
     """
 
     transition: Transition
-    plan: Plan
+    plan: CalibrationPlan
     arms: list[ArmStatus] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -58,32 +64,32 @@ class Trials:
         for index, planned in enumerate(self.plan.arms):
             if self.arms[index].phase in _OVER:
                 continue
-            diagnosis = self._diagnose(planned)
-            if self.plan.image_digest is not None and diagnosis.images - {self.plan.image_digest}:
-                return self._other_image(planned, diagnosis)
-            if self._worth_another_start(self.arms[index], diagnosis):
-                return self._start_over(index, planned, diagnosis)
-            self.arms[index] = self._followed(self.arms[index], diagnosis)
-            if self._spent and diagnosis.stage is not Stage.DONE:
+            seen = self._read_trial(planned)
+            if self.plan.image_digest is not None and seen.images - {self.plan.image_digest}:
+                return self._other_image(planned, seen)
+            if self._worth_another_start(self.arms[index], seen):
+                return self._start_over(index, planned, seen)
+            self.arms[index] = self._followed(self.arms[index], seen)
+            if self._spent and seen.stage is not TrialStage.DONE:
                 self._stop(index)
                 break
             if self.arms[index].phase in _OVER:
                 if self._hopeless(planned):
                     break
                 continue
-            if diagnosis.stage is Stage.ABSENT:
+            if seen.stage is TrialStage.ABSENT:
                 return self._start(index, planned)
-            return self._go_on(planned, diagnosis)
+            return self._go_on(planned, seen)
         return self._end()
 
-    def _other_image(self, planned: PlannedArm, seen: Diagnosis) -> tuple[Action, ...]:
+    def _other_image(self, planned: PlannedArm, seen: TrialState) -> tuple[Action, ...]:
         """The tag was moved since the target's pods started: what is measured is not what serves."""
         message = (
             f"{planned.arm}: image {self.plan.image} is {', '.join(sorted(seen.images))} on the calibration pod and"
             f" {self.plan.image_digest} on the target's pods: roll the target (kubectl rollout restart), or name the image"
             " by digest"
         )
-        return self.transition.finish(Phase.FAILED, ClusterReason.IMAGE_CHANGED, message, self._counts())
+        return self.transition.finish(RunPhase.FAILED, ClusterReason.IMAGE_CHANGED, message, self._counts())
 
     @property
     def _view(self) -> RunView:
@@ -106,7 +112,7 @@ class Trials:
     def _usable(self, arm: str) -> int:
         return sum(point.usable for point in measured_of(self.transition.run.status.points_of(arm)))
 
-    def _diagnose(self, planned: PlannedArm) -> Diagnosis:
+    def _read_trial(self, planned: PlannedArm) -> TrialState:
         job = next(
             (job for job in self._view.jobs if job["metadata"]["name"] == self._job_name(planned)), None
         )
@@ -120,17 +126,17 @@ class Trials:
             startup=timedelta(seconds=self.plan.startup_deadline_seconds),
         )
         events = [event for event in self._view.events if job is not None and _about(event, job)]
-        return diagnose(job, pods, events, deadlines, self.transition.now)
+        return read_trial(job, pods, events, deadlines, self.transition.now)
 
     def _job_name(self, planned: PlannedArm) -> str:
         return job_name(self.transition.run.metadata.name, planned.arm)
 
-    def _worth_another_start(self, arm: ArmStatus, seen: Diagnosis) -> bool:
+    def _worth_another_start(self, arm: ArmStatus, seen: TrialState) -> bool:
         """The engine answered and then died, for the first time and within the budget."""
-        crashed = seen.stage is Stage.BROKEN and seen.reason is ClusterReason.ENGINE_CRASHED
+        crashed = seen.stage is TrialStage.BROKEN and seen.reason is ClusterReason.ENGINE_CRASHED
         return crashed and seen.ready is not None and arm.attempts <= _MAX_CRASHES and not self._spent
 
-    def _start_over(self, index: int, planned: PlannedArm, seen: Diagnosis) -> tuple[Action, ...]:
+    def _start_over(self, index: int, planned: PlannedArm, seen: TrialState) -> tuple[Action, ...]:
         """Take the dead engine's Job away; the next cycle makes it again, and its driver goes on after its points."""
         arm = self._seen(self.arms[index], seen)
         message = f"{seen.message}; starting it once more"
@@ -139,12 +145,12 @@ class Trials:
         )
         return (*self._write(message, planned, seen.reason), *self._delete_jobs(keep=None))
 
-    def _followed(self, arm: ArmStatus, seen: Diagnosis) -> ArmStatus:
+    def _followed(self, arm: ArmStatus, seen: TrialState) -> ArmStatus:
         """The arm's status after what was seen of its Job."""
         arm = self._seen(arm, seen)
-        if seen.stage is Stage.DONE:
+        if seen.stage is TrialStage.DONE:
             return self._measured(arm, seen)
-        if seen.stage is Stage.BROKEN:
+        if seen.stage is TrialStage.BROKEN:
             if seen.reason is ClusterReason.BUDGET_EXHAUSTED:
                 return self._measured(arm, seen)
             return _over(
@@ -154,18 +160,18 @@ class Trials:
                 seen.message,
                 seen.ended or self.transition.now,
             )
-        if seen.stage is Stage.ABSENT:
+        if seen.stage is TrialStage.ABSENT:
             if arm.attempts >= _MAX_ATTEMPTS:
                 message = f"its Job disappeared {arm.attempts} times"
                 return _over(arm, ArmPhase.FAILED, ClusterReason.DRIVER_FAILED, message, self.transition.now)
             return arm
-        phase = ArmPhase.MEASURING if seen.stage is Stage.MEASURING else ArmPhase.STARTING
+        phase = ArmPhase.MEASURING if seen.stage is TrialStage.MEASURING else ArmPhase.STARTING
         reason = str(seen.reason) if seen.reason is not None else None
         return arm.model_copy(
             update={"phase": phase, "reason": reason, "message": seen.message[:1024] or None}
         )
 
-    def _seen(self, arm: ArmStatus, seen: Diagnosis) -> ArmStatus:
+    def _seen(self, arm: ArmStatus, seen: TrialState) -> ArmStatus:
         """Pod, times and GPU-seconds as far as they are known."""
         return arm.model_copy(
             update={
@@ -180,7 +186,7 @@ class Trials:
             }
         )
 
-    def _measured(self, arm: ArmStatus, seen: Diagnosis) -> ArmStatus:
+    def _measured(self, arm: ArmStatus, seen: TrialState) -> ArmStatus:
         """The arm's Job came to its end: done if it left enough points for a law."""
         usable = self._usable(arm.arm)
         ended = seen.ended or self.transition.now
@@ -226,7 +232,7 @@ class Trials:
         try:
             job = build_job(view.run, self.plan, planned, view.target, view.selectors, view.settings, limits)
         except podcopy.NotCopyableError as refusal:
-            return self.transition.finish(Phase.FAILED, refusal.reason, refusal.message, self._counts())
+            return self.transition.finish(RunPhase.FAILED, refusal.reason, refusal.message, self._counts())
         name = job["metadata"]["name"]
         self.arms[index] = self.arms[index].model_copy(
             update={
@@ -259,17 +265,17 @@ class Trials:
             EmitEvent(self.transition.ref, str(reason), f"{arm.arm}: {arm.message}"[:1024], warning=failed),
         )
 
-    def _go_on(self, planned: PlannedArm, seen: Diagnosis) -> tuple[Action, ...]:
+    def _go_on(self, planned: PlannedArm, seen: TrialState) -> tuple[Action, ...]:
         """Follow the present arm's Job."""
-        if seen.stage is Stage.MEASURING:
+        if seen.stage is TrialStage.MEASURING:
             done = len(self.transition.run.status.points_of(planned.arm))
             message = f"{done} of {self.plan.loads} points"
-        elif seen.stage is Stage.QUEUED:
+        elif seen.stage is TrialStage.QUEUED:
             message = seen.message or "its pod waits for a place"
         else:
             message = "the engine starts"
         return (
-            *self._write(message, planned, seen.reason, measuring=seen.stage is Stage.MEASURING),
+            *self._write(message, planned, seen.reason, measuring=seen.stage is TrialStage.MEASURING),
             *self._delete_jobs(keep=self._job_name(planned)),
         )
 
@@ -286,7 +292,7 @@ class Trials:
         return self.transition.write(
             {
                 **self._counts(),
-                "phase": Phase.MEASURING if measuring else Phase.STARTING,
+                "phase": RunPhase.MEASURING if measuring else RunPhase.STARTING,
                 "reason": str(reason or ClusterReason.ARM_STARTING),
                 "message": f"{planned.arm}: {message}"[:1024],
             }
@@ -300,7 +306,7 @@ class Trials:
             worst = next((arm for arm in failed if arm.arm == "none"), failed[0] if failed else self.arms[0])
             reason = _WORDS.get(worst.reason or "", ClusterReason.CALIBRATION_FAILED)
             message = f"{worst.arm}: {worst.message or reason.meaning}"
-            return self.transition.finish(Phase.FAILED, reason, message, self._counts())
+            return self.transition.finish(RunPhase.FAILED, reason, message, self._counts())
         names = ", ".join(f"{arm.arm} ({arm.reason})" for arm in failed)
         message = f"fitting {', '.join(fittable)}" + (f"; without {names}" if names else "")
         status = self.transition.run.status
@@ -308,7 +314,7 @@ class Trials:
             *self.transition.write(
                 {
                     **self._counts(),
-                    "phase": Phase.FITTING,
+                    "phase": RunPhase.FITTING,
                     "reason": str(ClusterReason.CALIBRATION_RUNNING),
                     "message": message[:1024],
                 }

@@ -13,13 +13,13 @@ from breakeven.profile import ArmFit, Comparison, Profile
 from breakeven.reasons import Reason
 from breakeven_operator.actions import Action, Create, FitOutcome, WriteStatus
 from breakeven_operator.calibration.transition import Transition
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import PROFILES, SERVICES, Ref
 from breakeven_operator.labels import MANAGED_BY, RUN_LABEL, SERVICE_LABEL, owner_reference
 from breakeven_operator.ports import RunView
-from breakeven_operator.reasons import ClusterReason
-from breakeven_operator.resources.calibrationrun import CalibrationRun, Phase, Plan, read_run
+from breakeven_operator.resources.calibrationrun import CalibrationPlan, CalibrationRun, RunPhase, read_run
 from breakeven_operator.resources.meta import ObjectReference, ServiceReference
-from breakeven_operator.resources.servicestatus import Verdict
+from breakeven_operator.resources.servicestatus import PaysWhereStatus
 from breakeven_operator.resources.speculationprofile import (
     FitQuality,
     ProfileArm,
@@ -45,17 +45,17 @@ def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action,
         return ()
     if outcome.profile_json is None:
         return transition.finish(
-            Phase.FAILED, ClusterReason.FIT_FAILED, outcome.error or "the fit gave no reason"
+            RunPhase.FAILED, ClusterReason.FIT_FAILED, outcome.error or "the fit gave no reason"
         )
     try:
         profile = Profile.from_json(outcome.profile_json, f"fit of {run.metadata.name}")
     except BreakevenError as error:
-        return transition.finish(Phase.FAILED, ClusterReason.FIT_FAILED, str(error))
-    findings = [Finding(profile, fit) for fit in profile.arms]
+        return transition.finish(RunPhase.FAILED, ClusterReason.FIT_FAILED, str(error))
+    findings = [ArmFinding(profile, fit) for fit in profile.arms]
     dense = next((finding for finding in findings if finding.fit.k == 0), None)
     good = [finding for finding in findings if finding.fit.believable]
     if dense is None or not dense.fit.believable or len(good) < 2:
-        return transition.finish(Phase.FAILED, ClusterReason.FIT_REJECTED, _complaints(findings))
+        return transition.finish(RunPhase.FAILED, ClusterReason.FIT_REJECTED, _complaints(findings))
     best = _best(findings)
     doubts = [finding for finding in findings if not finding.fit.believable]
     failed = _failed(run, plan, findings)
@@ -77,7 +77,7 @@ def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action,
             ).to_json_object(),
         ),
         *transition.finish(
-            Phase.SUCCEEDED,
+            RunPhase.SUCCEEDED,
             ClusterReason.CALIBRATION_SUCCEEDED,
             message,
             {"profile_ref": ObjectReference(name=run.metadata.name)},
@@ -87,7 +87,7 @@ def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action,
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ArmFinding:
     """One arm of the profile and how it compares with no speculation."""
 
     profile: Profile
@@ -141,14 +141,16 @@ class Finding:
             reason=fit.reason or None,
             c1_ratio=comparison.c1_ratio if comparison else None,
             c2_ratio=comparison.c2_ratio if comparison else None,
-            verdict=Verdict(str(comparison.verdict).capitalize()) if comparison else None,
+            verdict=PaysWhereStatus(str(comparison.verdict).capitalize()) if comparison else None,
             break_even_rps=comparison.break_even_rps if comparison else None,
             break_even_lower_rps=lower,
             break_even_upper_rps=upper,
         )
 
 
-def _failed(run: CalibrationRun, plan: Plan, findings: Iterable[Finding]) -> tuple[ProfileArm, ...]:
+def _failed(
+    run: CalibrationRun, plan: CalibrationPlan, findings: Iterable[ArmFinding]
+) -> tuple[ProfileArm, ...]:
     """Arms that left nothing to fit; without them in the profile they would be tried again and again."""
     fitted = {finding.fit.arm.name for finding in findings}
     reasons = {arm.arm: arm.reason for arm in run.status.arm_statuses}
@@ -168,7 +170,7 @@ def _failed(run: CalibrationRun, plan: Plan, findings: Iterable[Finding]) -> tup
 
 
 def _profile_object(
-    transition: Transition, plan: Plan, arms: tuple[ProfileArm, ...], text: str
+    transition: Transition, plan: CalibrationPlan, arms: tuple[ProfileArm, ...], text: str
 ) -> dict[str, object]:
     """The SpeculationProfile; named after its run, so that a cycle repeated after a crash makes it once."""
     run, service = transition.run, transition.view.service
@@ -203,11 +205,11 @@ def _profile_object(
     }
 
 
-def _best(findings: Iterable[Finding]) -> str | None:
+def _best(findings: Iterable[ArmFinding]) -> str | None:
     """The break-even of the believable speculative arm that pays up to the highest load."""
     candidates = [finding for finding in findings if finding.fit.believable and finding.fit.k > 0]
 
-    def reach(finding: Finding) -> tuple[bool, float]:
+    def reach(finding: ArmFinding) -> tuple[bool, float]:
         comparison = finding.comparison
         always = comparison is not None and str(comparison.verdict) == "always"
         return always, (comparison.break_even_rps or 0.0) if comparison is not None else -1.0
@@ -215,7 +217,7 @@ def _best(findings: Iterable[Finding]) -> str | None:
     return max(candidates, key=reach).break_even() if candidates else None
 
 
-def _complaints(findings: Iterable[Finding]) -> str:
+def _complaints(findings: Iterable[ArmFinding]) -> str:
     """Why the arms that are not believed are not: `none: ResidualTooLarge (worst 14.2 %)`."""
     words = {reason.value: reason.meaning for reason in Reason}
     said = []
@@ -230,7 +232,7 @@ def _complaints(findings: Iterable[Finding]) -> str:
     return "; ".join(said) or "no speculative arm was fitted"
 
 
-def _worst(findings: Iterable[Finding]) -> float:
+def _worst(findings: Iterable[ArmFinding]) -> float:
     return max((finding.fit.max_relative_error or 0.0 for finding in findings), default=0.0)
 
 

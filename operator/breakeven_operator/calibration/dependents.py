@@ -11,7 +11,7 @@ from breakeven_operator.calibration.jobs import DRIVER, TOKEN_MOUNT, account_nam
 from breakeven_operator.kinds import CRONJOBS, ROLE_BINDINGS, SERVICE_ACCOUNTS, SERVICES
 from breakeven_operator.labels import MANAGED_BY, SERVICE_LABEL, owner_reference
 from breakeven_operator.ports import Manifest, TrialSettings
-from breakeven_operator.resources.calibration import Calibration
+from breakeven_operator.resources.calibrationspec import Calibration
 
 
 def trial_access(service: Manifest, cluster_role: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from breakeven.calibrate.design import Line, line_through
+from breakeven.load_driver.design import Line, line_through
 from breakeven_operator.calibration.measurements import measured_of
 from breakeven_operator.resources.calibrationrun import (
     ArmPhase,
+    CalibrationPlan,
     CalibrationRunStatus,
-    Phase,
-    Plan,
     RunDisplay,
+    RunPhase,
 )
 
 
@@ -40,7 +40,7 @@ def run_display(status: CalibrationRunStatus, now: datetime, break_even: str | N
     )
 
 
-def planned_points(status: CalibrationRunStatus, plan: Plan) -> int:
+def planned_points(status: CalibrationRunStatus, plan: CalibrationPlan) -> int:
     """Points the run will have: an arm that is over has what it has, and a sweep may replace points that were no good."""
     total = 0
     for arm in status.arm_statuses:
@@ -49,7 +49,7 @@ def planned_points(status: CalibrationRunStatus, plan: Plan) -> int:
     return total
 
 
-def seconds_left(status: CalibrationRunStatus, plan: Plan, now: datetime) -> float:
+def seconds_left(status: CalibrationRunStatus, plan: CalibrationPlan, now: datetime) -> float:
     """Estimate of the time to the end of measuring, from how long engines and points took so far."""
     starts = [
         (arm.ready_time - arm.started_time).total_seconds()
@@ -73,14 +73,14 @@ def seconds_left(status: CalibrationRunStatus, plan: Plan, now: datetime) -> flo
             left_s += start_s
         elif points and (last := points[-1].time) is not None:
             left_s -= min(point_s, max(0.0, (now - last).total_seconds()))
-    if status.phase is Phase.FITTING:
+    if status.phase is RunPhase.FITTING:
         return 1.0
     gpus = max(1, plan.gpus_per_pod)
     budget_s = (plan.budget.max_gpu_seconds - (status.gpu_seconds_used or 0.0)) / gpus
     return max(0.0, min(left_s, budget_s))
 
 
-def rough_break_even(status: CalibrationRunStatus, plan: Plan) -> str | None:
+def rough_break_even(status: CalibrationRunStatus, plan: CalibrationPlan) -> str | None:
     """The break-even of the best arm so far by straight lines through its points, marked as rough; no bounds yet."""
     lines: Mapping[str, Line] = {
         arm.arm: line

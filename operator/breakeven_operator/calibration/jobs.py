@@ -25,7 +25,7 @@ from breakeven_operator.labels import (
     owner_reference,
 )
 from breakeven_operator.ports import Manifest, TrialSettings
-from breakeven_operator.resources.calibrationrun import Plan, PlannedArm
+from breakeven_operator.resources.calibrationrun import CalibrationPlan, PlannedArm
 
 DRIVER = "driver"
 _MAX_NAME = (
@@ -72,7 +72,7 @@ def account_name(service: str) -> str:
 
 def build_job(
     run: Manifest,
-    plan: Plan,
+    plan: CalibrationPlan,
     arm: PlannedArm,
     target: Manifest,
     selectors: tuple[Manifest, ...],
@@ -146,7 +146,7 @@ def build_job(
 
 def _driver(
     run: Manifest,
-    plan: Plan,
+    plan: CalibrationPlan,
     arm: PlannedArm,
     engine: Manifest,
     address: podcopy.EngineAddress,

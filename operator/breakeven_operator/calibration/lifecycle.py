@@ -14,11 +14,17 @@ from datetime import datetime
 from breakeven_operator.actions import Action, Delete, EmitEvent
 from breakeven_operator.calibration import podcopy
 from breakeven_operator.calibration.arm_trials import Trials
-from breakeven_operator.calibration.planning import make_plan
+from breakeven_operator.calibration.run_plan import make_plan
 from breakeven_operator.calibration.transition import Transition, job_ref
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.ports import RunView
-from breakeven_operator.reasons import ClusterReason
-from breakeven_operator.resources.calibrationrun import ArmPhase, ArmStatus, Phase, Plan, read_run
+from breakeven_operator.resources.calibrationrun import (
+    ArmPhase,
+    ArmStatus,
+    CalibrationPlan,
+    RunPhase,
+    read_run,
+)
 from breakeven_operator.resources.speculativeservice import SpeculativeService
 
 
@@ -41,18 +47,18 @@ def advance(view: RunView, now: datetime) -> tuple[Action, ...]:
     transition = Transition(view, run, now)
     if view.duplicate_of is not None:
         return transition.finish(
-            Phase.SUPERSEDED, ClusterReason.CALIBRATION_SUPERSEDED, f"{view.duplicate_of} does the same"
+            RunPhase.SUPERSEDED, ClusterReason.CALIBRATION_SUPERSEDED, f"{view.duplicate_of} does the same"
         )
     if run.status.plan is None:
         return _admit(transition, service)
     change = _change_of_target(view, run.status.plan)
     if change is not None:
         reason = ClusterReason.TARGET_NOT_FOUND if view.target is None else ClusterReason.TARGET_CHANGED
-        return transition.finish(Phase.SUPERSEDED, reason, change)
+        return transition.finish(RunPhase.SUPERSEDED, reason, change)
     return Trials(transition, run.status.plan).go()
 
 
-def _change_of_target(view: RunView, plan: Plan) -> str | None:
+def _change_of_target(view: RunView, plan: CalibrationPlan) -> str | None:
     """How the target differs from what the run began to measure; None while it does not.
 
     The template is looked at for itself: while somebody rolls the target no pod of the new template serves and its
@@ -92,18 +98,18 @@ def _admit(transition: Transition, service: SpeculativeService) -> tuple[Action,
         waits = "as many calibrations as are allowed at a time are under way"
     if waits is not None:
         return transition.write(
-            {"phase": Phase.PENDING, "reason": str(ClusterReason.CALIBRATION_DEFERRED), "message": waits}
+            {"phase": RunPhase.PENDING, "reason": str(ClusterReason.CALIBRATION_DEFERRED), "message": waits}
         )
     try:
         plan = make_plan(transition.view, transition.run, service)
     except podcopy.NotCopyableError as refusal:
-        return transition.finish(Phase.FAILED, refusal.reason, refusal.message)
+        return transition.finish(RunPhase.FAILED, refusal.reason, refusal.message)
     names = ", ".join(arm.arm for arm in plan.arms)
     message = f"arms {names}; {plan.loads} loads each; at most {plan.budget.max_gpu_seconds} GPU-seconds"
     return (
         *transition.write(
             {
-                "phase": Phase.STARTING,
+                "phase": RunPhase.STARTING,
                 "reason": str(ClusterReason.CALIBRATION_STARTED),
                 "message": message[:1024],
                 "plan": plan,

@@ -11,8 +11,8 @@ from breakeven.points.point import COLUMNS, LoadMode, Point
 from breakeven.points.table import written
 from breakeven_operator.resources.calibrationrun import (
     STORED_COLUMNS,
+    CalibrationPlan,
     CalibrationRunStatus,
-    Plan,
     StoredPoint,
 )
 
@@ -43,7 +43,7 @@ def measured_of(points: Iterable[StoredPoint]) -> list[Point]:
     return [found for point in points if (found := measured(point)) is not None]
 
 
-def points_csv(status: CalibrationRunStatus, plan: Plan) -> str:
+def points_csv(status: CalibrationRunStatus, plan: CalibrationPlan) -> str:
     """All points of a run as one points file, with what they have in common in columns of their own."""
     return written(
         [

@@ -22,8 +22,8 @@ from breakeven.serving.command_line import (
     without_speculation,
 )
 from breakeven.serving.opt_in import ANNOTATION, VARIABLE, engine_container
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.ports import Manifest
-from breakeven_operator.reasons import ClusterReason
 
 ENGINE = "engine"
 DEFAULT_PORT = 8000

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from breakeven_operator.ports import Manifest
-from breakeven_operator.reconcile.workload import parse_time, true_since
+from breakeven_operator.reconcile.deployment import parse_time, true_since
 
 
 def containers(pod: Manifest) -> list[Mapping[str, Any]]:

@@ -8,14 +8,14 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.serving.command_line import command_line, flag_value, model_of
 from breakeven_operator.calibration import podcopy
 from breakeven_operator.calibration.jobs import TrialLimits
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.ports import RunView
-from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.fingerprint import gpus_of
 from breakeven_operator.resources.calibrationrun import (
     ArmStatus,
+    CalibrationPlan,
     CalibrationRun,
     CalibrationRunSpec,
-    Plan,
     PlannedArm,
 )
 from breakeven_operator.resources.speculativeservice import SpeculativeService
@@ -35,7 +35,7 @@ class PlannedLengths(NamedTuple):
     output_tokens: int
 
 
-def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -> Plan:
+def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -> CalibrationPlan:
     """Fix what the run measures.
 
     Raises:
@@ -56,7 +56,7 @@ def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -
     calibration = service.spec.calibration
     model = model_of(line)
     prompt_tokens, output_tokens = _lengths(view, run.spec, service)
-    return Plan(
+    return CalibrationPlan(
         arms=tuple(_planned(service, arm) for arm in wanted_arms(run.spec, service)),
         loads=run.spec.loads or calibration.loads,
         prompt_tokens=prompt_tokens,
@@ -120,7 +120,7 @@ def _lengths(view: RunView, spec: CalibrationRunSpec, service: SpeculativeServic
 
 
 def trial_limits(
-    plan: Plan, arms: tuple[ArmStatus, ...], index: int, used_gpu_s: float, elapsed_s: float
+    plan: CalibrationPlan, arms: tuple[ArmStatus, ...], index: int, used_gpu_s: float, elapsed_s: float
 ) -> TrialLimits:
     """Time for arm number `index`: what its points need, and not more than its share of what is left of the budget.
 

@@ -9,17 +9,17 @@ from datetime import datetime
 from breakeven.reasons import Reason
 from breakeven_operator.actions import Action, Delete, EmitEvent, WriteStatus
 from breakeven_operator.calibration.display import run_display
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import JOBS, RUNS, Ref
 from breakeven_operator.ports import Manifest, RunView
-from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.conditions import Aspect, merge
-from breakeven_operator.resources.calibrationrun import CalibrationRun, CalibrationRunStatus, Phase
+from breakeven_operator.resources.calibrationrun import CalibrationRun, CalibrationRunStatus, RunPhase
 from breakeven_operator.resources.meta import Condition
 
 Word = ClusterReason | Reason
 _EVENTS = {
-    Phase.FAILED: str(ClusterReason.CALIBRATION_FAILED),
-    Phase.SUCCEEDED: str(ClusterReason.CALIBRATION_SUCCEEDED),
+    RunPhase.FAILED: str(ClusterReason.CALIBRATION_FAILED),
+    RunPhase.SUCCEEDED: str(ClusterReason.CALIBRATION_SUCCEEDED),
 }
 """Words of the events about a run's end; a superseded run says its reason itself."""
 
@@ -65,14 +65,14 @@ class Transition:
 
     def finish(
         self,
-        phase: Phase,
+        phase: RunPhase,
         reason: Word,
         message: str,
         changes: Mapping[str, object] | None = None,
         break_even: str | None = None,
     ) -> tuple[Action, ...]:
         """End the run: say why, then leave nothing behind."""
-        failed = phase is Phase.FAILED
+        failed = phase is RunPhase.FAILED
         text = f"{reason}: {message}" if failed else message
         event = EmitEvent(self.ref, _EVENTS.get(phase, str(reason)), text, warning=failed)
         return (
@@ -92,10 +92,10 @@ class Transition:
 
     def _conditions(self, status: CalibrationRunStatus) -> tuple[Condition, ...]:
         """Complete and Succeeded, for `kubectl wait`; unknown while the run goes on."""
-        phase = status.phase or Phase.PENDING
+        phase = status.phase or RunPhase.PENDING
         reason = status.reason or str(ClusterReason.CALIBRATION_RUNNING)
         message = status.message or ""
-        succeeded = phase is Phase.SUCCEEDED if phase.final else None
+        succeeded = phase is RunPhase.SUCCEEDED if phase.final else None
         aspects = (
             Aspect("Complete", phase.final, reason, message),
             Aspect("Succeeded", succeeded, reason, message),

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 from breakeven_operator.calibration import podstatus
 from breakeven_operator.calibration.jobs import DRIVER
 from breakeven_operator.calibration.podcopy import ENGINE
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.ports import Manifest
-from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.reconcile.deployment import condition, parse_time
 from breakeven_operator.reconcile.fingerprint import registry_digest
-from breakeven_operator.reconcile.workload import condition, parse_time
 
 _IMAGE_GRACE = timedelta(seconds=120)
 _PULL_TROUBLE = frozenset({"ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "RegistryUnavailable"})
@@ -41,7 +41,7 @@ _LAST_LINES = 6
 _LONGEST = 700
 
 
-class Stage(Enum):
+class TrialStage(Enum):
     """How far an arm's trial is."""
 
     ABSENT = auto()  # there is no Job
@@ -53,7 +53,7 @@ class Stage(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnosis:
+class TrialState:
     """State of one arm's Job.
 
     Attributes:
@@ -68,7 +68,7 @@ class Diagnosis:
         images: digests of the engine's image that its pods run, as far as nodes tell those of a registry.
     """
 
-    stage: Stage
+    stage: TrialStage
     reason: ClusterReason | None = None
     message: str = ""
     pod: str | None = None
@@ -92,13 +92,13 @@ class Deadlines:
     startup: timedelta
 
 
-def diagnose(
+def read_trial(
     job: Manifest | None,
     pods: Iterable[Manifest],
     events: Iterable[Manifest],
     deadlines: Deadlines,
     now: datetime,
-) -> Diagnosis:
+) -> TrialState:
     """Tell what became of an arm's Job.
 
     Args:
@@ -109,12 +109,12 @@ def diagnose(
         now: the present.
     """
     if job is None:
-        return Diagnosis(Stage.ABSENT)
+        return TrialState(TrialStage.ABSENT)
     mine = sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
     held_s = sum(podstatus.held_s(pod, now) for pod in mine)
     newest = mine[-1] if mine else None
     stage, reason, message = _stage(job, newest, events, deadlines, now)
-    return Diagnosis(
+    return TrialState(
         stage,
         reason,
         message,
@@ -134,7 +134,7 @@ def diagnose(
 class FoundStage(NamedTuple):
     """Where a Job stands, and why, as a word and a sentence; no word where nothing is to be said."""
 
-    stage: Stage
+    stage: TrialStage
     reason: ClusterReason | None
     message: str
 
@@ -146,7 +146,7 @@ def _stage(
         c["type"]: c for c in (job.get("status") or {}).get("conditions") or [] if c.get("status") == "True"
     }
     if "Complete" in conditions or "SuccessCriteriaMet" in conditions:
-        return FoundStage(Stage.DONE, None, "")
+        return FoundStage(TrialStage.DONE, None, "")
     # The pod knows better than the Job why it failed, and knows it earlier.
     trouble = _pod_trouble(pod, deadlines, now) if pod is not None else None
     if trouble is not None:
@@ -160,10 +160,10 @@ def _stage(
 def _job_failure(failed: Mapping[str, Any]) -> FoundStage:
     if failed.get("reason") == "DeadlineExceeded":
         return FoundStage(
-            Stage.BROKEN, ClusterReason.BUDGET_EXHAUSTED, "the Job reached its activeDeadlineSeconds"
+            TrialStage.BROKEN, ClusterReason.BUDGET_EXHAUSTED, "the Job reached its activeDeadlineSeconds"
         )
     return FoundStage(
-        Stage.BROKEN,
+        TrialStage.BROKEN,
         ClusterReason.DRIVER_FAILED,
         _sentence(str(failed.get("message") or "the Job failed")),
     )
@@ -176,7 +176,7 @@ def _without_pod(
     created = parse_time(job["metadata"].get("creationTimestamp")) or now
     late = now - created > deadlines.pending
     if (job.get("spec") or {}).get("suspend"):
-        stage = Stage.BROKEN if late else Stage.QUEUED
+        stage = TrialStage.BROKEN if late else TrialStage.QUEUED
         return FoundStage(
             stage, ClusterReason.UNSCHEDULABLE, "the Job is suspended: its queue has not admitted it"
         )
@@ -185,13 +185,13 @@ def _without_pod(
     ]
     if not refusals:
         if late:
-            return FoundStage(Stage.BROKEN, ClusterReason.UNSCHEDULABLE, "the Job got no pod")
-        return FoundStage(Stage.QUEUED, None, "")
+            return FoundStage(TrialStage.BROKEN, ClusterReason.UNSCHEDULABLE, "the Job got no pod")
+        return FoundStage(TrialStage.QUEUED, None, "")
     note = refusals[-1]
     reason = ClusterReason.QUOTA_EXCEEDED if "exceeded quota" in note else ClusterReason.ADMISSION_DENIED
     # Quota may become free within the deadline; a policy's refusal does not go away by waiting.
     final = late or reason is ClusterReason.ADMISSION_DENIED
-    return FoundStage(Stage.BROKEN if final else Stage.QUEUED, reason, _sentence(note))
+    return FoundStage(TrialStage.BROKEN if final else TrialStage.QUEUED, reason, _sentence(note))
 
 
 def _pod_trouble(pod: Manifest, deadlines: Deadlines, now: datetime) -> FoundStage | None:
@@ -214,10 +214,10 @@ def _not_started(pod: Manifest, deadlines: Deadlines, now: datetime) -> FoundSta
         word, detail = waiting.get("reason", ""), waiting.get("message", "")
         if word in _BAD_IMAGE or (word in _PULL_TROUBLE and waited > grace):
             message = f"image {container.get('image', '')}: {detail or word}"
-            return FoundStage(Stage.BROKEN, ClusterReason.IMAGE_PULL_FAILED, _sentence(message))
+            return FoundStage(TrialStage.BROKEN, ClusterReason.IMAGE_PULL_FAILED, _sentence(message))
         if word in _BAD_POD:
             message = f"container {container.get('name', '')}: {word}: {detail}"
-            return FoundStage(Stage.BROKEN, ClusterReason.CALIBRATION_FAILED, _sentence(message))
+            return FoundStage(TrialStage.BROKEN, ClusterReason.CALIBRATION_FAILED, _sentence(message))
     return None
 
 
@@ -226,7 +226,7 @@ def _evicted(pod: Manifest) -> FoundStage | None:
     if condition(pod, "DisruptionTarget").get("status") != "True":
         return None
     message = str((pod.get("status") or {}).get("message") or "the pod was evicted or preempted")
-    return FoundStage(Stage.QUEUED, ClusterReason.POD_DISRUPTED, _sentence(message))
+    return FoundStage(TrialStage.QUEUED, ClusterReason.POD_DISRUPTED, _sentence(message))
 
 
 def _engine_death(pod: Manifest, deadlines: Deadlines) -> FoundStage | None:
@@ -244,7 +244,7 @@ def _engine_death(pod: Manifest, deadlines: Deadlines) -> FoundStage | None:
         # It had answered before: whatever its last lines are about, its configuration was not refused.
         shown = last_lines(str(crash.get("message") or "")) or "no last words"
         message = f"the engine ended while it was measured, with exit code {crash.get('exitCode')}: {shown}"
-        return FoundStage(Stage.BROKEN, ClusterReason.ENGINE_CRASHED, _sentence(message))
+        return FoundStage(TrialStage.BROKEN, ClusterReason.ENGINE_CRASHED, _sentence(message))
     return _classify(crash)
 
 
@@ -253,11 +253,11 @@ def _driver_death(pod: Manifest) -> FoundStage | None:
     if ended is not None and ended.get("exitCode") != 0:
         words = _LOG_TIME.sub("", str(ended.get("message") or ""))
         said = last_lines(words) or f"the driver ended with {ended.get('exitCode')}"
-        return FoundStage(Stage.BROKEN, ClusterReason.DRIVER_FAILED, _sentence(said))
+        return FoundStage(TrialStage.BROKEN, ClusterReason.DRIVER_FAILED, _sentence(said))
     status = pod.get("status") or {}
     if status.get("phase") == "Failed":
         return FoundStage(
-            Stage.BROKEN,
+            TrialStage.BROKEN,
             ClusterReason.DRIVER_FAILED,
             _sentence(str(status.get("message") or "the pod failed")),
         )
@@ -269,21 +269,21 @@ def _living(pod: Manifest, deadlines: Deadlines, now: datetime) -> FoundStage:
     if scheduled.get("status") != "True":
         created = parse_time(pod["metadata"].get("creationTimestamp")) or now
         said = str(scheduled.get("message") or "the pod has no node yet")
-        stage = Stage.BROKEN if now - created > deadlines.pending else Stage.QUEUED
+        stage = TrialStage.BROKEN if now - created > deadlines.pending else TrialStage.QUEUED
         return FoundStage(stage, ClusterReason.UNSCHEDULABLE, _sentence(said))
     if podstatus.started(pod, DRIVER) is not None:
-        return FoundStage(Stage.MEASURING, ClusterReason.ARM_MEASURING, "")
+        return FoundStage(TrialStage.MEASURING, ClusterReason.ARM_MEASURING, "")
     running = parse_time(
         ((podstatus.container(pod, ENGINE).get("state") or {}).get("running") or {}).get("startedAt")
     )
     if running is not None and now - running > deadlines.startup + timedelta(seconds=30):
         return _startup_exceeded(deadlines)
-    return FoundStage(Stage.STARTING, ClusterReason.ARM_STARTING, "")
+    return FoundStage(TrialStage.STARTING, ClusterReason.ARM_STARTING, "")
 
 
 def _startup_exceeded(deadlines: Deadlines) -> FoundStage:
     return FoundStage(
-        Stage.BROKEN,
+        TrialStage.BROKEN,
         ClusterReason.STARTUP_DEADLINE_EXCEEDED,
         f"the engine did not answer within {deadlines.startup.total_seconds():.0f} s",
     )
@@ -295,15 +295,15 @@ def _classify(crash: Mapping[str, Any]) -> FoundStage:
     shown = last_lines(said) or f"the engine ended with exit code {crash.get('exitCode')}"
     if crash.get("reason") == "OOMKilled":
         return FoundStage(
-            Stage.BROKEN,
+            TrialStage.BROKEN,
             ClusterReason.ENGINE_OUT_OF_MEMORY,
             _sentence(f"the engine was killed for its memory use: {shown}"),
         )
     if _OUT_OF_MEMORY.search(said):
-        return FoundStage(Stage.BROKEN, ClusterReason.ENGINE_OUT_OF_MEMORY, _sentence(shown))
+        return FoundStage(TrialStage.BROKEN, ClusterReason.ENGINE_OUT_OF_MEMORY, _sentence(shown))
     if _BAD_CONFIG.search(said):
-        return FoundStage(Stage.BROKEN, ClusterReason.ENGINE_CONFIG_REFUSED, _sentence(shown))
-    return FoundStage(Stage.BROKEN, ClusterReason.ENGINE_CRASHED, _sentence(shown))
+        return FoundStage(TrialStage.BROKEN, ClusterReason.ENGINE_CONFIG_REFUSED, _sentence(shown))
+    return FoundStage(TrialStage.BROKEN, ClusterReason.ENGINE_CRASHED, _sentence(shown))
 
 
 def last_lines(text: str, count: int = _LAST_LINES) -> str:

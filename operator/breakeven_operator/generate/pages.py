@@ -8,7 +8,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from breakeven.reasons import Reason
-from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.resources.base import API_VERSION
 from breakeven_operator.resources.definitions import DEFINITIONS, Definition
 from breakeven_operator.resources.schema import structural

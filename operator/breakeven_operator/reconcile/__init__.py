@@ -1,13 +1,13 @@
 """What to do about one service, decided by pure functions on frozen data; nothing here touches a socket.
 
-workload, fingerprint, arms, target            what the target is, what it runs, whether it can be managed
-promql, live_metrics, plausibility             what its pods do now, or the one reason why that is unknown
+deployment, fingerprint, running_arm, target   what the target is, what it runs, whether it can be managed
+fleet_query, live_metrics, plausibility        what its pods do now, or the one reason why that is unknown
 past_metrics                                   which loads are expected again
 active_profile, carried                        which profile is in force, and whether to measure anew
 decide, judge, verdict, preconditions          which arm should run, and what forbids a roll to it
 steps, rollout, verification                   a roll from intent to proof
 annotation_owner                               who owns the annotation, taking over and handing back
-report, conditions, wording, status_diff       the status, and whether it is worth a write
+status_report, conditions, formatting, status_diff  the status, and whether it is worth a write
 events, failed                                 events and the line of the log; what a defect leaves behind
 observation, service                           all of it for one service: `reconcile`
 """

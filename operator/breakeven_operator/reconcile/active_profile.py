@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from breakeven.profile import Profile
 from breakeven_operator.actions import Create
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import RUNS, SERVICES
 from breakeven_operator.labels import MANAGED_BY, SERVICE_LABEL, owner_reference
-from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.fingerprint import Identity
 from breakeven_operator.resources import API_VERSION, CalibrationRun, SpeculativeService
-from breakeven_operator.resources.calibrationrun import Phase, Trigger
+from breakeven_operator.resources.calibrationrun import RunPhase, Trigger
 from breakeven_operator.resources.servicestatus import CalibrationStatus
 from breakeven_operator.resources.updatepolicy import Mode
 
@@ -299,7 +299,7 @@ def _account(
     status = service.status.calibration or CalibrationStatus()
     ended = tuple(sorted((run for run in runs if _final(run)), key=lambda run: run.metadata.name))
     for run in ended:
-        if run.status.phase is Phase.SUPERSEDED:
+        if run.status.phase is RunPhase.SUPERSEDED:
             continue
         finished = run.status.finished_time
         if finished is None or (status.last_run_time is not None and finished <= status.last_run_time):
@@ -307,7 +307,7 @@ def _account(
         status = status.model_copy(
             update={
                 "last_run_time": finished,
-                "failures": 0 if run.status.phase is Phase.SUCCEEDED else status.failures + 1,
+                "failures": 0 if run.status.phase is RunPhase.SUCCEEDED else status.failures + 1,
                 "last_run": run.metadata.name,
                 "last_reason": run.status.reason,
                 "last_message": run.status.message,
@@ -352,7 +352,7 @@ def _progress(run: CalibrationRun | None) -> dict[str, object]:
 
 
 def _phase_words(run: CalibrationRun) -> str:
-    words = str(run.status.phase or Phase.PENDING).lower()
+    words = str(run.status.phase or RunPhase.PENDING).lower()
     display = run.status.display
     if display is not None and display.points:
         words += f", {display.points} points"

@@ -9,10 +9,10 @@ usually changes something else as well, and shows (docs/decisions/0010-a-bare-re
 from __future__ import annotations
 
 from breakeven_operator.actions import WriteAnnotation
-from breakeven_operator.reasons import ClusterReason
-from breakeven_operator.reconcile.arms import same_value
-from breakeven_operator.reconcile.steps import Event, RolloutContext, Step, ended
-from breakeven_operator.reconcile.workload import Workload
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.reconcile.deployment import Deployment
+from breakeven_operator.reconcile.running_arm import same_value
+from breakeven_operator.reconcile.steps import Event, RolloutContext, RolloutStep, ended
 from breakeven_operator.resources.servicestatus import HistoryResult, MemoryStatus
 
 # A person who removes the key means it; who replaces the whole object with a manifest from elsewhere usually does not.
@@ -21,32 +21,32 @@ _MOST_RESTORES = 2
 _NOBODY = "an edit or patch by an unknown hand"
 
 
-def check_ownership(context: RolloutContext) -> Step:
+def check_ownership(context: RolloutContext) -> RolloutStep:
     """Whether the annotation still says what was last written."""
-    workload, memory = context.workload, context.memory
-    unchanged = Step(context.rollout, memory)
-    if memory.written_value is None or same_value(workload.value, memory.written_value):
+    deployment, memory = context.deployment, context.memory
+    unchanged = RolloutStep(context.rollout, memory)
+    if memory.written_value is None or same_value(deployment.value, memory.written_value):
         return unchanged
     if not context.may_write:
         # Nothing would be written anyway: what a person sets in Recommend, Disabled or while paused is the running arm.
-        return Step(context.rollout, memory.model_copy(update={"written_value": workload.value}))
+        return RolloutStep(context.rollout, memory.model_copy(update={"written_value": deployment.value}))
     return foreign(context)
 
 
-def foreign(context: RolloutContext) -> Step:
+def foreign(context: RolloutContext) -> RolloutStep:
     """The annotation is not what was last written, nor what a change of ours is going to or coming from."""
-    workload, memory = context.workload, context.memory
-    if workload.value is not None:
-        managers = ", ".join(m for m in workload.value_managers if m != "breakeven") or "another writer"
+    deployment, memory = context.deployment, context.memory
+    if deployment.value is not None:
+        managers = ", ".join(m for m in deployment.value_managers if m != "breakeven") or "another writer"
         return taken_over(context, managers, "changed the annotation")
-    written = workload.last_write_time
+    written = deployment.last_write_time
     if written is None or memory.others_wrote_time is None or written <= memory.others_wrote_time:
         return taken_over(
             context,
             _NOBODY,
             "removed the annotation (it is gone, and no field manager has changed anything else since it was last there)",
         )
-    writer = workload.last_writer
+    writer = deployment.last_writer
     seen = f"{writer} changed the target at {written:%Y-%m-%d %H:%M:%S} UTC and the annotation is gone"
     if writer in _MEANT_IT:
         return taken_over(context, writer, f"removed the annotation at {written:%Y-%m-%d %H:%M:%S} UTC")
@@ -59,16 +59,16 @@ def foreign(context: RolloutContext) -> Step:
             ClusterReason.REVERTED_TWICE,
         )
     if not context.may_write:
-        return Step(context.rollout, memory)
+        return RolloutStep(context.rollout, memory)
     value = (context.rollout.value if context.rollout else None) or memory.written_value or "null"
     message = (
         f"{seen}; it is written again ({memory.restores + 1} of at most {_MOST_RESTORES} times). A writer that merges "
         "(kubectl apply, Argo CD without Replace=true) keeps it, one that replaces the whole object drops it"
     )
-    return Step(
+    return RolloutStep(
         rollout=context.rollout,
         memory=memory.model_copy(update={"restores": memory.restores + 1}),
-        write=WriteAnnotation(workload.ref, value),
+        write=WriteAnnotation(deployment.ref, value),
         events=(Event(ClusterReason.RESTORED, message, warning=True),),
         reason=ClusterReason.RESTORED,
         message=message,
@@ -76,24 +76,24 @@ def foreign(context: RolloutContext) -> Step:
     )
 
 
-def note_writers(memory: MemoryStatus, workload: Workload, *, writing: bool) -> MemoryStatus:
+def note_writers(memory: MemoryStatus, deployment: Deployment, *, writing: bool) -> MemoryStatus:
     """Remember when others last wrote while the annotation stood: only who wrote later can have dropped it.
 
     Both times are the API server's, so no two clocks are compared. A write of others costs one write of the status.
 
     Args:
         memory: of the service.
-        workload: the target.
+        deployment: the target.
         writing: the annotation is written in this cycle.
     """
-    if workload.value is None and not writing:
+    if deployment.value is None and not writing:
         return memory
-    return memory.model_copy(update={"others_wrote_time": workload.last_write_time or workload.created})
+    return memory.model_copy(update={"others_wrote_time": deployment.last_write_time or deployment.created})
 
 
 def taken_over(
     context: RolloutContext, manager: str, seen: str, reason: ClusterReason = ClusterReason.TAKEN_OVER
-) -> Step:
+) -> RolloutStep:
     """Somebody else owns the annotation: hold until a person hands it back."""
     superseded = (
         (ended(context, HistoryResult.SUPERSEDED, f"{manager} took the annotation over"),)
@@ -104,7 +104,7 @@ def taken_over(
         f"{manager} {seen}; nothing is written until spec.paused is set and unset again, or the annotation "
         "breakeven.dev/resume gets a new value"
     )
-    return Step(
+    return RolloutStep(
         rollout=None,
         memory=context.memory.model_copy(update={"taken_over_by": manager[:128], "pause_seen": False}),
         ended=superseded,
@@ -115,7 +115,7 @@ def taken_over(
     )
 
 
-def hand_back(context: RolloutContext, resume: str, *, paused: bool) -> Step | None:
+def hand_back(context: RolloutContext, resume: str, *, paused: bool) -> RolloutStep | None:
     """Whether a person handed the annotation back, or ended a back-off; that alone writes and restarts nothing.
 
     None: nobody holds it and nothing was asked. Otherwise a step that is busy while somebody still holds it.
@@ -129,9 +129,9 @@ def hand_back(context: RolloutContext, resume: str, *, paused: bool) -> Step | N
         # A token that was set before anything was taken over must not count later.
         noted = memory.model_copy(update={"resume": resume or None})
         waits = memory.failures or memory.backoff_until_time is not None
-        return _backoff_ended(context, noted) if asked and waits else Step(context.rollout, noted)
+        return _backoff_ended(context, noted) if asked and waits else RolloutStep(context.rollout, noted)
     if not asked and not (memory.pause_seen and not paused):
-        return Step(
+        return RolloutStep(
             rollout=None,
             memory=memory.model_copy(update={"pause_seen": memory.pause_seen or paused}),
             reason=(
@@ -143,7 +143,7 @@ def hand_back(context: RolloutContext, resume: str, *, paused: bool) -> Step | N
             "value of the annotation breakeven.dev/resume",
             busy=True,
         )
-    return Step(
+    return RolloutStep(
         rollout=None,
         memory=memory.model_copy(
             update={
@@ -151,7 +151,7 @@ def hand_back(context: RolloutContext, resume: str, *, paused: bool) -> Step | N
                 "pause_seen": False,
                 "resume": resume or None,
                 "restores": 0,
-                "written_value": context.workload.value,
+                "written_value": context.deployment.value,
                 "failures": 0,
                 "backoff_until_time": None,
                 # Applying the value that stands there would only share its ownership: the next *change* must be forced.
@@ -165,11 +165,11 @@ def hand_back(context: RolloutContext, resume: str, *, paused: bool) -> Step | N
     )
 
 
-def _backoff_ended(context: RolloutContext, memory: MemoryStatus) -> Step:
+def _backoff_ended(context: RolloutContext, memory: MemoryStatus) -> RolloutStep:
     """The next roll need not wait, and a failure of it counts as the first one."""
     undone = f"{memory.failures} rolls were undone" if memory.failures > 1 else "a roll was undone"
     message = f"breakeven.dev/resume has a new value: the back-off after {undone} has ended"
-    return Step(
+    return RolloutStep(
         rollout=context.rollout,
         memory=memory.model_copy(update={"failures": 0, "backoff_until_time": None}),
         events=(Event(ClusterReason.RESUMED, message),),

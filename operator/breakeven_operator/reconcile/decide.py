@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import cast
 
 from breakeven.arm import Arm
-from breakeven.planning.guard import Decision, Load, Memory, Policy, Seen, decide
+from breakeven.planning.guard import Decision, DecisionMemory, Load, Policy, Seen, decide
 from breakeven.planning.objective import Slo
 from breakeven.planning.outlook import expected_loads
 from breakeven.profile import Comparison, Profile
@@ -115,7 +115,7 @@ def choose(
     """
     arms = {arm.name: arm for arm in (*spec.candidates.arms(), running)}
     candidate = arms.get(remembered.candidate_arm or "")
-    memory = Memory(
+    memory = DecisionMemory(
         running=running,
         last_switch_s=_epoch(remembered.last_switch_time),
         candidate=candidate,
@@ -146,7 +146,7 @@ def forget_candidate(remembered: MemoryStatus) -> MemoryStatus:
     )
 
 
-def _remember(status: MemoryStatus, memory: Memory, running: Arm) -> MemoryStatus:
+def _remember(status: MemoryStatus, memory: DecisionMemory, running: Arm) -> MemoryStatus:
     # A Switch clears the guard's candidate; whether it is carried out is decided elsewhere, and until it is, the
     # wish stands: time and running arm in the status follow the target, not the wish.
     switched = memory.running != running

@@ -63,7 +63,7 @@ class PodState:
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class Deployment:
     """A Deployment and its pods at one moment.
 
     Attributes:
@@ -160,7 +160,7 @@ def observe(
     *,
     container_name: str | None,
     gpu_label: str,
-) -> Workload:
+) -> Deployment:
     """Put a Deployment, its ReplicaSets (metadata suffices), its pods and the nodes' labels together.
 
     Args:
@@ -190,7 +190,7 @@ def observe(
     surge, unavailable = _strategy(spec, desired)
     written, writer = _last_write(meta)
     products = {nodes.get(state.node, {}).get(gpu_label, "") for state in states if state.node}
-    return Workload(
+    return Deployment(
         ref=Ref(DEPLOYMENTS, meta["namespace"], meta["name"], meta["uid"]),
         manifest=deployment,
         container=container,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from breakeven.planning.wording import figures_text
-from breakeven_operator.reasons import ClusterReason
-from breakeven_operator.reconcile.report import CycleFacts, pays
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.reconcile.status_report import CycleFacts, pays
 from breakeven_operator.reconcile.steps import Event
 from breakeven_operator.reconcile.verdict import HOLD
 from breakeven_operator.resources import SpeculativeServiceStatus

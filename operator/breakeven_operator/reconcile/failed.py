@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from breakeven_operator.actions import EmitEvent, Plan, WriteStatus
+from breakeven_operator.actions import ActionPlan, EmitEvent, WriteStatus
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import SERVICES, Ref
-from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.conditions import READY, Aspect, merge
 from breakeven_operator.resources import SpeculativeService
 
@@ -26,7 +26,7 @@ class Failed:
     """
 
     service: SpeculativeService
-    plan: Plan
+    plan: ActionPlan
 
 
 def failed(
@@ -52,7 +52,7 @@ def failed(
     reason = str(ClusterReason.INTERNAL_ERROR)
     facts = {"action": "Hold", "reason": reason}
     if service.status.undecided:
-        return Failed(service, Plan(ref, facts=facts))
+        return Failed(service, ActionPlan(ref, facts=facts))
     text = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_ERROR]
     message = f"a defect of the operator keeps it from deciding ({text}); the running arm and the last figures are kept"
     ready = Aspect(READY, False, reason, message)
@@ -60,7 +60,7 @@ def failed(
     marked = {**status, "conditions": [condition.to_json_object() for condition in conditions]}
     return Failed(
         service.model_copy(update={"status": service.status.model_copy(update={"conditions": conditions})}),
-        Plan(
+        ActionPlan(
             ref,
             (
                 WriteStatus(ref, marked, resource_version or None),

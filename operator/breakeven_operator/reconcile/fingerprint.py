@@ -15,7 +15,7 @@ from typing import Any
 
 from breakeven.serving.command_line import cut, flag_value, model_of
 from breakeven.serving.opt_in import VARIABLE
-from breakeven_operator.reconcile.workload import Workload
+from breakeven_operator.reconcile.deployment import Deployment
 
 GPU_RESOURCE_SUFFIX = "/gpu"
 # They say where the server listens and what it prints, not how fast it is; a port change is no reason to measure anew.
@@ -44,18 +44,18 @@ class Identity:
     registry_digest: str | None = None
 
 
-def identify(workload: Workload) -> Identity:
+def identify(deployment: Deployment) -> Identity:
     """The identity of a workload's current pods (of its template, where no pod runs yet).
 
     The digest comes from Ready pods of the newest ReplicaSet. While none runs, the manifest's image stands in, and the
     fingerprint changes once when the digest becomes known: a profile is looked up only with serving pods.
     """
-    container = workload.container or {}
-    line = workload.command_line
-    digests = sorted({digest(pod.image_id) for pod in workload.serving if pod.image_id})
+    container = deployment.container or {}
+    line = deployment.command_line
+    digests = sorted({digest(pod.image_id) for pod in deployment.serving if pod.image_id})
     image = digests[-1] if digests else str(container.get("image", ""))
     gpus = gpus_of(container)
-    product = workload.gpu_products[0] if len(workload.gpu_products) == 1 else workload.gpu_hint
+    product = deployment.gpu_products[0] if len(deployment.gpu_products) == 1 else deployment.gpu_hint
     model = model_of(line)
     facts = {
         "image": image,
@@ -73,7 +73,7 @@ def identify(workload: Workload) -> Identity:
         gpu_product=product,
         gpus=gpus,
         registry_digest=max(
-            (found for pod in workload.serving if (found := registry_digest(pod.image_id))), default=None
+            (found for pod in deployment.serving if (found := registry_digest(pod.image_id))), default=None
         ),
     )
 

@@ -13,13 +13,13 @@ from breakeven.errors import BreakevenError
 from breakeven.planning.guard import Action as GuardAction
 from breakeven.planning.wording import sentence
 from breakeven.reasons import Reason
-from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.active_profile import Calibrated
-from breakeven_operator.reconcile.arms import RunningArm
 from breakeven_operator.reconcile.decide import Choice, RollCost, choose, forget_candidate
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.preconditions import refuse_capacity, refuse_now, scaled_time
-from breakeven_operator.reconcile.steps import RolloutContext, Step
+from breakeven_operator.reconcile.running_arm import RunningArm
+from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
 from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND, STAY, SWITCH, Verdict
 from breakeven_operator.resources import SpeculativeService
@@ -33,7 +33,7 @@ def judge(
     state: Calibrated,
     live: Live,
     running: RunningArm,
-    step: Step,
+    step: RolloutStep,
 ) -> tuple[Verdict, Choice]:
     """The verdict before anything that only forbids acting on it, and the figures behind it."""
     idle = Choice(decision=None, memory=forget_candidate(context.memory))
@@ -111,7 +111,7 @@ def blocked(
     cannot_roll: Refusal | None,
 ) -> Verdict | None:
     """The verdict in place of a change that is due and must not be made; None: make it."""
-    spec, workload = service.spec, context.workload
+    spec, deployment = service.spec, context.deployment
     if spec.update_policy.mode is Mode.RECOMMEND:
         return replace(verdict, action=RECOMMEND)
     assert state.entry is not None and state.entry.profile is not None  # noqa: PT018, S101 - no verdict without one
@@ -120,14 +120,18 @@ def blocked(
         if spec.paused
         else cannot_roll
         or refuse_now(
-            workload,
+            deployment,
             spec.update_policy,
-            scaled_time(workload, service.status.target, context.now),
+            scaled_time(deployment, service.status.target, context.now),
             context.memory,
             context.now,
         )
         or refuse_capacity(
-            spec.update_policy, workload, state.entry.profile, live.figures, (running, verdict.arm or running)
+            spec.update_policy,
+            deployment,
+            state.entry.profile,
+            live.figures,
+            (running, verdict.arm or running),
         )
     )
     if refusal is None:
@@ -136,7 +140,7 @@ def blocked(
     return Verdict(HOLD, verdict.arm, refusal.reason, message)
 
 
-def _aim(service: SpeculativeService, step: Step) -> Arm | None:
+def _aim(service: SpeculativeService, step: RolloutStep) -> Arm | None:
     """The arm a change under way leads to."""
     if step.rollout is None:
         return None
@@ -147,6 +151,6 @@ def _aim(service: SpeculativeService, step: Step) -> Arm | None:
 
 def roll_cost(context: RolloutContext) -> RollCost:
     """Each replica is away for one start-up, however many batches a roll has: more of them take fewer at a time."""
-    workload = context.workload
-    away = min(workload.max_unavailable / workload.desired, 1.0) if workload.desired else 0.0
+    deployment = context.deployment
+    away = min(deployment.max_unavailable / deployment.desired, 1.0) if deployment.desired else 0.0
     return RollCost(context.startup_s, away)

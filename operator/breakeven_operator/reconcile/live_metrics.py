@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from breakeven.laws.acceptance import tokens_per_step_from_counters
+from breakeven.laws.acceptance_numbers import tokens_per_step_from_counters
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.ports import Series
-from breakeven_operator.reasons import ClusterReason
-from breakeven_operator.reconcile.past_metrics import Past
-from breakeven_operator.reconcile.plausibility import EngineLimits, contradiction
-from breakeven_operator.reconcile.promql import (
+from breakeven_operator.ports import InstantSample
+from breakeven_operator.reconcile.deployment import PodState
+from breakeven_operator.reconcile.fleet_query import (
     EVALUATED,
     GROWTHS,
     LAST_SEEN,
@@ -23,7 +22,8 @@ from breakeven_operator.reconcile.promql import (
     PRESENT,
     STAT,
 )
-from breakeven_operator.reconcile.workload import PodState
+from breakeven_operator.reconcile.past_metrics import PastLoads
+from breakeven_operator.reconcile.plausibility import EngineLimits, contradiction
 
 # A Ready pod is scraped within a few intervals; younger ones may lack series without anything being wrong.
 _FIRST_SCRAPES_S = 90.0
@@ -121,7 +121,7 @@ class Live:
     reason: ClusterReason
     message: str
     figures: Figures | None = None
-    past: Past = field(default_factory=Past)
+    past: PastLoads = field(default_factory=PastLoads)
 
     @property
     def usable(self) -> bool:
@@ -129,7 +129,7 @@ class Live:
         return self.reason is ClusterReason.METRICS_AVAILABLE
 
 
-def read_fleet(series: Iterable[Series]) -> FleetReading:
+def read_fleet(series: Iterable[InstantSample]) -> FleetReading:
     """Sort the elements of a fleet query's result by pod."""
     stats: dict[SeriesOwner, dict[str, float]] = defaultdict(dict)
     accepted: dict[SeriesOwner, dict[int, float]] = defaultdict(dict)

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from breakeven_operator.reconcile.active_profile import ProfileEntry
+from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.past_metrics import PastReading
-from breakeven_operator.reconcile.workload import Workload
 from breakeven_operator.resources import CalibrationRun
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class ServiceObservation:
     """One service's surroundings.
 
     Attributes:
-        workload: the target; None when there is none.
+        deployment: the target; None when there is none.
         managed_by: an older SpeculativeService on the same target.
         fleet: answer of the Prometheus this service is watched with.
         past: what it says about the past; None: it was not asked.
@@ -28,7 +28,7 @@ class Observation:
         written: the service's status as the API server holds it.
     """
 
-    workload: Workload | None
+    deployment: Deployment | None
     managed_by: str | None
     fleet: FleetReading
     known_pods: frozenset[str]
@@ -39,7 +39,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CycleLimits:
     """The operator's own settings that decisions use.
 
     Attributes:

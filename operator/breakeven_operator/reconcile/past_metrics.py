@@ -14,8 +14,8 @@ from typing import NamedTuple
 from breakeven.planning.outlook import PastRates
 from breakeven.planning.wording import duration_text
 from breakeven_operator.ports import Samples, TimedValue
+from breakeven_operator.reconcile.fleet_query import WORKLOAD
 from breakeven_operator.reconcile.plausibility import MOST_RPS
-from breakeven_operator.reconcile.promql import WORKLOAD
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 
 
@@ -43,7 +43,7 @@ class PastReading:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class PastLoads:
     """Loads of one service's past that are expected again.
 
     Attributes:
@@ -74,7 +74,7 @@ def _in_time(rates: Iterable[TimedValue]) -> PastRates:
     return PastRates(end_s, rps)
 
 
-def past_of(reading: PastReading | None, key: LoadOwner, policy: UpdatePolicy, now: datetime) -> Past:
+def past_of(reading: PastReading | None, key: LoadOwner, policy: UpdatePolicy, now: datetime) -> PastLoads:
     """Loads that one service may expect again, from its Prometheus' reading.
 
     Args:
@@ -85,18 +85,18 @@ def past_of(reading: PastReading | None, key: LoadOwner, policy: UpdatePolicy, n
     """
     lookback_s = policy.lookback_seconds
     if reading is None or lookback_s == 0:
-        return Past()
+        return PastLoads()
     if key.namespace in reading.awaited:
         said = (
             f"the loads of the past {duration_text(lookback_s)} are not known yet: Prometheus is still asked"
         )
-        return Past(problem=said, awaited=True)
+        return PastLoads(problem=said, awaited=True)
     rates = reading.rates.get(key, PastRates())
     again = rates.again(now.timestamp(), policy.horizon_seconds)
     if again:
-        return Past(tuple(again))
+        return PastLoads(tuple(again))
     if reading.error is not None:
         said = f"the loads of the past {duration_text(lookback_s)} cannot be read ({reading.error})"
     else:
         said = f"no load of the past {duration_text(lookback_s)} is known"
-    return Past(problem=f"{said}, so the present one is taken to last")
+    return PastLoads(problem=f"{said}, so the present one is taken to last")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from breakeven.arm import Arm
 from breakeven.serving.command_line import flag_number, flag_value
-from breakeven_operator.reconcile.promql import GROWTHS
+from breakeven_operator.reconcile.fleet_query import GROWTHS
 
 # Prometheus extrapolates every counter to the window's ends by itself, for a young pod by some percent more or less than
 # its neighbour; vLLM's front end merges outputs of consecutive steps and counts a few steps too few (3 in 10,000).
@@ -69,7 +69,7 @@ class Means:
 
     @classmethod
     def of(cls, stats: Mapping[str, float]) -> Means:
-        """The means of one pod's statistics, by name as in `promql`."""
+        """The means of one pod's statistics, by name as in `fleet_query`."""
         return cls(
             latency_s=_ratio(stats, "e2e_s", "e2e_n"),
             ttft_s=_ratio(stats, "ttft_s", "started"),
@@ -105,7 +105,7 @@ def contradiction(stats: Mapping[str, float], limits: EngineLimits, window_s: fl
     """What cannot be in the statistics of one pod, as a sentence without a full stop; None: nothing.
 
     Args:
-        stats: finite, by name as in `promql`. What is absent is not checked.
+        stats: finite, by name as in `fleet_query`. What is absent is not checked.
         limits: of its engine.
         window_s: over which they were taken.
     """

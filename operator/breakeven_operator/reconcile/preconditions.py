@@ -6,17 +6,17 @@ from datetime import datetime
 
 from breakeven.arm import Arm
 from breakeven.profile import Profile
-from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.reconcile.live_metrics import Figures
 from breakeven_operator.reconcile.target import Refusal
-from breakeven_operator.reconcile.workload import Workload
 from breakeven_operator.resources.servicestatus import MemoryStatus
 from breakeven_operator.resources.targetstatus import Target
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 
 
 def refuse_now(
-    workload: Workload,
+    deployment: Deployment,
     policy: UpdatePolicy,
     scaled: datetime | None,
     memory: MemoryStatus,
@@ -28,7 +28,7 @@ def refuse_now(
     time since the last change counts. That asks nothing of the autoscaler, whatever kind it is.
 
     Args:
-        workload: the target.
+        deployment: the target.
         policy: of the service.
         scaled: when the number of wanted replicas was last seen to change; None: never.
         memory: of the service.
@@ -46,48 +46,52 @@ def refuse_now(
             f"{undone}; the next one may begin in {left_s:.0f} s, or at once when the annotation breakeven.dev/resume of "
             "the SpeculativeService gets a new value",
         )
-    if workload.observed_generation < workload.generation or workload.updated < workload.desired:
+    if deployment.observed_generation < deployment.generation or deployment.updated < deployment.desired:
         return Refusal(
             ClusterReason.FOREIGN_ROLLOUT,
-            f"a roll is under way that the operator did not start: {workload.updated} of {workload.desired} pods updated",
+            f"a roll is under way that the operator did not start: {deployment.updated} of {deployment.desired} pods updated",
         )
-    if workload.total != workload.desired:
+    if deployment.total != deployment.desired:
         return Refusal(
             ClusterReason.AUTOSCALING,
-            f"the number of replicas is changing ({workload.total} exist, {workload.desired} wanted)",
+            f"the number of replicas is changing ({deployment.total} exist, {deployment.desired} wanted)",
         )
-    if workload.ready < workload.desired or len(workload.serving) < workload.desired:
+    if deployment.ready < deployment.desired or len(deployment.serving) < deployment.desired:
         return Refusal(
             ClusterReason.REPLICAS_UNREADY,
-            f"{len(workload.serving)} of {workload.desired} replicas are ready; a roll would take more away",
+            f"{len(deployment.serving)} of {deployment.desired} replicas are ready; a roll would take more away",
         )
     quiet_s = policy.replicas_quiet_seconds
     if scaled is not None and (since_s := (now - scaled).total_seconds()) < quiet_s:
         return Refusal(
             ClusterReason.AUTOSCALING,
-            f"the number of replicas was changed to {workload.desired} {since_s:.0f} s ago; after {quiet_s} s without a "
+            f"the number of replicas was changed to {deployment.desired} {since_s:.0f} s ago; after {quiet_s} s without a "
             "change (updatePolicy.replicasQuietSeconds) the autoscaler is taken to be done",
         )
-    if workload.desired == 0:
+    if deployment.desired == 0:
         return Refusal(ClusterReason.REPLICAS_UNREADY, "the target is scaled to zero")
     return None
 
 
-def scaled_time(workload: Workload, seen: Target | None, now: datetime) -> datetime | None:
+def scaled_time(deployment: Deployment, seen: Target | None, now: datetime) -> datetime | None:
     """When the number of wanted replicas last changed, as far as it was watched; None: it never did.
 
     Args:
-        workload: the target.
+        deployment: the target.
         seen: the target as the status has it, from an earlier cycle (or an earlier process).
         now: time of the observation.
     """
-    if seen is None or seen.uid != workload.ref.uid:
+    if seen is None or seen.uid != deployment.ref.uid:
         return None
-    return now if seen.replicas != workload.desired else seen.replicas_changed_time
+    return now if seen.replicas != deployment.desired else seen.replicas_changed_time
 
 
 def refuse_capacity(
-    policy: UpdatePolicy, workload: Workload, profile: Profile, figures: Figures | None, arms: tuple[Arm, ...]
+    policy: UpdatePolicy,
+    deployment: Deployment,
+    profile: Profile,
+    figures: Figures | None,
+    arms: tuple[Arm, ...],
 ) -> Refusal | None:
     """Whether the pods left during a roll could not carry the load.
 
@@ -96,14 +100,14 @@ def refuse_capacity(
 
     Args:
         policy: of the service.
-        workload: the target.
+        deployment: the target.
         profile: in force.
         figures: live; None when the load is not known (a pinned arm): then any lost replica is too much.
         arms: from and to; during the roll some pods run each.
     """
-    if workload.max_unavailable == 0:
+    if deployment.max_unavailable == 0:
         return None
-    left = workload.desired - workload.max_unavailable
+    left = deployment.desired - deployment.max_unavailable
     advice = "set maxUnavailable: 0 and maxSurge: 1 in the target's strategy, or wait for less load"
     if left <= 0:
         return Refusal(

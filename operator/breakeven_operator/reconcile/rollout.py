@@ -16,11 +16,11 @@ from datetime import datetime, timedelta
 
 from breakeven.arm import Arm
 from breakeven_operator.actions import WriteAnnotation
-from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.annotation_owner import check_ownership, foreign
-from breakeven_operator.reconcile.arms import same_value
-from breakeven_operator.reconcile.steps import Event, RolloutContext, Step, ended
-from breakeven_operator.reconcile.workload import Workload
+from breakeven_operator.reconcile.deployment import Deployment
+from breakeven_operator.reconcile.running_arm import same_value
+from breakeven_operator.reconcile.steps import Event, RolloutContext, RolloutStep, ended
 from breakeven_operator.resources.servicestatus import HistoryResult, Rollout, RolloutPhase
 
 # Without any measured start of this engine: long enough for a large model from a cold disk.
@@ -34,7 +34,7 @@ _HOPELESS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
+class ExpectedSpeedup:
     """Figures a change of arm was decided on; latency ratio of the old arm over the new one.
 
     Attributes:
@@ -56,9 +56,9 @@ def begin(
     to_arm: Arm,
     value: str,
     reason: str,
-    prediction: Prediction,
+    prediction: ExpectedSpeedup,
     uid: str,
-) -> Step:
+) -> RolloutStep:
     """Start a change of arm.
 
     Args:
@@ -70,8 +70,8 @@ def begin(
         prediction: what the decision expects.
         uid: of the service; makes the change's id its own.
     """
-    now, workload = context.now, context.workload
-    seed = f"{uid}/{workload.ref.uid}/{workload.generation}/{now.isoformat()}/{value}"
+    now, deployment = context.now, context.deployment
+    seed = f"{uid}/{deployment.ref.uid}/{deployment.generation}/{now.isoformat()}/{value}"
     rollout = Rollout(
         id=hashlib.sha256(seed.encode()).hexdigest()[:8],
         from_arm=from_arm.name,
@@ -79,7 +79,7 @@ def begin(
         reason=reason,
         phase=RolloutPhase.INTENDED,
         value=value,
-        previous_value=workload.value,
+        previous_value=deployment.value,
         started_time=now,
         deadline_time=now + timedelta(seconds=deadline_s(context)),
         # No decimal is infinite: next to saturation there is no ratio to be held against a measurement.
@@ -93,7 +93,7 @@ def begin(
         (ended(context, HistoryResult.UNCONFIRMED, "another change began first"),) if context.rollout else ()
     )
     message = f"{from_arm} -> {to_arm} ({reason})" + _predicted(from_arm, prediction)
-    return Step(
+    return RolloutStep(
         rollout=rollout,
         memory=context.memory.model_copy(
             update={
@@ -104,7 +104,7 @@ def begin(
             }
         ),
         ended=earlier,
-        write=WriteAnnotation(workload.ref, value, force=context.memory.force_next),
+        write=WriteAnnotation(deployment.ref, value, force=context.memory.force_next),
         events=(Event(ClusterReason.ROLL_STARTED, message),),
         reason=ClusterReason.ROLL_STARTED,
         message=message,
@@ -112,7 +112,7 @@ def begin(
     )
 
 
-def watch(context: RolloutContext) -> Step:
+def watch(context: RolloutContext) -> RolloutStep:
     """Go on with what is under way; look for changes of the annotation by others."""
     if context.rollout is None or context.rollout.phase is RolloutPhase.CONFIRMING:
         return check_ownership(context)
@@ -125,7 +125,7 @@ def watch(context: RolloutContext) -> Step:
             return _undoing(context, context.rollout)
 
 
-def forget_target(context: RolloutContext) -> Step:
+def forget_target(context: RolloutContext) -> RolloutStep:
     """The target was deleted and made anew: what was written to the old one, or was on its way, is gone with it.
 
     Nothing is restored on the new one: its pods have just started, and the next change is decided and gated like a
@@ -134,10 +134,10 @@ def forget_target(context: RolloutContext) -> Step:
     message = "the target was deleted and made anew"
     superseded = (ended(context, HistoryResult.SUPERSEDED, message),) if context.rollout else ()
     memory = context.memory.model_copy(update={"written_value": None})
-    return Step(rollout=None, memory=memory, ended=superseded)
+    return RolloutStep(rollout=None, memory=memory, ended=superseded)
 
 
-def undo(context: RolloutContext, rollout: Rollout, reason: ClusterReason, why: str) -> Step:
+def undo(context: RolloutContext, rollout: Rollout, reason: ClusterReason, why: str) -> RolloutStep:
     """Go back to the arm that ran before, and wait longer before the next change."""
     memory = context.memory
     failures = memory.failures + 1
@@ -145,14 +145,14 @@ def undo(context: RolloutContext, rollout: Rollout, reason: ClusterReason, why: 
     value = rollout.previous_value
     message = f"{rollout.from_arm} -> {rollout.to_arm} undone: {why}; next change in {pause_s:.0f} s at the earliest"
     if not context.may_write:
-        return Step(
+        return RolloutStep(
             rollout,
             memory,
             reason=reason,
             message=f"{why}; nothing is undone while paused or in mode Recommend",
             busy=True,
         )
-    return Step(
+    return RolloutStep(
         rollout=rollout.model_copy(
             update={
                 "phase": RolloutPhase.UNDOING,
@@ -168,7 +168,7 @@ def undo(context: RolloutContext, rollout: Rollout, reason: ClusterReason, why: 
                 "running_arm": rollout.from_arm,
             }
         ),
-        write=WriteAnnotation(context.workload.ref, value),
+        write=WriteAnnotation(context.deployment.ref, value),
         events=(Event(ClusterReason.ROLL_UNDONE, message, warning=True),),
         reason=reason,
         message=message,
@@ -176,10 +176,12 @@ def undo(context: RolloutContext, rollout: Rollout, reason: ClusterReason, why: 
     )
 
 
-def end(context: RolloutContext, result: HistoryResult, message: str, measured_speedup: float | None) -> Step:
+def end(
+    context: RolloutContext, result: HistoryResult, message: str, measured_speedup: float | None
+) -> RolloutStep:
     """Finish the confirmation of a change."""
     confirmed = result is HistoryResult.CONFIRMED
-    return Step(
+    return RolloutStep(
         rollout=None,
         memory=context.memory.model_copy(update={"failures": 0, "backoff_until_time": None})
         if confirmed
@@ -195,25 +197,25 @@ def deadline_s(context: RolloutContext) -> float:
     """How long a roll may take: as the user says, else from measured start-ups, batches and draining."""
     if context.policy.roll_deadline_seconds is not None:
         return float(context.policy.roll_deadline_seconds)
-    workload = context.workload
+    deployment = context.deployment
     startup_s = context.startup_s if context.startup_s is not None else _UNKNOWN_STARTUP_S
-    return _roll_batches(workload) * (2 * startup_s + workload.grace_s) + _SLACK_S
+    return _roll_batches(deployment) * (2 * startup_s + deployment.grace_s) + _SLACK_S
 
 
-def _roll_batches(workload: Workload) -> int:
+def _roll_batches(deployment: Deployment) -> int:
     """Number of batches of pods that start one after another during a roll."""
-    return max(1, math.ceil(workload.desired / max(1, workload.max_surge + workload.max_unavailable)))
+    return max(1, math.ceil(deployment.desired / max(1, deployment.max_surge + deployment.max_unavailable)))
 
 
-def _intended(context: RolloutContext, rollout: Rollout) -> Step:
-    workload = context.workload
-    if same_value(workload.value, rollout.value) and workload.value is not None:
+def _intended(context: RolloutContext, rollout: Rollout) -> RolloutStep:
+    deployment = context.deployment
+    if same_value(deployment.value, rollout.value) and deployment.value is not None:
         rolling = rollout.model_copy(
-            update={"phase": RolloutPhase.ROLLING, "target_generation": workload.generation}
+            update={"phase": RolloutPhase.ROLLING, "target_generation": deployment.generation}
         )
         owned = context.memory.model_copy(update={"force_next": False})
         return _rolling(replace(context, memory=owned), rolling)
-    if not _untouched(workload.value, rollout.previous_value):
+    if not _untouched(deployment.value, rollout.previous_value):
         return foreign(context)
     if not context.may_write or _past(rollout.deadline_time, context.now):
         why = (
@@ -221,28 +223,28 @@ def _intended(context: RolloutContext, rollout: Rollout) -> Step:
             if context.may_write
             else "paused, or the mode changed, before it was written"
         )
-        return Step(
+        return RolloutStep(
             rollout=None,
             memory=context.memory.model_copy(update={"written_value": rollout.previous_value}),
             ended=(ended(context, HistoryResult.SUPERSEDED, why),),
         )
-    return Step(
+    return RolloutStep(
         rollout,
         context.memory,
-        write=WriteAnnotation(workload.ref, rollout.value or "null", force=context.memory.force_next),
+        write=WriteAnnotation(deployment.ref, rollout.value or "null", force=context.memory.force_next),
         reason=ClusterReason.ROLL_STARTED,
         message=f"{rollout.from_arm} -> {rollout.to_arm} is to be written",
         busy=True,
     )
 
 
-def _rolling(context: RolloutContext, rollout: Rollout) -> Step:
-    workload, now = context.workload, context.now
-    if not same_value(workload.value, rollout.value) or workload.value is None:
+def _rolling(context: RolloutContext, rollout: Rollout) -> RolloutStep:
+    deployment, now = context.deployment, context.now
+    if not same_value(deployment.value, rollout.value) or deployment.value is None:
         return foreign(context)
-    if workload.settled:
-        message = f"{rollout.from_arm} -> {rollout.to_arm}: {workload.desired} pods run it"
-        return Step(
+    if deployment.settled:
+        message = f"{rollout.from_arm} -> {rollout.to_arm}: {deployment.desired} pods run it"
+        return RolloutStep(
             rollout=rollout.model_copy(
                 update={
                     "phase": RolloutPhase.CONFIRMING,
@@ -255,7 +257,7 @@ def _rolling(context: RolloutContext, rollout: Rollout) -> Step:
             reason=ClusterReason.ROLL_FINISHED,
             message=message,
         )
-    waiting = [pod.unschedulable_since for pod in workload.pods if pod.current and pod.unschedulable_since]
+    waiting = [pod.unschedulable_since for pod in deployment.pods if pod.current and pod.unschedulable_since]
     since = min(waiting, default=None)
     if since is not None and (now - since).total_seconds() > context.policy.unschedulable_deadline_seconds:
         return undo(
@@ -264,7 +266,7 @@ def _rolling(context: RolloutContext, rollout: Rollout) -> Step:
             ClusterReason.INSUFFICIENT_GPU,
             f"a new pod has found no GPU for {(now - since).total_seconds():.0f} s",
         )
-    hopeless = next((pod for pod in workload.pods if pod.current and pod.trouble in _HOPELESS), None)
+    hopeless = next((pod for pod in deployment.pods if pod.current and pod.trouble in _HOPELESS), None)
     if hopeless is not None:
         return undo(
             context,
@@ -278,12 +280,10 @@ def _rolling(context: RolloutContext, rollout: Rollout) -> Step:
             context,
             rollout,
             ClusterReason.ROLL_DEADLINE_EXCEEDED,
-            f"{workload.updated} of {workload.desired} pods run it after {took:.0f} s",
+            f"{deployment.updated} of {deployment.desired} pods run it after {took:.0f} s",
         )
-    message = (
-        f"{rollout.from_arm} -> {rollout.to_arm}: {len(workload.serving)} of {workload.desired} pods run it"
-    )
-    return Step(
+    message = f"{rollout.from_arm} -> {rollout.to_arm}: {len(deployment.serving)} of {deployment.desired} pods run it"
+    return RolloutStep(
         rollout.model_copy(update={"unschedulable_since_time": since}),
         context.memory,
         reason=ClusterReason.ROLLING,
@@ -292,14 +292,14 @@ def _rolling(context: RolloutContext, rollout: Rollout) -> Step:
     )
 
 
-def _undoing(context: RolloutContext, rollout: Rollout) -> Step:
-    workload = context.workload
+def _undoing(context: RolloutContext, rollout: Rollout) -> RolloutStep:
+    deployment = context.deployment
     value = rollout.previous_value
-    if not _untouched(workload.value, value):
-        if not same_value(workload.value, rollout.value):
+    if not _untouched(deployment.value, value):
+        if not same_value(deployment.value, rollout.value):
             return foreign(context)
-        write = WriteAnnotation(workload.ref, value) if context.may_write else None
-        return Step(
+        write = WriteAnnotation(deployment.ref, value) if context.may_write else None
+        return RolloutStep(
             rollout,
             context.memory,
             write=write,
@@ -307,23 +307,23 @@ def _undoing(context: RolloutContext, rollout: Rollout) -> Step:
             message=f"going back to {rollout.from_arm}",
             busy=True,
         )
-    if workload.settled:
+    if deployment.settled:
         message = (
             f"{rollout.from_arm} runs again; {rollout.from_arm} -> {rollout.to_arm} was undone ({rollout.reason})"
             + _meaning(rollout.reason)
         )
-        return Step(
+        return RolloutStep(
             rollout=None,
             memory=context.memory.model_copy(update={"last_switch_time": context.now}),
             ended=(ended(context, HistoryResult.UNDONE, message),),
             events=(Event(ClusterReason.ROLLED_BACK, message),),
         )
     late = " (past its deadline: a person should look)" if _past(rollout.deadline_time, context.now) else ""
-    return Step(
+    return RolloutStep(
         rollout,
         context.memory,
         reason=ClusterReason.ROLLING_BACK,
-        message=f"going back to {rollout.from_arm}: {len(workload.serving)} of {workload.desired} pods run it{late}",
+        message=f"going back to {rollout.from_arm}: {len(deployment.serving)} of {deployment.desired} pods run it{late}",
         busy=True,
     )
 
@@ -346,7 +346,7 @@ def _storable(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _predicted(from_arm: Arm, prediction: Prediction) -> str:
+def _predicted(from_arm: Arm, prediction: ExpectedSpeedup) -> str:
     if prediction.speedup is None:
         return ""
     lower, upper = prediction.lower, prediction.upper

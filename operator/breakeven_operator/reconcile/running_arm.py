@@ -11,7 +11,7 @@ from breakeven.errors import InputError
 from breakeven.methods import draft_length_of, method_of
 from breakeven.serving.command_line import configuration, speculation
 from breakeven.serving.opt_in import VARIABLE, opt_in
-from breakeven_operator.reconcile.workload import Workload
+from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.resources.candidates import Candidates
 
 
@@ -30,16 +30,16 @@ class RunningArm:
     problem: str | None = None
 
 
-def running_arm(workload: Workload, candidates: Candidates) -> RunningArm:
+def running_arm(deployment: Deployment, candidates: Candidates) -> RunningArm:
     """The arm of the pod template: from the annotation when it is opted in, else from its arguments."""
-    if workload.container is None:
+    if deployment.container is None:
         return RunningArm(None, "Unset", "the engine's container cannot be told")
-    if opt_in(workload.container).ok:
-        return arm_of_value(workload.value, candidates)
-    said = speculation(workload.command_line)
+    if opt_in(deployment.container).ok:
+        return arm_of_value(deployment.value, candidates)
+    said = speculation(deployment.command_line)
     if said.problem is not None:
         return RunningArm(None, "Arguments", said.problem)
-    if said.variable == VARIABLE and workload.value:
+    if said.variable == VARIABLE and deployment.value:
         # The argument is there and the environment entry is not quite: what runs is not known.
         return RunningArm(
             None, "Arguments", "the arguments read the arm from the environment, which is not set up"

@@ -1,4 +1,4 @@
-"""One service, one cycle: from what is wanted and what is seen to a Plan. Pure; called again after a crash it agrees."""
+"""One service, one cycle: from what is wanted and what is seen to an ActionPlan. Pure; called again after a crash it agrees."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from breakeven_operator.actions import Action, EmitEvent, Plan, WriteStatus
+from breakeven_operator.actions import Action, ActionPlan, EmitEvent, WriteStatus
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import SERVICES, Ref
 from breakeven_operator.ports import MeanLengths
-from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.reconcile.active_profile import Calibrated, calibrated
 from breakeven_operator.reconcile.annotation_owner import hand_back, note_writers, taken_over
-from breakeven_operator.reconcile.arms import RunningArm, running_arm
 from breakeven_operator.reconcile.carried import with_carried
 from breakeven_operator.reconcile.decide import Choice
+from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.reconcile.events import events, facts
 from breakeven_operator.reconcile.fingerprint import Identity, identify
 from breakeven_operator.reconcile.judge import blocked, judge
 from breakeven_operator.reconcile.live_metrics import Live, read_service
-from breakeven_operator.reconcile.observation import Limits, Observation
+from breakeven_operator.reconcile.observation import CycleLimits, ServiceObservation
 from breakeven_operator.reconcile.past_metrics import LoadOwner, past_of
 from breakeven_operator.reconcile.plausibility import engine_limits
-from breakeven_operator.reconcile.report import CycleFacts, report
-from breakeven_operator.reconcile.rollout import Prediction, begin, forget_target, watch
+from breakeven_operator.reconcile.rollout import ExpectedSpeedup, begin, forget_target, watch
+from breakeven_operator.reconcile.running_arm import RunningArm, running_arm
 from breakeven_operator.reconcile.status_diff import worth_writing
-from breakeven_operator.reconcile.steps import RolloutContext, Step
+from breakeven_operator.reconcile.status_report import CycleFacts, report
+from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
 from breakeven_operator.reconcile.target import Refusal, refuse_rolls, refuse_target
 from breakeven_operator.reconcile.verdict import HOLD, SWITCH, Verdict
 from breakeven_operator.reconcile.verification import confirm
-from breakeven_operator.reconcile.workload import Workload
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
 from breakeven_operator.resources.servicestatus import MemoryStatus, RolloutPhase, ServiceWorkings
 from breakeven_operator.resources.updatepolicy import Mode
@@ -39,7 +39,7 @@ RESUME_ANNOTATION = "breakeven.dev/resume"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ServiceOutcome:
     """A plan, and the status it leads to (also when that is not worth a write).
 
     Attributes:
@@ -49,15 +49,15 @@ class Outcome:
         lengths: mean prompt and output tokens of the target's recent requests; None when not known.
     """
 
-    plan: Plan
+    plan: ActionPlan
     status: SpeculativeServiceStatus
     verdict: Verdict
     lengths: MeanLengths | None = None
 
 
 def reconcile(
-    service: SpeculativeService, observation: Observation, limits: Limits, now: datetime
-) -> Outcome:
+    service: SpeculativeService, observation: ServiceObservation, limits: CycleLimits, now: datetime
+) -> ServiceOutcome:
     """Decide about one service.
 
     Args:
@@ -66,26 +66,26 @@ def reconcile(
         limits: the operator's own settings.
         now: time of the observation.
     """
-    workload = observation.workload
-    identity = identify(workload) if workload is not None and workload.container is not None else None
-    refusal = refuse_target(service.spec, workload, identity, observation.managed_by)
-    if refusal is not None or workload is None or identity is None:
-        return _refused(service, observation, workload, identity, refusal, limits, now)
+    deployment = observation.deployment
+    identity = identify(deployment) if deployment is not None and deployment.container is not None else None
+    refusal = refuse_target(service.spec, deployment, identity, observation.managed_by)
+    if refusal is not None or deployment is None or identity is None:
+        return _refused(service, observation, deployment, identity, refusal, limits, now)
 
-    running = running_arm(workload, service.spec.candidates)
+    running = running_arm(deployment, service.spec.candidates)
     state = calibrated(
         service,
-        identity if workload.identifiable else None,
+        identity if deployment.identifiable else None,
         observation.profiles,
         observation.runs,
-        workload.startup_s,
+        deployment.startup_s,
         now,
     )
-    live = _live(service, observation, workload, identity, running, now)
+    live = _live(service, observation, deployment, identity, running, now)
     state = with_carried(state, running.arm, live)
     context = RolloutContext(
         policy=service.spec.update_policy,
-        workload=workload,
+        deployment=deployment,
         memory=(service.status.memory or MemoryStatus()),
         rollout=service.status.rollout,
         may_write=service.spec.update_policy.mode is Mode.ROLLING_UPDATE and not service.spec.paused,
@@ -94,7 +94,7 @@ def reconcile(
     )
     step = _go_on(service, context, state, live)
     context = replace(context, memory=step.memory, rollout=step.rollout)
-    cannot_roll = refuse_rolls(service.spec, workload)
+    cannot_roll = refuse_rolls(service.spec, deployment)
     verdict, choice = judge(service, context, state, live, running, step)
     memory = choice.memory
     if verdict.action == SWITCH and verdict.arm is not None and running.arm is not None:
@@ -119,13 +119,13 @@ def reconcile(
             verdict = held
     cycle = CycleFacts(
         service=service,
-        workload=workload,
+        deployment=deployment,
         identity=identity,
         running=running,
         calibrated=state,
         live=live,
         step=replace(
-            step, memory=note_writers(_with_tokens(memory, state), workload, writing=step.write is not None)
+            step, memory=note_writers(_with_tokens(memory, state), deployment, writing=step.write is not None)
         ),
         choice=choice,
         verdict=verdict,
@@ -138,23 +138,23 @@ def reconcile(
 def conflicted(
     service: SpeculativeService,
     shown: SpeculativeServiceStatus,
-    workload: Workload,
+    deployment: Deployment,
     managers: tuple[str, ...],
     now: datetime,
-) -> Plan:
+) -> ActionPlan:
     """The API server refused the annotation because others own it: remember it, say it, wait for a person.
 
     Args:
         service: as it was read; nothing was changed, so its memory stands.
         shown: the status that announced the change; its figures stand.
-        workload: the target.
+        deployment: the target.
         managers: who owns the annotation.
         now: time of the observation.
     """
     status = service.status
     context = RolloutContext(
         policy=service.spec.update_policy,
-        workload=workload,
+        deployment=deployment,
         memory=status.memory or MemoryStatus(),
         rollout=status.rollout,
         may_write=False,
@@ -162,7 +162,7 @@ def conflicted(
         now=now,
     )
     step = taken_over(context, ", ".join(managers), "owns the annotation")
-    memory = step.memory.model_copy(update={"written_value": workload.value})
+    memory = step.memory.model_copy(update={"written_value": deployment.value})
     changed = shown.model_copy(
         update={
             "workings": ServiceWorkings(memory=memory, display=shown.display),
@@ -171,7 +171,7 @@ def conflicted(
         }
     )
     ref = reference(service)
-    return Plan(
+    return ActionPlan(
         subject=ref,
         actions=(
             WriteStatus(ref, changed.to_json_object()),
@@ -189,8 +189,8 @@ def reference(service: SpeculativeService) -> Ref:
 
 def _live(
     service: SpeculativeService,
-    observation: Observation,
-    workload: Workload,
+    observation: ServiceObservation,
+    deployment: Deployment,
     identity: Identity,
     running: RunningArm,
     now: datetime,
@@ -200,16 +200,16 @@ def _live(
     live = read_service(
         observation.fleet,
         namespace,
-        workload.serving,
+        deployment.serving,
         known_pods=observation.known_pods,
         model_name=model_name,
         window_s=source.window_seconds,
         staleness_s=source.staleness_seconds,
         min_requests=source.min_requests,
-        limits=engine_limits(workload.command_line, running.arm, service.spec.candidates.arms()),
+        limits=engine_limits(deployment.command_line, running.arm, service.spec.candidates.arms()),
         now=now,
     )
-    key = LoadOwner(namespace, workload.ref.name, model_name)
+    key = LoadOwner(namespace, deployment.ref.name, model_name)
     past = past_of(observation.past, key, service.spec.update_policy, now)
     if past.awaited and live.usable:
         # A past that cannot be read is no reason to hold. One that comes within seconds is: an arm that the night alone
@@ -218,10 +218,12 @@ def _live(
     return replace(live, past=past)
 
 
-def _go_on(service: SpeculativeService, context: RolloutContext, state: Calibrated, live: Live) -> Step:
+def _go_on(
+    service: SpeculativeService, context: RolloutContext, state: Calibrated, live: Live
+) -> RolloutStep:
     """Whatever is under way, before anything new is thought of."""
     seen = service.status.target
-    if seen is not None and seen.uid not in {None, context.workload.ref.uid}:
+    if seen is not None and seen.uid not in {None, context.deployment.ref.uid}:
         return forget_target(context)
     resume = service.metadata.annotations.get(RESUME_ANNOTATION, "")
     handed = hand_back(context, resume, paused=service.spec.paused)
@@ -240,17 +242,17 @@ def _go_on(service: SpeculativeService, context: RolloutContext, state: Calibrat
     return _joined(step, judged) if judged is not None else step
 
 
-def _prediction(choice: Choice, live: Live) -> Prediction:
+def _prediction(choice: Choice, live: Live) -> ExpectedSpeedup:
     figures = live.figures
     load = {"load_rps": figures.rps, "latency_s": figures.latency_s} if figures is not None else {}
     comparison = choice.decision.against_running if choice.decision is not None else None
     if comparison is None or comparison.speedup is None:
-        return Prediction(**load)
+        return ExpectedSpeedup(**load)
     lower, upper = comparison.speedup_ci or (None, None)
-    return Prediction(speedup=comparison.speedup, lower=lower, upper=upper, **load)
+    return ExpectedSpeedup(speedup=comparison.speedup, lower=lower, upper=upper, **load)
 
 
-def _joined(first: Step, second: Step) -> Step:
+def _joined(first: RolloutStep, second: RolloutStep) -> RolloutStep:
     """Two steps of one cycle: the later one decides, nothing that was said is lost."""
     return replace(
         second,
@@ -266,13 +268,13 @@ def _with_tokens(memory: MemoryStatus, state: Calibrated) -> MemoryStatus:
 
 def _refused(
     service: SpeculativeService,
-    observation: Observation,
-    workload: Workload | None,
+    observation: ServiceObservation,
+    deployment: Deployment | None,
     identity: Identity | None,
     refusal: Refusal | None,
-    limits: Limits,
+    limits: CycleLimits,
     now: datetime,
-) -> Outcome:
+) -> ServiceOutcome:
     """A target that cannot be looked at: say why; a calibration that runs is not ours to judge here.
 
     A calibration that ended because the target is gone is asked for again at once: what it was asked is still open, and
@@ -284,12 +286,12 @@ def _refused(
     memory = service.status.memory or MemoryStatus()
     cycle = CycleFacts(
         service=service,
-        workload=workload,
+        deployment=deployment,
         identity=identity,
         running=None,
         calibrated=state if refusal.reason is ClusterReason.TARGET_NOT_FOUND else replace(state, create=None),
         live=None,
-        step=Step(service.status.rollout, memory),
+        step=RolloutStep(service.status.rollout, memory),
         choice=Choice(decision=None, memory=memory),
         verdict=verdict,
         cannot_roll=refusal,
@@ -298,7 +300,7 @@ def _refused(
     return _outcome(cycle, observation.written, limits)
 
 
-def _outcome(cycle: CycleFacts, holds: Mapping[str, Any], limits: Limits) -> Outcome:
+def _outcome(cycle: CycleFacts, holds: Mapping[str, Any], limits: CycleLimits) -> ServiceOutcome:
     """Order matters: what must survive a crash is written before what it announces."""
     service, step, verdict = cycle.service, cycle.step, cycle.verdict
     status = report(cycle)
@@ -320,8 +322,8 @@ def _outcome(cycle: CycleFacts, holds: Mapping[str, Any], limits: Limits) -> Out
     actions.extend(
         EmitEvent(ref, str(e.reason), e.message, e.warning, e.throttled) for e in events(cycle, old)
     )
-    return Outcome(
-        plan=Plan(subject=ref, actions=tuple(actions), facts=facts(cycle, status)),
+    return ServiceOutcome(
+        plan=ActionPlan(subject=ref, actions=tuple(actions), facts=facts(cycle, status)),
         status=status,
         verdict=verdict,
         lengths=_lengths(cycle.live),

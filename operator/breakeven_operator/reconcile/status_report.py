@@ -15,9 +15,8 @@ from breakeven.planning.wording import figures_text
 from breakeven.profile import Comparison, Profile
 from breakeven.serving.drain import drain
 from breakeven.serving.opt_in import opt_in
-from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.active_profile import Calibrated
-from breakeven_operator.reconcile.arms import RunningArm, arm_of_value
 from breakeven_operator.reconcile.conditions import (
     CALIBRATED,
     METRICS,
@@ -28,24 +27,23 @@ from breakeven_operator.reconcile.conditions import (
     merge,
 )
 from breakeven_operator.reconcile.decide import Choice
+from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.reconcile.fingerprint import Identity
+from breakeven_operator.reconcile.formatting import break_even, figure, pays_until, ratio, speedup
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.preconditions import scaled_time
-from breakeven_operator.reconcile.steps import Step
+from breakeven_operator.reconcile.running_arm import RunningArm, arm_of_value
+from breakeven_operator.reconcile.steps import RolloutStep
 from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND, Verdict
-from breakeven_operator.reconcile.wording import break_even, figure, pays_until, ratio, speedup
-from breakeven_operator.reconcile.workload import Workload
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
 from breakeven_operator.resources.servicestatus import (
     Alternative,
     DecisionStatus,
     HistoryEntry,
+    PaysWhereStatus,
     ServiceDisplay,
     ServiceWorkings,
-)
-from breakeven_operator.resources.servicestatus import (
-    Verdict as PaysWhere,
 )
 from breakeven_operator.resources.targetstatus import ArmSource, Current, PodsOfArm, Target
 
@@ -57,12 +55,12 @@ class CycleFacts:
     """Everything a cycle found out about one service."""
 
     service: SpeculativeService
-    workload: Workload | None
+    deployment: Deployment | None
     identity: Identity | None
     running: RunningArm | None
     calibrated: Calibrated
     live: Live | None
-    step: Step
+    step: RolloutStep
     choice: Choice
     verdict: Verdict
     cannot_roll: Refusal | None
@@ -98,13 +96,13 @@ def report(cycle: CycleFacts) -> SpeculativeServiceStatus:
 
 
 def _target(cycle: CycleFacts) -> Target | None:
-    workload, identity = cycle.workload, cycle.identity
-    if workload is None:
+    deployment, identity = cycle.deployment, cycle.identity
+    if deployment is None:
         return None
-    container = workload.container
+    container = deployment.container
     return Target(
-        uid=workload.ref.uid,
-        generation=workload.generation,
+        uid=deployment.ref.uid,
+        generation=deployment.generation,
         container_name=str(container.get("name")) if container else None,
         image=identity.image if identity else None,
         model=identity.model if identity else None,
@@ -114,18 +112,18 @@ def _target(cycle: CycleFacts) -> Target | None:
         ),
         gpu_product=identity.gpu_product if identity else None,
         gpus_per_pod=identity.gpus if identity else None,
-        replicas=workload.desired,
-        replicas_changed_time=scaled_time(workload, cycle.service.status.target, cycle.now),
-        ready_replicas=workload.ready,
+        replicas=deployment.desired,
+        replicas_changed_time=scaled_time(deployment, cycle.service.status.target, cycle.now),
+        ready_replicas=deployment.ready,
         fingerprint=identity.fingerprint if identity else None,
         opted_in=opt_in(container).ok if container else None,
-        drain_configured=drain(workload.pod_spec, container).ok if container else None,
+        drain_configured=drain(deployment.pod_spec, container).ok if container else None,
     )
 
 
 def _current(cycle: CycleFacts) -> Current | None:
-    running, workload = cycle.running, cycle.workload
-    if running is None or workload is None:
+    running, deployment = cycle.running, cycle.deployment
+    if running is None or deployment is None:
         return None
     source = {"Annotation": ArmSource.ANNOTATION, "Arguments": ArmSource.COMMAND_LINE}.get(
         running.source, ArmSource.UNSET
@@ -135,7 +133,7 @@ def _current(cycle: CycleFacts) -> Current | None:
     name = arm.name if arm is not None else None
     since = old.since if old is not None and old.arm == name and old.since is not None else cycle.now
     counts: dict[str, int] = {}
-    for pod in workload.pods:
+    for pod in deployment.pods:
         if pod.terminating:
             continue
         if source is ArmSource.COMMAND_LINE:
@@ -228,7 +226,7 @@ def _comparison(subject: Arm | None, comparison: Comparison | None) -> dict[str,
         "c2_ratio": _finite(comparison.c2_ratio),
         "c2_ratio_lower": _finite(c2_lower),
         "c2_ratio_upper": _finite(c2_upper),
-        "verdict": PaysWhere(str(comparison.verdict).capitalize()),
+        "verdict": PaysWhereStatus(str(comparison.verdict).capitalize()),
         "break_even_rps": _finite(comparison.break_even_rps),
         "break_even_lower_rps": _finite(even_lower),
         "break_even_upper_rps": _finite(even_upper),

@@ -8,8 +8,8 @@ from datetime import datetime
 from breakeven.arm import NO_SPECULATION
 from breakeven.reasons import Reason
 from breakeven_operator.actions import WriteAnnotation
-from breakeven_operator.reasons import ClusterReason
-from breakeven_operator.reconcile.workload import Workload
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.resources.servicestatus import HistoryEntry, HistoryResult, MemoryStatus, Rollout
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 
@@ -25,7 +25,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RolloutStep:
     """State of a change of arm after this cycle, and what is to be written and said.
 
     Attributes:
@@ -58,7 +58,7 @@ class RolloutContext:
     """
 
     policy: UpdatePolicy
-    workload: Workload
+    deployment: Deployment
     memory: MemoryStatus
     rollout: Rollout | None
     may_write: bool

@@ -9,12 +9,12 @@ from typing import NamedTuple
 from breakeven.serving.command_line import runs_through_shell, speculation
 from breakeven.serving.drain import drain
 from breakeven.serving.opt_in import opt_in
-from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.reconcile.fingerprint import Identity
-from breakeven_operator.reconcile.workload import Workload
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.speculativeservice import SpeculativeServiceSpec
-from breakeven_operator.resources.updatepolicy import Drain, Mode
+from breakeven_operator.resources.updatepolicy import DrainRequirement, Mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,25 +26,28 @@ class Refusal:
 
 
 def refuse_target(
-    spec: SpeculativeServiceSpec, workload: Workload | None, identity: Identity | None, managed_by: str | None
+    spec: SpeculativeServiceSpec,
+    deployment: Deployment | None,
+    identity: Identity | None,
+    managed_by: str | None,
 ) -> Refusal | None:
     """What keeps the operator from watching and calibrating this target in any mode; None when nothing does.
 
     Args:
         spec: of the SpeculativeService.
-        workload: the target; None when there is none of that name.
+        deployment: the target; None when there is none of that name.
         identity: its identity; None without a container.
         managed_by: another SpeculativeService that has the target already.
     """
     name = spec.target_ref.name
-    if workload is None:
+    if deployment is None:
         return Refusal(ClusterReason.TARGET_NOT_FOUND, f"there is no Deployment {name} in this namespace")
     if managed_by is not None:
         return Refusal(
             ClusterReason.ALREADY_MANAGED,
             f"Deployment {name} already belongs to SpeculativeService {managed_by}, which is older: delete one of the two",
         )
-    if workload.container is None or identity is None:
+    if deployment.container is None or identity is None:
         named = spec.target_ref.container_name
         return Refusal(
             ClusterReason.CONTAINER_AMBIGUOUS,
@@ -53,23 +56,23 @@ def refuse_target(
             else f"Deployment {name} has several containers and not exactly one that starts vLLM: "
             "set targetRef.containerName",
         )
-    if runs_through_shell([str(item) for item in workload.container.get("command") or []]):
-        return Refusal(ClusterReason.SHELL_WRAPPER, str(opt_in(workload.container).refusal))
+    if runs_through_shell([str(item) for item in deployment.container.get("command") or []]):
+        return Refusal(ClusterReason.SHELL_WRAPPER, str(opt_in(deployment.container).refusal))
     if identity.model is None:
         return Refusal(
             ClusterReason.NOT_VLLM,
-            f"the command line of container {workload.container.get('name')} names no model: is it `vllm serve MODEL`?",
+            f"the command line of container {deployment.container.get('name')} names no model: is it `vllm serve MODEL`?",
         )
-    problem = speculation(workload.command_line).problem
+    problem = speculation(deployment.command_line).problem
     if problem is not None:
         return Refusal(ClusterReason.ENGINE_CONFIG_REFUSED, f"vLLM would refuse to start: {problem}")
-    if len(workload.gpu_products) > 1:
+    if len(deployment.gpu_products) > 1:
         return Refusal(
             ClusterReason.MIXED_GPU_CLASSES,
-            f"pods run on {', '.join(workload.gpu_products)}: one profile cannot describe both; "
+            f"pods run on {', '.join(deployment.gpu_products)}: one profile cannot describe both; "
             "pin the class with a nodeSelector, one Deployment per class",
         )
-    if identity.gpu_product is None and workload.serving:
+    if identity.gpu_product is None and deployment.serving:
         return Refusal(
             ClusterReason.GPU_CLASS_UNKNOWN,
             "the nodes of the pods carry no GPU product label and the pod template names none: "
@@ -78,22 +81,22 @@ def refuse_target(
     return None
 
 
-def refuse_rolls(spec: SpeculativeServiceSpec, workload: Workload) -> Refusal | None:
+def refuse_rolls(spec: SpeculativeServiceSpec, deployment: Deployment) -> Refusal | None:
     """What keeps the operator from rolling this target although its mode asks for it; None when nothing does."""
-    if spec.update_policy.mode is not Mode.ROLLING_UPDATE or workload.container is None:
+    if spec.update_policy.mode is not Mode.ROLLING_UPDATE or deployment.container is None:
         return None
-    if workload.owner is not None:
+    if deployment.owner is not None:
         return Refusal(
             ClusterReason.TARGET_OWNED,
-            f"Deployment {workload.ref.name} is made by {workload.owner}, which would revert the change: "
+            f"Deployment {deployment.ref.name} is made by {deployment.owner}, which would revert the change: "
             "use mode Recommend and set the arm there",
         )
-    if workload.paused:
+    if deployment.paused:
         return Refusal(
             ClusterReason.TARGET_PAUSED,
-            f"Deployment {workload.ref.name} has spec.paused set: kubectl rollout resume it first",
+            f"Deployment {deployment.ref.name} has spec.paused set: kubectl rollout resume it first",
         )
-    lines = opt_in(workload.container)
+    lines = opt_in(deployment.container)
     if not lines.ok:
         edits = [
             f"{verb} under {change.path}: {' '.join(line.strip() for line in change.lines)}"
@@ -105,11 +108,11 @@ def refuse_rolls(spec: SpeculativeServiceSpec, workload: Workload) -> Refusal | 
         return Refusal(
             ClusterReason.STATIC_CONFIG if static else ClusterReason.NOT_OPTED_IN,
             lines.refusal
-            or f"Deployment {workload.ref.name} does not let the annotation choose the arm; in its manifest, "
+            or f"Deployment {deployment.ref.name} does not let the annotation choose the arm; in its manifest, "
             + "; ".join(edits),
         )
-    draining = drain(workload.pod_spec, workload.container)
-    if spec.update_policy.drain is Drain.REQUIRED and not draining.ok:
+    draining = drain(deployment.pod_spec, deployment.container)
+    if spec.update_policy.drain is DrainRequirement.REQUIRED and not draining.ok:
         return Refusal(
             ClusterReason.DRAIN_NOT_CONFIGURED,
             "a roll would cut off requests: "

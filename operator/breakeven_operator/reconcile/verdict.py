@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from breakeven.arm import Arm
 from breakeven.reasons import Reason
-from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.cluster_reasons import ClusterReason
 
 STAY = "Stay"
 SWITCH = "Switch"

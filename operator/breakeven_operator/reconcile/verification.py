@@ -15,10 +15,10 @@ from breakeven.errors import BreakevenError
 from breakeven.laws.latency import longest_by_chance
 from breakeven.planning.trust import extrapolated
 from breakeven.profile import Prediction, Profile
-from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.live_metrics import Figures, Live
 from breakeven_operator.reconcile.rollout import end, undo
-from breakeven_operator.reconcile.steps import RolloutContext, Step
+from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
 from breakeven_operator.resources.servicestatus import HistoryResult
 
 # Below about 5 % a difference is noise (day-to-day scatter of identical runs is up to 6 %).
@@ -29,7 +29,9 @@ _DISPROVED_WINDOWS = 3
 _GIVE_UP_WINDOWS = 6
 
 
-def confirm(context: RolloutContext, profile: Profile | None, live: Live, window_s: float) -> Step | None:
+def confirm(
+    context: RolloutContext, profile: Profile | None, live: Live, window_s: float
+) -> RolloutStep | None:
     """Judge a finished roll once its pods have run for a whole window; None: too early to say.
 
     - Confirmed: the new arm is as fast as promised, or no slower than the old one would be.

@@ -24,7 +24,7 @@ from breakeven_operator.resources.base import (
     Word,
     list_map,
 )
-from breakeven_operator.resources.calibration import Budget, Workload
+from breakeven_operator.resources.calibrationspec import Budget, WorkloadSpec
 from breakeven_operator.resources.meta import Condition, Metadata, ObjectReference, ServiceReference
 
 MAX_ARMS = 37  # none, and six methods with six draft lengths each
@@ -43,7 +43,7 @@ class Trigger(StrEnum):
     CANDIDATES_CHANGED = "CandidatesChanged"
 
 
-class Phase(StrEnum):
+class RunPhase(StrEnum):
     """How far a run has come; Succeeded, Failed and Superseded are final."""
 
     PENDING = "Pending"
@@ -57,7 +57,7 @@ class Phase(StrEnum):
     @property
     def final(self) -> bool:
         """Nothing more will happen to a run in this phase."""
-        return self in {Phase.SUCCEEDED, Phase.FAILED, Phase.SUPERSEDED}
+        return self in {RunPhase.SUCCEEDED, RunPhase.FAILED, RunPhase.SUPERSEDED}
 
 
 class ArmPhase(StrEnum):
@@ -93,7 +93,7 @@ class CalibrationRunSpec(Model):
         Budget | None, Field(description="What it may cost at most. Without it: the service's budget.")
     ] = None
     workload: Annotated[
-        Workload | None, Field(description="The requests to send. Without it: the service's workload.")
+        WorkloadSpec | None, Field(description="The requests to send. Without it: the service's workload.")
     ] = None
     loads: Annotated[
         int | None,
@@ -115,7 +115,7 @@ class PlannedArm(StatusModel):
     ]
 
 
-class Plan(StatusModel):
+class CalibrationPlan(StatusModel):
     """What the run measures, fixed when it starts, so that a change of the service's spec cannot bend it half-way."""
 
     arms: Annotated[
@@ -256,7 +256,7 @@ class CalibrationRunStatus(StatusModel):
     observed_generation: Annotated[
         int | None, Field(ge=0, description="Generation of the spec that was acted upon.")
     ] = None
-    phase: Annotated[Phase | None, Field(description="How far the run has come.")] = None
+    phase: Annotated[RunPhase | None, Field(description="How far the run has come.")] = None
     reason: Annotated[
         Word | None, Field(description="Why it is there, in one word; see docs/reasons.md.")
     ] = None
@@ -271,7 +271,7 @@ class CalibrationRunStatus(StatusModel):
     ] = ()
     started_time: Annotated[Instant | None, Field(description="When it was admitted.")] = None
     finished_time: Annotated[Instant | None, Field(description="When it ended.")] = None
-    plan: Annotated[Plan | None, Field(description="What is measured, fixed at the start.")] = None
+    plan: Annotated[CalibrationPlan | None, Field(description="What is measured, fixed at the start.")] = None
     arm_statuses: Annotated[
         tuple[ArmStatus, ...],
         Field(max_length=MAX_ARMS, json_schema_extra=list_map("arm"), description="How each arm goes."),

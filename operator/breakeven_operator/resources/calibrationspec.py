@@ -26,7 +26,7 @@ class Budget(Model):
     ] = 14400
 
 
-class Workload(Model):
+class WorkloadSpec(Model):
     """The requests that are sent."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -78,7 +78,7 @@ class Calibration(Model):
         ),
     ] = None
     budget: Annotated[Budget, Field(description="What one calibration may cost at most.")] = Budget()
-    workload: Annotated[Workload, Field(description="The requests that are sent.")] = Workload()
+    workload: Annotated[WorkloadSpec, Field(description="The requests that are sent.")] = WorkloadSpec()
     loads: Annotated[
         int,
         Field(

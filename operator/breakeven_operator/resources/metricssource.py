@@ -72,7 +72,7 @@ class TenantHeader(Model):
     ] = None
 
 
-class Prometheus(Model):
+class PrometheusServer(Model):
     """A server that answers the Prometheus query API."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -131,7 +131,9 @@ class Prometheus(Model):
 class MetricsSource(Model):
     """How the target is watched."""
 
-    prometheus: Annotated[Prometheus, Field(description="The server that is asked.")] = Prometheus()
+    prometheus: Annotated[PrometheusServer, Field(description="The server that is asked.")] = (
+        PrometheusServer()
+    )
     served_model_name: Annotated[
         str | None,
         Field(

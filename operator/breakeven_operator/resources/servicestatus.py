@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.resources.base import (
     ATOMIC,
     ArmName,
@@ -26,7 +26,7 @@ from breakeven_operator.resources.meta import Condition
 from breakeven_operator.resources.targetstatus import Current, Target
 
 
-class Verdict(StrEnum):
+class PaysWhereStatus(StrEnum):
     """For which loads the compared arm beats no speculation (design of the model, comparison table)."""
 
     BELOW = "Below"
@@ -111,7 +111,9 @@ class DecisionStatus(StatusModel):
     ] = None
     c2_ratio_lower: Annotated[Number | None, Field(description="Lower bound of C2,R.")] = None
     c2_ratio_upper: Annotated[Number | None, Field(description="Upper bound of C2,R.")] = None
-    verdict: Annotated[Verdict | None, Field(description="For which loads the compared arm pays.")] = None
+    verdict: Annotated[
+        PaysWhereStatus | None, Field(description="For which loads the compared arm pays.")
+    ] = None
     break_even_rps: Annotated[
         Number | None, Field(description="Load per replica at which the gain is gone, requests per second.")
     ] = None

@@ -21,7 +21,7 @@ from breakeven_operator.resources.base import (
 )
 from breakeven_operator.resources.calibrationrun import MAX_ARMS
 from breakeven_operator.resources.meta import Condition, Metadata, ObjectReference, ServiceReference
-from breakeven_operator.resources.servicestatus import Verdict
+from breakeven_operator.resources.servicestatus import PaysWhereStatus
 
 
 class FitQuality(StrEnum):
@@ -61,7 +61,7 @@ class ProfileArm(Model):
     reason: Annotated[Word | None, Field(description="Why, in one word.")] = None
     c1_ratio: Annotated[Number | None, Field(description="C1,R: C1 over that of none.")] = None
     c2_ratio: Annotated[Number | None, Field(description="C2,R: C2 over that of none.")] = None
-    verdict: Annotated[Verdict | None, Field(description="For which loads it beats none.")] = None
+    verdict: Annotated[PaysWhereStatus | None, Field(description="For which loads it beats none.")] = None
     break_even_rps: Annotated[
         Number | None, Field(description="Load per replica at which the gain is gone.")
     ] = None

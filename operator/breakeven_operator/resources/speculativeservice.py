@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field
 
 from breakeven_operator.resources.base import LABEL_PATTERN, Model, ObjectName, Rule
-from breakeven_operator.resources.calibration import Calibration
+from breakeven_operator.resources.calibrationspec import Calibration
 from breakeven_operator.resources.candidates import Candidates
 from breakeven_operator.resources.meta import Metadata
 from breakeven_operator.resources.metricssource import MetricsSource

@@ -19,7 +19,7 @@ class Mode(StrEnum):
     ROLLING_UPDATE = "RollingUpdate"
 
 
-class Drain(StrEnum):
+class DrainRequirement(StrEnum):
     """What is required of the target's pods before they are restarted."""
 
     REQUIRED = "Required"
@@ -123,12 +123,12 @@ class UpdatePolicy(Model):
         ),
     ] = 259200
     drain: Annotated[
-        Drain,
+        DrainRequirement,
         Field(
             description="Required: no roll unless the target drains requests (--shutdown-timeout, preStop, "
             "terminationGracePeriodSeconds). AcceptLoss: roll anyway; requests in flight are cut off."
         ),
-    ] = Drain.REQUIRED
+    ] = DrainRequirement.REQUIRED
     roll_deadline_seconds: Annotated[
         int | None,
         Field(

@@ -22,8 +22,8 @@ from prometheus_client.registry import Collector
 
 from breakeven import __version__
 from breakeven.reasons import Reason
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.servicestatus import DecisionStatus
 

@@ -8,11 +8,11 @@ import pytest
 
 from breakeven.serving.promql import Matcher
 from breakeven_operator.adapters.past_loads import History, Lookback
-from breakeven_operator.ports import MetricsError, Samples, Source, TimedValue
-from fakes.clock import FakeClock
+from breakeven_operator.ports import MetricsError, PrometheusAccess, Samples, TimedValue
+from fakes.manual_clock import FakeClock
 
 STEP_S = 300
-LOOKBACK = Lookback(Source("http://prometheus:9090"), (), 86400, STEP_S)
+LOOKBACK = Lookback(PrometheusAccess("http://prometheus:9090"), (), 86400, STEP_S)
 KEY = ("llm", "chat-vllm", "chat")
 
 
@@ -88,7 +88,7 @@ async def test_a_namespace_more_is_asked_for_at_once_and_one_less_is_not(history
 
 async def test_each_source_matcher_and_lookback_is_asked_once(history, server):
     others = (
-        Lookback(Source("http://other:9090"), (), 86400, STEP_S),
+        Lookback(PrometheusAccess("http://other:9090"), (), 86400, STEP_S),
         Lookback(LOOKBACK.source, (Matcher("cluster", "=", "a"),), 86400, STEP_S),
         Lookback(LOOKBACK.source, (), 3600, STEP_S),
     )

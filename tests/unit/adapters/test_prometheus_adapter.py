@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from breakeven_operator.adapters.prometheus import Prometheus
+from breakeven_operator.adapters.prometheus_api import PrometheusClient
 from breakeven_operator.kinds import SECRETS
-from breakeven_operator.ports import MetricsError, Source
-from fakes.clock import FakeClock
-from fakes.cluster import FakeCluster
+from breakeven_operator.ports import MetricsError, PrometheusAccess
+from fakes.api_server import FakeCluster
+from fakes.manual_clock import FakeClock
 
 VECTOR = {
     "status": "success",
@@ -57,7 +57,7 @@ async def server(status=200, body=VECTOR, headers=None, tls=None):
 
 @asynccontextmanager
 async def adapter(cluster=None, **settings):
-    prometheus = Prometheus(cluster or cluster_with(), **settings)
+    prometheus = PrometheusClient(cluster or cluster_with(), **settings)
     try:
         yield prometheus
     finally:
@@ -83,7 +83,7 @@ def cluster_with(name="token", **keys):
 
 async def test_numbers_arrive_also_those_that_are_none():
     async with server() as (url, asked):
-        series = await ask(Source(url), promql='up{a="b\\"c"}')
+        series = await ask(PrometheusAccess(url), promql='up{a="b\\"c"}')
     assert [s.labels["pod"] for s in series] == ["a", "b"]
     assert series[0].value == 3.5
     assert math.isnan(series[1].value)
@@ -103,7 +103,7 @@ MATRIX = {
 
 async def test_a_range_vector_arrives_with_its_gaps_closed_and_numbers_that_are_none():
     async with server(body=MATRIX) as (url, asked):
-        (found,) = await ask_past(Source(url))
+        (found,) = await ask_past(PrometheusAccess(url))
     assert found.labels == {"workload": "a"}
     assert found.values[::2] == ((1.0, 3.5), (4.0, 0.0))
     assert found.values[1][0] == 2.0
@@ -123,13 +123,13 @@ async def test_a_range_vector_arrives_with_its_gaps_closed_and_numbers_that_are_
 async def test_an_answer_that_is_no_range_vector_is_one_line(row):
     async with server(body=answer("matrix", row)) as (url, _):
         with pytest.raises(MetricsError, match="no range vector"):
-            await ask_past(Source(url))
+            await ask_past(PrometheusAccess(url))
 
 
 async def test_tokens_and_tenants_come_from_secrets_at_every_query():
     cluster = cluster_with(value="first\n", tenant="team-a")
     async with server() as (url, asked), adapter(cluster) as prometheus:
-        source = Source(
+        source = PrometheusAccess(
             url,
             "llm",
             bearer_secret=("token", "value"),
@@ -144,7 +144,7 @@ async def test_tokens_and_tenants_come_from_secrets_at_every_query():
 
 
 async def test_a_missing_secret_is_named_without_its_content():
-    source = Source("http://127.0.0.1:1", "llm", bearer_secret=("token", "other"))
+    source = PrometheusAccess("http://127.0.0.1:1", "llm", bearer_secret=("token", "other"))
     with pytest.raises(MetricsError, match="no Secret token with key other"):
         await ask(source, cluster_with(value="hush"))
 
@@ -183,7 +183,7 @@ async def test_a_missing_secret_is_named_without_its_content():
 )
 async def test_an_answer_that_is_none_is_one_line(status, body, said):
     async with server(status, body) as (url, _):
-        source = Source(url, "llm", bearer_secret=("token", "value"))
+        source = PrometheusAccess(url, "llm", bearer_secret=("token", "value"))
         with pytest.raises(MetricsError, match=said) as caught:
             await ask(source, cluster_with(value="hush"))
     assert "hush" not in str(caught.value)
@@ -193,12 +193,12 @@ async def test_an_answer_that_is_none_is_one_line(status, body, said):
 
 async def test_nobody_there():
     with pytest.raises(MetricsError, match=r"127\.0\.0\.1:1 is not reached") as caught:
-        await ask(Source("http://127.0.0.1:1"), promql="a_long_query")
+        await ask(PrometheusAccess("http://127.0.0.1:1"), promql="a_long_query")
     assert "a_long_query" not in str(caught.value)
 
 
 async def test_a_token_file_that_is_gone_is_a_fault_of_the_metrics_and_not_of_the_cycle(tmp_path):
-    own = Source("http://127.0.0.1:9")
+    own = PrometheusAccess("http://127.0.0.1:9")
     with pytest.raises(MetricsError, match="gone cannot be read"):
         await ask(own, own=own, bearer_file=str(tmp_path / "gone"))
 
@@ -208,9 +208,9 @@ async def test_a_token_file_that_is_gone_is_a_fault_of_the_metrics_and_not_of_th
 async def test_a_credential_that_is_no_header_is_named_and_not_shown(where, token):
     cluster = cluster_with(token=token)
     source = (
-        Source("http://127.0.0.1:9", "llm", bearer_secret=("token", "token"))
+        PrometheusAccess("http://127.0.0.1:9", "llm", bearer_secret=("token", "token"))
         if where == "bearer"
-        else Source("http://127.0.0.1:9", "llm", secret_headers=(("X-Tenant", ("token", "token")),))
+        else PrometheusAccess("http://127.0.0.1:9", "llm", secret_headers=(("X-Tenant", ("token", "token")),))
     )
     with pytest.raises(MetricsError, match="not plain ASCII") as caught:
         await ask(source, cluster)
@@ -223,7 +223,7 @@ async def test_proxies_of_the_machine_are_nobody_s_configuration(monkeypatch):
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     async with server() as (url, asked):
-        assert await ask(Source(url))
+        assert await ask(PrometheusAccess(url))
     assert asked
 
 
@@ -233,7 +233,7 @@ async def test_a_redirect_is_named_and_takes_no_credential_along(status):
     async with server() as (other, asked_there):
         where = {"Location": other.replace("//", "//user:pass@") + "?token=hush"}
         async with server(status, {}, headers=where) as (url, _):
-            source = Source(
+            source = PrometheusAccess(
                 url,
                 "llm",
                 bearer_secret=("token", "value"),
@@ -250,9 +250,9 @@ async def test_the_operator_s_own_token_and_authority_are_for_its_own_prometheus
     token.write_text("hush")
     authority.write_text("nonsense")
     async with server() as (own, asked), server() as (of_a_tenant, asked_of_a_tenant):
-        files = {"own": Source(own), "bearer_file": str(token)}
-        await ask(Source(own), **files)
-        await ask(Source(of_a_tenant), **files, ca_file=str(authority))
+        files = {"own": PrometheusAccess(own), "bearer_file": str(token)}
+        await ask(PrometheusAccess(own), **files)
+        await ask(PrometheusAccess(of_a_tenant), **files, ca_file=str(authority))
     assert asked[0].headers["Authorization"] == "Bearer hush"
     assert "Authorization" not in asked_of_a_tenant[0].headers
 
@@ -260,4 +260,4 @@ async def test_the_operator_s_own_token_and_authority_are_for_its_own_prometheus
 @pytest.mark.parametrize("address", ["http://127.0.0.1:99999", "http://[::1", "http://\u2100/"])
 async def test_an_address_that_is_none_is_one_line(address):
     with pytest.raises(MetricsError, match="is no address that can be asked"):
-        await ask(Source(address))
+        await ask(PrometheusAccess(address))

@@ -13,10 +13,10 @@ import json
 
 import pytest
 
-from breakeven_operator.adapters.prometheus import Prometheus
-from breakeven_operator.ports import MetricsError, Source
-from fakes.clock import FakeClock
-from fakes.cluster import FakeCluster
+from breakeven_operator.adapters.prometheus_api import PrometheusClient
+from breakeven_operator.ports import MetricsError, PrometheusAccess
+from fakes.api_server import FakeCluster
+from fakes.manual_clock import FakeClock
 
 DEADLINE_S = 0.3
 STEP_S = 0.02
@@ -142,7 +142,7 @@ async def quick():
 
 @contextlib.asynccontextmanager
 async def adapter(timeout_s=DEADLINE_S):
-    prometheus = Prometheus(FakeCluster(FakeClock()), timeout_s=timeout_s)
+    prometheus = PrometheusClient(FakeCluster(FakeClock()), timeout_s=timeout_s)
     try:
         yield prometheus
     finally:
@@ -153,7 +153,7 @@ async def adapter(timeout_s=DEADLINE_S):
 async def test_a_query_ends_at_its_deadline_whatever_the_server_sends_meanwhile(trouble):
     async with Server(trouble) as server, adapter() as prometheus:
         with pytest.raises(MetricsError, match=r"gave no whole answer within 0\.3 s"):
-            await prometheus.query(Source(server.url), "up")
+            await prometheus.query(PrometheusAccess(server.url), "up")
         assert not server.lasted.is_set(), "the server would have gone on"
         await server.given_up.wait()
     assert server.sent < STEPS
@@ -161,10 +161,12 @@ async def test_a_query_ends_at_its_deadline_whatever_the_server_sends_meanwhile(
 
 async def test_servers_that_hang_keep_no_other_one_from_answering():
     async with Server(hang) as slow, Server(quick) as server, adapter(STEPS * STEP_S) as prometheus:
-        hanging = [asyncio.create_task(prometheus.query(Source(slow.url), "up")) for _ in range(120)]
+        hanging = [
+            asyncio.create_task(prometheus.query(PrometheusAccess(slow.url), "up")) for _ in range(120)
+        ]
         for _ in hanging:
             await slow.asked.acquire()
-        assert await prometheus.query(Source(server.url), "up") == []
+        assert await prometheus.query(PrometheusAccess(server.url), "up") == []
         assert not any(task.done() for task in hanging)
         for task in hanging:
             task.cancel()
@@ -175,7 +177,7 @@ async def test_servers_that_hang_keep_no_other_one_from_answering():
 async def test_an_answer_without_end_is_left_after_16_mib(trouble):
     async with Server(trouble) as server, adapter(60) as prometheus:
         with pytest.raises(MetricsError, match="answered with more than 16 MiB"):
-            await prometheus.query(Source(server.url), "up")
+            await prometheus.query(PrometheusAccess(server.url), "up")
         await server.given_up.wait()
 
 
@@ -183,14 +185,14 @@ async def test_an_answer_without_end_is_left_after_16_mib(trouble):
 async def test_an_answer_that_breaks_off_is_one_line(trouble):
     async with Server(trouble) as server, adapter(60) as prometheus:
         with pytest.raises(MetricsError, match="broke its answer off") as caught:
-            await prometheus.query(Source(server.url), "a_long_query")
+            await prometheus.query(PrometheusAccess(server.url), "a_long_query")
     assert "a_long_query" not in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 async def test_a_query_that_is_cancelled_leaves_its_connection():
     async with Server(slow_body) as server, adapter(60) as prometheus:
-        task = asyncio.create_task(prometheus.query(Source(server.url), "up"))
+        task = asyncio.create_task(prometheus.query(PrometheusAccess(server.url), "up"))
         await server.asked.acquire()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -11,12 +11,12 @@ import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 
-from breakeven_operator.adapters.prometheus import Prometheus
+from breakeven_operator.adapters.prometheus_api import PrometheusClient
 from breakeven_operator.kinds import SECRETS
-from breakeven_operator.ports import MetricsError, Source
-from fakes.clock import FakeClock
-from fakes.cluster import FakeCluster
-from localcluster.pki import Authority, Identity
+from breakeven_operator.ports import MetricsError, PrometheusAccess
+from fakes.api_server import FakeCluster
+from fakes.manual_clock import FakeClock
+from localcluster.pki import Authority, CertificateIdentity
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def keys(tmp_path_factory):
     folder = tmp_path_factory.mktemp("keys")
     authority = Authority(folder)
     for name in ("server", "client"):
-        authority.issue(Identity(name, name))
+        authority.issue(CertificateIdentity(name, name))
     return folder
 
 
@@ -57,14 +57,14 @@ async def ask(address, ca=None, certificate=None, key=None):
     given = {"ca": ca, "tls.crt": certificate, "tls.key": key}
     data = {name: base64.b64encode(value).decode() for name, value in given.items() if value is not None}
     cluster.put(SECRETS, {"metadata": {"namespace": "llm", "name": "tls"}, "data": data})
-    source = Source(
+    source = PrometheusAccess(
         address,
         "llm",
         ca_secret=("tls", "ca") if ca is not None else None,
         cert_secret=("tls", "tls.crt") if certificate is not None else None,
         key_secret=("tls", "tls.key") if key is not None else None,
     )
-    prometheus = Prometheus(cluster)
+    prometheus = PrometheusClient(cluster)
     try:
         return await prometheus.query(source, "up")
     finally:

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.calibrate.counters import EngineWindow
-from breakeven.calibrate.measured_window import MeasuredWindow
-from breakeven.calibrate.window import Spread, WindowStatistics
 from breakeven.fitting import fit_points
+from breakeven.load_driver.counters import EngineWindow
+from breakeven.load_driver.measured_window import MeasuredWindow
+from breakeven.load_driver.window import Spread, WindowStatistics
 from breakeven.planning.wording import sentence
-from breakeven.points.point import Load, LoadMode, Point
+from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.profile import Profile
 from breakeven.readers.reading import read_text
 from breakeven_operator.calibration.measurements import points_csv, stored
@@ -37,7 +37,7 @@ def measured(arm: Arm, clients: int) -> Point:
     ttft_s = 0.1 * latency_s
     return MeasuredWindow(
         arm,
-        Load(LoadMode.CLOSED, clients),
+        ImposedLoad(LoadMode.CLOSED, clients),
         WindowStatistics(
             seconds=60.0,
             requests=400,

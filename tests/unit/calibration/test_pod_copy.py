@@ -13,10 +13,10 @@ from breakeven_operator.calibration.jobs import (
     build_job,
     job_name,
 )
-from breakeven_operator.calibration.planning import make_plan
 from breakeven_operator.calibration.podcopy import NotCopyableError
+from breakeven_operator.calibration.run_plan import make_plan
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.labels import ARM_LABEL, RUN_LABEL, SERVICE_LABEL
-from breakeven_operator.reasons import ClusterReason
 from breakeven_operator.resources.calibrationrun import CalibrationRun
 from breakeven_operator.resources.speculativeservice import SpeculativeService
 

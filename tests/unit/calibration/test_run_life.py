@@ -10,7 +10,7 @@ import pytest
 
 from breakeven_operator import calibration
 from breakeven_operator.actions import Create, Delete, FitOutcome
-from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.resources.calibrationrun import CalibrationRun
 from fakes.calibration_world import START, timestamp
 

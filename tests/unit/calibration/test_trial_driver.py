@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from breakeven.arm import Arm
-from breakeven.calibrate.counters import EngineWindow
-from breakeven.calibrate.measured_window import MeasuredWindow
-from breakeven.calibrate.window import Spread, WindowStatistics
 from breakeven.errors import InputError
-from breakeven.points.point import Load, LoadMode
+from breakeven.load_driver.counters import EngineWindow
+from breakeven.load_driver.measured_window import MeasuredWindow
+from breakeven.load_driver.window import Spread, WindowStatistics
+from breakeven.points.point import ImposedLoad, LoadMode
 from breakeven.points.table import read
 from breakeven_operator.calibration.measurements import measured_of, points_csv
 from breakeven_operator.driver import PointStore, RunGoneError
@@ -43,7 +43,7 @@ def one_point():
         0.01,
     )
     engine = EngineWindow(2.2, 2.0, (0.7, 0.5), 900, 0.0, 0.0)
-    load = Load(LoadMode.POISSON, 10.0)
+    load = ImposedLoad(LoadMode.POISSON, 10.0)
     return MeasuredWindow(Arm("eagle3", 2, "eagle"), load, clients, engine, 0.00001, 0.3).point()
 
 

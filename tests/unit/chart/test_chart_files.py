@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from breakeven.reasons import Reason
 from breakeven.serving.drain import drain
 from breakeven.serving.opt_in import ANNOTATION, engine_container, opt_in
-from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.resources import CalibrationRun, SpeculativeService
 from breakeven_operator.serve.telemetry import SERVICE_COUNTERS, SERVICE_GAUGES, Telemetry
 

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.cli.profiles import arm_in
+from breakeven.cli.profile_options import arm_in
 from breakeven.errors import InputError
 
 PLAIN, NAMED, OTHER = Arm("eagle3", 3), Arm("eagle3", 3, "eagle"), Arm("eagle3", 3, "large")

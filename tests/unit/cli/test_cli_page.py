@@ -10,7 +10,7 @@ import click
 import pytest
 
 from breakeven.cli import COMMANDS, root
-from breakeven.cli.document import main, render
+from breakeven.cli.manual import main, render
 from breakeven.cli.results import RESULTS, JsonResult
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "data"

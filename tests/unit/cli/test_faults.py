@@ -57,7 +57,7 @@ def test_a_command_whose_extra_is_not_installed_names_it(
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
-    for name in [name for name in sys.modules if name.startswith("breakeven.report.")]:
+    for name in [name for name in sys.modules if name.startswith("breakeven.reporting.")]:
         monkeypatch.delitem(sys.modules, name)
     trace = tmp_path / "trace.csv"
     trace.write_text("start_s,rps\n0,1\n60,2\n", encoding="utf-8")

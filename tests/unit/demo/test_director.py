@@ -10,9 +10,9 @@ import pytest
 from breakeven.arm import NO_SPECULATION
 from demo.director import ATTEMPTS, Director, Player, StoryError
 from demo.record import Record, ServiceRecord
-from demo.traffic import Endpoints, Traffic, Workload
+from demo.traffic import Endpoints, RequestShape, Traffic
 from fakes.virtual_time import in_virtual_time
-from operatorcluster.engine import profile_json
+from operatorcluster.target_engine import profile_json
 
 
 class Sight:
@@ -59,7 +59,7 @@ class View:
 
 async def calibrated(sight: Sight, view: View) -> dict:
     record = ServiceRecord("chat", "A100", "RollingUpdate")
-    traffic = Traffic("chat", Workload(1, 1), Endpoints(), seed=1)
+    traffic = Traffic("chat", RequestShape(1, 1), Endpoints(), seed=1)
     director = Director(sight, Record(0.0, {"chat": record}, shortened=[]), {"chat": Player(record, traffic, {}, 8000, 1, {})}, view)  # fmt: skip
 
     async def again(service: str, attempt: int) -> None:

@@ -11,8 +11,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.profile import Profile
-from breakeven.report.curves import arm_curves
-from breakeven.report.theme import LIGHT, drawing
+from breakeven.reporting.lines import arm_curves
+from breakeven.reporting.theme import LIGHT, drawing
 from demo.picture import draw
 from demo.record import PhaseResult, Record, Sample, ServiceRecord
 from demo.story import tell

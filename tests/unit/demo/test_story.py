@@ -9,8 +9,8 @@ import pytest
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
 from breakeven.readers.reading import read_file
-from breakeven.report.curves import arm_curves
-from breakeven_operator.reconcile.wording import figure, pays_until
+from breakeven.reporting.lines import arm_curves
+from breakeven_operator.reconcile.formatting import figure, pays_until
 from demo.record import PhaseResult, Record, Sample, ServiceRecord
 from demo.story import HIGHEST_UTILISATION, tell
 from demo.summary import judge, operator_failures, phase_rows

@@ -41,9 +41,9 @@ def test_a_shim_that_stands_for_no_python_is_passed_over(tmp_path):
 
 def test_a_file_that_imports_the_operator_somewhere_is_beyond_the_library():
     assert "breakeven_operator" in matrix.imports(
-        "def f():\n    from breakeven_operator.ports import Series\n"
+        "def f():\n    from breakeven_operator.ports import InstantSample\n"
     )
-    assert "fakes.clock" in matrix.imports("from fakes import clock")
+    assert "fakes.manual_clock" in matrix.imports("from fakes import manual_clock")
     beyond = matrix.beyond_the_library(matrix.ROOT)
     assert "tests/unit/resources/test_specs.py" in beyond
     assert "tests/unit/planning/test_ranking.py" not in beyond

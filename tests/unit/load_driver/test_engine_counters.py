@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from breakeven.calibrate.counters import EngineCounters, between, read_counters
+from breakeven.load_driver.counters import EngineCounters, between, read_counters
 
 LABEL = 'engine="0",model_name="tiny"'
 # A real vLLM 0.32 with n-gram k=3 after eight requests of 50 tokens (samples of its page, in its order).

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.calibrate.counters import EngineWindow
-from breakeven.calibrate.measured_window import MeasuredWindow
-from breakeven.calibrate.window import Spread, WindowStatistics
-from breakeven.points.point import Load, LoadMode
+from breakeven.load_driver.counters import EngineWindow
+from breakeven.load_driver.measured_window import MeasuredWindow
+from breakeven.load_driver.window import Spread, WindowStatistics
+from breakeven.points.point import ImposedLoad, LoadMode
 from breakeven.points.quality import reason_against
 from breakeven.points.table import cells, read, written
 from breakeven.reasons import Reason
@@ -36,9 +36,13 @@ STEADY = WindowStatistics(
     relative_error=0.01,
 )
 GOOD = MeasuredWindow(
-    NO_SPECULATION, Load(LoadMode.POISSON, 10.0), STEADY, EngineWindow(preemptions=0.0), queued_ratio=0.0
+    NO_SPECULATION,
+    ImposedLoad(LoadMode.POISSON, 10.0),
+    STEADY,
+    EngineWindow(preemptions=0.0),
+    queued_ratio=0.0,
 )
-CEILING = replace(GOOD, load=Load(LoadMode.CLOSED, 64))
+CEILING = replace(GOOD, load=ImposedLoad(LoadMode.CLOSED, 64))
 
 
 def seen(**changes: float) -> MeasuredWindow:
@@ -93,7 +97,7 @@ def test_a_window_that_asks_for_more_than_was_planned_is_not_saturated():
     burst = replace(
         STEADY, seconds=4.0, requests=67, offered_rps=16.75, achieved_rps=13.25, mean_inflight=8.0
     )
-    point = replace(GOOD, load=Load(LoadMode.POISSON, 15.0), clients=burst)
+    point = replace(GOOD, load=ImposedLoad(LoadMode.POISSON, 15.0), clients=burst)
     assert Reason.SATURATED_POINT not in point.flags
 
 

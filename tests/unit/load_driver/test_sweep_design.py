@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from breakeven.calibrate.design import (
+from breakeven.errors import InputError
+from breakeven.load_driver.design import (
     Finished,
-    Step,
     SweepSettings,
+    SweepStep,
     line_through,
     next_step,
     planned_rates,
     seconds_left,
 )
-from breakeven.errors import InputError
-from breakeven.points.point import Load, LoadMode, Point
+from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.reasons import Reason
 from sweeps import seen
 
@@ -26,12 +26,12 @@ SETTINGS = SweepSettings(loads=7, max_concurrency=32)
 
 def closed(clients: int, *flags: Reason) -> Point:
     latency_s = C1_S + (clients - 1) * C2_S
-    return seen(Load(LoadMode.CLOSED, clients), latency_s, clients, clients / latency_s, 30.0, *flags)
+    return seen(ImposedLoad(LoadMode.CLOSED, clients), latency_s, clients, clients / latency_s, 30.0, *flags)
 
 
 def poisson(rps: float, *flags: Reason) -> Point:
     latency_s = C1_S / (1 - rps * C2_S)
-    return seen(Load(LoadMode.POISSON, rps), latency_s, rps * latency_s, rps, 30.0, *flags)
+    return seen(ImposedLoad(LoadMode.POISSON, rps), latency_s, rps * latency_s, rps, 30.0, *flags)
 
 
 def run(settings: SweepSettings, measured: list[Point], answer=None) -> tuple[list[Point], Finished]:
@@ -46,11 +46,11 @@ def run(settings: SweepSettings, measured: list[Point], answer=None) -> tuple[li
 
 def test_the_sweep_starts_with_one_client_then_the_ceiling():
     first = next_step(SETTINGS, [])
-    assert isinstance(first, Step)
-    assert first.load == Load(LoadMode.CLOSED, 1)
+    assert isinstance(first, SweepStep)
+    assert first.load == ImposedLoad(LoadMode.CLOSED, 1)
     second = next_step(SETTINGS, [closed(1)])
-    assert isinstance(second, Step)
-    assert second.load == Load(LoadMode.CLOSED, 32)
+    assert isinstance(second, SweepStep)
+    assert second.load == ImposedLoad(LoadMode.CLOSED, 32)
     assert second.warmup_s >= C1_S
 
 
@@ -71,7 +71,7 @@ def test_a_full_sweep_measures_the_wanted_number_of_loads_middle_first():
 
 def test_expectations_follow_the_law():
     step = next_step(SETTINGS, [closed(1), closed(32)])
-    assert isinstance(step, Step)
+    assert isinstance(step, SweepStep)
     assert step.latency_s == pytest.approx(C1_S / (1 - 0.475))
     assert step.inflight == pytest.approx(step.load.rps * step.latency_s)
     assert step.warmup_s == max(SETTINGS.warmup_seconds, step.latency_s)
@@ -81,7 +81,7 @@ def test_what_is_there_is_not_measured_again():
     full, _ = run(SETTINGS, [])
     without_one = full[:4] + full[5:]
     step = next_step(SETTINGS, without_one)
-    assert isinstance(step, Step)
+    assert isinstance(step, SweepStep)
     assert step.load == full[4].load
 
 
@@ -119,7 +119,7 @@ def test_attempts_are_bounded():
 def test_a_queueing_ceiling_still_counts_and_still_gives_rates():
     measured = [closed(1), closed(32, Reason.SATURATED_POINT)]
     step = next_step(SETTINGS, measured)
-    assert isinstance(step, Step)
+    assert isinstance(step, SweepStep)
     assert step.load.rps * C2_S == pytest.approx(0.475)
 
 
@@ -134,7 +134,7 @@ def test_rates_of_another_arm_are_taken_over_when_near():
 def test_time_shortens_the_window_and_then_ends_the_sweep():
     settings = replace(SETTINGS, max_seconds=100.0)
     step = next_step(settings, [closed(1), closed(32)], spent_s=60.0)
-    assert isinstance(step, Step)
+    assert isinstance(step, SweepStep)
     assert step.window_s < settings.point_seconds
     assert step.expected_s <= 40.0 + 1e-9
     finished = next_step(settings, [closed(1), closed(32)], spent_s=93.0)
@@ -145,10 +145,10 @@ def test_time_shortens_the_window_and_then_ends_the_sweep():
 
 def test_a_window_may_be_lengthened_within_the_time_that_is_left():
     unhurried = next_step(SETTINGS, [closed(1)])
-    assert isinstance(unhurried, Step)
+    assert isinstance(unhurried, SweepStep)
     assert unhurried.longest_s == 10 * SETTINGS.point_seconds
     hurried = next_step(replace(SETTINGS, max_seconds=200.0), [closed(1)], spent_s=30.0)
-    assert isinstance(hurried, Step)
+    assert isinstance(hurried, SweepStep)
     assert hurried.window_s == SETTINGS.point_seconds
     assert 30.0 + hurried.warmup_s + hurried.longest_s + hurried.latency_s <= 200.0
 

@@ -13,7 +13,7 @@ from localcluster import binaries, cache, toolchain
 from localcluster.binaries import ensure, same_minor
 from localcluster.building import complaint, go_build
 from localcluster.catalog import PROGRAMS
-from localcluster.errors import LocalClusterError
+from localcluster.failure import LocalClusterError
 from localcluster.progress import duration
 
 

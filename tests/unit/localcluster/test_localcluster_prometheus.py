@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from localcluster import components, prometheus
-from localcluster.errors import LocalClusterError
-from localcluster.state import Endpoints, StateFolder
+from localcluster import components, prometheus_config
+from localcluster.failure import LocalClusterError
+from localcluster.state import ClusterEndpoints, StateFolder
 
 GROUP = {"name": "g", "rules": [{"alert": "A", "expr": "up == 0"}]}
 
 
 def configured(**changes):
     arguments = {"kubeconfig": Path("/k"), "scrape_interval_s": 0.5, "rule_files": [], "alertmanager": ""}
-    return prometheus.configuration(**(arguments | changes))
+    return prometheus_config.configuration(**(arguments | changes))
 
 
 def relabel(labels, rules):
@@ -108,7 +108,7 @@ def test_alerts_go_to_the_alertmanager_if_there_is_one():
 
 
 def test_prometheus_may_only_read():
-    role = next(o for o in prometheus.read_only_access() if o["kind"] == "ClusterRole")
+    role = next(o for o in prometheus_config.read_only_access() if o["kind"] == "ClusterRole")
     assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"get", "list", "watch"}
 
 
@@ -119,25 +119,25 @@ def test_rules_come_from_rule_files_and_from_manifests(tmp_path):
     manifest.write_text(yaml.safe_dump_all(documents))
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules/earlier.yaml").touch()
-    written = prometheus.write_rules(tmp_path / "rules", [plain, manifest])
+    written = prometheus_config.write_rules(tmp_path / "rules", [plain, manifest])
     assert [yaml.safe_load(path.read_text()) for path in written] == [{"groups": [GROUP]}] * 2
     assert sorted((tmp_path / "rules").iterdir()) == written
 
 
 def test_a_file_without_rules_is_refused_by_name():
     with pytest.raises(LocalClusterError, match=r"^x\.yaml: no rule groups"):
-        prometheus.rule_document("kind: Deployment\n", "x.yaml")
+        prometheus_config.rule_document("kind: Deployment\n", "x.yaml")
 
 
 def test_everything_listens_on_loopback_only(tmp_path):
     state = StateFolder.at(tmp_path)
-    endpoints = Endpoints("https://127.0.0.1:6443", 2379, 2380)
+    endpoints = ClusterEndpoints("https://127.0.0.1:6443", 2379, 2380)
     program = Path("/bin/x")
     commands = [
         components.etcd(program, state, endpoints),
         components.api_server(program, state, endpoints),
-        prometheus.prometheus_command(program, state, "http://127.0.0.1:9090", lookback_s=300),
-        prometheus.alertmanager_command(program, state, "http://127.0.0.1:9093"),
+        prometheus_config.prometheus_command(program, state, "http://127.0.0.1:9090", lookback_s=300),
+        prometheus_config.alertmanager_command(program, state, "http://127.0.0.1:9093"),
     ]
     for command in commands:
         listening = [flag for flag in command if re.search(r"(listen|bind)[-_.\w]*=", flag)]

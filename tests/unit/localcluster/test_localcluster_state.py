@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from localcluster import audit, descendants, kubeconfig, pki
 from localcluster.components import AUDIT_POLICY
-from localcluster.errors import LocalClusterError
-from localcluster.nodes import DEFAULT, Node, is_ready, with_this_package
-from localcluster.ports import free_ports
-from localcluster.state import Endpoints, StateFolder
+from localcluster.failure import LocalClusterError
+from localcluster.free_ports import free_ports
+from localcluster.nodes import DEFAULT, GpuNode, is_ready, with_this_package
+from localcluster.state import ClusterEndpoints, StateFolder
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def state(tmp_path):
 def test_removing_a_cluster_leaves_other_files_alone(state):
     (state.root / "demo.png").touch()
     (state.root / "etcd/member").mkdir(parents=True)
-    state.save(Endpoints("https://127.0.0.1:6443", 1, 2))
+    state.save(ClusterEndpoints("https://127.0.0.1:6443", 1, 2))
     (state.root / "bin/kubectl").symlink_to("/bin/true")
     state.remove()
     assert [p.name for p in state.root.iterdir()] == ["demo.png"]
@@ -49,7 +49,7 @@ def test_state_is_closed_to_other_users(state):
 
 
 def test_endpoints_survive_the_round_trip(state):
-    endpoints = Endpoints("https://127.0.0.1:6443", 2379, 2380, "http://127.0.0.1:9090")
+    endpoints = ClusterEndpoints("https://127.0.0.1:6443", 2379, 2380, "http://127.0.0.1:9090")
     state.save(endpoints)
     assert state.load() == endpoints
     assert endpoints.api_port == 6443
@@ -205,8 +205,8 @@ def test_default_nodes_are_an_a100_and_an_h100():
     gpus=st.integers(0, 999),
 )
 def test_nodes_are_read_as_they_are_written(name, product, gpus):
-    node = Node(name, product, gpus)
-    assert Node.parse(str(node)) == node
+    node = GpuNode(name, product, gpus)
+    assert GpuNode.parse(str(node)) == node
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_nodes_are_read_as_they_are_written(name, product, gpus):
 )
 def test_wrong_nodes_are_refused_with_an_example(text):
     with pytest.raises(LocalClusterError, match="for example a100-0=NVIDIA-A100-SXM4-80GB:8"):
-        Node.parse(text)
+        GpuNode.parse(text)
 
 
 def test_readiness_is_read_from_the_condition():

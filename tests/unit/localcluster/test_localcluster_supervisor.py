@@ -11,7 +11,7 @@ import pytest
 
 from localcluster import descendants
 from localcluster.control import Control, ProcessSpec
-from localcluster.errors import LocalClusterError
+from localcluster.failure import LocalClusterError
 from localcluster.launching import last_line, launch
 from localcluster.nodes import with_this_package
 from localcluster.state import StateFolder

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from breakeven.arm import NO_SPECULATION
-from breakeven.planning.guard import Action, Decision, Load, Memory, Policy, Seen, decide
+from breakeven.planning.guard import Action, Decision, DecisionMemory, Load, Policy, Seen, decide
 from breakeven.planning.objective import Slo
 from breakeven.planning.outlook import ExpectedLoad, expected_loads
 from breakeven.planning.standing import speedup_bounds
@@ -23,7 +23,12 @@ def ask(
     model: LawModel, running, rps, policy=AT_ONCE, memory=None, now_s=NOW, requests=1000, **load
 ) -> Decision:
     return decide(
-        model, Load(rps, 300, requests, **load), memory or Memory(running), policy, now_s, list(model.laws)
+        model,
+        Load(rps, 300, requests, **load),
+        memory or DecisionMemory(running),
+        policy,
+        now_s,
+        list(model.laws),
     )
 
 
@@ -34,7 +39,7 @@ def outcome(decision):
 def test_enters_the_arm_whose_gain_is_sure():
     decision = ask(chat(), NO_SPECULATION, 3.1)
     assert outcome(decision) == (Action.SWITCH, EAGLE, Reason.GAIN_ABOVE_THRESHOLD)
-    assert decision.memory == Memory(EAGLE, NOW)
+    assert decision.memory == DecisionMemory(EAGLE, NOW)
     assert decision.subject == EAGLE
     assert decision.against_none.speedup == pytest.approx(1.98, abs=0.01)
 
@@ -105,7 +110,7 @@ def test_a_mean_of_few_requests_is_no_evidence():
 def test_a_queue_that_is_worked_off_where_the_arm_gains_rolls_nothing(rps, reason):
     """After a spike requests take long at a load that is low again; without speculation they would wait as well."""
     hopeful = chat(eagle=ArmLaw(0.30, 0.0434, 3.0, noise=0.01))
-    memory = Memory(EAGLE)
+    memory = DecisionMemory(EAGLE)
     for minute in range(60):
         decision = ask(
             hopeful, EAGLE, rps, Policy(), memory, NOW + 60 * minute, latency_s=30.0, requests=5000
@@ -371,7 +376,7 @@ def test_nothing_is_entered_while_a_queue_is_worked_off():
 
 
 def test_cool_down_is_absolute_and_names_its_end():
-    memory = Memory(EAGLE, last_switch_s=NOW - 100)
+    memory = DecisionMemory(EAGLE, last_switch_s=NOW - 100)
     decision = ask(chat(), EAGLE, 3, memory=memory, tokens_per_step=1.0)
     assert outcome(decision) == (Action.HOLD, EAGLE, Reason.COOLING_DOWN)
     assert decision.until_s == NOW - 100 + 3600
@@ -385,7 +390,7 @@ def test_dwell_counts_from_the_first_wish_and_during_the_cool_down():
     early = ask(chat(), NO_SPECULATION, 3, Policy(), first.memory, NOW + 899)
     assert early.reason is Reason.DWELLING
     assert ask(chat(), NO_SPECULATION, 3, Policy(), early.memory, NOW + 900).action is Action.SWITCH
-    cooling = Memory(NO_SPECULATION, last_switch_s=NOW - 2700)
+    cooling = DecisionMemory(NO_SPECULATION, last_switch_s=NOW - 2700)
     wished = ask(chat(), NO_SPECULATION, 3, Policy(), cooling)
     assert wished.reason is Reason.COOLING_DOWN
     assert ask(chat(), NO_SPECULATION, 3, Policy(), wished.memory, NOW + 900).action is Action.SWITCH
@@ -412,7 +417,9 @@ def test_a_reading_that_allows_no_decision_does_not_restart_the_dwell():
 
 
 def test_a_clock_that_was_set_back_neither_holds_for_ever_nor_releases():
-    memory = Memory(NO_SPECULATION, last_switch_s=NOW + 1e6, candidate=EAGLE, candidate_since_s=NOW + 1e6)
+    memory = DecisionMemory(
+        NO_SPECULATION, last_switch_s=NOW + 1e6, candidate=EAGLE, candidate_since_s=NOW + 1e6
+    )
     decision = ask(chat(), NO_SPECULATION, 3, Policy(), memory)
     assert decision.reason is Reason.COOLING_DOWN
     assert decision.until_s == NOW + 3600
@@ -447,7 +454,7 @@ def test_two_arms_that_take_turns_by_a_hair_do_not_reset_the_dwell():
 
 
 def test_acceptance_of_another_drafter_is_kept_beside_the_newest():
-    memory = Memory(EAGLE, seen=(Seen(LOOKUP, 1.3), Seen(EAGLE_2, 1.5)))
+    memory = DecisionMemory(EAGLE, seen=(Seen(LOOKUP, 1.3), Seen(EAGLE_2, 1.5)))
     assert ask(chat(), EAGLE, 5, memory=memory, tokens_per_step=2.0).memory.seen == (
         Seen(LOOKUP, 1.3),
         Seen(EAGLE, 2.0),

@@ -71,8 +71,8 @@ def test_deciding_never_loads_scipy():
     code = (
         "import sys; from fakes.lawmodel import chat, EAGLE; from breakeven.planning.guard import *; "
         "from breakeven.planning.wording import sentence; "
-        "from breakeven import profile; from breakeven.laws import acceptance, experts, goodput, speculation; "
-        "d = decide(chat(), Load(3.0, 60, 100, tokens_per_step=2.0), Memory(EAGLE), Policy(), 0.0, [EAGLE]); sentence(d); "
+        "from breakeven import profile; from breakeven.laws import acceptance_numbers, experts, goodput, speculation; "
+        "d = decide(chat(), Load(3.0, 60, 100, tokens_per_step=2.0), DecisionMemory(EAGLE), Policy(), 0.0, [EAGLE]); sentence(d); "
         "sys.exit('scipy' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": "tests"})

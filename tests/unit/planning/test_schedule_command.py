@@ -12,8 +12,8 @@ from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.fitting import fit_points
 from breakeven.laws.mixture import TwoPointMixture
 from breakeven.laws.speculation import PooledLaw, design
-from breakeven.planning.schedule import schedule
-from breakeven.planning.stepwise import Acceptance, step_view
+from breakeven.planning.draft_schedule import schedule
+from breakeven.planning.stepwise import AssumedAcceptance, step_view
 from sweeps import closed
 
 LAW = PooledLaw(0.0, 0.006, 0.0003, 0.0008, 0.0, 0.00006, 0.00004, 0.00002)
@@ -61,7 +61,7 @@ def run(*arguments):
 
 
 def test_steps_come_back_from_a_profile(profile):
-    view = step_view(profile, "eagle3", 64, acceptance=Acceptance())
+    view = step_view(profile, "eagle3", 64, acceptance=AssumedAcceptance())
     assert view.basis == "arms"
     assert view.draft_lengths == tuple(range(8))
     np.testing.assert_allclose(view.tokens_per_step[[2, 7]], TEXT.tokens_per_step([2, 7]), rtol=1e-6)
@@ -95,7 +95,7 @@ def test_prompts_are_no_part_of_a_step(lengths, basis):
     """One output length leaves prefill open; with c1p and c2p taken as 0 a step was up to twice as long as it is."""
     profile = swept(lengths, (0, 2, 5, 7))
     assert ("c1p" in profile.pooled[0].unidentified) == (basis == "arms")
-    view = step_view(profile, "eagle3", 64, acceptance=Acceptance())
+    view = step_view(profile, "eagle3", 64, acceptance=AssumedAcceptance())
     assert (view.basis, view.warnings) == (basis, ())
     truth = PROMPTS.step_s(np.arange(1, 65)[:, None], np.arange(8))
     # Carried to the mean KV length of both sweeps, c2v moves by some percent.
@@ -105,7 +105,7 @@ def test_prompts_are_no_part_of_a_step(lengths, basis):
 def test_a_step_that_nothing_determines_is_refused_and_the_cure_said():
     profile = swept((100.0,), (0, 2, 7), tpot=False)
     with pytest.raises(NotIdentifiedError) as refused:
-        step_view(profile, "eagle3", 8, acceptance=Acceptance())
+        step_view(profile, "eagle3", 8, acceptance=AssumedAcceptance())
     assert str(refused.value) == (
         "eagle3: points of one output length do not determine c1p and c2p, which a step is without, and none has "
         "tpot_mean_s; measure that, or a second output length"
@@ -114,13 +114,13 @@ def test_a_step_that_nothing_determines_is_refused_and_the_cure_said():
 
 def test_draft_lengths_that_the_measured_ones_leave_open_are_left_out_or_refused():
     profile = swept((100.0,), (0, 7))
-    view = step_view(profile, "eagle3", 64, acceptance=Acceptance())
+    view = step_view(profile, "eagle3", 64, acceptance=AssumedAcceptance())
     assert view.draft_lengths == (0, 7)
     np.testing.assert_allclose(view.step_s, PROMPTS.step_s(np.arange(1, 65)[:, None], [0, 7]), rtol=0.001)
     open_at = "c1d, c1s, c2d, c2s are not determined by draft lengths 0, 7; measure"
     assert view.warnings == (f"left out: draft length 1, 2, 3, 4, 5, 6, since {open_at} 1 or another one",)
     with pytest.raises(NotIdentifiedError) as refused:
-        step_view(profile, "eagle3", 64, acceptance=Acceptance(), draft_lengths=[3, 7])
+        step_view(profile, "eagle3", 64, acceptance=AssumedAcceptance(), draft_lengths=[3, 7])
     assert (
         str(refused.value) == f"eagle3: no step is known at draft length 3, since {open_at} 3 or another one"
     )
@@ -128,7 +128,7 @@ def test_draft_lengths_that_the_measured_ones_leave_open_are_left_out_or_refused
 
 def test_without_a_point_of_no_speculation_its_step_is_refused():
     with pytest.raises(NotIdentifiedError, match="no step is known at draft length 0"):
-        step_view(swept((100.0,), (2, 7)), "eagle3", 8, acceptance=Acceptance())
+        step_view(swept((100.0,), (2, 7)), "eagle3", 8, acceptance=AssumedAcceptance())
 
 
 def test_the_schedule_is_the_one_of_the_engine(profile_file):
@@ -212,30 +212,30 @@ def test_the_table_ends_with_what_to_paste(profile_file):
 
 
 def test_given_acceptance_is_carried_to_the_other_draft_lengths(profile):
-    measured = step_view(profile, "eagle3", 1, acceptance=Acceptance()).tokens_per_step
+    measured = step_view(profile, "eagle3", 1, acceptance=AssumedAcceptance()).tokens_per_step
     half = step_view(
-        profile, "eagle3", 1, acceptance=Acceptance(tokens_per_step=1 + (measured[7] - 1) / 2)
+        profile, "eagle3", 1, acceptance=AssumedAcceptance(tokens_per_step=1 + (measured[7] - 1) / 2)
     ).tokens_per_step
     np.testing.assert_allclose(half - 1.0, (measured - 1.0) / 2)
-    alpha = step_view(profile, "eagle3", 1, acceptance=Acceptance(alpha=0.5)).tokens_per_step
+    alpha = step_view(profile, "eagle3", 1, acceptance=AssumedAcceptance(alpha=0.5)).tokens_per_step
     np.testing.assert_allclose(alpha[:3], [1.0, 1.5, 1.75])
 
 
 def test_longer_prompts_make_steps_dearer_for_others_only(profile):
-    base = step_view(profile, "eagle3", 32, acceptance=Acceptance())
-    longer = step_view(profile, "eagle3", 32, acceptance=Acceptance(), prompt_tokens=4000)
+    base = step_view(profile, "eagle3", 32, acceptance=AssumedAcceptance())
+    longer = step_view(profile, "eagle3", 32, acceptance=AssumedAcceptance(), prompt_tokens=4000)
     np.testing.assert_allclose(longer.step_s[0], base.step_s[0])
     assert np.all(longer.step_s[1:] > base.step_s[1:])
 
 
 def test_without_a_pooled_fit_only_measured_draft_lengths_count(profile):
     arms_only = replace(profile, pooled=())
-    view = step_view(arms_only, "eagle3", 16, acceptance=Acceptance())
+    view = step_view(arms_only, "eagle3", 16, acceptance=AssumedAcceptance())
     assert view.basis == "arms"
     assert view.draft_lengths == (0, 2, 7)
     np.testing.assert_allclose(view.step_s, LAW.step_s(np.arange(1, 17)[:, None], [0, 2, 7]), rtol=0.02)
     with pytest.raises(NotIdentifiedError, match="draft length 4"):
-        step_view(arms_only, "eagle3", 16, acceptance=Acceptance(), draft_lengths=[4])
+        step_view(arms_only, "eagle3", 16, acceptance=AssumedAcceptance(), draft_lengths=[4])
     assert schedule(view.step_s, view.tokens_per_step, view.draft_lengths).ranges[0][0] == 1
 
 

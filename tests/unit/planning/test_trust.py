@@ -6,7 +6,7 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
-from breakeven.planning.guard import Action, Load, Memory, Policy, decide
+from breakeven.planning.guard import Action, DecisionMemory, Load, Policy, decide
 from breakeven.planning.trust import extrapolated
 from breakeven.reasons import Reason
 from sweeps import CLIENTS, closed
@@ -26,7 +26,7 @@ def profile():
 
 def decided(profile, rps, *, running=NO_SPECULATION, **policy):
     load = Load(rps, 300, 1000)
-    return decide(profile, load, Memory(running), replace(AT_ONCE, **policy), 1e6, [EAGLE])
+    return decide(profile, load, DecisionMemory(running), replace(AT_ONCE, **policy), 1e6, [EAGLE])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from scipy.stats import f
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
-from breakeven.laws.speedup import Verdict
+from breakeven.laws.speedup import PaysWhere
 from breakeven.planning.stretches import envelope
 from breakeven.profile import Conditions
 from breakeven.profile.student_t import band_quantile, t_quantile
@@ -34,7 +34,7 @@ def test_equal_rate_and_equal_concurrency_are_different_figures() -> None:
 def test_ratios_and_break_even_of_the_worked_example() -> None:
     found = profile(0.78, 0.085).compare(EAGLE, rps=8)
     assert (found.c1_ratio, found.c2_ratio) == (pytest.approx(0.65), pytest.approx(0.085 / 0.07))
-    assert found.verdict is Verdict.BELOW
+    assert found.verdict is PaysWhere.BELOW
     assert found.break_even_rps == pytest.approx(8.86, abs=0.005)
     assert found.break_even_concurrency == pytest.approx((1.2 - 0.78) / (0.085 - 0.07) + 1)
 
@@ -43,7 +43,7 @@ def test_a_range_of_interest_lends_no_figure_to_a_break_even_that_was_not_measur
     low = profile(0.78, 0.085, clients=(1, 2, 3))
     found = low.compare(EAGLE, rps=1, rps_range=(0.5, 12.0))
     assert (found.break_even_rps, found.break_even_beyond_range) == (None, True)
-    assert found.verdict is Verdict.BELOW
+    assert found.verdict is PaysWhere.BELOW
     assert profile(0.78, 0.085).compare(EAGLE, rps=1, rps_range=(0.5, 2.0)).break_even_rps == pytest.approx(
         8.86, abs=0.005
     )
@@ -52,24 +52,24 @@ def test_a_range_of_interest_lends_no_figure_to_a_break_even_that_was_not_measur
 @pytest.mark.parametrize(
     ("c1_s", "c2_s", "verdict"),
     [
-        (0.78, 0.085, Verdict.BELOW),
-        (1.4, 0.06, Verdict.ABOVE),
-        (0.78, 0.06, Verdict.ALWAYS),
-        (1.4, 0.085, Verdict.NEVER),
-        (1.2, 0.07, Verdict.TIE),
+        (0.78, 0.085, PaysWhere.BELOW),
+        (1.4, 0.06, PaysWhere.ABOVE),
+        (0.78, 0.06, PaysWhere.ALWAYS),
+        (1.4, 0.085, PaysWhere.NEVER),
+        (1.2, 0.07, PaysWhere.TIE),
     ],
 )
-def test_every_verdict(c1_s: float, c2_s: float, verdict: Verdict) -> None:
+def test_every_verdict(c1_s: float, c2_s: float, verdict: PaysWhere) -> None:
     assert profile(c1_s, c2_s).compare(EAGLE, rps=2).verdict is verdict
 
 
 def test_two_arms_that_noise_cannot_tell_apart_are_uncertain() -> None:
-    assert profile(1.19, 0.0702, noise=0.03).compare(EAGLE, rps=2).verdict is Verdict.UNCERTAIN
+    assert profile(1.19, 0.0702, noise=0.03).compare(EAGLE, rps=2).verdict is PaysWhere.UNCERTAIN
 
 
 def test_equal_arms_get_a_verdict_no_oftener_than_the_confidence_allows() -> None:
     claims = [
-        profile(1.2, 0.07, noise=0.03, seed=seed).compare(EAGLE, rps=2).verdict is not Verdict.UNCERTAIN
+        profile(1.2, 0.07, noise=0.03, seed=seed).compare(EAGLE, rps=2).verdict is not PaysWhere.UNCERTAIN
         for seed in range(25)
     ]
     assert sum(claims) <= 3
@@ -84,7 +84,11 @@ def test_a_band_over_a_range_is_wider_than_bounds_at_a_load() -> None:
 
 def test_a_break_even_far_beyond_the_measured_loads_has_no_figure() -> None:
     found = profile(0.78, 0.0705, clients=(1, 2, 4, 8)).compare(EAGLE, rps=2)
-    assert (found.verdict, found.break_even_rps, found.break_even_beyond_range) == (Verdict.BELOW, None, True)
+    assert (found.verdict, found.break_even_rps, found.break_even_beyond_range) == (
+        PaysWhere.BELOW,
+        None,
+        True,
+    )
 
 
 def test_saturation_on_either_side_is_named_and_never_negative() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven.serving.promql import Matcher, any_of, quoted
-from breakeven_operator.reconcile.promql import fleet_query, past_query, past_step_s
+from breakeven_operator.reconcile.fleet_query import fleet_query, past_query, past_step_s
 
 _LITERAL = re.compile(r'"((?:[^"\\\n]|\\[\\"nrt]|\\x[0-9a-f]{2})*)"')
 

@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from breakeven_operator.ports import Series
+from breakeven_operator.ports import InstantSample
+from breakeven_operator.reconcile.deployment import PodState
 from breakeven_operator.reconcile.live_metrics import Live, read_fleet, read_service
 from breakeven_operator.reconcile.plausibility import EngineLimits
-from breakeven_operator.reconcile.workload import PodState
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -22,9 +22,10 @@ def pod(name, *, age_s=1000.0):
 
 def series(pod_name, stats, *, namespace="llm", model="chat", accepted=()):
     labels = {"namespace": namespace, "pod": pod_name, "model_name": model}
-    found = [Series({**labels, "stat": stat}, value) for stat, value in stats.items()]
+    found = [InstantSample({**labels, "stat": stat}, value) for stat, value in stats.items()]
     found += [
-        Series({**labels, "stat": "accepted", "position": str(i)}, value) for i, value in enumerate(accepted)
+        InstantSample({**labels, "stat": "accepted", "position": str(i)}, value)
+        for i, value in enumerate(accepted)
     ]
     return found
 
@@ -164,7 +165,7 @@ def test_one_stale_pod_of_two_holds():
 
 
 def test_an_answer_that_a_cache_gives_again_is_stale_and_says_so():
-    answer = [*series("a", STATS), Series({"stat": "evaluated_s"}, NOW.timestamp())]
+    answer = [*series("a", STATS), InstantSample({"stat": "evaluated_s"}, NOW.timestamp())]
     assert read(answer, staleness_s=8.0).usable
     again = read(answer, staleness_s=8.0, now=NOW + timedelta(seconds=25))
     assert again.reason == "MetricsStale"
@@ -173,13 +174,16 @@ def test_an_answer_that_a_cache_gives_again_is_stale_and_says_so():
 
 
 def test_old_samples_in_a_new_answer_are_not_laid_at_a_cache_s_door():
-    answer = [*series("a", STATS | seen(25.0)), Series({"stat": "evaluated_s"}, NOW.timestamp())]
+    answer = [*series("a", STATS | seen(25.0)), InstantSample({"stat": "evaluated_s"}, NOW.timestamp())]
     stale = read(answer, staleness_s=8.0)
     assert stale.message == "the newest sample of pod a is 25 s old (allowed: 8 s)"
 
 
 def test_clocks_that_differ_by_more_than_the_staleness_leave_no_figures():
-    ahead = [*series("a", STATS | seen(-130.0)), Series({"stat": "evaluated_s"}, NOW.timestamp() + 134)]
+    ahead = [
+        *series("a", STATS | seen(-130.0)),
+        InstantSample({"stat": "evaluated_s"}, NOW.timestamp() + 134),
+    ]
     found = read(ahead)
     assert found.reason == "MetricsStale"
     assert "130 s after the operator's clock" in found.message

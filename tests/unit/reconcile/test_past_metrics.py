@@ -9,7 +9,7 @@ import pytest
 
 from breakeven.planning.outlook import PastRates
 from breakeven_operator.ports import Samples, TimedValue
-from breakeven_operator.reconcile.past_metrics import LoadOwner, Past, PastReading, past_of, read_past
+from breakeven_operator.reconcile.past_metrics import LoadOwner, PastLoads, PastReading, past_of, read_past
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 
 KEY = LoadOwner("llm", "chat", "chat-model")
@@ -63,10 +63,10 @@ def test_pods_of_no_deployment_are_nobody_s():
 
 def test_why_there_is_none_is_the_end_of_a_sentence():
     unknown = "no load of the past 24 h is known, so the present one is taken to last"
-    assert past_of(PastReading(), KEY, POLICY, NOW) == Past(problem=unknown)
+    assert past_of(PastReading(), KEY, POLICY, NOW) == PastLoads(problem=unknown)
     # Rates of an afternoon say nothing about what follows in the morning.
     afternoon = read_past([samples(5.0, end_s=NOW_S - 36000)])
-    assert past_of(afternoon, KEY, POLICY, NOW) == Past(problem=unknown)
+    assert past_of(afternoon, KEY, POLICY, NOW) == PastLoads(problem=unknown)
     shorter = UpdatePolicy(lookback_seconds=5400)
     failed = past_of(PastReading(error="Prometheus at p:9090 refused the query"), KEY, shorter, NOW)
     assert failed.problem == (
@@ -77,4 +77,4 @@ def test_why_there_is_none_is_the_end_of_a_sentence():
 
 def test_a_past_that_nobody_asked_for_is_no_problem():
     off = UpdatePolicy(lookback_seconds=0)
-    assert past_of(None, KEY, POLICY, NOW) == past_of(PastReading(), KEY, off, NOW) == Past()
+    assert past_of(None, KEY, POLICY, NOW) == past_of(PastReading(), KEY, off, NOW) == PastLoads()

@@ -9,14 +9,14 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.profile import Profile
-from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.decide import RollCost, policy_of
+from breakeven_operator.reconcile.deployment import observe
 from breakeven_operator.reconcile.judge import roll_cost
 from breakeven_operator.reconcile.live_metrics import Figures
 from breakeven_operator.reconcile.preconditions import refuse_capacity, refuse_now, scaled_time
 from breakeven_operator.reconcile.rollout import deadline_s, undo
 from breakeven_operator.reconcile.steps import RolloutContext
-from breakeven_operator.reconcile.workload import observe
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.servicestatus import MemoryStatus, Rollout
 from breakeven_operator.resources.targetstatus import Target
@@ -24,7 +24,7 @@ from breakeven_operator.resources.updatepolicy import UpdatePolicy
 from fakes.fleet_world import EAGLE, SERVICE, TARGET, FleetWorld, profile_json
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-WORKLOAD = FleetWorld().target
+DEPLOYMENT = FleetWorld().target
 
 
 def figures(total_rps):
@@ -50,12 +50,12 @@ def reason(refusal):
     ],
 )
 def test_a_roll_waits_for_what_is_pending(changes, expected):
-    assert now(dataclasses.replace(WORKLOAD, **changes)) == expected
+    assert now(dataclasses.replace(DEPLOYMENT, **changes)) == expected
 
 
-def now(workload=WORKLOAD, scaled_s_ago=None, memory=None, time=NOW):
+def now(deployment=DEPLOYMENT, scaled_s_ago=None, memory=None, time=NOW):
     scaled = NOW - timedelta(seconds=scaled_s_ago) if scaled_s_ago is not None else None
-    return reason(refuse_now(workload, UpdatePolicy(), scaled, memory or MemoryStatus(), time))
+    return reason(refuse_now(deployment, UpdatePolicy(), scaled, memory or MemoryStatus(), time))
 
 
 def test_a_roll_waits_until_the_number_of_replicas_has_stood_still():
@@ -66,14 +66,14 @@ def test_a_roll_waits_until_the_number_of_replicas_has_stood_still():
 
 def test_when_the_number_of_replicas_changed_is_known_after_a_restart_too():
     def told(**target):
-        return scaled_time(WORKLOAD, Target(**{"uid": WORKLOAD.ref.uid, "replicas": 2, **target}), NOW)
+        return scaled_time(DEPLOYMENT, Target(**{"uid": DEPLOYMENT.ref.uid, "replicas": 2, **target}), NOW)
 
     earlier = NOW - timedelta(seconds=40)
     assert told(replicas=3) == told(replicas=3, replicas_changed_time=earlier) == NOW
     assert told(replicas_changed_time=earlier) == earlier
     assert told() is None
     assert told(uid="another", replicas=3) is None, "a new Deployment was not scaled"
-    assert scaled_time(WORKLOAD, None, NOW) is None
+    assert scaled_time(DEPLOYMENT, None, NOW) is None
 
 
 def test_a_roll_waits_for_the_back_off():
@@ -83,10 +83,10 @@ def test_a_roll_waits_for_the_back_off():
 
 
 def capacity(total_rps, *, unavailable, desired=2):
-    workload = dataclasses.replace(WORKLOAD, max_unavailable=unavailable, desired=desired)
+    deployment = dataclasses.replace(DEPLOYMENT, max_unavailable=unavailable, desired=desired)
     load = figures(total_rps) if total_rps is not None else None
     profile = Profile.from_json(profile_json())
-    return reason(refuse_capacity(UpdatePolicy(), workload, profile, load, (NO_SPECULATION, EAGLE)))
+    return reason(refuse_capacity(UpdatePolicy(), deployment, profile, load, (NO_SPECULATION, EAGLE)))
 
 
 def test_replicas_that_are_left_must_carry_the_load_in_either_arm():
@@ -135,9 +135,9 @@ def test_recreate_takes_every_pod_away():
 
 def test_the_deadline_follows_measured_start_ups_and_batches():
     def deadline(startup_s, desired=2, **policy):
-        workload = dataclasses.replace(WORKLOAD, desired=desired)
+        deployment = dataclasses.replace(DEPLOYMENT, desired=desired)
         return deadline_s(
-            RolloutContext(UpdatePolicy(**policy), workload, MemoryStatus(), None, True, startup_s, now=NOW)
+            RolloutContext(UpdatePolicy(**policy), deployment, MemoryStatus(), None, True, startup_s, now=NOW)
         )
 
     assert deadline(900.0) > 2 * 900.0, "a 70B model loads longer than progressDeadlineSeconds' 600 s"
@@ -150,8 +150,8 @@ def test_the_deadline_follows_measured_start_ups_and_batches():
     ("desired", "unavailable", "share"), [(2, 0, 0.0), (2, 1, 0.5), (4, 1, 0.25), (1, 3, 1.0), (0, 1, 0.0)]
 )
 def test_a_roll_costs_each_replica_one_start_up_and_takes_a_share_away_at_a_time(desired, unavailable, share):
-    workload = dataclasses.replace(WORKLOAD, desired=desired, max_surge=1, max_unavailable=unavailable)
-    context = RolloutContext(UpdatePolicy(), workload, MemoryStatus(), None, True, 20.0, now=NOW)
+    deployment = dataclasses.replace(DEPLOYMENT, desired=desired, max_surge=1, max_unavailable=unavailable)
+    context = RolloutContext(UpdatePolicy(), deployment, MemoryStatus(), None, True, 20.0, now=NOW)
     cost = roll_cost(context)
     assert cost == RollCost(20.0, share)
     policy = policy_of(SpeculativeService.read(SERVICE, "x").spec, cost)
@@ -163,7 +163,7 @@ def test_the_pause_after_undone_rolls_doubles_up_to_sixteen_times():
     def pause_s(failures):
         context = RolloutContext(
             UpdatePolicy(backoff_seconds=60),
-            WORKLOAD,
+            DEPLOYMENT,
             MemoryStatus(failures=failures),
             None,
             may_write=True,
@@ -178,6 +178,6 @@ def test_the_pause_after_undone_rolls_doubles_up_to_sixteen_times():
 
 def test_pods_of_the_template_before_do_not_tell_what_the_present_one_is():
     """The controller has not made the new ReplicaSet yet: the old one still passes for the newest."""
-    assert WORKLOAD.identifiable
-    assert not dataclasses.replace(WORKLOAD, generation=WORKLOAD.observed_generation + 1).identifiable
-    assert not dataclasses.replace(WORKLOAD, pods=()).identifiable
+    assert DEPLOYMENT.identifiable
+    assert not dataclasses.replace(DEPLOYMENT, generation=DEPLOYMENT.observed_generation + 1).identifiable
+    assert not dataclasses.replace(DEPLOYMENT, pods=()).identifiable

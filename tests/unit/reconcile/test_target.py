@@ -9,8 +9,8 @@ import json
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven_operator.reconcile.arms import arm_of_value, running_arm, same_value
 from breakeven_operator.reconcile.fingerprint import identify
+from breakeven_operator.reconcile.running_arm import arm_of_value, running_arm, same_value
 from breakeven_operator.reconcile.target import Claim, older_claim, refuse_rolls, refuse_target
 from breakeven_operator.resources import SpeculativeServiceSpec
 from fakes.fleet_world import EAGLE, GPU, SERVICE, VALUE, FleetWorld
@@ -22,7 +22,7 @@ def unchanged(_target):
     """The target as it is."""
 
 
-def workload(edit=unchanged, value=None):
+def deployment(edit=unchanged, value=None):
     def both(target):
         edit(target)
         if value is not None:
@@ -97,20 +97,20 @@ def test_text_that_is_no_json_is_a_problem_and_not_an_arm():
     ],
 )
 def test_a_static_configuration_is_the_running_arm(items, arm):
-    found = running_arm(workload(args(*items)), SPEC.candidates)
+    found = running_arm(deployment(args(*items)), SPEC.candidates)
     assert (found.arm, found.source) == (arm, "Arguments")
 
 
 def test_the_annotation_is_read_only_where_it_is_opted_in():
-    assert running_arm(workload(value=VALUE), SPEC.candidates).arm == EAGLE
-    assert running_arm(workload(args("org/model"), value=VALUE), SPEC.candidates).arm == NO_SPECULATION
-    assert running_arm(workload(), SPEC.candidates).source == "Unset"
+    assert running_arm(deployment(value=VALUE), SPEC.candidates).arm == EAGLE
+    assert running_arm(deployment(args("org/model"), value=VALUE), SPEC.candidates).arm == NO_SPECULATION
+    assert running_arm(deployment(), SPEC.candidates).source == "Unset"
 
 
 def refusal(edit=unchanged, **changes):
-    found = workload(edit)
+    found = deployment(edit)
     arguments = {
-        "workload": found,
+        "deployment": found,
         "identity": identify(found) if found.container else None,
         "managed_by": None,
     }
@@ -132,7 +132,7 @@ def without_model(target):
 
 def test_refusals_of_a_target_have_one_reason_each():
     assert refusal() is None
-    assert refusal(workload=None) == "TargetNotFound"
+    assert refusal(deployment=None) == "TargetNotFound"
     assert refusal(managed_by="older") == "AlreadyManaged"
     assert refusal(shell) == "ShellWrapper"
     assert refusal(two_containers) == "ContainerAmbiguous"
@@ -141,15 +141,15 @@ def test_refusals_of_a_target_have_one_reason_each():
 
 
 def test_gpu_classes_must_be_known_and_one():
-    found = workload()
+    found = deployment()
     mixed = dataclasses.replace(found, gpu_products=("A", "B"))
     unknown = dataclasses.replace(found, gpu_products=())
-    assert refusal(workload=mixed, identity=identify(mixed)) == "MixedGpuClasses"
-    assert refusal(workload=unknown, identity=identify(unknown)) == "GpuClassUnknown"
+    assert refusal(deployment=mixed, identity=identify(mixed)) == "MixedGpuClasses"
+    assert refusal(deployment=unknown, identity=identify(unknown)) == "GpuClassUnknown"
 
 
 def roll_refusal(edit, spec=SPEC):
-    refused = refuse_rolls(spec, workload(edit))
+    refused = refuse_rolls(spec, deployment(edit))
     return refused.reason if refused else None
 
 
@@ -205,7 +205,7 @@ def test_the_older_service_keeps_its_target():
 
 
 def fingerprint(edit=unchanged, value=None):
-    return identify(workload(edit, value)).fingerprint
+    return identify(deployment(edit, value)).fingerprint
 
 
 def annotated(target):
@@ -256,7 +256,7 @@ def test_what_moves_latency_does(edit):
 
 
 def test_the_image_counts_by_digest():
-    found = workload()
+    found = deployment()
     pods = tuple(dataclasses.replace(pod, image_id="registry/vllm@sha256:other") for pod in found.pods)
     assert identify(dataclasses.replace(found, pods=pods)).fingerprint != identify(found).fingerprint
     mirrored = tuple(
@@ -267,7 +267,7 @@ def test_the_image_counts_by_digest():
 
 
 def test_identity_names_what_is_measured():
-    identity = identify(workload())
+    identity = identify(deployment())
     assert (identity.model, identity.served_model, identity.gpu_product, identity.gpus) == (
         "org/model",
         "chat",

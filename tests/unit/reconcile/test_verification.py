@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from breakeven.arm import NO_SPECULATION
 from breakeven.laws.latency import open_loop_latency
 from breakeven.profile import Profile
-from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.live_metrics import Figures, Live
 from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.reconcile.verification import confirm

@@ -12,14 +12,14 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.cli.profiles import read_profile
+from breakeven.cli.profile_options import read_profile
 from breakeven.fitting import fit_points
-from breakeven.laws.acceptance import tokens_per_step_iid
+from breakeven.laws.acceptance_numbers import tokens_per_step_iid
 from breakeven.profile import Profile
-from breakeven.report import plots
-from breakeven.report.curves import ArmCurve, arm_curves, best_arm_map
-from breakeven.report.plots import latency_against_load, speedup_against_load
-from breakeven.report.theme import LIGHT, drawing
+from breakeven.reporting import plots
+from breakeven.reporting.lines import ArmCurve, arm_curves, best_arm_map
+from breakeven.reporting.plots import latency_against_load, speedup_against_load
+from breakeven.reporting.theme import LIGHT, drawing
 from sweeps import closed
 
 POINTS = Path(__file__).parents[3] / "examples" / "points.csv"

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.cli.profiles import read_profile
+from breakeven.cli.profile_options import read_profile
 from breakeven.profile import Profile
-from breakeven.report import profile_page
-from breakeven.report.page import Table, render_page, render_png
-from breakeven.report.profile_page import drawings, render_report, verdict
+from breakeven.reporting import profile_page
+from breakeven.reporting.page import Table, render_page, render_png
+from breakeven.reporting.profile_page import drawings, render_report, verdict
 
 POINTS = Path(__file__).parents[3] / "examples" / "points.csv"
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from breakeven.reasons import Reason
-from breakeven_operator.reasons import ClusterReason
+from breakeven_operator.cluster_reasons import ClusterReason
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "reasons.md").read_text()

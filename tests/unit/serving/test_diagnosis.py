@@ -8,10 +8,10 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.profile import Profile
-from breakeven.serving.diagnosis import Cause, Diagnosis, Snapshot, diagnose
+from breakeven.serving.diagnosis import Cause, Diagnosis, ModelSnapshot, diagnose
 from fakes.lawful_profile import lawful_profile_json
 
-HEALTHY = Snapshot(
+HEALTHY = ModelSnapshot(
     pods=2,
     requests=600.0,
     window_s=300.0,

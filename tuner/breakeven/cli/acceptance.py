@@ -14,7 +14,7 @@ from breakeven.errors import InputError
 
 if TYPE_CHECKING:
     from breakeven.cli.results import AcceptanceResult
-    from breakeven.laws.acceptance import TokensPerStep
+    from breakeven.laws.acceptance_numbers import TokensPerStep
 
 
 @click.command("acceptance", short_help="Convert between the acceptance numbers in circulation.")
@@ -127,7 +127,7 @@ def _from_counts(accepted: float, drafts: float | None, k: int | None) -> _Given
 
 
 def _from_alpha(alpha: float, k: int | None) -> _Given:
-    from breakeven.laws.acceptance import tokens_per_step_iid
+    from breakeven.laws.acceptance_numbers import tokens_per_step_iid
 
     if k is None:
         raise click.UsageError("--alpha needs --k")
@@ -143,7 +143,7 @@ def _result(
     from statistics import NormalDist
 
     from breakeven.cli.results import AcceptanceResult
-    from breakeven.laws.acceptance import alpha_from_tokens_per_step, survival_iid, tokens_per_step_sd
+    from breakeven.laws.acceptance_numbers import alpha_from_tokens_per_step, survival_iid, tokens_per_step_sd
 
     at, survival = _carried(given, k, method)
     # With alpha, independence is what was said, not what was measured: there is nothing to bound.
@@ -177,7 +177,7 @@ def _result(
 
 def _carried(given: _Given, k: int, method: str) -> tuple[TokensPerStep, Sequence[float] | None]:
     """E and survival at draft length k, the latter None where no position was measured."""
-    from breakeven.laws.acceptance import (
+    from breakeven.laws.acceptance_numbers import (
         AcceptanceModel,
         TokensPerStep,
         TwoPointMixture,

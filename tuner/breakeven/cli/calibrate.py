@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
-    from breakeven.calibrate.client import Endpoint
-    from breakeven.calibrate.design import Finished
-    from breakeven.calibrate.sweep import Progress, Sweep
+    from breakeven.load_driver.client import Endpoint
+    from breakeven.load_driver.design import Finished
+    from breakeven.load_driver.sweep import Sweep, SweepProgress
     from breakeven.points.point import Point
 
 _IDENTITY = ("sweep", "model", "gpu")
@@ -118,9 +118,9 @@ def command(**options: Any) -> None:
 
 def _sweep(options: Mapping[str, Any]) -> Sweep:
     from breakeven.arm import Arm
-    from breakeven.calibrate.design import SweepSettings
-    from breakeven.calibrate.sweep import Sweep
-    from breakeven.calibrate.workload import Prompts, TextPrompts, TokenPrompts, Workload
+    from breakeven.load_driver.design import SweepSettings
+    from breakeven.load_driver.sweep import Sweep
+    from breakeven.load_driver.workload import Prompts, TextPrompts, TokenPrompts, Workload
     from breakeven.points.point import LoadMode
 
     method, k = options["method"], options["k"]
@@ -161,7 +161,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _endpoint(options: Mapping[str, Any]) -> Endpoint:
-    from breakeven.calibrate.client import Endpoint
+    from breakeven.load_driver.client import Endpoint
 
     url = options["url"]
     if not url.startswith(("http://", "https://")):
@@ -237,8 +237,8 @@ class _Run:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
-        from breakeven.calibrate.client import EngineClient
-        from breakeven.calibrate.sweep import check_arm, run_sweep
+        from breakeven.load_driver.client import EngineClient
+        from breakeven.load_driver.sweep import check_arm, run_sweep
 
         existing = self.file.points()
         async with EngineClient(self.endpoint) as client:
@@ -286,7 +286,7 @@ class _Run:
             click.echo(line if self._headed else f"{_HEADER}\n{line}")
             self._headed = True
 
-    def _show(self, progress: Progress) -> None:
+    def _show(self, progress: SweepProgress) -> None:
         if self._bar is not None:
             bar, task = self._bar
             share = min(0.95, progress.point_seconds / progress.step.expected_s)

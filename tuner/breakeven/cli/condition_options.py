@@ -23,7 +23,7 @@ def conditions_of(
     output_tokens: float | None,
 ) -> Callable[[Arm], Conditions]:
     """Turn the acceptance options into what holds for each arm."""
-    from breakeven.laws.acceptance import AcceptanceModel, tokens_per_step_iid
+    from breakeven.laws.acceptance_numbers import AcceptanceModel, tokens_per_step_iid
     from breakeven.profile import Conditions
 
     if sum([bool(steps), alpha is not None, per_position is not None]) > 1:

@@ -9,7 +9,7 @@ import click
 
 from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option
 from breakeven.cli.parameters import InputFile, Number
-from breakeven.cli.profiles import arm_in, read_profile
+from breakeven.cli.profile_options import arm_in, read_profile
 from breakeven.errors import BreakevenError, InputError
 
 
@@ -109,8 +109,8 @@ def command(
 
 
 def _snapshot(url: str, chosen: str, window_s: int, timeout_s: float) -> Any:
-    from breakeven.laws.acceptance import tokens_per_step_from_counters
-    from breakeven.serving.diagnosis import Snapshot
+    from breakeven.laws.acceptance_numbers import tokens_per_step_from_counters
+    from breakeven.serving.diagnosis import ModelSnapshot
 
     def value(promql: str) -> float | None:
         return _instant(url, promql, timeout_s).get("", None)
@@ -133,7 +133,7 @@ def _snapshot(url: str, chosen: str, window_s: int, timeout_s: float) -> Any:
         timeout_s,
     )
     positions = sorted((int(position), count) for position, count in accepted.items() if position.isdigit())
-    return Snapshot(
+    return ModelSnapshot(
         pods=int(pods or 0),
         requests=requests or 0.0,
         window_s=window_s,

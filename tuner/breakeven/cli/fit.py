@@ -11,7 +11,7 @@ import click
 from breakeven.arm import Arm
 from breakeven.cli.output import confidence_option, echo_result, json_option, write_atomically
 from breakeven.cli.parameters import InputFile, OutputFile
-from breakeven.cli.profiles import arm_of
+from breakeven.cli.profile_options import arm_of
 from breakeven.errors import InputError
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.cli.conditions import conditions_of
+from breakeven.cli.condition_options import conditions_of
 from breakeven.cli.output import confidence_option, echo_result, json_option
 from breakeven.cli.parameters import Number, read_draft_lengths, read_survival
-from breakeven.cli.profiles import (
+from breakeven.cli.profile_options import (
     arm_of,
     length_options,
     load_given,

@@ -8,7 +8,7 @@ import click
 
 from breakeven.cli.output import confidence_option, echo_result, json_option
 from breakeven.cli.parameters import Number
-from breakeven.cli.profiles import (
+from breakeven.cli.profile_options import (
     arm_in,
     arm_of,
     length_options,
@@ -66,7 +66,7 @@ def command(
       breakeven predict chat.json --method eagle3 --k 3 --rps 4
       breakeven predict chat.json --method eagle3 --k 5 --concurrency 16 --tokens-per-step 2.6
     """
-    from breakeven.laws.acceptance import tokens_per_step_iid
+    from breakeven.laws.acceptance_numbers import tokens_per_step_iid
     from breakeven.planning.trust import extrapolated
 
     load_given(rps, concurrency)

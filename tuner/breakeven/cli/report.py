@@ -8,7 +8,7 @@ import click
 
 from breakeven.cli.output import echo_result, json_option, write_atomically
 from breakeven.cli.parameters import InputFile, Number, OutputFile
-from breakeven.cli.profiles import profile_argument, read_profile
+from breakeven.cli.profile_options import profile_argument, read_profile
 from breakeven.laws.arrays import Span
 
 
@@ -56,8 +56,8 @@ def command(
       breakeven report chat.json -o chat.html --load-range 1 6
     """
     from breakeven.errors import InputError
-    from breakeven.report.page import render_png
-    from breakeven.report.profile_page import drawings, page_title, render_report
+    from breakeven.reporting.page import render_png
+    from breakeven.reporting.profile_page import drawings, page_title, render_report
 
     if output.suffix not in {".html", ".png"}:
         raise InputError("--output", f"{output.name!r}", "a name ending in .html or .png")

@@ -10,11 +10,11 @@ import click
 
 from breakeven.cli.output import echo_result, json_option
 from breakeven.cli.parameters import InputFile, Number, read_draft_lengths
-from breakeven.cli.profiles import arm_in, length_options, read_profile
+from breakeven.cli.profile_options import arm_in, length_options, read_profile
 
 if TYPE_CHECKING:
     from breakeven.cli.results import ScheduleResult
-    from breakeven.planning.schedule import Schedule
+    from breakeven.planning.draft_schedule import Schedule
     from breakeven.planning.stepwise import StepView
 
 _TAX = (
@@ -82,8 +82,8 @@ def command(
         raise click.UsageError("give --alpha or --tokens-per-step, not both")
     if tpot_worst_case and tpot_slo_s is None:
         raise click.UsageError("--tpot-worst-case needs --tpot-slo-s")
-    from breakeven.planning.schedule import schedule
-    from breakeven.planning.stepwise import Acceptance, step_view
+    from breakeven.planning.draft_schedule import schedule
+    from breakeven.planning.stepwise import AssumedAcceptance, step_view
 
     fitted = read_profile(profile, 0.9)
     if method != "none":
@@ -92,7 +92,7 @@ def command(
         fitted,
         method,
         max_batch_size,
-        acceptance=Acceptance(alpha, tokens_per_step),
+        acceptance=AssumedAcceptance(alpha, tokens_per_step),
         draft_lengths=draft_lengths,
         prompt_tokens=prompt_tokens,
         output_tokens=output_tokens,

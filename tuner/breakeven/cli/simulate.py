@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from breakeven.cli.results import ReplayedPolicy
     from breakeven.planning.guard import Policy
     from breakeven_sim.replay.fleet_arms import CostArms, LawArms
-    from breakeven_sim.replay.outcome import Outcome
+    from breakeven_sim.replay.outcome import PolicyOutcome
     from breakeven_sim.replay.study import Study
     from breakeven_sim.replay.traces import Trace
 
@@ -189,8 +189,8 @@ def _cost_arms(given: dict[str, Any]) -> CostArms:
 
 def _law_arms(given: dict[str, Any], trace: Trace, named: Sequence[Arm], confidence: float | None) -> LawArms:
     from breakeven.arm import NO_SPECULATION
-    from breakeven.cli.profiles import read_profile
-    from breakeven.laws.acceptance import tokens_per_step_iid
+    from breakeven.cli.profile_options import read_profile
+    from breakeven.laws.acceptance_numbers import tokens_per_step_iid
     from breakeven_sim.replay.fleet_arms import LawArms
     from breakeven_sim.replay.traces import RequestTrace
 
@@ -302,7 +302,7 @@ def _row(study: Study, name: str) -> ReplayedPolicy:
     )
 
 
-def _ratio(of: Outcome, to: Outcome) -> float | None:
+def _ratio(of: PolicyOutcome, to: PolicyOutcome) -> float | None:
     if of.mean_latency_s is None or not to.mean_latency_s:
         return None
     return of.mean_latency_s / to.mean_latency_s

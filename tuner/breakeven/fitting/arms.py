@@ -19,7 +19,7 @@ from breakeven.fitting.uncertainty import (
     law_fit_of_loads,
     replicate_noise,
 )
-from breakeven.laws.acceptance import survival_per_step
+from breakeven.laws.acceptance_numbers import survival_per_step
 from breakeven.methods import LOOKUP_METHODS
 from breakeven.points.point import Point
 from breakeven.profile.fits import (

@@ -25,7 +25,7 @@ from breakeven.laws.fieller import Interval, ratio_interval
 from breakeven.laws.law import Law
 
 
-class Verdict(StrEnum):
+class PaysWhere(StrEnum):
     """At which loads an arm pays."""
 
     BELOW = "below"
@@ -93,7 +93,7 @@ def verdict(c1_ratio: ArrayLike, c2_ratio: ArrayLike, tolerance: float = 1e-12) 
     | 1 | 1 | tie |
 
     Returns:
-        An array of `Verdict` words; NaN ratios give `uncertain`.
+        An array of `PaysWhere` words; NaN ratios give `uncertain`.
 
     Raises:
         ValueError: a ratio is zero or negative.
@@ -112,13 +112,13 @@ def verdict(c1_ratio: ArrayLike, c2_ratio: ArrayLike, tolerance: float = 1e-12) 
             (first <= 0) & (second <= 0),
         ],
         [
-            Verdict.UNCERTAIN.value,
-            Verdict.TIE.value,
-            Verdict.BELOW.value,
-            Verdict.ABOVE.value,
-            Verdict.ALWAYS.value,
+            PaysWhere.UNCERTAIN.value,
+            PaysWhere.TIE.value,
+            PaysWhere.BELOW.value,
+            PaysWhere.ABOVE.value,
+            PaysWhere.ALWAYS.value,
         ],
-        default=Verdict.NEVER.value,
+        default=PaysWhere.NEVER.value,
     )
 
 

@@ -13,8 +13,8 @@ from typing import Any, Self
 
 import aiohttp
 
-from breakeven.calibrate.records import CUT_OFF, RequestRecord
 from breakeven.errors import BreakevenError
+from breakeven.load_driver.records import CUT_OFF, RequestRecord
 
 # The last event carries the usage; with room for the longest text piece in front of it.
 _TAIL_BYTES = 8192

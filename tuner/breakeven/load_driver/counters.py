@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from breakeven.laws.acceptance import tokens_per_step_from_counters
+from breakeven.laws.acceptance_numbers import tokens_per_step_from_counters
 
 _PER_POSITION = "spec_decode_num_accepted_tokens_per_pos_total"
 _SERIES = (

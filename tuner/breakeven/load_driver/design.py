@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 
 from breakeven.errors import InputError
-from breakeven.points.point import Load, LoadMode, Point
+from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.reasons import Reason
 
 SAME_RATE = 0.05  # two rates closer than this, relative to the larger, are one load
@@ -99,7 +99,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SweepStep:
     """Measure this next.
 
     Attributes:
@@ -114,7 +114,7 @@ class Step:
         total: points the sweep will have.
     """
 
-    load: Load
+    load: ImposedLoad
     latency_s: float | None
     inflight: float | None
     company_s: float
@@ -189,7 +189,9 @@ def planned_rates(settings: SweepSettings, measured: Sequence[Point]) -> tuple[f
     return tuple(sorted(rates))
 
 
-def next_step(settings: SweepSettings, measured: Sequence[Point], spent_s: float = 0.0) -> Step | Finished:
+def next_step(
+    settings: SweepSettings, measured: Sequence[Point], spent_s: float = 0.0
+) -> SweepStep | Finished:
     """Decide what to measure next.
 
     Args:
@@ -202,7 +204,7 @@ def next_step(settings: SweepSettings, measured: Sequence[Point], spent_s: float
     """
     for clients in (1, settings.max_concurrency):
         if not any(_is_end(point, clients) for point in measured):
-            return _within_time(settings, measured, Load(LoadMode.CLOSED, clients), None, spent_s)
+            return _within_time(settings, measured, ImposedLoad(LoadMode.CLOSED, clients), None, spent_s)
     if (usable := _usable(measured)) >= settings.loads:
         return Finished(complete=True, reason=f"all {settings.loads} loads measured")
     if len(measured) >= settings.loads + settings.extra_attempts:
@@ -216,7 +218,7 @@ def next_step(settings: SweepSettings, measured: Sequence[Point], spent_s: float
             else "latency does not grow with company: no rate to aim at"
         )
         return Finished(complete=False, reason=reason)
-    return _within_time(settings, measured, Load(settings.arrivals, rate), line, spent_s)
+    return _within_time(settings, measured, ImposedLoad(settings.arrivals, rate), line, spent_s)
 
 
 def _is_end(point: Point, clients: int) -> bool:
@@ -255,8 +257,8 @@ def _furthest(settings: SweepSettings, rates: Sequence[float], measured: Sequenc
 
 
 def _within_time(
-    settings: SweepSettings, measured: Sequence[Point], load: Load, line: Line | None, spent_s: float
-) -> Step | Finished:
+    settings: SweepSettings, measured: Sequence[Point], load: ImposedLoad, line: Line | None, spent_s: float
+) -> SweepStep | Finished:
     latency_s, inflight = None, None
     if load.rps is not None and line is not None:
         # The line may have moved since the rate was planned: never expect more than the highest utilisation.
@@ -265,7 +267,7 @@ def _within_time(
     elif load.clients is not None and (lone := [p for p in measured if p.load.clients == 1]):
         latency_s, inflight = lone[-1].mean_latency_s, float(load.clients)
     number = len(measured) + 1
-    step = Step(
+    step = SweepStep(
         load=load,
         latency_s=latency_s,
         inflight=inflight,

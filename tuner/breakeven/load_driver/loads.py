@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from breakeven.points.point import Load, LoadMode
+from breakeven.points.point import ImposedLoad, LoadMode
 
 
-def send_offsets(load: Load, seed: int, over_s: float) -> Iterator[float]:
+def send_offsets(load: ImposedLoad, seed: int, over_s: float) -> Iterator[float]:
     """Seconds after the start at which an open loop sends; endless, increasing.
 
     Poisson arrivals are drawn given their number: the first `over_s` seconds hold as many as the rate says. Left to

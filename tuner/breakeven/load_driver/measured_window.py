@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from breakeven.arm import Arm
-from breakeven.calibrate.counters import EngineWindow
-from breakeven.calibrate.window import WindowStatistics
-from breakeven.points.point import COLUMNS, Load, Point, significant
+from breakeven.load_driver.counters import EngineWindow
+from breakeven.load_driver.window import WindowStatistics
+from breakeven.points.point import COLUMNS, ImposedLoad, Point, significant
 from breakeven.points.quality import (
     few_generations,
     few_requests,
@@ -37,7 +37,7 @@ class MeasuredWindow:
     """
 
     arm: Arm
-    load: Load
+    load: ImposedLoad
     clients: WindowStatistics
     engine: EngineWindow
     queued_ratio: float | None = None

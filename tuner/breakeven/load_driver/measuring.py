@@ -22,14 +22,14 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from breakeven.arm import Arm
-from breakeven.calibrate.client import EngineClient, EngineError
-from breakeven.calibrate.counters import EngineCounters, EngineWindow, between, read_counters
-from breakeven.calibrate.design import Step
-from breakeven.calibrate.loads import residual_lengths, send_offsets
-from breakeven.calibrate.measured_window import MeasuredWindow
-from breakeven.calibrate.records import CUT_OFF, RequestRecord
-from breakeven.calibrate.window import relative_error, summarise
-from breakeven.calibrate.workload import Prompts
+from breakeven.load_driver.client import EngineClient, EngineError
+from breakeven.load_driver.counters import EngineCounters, EngineWindow, between, read_counters
+from breakeven.load_driver.design import SweepStep
+from breakeven.load_driver.loads import residual_lengths, send_offsets
+from breakeven.load_driver.measured_window import MeasuredWindow
+from breakeven.load_driver.records import CUT_OFF, RequestRecord
+from breakeven.load_driver.window import relative_error, summarise
+from breakeven.load_driver.workload import Prompts
 from breakeven.points.quality import FEWEST_GENERATIONS
 
 _CHECK_S = 0.5  # between looks at a running window
@@ -89,7 +89,7 @@ class _Traffic:
         return self.failures > max(3, 0.2 * (len(self.records) - len(self.open)))
 
 
-async def _open_loop(traffic: _Traffic, step: Step, seed: int) -> None:
+async def _open_loop(traffic: _Traffic, step: SweepStep, seed: int) -> None:
     """Send at the load's times for ever; what is late is sent at once and shows as lag."""
     start_s = time.monotonic()
     for length in residual_lengths(round(step.inflight or 0), traffic.output_tokens):
@@ -116,7 +116,7 @@ async def _closed_loop(traffic: _Traffic, clients: int) -> None:
 
 
 @asynccontextmanager
-async def _under_load(traffic: _Traffic, step: Step, seed: int) -> AsyncIterator[asyncio.Task[None]]:
+async def _under_load(traffic: _Traffic, step: SweepStep, seed: int) -> AsyncIterator[asyncio.Task[None]]:
     """Hold the step's load on the engine while the body runs; yields the sender; afterwards nothing of it is left."""
     clients = step.load.clients
     sending = _open_loop(traffic, step, seed) if clients is None else _closed_loop(traffic, clients)
@@ -153,7 +153,7 @@ class Trial:
 async def measure(
     client: EngineClient,
     trial: Trial,
-    step: Step,
+    step: SweepStep,
     seed: int,
     on_progress: Callable[[float], None] | None = None,
 ) -> MeasuredWindow:
@@ -213,7 +213,7 @@ class _Phases:
     """What happens under the load, in order; pages are kept unread until it is over, because reading takes time."""
 
     traffic: _Traffic
-    step: Step
+    step: SweepStep
     precision: Precision
     report: Callable[[], None]
     pages: list[str] = field(default_factory=list)

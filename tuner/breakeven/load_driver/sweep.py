@@ -7,19 +7,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from breakeven.arm import Arm
-from breakeven.calibrate.client import EngineClient, EngineError
-from breakeven.calibrate.counters import read_counters
-from breakeven.calibrate.design import Finished, Step, SweepSettings, next_step, seconds_left
-from breakeven.calibrate.measuring import Precision, Trial, measure
-from breakeven.calibrate.records import RequestRecord
-from breakeven.calibrate.workload import Prompts, ProsePrompts, Workload
+from breakeven.load_driver.client import EngineClient, EngineError
+from breakeven.load_driver.counters import read_counters
+from breakeven.load_driver.design import Finished, SweepSettings, SweepStep, next_step, seconds_left
+from breakeven.load_driver.measuring import Precision, Trial, measure
+from breakeven.load_driver.records import RequestRecord
+from breakeven.load_driver.workload import Prompts, ProsePrompts, Workload
 from breakeven.points.point import Point
 
 _SIZING_REQUESTS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SweepProgress:
     """Where a sweep is.
 
     Attributes:
@@ -30,7 +30,7 @@ class Progress:
         seconds_left: estimate for the rest of the sweep.
     """
 
-    step: Step
+    step: SweepStep
     done: int
     total: int
     point_seconds: float
@@ -67,7 +67,7 @@ async def run_sweep(
     measured: Sequence[Point],
     *,
     on_point: Callable[[Point], Awaitable[None]],
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[SweepProgress], None] | None = None,
     spent_s: float = 0.0,
 ) -> Finished:
     """Measure what is missing of a sweep.
@@ -105,10 +105,10 @@ async def run_sweep(
 
         left_s = seconds_left(sweep.settings, points, used_s)
 
-        def report(point_s: float, step: Step = step, left_s: float = left_s) -> None:
+        def report(point_s: float, step: SweepStep = step, left_s: float = left_s) -> None:
             if on_progress is not None:
                 rest_s = max(0.0, left_s - point_s)
-                on_progress(Progress(step, len(points), step.total, point_s, rest_s))
+                on_progress(SweepProgress(step, len(points), step.total, point_s, rest_s))
 
         report(0.0)
         # One seed for all arms: they meet the same arrivals (common random numbers), each load its own.

@@ -19,8 +19,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from breakeven.calibrate.records import CUT_OFF, RequestRecord
 from breakeven.laws.arrays import FloatArray
+from breakeven.load_driver.records import CUT_OFF, RequestRecord
 
 BATCHES = 10
 

@@ -9,7 +9,7 @@ most E, and where hardly any draft is accepted no bounds are needed to know that
 Nothing is done within the cool-down after a switch. A wish must last for the dwell time, unless what is left is
 saturated or misses the SLO. Where a window shows that requests take too long, or that acceptance has collapsed, a second
 window, which shares no request with it, is enough. A reading that allows no decision neither confirms a wish nor ends
-it. Everything that must survive a restart is in `Memory`.
+it. Everything that must survive a restart is in `DecisionMemory`.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.planning.judging import Refusal, fastest, judge
-from breakeven.planning.latency_model import Comparison, LatencyModel
+from breakeven.planning.judging import NoSwitch, fastest, judge
+from breakeven.planning.latency_model import ComparisonLike, LatencyModel
 from breakeven.planning.policy import Policy
 from breakeven.planning.standing import Field, Load, Seen, Standing, survey
 from breakeven.reasons import Reason
 
-__all__ = ["Action", "Decision", "LatencyModel", "Load", "Memory", "Policy", "Seen", "decide"]
+__all__ = ["Action", "Decision", "DecisionMemory", "LatencyModel", "Load", "Policy", "Seen", "decide"]
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class DecisionMemory:
     """State of the decision between evaluations; small, and meant to be stored.
 
     Attributes:
@@ -88,11 +88,11 @@ class Decision:
     reason: Reason
     running: Arm
     subject: Arm | None
-    against_none: Comparison | None
-    against_running: Comparison | None
+    against_none: ComparisonLike | None
+    against_running: ComparisonLike | None
     alternative: Arm | None
     until_s: float | None
-    memory: Memory
+    memory: DecisionMemory
     load: Load
     policy: Policy
     confidence: float
@@ -100,7 +100,12 @@ class Decision:
 
 
 def decide(
-    profile: LatencyModel, load: Load, memory: Memory, policy: Policy, now_s: float, candidates: Sequence[Arm]
+    profile: LatencyModel,
+    load: Load,
+    memory: DecisionMemory,
+    policy: Policy,
+    now_s: float,
+    candidates: Sequence[Arm],
 ) -> Decision:
     """Decide which arm should run.
 
@@ -125,7 +130,7 @@ def decide(
     field = survey(profile, load, memory.running, candidates, memory.seen, policy.slo)
     asked = _Asked(memory.running, load, policy, profile.confidence, field)
     outcome = judge(profile, field, load, policy, seen=memory.seen, candidate=memory.candidate)
-    if isinstance(outcome, Refusal):
+    if isinstance(outcome, NoSwitch):
         action = Action.HOLD if outcome.uncertain else Action.STAY
         still = outcome.uncertain and _still_wished(memory, load, policy, now_s)
         kept = replace(memory, collapsed_since_s=None) if still else _unwish(memory)
@@ -148,7 +153,7 @@ def decide(
         return asked.answer(Action.HOLD, Reason.COOLING_DOWN, outcome.target, kept, max(cooled_s, dwelt_s))
     if now_s < dwelt_s:
         return asked.answer(Action.HOLD, Reason.DWELLING, outcome.target, kept, dwelt_s)
-    switched = Memory(running=outcome.target.arm, last_switch_s=now_s, seen=memory.seen)
+    switched = DecisionMemory(running=outcome.target.arm, last_switch_s=now_s, seen=memory.seen)
     return asked.answer(Action.SWITCH, outcome.reason, outcome.target, switched)
 
 
@@ -167,7 +172,7 @@ class _Asked:
         action: Action,
         reason: Reason,
         other: Standing | None,
-        memory: Memory,
+        memory: DecisionMemory,
         until_s: float | None = None,
     ) -> Decision:
         """Gather the figures: about the running arm if it speculates, else about the arm that was considered."""
@@ -200,7 +205,7 @@ class _Asked:
         )
 
 
-def _remember(memory: Memory, load: Load) -> tuple[Seen, ...]:
+def _remember(memory: DecisionMemory, load: Load) -> tuple[Seen, ...]:
     """Put the live acceptance of the running arm in the place of what its drafter showed before."""
     if load.tokens_per_step is None or memory.running == NO_SPECULATION or load.idle:
         return memory.seen
@@ -208,12 +213,12 @@ def _remember(memory: Memory, load: Load) -> tuple[Seen, ...]:
     return (*others, Seen(memory.running, load.tokens_per_step))
 
 
-def _still_wished(memory: Memory, load: Load, policy: Policy, now_s: float) -> bool:
+def _still_wished(memory: DecisionMemory, load: Load, policy: Policy, now_s: float) -> bool:
     """Whether a wish outlasts a reading that allows no decision: it has a window more than its dwell time to come back."""
     since_s = memory.candidate_since_s
     return since_s is not None and now_s < since_s + policy.dwell_s + load.window_s
 
 
-def _unwish(memory: Memory) -> Memory:
+def _unwish(memory: DecisionMemory) -> DecisionMemory:
     """Forget the candidate and why: its time starts anew when it is wished for again."""
     return replace(memory, candidate=None, candidate_since_s=None, collapsed_since_s=None)

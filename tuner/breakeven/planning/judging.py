@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.latency import longest_by_chance
-from breakeven.planning.latency_model import Comparison, LatencyModel
+from breakeven.planning.latency_model import ComparisonLike, LatencyModel
 from breakeven.planning.policy import Policy
 from breakeven.planning.rolling import Roll
 from breakeven.planning.standing import (
@@ -32,7 +32,7 @@ EXTRAPOLATION_ERROR = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Switch:
     """A switch that the figures want.
 
     Attributes:
@@ -47,7 +47,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class NoSwitch:
     """No switch.
 
     Attributes:
@@ -73,7 +73,7 @@ def judge(
     *,
     seen: Sequence[Seen],
     candidate: Arm | None,
-) -> Wish | Refusal:
+) -> Switch | NoSwitch:
     """Say which arm the figures want.
 
     Args:
@@ -86,7 +86,7 @@ def judge(
     """
     running, none = field.running, field.none
     if running is None or none is None:
-        return Refusal(Reason.NO_BELIEVABLE_FIT, None, uncertain=True)
+        return NoSwitch(Reason.NO_BELIEVABLE_FIT, None, uncertain=True)
     worthwhile = [c for c in field.candidates if _beats_none(c, policy)]
     lost = _lost_at_any_load(running, policy)
     roll = Roll(profile, load, policy, tuple(seen))
@@ -97,9 +97,9 @@ def judge(
         target = _best_ahead([none, *(c for c in worthwhile if not c.missed or none.missed)])
         reason = lost or Reason.BEYOND_BREAK_EVEN
         if load.saturated:
-            return Wish(target, reason, dwell_s=0.0)
+            return Switch(target, reason, dwell_s=0.0)
         # A second window of other requests must say so too: what holds longer than that is no burst.
-        return Wish(target, reason, dwell_s=load.window_s if slow else None)
+        return Switch(target, reason, dwell_s=load.window_s if slow else None)
     if load.saturated:
         return _leave_saturated(field, running, policy)
     keeping = [
@@ -108,7 +108,7 @@ def judge(
         if c.arm != running.arm and not c.missed and trusted(c, policy) and _checked_alike(c, running)
     ]
     if running.missed and keeping:
-        return Wish(_best_ahead(keeping), Reason.SLO_VIOLATED, dwell_s=0.0)
+        return Switch(_best_ahead(keeping), Reason.SLO_VIOLATED, dwell_s=0.0)
     return _at_leisure(field, _Pair(running, none), worthwhile, roll, candidate)
 
 
@@ -122,19 +122,19 @@ class _Pair:
 
 def _at_leisure(
     field: Field, now: _Pair, worthwhile: Sequence[Standing], roll: Roll, candidate: Arm | None
-) -> Wish | Refusal:
+) -> Switch | NoSwitch:
     """What to do where nothing presses: enter an arm, leave one in time, or stay and say why."""
     running, policy = now.running, roll.policy
     if _works_off_a_queue(running, roll.load, policy):
         other = fastest(field.candidates) if field.candidates else None
-        return Refusal(Reason.NOT_STEADY, other, uncertain=True)
+        return NoSwitch(Reason.NOT_STEADY, other, uncertain=True)
     entries = [
         c
         for c in worthwhile
         if _beats_running(c, running, roll.load, policy) and (not c.missed or running.missed)
     ]
     entering = _enter(_steady_choice(entries, candidate, policy), now, roll) if entries else None
-    if isinstance(entering, Wish):
+    if isinstance(entering, Switch):
         return entering
     leaving = _leave_before_peak(running, [c for c in (now.none, *worthwhile) if not c.missed], roll)
     staying = _stay_speculating if running.arm.k else _stay_without
@@ -220,7 +220,7 @@ def _slowest_s(standing: Standing) -> float:
     return bounds_of(standing.prediction.latency_ci_s)[1]
 
 
-def _leave_saturated(field: Field, running: Standing, policy: Policy) -> Wish | Refusal:
+def _leave_saturated(field: Field, running: Standing, policy: Policy) -> Switch | NoSwitch:
     """Measured saturation: laws are silent here, what counts is which arm carries more."""
     carrying = [
         c
@@ -229,12 +229,12 @@ def _leave_saturated(field: Field, running: Standing, policy: Policy) -> Wish | 
         and (c.arm == NO_SPECULATION or trusted(c, policy))
     ]
     if not carrying:
-        return Refusal(
+        return NoSwitch(
             Reason.SATURATED, fastest(field.candidates) if field.candidates else None, uncertain=True
         )
     steady = [c for c in carrying if trusted(c, policy)]
     target = fastest(steady) if steady else max(carrying, key=lambda c: c.saturation_rps)
-    return Wish(target, Reason.ENTERED_SATURATION, dwell_s=0.0)
+    return Switch(target, Reason.ENTERED_SATURATION, dwell_s=0.0)
 
 
 def _beats_none(c: Standing, policy: Policy) -> bool:
@@ -284,7 +284,7 @@ def _steady_choice(entries: Sequence[Standing], candidate: Arm | None, policy: P
     return best
 
 
-def _enter(c: Standing, now: _Pair, roll: Roll) -> Wish | Refusal:
+def _enter(c: Standing, now: _Pair, roll: Roll) -> Switch | NoSwitch:
     """Switch to an arm that surely gains at the present load, if it gains over the expected loads and repays the roll."""
     comparisons = [comparison for comparison in (c.against_none, c.against_running) if comparison is not None]
     gain = min(speedup_bounds(comparison)[0] for comparison in comparisons)
@@ -293,19 +293,19 @@ def _enter(c: Standing, now: _Pair, roll: Roll) -> Wish | Refusal:
         doubt = min(_doubt(comparison) for comparison in comparisons)
         gain = doubt * min(now.running.ahead_s, now.none.ahead_s) / c.ahead_s
         if gain <= 1.0 + roll.policy.exit_margin:
-            return Refusal(Reason.PEAK_AHEAD, c)
+            return NoSwitch(Reason.PEAK_AHEAD, c)
     if not roll.paid_by(gain, now.running, c):
-        return Refusal(Reason.ROLL_NOT_WORTH_IT, c)
-    return Wish(c, Reason.GAIN_ABOVE_THRESHOLD)
+        return NoSwitch(Reason.ROLL_NOT_WORTH_IT, c)
+    return Switch(c, Reason.GAIN_ABOVE_THRESHOLD)
 
 
-def _doubt(comparison: Comparison) -> float:
+def _doubt(comparison: ComparisonLike) -> float:
     """Lower bound of a speedup over its estimate."""
     estimate = comparison.speedup
     return 1.0 if not estimate or math.isinf(estimate) else min(speedup_bounds(comparison)[0] / estimate, 1.0)
 
 
-def _leave_before_peak(running: Standing, keeping: Sequence[Standing], roll: Roll) -> Wish | None:
+def _leave_before_peak(running: Standing, keeping: Sequence[Standing], roll: Roll) -> Switch | None:
     """Wish to leave a speculative arm while there is room to roll, where a peak is ahead at which it surely loses.
 
     At the peak itself a roll takes capacity that is not there.
@@ -319,7 +319,7 @@ def _leave_before_peak(running: Standing, keeping: Sequence[Standing], roll: Rol
     if gain <= 1.0 + policy.min_gain or not roll.paid_by(gain, running, best):
         return None
     there = roll.at_peak(running.arm, best.arm)
-    return Wish(best, Reason.PEAK_AHEAD) if _loses_there(there, best.arm, policy) else None
+    return Switch(best, Reason.PEAK_AHEAD) if _loses_there(there, best.arm, policy) else None
 
 
 def _loses_there(there: Field, other: Arm, policy: Policy) -> bool:
@@ -332,32 +332,32 @@ def _loses_there(there: Field, other: Arm, policy: Policy) -> bool:
     return speedup_bounds(rival.against_running)[0] > 1.0 + policy.exit_margin
 
 
-def _stay_speculating(field: Field, now: _Pair, policy: Policy) -> Refusal:
+def _stay_speculating(field: Field, now: _Pair, policy: Policy) -> NoSwitch:
     """Name the reason for which a running speculative arm stays."""
     running, rival = now.running, fastest(field.candidates)
     lower, upper = speedup_bounds(running.against_none)
     if not trusted(running, policy):
-        return Refusal(Reason.EXTRAPOLATED, rival, uncertain=True)
+        return NoSwitch(Reason.EXTRAPOLATED, rival, uncertain=True)
     if lower <= 1.0 <= upper:
-        return Refusal(Reason.WIDE_BOUNDS, rival, uncertain=True)
+        return NoSwitch(Reason.WIDE_BOUNDS, rival, uncertain=True)
     if rival.arm.k and rival.latency_s < running.latency_s:
-        return Refusal(Reason.GAIN_BELOW_THRESHOLD, rival)
-    return Refusal(Reason.BELOW_BREAK_EVEN, rival)
+        return NoSwitch(Reason.GAIN_BELOW_THRESHOLD, rival)
+    return NoSwitch(Reason.BELOW_BREAK_EVEN, rival)
 
 
-def _stay_without(field: Field, _: _Pair, policy: Policy) -> Refusal:
+def _stay_without(field: Field, _: _Pair, policy: Policy) -> NoSwitch:
     """Name the reason for which no speculation stays."""
     if not field.candidates:
-        return Refusal(Reason.ALREADY_BEST, None)
+        return NoSwitch(Reason.ALREADY_BEST, None)
     rival = fastest(field.candidates)
     lower, upper = speedup_bounds(rival.against_none)
     if all(map(_worse_in_both, field.candidates)):
-        return Refusal(Reason.NEVER_PAYS, rival)
+        return NoSwitch(Reason.NEVER_PAYS, rival)
     if upper < 1.0:
-        return Refusal(Reason.BEYOND_BREAK_EVEN, rival)
+        return NoSwitch(Reason.BEYOND_BREAK_EVEN, rival)
     if not trusted(rival, policy):
-        return Refusal(Reason.EXTRAPOLATED, rival, uncertain=True)
+        return NoSwitch(Reason.EXTRAPOLATED, rival, uncertain=True)
     gains = rival.against_none is not None and (rival.against_none.speedup or 0.0) > 1.0 + policy.min_gain
     if gains and lower <= 1.0:
-        return Refusal(Reason.WIDE_BOUNDS, rival, uncertain=True)
-    return Refusal(Reason.GAIN_BELOW_THRESHOLD, rival)
+        return NoSwitch(Reason.WIDE_BOUNDS, rival, uncertain=True)
+    return NoSwitch(Reason.GAIN_BELOW_THRESHOLD, rival)

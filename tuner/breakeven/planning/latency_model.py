@@ -11,7 +11,7 @@ Bounds = tuple[float | None, float | None]
 """Lower and upper end; `None`: open."""
 
 
-class Prediction(Latencies, Protocol):
+class PredictionLike(Latencies, Protocol):
     """What a model says about one arm at one load."""
 
     @property
@@ -31,7 +31,7 @@ class Prediction(Latencies, Protocol):
         """Whether there is no steady state."""
 
 
-class Comparison(Protocol):
+class ComparisonLike(Protocol):
     """What a model says about one arm against another at one load."""
 
     @property
@@ -95,7 +95,7 @@ class LatencyModel(Protocol):
         output_tokens: float | None = None,
         quantile: float | None = None,
         or_mean: bool = False,
-    ) -> Prediction:
+    ) -> PredictionLike:
         """Predict latencies at `rps`: means, or a quantile; `None` elsewhere: as calibrated.
 
         With `or_mean` a figure whose quantile was not measured is its mean and named in `means`.
@@ -111,5 +111,5 @@ class LatencyModel(Protocol):
         against_tokens_per_step: float | None = None,
         prompt_tokens: float | None = None,
         output_tokens: float | None = None,
-    ) -> Comparison:
+    ) -> ComparisonLike:
         """Compare at equal rate; `None`: as calibrated."""

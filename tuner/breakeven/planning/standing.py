@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
-from breakeven.planning.latency_model import Bounds, Comparison, FittedArm, LatencyModel, Prediction
+from breakeven.planning.latency_model import Bounds, ComparisonLike, FittedArm, LatencyModel, PredictionLike
 from breakeven.planning.objective import Slo
 from breakeven.planning.outlook import ExpectedLoad, mean_latency_s
 
@@ -88,15 +88,15 @@ class Standing:
     """
 
     arm: Arm
-    prediction: Prediction
+    prediction: PredictionLike
     utilisation: float
     saturation_rps: float
     missed: tuple[str, ...]
     unmeasured: tuple[str, ...]
     tokens_per_step: float | None
     calibrated_tokens_per_step: float | None
-    against_none: Comparison | None
-    against_running: Comparison | None
+    against_none: ComparisonLike | None
+    against_running: ComparisonLike | None
     ahead_s: float
 
     @property
@@ -183,7 +183,7 @@ class _Survey:
             ahead_s=self._ahead_s(arm, mean),
         )
 
-    def _ahead_s(self, arm: Arm, now: Prediction) -> float:
+    def _ahead_s(self, arm: Arm, now: PredictionLike) -> float:
         if not self.load.expected:
             return math.inf if now.latency_s is None else now.latency_s
         alone_s = self._predict(arm, None, 0.0).latency_s
@@ -191,16 +191,16 @@ class _Survey:
             return math.inf
         return mean_latency_s(self.load.expected, lambda rps: self._predict(arm, None, rps), alone_s)
 
-    def _predict(self, arm: Arm, quantile: float | None, rps: float | None = None) -> Prediction:
+    def _predict(self, arm: Arm, quantile: float | None, rps: float | None = None) -> PredictionLike:
         return predicted(self.profile, self.load, arm, self.seen, rps, quantile)
 
-    def _promised(self, arm: Arm, mean: Prediction) -> Prediction:
+    def _promised(self, arm: Arm, mean: PredictionLike) -> PredictionLike:
         """Return the latencies that the SLO speaks of; a mean, named as such, where a quantile was not measured."""
         if not self.slo.is_set or self.slo.quantile is None:
             return mean
         return self._predict(arm, self.slo.quantile)
 
-    def _against(self, arm: Arm, other: Arm) -> Comparison | None:
+    def _against(self, arm: Arm, other: Arm) -> ComparisonLike | None:
         if arm == other or other not in self.fits:
             return None
         return self.profile.compare(
@@ -221,7 +221,7 @@ def predicted(
     seen: Sequence[Seen],
     rps: float | None = None,
     quantile: float | None = None,
-) -> Prediction:
+) -> PredictionLike:
     """Predict an arm with the lengths of a load and the acceptance that is known best.
 
     Args:
@@ -258,7 +258,7 @@ def bounds_of(interval: Bounds | None) -> tuple[float, float]:
     return (0.0 if lower is None else lower, math.inf if upper is None else upper)
 
 
-def speedup_bounds(comparison: Comparison | None) -> tuple[float, float]:
+def speedup_bounds(comparison: ComparisonLike | None) -> tuple[float, float]:
     """Bounds of the speedup; where only one arm is saturated there is no interval, but no doubt either."""
     if comparison is None:
         return 0.0, math.inf

@@ -10,7 +10,7 @@ import numpy as np
 from breakeven.arm import NO_SPECULATION
 from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.fitting.solve import solve
-from breakeven.laws.acceptance import tokens_per_step_iid
+from breakeven.laws.acceptance_numbers import tokens_per_step_iid
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.speculation import COEFFICIENTS, PooledLaw, estimable, latency_design, mean_kv_tokens
 from breakeven.profile import ArmFit, PooledFit, Profile
@@ -36,7 +36,7 @@ class StepView:
 
 
 @dataclass(frozen=True, slots=True)
-class Acceptance:
+class AssumedAcceptance:
     """Acceptance to assume: alpha, or E at the longest measured draft length; neither: as measured."""
 
     alpha: float | None = None
@@ -48,7 +48,7 @@ def step_view(
     family: str,
     batches: int,
     *,
-    acceptance: Acceptance,
+    acceptance: AssumedAcceptance,
     draft_lengths: Sequence[int] | None = None,
     prompt_tokens: float | None = None,
     output_tokens: float | None = None,
@@ -103,7 +103,10 @@ def step_view(
 
 
 def _tokens_per_step(
-    measured: Mapping[int, ArmFit], pooled: PooledFit | None, wanted: Sequence[int], acceptance: Acceptance
+    measured: Mapping[int, ArmFit],
+    pooled: PooledFit | None,
+    wanted: Sequence[int],
+    acceptance: AssumedAcceptance,
 ) -> FloatArray:
     if acceptance.alpha is not None:
         if not 0 <= acceptance.alpha <= 1:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.guard import Decision
-from breakeven.planning.latency_model import Bounds, Comparison
+from breakeven.planning.latency_model import Bounds, ComparisonLike
 from breakeven.planning.outlook import peak_rps
 from breakeven.planning.standing import Standing, speedup_bounds
 from breakeven.reasons import Reason
@@ -23,14 +23,14 @@ def sentence(decision: Decision) -> str:
     return body
 
 
-def speedup_text(comparison: Comparison, confidence: float) -> str:
+def speedup_text(comparison: ComparisonLike, confidence: float) -> str:
     """`1.82x (90 %: 1.74 to 1.90)`; an open end reads `or more`."""
     if comparison.speedup_ci is None:
         return "no figure" if comparison.speedup is None else f"{comparison.speedup:.2f}x (without bounds)"
     return f"{comparison.speedup:.2f}x ({confidence * 100:.0f} %: {_range(comparison.speedup_ci, '.2f')})"
 
 
-def break_even_text(comparison: Comparison) -> str:
+def break_even_text(comparison: ComparisonLike) -> str:
     """`pays until 8.9 rps (8.4 to 9.3)`, or from where; empty where there is no break-even to tell."""
     if comparison.break_even_rps is None:
         return ""

@@ -38,7 +38,7 @@ class LoadMode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class ImposedLoad:
     """One imposed load.
 
     Attributes:
@@ -298,10 +298,10 @@ class Point:
         return Arm(self.method, self.k, self.candidate)
 
     @property
-    def load(self) -> Load:
+    def load(self) -> ImposedLoad:
         """What was imposed: points with the same load are replicates of each other."""
         imposed = self.concurrency if self.closed else self.request_rate_rps
-        return Load(self.load_mode, float(imposed or math.nan))
+        return ImposedLoad(self.load_mode, float(imposed or math.nan))
 
     @property
     def closed(self) -> bool:

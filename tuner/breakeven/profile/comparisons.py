@@ -12,7 +12,7 @@ from breakeven.laws import speedup as formulas
 from breakeven.laws.arrays import FloatArray, Span
 from breakeven.laws.fieller import Interval
 from breakeven.laws.latency import rps_at
-from breakeven.laws.speedup import Verdict
+from breakeven.laws.speedup import PaysWhere
 from breakeven.profile.curves import Curve
 from breakeven.profile.fits import Bounds
 from breakeven.profile.predictions import LoadPoint
@@ -57,7 +57,7 @@ class Comparison:
     c1_ratio_ci: Bounds | None
     c2_ratio: float
     c2_ratio_ci: Bounds | None
-    verdict: Verdict
+    verdict: PaysWhere
     break_even_rps: float | None
     break_even_ci_rps: Bounds | None
     break_even_concurrency: float | None
@@ -105,13 +105,13 @@ def compare_curves(
     c1_ratio, c2_ratio = (
         float(ratio(other.law, judged.law)) for ratio in (formulas.c1_ratio, formulas.c2_ratio)
     )
-    verdict = Verdict(str(formulas.verdict(c1_ratio, c2_ratio, _SAME)))
+    verdict = PaysWhere(str(formulas.verdict(c1_ratio, c2_ratio, _SAME)))
     crossing = _break_even(judged, other, verdict, t, measured)
     verdict = crossing.verdict
     # A verdict speaks of a range: the band must hold at all its loads at once, where a speedup's bounds hold at one.
     over_range = band_quantile(confidence, judged.dof + other.dof)
     if known and bool(formulas.tells_nothing(*_band(judged, other, grid, over_range))):
-        verdict = Verdict.TIE if verdict is Verdict.TIE else Verdict.UNCERTAIN
+        verdict = PaysWhere.TIE if verdict is PaysWhere.TIE else PaysWhere.UNCERTAIN
     speedup, speedup_ci = _speedup(judged, other, load, t)
     return Comparison(
         arm=arm.arm,
@@ -225,18 +225,18 @@ def _ratio(judged: Curve, other: Curve, rps: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Crossing:
-    verdict: Verdict
+    verdict: PaysWhere
     rps: float | None = None
     ci_rps: Bounds | None = None
     concurrency: float | None = None
     beyond: bool = False
 
 
-def _break_even(judged: Curve, other: Curve, verdict: Verdict, t: float, measured: Span) -> _Crossing:
+def _break_even(judged: Curve, other: Curve, verdict: PaysWhere, t: float, measured: Span) -> _Crossing:
     if judged.knots is not None or other.knots is not None:
         return _break_even_of_points(judged, other, verdict, t, measured)
     rps = float(formulas.break_even_rps(other.law, judged.law))
-    if np.isnan(rps) or verdict not in (Verdict.BELOW, Verdict.ABOVE):
+    if np.isnan(rps) or verdict not in (PaysWhere.BELOW, PaysWhere.ABOVE):
         return _Crossing(verdict)
     others = float(formulas.break_even_others(other.law, judged.law))
     if not measured[0] / RANGE_TOLERANCE - _slack(measured) <= rps <= RANGE_TOLERANCE * measured[1]:
@@ -251,7 +251,7 @@ def _slack(measured: Span) -> float:
 
 
 def _break_even_of_points(
-    judged: Curve, other: Curve, verdict: Verdict, t: float, measured: Span
+    judged: Curve, other: Curve, verdict: PaysWhere, t: float, measured: Span
 ) -> _Crossing:
     """Where curves that follow their points cross: by bisection, bounds where the moved band touches 1."""
     grid = np.linspace(max(measured[0] - _slack(measured), 0.0), RANGE_TOLERANCE * measured[1], _GRID)
@@ -262,8 +262,8 @@ def _break_even_of_points(
     gain = np.array([_ratio(judged, other, rps) for rps in grid])
     changes = np.nonzero(np.diff(np.sign(gain - 1.0)) != 0)[0]
     if not changes.size:
-        within = Verdict.ALWAYS if gain[0] > 1.0 else Verdict.NEVER
-        beyond = verdict in (Verdict.BELOW, Verdict.ABOVE)
+        within = PaysWhere.ALWAYS if gain[0] > 1.0 else PaysWhere.NEVER
+        beyond = verdict in (PaysWhere.BELOW, PaysWhere.ABOVE)
         return _Crossing(verdict if beyond else within, beyond=beyond)
     # Noise can make two curves touch more than once; the last crossing is the one that load runs into.
     at = int(changes[-1])
@@ -277,7 +277,7 @@ def _break_even_of_points(
             high = middle
     rps = 0.5 * (low + high)
     return _Crossing(
-        Verdict.BELOW if falling else Verdict.ABOVE,
+        PaysWhere.BELOW if falling else PaysWhere.ABOVE,
         rps,
         _touching(judged, other, grid, t) if np.isfinite(t) else None,
         rps * judged.at_rps(rps).latency_s + 1.0,

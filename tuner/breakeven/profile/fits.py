@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from breakeven.arm import Arm
-from breakeven.laws.acceptance import AcceptanceModel
+from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import Span
 from breakeven.laws.law import Law
 

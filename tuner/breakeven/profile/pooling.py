@@ -12,7 +12,7 @@ import numpy as np
 
 from breakeven.arm import Arm
 from breakeven.errors import NotIdentifiedError
-from breakeven.laws.acceptance import TokensPerStep
+from breakeven.laws.acceptance_numbers import TokensPerStep
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.law import Law
 from breakeven.laws.speculation import COEFFICIENTS, design, mean_kv_tokens

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from breakeven.laws.arrays import FloatArray, Span
-from breakeven.report.theme import Stroke
+from breakeven.reporting.theme import Stroke
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

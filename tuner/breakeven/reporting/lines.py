@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
-from breakeven.laws.acceptance import alpha_from_tokens_per_step, tokens_per_step_iid
+from breakeven.laws.acceptance_numbers import alpha_from_tokens_per_step, tokens_per_step_iid
 from breakeven.profile import ArmFit, Bounds, Conditions, Curve, LoadPoint, Profile, speedup_on
 from breakeven.profile.student_t import t_quantile
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from breakeven.report.theme import DARK, LIGHT, Theme, drawing
+from breakeven.reporting.theme import DARK, LIGHT, Theme, drawing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,7 +53,7 @@ def render_page(
     import jinja2  # noqa: PLC0415 - only pages need it
 
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("breakeven.report"),
+        loader=jinja2.PackageLoader("breakeven.reporting"),
         autoescape=True,
         trim_blocks=True,
         undefined=jinja2.StrictUndefined,

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from breakeven.laws.arrays import FloatArray, Span
-from breakeven.report.curves import ArmCurve, BestArmMap, Measured
-from breakeven.report.line_labels import MOST_NAMES, NamedLine, name_lines
-from breakeven.report.theme import Stroke, Theme
+from breakeven.reporting.line_labels import MOST_NAMES, NamedLine, name_lines
+from breakeven.reporting.lines import ArmCurve, BestArmMap, Measured
+from breakeven.reporting.theme import Stroke, Theme
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,10 +10,10 @@ from breakeven import __version__
 from breakeven.arm import NO_SPECULATION
 from breakeven.laws.arrays import Span
 from breakeven.profile import Bounds, Profile
-from breakeven.report import curves as computed
-from breakeven.report import plots
-from breakeven.report.page import Draw, Picture, Table, render_page
-from breakeven.report.theme import Theme
+from breakeven.reporting import lines as computed
+from breakeven.reporting import plots
+from breakeven.reporting.page import Draw, Picture, Table, render_page
+from breakeven.reporting.theme import Theme
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

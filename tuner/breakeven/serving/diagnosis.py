@@ -39,7 +39,7 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class ModelSnapshot:
     """Figures of one model over one window, summed over its pods; None where there is no series.
 
     Attributes:
@@ -89,7 +89,7 @@ class Diagnosis:
     findings: tuple[Finding, ...]
 
 
-def diagnose(snapshot: Snapshot, profile: Profile | None, arm: Arm | None) -> Diagnosis:
+def diagnose(snapshot: ModelSnapshot, profile: Profile | None, arm: Arm | None) -> Diagnosis:
     """Judge one snapshot; `arm` is what runs, needed with a profile."""
     if snapshot.pods == 0:
         return _unknown(
@@ -133,7 +133,7 @@ def _unknown(finding: Finding) -> Diagnosis:
     return Diagnosis(None, finding.evidence, None, None, (finding,))
 
 
-def _live_causes(snapshot: Snapshot) -> Iterator[Finding]:
+def _live_causes(snapshot: ModelSnapshot) -> Iterator[Finding]:
     """Causes that the live figures show by themselves."""
     if not snapshot.speculating:
         yield Finding(
@@ -178,7 +178,7 @@ def _live_causes(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _against_profile(
-    snapshot: Snapshot, profile: Profile, arm: Arm, findings: tuple[Finding, ...]
+    snapshot: ModelSnapshot, profile: Profile, arm: Arm, findings: tuple[Finding, ...]
 ) -> Diagnosis:
     compared = profile.compare(
         arm,

@@ -9,7 +9,7 @@ import click
 
 from breakeven.cli.tables import print_table
 from breakeven.validation.checks import all_checks
-from breakeven.validation.outcomes import Outcome
+from breakeven.validation.outcomes import ValidationOutcome
 from breakeven.validation.published import data_folder
 
 
@@ -35,7 +35,7 @@ def main() -> int:
     return 0
 
 
-def _by_how_much(one: Outcome) -> str:
+def _by_how_much(one: ValidationOutcome) -> str:
     return ", ".join(
         f"{name} {100 * one.figures[name]:.1f} for a goal of {100 * limit:g}"
         for name, (limit, below) in one.goals.items()
@@ -43,7 +43,7 @@ def _by_how_much(one: Outcome) -> str:
     )
 
 
-def _row(one: Outcome) -> tuple[str, ...]:
+def _row(one: ValidationOutcome) -> tuple[str, ...]:
     def cell(name: str) -> str:
         if name not in one.figures:
             return ""

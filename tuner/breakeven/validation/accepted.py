@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from breakeven.laws.acceptance import AcceptanceModel, resampled_tokens_per_step
+from breakeven.laws.acceptance_numbers import AcceptanceModel, resampled_tokens_per_step
 from breakeven.validation import published
-from breakeven.validation.outcomes import Goal, Outcome, error_outcome
+from breakeven.validation.outcomes import Goal, ValidationOutcome, error_outcome
 
 _LENGTHS = range(1, 8)
 _SETS = tuple(itertools.product(("gsm8k", "sharegpt"), ("eagle", "ngram")))
@@ -18,7 +18,7 @@ _SETS = tuple(itertools.product(("gsm8k", "sharegpt"), ("eagle", "ngram")))
 Recording = dict[int, published.Replay]
 
 
-def tokens_per_step_elsewhere(folder: Path) -> Iterator[Outcome]:
+def tokens_per_step_elsewhere(folder: Path) -> Iterator[ValidationOutcome]:
     """E at k = 1 to 7 from the profile at one k, and from E alone at two; with the stated bounds."""
     recordings = {}
     for dataset, drafter in _SETS:
@@ -63,7 +63,7 @@ def _errors(drafter: str, recording: Recording, base: tuple[int, ...]) -> tuple[
     return errors, held
 
 
-def resampling(folder: Path, samples: int = 200, requests: int = 30) -> Outcome:
+def resampling(folder: Path, samples: int = 200, requests: int = 30) -> ValidationOutcome:
     """Intervals of E from resampled requests: how often they hold the whole recording's E."""
     rng = np.random.default_rng(5)
     sequences = published.recorded(folder, "gsm8k", "eagle")
@@ -74,7 +74,7 @@ def resampling(folder: Path, samples: int = 200, requests: int = 30) -> Outcome:
         draws = resampled_tokens_per_step(whole.tokens[chosen], whole.steps[chosen], rng, 500)
         low, high = np.quantile(draws, [0.05, 0.95])
         hits += bool(low <= whole.tokens_per_step <= high)
-    return Outcome(
+    return ValidationOutcome(
         "bounds of E",
         "gsm8k, eagle k = 3",
         f"{requests} requests resampled, 90 % interval",

@@ -14,7 +14,7 @@ from breakeven.points.point import Point
 from breakeven.profile import Conditions, Profile
 from breakeven.validation import published
 from breakeven.validation.accepted import resampling, tokens_per_step_elsewhere
-from breakeven.validation.outcomes import Goal, Outcome, error_outcome
+from breakeven.validation.outcomes import Goal, ValidationOutcome, error_outcome
 from breakeven.validation.simulated import (
     bounds_coverage,
     break_even_coverage,
@@ -26,7 +26,7 @@ TRUSTED = 0.75
 """Utilisation up to which unseen loads are judged."""
 
 
-def all_checks(folder: Path | None) -> Iterator[Outcome]:
+def all_checks(folder: Path | None) -> Iterator[ValidationOutcome]:
     """Run everything; without a folder only what needs no data."""
     if folder is not None:
         yield from unseen_loads(folder)
@@ -49,7 +49,7 @@ _BENT = (
 )
 
 
-def unseen_loads(folder: Path) -> Iterator[Outcome]:
+def unseen_loads(folder: Path) -> Iterator[ValidationOutcome]:
     """Fit some loads of an arm and predict its others, at their in-flight, up to utilisation 0.75."""
     sets = {
         "Apertus 8B GH200": published.apertus_levels(folder),
@@ -92,7 +92,7 @@ def _load_errors(points: Sequence[Point], loads: int) -> tuple[list[float], list
     return within, beyond
 
 
-def unseen_loads_p95(folder: Path) -> Iterator[Outcome]:
+def unseen_loads_p95(folder: Path) -> Iterator[ValidationOutcome]:
     """Leave each inner load of an arm out and predict the 95th percentiles there."""
     figures = {"latency_s": "p95_latency_s", "tpot_s": "tpot_p95_s", "ttft_s": "ttft_p95_s"}
     errors: dict[str, list[float]] = {name: [] for name in figures}
@@ -124,7 +124,7 @@ _LENGTH_GOALS = {
 }
 
 
-def unseen_draft_lengths(folder: Path) -> Iterator[Outcome]:
+def unseen_draft_lengths(folder: Path) -> Iterator[ValidationOutcome]:
     """Fit no speculation and two draft lengths; predict the others, with E given and with E derived."""
     sets = {
         "Apertus 8B GH200, eagle3": ("eagle3", published.apertus_levels(folder), ""),
@@ -157,7 +157,7 @@ def unseen_draft_lengths(folder: Path) -> Iterator[Outcome]:
                 yield outcome
 
 
-def _between_any_two(name: str, method: str, points: Sequence[Point]) -> Outcome:
+def _between_any_two(name: str, method: str, points: Sequence[Point]) -> ValidationOutcome:
     """Every pair of measured draft lengths with others between them, E derived: no choice of the split."""
     lengths = sorted({one.arm.k for one in points} - {0})
     errors: list[float] = []

@@ -17,7 +17,7 @@ class Goal(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ValidationOutcome:
     """One check, as a row of the validation table.
 
     Attributes:
@@ -54,8 +54,8 @@ def error_outcome(
     errors: Sequence[float],
     goals: dict[str, Goal],
     note: str = "",
-) -> Outcome:
+) -> ValidationOutcome:
     """Mean, 90th percentile and worst of relative errors, held against goals."""
     size = np.abs(errors)
     figures = {"mean": float(size.mean()), "p90": float(np.quantile(size, 0.9)), "worst": float(size.max())}
-    return Outcome(what, dataset, split, figures, goals, len(size), note)
+    return ValidationOutcome(what, dataset, split, figures, goals, len(size), note)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from breakeven.laws.acceptance import (
+from breakeven.laws.acceptance_numbers import (
     alpha_from_tokens_per_step,
     interpolate_tokens_per_step,
     tokens_per_step_iid,

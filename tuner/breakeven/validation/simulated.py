@@ -11,13 +11,13 @@ from breakeven.fitting import fit_points
 from breakeven.laws import speedup
 from breakeven.laws.latency import open_loop_latency
 from breakeven.laws.law import Law
-from breakeven.laws.speedup import Verdict
+from breakeven.laws.speedup import PaysWhere
 from breakeven.points.point import Origin, Point
 from breakeven.points.row import point
 from breakeven.profile import Profile
 from breakeven.profile.fits import Bounds
 from breakeven.profile.student_t import t_quantile
-from breakeven.validation.outcomes import Goal, Outcome
+from breakeven.validation.outcomes import Goal, ValidationOutcome
 
 _CLIENTS = (1, 2, 4, 8, 16, 32, 64, 96)
 _NONE, _ARM = Law(1.2, 0.07), Law(0.78, 0.085)
@@ -26,7 +26,7 @@ _EAGLE = Arm("eagle3", 3)
 _RATE_RPS = 6.0
 
 
-def break_even_coverage(runs: int = 400) -> Iterator[Outcome]:
+def break_even_coverage(runs: int = 400) -> Iterator[ValidationOutcome]:
     """Simulated sweeps of two arms: how often Fieller's 95 % interval holds the true break-even."""
     rng = np.random.default_rng(11)
     truth = float(speedup.break_even_rps(_NONE, _ARM))
@@ -40,7 +40,7 @@ def break_even_coverage(runs: int = 400) -> Iterator[Outcome]:
             interval = speedup.break_even_interval_rps(laws[0].law, laws[1].law, t)
             found += 1
             hits += bool(float(interval.lower) <= truth <= float(interval.upper))
-        yield Outcome(
+        yield ValidationOutcome(
             "break-even bounds",
             "simulated, 8 loads per arm",
             f"{noise:.0%} noise, 95 % interval",
@@ -50,7 +50,7 @@ def break_even_coverage(runs: int = 400) -> Iterator[Outcome]:
         )
 
 
-def bounds_coverage(runs: int = 300) -> Iterator[Outcome]:
+def bounds_coverage(runs: int = 300) -> Iterator[ValidationOutcome]:
     """How often the 90 % bounds of every figure a user sees hold its truth, with few loads and with many."""
     rng = np.random.default_rng(12)
     slow, fast = (float(open_loop_latency(law.c1, law.c2, _RATE_RPS)) for law in (_NONE, _ARM))
@@ -64,7 +64,7 @@ def bounds_coverage(runs: int = 300) -> Iterator[Outcome]:
             held["latency"].append(_holds(profile.predict(_EAGLE, rps=_RATE_RPS).latency_ci_s, fast))
             held["speedup"].append(_holds(profile.compare(_EAGLE, rps=_RATE_RPS).speedup_ci, slow / fast))
         for name, hits in held.items():
-            yield Outcome(
+            yield ValidationOutcome(
                 f"bounds of {name}",
                 f"simulated, {len(clients)} loads per arm",
                 "3 % noise, 90 % interval",
@@ -74,7 +74,7 @@ def bounds_coverage(runs: int = 300) -> Iterator[Outcome]:
             )
 
 
-def open_loop_coverage(runs: int = 300) -> Iterator[Outcome]:
+def open_loop_coverage(runs: int = 300) -> Iterator[ValidationOutcome]:
     """How often the bounds of C1 and C2 hold the truth at imposed rates, for each way in which noise enters."""
     rng = np.random.default_rng(14)
     c1, c2 = float(_ARM.c1), float(_ARM.c2)
@@ -97,7 +97,7 @@ def open_loop_coverage(runs: int = 300) -> Iterator[Outcome]:
             held["C1"].append(_holds(fit.c1_ci_s, c1))
             held["C2"].append(_holds(fit.c2_ci_s, c2))
         for name, hits in held.items():
-            yield Outcome(
+            yield ValidationOutcome(
                 f"bounds of {name}",
                 f"simulated, {len(_UTILISATIONS)} rates",
                 f"{noise}, 3 % noise, 90 % interval",
@@ -107,15 +107,15 @@ def open_loop_coverage(runs: int = 300) -> Iterator[Outcome]:
             )
 
 
-def verdicts_on_equal_arms(runs: int = 150) -> Outcome:
+def verdicts_on_equal_arms(runs: int = 150) -> ValidationOutcome:
     """Two arms with the same law: how often the verdict rightly claims nothing."""
     rng = np.random.default_rng(13)
-    silent = (Verdict.UNCERTAIN, Verdict.TIE)
+    silent = (PaysWhere.UNCERTAIN, PaysWhere.TIE)
     held = [
         _profile(_NONE, _NONE, 0.03, _CLIENTS, rng, 0.9).compare(_EAGLE, rps=_RATE_RPS).verdict in silent
         for _ in range(runs)
     ]
-    return Outcome(
+    return ValidationOutcome(
         "verdict uncertain",
         "simulated, two equal arms",
         "3 % noise, 90 % confidence",

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from breakeven_sim.engine.configuration import EngineConfig
 from breakeven_sim.engine.drafting import DraftedText
-from breakeven_sim.engine.requests import Progress, Request, StepReport
+from breakeven_sim.engine.requests import Request, RequestProgress, StepReport
 from breakeven_sim.engine.step_ledger import Books
 
 
@@ -160,10 +160,10 @@ class Engine:
             if (plan := request.plan) is not None:
                 i = at - request.plan_start
                 gained, drafted, accepted = int(plan.advance[i]), int(plan.drafted[i]), int(plan.accepted[i])
-                progress.append(Progress(request, gained, drafted, accepted, first=False))
+                progress.append(RequestProgress(request, gained, drafted, accepted, first=False))
         for request, chunk in step.chunks:
             if chunk == request.prefill_left:
-                progress.append(Progress(request, 1, 0, 0, first=math.isnan(request.first_token_s)))
+                progress.append(RequestProgress(request, 1, 0, 0, first=math.isnan(request.first_token_s)))
         finished = self._carry_out(step)
         return StepReport(start_s, self.clock_s, progress, finished)
 

@@ -48,7 +48,7 @@ class StepTime(_Strict):
     )
 
 
-class Memory(_Strict):
+class GpuMemory(_Strict):
     """Where the KV pool comes from: `(device_gib * --gpu-memory-utilization - resident_gib) / kv_bytes_per_token`."""
 
     device_gib: float = Field(gt=0, description="GiB of device memory, all GPUs of the engine together")
@@ -58,7 +58,7 @@ class Memory(_Strict):
     kv_bytes_per_token: float = Field(gt=0, description="bytes of KV cache per token of context")
 
 
-class Limits(_Strict):
+class DefaultLimits(_Strict):
     """What vLLM chooses for this GPU when the command line says nothing."""
 
     max_num_seqs: int = Field(gt=0, description="requests in one step (--max-num-seqs)")
@@ -130,8 +130,8 @@ class EngineCosts(_Strict):
 
     description: str = Field(default="", description="what this engine stands for, in words")
     step: StepTime = Field(description="duration of one engine step")
-    memory: Memory = Field(description="the KV pool")
-    limits: Limits = Field(description="limits where the command line names none")
+    memory: GpuMemory = Field(description="the KV pool")
+    limits: DefaultLimits = Field(description="limits where the command line names none")
     startup: Startup = Field(description="time until the engine answers")
     methods: dict[str, Method] = Field(
         default={},

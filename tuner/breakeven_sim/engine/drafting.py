@@ -33,7 +33,7 @@ class DraftedText:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DecodePlan:
     """The decode steps of one request at a fixed k, from where it stands to its end.
 
     Attributes:
@@ -53,7 +53,7 @@ class Plan:
         return len(self.advance)
 
 
-def plan_steps(text: DraftedText, generated: int, total: int, k: int) -> Plan:
+def plan_steps(text: DraftedText, generated: int, total: int, k: int) -> DecodePlan:
     """Replay draft length k from output index `generated` until `total` tokens exist."""
     yields, matches = text.yields, text.matches
     advance: list[int] = []
@@ -67,14 +67,14 @@ def plan_steps(text: DraftedText, generated: int, total: int, k: int) -> Plan:
         accepted.append(gained - 1)
         advance.append(min(gained, total - at))
         at += gained
-    return Plan(np.array(advance, np.int64), np.array(drafted, np.int64), np.array(accepted, np.int64))
+    return DecodePlan(np.array(advance, np.int64), np.array(drafted, np.int64), np.array(accepted, np.int64))
 
 
-def plain_steps(generated: int, total: int) -> Plan:
+def plain_steps(generated: int, total: int) -> DecodePlan:
     """The steps without drafts: one token each."""
     ones = np.ones(total - generated, np.int64)
     zeros = np.zeros(total - generated, np.int64)
-    return Plan(ones, zeros, zeros, drafts_at_all=False)
+    return DecodePlan(ones, zeros, zeros, drafts_at_all=False)
 
 
 def survival(rate: float, decay: float, positions: int = MAX_DRAFTS) -> NDArray[np.float64]:

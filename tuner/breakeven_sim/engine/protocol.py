@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from breakeven_sim.engine.tokens import count_tokens
 
 
-class ApiError(Exception):
+class RequestError(Exception):
     """An answer other than 200, in the shape that vLLM gives it.
 
     Args:
@@ -144,7 +144,7 @@ def parse_body(raw: bytes, kind: type[_Body]) -> _Body:
             f"1 validation error:\n  {{'type': 'json_invalid', 'loc': 'body.{at}', 'msg': 'JSON decode error', "
             f"'input': '<dict of 0 items>', 'ctx': {{'error': {reason!r}}}}}"
         )
-        raise ApiError(400, detail, "Bad Request", f"body.{at}") from None
+        raise RequestError(400, detail, "Bad Request", f"body.{at}") from None
     try:
         return kind.model_validate(loaded, from_attributes=True)
     except ValidationError as refused:
@@ -163,7 +163,7 @@ def check_model(asked: str | None, names: Sequence[str]) -> str:
     model = asked or names[0]
     if model not in names:
         known = f"The model `{model}` does not exist. Valid aliases: {', '.join(names)}."
-        raise ApiError(404, known, "NotFoundError", "model")
+        raise RequestError(404, known, "NotFoundError", "model")
     return model
 
 
@@ -188,9 +188,9 @@ def parse_generation(raw: bytes, *, chat: bool, names: Sequence[str], max_model_
     )
     max_tokens = _max_tokens(body, max_model_len - prompt_tokens, max_model_len)
     if body.min_tokens < 0:
-        raise ApiError(400, f"min_tokens must be greater than or equal to 0, got {body.min_tokens}.")
+        raise RequestError(400, f"min_tokens must be greater than or equal to 0, got {body.min_tokens}.")
     if body.min_tokens > max_tokens:
-        raise ApiError(
+        raise RequestError(
             400, f"min_tokens must be less than or equal to max_tokens={max_tokens}, got {body.min_tokens}."
         )
     return Generation(
@@ -210,9 +210,9 @@ def parse_generation(raw: bytes, *, chat: bool, names: Sequence[str], max_model_
 def _check_sampling(body: _Sampling) -> None:
     """Refuse what vLLM refuses; the values change nothing here."""
     if body.n is not None and body.n < 1:
-        raise ApiError(400, f"n must be at least 1, got {body.n}.")
+        raise RequestError(400, f"n must be at least 1, got {body.n}.")
     if body.n not in (None, 1):
-        raise ApiError(400, "the simulated engine answers n=1 only", parameter="n")
+        raise RequestError(400, "the simulated engine answers n=1 only", parameter="n")
     if body.temperature is not None and body.temperature < 0:
         raise _refused(
             "temperature", f"temperature must be non-negative, got {body.temperature}.", body.temperature
@@ -226,9 +226,9 @@ def _prompt_tokens(body: CompletionBody, max_model_len: int) -> int:
     prompt: Any = body.prompt
     if isinstance(prompt, list) and not (prompt and isinstance(prompt[0], int)):
         if not prompt:
-            raise ApiError(400, "You must pass at least one prompt")
+            raise RequestError(400, "You must pass at least one prompt")
         if len(prompt) > 1:
-            raise ApiError(400, "the simulated engine takes one prompt per request", parameter="prompt")
+            raise RequestError(400, "the simulated engine takes one prompt per request", parameter="prompt")
         prompt = prompt[0]
     if isinstance(prompt, str):
         return _fitting(count_tokens(prompt), max_model_len, counted_to_the_end=False)
@@ -238,7 +238,7 @@ def _prompt_tokens(body: CompletionBody, max_model_len: int) -> int:
 def _chat_tokens(body: ChatBody, max_model_len: int) -> int:
     """Tokens of all messages' texts; the simulated chat template adds none."""
     if not body.messages:
-        raise ApiError(
+        raise RequestError(
             400, "Cannot apply chat template to an empty conversation. Provide at least one message."
         )
     total = sum(count_tokens(text) for text in _contents(body.messages))
@@ -256,7 +256,7 @@ def _contents(messages: Iterable[dict[str, Any]]) -> Iterable[str]:
 
 def _fitting(tokens: int, max_model_len: int, *, counted_to_the_end: bool) -> int:
     if tokens < 1:
-        raise ApiError(400, "The decoder prompt cannot be empty")
+        raise RequestError(400, "The decoder prompt cannot be empty")
     if tokens > max_model_len:
         # vLLM's tokenizer stops one token beyond the limit; ids it need not tokenize.
         shown = tokens if counted_to_the_end else max_model_len + 1
@@ -287,12 +287,12 @@ def _max_tokens(body: _Sampling, room: int, max_model_len: int) -> int:
     return most
 
 
-def _refused(parameter: str, message: str, value: float | None = None) -> ApiError:
+def _refused(parameter: str, message: str, value: float | None = None) -> RequestError:
     shown = "" if value is None else f", value={value}"
-    return ApiError(400, f"{message} (parameter={parameter}{shown})", parameter=parameter)
+    return RequestError(400, f"{message} (parameter={parameter}{shown})", parameter=parameter)
 
 
-def _invalid(errors: Iterable[tuple[str, str, str, str]]) -> ApiError:
+def _invalid(errors: Iterable[tuple[str, str, str, str]]) -> RequestError:
     """Pydantic's errors (type, place, message, input) as vLLM strings them together."""
     found = list(errors)
     lines = [
@@ -300,7 +300,7 @@ def _invalid(errors: Iterable[tuple[str, str, str, str]]) -> ApiError:
         for kind, place, message, given in found
     ]
     count = f"{len(lines)} validation error{'s' if len(lines) > 1 else ''}"
-    return ApiError(400, "\n".join([f"{count}:", *lines]), "Bad Request", found[0][1])
+    return RequestError(400, "\n".join([f"{count}:", *lines]), "Bad Request", found[0][1])
 
 
 def _place(path: Sequence[int | str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from breakeven_sim.engine.drafting import DraftedText, Plan
+from breakeven_sim.engine.drafting import DecodePlan, DraftedText
 
 
 @dataclass(slots=True, eq=False)
@@ -36,7 +36,7 @@ class Request:
     drafts: int = 0
     drafted: int = 0
     accepted: int = 0
-    plan: Plan | None = field(default=None, repr=False)
+    plan: DecodePlan | None = field(default=None, repr=False)
     plan_start: int = 0
     prefill_left: int = 0
 
@@ -52,7 +52,7 @@ class Request:
 
 
 @dataclass(slots=True)
-class Progress:
+class RequestProgress:
     """What one request gained in one step."""
 
     request: Request
@@ -68,5 +68,5 @@ class StepReport:
 
     start_s: float
     end_s: float
-    progress: list[Progress]
+    progress: list[RequestProgress]
     finished: list[Request]

@@ -22,7 +22,6 @@ from typing import Any
 from aiohttp import web
 
 from breakeven.errors import BreakevenError, InputError
-from breakeven_sim.engine.api import VERSION, Api
 from breakeven_sim.engine.configuration import DraftLengths, EngineConfig, engine_config
 from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.costs import EngineCosts, load_costs
@@ -30,25 +29,26 @@ from breakeven_sim.engine.drafting import TextSource
 from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics
 from breakeven_sim.engine.realtime import PacedEngine
 from breakeven_sim.engine.serve_arguments import ServeArguments
-from breakeven_sim.engine.speculative_config import Speculation, speculation
+from breakeven_sim.engine.speculative_config import SpeculativeConfig, speculation
+from breakeven_sim.engine.vllm_api import VERSION, VllmApi
 
 _log = logging.getLogger("breakeven.engine_sim")
 _GRACE_S = 1.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Launch:
+class ServerSetup:
     """Everything decided before the first byte is served."""
 
     arguments: ServeArguments
     costs: EngineCosts
-    speculation: Speculation | None
+    speculation: SpeculativeConfig | None
     config: EngineConfig
     max_model_len: int
     startup_s: float
 
 
-def prepare(arguments: ServeArguments) -> Launch:
+def prepare(arguments: ServeArguments) -> ServerSetup:
     """Settle costs, speculation and sizes.
 
     Raises:
@@ -80,10 +80,10 @@ def prepare(arguments: ServeArguments) -> Launch:
         max_num_batched_tokens=arguments.max_num_batched_tokens,
     )
     startup_s = (costs.startup.base_s + (costs.startup.drafter_s if method else 0.0)) * costs.time_scale
-    return Launch(arguments, costs, spec, config, max_model_len, startup_s)
+    return ServerSetup(arguments, costs, spec, config, max_model_len, startup_s)
 
 
-def run(launch: Launch) -> int:
+def run(launch: ServerSetup) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit status."""
     logging.basicConfig(
         stream=sys.stderr,
@@ -94,7 +94,7 @@ def run(launch: Launch) -> int:
     return asyncio.run(_serve(launch))
 
 
-def _kv_pool_tokens(arguments: ServeArguments, costs: EngineCosts, spec: Speculation | None) -> int:
+def _kv_pool_tokens(arguments: ServeArguments, costs: EngineCosts, spec: SpeculativeConfig | None) -> int:
     if arguments.num_gpu_blocks_override is not None:
         return arguments.num_gpu_blocks_override * arguments.block_size
     method = costs.method(spec.method, spec.drafter) if spec else None
@@ -104,7 +104,7 @@ def _kv_pool_tokens(arguments: ServeArguments, costs: EngineCosts, spec: Specula
     return costs.kv_pool_tokens(arguments.gpu_memory_utilization, method)
 
 
-async def _serve(launch: Launch) -> int:
+async def _serve(launch: ServerSetup) -> int:
     arguments = launch.arguments
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -152,13 +152,13 @@ async def _serve(launch: Launch) -> int:
     return 0
 
 
-def _api(launch: Launch, paced: PacedEngine, metrics: EngineMetrics) -> Api:
+def _api(launch: ServerSetup, paced: PacedEngine, metrics: EngineMetrics) -> VllmApi:
     spec, seed = launch.speculation, launch.arguments.seed
     texts = None
     if spec is not None:
         text = launch.costs.method(spec.method, spec.drafter).text
         texts = TextSource(text, seed, spec.imposed_survival)
-    return Api(
+    return VllmApi(
         paced,
         metrics,
         launch.arguments.served_names,
@@ -192,7 +192,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 async def _stop(
-    api: Api, paced: PacedEngine, runner: web.AppRunner, site: web.BaseSite, timeout_s: float
+    api: VllmApi, paced: PacedEngine, runner: web.AppRunner, site: web.BaseSite, timeout_s: float
 ) -> None:
     """Stop as vLLM does; see the module's docstring."""
     if timeout_s <= 0:
@@ -212,7 +212,7 @@ async def _stop(
     await site.stop()
 
 
-def _announce(launch: Launch) -> None:
+def _announce(launch: ServerSetup) -> None:
     arguments, config = launch.arguments, launch.config
     _log.info(
         "Simulated vLLM %s, model %s, %s", VERSION, arguments.model, launch.costs.description or "given costs"
@@ -233,7 +233,7 @@ def _announce(launch: Launch) -> None:
     _log.info("Ready in %.1f s", launch.startup_s)
 
 
-def _document(launch: Launch, url: str) -> dict[str, Any]:
+def _document(launch: ServerSetup, url: str) -> dict[str, Any]:
     """What serves, for a program that started it."""
     return {
         "url": url,

@@ -38,7 +38,7 @@ KEYS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Speculation:
+class SpeculativeConfig:
     """A speculative configuration that vLLM would accept.
 
     Attributes:
@@ -56,7 +56,7 @@ class Speculation:
     given: Mapping[str, Any] = field(default_factory=dict)
 
 
-def speculation(config: Mapping[str, Any] | None) -> Speculation | None:
+def speculation(config: Mapping[str, Any] | None) -> SpeculativeConfig | None:
     """Check a configuration and fill in what vLLM fills in.
 
     Args:
@@ -80,7 +80,7 @@ def speculation(config: Mapping[str, Any] | None) -> Speculation | None:
     k = _longest(full)
     tiers = _tiers(full.get("num_speculative_tokens_per_batch_size"), k, method)
     drafter = full.get("model") if METHODS[method] is not Drafter.NONE else None
-    return Speculation(method, DraftLengths(k, tiers), drafter, _imposed(full, k), full)
+    return SpeculativeConfig(method, DraftLengths(k, tiers), drafter, _imposed(full, k), full)
 
 
 def _method(config: Mapping[str, Any]) -> str:

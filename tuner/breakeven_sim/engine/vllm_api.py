@@ -25,9 +25,9 @@ from breakeven_sim.engine.drafting import TextSource
 from breakeven_sim.engine.exposition import EngineMetrics
 from breakeven_sim.engine.http_metrics import HttpMetrics
 from breakeven_sim.engine.protocol import (
-    ApiError,
     DetokenizeBody,
     Generation,
+    RequestError,
     TokenizeBody,
     check_model,
     parse_body,
@@ -44,7 +44,7 @@ _EVERY_ANSWER = {"Server": "uvicorn", "Vary": "Origin"}
 _STRIDE = 7919  # requests begin at different places of the made-up text
 
 
-class Api:
+class VllmApi:
     """Handlers over one paced engine.
 
     Args:
@@ -135,7 +135,7 @@ class Api:
                 if given not in self._authorizations:
                     return _json({"error": "Unauthorized"}, status=401)
             response = await handler(request)
-        except ApiError as refused:
+        except RequestError as refused:
             response = _json(refused.body, status=refused.status)
         except web.HTTPException as refused:
             response = _json({"detail": refused.reason}, status=refused.status)
@@ -163,7 +163,7 @@ class Api:
 
     async def _generate(self, http: web.Request, *, chat: bool) -> web.StreamResponse:
         if self.draining:
-            raise ApiError(500, "cannot schedule new futures after shutdown", "InternalServerError")
+            raise RequestError(500, "cannot schedule new futures after shutdown", "InternalServerError")
         raw = await http.read()
         generation = parse_generation(raw, chat=chat, names=self._names, max_model_len=self._max_model_len)
         number = self._count

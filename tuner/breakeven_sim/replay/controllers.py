@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.planning.guard import Action, LatencyModel, Load, Memory, Policy, decide
+from breakeven.planning.guard import Action, DecisionMemory, LatencyModel, Load, Policy, decide
 from breakeven.planning.outlook import ExpectedLoad, PastRates, expected_loads
 from breakeven_sim.engine.requests import Request
 from breakeven_sim.replay.fleet import Fleet
@@ -72,7 +72,7 @@ class Planned:
 
 
 @dataclass(slots=True)
-class Past:
+class SeenRates:
     """Rates seen so far, as the operator reads them from Prometheus.
 
     Attributes:
@@ -111,7 +111,7 @@ class Decider:
     profile: LatencyModel
     policy: Policy
     candidates: Sequence[Arm]
-    memory: Memory = field(default_factory=lambda: Memory(NO_SPECULATION))
+    memory: DecisionMemory = field(default_factory=lambda: DecisionMemory(NO_SPECULATION))
     reasons: dict[str, int] = field(default_factory=dict)
 
     def wish(self, load: Load, now_s: float) -> Arm | None:
@@ -137,7 +137,7 @@ class Deciding:
 
     decider: Decider
     trace: RequestTrace
-    past: Past
+    past: SeenRates
     every_s: float = 60.0
     window_s: float = 300.0
     next_s: float = field(init=False)
@@ -191,7 +191,9 @@ class Deciding:
         )
 
 
-def decide_after(decider: Decider, past: Past, fleet: SteppedFleet, window: Window, trace: RateTrace) -> None:
+def decide_after(
+    decider: Decider, past: SeenRates, fleet: SteppedFleet, window: Window, trace: RateTrace
+) -> None:
     """The same decision from one window of a stepped fleet.
 
     Args:

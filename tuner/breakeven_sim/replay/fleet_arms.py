@@ -9,7 +9,7 @@ import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
-from breakeven.planning.schedule import Schedule, schedule
+from breakeven.planning.draft_schedule import Schedule, schedule
 from breakeven.profile import Conditions, Profile
 from breakeven_sim.engine.configuration import DraftLengths, EngineConfig, LawClock, engine_config
 from breakeven_sim.engine.costs import EngineCosts, Text

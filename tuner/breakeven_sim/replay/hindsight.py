@@ -105,7 +105,7 @@ class Greedy:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SwitchPlan:
     """Which arm to run when.
 
     Attributes:
@@ -126,7 +126,7 @@ def best_plan(
     *,
     kept_per_arm: int = KEPT_PER_ARM,
     starts_per_roll: int = STARTS_PER_ROLL,
-) -> Plan:
+) -> SwitchPlan:
     """The plan under which requests spend the least, any arm being there at the start; rolls begin where windows end.
 
     A dynamic program whose states are fleets: (arm, number in flight, time spent so far). Every fleet goes through a
@@ -157,7 +157,7 @@ def best_plan(
             next_s = end_s + search.roll_s / starts_per_roll
     fleets = search.through(fleets, *rows[-1])
     best = int(fleets.spent_s.argmin())
-    return Plan(
+    return SwitchPlan(
         tuple((at_s, arms[place]) for at_s, place in search.history(int(fleets.node[best]))),
         float(fleets.spent_s[best]),
     )

@@ -21,7 +21,7 @@ _TIE = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PolicyOutcome:
     """One policy's result.
 
     Attributes:
@@ -44,7 +44,7 @@ class Outcome:
     window_latency_s: _Floats
     window_length_s: _Floats
 
-    def seconds_below_one(self, none: Outcome) -> float:
+    def seconds_below_one(self, none: PolicyOutcome) -> float:
         """Time in whose windows requests were slower than without speculation."""
         with np.errstate(invalid="ignore"):
             slower = self.window_latency_s > none.window_latency_s * (1.0 + _TIE)
@@ -58,7 +58,7 @@ def of_requests(
     slo: Slo,
     window_start_s: _Floats,
     window_length_s: _Floats,
-) -> Outcome:
+) -> PolicyOutcome:
     """The outcome of a replay on the event clock; requests belong to the window of their arrival."""
     arrival = np.array([r.arrival_s for r in finished])
     latency = np.array([r.finished_s for r in finished]) - arrival
@@ -66,7 +66,7 @@ def of_requests(
     counts = np.bincount(place, minlength=len(window_start_s))
     with np.errstate(invalid="ignore"):
         means = np.bincount(place, latency, minlength=len(window_start_s)) / counts
-    return Outcome(
+    return PolicyOutcome(
         policy,
         len(finished),
         float(latency.mean()) if len(finished) else None,
@@ -80,20 +80,20 @@ def of_requests(
 
 def of_windows(
     policy: str, windows: Sequence[Window], switches: int, slo: Slo, fleet_rps: _Floats, length_s: _Floats
-) -> Outcome:
+) -> PolicyOutcome:
     """The outcome of stepping: within a window latencies are taken as lognormal through their mean and 95th percentile."""
     mean = np.array([w.latency_s for w in windows])
     spread = _lognormal_sigma(mean, np.array([w.p95_s for w in windows]))
     weight = fleet_rps * length_s
     total = float(weight.sum())
     if total == 0.0:
-        return Outcome(policy, 0.0, None, None, switches, None, np.full(len(windows), np.nan), length_s)
+        return PolicyOutcome(policy, 0.0, None, None, switches, None, np.full(len(windows), np.nan), length_s)
     share = weight / total
     kept = None
     if slo.e2e_s is not None:
         kept = float(share @ _below(slo.e2e_s, mean, spread))
     means = np.where(weight > 0, mean, np.nan)
-    return Outcome(
+    return PolicyOutcome(
         policy,
         total,
         float(share @ mean),

@@ -10,7 +10,7 @@ import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
-from breakeven.planning.guard import Memory, Policy
+from breakeven.planning.guard import DecisionMemory, Policy
 from breakeven.profile import Profile
 from breakeven_sim.engine.requests import Request
 from breakeven_sim.replay.cached_profile import RememberingProfile
@@ -19,8 +19,8 @@ from breakeven_sim.replay.controllers import (
     Decider,
     Deciding,
     Nobody,
-    Past,
     Planned,
+    SeenRates,
     decide_after,
     follow,
 )
@@ -28,7 +28,7 @@ from breakeven_sim.replay.fleet import Fleet, waves
 from breakeven_sim.replay.fleet_arms import CostArms, LawArms
 from breakeven_sim.replay.hindsight import Greedy, best_plan, free_windows
 from breakeven_sim.replay.measured import measured_profile
-from breakeven_sim.replay.outcome import Outcome, of_requests, of_windows
+from breakeven_sim.replay.outcome import PolicyOutcome, of_requests, of_windows
 from breakeven_sim.replay.stepping import PiecewiseLaw, SteppedFleet, Window, step_through
 from breakeven_sim.replay.traces import RateTrace, RequestTrace
 
@@ -98,7 +98,7 @@ class Study:
     compared: Sequence[str] = ()
     reasons: dict[str, int] = field(default_factory=dict)
     left_out: int = field(init=False, default=0)
-    _outcomes: dict[str, Outcome] = field(default_factory=dict)
+    _outcomes: dict[str, PolicyOutcome] = field(default_factory=dict)
     _laws: dict[Arm, PiecewiseLaw] = field(default_factory=dict)
     _schedules: dict[str, Arm] = field(default_factory=dict)
 
@@ -117,7 +117,7 @@ class Study:
             # Within a long window the decision code looks more than once.
             self.trace = self.trace.finer(STEPPED_DECISION_S)
 
-    def outcome(self, name: str) -> Outcome:
+    def outcome(self, name: str) -> PolicyOutcome:
         """The outcome of a policy, computed once.
 
         Raises:
@@ -127,7 +127,7 @@ class Study:
             self._outcomes[name] = replace(self._run(name), policy=name)
         return self._outcomes[name]
 
-    def _run(self, name: str) -> Outcome:
+    def _run(self, name: str) -> PolicyOutcome:
         arm = parse_policy(name)
         if arm is not None:
             # A drafter is meant by its own name or by its method's.
@@ -141,7 +141,7 @@ class Study:
             return self._decided()
         return self._free_oracle() if name == "oracle-free" else self._oracle()
 
-    def _oracle(self) -> Outcome:
+    def _oracle(self) -> PolicyOutcome:
         """The best that hindsight finds when it pays for rolls: its own plan, or what a policy that is compared did."""
         arms = [NO_SPECULATION, *self.candidates]
         # What decides without hindsight is feasible with it, too.
@@ -154,7 +154,7 @@ class Study:
             tried.append(self._replay(plan.changes[0][1], list(plan.changes[1:])))
         return min(tried, key=_rank)
 
-    def _free_oracle(self) -> Outcome:
+    def _free_oracle(self) -> PolicyOutcome:
         """The best that hindsight finds when rolls are free; whoever pays for them is no better."""
         arms = self._any_arm()
         if isinstance(self.trace, RequestTrace):
@@ -179,13 +179,13 @@ class Study:
         scheduled = [self._schedule(_family(name)) for name in self.compared if name.startswith("schedule")]
         return list(dict.fromkeys([NO_SPECULATION, *self.candidates, *scheduled]))
 
-    def _decided(self) -> Outcome:
+    def _decided(self) -> PolicyOutcome:
         # What a roll of this fleet takes away at a time is what the decision must reckon with.
         policy = replace(
             self.policy, roll_away_share=1.0 / waves(self.replicas) if self.replicas > 1 else 0.0
         )
-        decider = Decider(self.profile, policy, self.candidates, Memory(NO_SPECULATION))
-        past = Past(self.lookback_s, self.policy.horizon_s)
+        decider = Decider(self.profile, policy, self.candidates, DecisionMemory(NO_SPECULATION))
+        past = SeenRates(self.lookback_s, self.policy.horizon_s)
         if isinstance(self.trace, RequestTrace):
             controller = Deciding(decider, self.trace, past, self.every_s, self.window_s)
             outcome = self._replay_requests(self.trace, NO_SPECULATION, controller, self.policy.roll_seconds)
@@ -201,7 +201,9 @@ class Study:
         self.reasons = decider.reasons
         return outcome
 
-    def _replay(self, arm: Arm, changes: list[tuple[float, Arm]], roll_s: float | None = None) -> Outcome:
+    def _replay(
+        self, arm: Arm, changes: list[tuple[float, Arm]], roll_s: float | None = None
+    ) -> PolicyOutcome:
         pause_s = self.policy.roll_seconds if roll_s is None else roll_s
         if isinstance(self.trace, RequestTrace):
             controller: Controller = Planned(changes) if changes else Nobody()
@@ -213,7 +215,7 @@ class Study:
 
     def _replay_requests(
         self, trace: RequestTrace, arm: Arm, controller: Controller, roll_s: float
-    ) -> Outcome:
+    ) -> PolicyOutcome:
         fleet = Fleet(self.arms, arm, self.replicas, roll_s, self.seed)
         rows = zip(
             trace.arrival_s.tolist(), trace.prompt_tokens.tolist(), trace.output_tokens.tolist(), strict=True
@@ -232,7 +234,7 @@ class Study:
 
     def _replay_rates(
         self, trace: RateTrace, arm: Arm, roll_s: float, act: Callable[[SteppedFleet, Window, float], None]
-    ) -> Outcome:
+    ) -> PolicyOutcome:
         fleet = SteppedFleet(self.law, arm, self.replicas, roll_s)
         windows = step_through(fleet, trace, lambda window, end_s: act(fleet, window, end_s))
         return of_windows("", windows, fleet.switches, self.policy.slo, trace.rate_rps, trace.length_s)
@@ -335,7 +337,7 @@ def _family(schedule: str) -> str:
     return schedule.partition(":")[2]
 
 
-def _rank(outcome: Outcome) -> tuple[float, int]:
+def _rank(outcome: PolicyOutcome) -> tuple[float, int]:
     """Faster first; of equally fast ones, the one that rolls less."""
     return outcome.mean_latency_s or math.inf, outcome.switches
 

@@ -7,10 +7,10 @@ import json
 import pytest
 from aiohttp import web
 
-from localcluster.nodeagent import kubeconfig
-from localcluster.nodeagent.api import Api, ApiError
+from localcluster.nodeagent import api_access
+from localcluster.nodeagent.api_access import Connection, KubeconfigError
+from localcluster.nodeagent.api_client import ApiClient, ApiError
 from localcluster.nodeagent.event_recorder import About, Recorder
-from localcluster.nodeagent.kubeconfig import Connection, KubeconfigError
 
 
 def pod(name, version):
@@ -57,7 +57,7 @@ def server():
 
 @pytest.fixture
 def short_s():
-    """See `Api`."""
+    """See `ApiClient`."""
     return 1.0
 
 
@@ -69,7 +69,7 @@ async def api(server, short_s):
     runner = web.AppRunner(app, shutdown_timeout=0)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    client = Api(
+    client = ApiClient(
         Connection(f"http://127.0.0.1:{runner.addresses[0][1]}", None, "t0ken"), (0.01, 0.05), short_s
     )
     yield client
@@ -156,7 +156,7 @@ def write_kubeconfig(tmp_path, cluster, user):
 
 def test_a_kubeconfig_with_a_token_file(tmp_path):
     (tmp_path / "token").write_text("t0ken\n")
-    found = kubeconfig.load(
+    found = api_access.load(
         write_kubeconfig(tmp_path, {"server": "http://127.0.0.1:8001/"}, {"tokenFile": "token"})
     )
     assert (found.server, found.host, found.port, found.token) == (
@@ -183,4 +183,4 @@ def test_a_kubeconfig_with_a_token_file(tmp_path):
 )
 def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path, cluster, user, message):
     with pytest.raises(KubeconfigError, match=message):
-        kubeconfig.load(write_kubeconfig(tmp_path, cluster, user))
+        api_access.load(write_kubeconfig(tmp_path, cluster, user))

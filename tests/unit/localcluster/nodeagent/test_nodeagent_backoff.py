@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localcluster.nodeagent.backoff import Backoff
-from localcluster.nodeagent.thresholds import Verdict
+from localcluster.nodeagent.thresholds import ProbeVerdict
 
 
 def test_restarts_wait_0_10_20_40_up_to_300_seconds():
@@ -47,7 +47,7 @@ def test_a_wait_is_never_negative_nor_above_the_maximum(runs, base, longest):
     ],
 )
 def test_a_verdict_changes_only_after_its_run_of_results(results, verdicts):
-    verdict, seen = Verdict(success_threshold=2, failure_threshold=3), []
+    verdict, seen = ProbeVerdict(success_threshold=2, failure_threshold=3), []
     for result in results:
         verdict = verdict.observe(ok=result == "+")
         seen.append(verdict.passing)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.node_pods import make_pod
-from localcluster.nodeagent.pod_lifecycle import Step, decide, restarts
+from localcluster.nodeagent.pod_lifecycle import LifecycleStep, decide, restarts
 from localcluster.nodeagent.podspec import Role
 from localcluster.nodeagent.states import ContainerState, Running, Terminated, Waiting
 
@@ -66,22 +66,22 @@ READY = {"first": ended(0), "proxy": RUNNING, "engine": RUNNING, "last": ended(0
 
 def test_main_containers_start_together_after_the_last_init_container():
     found = step(two_inits_a_sidecar_and_two_mains(), **READY)
-    assert found == Step(start=("a", "b"), initialized=True)
+    assert found == LifecycleStep(start=("a", "b"), initialized=True)
 
 
 def test_a_pod_stays_initialized_when_a_sidecar_crashes_later():
     states = {**READY, "engine": ended(1), "a": RUNNING, "b": RUNNING}
-    assert step(two_inits_a_sidecar_and_two_mains("Never"), **states) == Step(
+    assert step(two_inits_a_sidecar_and_two_mains("Never"), **states) == LifecycleStep(
         start=("engine",), initialized=True
     )
 
 
 def test_a_failed_init_container_fails_the_pod_only_with_never():
     pod = two_inits_a_sidecar_and_two_mains("Never")
-    assert step(pod, first=ended(1)) == Step(finished=True, failed_init=True)
+    assert step(pod, first=ended(1)) == LifecycleStep(finished=True, failed_init=True)
     # The sidecars that run by then are stopped first.
     states = {"first": ended(0), "proxy": RUNNING, "engine": RUNNING, "last": ended(2)}
-    assert step(pod, **states) == Step(stop=("engine",), failed_init=True)
+    assert step(pod, **states) == LifecycleStep(stop=("engine",), failed_init=True)
     assert step(two_inits_a_sidecar_and_two_mains("OnFailure"), first=ended(1)).start == ("first",)
 
 
@@ -113,7 +113,7 @@ def test_restart_policy(policy, role, code, again):
 def test_sidecars_stop_after_the_main_containers_last_started_first():
     pod = two_inits_a_sidecar_and_two_mains("Never")
     done = {**READY, "a": ended(0), "b": ended(3)}
-    assert step(pod, **{**done, "b": RUNNING}) == Step(initialized=True)
+    assert step(pod, **{**done, "b": RUNNING}) == LifecycleStep(initialized=True)
     assert step(pod, **done).stop == ("engine",)
     assert step(pod, **{**done, "engine": ended(0)}).stop == ("proxy",)
     last = step(pod, **{**done, "engine": ended(0), "proxy": ended(137)})

@@ -277,9 +277,9 @@ async def server():
 )
 async def test_http(session, server, query, headers, ok, output):
     action = HttpAction(None, server, f"/health{query}", "http", headers)
-    assert await container_actions.perform(action, Inside(), session, PATIENCE_S) == container_actions.Result(
-        ok=ok, output=output
-    )
+    assert await container_actions.perform(
+        action, Inside(), session, PATIENCE_S
+    ) == container_actions.ActionResult(ok=ok, output=output)
 
 
 async def test_commands_connections_and_timeouts(session, server):

@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 
 from fakes.node_pods import WHERE, make_pod
-from localcluster.nodeagent.pod_lifecycle import Step
+from localcluster.nodeagent.pod_lifecycle import LifecycleStep
 from localcluster.nodeagent.states import ContainerState, Running, Terminated, Waiting
-from localcluster.nodeagent.status import Verdict, pod_status, restored, seconds, timestamp
+from localcluster.nodeagent.status import PodVerdict, pod_status, restored, seconds, timestamp
 
 RUNNING = ContainerState(
     Running(100.0), restarts=2, last=Terminated(1, "Error", 10.0, 20.0, "boom", "process://old"), started=True,
@@ -19,7 +19,7 @@ FAILED = ContainerState(Terminated(3, "Error", 100.0, 160.0))
 
 def status(pod, step=None, states=None, **more):
     known = {c.name: (states or {}).get(c.name, ContainerState()) for c in pod.containers}
-    return pod_status(pod, known, step or Step(initialized=True), WHERE, 50.0, 200.0, **more)
+    return pod_status(pod, known, step or LifecycleStep(initialized=True), WHERE, 50.0, 200.0, **more)
 
 
 def conditions(found):
@@ -45,18 +45,18 @@ def test_a_running_pod():
 @pytest.mark.parametrize(
     ("step", "state", "policy", "phase", "reason"),
     [
-        (Step(), ContainerState(), "Always", "Pending", "ContainersNotReady"),
+        (LifecycleStep(), ContainerState(), "Always", "Pending", "ContainersNotReady"),
         (
-            Step(initialized=True),
+            LifecycleStep(initialized=True),
             ContainerState(Waiting("ErrImagePull")),
             "Always",
             "Pending",
             "ContainersNotReady",
         ),
-        (Step(initialized=True), FAILED, "Always", "Running", "ContainersNotReady"),
-        (Step(initialized=True, finished=True), DONE, "Never", "Succeeded", "PodCompleted"),
-        (Step(initialized=True, finished=True), FAILED, "Never", "Failed", "PodFailed"),
-        (Step(finished=True, failed_init=True), ContainerState(), "Never", "Failed", "PodFailed"),
+        (LifecycleStep(initialized=True), FAILED, "Always", "Running", "ContainersNotReady"),
+        (LifecycleStep(initialized=True, finished=True), DONE, "Never", "Succeeded", "PodCompleted"),
+        (LifecycleStep(initialized=True, finished=True), FAILED, "Never", "Failed", "PodFailed"),
+        (LifecycleStep(finished=True, failed_init=True), ContainerState(), "Never", "Failed", "PodFailed"),
     ],
 )
 def test_phases(step, state, policy, phase, reason):
@@ -76,7 +76,7 @@ def test_sidecars_count_for_readiness_and_init_containers_do_not():
 
 def test_an_unfinished_init_container_is_named():
     pod = make_pod(initContainers=[{"name": "once"}])
-    initialized = next(c for c in status(pod, Step())["conditions"] if c["type"] == "Initialized")
+    initialized = next(c for c in status(pod, LifecycleStep())["conditions"] if c["type"] == "Initialized")
     assert (initialized["reason"], initialized["message"]) == (
         "ContainersNotInitialized",
         "containers with incomplete status: [once]",
@@ -105,15 +105,17 @@ def test_readiness_gates_hold_ready_back_until_their_condition_is_true():
 
 
 def test_a_refused_pod_stays_pending_with_the_reason_and_an_overdue_one_fails_when_stopped():
-    refused = status(make_pod(), Step(), verdict=Verdict("Unsupported", "spec.hostNetwork: no", failed=False))
+    refused = status(
+        make_pod(), LifecycleStep(), verdict=PodVerdict("Unsupported", "spec.hostNetwork: no", failed=False)
+    )
     assert (refused["phase"], refused["reason"], refused["message"]) == (
         "Pending",
         "Unsupported",
         "spec.hostNetwork: no",
     )
-    overdue = Verdict("DeadlineExceeded", "too long", failed=True)
+    overdue = PodVerdict("DeadlineExceeded", "too long", failed=True)
     assert status(make_pod(), states={"main": RUNNING}, verdict=overdue)["phase"] == "Running"
-    over = status(make_pod(), Step(initialized=True, finished=True), {"main": DONE}, verdict=overdue)
+    over = status(make_pod(), LifecycleStep(initialized=True, finished=True), {"main": DONE}, verdict=overdue)
     assert (over["phase"], over["reason"]) == ("Failed", "DeadlineExceeded")
 
 
