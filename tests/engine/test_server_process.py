@@ -288,7 +288,7 @@ async def test_an_idle_engine_stops_at_once(serve):
     ("arguments", "status", "message"),
     [
         (["--no-such-flag"], 2, "unrecognized arguments"),
-        (["--sim-costs", "{}"], 1, "breakeven: --sim-costs: step: Field required"),
+        (["--sim-costs", "{}"], 1, "breakeven: --sim-costs: step: is missing"),
         (["--speculative-config", '{"method":"ngram"}'], 1, "num_speculative_tokens is missing"),
         (["--port", "99999"], 1, "breakeven: --host 127.0.0.1 --port 99999: bind(): port must be"),
     ],
