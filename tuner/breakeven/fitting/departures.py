@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from breakeven.fitting.observations import ImposedLoad
 from breakeven.laws.arrays import FloatArray
+from breakeven.points.point import ImposedLoad
 
 _LEAST = 0.002
 """A departure of less than this (root mean square) is not worth bending a law for."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from breakeven.laws.latency import mean_inflight_closed, others_met_at_constant_rate
-from breakeven.points.point import LoadMode, Point
+from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.points.quality import few_generations, reason_against, shows_unanswered
 from breakeven.reasons import Reason
 
@@ -16,13 +16,6 @@ RAMP_SHARE = 0.5
 """rho where no row of the files tells it: measured 0.2 to 0.8 on published closed-loop sweeps."""
 
 _REQUESTS_PER_CLIENT = 10.0
-
-
-class ImposedLoad(NamedTuple):
-    """The load of a row as it was imposed: how, and how much (1/s, or clients)."""
-
-    mode: str
-    value: float
 
 
 class LeftOut(NamedTuple):
@@ -63,7 +56,7 @@ class Observation:
     @property
     def load(self) -> ImposedLoad:
         """What was imposed: rows with the same load are replicates of each other."""
-        return ImposedLoad(self.point.load.mode.value, self.point.load.value)
+        return self.point.load
 
 
 def observe(points: Sequence[Point], ramp_share: float) -> tuple[list[Observation], list[LeftOut]]:

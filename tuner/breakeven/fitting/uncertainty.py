@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from breakeven.fitting.observations import ImposedLoad, Observation
+from breakeven.fitting.observations import Observation
 from breakeven.fitting.solve import Solution
 from breakeven.laws.arrays import FloatArray
+from breakeven.points.point import ImposedLoad
 from breakeven.profile.fits import Bounds, LawFit
 from breakeven.profile.student_t import t_quantile
 
