@@ -35,7 +35,8 @@ load: env ## Users for the cluster that `make demo KEEP=1` left: SERVICE=chat RP
 
 test: check ## Everything, up to 45 minutes: checks, unit, property, reference, engine, fleet and cluster tests
 	@$(BIN)/python -m localcluster build
-	@$(BIN)/python -m pytest tests
+	@$(MAKE) coverage
+	@$(BIN)/python -m pytest tests/cluster
 
 # Two at a time, each one's output in one piece, and what fails does not keep the others from being looked at.
 check: env ## A minute on two cores, two the first time: lint, types, contracts, generated files, unit and property tests
@@ -85,7 +86,7 @@ generate: env ## Rewrite what is generated from code: CRDs, docs
 crds-baseline: env ## Take today's CRDs as those that users have (a narrower field is meant, and in the changelog)
 	@$(BIN)/python -m crd_compatibility --store
 
-coverage: env ## Which lines no test runs, and the floor: unit, property, reference, golden, engine and fleet tests
+coverage: env ## All tests but those on the cluster, which lines none of them runs, and the floor
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest -q tests/unit tests/property tests/reference tests/golden tests/engine tests/fleet
 	@$(BIN)/coverage combine --quiet

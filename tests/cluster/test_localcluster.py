@@ -13,6 +13,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -38,7 +39,7 @@ NODE_STATUS = {
 
 
 def pod(name, gpus, port=None, **metadata):
-    container = {
+    container: dict[str, Any] = {
         "name": "main",
         "image": "vllm/vllm-openai:v0.32.0",
         "resources": {"limits": {"nvidia.com/gpu": gpus}},

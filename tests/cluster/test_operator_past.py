@@ -9,6 +9,7 @@ import socket
 import subprocess
 import time
 import urllib.request
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ class Day:
     def __init__(self):
         self.end = int(time.time()) // STEP_S * STEP_S
         self.begin = self.end - HOURS * 3600
-        self.samples = {_DONE: [], _GAUGES[0]: [], _GAUGES[1]: []}
+        self.samples: dict[str, list[Any]] = {_DONE: [], _GAUGES[0]: [], _GAUGES[1]: []}
 
     def pod(
         self, name, rate, *, first_h=0.0, last_h=HOURS, model="chat", waiting=lambda _hour: 0.0, **labels

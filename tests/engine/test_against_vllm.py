@@ -30,7 +30,13 @@ COMMAND_LINES = json.loads((HERE / "vllm_0_32_command_lines.json").read_text())
 ANSWERS = json.loads((HERE / "vllm_0_32_answers.json").read_text())["answers"]
 
 # vLLM's parser takes these schedules; its scheduler refuses them when the engine core starts.
-REFUSED_LATER = ([], [[2, 4, 3]], [[1, 4, 3], [4, 8, 1]], [[4, 1, 3]], [[1, 4, -1]])
+REFUSED_LATER: tuple[list[list[int]], ...] = (
+    [],
+    [[2, 4, 3]],
+    [[1, 4, 3], [4, 8, 1]],
+    [[4, 1, 3]],
+    [[1, 4, -1]],
+)
 # It knows the model's files and so the names of quantisations; the simulated engine has no model.
 TAKEN_HERE = ["tiny", "--quantization", "fp8x"]
 

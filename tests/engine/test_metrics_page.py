@@ -27,9 +27,9 @@ def shape(page: str) -> dict[str, dict[str, object]]:
     for family in text_string_to_metric_families(page):
         labels = sorted({key for sample in family.samples for key in sample.labels if key != "le"})
         bounds = list(dict.fromkeys(s.labels["le"] for s in family.samples if "le" in s.labels))
-        found[family.name] = {"type": family.type, "labels": labels} | (
-            {"le": " ".join(bounds)} if bounds else {}
-        )
+        found[family.name] = {"type": family.type, "labels": labels}
+        if bounds:
+            found[family.name]["le"] = " ".join(bounds)
     return found
 
 

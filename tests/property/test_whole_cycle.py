@@ -129,7 +129,7 @@ async def live(world: World, stretches: list[dict[str, Any]]) -> None:
 @draws(40)
 @given(st.sampled_from(sorted(LAWS)), POLICY, SLO, st.lists(STRETCH, min_size=1, max_size=5), st.booleans())
 def test_no_world_makes_a_cycle_fail_or_fall_silent(law, policy, slo, stretches, settled):
-    quiet = {
+    quiet: dict[str, Any] = {
         "rps": 3.0,
         "latency_s": None,
         "waiting": 0.0,

@@ -3,6 +3,7 @@
 import csv
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from breakeven.laws.mixture import TwoPointMixture, default_decay, tokens_per_st
 def recorded():
     with (Path(__file__).parent / "acceptance_by_k.csv").open(encoding="utf-8") as stream:
         rows = list(csv.DictReader(line for line in stream if not line.startswith("#")))
-    table = {}
+    table: dict[Any, Any] = {}
     for row in rows:
         k = int(row["k"])
         survival = tuple(

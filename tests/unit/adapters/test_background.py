@@ -22,7 +22,7 @@ async def test_all_are_waited_for_at_the_same_time_and_no_longer_than_that():
         await asyncio.sleep(takes_s)
         ended.append(key)
 
-    background = Background(2.0)
+    background = Background[str](2.0)
     takes_s = {"a": 1.0, "b": 1.5, "c": 9.0, "d": 60.0}
     due = {key: lambda key=key, s=s: work(key, s) for key, s in takes_s.items()}
     for expected, waited_s in ((["a", "b"], 2.0), (["a", "b"] * 2, 1.5)):
@@ -41,7 +41,7 @@ async def test_a_task_that_is_not_wanted_any_more_is_cancelled_also_before_its_f
         begun.append(1)
         await asyncio.Event().wait()
 
-    background = Background(0.0)
+    background = Background[str](0.0)
     await background.run({"a"}, {"a": work})
     await background.run(set(), {})
     await background.run({"a"}, {"a": work})
@@ -58,7 +58,7 @@ async def test_what_a_task_raises_reaches_the_cycle_and_the_key_begins_anew():
     async def works():
         ended.append(1)
 
-    background = Background(5.0)
+    background = Background[str](5.0)
     with pytest.raises(ZeroDivisionError):
         await background.run({"a"}, {"a": fails})
     await background.run({"a"}, {"a": works})
@@ -66,8 +66,12 @@ async def test_what_a_task_raises_reaches_the_cycle_and_the_key_begins_anew():
 
 
 async def test_a_task_that_somebody_else_cancelled_is_no_error():
-    background = Background(0.0)
-    await background.run({"a"}, {"a": asyncio.Event().wait})
+    background = Background[str](0.0)
+
+    async def waits():
+        await asyncio.Event().wait()
+
+    await background.run({"a"}, {"a": waits})
     (task,) = asyncio.all_tasks() - {asyncio.current_task()}
     task.cancel()
     await asyncio.wait([task])

@@ -36,7 +36,7 @@ def profile_of(laws: dict[Arm, tuple[float, float]]) -> Profile:
     )
 
 
-@pytest.fixture(scope="module", params=ENGINES.values(), ids=ENGINES)
+@pytest.fixture(scope="module", params=list(ENGINES.values()), ids=list(ENGINES))
 def drawn(request):
     """The figure of a run in which everything happened as the laws say, after it was laid out."""
     profile = profile_of(request.param)

@@ -91,7 +91,7 @@ def test_a_bad_point_that_its_replicate_confirms_is_no_bad_point() -> None:
     slow = 2.5 * rows[3].mean_latency_s
     spoiled = with_latency(rows, 3, slow)
     again = point(
-        {"method": "none", "k": 0.0, "concurrency": rows[3].concurrency, "mean_latency_s": slow},
+        {"method": "none", "k": 0.0, "concurrency": rows[3].concurrency or 0.0, "mean_latency_s": slow},
         Origin("s", 40),
     )
     assert words(fit([*spoiled, again])) == []

@@ -43,7 +43,7 @@ def used(text: str) -> list[tuple[int, str]]:
     tree = ast.parse(text)
     own, found = own_names(tree), []
     for node in ast.walk(tree):
-        names = []
+        names: list[str] = []
         if isinstance(node, ast.ImportFrom):
             names = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
         elif isinstance(node, ast.Attribute) and not is_own(node.value):
@@ -61,7 +61,7 @@ def used(text: str) -> list[tuple[int, str]]:
                 if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
                 for part in argument.value.split(".")
             ]
-        found += [(node.lineno, name) for name in names if private(name) and name not in own]
+        found += [(getattr(node, "lineno", 0), name) for name in names if private(name) and name not in own]
     return sorted(found)
 
 

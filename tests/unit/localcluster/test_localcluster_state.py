@@ -75,7 +75,8 @@ def test_one_cluster_per_folder(state):
 
 def test_a_lock_on_a_file_that_is_gone_is_none(state, monkeypatch):
     # A cluster that stops between this one's open and lock takes the file away with its lock.
-    take, taken = fcntl.flock, []
+    take = fcntl.flock
+    taken: list[int] = []
 
     def stop_the_other_first(descriptor, how):
         if not taken:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ from breakeven_operator.reconcile.status_report import pays as pays_of
 from breakeven_operator.resources.meta import Condition, ConditionStatus
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-STATUS = {
+STATUS: dict[str, Any] = {
     "decision": {
         "time": "t0",
         "action": "Stay",

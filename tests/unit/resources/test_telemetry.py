@@ -1,6 +1,7 @@
 """/metrics says what the status says, and nothing about services that are gone."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -27,7 +28,7 @@ def service(name="chat", **status):
     )
 
 
-FULL = {
+FULL: dict[str, Any] = {
     "conditions": [
         {
             "type": "Ready",
