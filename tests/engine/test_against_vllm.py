@@ -92,7 +92,7 @@ def said_by_a_manifest(words: list[str]) -> dict[str, Any]:
     """What operator and `lint` read from the words of a pod template."""
     said = command_line.speculation(words)
     spec = speculation(said.config) if said.config is not None else None
-    found = {
+    found: dict[str, Any] = {
         "model": command_line.model_of(words) or "Qwen/Qwen3-0.6B",
         "speculation": {"method": spec.method, "k": spec.drafts.longest} if spec else None,
     }
@@ -120,7 +120,11 @@ def test_a_manifest_is_read_as_vllm_reads_it():
         expected = {key: value for key, value in line.items() if key not in {"words", "served_model_name"}}
         if expected.get("max_model_len") == -1:
             del expected["max_model_len"]  # `auto`
-        programs = ([], ["vllm", "serve"], ["python", "-m", "vllm.entrypoints.openai.api_server"])
+        programs: tuple[list[str], ...] = (
+            [],
+            ["vllm", "serve"],
+            ["python", "-m", "vllm.entrypoints.openai.api_server"],
+        )
         said = [(program, said_by_a_manifest([*program, *words])) for program in programs]
         different += [(program, words, expected, read) for program, read in said if read != expected]
     assert different == []
