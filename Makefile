@@ -68,7 +68,7 @@ bench: env ## Speeds and sizes, each with how it was measured
 	@$(BIN)/python -m bench
 
 validate: env ## The model against published measurements: dataset, split, error, goal
-	@$(BIN)/python -m breakeven.validation
+	@$(BIN)/python -m validation
 
 fuzz: env ## Every reader against hostile input for a fixed time
 	@$(BIN)/python tests/bench/fuzz_readers.py

@@ -16,7 +16,6 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
 from breakeven.planning.guard import Policy
 from breakeven.points.point import LoadMode, Origin, Point
-from breakeven.validation.published import data_folder
 from breakeven_sim.engine.costs import parse_costs
 from breakeven_sim.replay import hindsight
 from breakeven_sim.replay.controllers import follow
@@ -27,6 +26,7 @@ from breakeven_sim.replay.stepping import SUBSTEPS, PiecewiseLaw, SteppedFleet, 
 from breakeven_sim.replay.study import Study
 from breakeven_sim.replay.traces import RateTrace, RequestTrace, read_trace
 from draws import draws
+from validation.published import data_folder
 
 EAGLE, LONGER = Arm("eagle3", 3), Arm("eagle3", 5)
 SCHEDULE = Arm("eagle3", 5, candidate="schedule:eagle3")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from breakeven.validation import checks, published
-from breakeven.validation.accepted import resampling, tokens_per_step_elsewhere
-from breakeven.validation.simulated import break_even_coverage, verdicts_on_equal_arms
+from validation import checks, published
+from validation.accepted import resampling, tokens_per_step_elsewhere
+from validation.simulated import break_even_coverage, verdicts_on_equal_arms
 
 FOLDER = published.data_folder()
 needs_data = pytest.mark.skipif(

@@ -8,7 +8,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
 from breakeven.points.point import LoadMode
 from breakeven.readers.reading import read_file
-from breakeven.validation.published import data_folder
+from validation.published import data_folder
 
 FOLDER = data_folder()
 pytestmark = pytest.mark.skipif(

@@ -11,7 +11,14 @@ from pathlib import Path
 import vulture
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = ("tuner/breakeven", "tuner/breakeven_sim", "operator/breakeven_operator", "localcluster", "demo")
+PACKAGES = (
+    "tuner/breakeven",
+    "tuner/breakeven_sim",
+    "operator/breakeven_operator",
+    "localcluster",
+    "demo",
+    "validation",
+)
 # Called by what they decorate for.
 DECORATORS = ["@*.command*", "@*.group*", "@*_validator", "@*_serializer", "@*.callback"]
 

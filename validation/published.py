@@ -30,7 +30,7 @@ _SUMMARY_PROMPT_TOKENS, _SUMMARY_OUTPUT_TOKENS = 2742.0, 214.0
 def data_folder() -> Path | None:
     """Find the folder of published data; None where there is none."""
     named = os.environ.get("BREAKEVEN_DATA")
-    folder = Path(named) if named else Path(__file__).resolve().parents[4] / "shared" / "data"
+    folder = Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
     return folder if (folder / "measured").is_dir() else None
 
 

@@ -1,4 +1,4 @@
-"""The model against published measurements: `python -m breakeven.validation`.
+"""The model against published measurements: `python -m validation`.
 
 published   the data sets, prepared as a user would prepare them
 checks      latency at loads and draft lengths that were left out

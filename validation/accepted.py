@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from breakeven.laws.acceptance_numbers import AcceptanceModel, resampled_tokens_per_step
-from breakeven.validation import published
-from breakeven.validation.outcomes import Goal, ValidationOutcome, error_outcome
+from validation import published
+from validation.outcomes import Goal, ValidationOutcome, error_outcome
 
 _LENGTHS = range(1, 8)
 _SETS = tuple(itertools.product(("gsm8k", "sharegpt"), ("eagle", "ngram")))

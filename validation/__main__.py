@@ -8,9 +8,9 @@ import time
 import click
 
 from breakeven.cli.tables import print_table
-from breakeven.validation.checks import all_checks
-from breakeven.validation.outcomes import ValidationOutcome
-from breakeven.validation.published import data_folder
+from validation.checks import all_checks
+from validation.outcomes import ValidationOutcome
+from validation.published import data_folder
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ from breakeven.points.row import point
 from breakeven.profile import Profile
 from breakeven.profile.fits import Bounds
 from breakeven.profile.student_t import t_quantile
-from breakeven.validation.outcomes import Goal, ValidationOutcome
+from validation.outcomes import Goal, ValidationOutcome
 
 _CLIENTS = (1, 2, 4, 8, 16, 32, 64, 96)
 _NONE, _ARM = Law(1.2, 0.07), Law(0.78, 0.085)

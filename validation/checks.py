@@ -12,10 +12,10 @@ from breakeven.arm import Arm
 from breakeven.fitting import fit_points
 from breakeven.points.point import Point
 from breakeven.profile import Conditions, Profile
-from breakeven.validation import published
-from breakeven.validation.accepted import resampling, tokens_per_step_elsewhere
-from breakeven.validation.outcomes import Goal, ValidationOutcome, error_outcome
-from breakeven.validation.simulated import (
+from validation import published
+from validation.accepted import resampling, tokens_per_step_elsewhere
+from validation.outcomes import Goal, ValidationOutcome, error_outcome
+from validation.simulated import (
     bounds_coverage,
     break_even_coverage,
     open_loop_coverage,
