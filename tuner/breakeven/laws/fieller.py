@@ -63,7 +63,8 @@ def _where_at_most_zero(a: ArrayLike, h: ArrayLike, c: ArrayLike, discriminant: 
     a, h, c, inside = np.broadcast_arrays(*(np.asarray(x, dtype=float) for x in (a, h, c, discriminant)))
     # The textbook formula loses all digits of the small root when h dominates.
     q = h + np.where(h >= 0, 1.0, -1.0) * np.sqrt(np.maximum(inside, 0.0))
-    with np.errstate(divide="ignore", invalid="ignore"):
+    # A root beyond the largest number is at infinity.
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         roots = np.stack([np.where(a != 0, q / a, np.nan), np.where(q != 0, c / q, 0.0)])
     small, large = np.fmin.reduce(roots), np.fmax.reduce(roots)
     # An open parabola, or a line that falls: every z beyond the last root belongs to the set.
