@@ -152,7 +152,7 @@ async def test_own_prompts_are_one_per_line(tmp_path):
         assert {body["prompt"] for body in engine.bodies} == {"one", "two words"}
         texts.write_bytes(b"\xff\xfe")
         refused = (await invoke("--url", engine.url, *given)).exception
-    assert str(refused) == f"{texts}: not UTF-8; expected text with one prompt per line"
+    assert str(refused) == f"{texts}: byte 0: not UTF-8 text; expected text with one prompt per line in UTF-8"
 
 
 @pytest.mark.parametrize(
