@@ -71,10 +71,15 @@ class World:
     believed: Profile
 
 
+DECIDED = ("breakeven", "expected-saving")
+"""The rule in force, and the one that is tried."""
+
+
 @dataclass(frozen=True, slots=True)
 class Score:
     """What a policy made of a world; speedups above 1 are gains."""
 
+    policy: str
     name: str
     vs_none: float
     vs_static: float
@@ -147,10 +152,10 @@ def drafters_faster(laws: Laws) -> Profile:
     return profile_of({arm: (c1 / 1.5, c2 / 1.5) if arm.k else (c1, c2) for arm, (c1, c2) in laws.items()})
 
 
-def score(world: World) -> Score:
-    """Replay one world."""
+def scores(world: World) -> list[Score]:
+    """Replay one world under every rule."""
     candidates = [arm for arm in world.laws if arm.k]
-    policies = ["none", *(f"static:{arm.family}:{arm.k}" for arm in candidates)]
+    static = ["none", *(f"static:{arm.family}:{arm.k}" for arm in candidates)]
     study = Study(
         LawArms(profile_of(world.laws), TOKENS),
         world.believed,
@@ -158,51 +163,55 @@ def score(world: World) -> Score:
         candidates,
         REPLICAS,
         Policy(roll_seconds=START_UP_S),
+        compared=DECIDED,
     )
-    decided = study.outcome("breakeven")
-    latency_s = {name: study.outcome(name).mean_latency_s or 1.0 for name in (*policies, "oracle")}
-    mine_s = decided.mean_latency_s or 1.0
+    latency_s = {name: study.outcome(name).mean_latency_s or 1.0 for name in (*static, *DECIDED, "oracle")}
     days = float(world.load.length_s.sum()) / 86400.0
-    return Score(
-        world.name,
-        latency_s["none"] / mine_s,
-        min(latency_s[name] for name in policies) / mine_s,
-        # Hindsight might have done what the policy did.
-        min(latency_s["oracle"] / mine_s, 1.0),
-        decided.switches,
-        decided.switches / days,
-    )
+    return [
+        Score(
+            name,
+            world.name,
+            latency_s["none"] / latency_s[name],
+            min(latency_s[other] for other in static) / latency_s[name],
+            latency_s["oracle"] / latency_s[name],
+            study.outcome(name).switches,
+            study.outcome(name).switches / days,
+        )
+        for name in DECIDED
+    ]
 
 
 def say(line: str) -> None:
     print(line, flush=True)  # noqa: T201
 
 
-def show(title: str, scores: list[Score], *, every: bool) -> None:
-    """One line of the table; with `every`, a line per fleet as well."""
-    if not scores:
-        say(f"  {title:44} skipped: {TRACES} is absent")
-        return
+def show(title: str, found: list[Score], *, every: bool) -> None:
+    """One line of the table per rule; with `every`, a line per fleet as well."""
+    if not found:
+        say(f"  {title:38} skipped: {TRACES} is absent")
+    for policy in DECIDED if found else ():
+        mine = [one for one in found if one.policy == policy]
 
-    def figure(name: str) -> str:
-        values = np.array([getattr(one, name) for one in scores])
-        return f"{np.exp(np.log(values).mean()):6.3f} /{values.min():6.3f}"
+        def figure(name: str, mine: list[Score] = mine) -> str:
+            values = np.array([getattr(one, name) for one in mine])
+            return f"{np.exp(np.log(values).mean()):6.3f} /{values.min():6.3f}"
 
-    rolls = [one.rolls_per_day for one in scores]
-    say(
-        f"  {title:44} {len(scores):3}  {figure('vs_none')}  {figure('vs_static')}  {figure('vs_oracle')}"
-        f"  {sum(rolls) / len(rolls):5.2f} /{max(rolls):5.2f}"
-    )
-    for one in sorted(scores, key=lambda one: one.vs_oracle) if every else ():
+        rolls = [one.rolls_per_day for one in mine]
         say(
-            f"      {one.name:40} {one.vs_none:15.3f} {one.vs_static:15.3f} {one.vs_oracle:15.3f} {one.rolls:10}"
+            f"  {title:38} {policy:15} {len(mine):3}  {figure('vs_none')}  {figure('vs_static')}  {figure('vs_oracle')}"
+            f"  {sum(rolls) / len(rolls):5.2f} /{max(rolls):5.2f}"
         )
+        for one in sorted(mine, key=lambda one: one.vs_oracle) if every else ():
+            say(
+                f"      {one.name:54} {one.vs_none:15.3f} {one.vs_static:15.3f} {one.vs_oracle:15.3f} {one.rolls:10}"
+            )
 
 
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--judge", action="store_true", help="seeds that no rule was chosen on")
     options.add_argument("--every", action="store_true", help="a line per fleet")
+    options.add_argument("--only", default="", help="sets whose title holds this text")
     given = options.parse_args()
     seeds = JUDGING if given.judge else CHOOSING
     noisy = partial(profile_of, noise=0.08, seed=seeds[0])
@@ -216,13 +225,14 @@ def main() -> int:
         "published, none's slope 20 % wrong": published((0.7,), slope_wrong),
         "published, drafters 1.5x slower": published((0.7,), drafters_faster),
     }
-    say(f"seeds {seeds}; geometric mean / worst fleet")
-    say(
-        f"  {'':44} {'':3}  {'vs none':>14}  {'vs best static':>14}  {'vs oracle':>14}  {'rolls per day':>12}"
-    )
+    say(f"seeds {seeds}; geometric mean / worst fleet; `--only TEXT` takes the sets with such a title")
+    say(f"  {'':58} {'vs none':>14}  {'vs best static':>14}  {'vs oracle':>14}  {'rolls per day':>12}")
     with ProcessPoolExecutor() as workers:
         for title, worlds in sets.items():
-            show(title, list(workers.map(score, worlds)), every=given.every)
+            if given.only in title:
+                show(
+                    title, [one for found in workers.map(scores, worlds) for one in found], every=given.every
+                )
     return 0
 
 

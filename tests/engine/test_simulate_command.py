@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ from click.testing import CliRunner
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.cli.simulate import command
 from breakeven.errors import BreakevenError
+from breakeven.fitting import fit_points
+from breakeven.points.point import LoadMode, Point
+from breakeven.profile import Profile
 from breakeven_sim.engine.costs import parse_costs
 from breakeven_sim.replay.fleet_arms import CostArms
 from breakeven_sim.replay.measured import measured_profile
@@ -31,6 +35,8 @@ def files(tmp_path_factory):
     arms = [NO_SPECULATION, Arm("eagle3", 3)]
     profile = measured_profile(CostArms(costs), arms, np.array([40]), np.array([48]), 1)
     (folder / "profile.json").write_text(profile.to_json())
+    alone = replace(profile, arms=profile.arms[:1], pooled=())
+    (folder / "none.json").write_text(alone.to_json())
     (folder / "rates.csv").write_text("window_start_s,rate_rps\n0,6\n600,20\n1200,6\n")
     rows = "".join(f"{i * 0.13:.3f},40,{20 + i % 50}\n" for i in range(400))
     (folder / "requests.csv").write_text(f"timestamp_s,prompt_tokens,output_tokens\n{rows}")
@@ -59,7 +65,7 @@ def test_a_profile_against_every_policy(files, trace):
         "--e2e-slo-s",
         2,
     )
-    names = ["breakeven", "none", "schedule", "static:eagle3:3", "oracle", "oracle-free"]
+    names = ["breakeven", "expected-saving", "none", "schedule", "static:eagle3:3", "oracle", "oracle-free"]
     found = document(*arguments, *(word for name in names for word in ("--policy", name)))
     rows = {row["policy"]: row for row in found["policies"]}
     assert list(rows) == names
@@ -75,6 +81,47 @@ def test_a_profile_against_every_policy(files, trace):
     )
     assert {row["requests"] for row in rows.values()} == {19200.0 if trace == "rates.csv" else 400}
     assert all(0 <= row["slo_attainment"] <= 1 for row in rows.values())
+
+
+def slower_drafters(text: str, factor: float) -> str:
+    """The profile of a fleet whose drafters take `factor` times as long as those of another profile."""
+    laws = {fit.arm: (fit.c1_s, fit.c2_s) for fit in Profile.from_json(text).arms}
+    points = [
+        Point(
+            method=arm.method,
+            k=arm.k,
+            load_mode=LoadMode.POISSON,
+            request_rate_rps=share / c2_s,
+            mean_latency_s=(factor if arm.k else 1.0) * c1_s / (1.0 - share),
+            output_tokens=48.0,
+        )
+        for arm, (c1_s, c2_s) in laws.items()
+        for share in (0.1, 0.3, 0.5, 0.7)
+    ]
+    return fit_points(points).to_json()
+
+
+def test_the_fleet_follows_the_truth_and_decisions_what_is_believed(files, tmp_path):
+    truth = tmp_path / "truth.json"
+    truth.write_text(slower_drafters((files / "profile.json").read_text(), 2.0))
+    (tmp_path / "days.csv").write_text("window_start_s,rate_rps\n0,8\n129600,8\n")
+    policies = ("none", "static:eagle3:3", "expected-saving")
+    given = ("--trace", tmp_path / "days.csv", "--replicas", 2, "--profile", files / "profile.json")
+    found, believed = (
+        {
+            row["policy"]: row
+            for row in document(*given, *more, *(word for name in policies for word in ("--policy", name)))[
+                "policies"
+            ]
+        }
+        for more in (("--truth", truth), ())
+    )
+    assert believed["static:eagle3:3"]["speedup_vs_none"] > 1.2
+    assert found["static:eagle3:3"]["speedup_vs_none"] < 1.0
+    assert found["none"]["mean_latency_s"] == pytest.approx(believed["none"]["mean_latency_s"], rel=0.05)
+    # Tried once, and given up when live latency has shown what it is.
+    assert believed["expected-saving"]["switches"] == 1
+    assert found["expected-saving"]["switches"] == 2
 
 
 def test_costs_are_calibrated_first(files):
@@ -187,6 +234,7 @@ def test_the_table_says_what_the_document_says(files):
         (["--trace", "{files}/rates.csv", "--profile", "{files}/rates.csv"], "rates.csv"),
         (["--trace", "{files}/rates.csv", "--profile", "{files}/profile.json", "--policy", "best"], "--policy best: unknown"),
         (["--trace", "{files}/rates.csv", "--profile", "{files}/profile.json", "--policy", "static:ngram:2"], "ngram"),
+        (["--trace", "{files}/rates.csv", "--profile", "{files}/profile.json", "--truth", "{files}/none.json"], "none.json: no law for eagle3/3"),
         (["--trace", "{files}/rates.csv", "--costs", "{{}}"], "--costs: step: is missing"),
         (["--trace", "{files}/rates.csv", "--costs", str(DEMO), "--gpu", "L4"], "no entries fit GPU 'L4'"),
         (["--trace", "{files}/rates.csv", "--costs", str(DEMO), "--gpu", "H100", "--policy", "static:suffix:2"], "no entry for method suffix"),
@@ -207,6 +255,7 @@ def test_wrong_inputs_get_one_line(files, arguments, message):
         (["--profile", "p", "--costs", "{}"], "give either --profile or --costs"),
         (["--profile", "{files}/profile.json", "--acceptance", "a.jsonl"], "--acceptance belongs to --costs"),
         (["--costs", str(DEMO), "--tokens-per-step", "2"], "--tokens-per-step belongs to --profile"),
+        (["--costs", str(DEMO), "--truth", "p"], "--truth belongs to --profile"),
         (["--profile", "p", "--replicas", "0"], "0 is not in the range"),
     ],
 )

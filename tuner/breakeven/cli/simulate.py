@@ -12,11 +12,13 @@ import click
 
 from breakeven.cli.output import confidence_option, echo_result, json_option, several
 from breakeven.cli.parameters import Number
+from breakeven.errors import InputError
 
 if TYPE_CHECKING:
     from breakeven.arm import Arm
     from breakeven.cli.results import ReplayedPolicy
     from breakeven.planning.guard import Policy
+    from breakeven.profile import Profile
     from breakeven_sim.replay.fleet_arms import CostArms, LawArms
     from breakeven_sim.replay.outcome import PolicyOutcome
     from breakeven_sim.replay.study import Study
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 _POSITIVE = Number(min=0, min_open=True)
 _options = several(
     click.option("--profile", "profile_path", type=click.Path(path_type=Path), help="Laws of a fitted profile (or a points file)."),
+    click.option("--truth", "truth_path", type=click.Path(path_type=Path), help="Laws that the fleet follows, where --profile is only what decisions believe."),
     click.option("--costs", metavar="FILE|JSON", help="Costs of a simulated engine (docs/engine-costs.md)."),
     click.option("--gpu", help="Which engine, if the costs hold several."),
     click.option("--trace", "trace_path", type=click.Path(path_type=Path), required=True, help="Requests or rates, CSV."),
@@ -34,8 +37,8 @@ _options = several(
         "policies",
         multiple=True,
         metavar="NAME",
-        help="breakeven, none, schedule[:METHOD], static:METHOD:K, oracle (pays for rolls), oracle-free; "
-        "may be repeated. Default: all but schedule.",
+        help="breakeven, expected-saving (the rule that is to replace it), none, schedule[:METHOD], static:METHOD:K, "
+        "oracle (pays for rolls), oracle-free; may be repeated. Default: all but expected-saving and schedule.",
     ),
     click.option("--arm", "arms", multiple=True, metavar="METHOD:K", help="Candidate; default: those of static policies, else all measured."),
     click.option("--roll-seconds", type=Number(min=0), help="Start-up time of a replica; default: the costs' own, or 300."),
@@ -78,6 +81,7 @@ def command(confidence: float, as_json: bool, policies: tuple[str, ...], **given
 
     \b
       breakeven simulate --profile chat.json --trace week.csv --replicas 8
+      breakeven simulate --profile believed.json --truth measured-later.json --trace week.csv
       breakeven simulate --costs examples/engine-costs/demo.json --gpu H100 --trace requests.csv --policy breakeven --policy none
     """
     from breakeven_sim.replay.study import parse_policy
@@ -85,6 +89,10 @@ def command(confidence: float, as_json: bool, policies: tuple[str, ...], **given
 
     if (given["profile_path"] is None) == (given["costs"] is None):
         raise click.UsageError("give either --profile or --costs")
+    if given["truth_path"] is not None and given["profile_path"] is None:
+        raise click.UsageError(
+            "--truth belongs to --profile; with --costs decisions rest on what is measured on that engine"
+        )
     for policy in policies:
         parse_policy(policy)
     trace = read_trace(given["trace_path"], given["prompt_tokens"], given["output_tokens"]).faster(
@@ -134,9 +142,9 @@ def _study(trace: Trace, policies: Sequence[str], confidence: float | None, give
     named = _named_arms(policies, given["arms"])
     arms: CostArms | LawArms
     if given["costs"] is None:
-        arms = laws = _law_arms(given, trace, named, confidence)
-        profile = laws.profile
+        profile = _profile(given["profile_path"], confidence)
         candidates = _of_profile(profile, named)
+        arms = _law_arms(given, trace, candidates, profile, confidence)
         roll_s, overhead = 300.0, 0.066
     else:
         arms = engine = _cost_arms(given)
@@ -187,9 +195,22 @@ def _cost_arms(given: dict[str, Any]) -> CostArms:
     return CostArms(costs, given["seed"], recorded, given["alpha"])
 
 
-def _law_arms(given: dict[str, Any], trace: Trace, named: Sequence[Arm], confidence: float | None) -> LawArms:
-    from breakeven.arm import NO_SPECULATION
+def _profile(path: Path, confidence: float | None) -> Profile:
     from breakeven.cli.profile_options import read_profile
+
+    profile = read_profile(path, confidence or 0.9)
+    return profile if confidence is None else replace(profile, confidence=confidence)
+
+
+def _law_arms(
+    given: dict[str, Any],
+    trace: Trace,
+    candidates: Sequence[Arm],
+    believed: Profile,
+    confidence: float | None,
+) -> LawArms:
+    """The arms as the fleet runs them: by the laws that are believed, or by the truth where that is given."""
+    from breakeven.arm import NO_SPECULATION
     from breakeven.laws.acceptance_numbers import tokens_per_step_iid
     from breakeven_sim.replay.fleet_arms import LawArms
     from breakeven_sim.replay.traces import RequestTrace
@@ -198,13 +219,13 @@ def _law_arms(given: dict[str, Any], trace: Trace, named: Sequence[Arm], confide
         raise click.UsageError(
             "--acceptance belongs to --costs; with --profile say --alpha or --tokens-per-step"
         )
-    profile = read_profile(given["profile_path"], confidence or 0.9)
-    if confidence is not None:
-        profile = replace(profile, confidence=confidence)
+    profile = believed if given["truth_path"] is None else _profile(given["truth_path"], confidence)
+    for arm in (NO_SPECULATION, *candidates):
+        if profile.measured(arm) < believed.measured(arm):
+            raise InputError(str(given["truth_path"]), f"no law for {arm.name}", "every arm that may run")
     tokens = profile.arm(NO_SPECULATION).lengths.output_tokens
     if tokens is None:
         tokens = float(trace.output_tokens.mean()) if isinstance(trace, RequestTrace) else 256.0
-    candidates = _of_profile(profile, named)
     e: dict[Arm, float] = {}
     if given["alpha"] is not None:
         e = {arm: float(tokens_per_step_iid(given["alpha"], arm.k)) for arm in candidates}

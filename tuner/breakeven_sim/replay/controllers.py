@@ -11,8 +11,18 @@ from typing import Protocol
 import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.planning.expected_saving import (
+    FittedLaw,
+    LiveLoad,
+    SavingMemory,
+    Stakes,
+    decide_by_saving,
+    fitted_law,
+)
+from breakeven.planning.forecast import forecast
 from breakeven.planning.guard import Action, DecisionMemory, LatencyModel, Load, Policy, decide
 from breakeven.planning.outlook import ExpectedLoad, PastRates, expected_loads
+from breakeven.profile import Conditions, Profile
 from breakeven_sim.engine.requests import Request
 from breakeven_sim.replay.fleet import Fleet
 from breakeven_sim.replay.stepping import SteppedFleet, Window
@@ -122,12 +132,67 @@ class Decider:
         return decision.arm if decision.action is Action.SWITCH else None
 
 
+class Wishing(Protocol):
+    """Decides on what a window showed."""
+
+    def wish(self, load: Load, now_s: float) -> Arm | None:
+        """The arm to switch to now, if any."""
+
+
+@dataclass(slots=True)
+class SavingDecider:
+    """`planning.expected_saving` with its memory.
+
+    Attributes:
+        profile: the fits in force.
+        stakes: what may be risked and must be gained.
+        candidates: arms that may run.
+        past: rates so far; whoever asks adds to them first.
+        memory: from the last decision.
+    """
+
+    profile: Profile
+    stakes: Stakes
+    candidates: Sequence[Arm]
+    past: SeenRates
+    memory: SavingMemory = field(default_factory=lambda: SavingMemory(NO_SPECULATION))
+    _decided_s: float = 0.0
+    _laws: dict[Conditions, list[FittedLaw]] = field(default_factory=dict)
+
+    def wish(self, load: Load, now_s: float) -> Arm | None:
+        """The arm to switch to now, if any."""
+        if load.idle or load.inflight is None or load.latency_s is None:
+            return None
+        since_s, self._decided_s = now_s - self._decided_s, now_s
+        past = PastRates(self.past.end_s, self.past.rps)
+        # Of the whole fleet: on the replicas that are left during a roll, the load is one that ends with it.
+        recent = past.rps[bisect_right(past.end_s, now_s - load.window_s) :] or [load.rps]
+        rps = math.fsum(recent) / len(recent)
+        live = LiveLoad(rps, load.inflight, load.latency_s, min(load.window_s, since_s))
+        ahead = forecast(past, now_s, rps, self.stakes.horizon_s)
+        before = self.memory.running
+        decision = decide_by_saving(self._at(load), live, ahead, self.memory, self.stakes, now_s)
+        self.memory = decision.memory
+        return None if decision.arm == before else decision.arm
+
+    def _at(self, load: Load) -> list[FittedLaw]:
+        """Every arm's law at the lengths of a load, which are rounded: a table takes longer to make than a decision."""
+        at = Conditions(None, _rounded(load.prompt_tokens), _rounded(load.output_tokens))
+        if at not in self._laws:
+            self._laws[at] = [fitted_law(self.profile, arm, at) for arm in (NO_SPECULATION, *self.candidates)]
+        return self._laws[at]
+
+
+def _rounded(tokens: float | None) -> float | None:
+    return None if tokens is None else math.exp(round(math.log(tokens) / 0.05) * 0.05)
+
+
 @dataclass(slots=True)
 class Deciding:
     """Decides every `every_s` on what the last `window_s` showed, as the operator does from Prometheus.
 
     Attributes:
-        decider: the decision and its memory.
+        decider: whoever decides.
         trace: where arrivals are counted.
         past: rates so far.
         every_s: between two evaluations (s).
@@ -135,7 +200,7 @@ class Deciding:
         next_s: see `Controller`.
     """
 
-    decider: Decider
+    decider: Wishing
     trace: RequestTrace
     past: SeenRates
     every_s: float = 60.0
@@ -192,7 +257,7 @@ class Deciding:
 
 
 def decide_after(
-    decider: Decider, past: SeenRates, fleet: SteppedFleet, window: Window, trace: RateTrace
+    decider: Wishing, past: SeenRates, fleet: SteppedFleet, window: Window, trace: RateTrace
 ) -> None:
     """The same decision from one window of a stepped fleet.
 

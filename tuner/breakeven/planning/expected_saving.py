@@ -1,0 +1,304 @@
+"""Which arm is expected to spare requests the most time over the hours to come, and may be risked.
+
+One rule. By Little's law the requests in flight are the request-seconds that are spent per second; so an arm's saving is
+the difference in flight, over the loads that are expected, times the horizon, less what the roll costs. Three things make
+it safe where a fit is wrong or a load comes that nobody expected:
+
+- every figure is drawn, not estimated: fits err, and beyond saturation an error costs more than it saves on the other
+  side. An arm is entered by what it surely saves, and left by what leaving is expected to save.
+- laws are learned from live latency (`learned_laws`).
+- what a jump of the load would cost on an arm (`surprise`) is paid from an account: a share of what ten days without
+  speculation take, and what speculation has saved so far. What the account does not cover counts as a cost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.laws.arrays import FloatArray
+from breakeven.planning.forecast import Forecast
+from breakeven.planning.inflight import InflightTable, table
+from breakeven.planning.learned_laws import Evidence, LawPrior, learned, with_latency
+from breakeven.planning.outlook import ExpectedLoad
+from breakeven.planning.surprise import Jump
+from breakeven.profile import Conditions, Profile
+
+_DAY_S = 86400.0
+ACCOUNT_S = 10.0 * _DAY_S
+"""Time over which a surprise may cost at most the risked share, and over which savings are remembered."""
+_DRAWS = 16
+_random = np.random.default_rng(1)
+_HALF = _random.standard_normal((_DRAWS // 2, 64))
+STANDARD = np.concatenate([_HALF, -_HALF])
+"""Standard normal draws, the same for every decision, in pairs of opposite sign: their mean is 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stakes:
+    """What a decision may risk and must gain.
+
+    Attributes:
+        margin: least saving, as a share of what the requests take on the arm that is entered.
+        doubt: standard deviations of the saving that must remain to enter an arm.
+        risk: share of ten days' request time without speculation that one surprise may cost, savings aside.
+        jump: factor on the largest load seen that a surprise is taken to reach.
+        carried: share of what none carries beyond which no surprise is reckoned with: nothing helps there.
+        young_s: with less of a past than this (s), a surprise may reach that share whatever was seen.
+        horizon_s: how far ahead savings count (s).
+        start_up_s: time that a replica takes to start (s).
+        away_share: share of the replicas that are away during a roll; 0 where new ones come first.
+        cooldown_s: least time between two switches to a speculative arm (s).
+    """
+
+    margin: float = 0.03
+    doubt: float = 1.0
+    risk: float = 0.12
+    jump: float = 1.5
+    carried: float = 0.95
+    young_s: float = _DAY_S
+    horizon_s: float = 14400.0
+    start_up_s: float = 300.0
+    away_share: float = 0.25
+    cooldown_s: float = 3600.0
+
+    @property
+    def roll_s(self) -> float:
+        """How long a roll takes (s)."""
+        return self.start_up_s / self.away_share if self.away_share else self.start_up_s
+
+
+@dataclass(frozen=True, slots=True)
+class FittedLaw:
+    """One arm as the profile knows it under the conditions of a service."""
+
+    prior: LawPrior
+    table: InflightTable
+
+
+def fitted_law(profile: Profile, arm: Arm, conditions: Conditions) -> FittedLaw:
+    """Read an arm's law from a profile.
+
+    Raises:
+        BreakevenError: the profile does not determine it under these conditions.
+    """
+    curve = profile.curve(arm, conditions)
+    c1_s, c2_s = float(curve.law.c1), float(curve.law.c2)
+    relative = np.asarray(curve.law.covariance, dtype=float) / np.outer((c1_s, c2_s), (c1_s, c2_s))
+    return FittedLaw(LawPrior(arm, c1_s, c2_s, relative), table(curve))
+
+
+@dataclass(frozen=True, slots=True)
+class LiveLoad:
+    """What a window showed, per replica.
+
+    Attributes:
+        rps: rate (1/s).
+        inflight: mean number in flight.
+        latency_s: mean latency (s).
+        window_s: length of the window, or the time since the last one if that is shorter (s).
+    """
+
+    rps: float
+    inflight: float
+    latency_s: float
+    window_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SavingMemory:
+    """What lasts from one decision to the next.
+
+    Attributes:
+        running: the arm in place.
+        last_switch_s: when it was switched to (s); `None`: never.
+        saved: request-seconds per replica that speculation has saved; older ones fade.
+        evidence: what live latency has said about each arm.
+    """
+
+    running: Arm
+    last_switch_s: float | None = None
+    saved: float = 0.0
+    evidence: Mapping[Arm, Evidence] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ArmSaving:
+    """What changing to an arm is expected to do, per replica.
+
+    Attributes:
+        arm: which.
+        share: of the expected request time that the arm in place takes, what this one spares.
+        net: request-seconds saved, the roll, the margin and the risk that no account covers paid.
+        surely_net: the same less `Stakes.doubt` standard deviations; to leave speculation, the same.
+        roll_cost: request-seconds that the roll takes.
+        uncovered: request-seconds of a surprise on this arm that no account covers.
+        carries_rps: rate at which it saturates (1/s).
+    """
+
+    arm: Arm
+    share: float
+    net: float
+    surely_net: float
+    roll_cost: float
+    uncovered: float
+    carries_rps: float
+
+
+@dataclass(frozen=True, slots=True)
+class SavingDecision:
+    """The arm to run from now on, and what each other one would do.
+
+    Attributes:
+        arm: the arm.
+        options: every other arm than the one in place.
+        memory: for the next decision.
+    """
+
+    arm: Arm
+    options: tuple[ArmSaving, ...]
+    memory: SavingMemory
+
+
+def decide_by_saving(
+    laws: Sequence[FittedLaw],
+    live: LiveLoad,
+    ahead: Forecast,
+    memory: SavingMemory,
+    stakes: Stakes,
+    now_s: float,
+) -> SavingDecision:
+    """Decide which arm should run; pure, and equal arguments give equal decisions.
+
+    Args:
+        laws: of no speculation, the arm in place and every arm that may run.
+        live: what the last window showed of the arm in place.
+        ahead: loads that are expected.
+        memory: from the last decision.
+        stakes: what may be risked and must be gained.
+        now_s: current time (s), on the clock of `memory` and `ahead`.
+    """
+    arms = [one.prior.arm for one in laws]
+    known = learned([one.prior for one in laws], memory.evidence, now_s)
+    view = _View(laws, known.draws(STANDARD), live, ahead, stakes)
+    i, none = arms.index(memory.running), arms.index(NO_SPECULATION)
+    saved = memory.saved * math.exp(-live.window_s / ACCOUNT_S)
+    if i != none:
+        saved += (float(view.now[none].mean()) - live.inflight) * live.window_s
+    options = view.options(i, none, max(saved, 0.0))
+    arm = memory.running
+    cooled = memory.last_switch_s is None or now_s >= memory.last_switch_s + stakes.cooldown_s
+    worth = [one for one in options if one.surely_net > 0.0 and (cooled or one.arm == NO_SPECULATION)]
+    if worth:
+        arm = max(worth, key=lambda one: one.surely_net).arm
+    evidence = with_latency(
+        memory.evidence,
+        known,
+        laws[i].prior,
+        inflight=live.inflight,
+        latency_s=live.latency_s,
+        window_s=live.window_s,
+        now_s=now_s,
+    )
+    after = replace(memory, saved=saved, evidence=evidence)
+    if arm != memory.running:
+        after = replace(after, running=arm, last_switch_s=now_s)
+    return SavingDecision(arm, options, after)
+
+
+@dataclass(slots=True, eq=False)
+class _View:
+    """All arms at all loads, drawn: M draws, A arms."""
+
+    laws: Sequence[FittedLaw]
+    factors: FloatArray
+    live: LiveLoad
+    ahead: Forecast
+    stakes: Stakes
+    now: FloatArray = field(init=False)
+    """In flight at the present rate, shape (A, M)."""
+    fewer: FloatArray = field(init=False)
+    """In flight on each replica that is left during a roll, shape (A, M)."""
+    expected: FloatArray = field(init=False)
+    """In flight on average over the expected loads, shape (A, M)."""
+    usual: FloatArray = field(init=False)
+    """In flight on average over all loads that were seen, shape (A, M)."""
+    carries: FloatArray = field(init=False)
+    """Saturation (1/s), shape (A, M)."""
+
+    def __post_init__(self) -> None:
+        shares, rates = _arrays(self.ahead.expected)
+        fewer_rps = np.array([self.live.rps / (1.0 - self.stakes.away_share)])
+        past_shares, past_rates = _arrays(self.ahead.seen)
+        asked = np.concatenate([[self.live.rps], rates, past_rates])
+        held = np.stack([law.table.at(asked, self.factors[:, i]) for i, law in enumerate(self.laws)])
+        self.now, self.expected = held[:, :, 0], held[:, :, 1 : 1 + len(rates)] @ shares
+        self.usual = held[:, :, 1 + len(rates) :] @ past_shares
+        # On the old arm for half of the roll, on the new one for the other half: a queue grows no longer than that.
+        self.fewer = np.stack(
+            [
+                law.table.at(fewer_rps, self.factors[:, i], self.stakes.roll_s)[:, 0]
+                for i, law in enumerate(self.laws)
+            ]
+        )
+        self.carries = np.stack(
+            [law.table.saturations(self.factors[:, i]) for i, law in enumerate(self.laws)]
+        )
+
+    def options(self, i: int, none: int, saved: float) -> tuple[ArmSaving, ...]:
+        """What changing from arm `i` to each other one would do."""
+        risks = self.uncovered(none, saved, i)
+        return tuple(self._option(i, b, none, risks) for b in range(len(self.laws)) if b != i)
+
+    def uncovered(self, none: int, saved: float, i: int) -> FloatArray:
+        """What a surprise would cost on each arm more than on none, as far as no account covers it; shape (A,)."""
+        stakes, safe = self.stakes, self.carries[none]
+        most_rps = stakes.carried * float(safe.mean())
+        young = self.ahead.known_s < stakes.young_s
+        rps = most_rps if young else min(stakes.jump * self.ahead.largest_rps, most_rps)
+        jump = Jump(rps, self.ahead.mean_rps, stakes.roll_s, stakes.away_share)
+        on_none = float(jump.waited(safe, safe).mean())
+        account = stakes.risk * (ACCOUNT_S * float(self.usual[none].mean()) + on_none) + saved
+        costs = [float(jump.waited(carried, safe).mean()) - on_none for carried in self.carries]
+        # Whoever is there already has paid for the roll: a cost at the edge of the account does not drive it out.
+        return np.array([max(cost - account * (1.5 if b == i else 1.0), 0.0) for b, cost in enumerate(costs)])
+
+    def _option(self, i: int, b: int, none: int, risks: FloatArray) -> ArmSaving:
+        stakes = self.stakes
+        left = 1.0 - stakes.away_share
+        waits = np.maximum((self.fewer[i] + self.fewer[b]) / 2.0 * left - self.now[i], 0.0) * stakes.roll_s
+        roll = stakes.start_up_s * self.now[i] + waits
+        saving = self._saving(i, b)
+        drawn = saving - roll + risks[i] - risks[b]
+        least = stakes.margin * float(self.expected[b].mean()) * stakes.horizon_s
+        net = float(drawn.mean()) - (least if risks[i] == 0.0 else 0.0)
+        doubt = 0.0 if b == none else stakes.doubt * float(drawn.std())
+        taken, left_over = float(self.expected[i].mean()), float(self.expected[b].mean())
+        return ArmSaving(
+            self.laws[b].prior.arm,
+            1.0 - left_over / taken if taken > 0.0 else 0.0,
+            net,
+            net - doubt,
+            float(roll.mean()),
+            float(risks[b]),
+            float(self.carries[b].mean()),
+        )
+
+    def _saving(self, i: int, b: int) -> FloatArray:
+        """Request-seconds: over the horizon, and for the rest of a day what all loads seen bear out of it.
+
+        By the horizon alone a roll that pays within half a day is never made, however long the load has been constant.
+        """
+        soon, usually = (held[i] - held[b] for held in (self.expected, self.usual))
+        lasting = np.sign(soon) * np.minimum(np.abs(soon), np.maximum(np.sign(soon) * usually, 0.0))
+        horizon_s = self.stakes.horizon_s
+        return np.asarray(soon * horizon_s + lasting * max(_DAY_S - horizon_s, 0.0))
+
+
+def _arrays(loads: Sequence[ExpectedLoad]) -> tuple[FloatArray, FloatArray]:
+    shares, rates = zip(*loads, strict=True)
+    return np.asarray(shares, dtype=float), np.asarray(rates, dtype=float)

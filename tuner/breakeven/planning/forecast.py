@@ -1,0 +1,70 @@
+"""Loads that the past lets expect, and how far it has shown what can come.
+
+Four equal parts of what is expected: the present load, the last hours, and what followed this time of day on each of
+the days before. A decision by the present load alone enters an arm in every valley and leaves it, saturated, at every
+peak; one by the mean of all days does not see that today is another day.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from breakeven.planning.outlook import ExpectedLoad, PastRates, expected_loads
+
+_DAY_S = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What the past says about loads to come.
+
+    Attributes:
+        expected: over the horizon, with the share of its time; shares sum to 1.
+        seen: all of the past that is known, likewise.
+        largest_rps: highest rate in it (1/s per replica).
+        known_s: how far the past is known (s).
+    """
+
+    expected: tuple[ExpectedLoad, ...]
+    seen: tuple[ExpectedLoad, ...]
+    largest_rps: float
+    known_s: float
+
+    @property
+    def mean_rps(self) -> float:
+        """Mean expected rate (1/s per replica)."""
+        return math.fsum(share * rps for share, rps in self.expected)
+
+
+def forecast(past: PastRates, now_s: float, now_rps: float, horizon_s: float) -> Forecast:
+    """Look ahead over a horizon.
+
+    Args:
+        past: rates that were seen, at equal distances in time; the present one may be the last of them.
+        now_s: current time (s), on the clock of `past`.
+        now_rps: present rate (1/s per replica).
+        horizon_s: how far ahead (s).
+
+    Raises:
+        ValueError: a rate that is not a finite number of at least 0; missing data is not a load.
+    """
+    first_s = past.end_s[0] if past.end_s else now_s
+    days = max(math.floor((now_s - first_s) / _DAY_S), 0)
+    spans = [(now_s - horizon_s, now_s)]
+    spans += [(now_s - day * _DAY_S, now_s - day * _DAY_S + horizon_s) for day in range(1, days + 1)]
+    parts = [
+        expected_loads(rates) for rates in ([now_rps], *(_between(past, *span) for span in spans)) if rates
+    ]
+    return Forecast(
+        tuple(ExpectedLoad(share / len(parts), rps) for part in parts for share, rps in part),
+        expected_loads(past.rps) or (ExpectedLoad(1.0, now_rps),),
+        max((now_rps, *past.rps)),
+        now_s - first_s,
+    )
+
+
+def _between(past: PastRates, after_s: float, until_s: float) -> Sequence[float]:
+    return past.rps[bisect_right(past.end_s, after_s) : bisect_right(past.end_s, until_s)]

@@ -1,0 +1,165 @@
+"""What live latency teaches about the laws of all arms: a factor on C1 and one on C2 of each, with their doubt.
+
+A profile errs in three ways: its fit has a covariance, every arm has an error of its own (another day, another node),
+and all arms share one (other requests than those that were measured). The live latency of the arm in place therefore
+says something about all of them, and most about itself. One factor per arm would not do: a slope that is 20 % wrong
+looks right at the load at which it was last seen, and saturates at the next.
+
+Gaussian in the logarithms of the factors, kept in information form: each arm that ever ran has five numbers, and the
+rest follows from the profile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.laws.arrays import FloatArray
+
+_SHARED_SD = 0.10
+"""Of what all arms have in common: live requests are not those of the calibration."""
+_FAMILY_SD = 0.05
+"""Of what the draft lengths of one drafter have in common."""
+_OWN_SD = 0.03
+"""Of what a fit cannot know about its own arm: two runs of the same engine differ by as much."""
+_NOISE_SD = 0.04
+_INDEPENDENT_S = 1800.0
+"""Live means of windows within this time err alike: their loads and texts are the same."""
+_FORGOTTEN_S = 7 * 86400.0
+_SURPRISING_SD = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What one arm's live latency has said about the logarithms (u1, u2) of its factors.
+
+    Attributes:
+        precision: of (u1, u1), (u1, u2) and (u2, u2).
+        pull: precision times mean, of u1 and u2.
+        at_s: when it was last added to (s); it fades from then on.
+    """
+
+    precision: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    pull: tuple[float, float] = (0.0, 0.0)
+    at_s: float = 0.0
+
+    def faded(self, now_s: float) -> Evidence:
+        """The same, older: engines and requests change."""
+        kept = math.exp(-max(now_s - self.at_s, 0.0) / _FORGOTTEN_S)
+        a, b, c = self.precision
+        return Evidence((a * kept, b * kept, c * kept), (self.pull[0] * kept, self.pull[1] * kept), now_s)
+
+
+@dataclass(frozen=True, slots=True)
+class LawPrior:
+    """An arm's law as the profile has it.
+
+    Attributes:
+        arm: which.
+        c1_s, c2_s: coefficients (s).
+        relative_covariance: of (C1, C2), each over its value; shape (2, 2).
+    """
+
+    arm: Arm
+    c1_s: float
+    c2_s: float
+    relative_covariance: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LearnedLaws:
+    """Logarithms of the factors of all arms, jointly Gaussian; order (u1, u2) of the first arm, of the second, ...
+
+    Attributes:
+        arms: in order.
+        mean: shape (2A,).
+        covariance: shape (2A, 2A).
+    """
+
+    arms: tuple[Arm, ...]
+    mean: FloatArray
+    covariance: FloatArray
+
+    def draws(self, standard: FloatArray) -> FloatArray:
+        """Factors on C1 and C2, drawn: shape (M, A, 2).
+
+        Args:
+            standard: standard normal numbers, shape (M, at least 2A); equal ones give equal draws.
+        """
+        size = len(self.mean)
+        values, vectors = np.linalg.eigh(self.covariance)
+        spread = vectors * np.sqrt(np.maximum(values, 0.0))
+        drawn = np.exp(self.mean + standard[:, :size] @ spread.T)
+        return np.asarray(drawn.reshape(len(standard), -1, 2))
+
+
+def learned(priors: Sequence[LawPrior], evidence: Mapping[Arm, Evidence], now_s: float) -> LearnedLaws:
+    """What is known of all arms: the profile, and what was seen live."""
+    size = 2 * len(priors)
+    prior = np.full((size, size), _SHARED_SD**2)
+    for i, one in enumerate(priors):
+        for j, other in enumerate(priors):
+            if one.arm.family == other.arm.family and one.arm != NO_SPECULATION:
+                prior[2 * i : 2 * i + 2, 2 * j : 2 * j + 2] += _FAMILY_SD**2
+        own = slice(2 * i, 2 * i + 2)
+        prior[own, own] += np.asarray(one.relative_covariance) + _OWN_SD**2 * np.eye(2)
+    precision = np.linalg.inv(prior)
+    pull = np.zeros(size)
+    for i, one in enumerate(priors):
+        if (found := evidence.get(one.arm)) is None:
+            continue
+        (a, b, c), towards = found.faded(now_s).precision, found.faded(now_s).pull
+        precision[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] += np.array([[a, b], [b, c]])
+        pull[2 * i : 2 * i + 2] += towards
+    covariance = np.linalg.inv(precision)
+    return LearnedLaws(tuple(one.arm for one in priors), covariance @ pull, covariance)
+
+
+def with_latency(
+    evidence: Mapping[Arm, Evidence],
+    laws: LearnedLaws,
+    law: LawPrior,
+    *,
+    inflight: float,
+    latency_s: float,
+    window_s: float,
+    now_s: float,
+) -> dict[Arm, Evidence]:
+    """Add one window's mean latency of the arm in place.
+
+    Args:
+        evidence: so far.
+        laws: what was known before this window.
+        law: the arm's, under the conditions of the window.
+        inflight: mean number of others that a request met.
+        latency_s: mean latency (s).
+        window_s: length of the window (s), or the time since the last one if that is shorter.
+        now_s: end of the window (s).
+    """
+    place = 2 * laws.arms.index(law.arm)
+    mean = laws.mean[place : place + 2]
+    parts = np.array([law.c1_s, law.c2_s * inflight]) * np.exp(mean)
+    predicted_s = float(parts.sum())
+    if not (predicted_s > 0.0 and latency_s > 0.0):
+        return dict(evidence)
+    share = parts / predicted_s
+    surprise = math.log(latency_s / predicted_s)
+    variance = _NOISE_SD**2 * max(_INDEPENDENT_S / window_s, 1.0)
+    doubt = float(share @ laws.covariance[place : place + 2, place : place + 2] @ share)
+    if abs(surprise) > _SURPRISING_SD * math.sqrt(doubt + variance):
+        # One strange window is a strange window; several are a strange engine.
+        variance *= 4.0
+    towards = surprise + float(share @ mean)
+    before = evidence.get(law.arm, Evidence()).faded(now_s)
+    (a, b, c), (p, q) = before.precision, before.pull
+    (s1, s2), weight = share.tolist(), 1.0 / variance
+    after = replace(
+        before,
+        precision=(a + s1 * s1 * weight, b + s1 * s2 * weight, c + s2 * s2 * weight),
+        pull=(p + s1 * towards * weight, q + s2 * towards * weight),
+    )
+    return {**evidence, law.arm: after}

@@ -1,0 +1,79 @@
+"""What a jump of the load would cost on an arm that carries less than another one.
+
+No forecast shows the first jump. On an arm with a third less capacity than none, ten minutes beyond it pile up requests
+that none, close to its own limit, works off for hours: more request-seconds than speculation has saved in a week. That
+cost is known beforehand, and so is what an arm has saved so far: an arm is worth its risk where the second pays the first.
+
+A fluid: capacity against rate, nothing else. It is exact where it matters, far beyond saturation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from breakeven.laws.arrays import FloatArray
+
+LASTS_S = 3600.0
+"""How long a jump is taken to last (s)."""
+NOTICED_S = 300.0
+"""After which time a roll begins (s): a window of metrics and an evaluation."""
+_LEAST_DRAIN = 0.02
+"""Share of capacity by which a queue shrinks at the least; a mean load beyond capacity is another subject."""
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """A load that nobody expected.
+
+    Attributes:
+        rps: rate while it lasts (1/s per replica).
+        after_rps: rate when it is over (1/s per replica).
+        roll_s: how long a roll takes (s).
+        away_share: share of the replicas that are away meanwhile.
+    """
+
+    rps: float
+    after_rps: float
+    roll_s: float
+    away_share: float
+
+    def waited(self, on_rps: FloatArray, safe_rps: FloatArray) -> FloatArray:
+        """Request-seconds that wait in queues, per replica: stay, or roll to the safe arm, whichever is less.
+
+        Args:
+            on_rps: what the arm in place carries (1/s); shape (M,).
+            safe_rps: what the safe arm carries (1/s); shape (M,).
+        """
+        stay = _Queue.of(on_rps).grow(self.rps - on_rps, LASTS_S)
+        leave = _Queue.of(on_rps).grow(self.rps - on_rps, NOTICED_S)
+        rolling_rps = (1.0 - self.away_share) * (on_rps + safe_rps) / 2.0
+        leave = leave.grow(self.rps - rolling_rps, self.roll_s)
+        leave = leave.grow(self.rps - safe_rps, max(LASTS_S - NOTICED_S - self.roll_s, 0.0))
+        return np.minimum(stay.drained(on_rps, self.after_rps), leave.drained(safe_rps, self.after_rps))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Queue:
+    """Requests that wait, and what they have waited together (request-seconds); shapes (M,)."""
+
+    length: FloatArray
+    waited: FloatArray
+
+    @classmethod
+    def of(cls, like: FloatArray) -> _Queue:
+        return cls(np.zeros_like(like), np.zeros_like(like))
+
+    def grow(self, surplus_rps: FloatArray, during_s: float) -> _Queue:
+        """What comes more than can leave, or less: a queue ends at nothing."""
+        ends = np.maximum(self.length + surplus_rps * during_s, 0.0)
+        # Where the queue empties within the time, only the triangle until then has waited.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            until = np.where(surplus_rps < 0.0, np.minimum(-self.length / surplus_rps, during_s), during_s)
+        return _Queue(ends, self.waited + (self.length + ends) / 2.0 * until)
+
+    def drained(self, carried_rps: FloatArray, rate_rps: float) -> FloatArray:
+        """All that waits until nothing is left."""
+        shrinks = np.maximum(carried_rps - rate_rps, _LEAST_DRAIN * carried_rps)
+        return np.asarray(self.waited + self.length**2 / (2.0 * shrinks))
