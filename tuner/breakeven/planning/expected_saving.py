@@ -21,6 +21,7 @@ import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.arrays import FloatArray
+from breakeven.planning.fluid_queue import FluidQueue
 from breakeven.planning.forecast import Forecast
 from breakeven.planning.inflight import InflightTable, table
 from breakeven.planning.learned_laws import Evidence, LawPrior, learned, with_latency
@@ -238,12 +239,9 @@ class _View:
         held = np.stack([law.table.at(asked, self.factors[:, i]) for i, law in enumerate(self.laws)])
         self.now, self.expected = held[:, :, 0], held[:, :, 1 : 1 + len(rates)] @ shares
         self.usual = held[:, :, 1 + len(rates) :] @ past_shares
-        # On the old arm for half of the roll, on the new one for the other half: a queue grows no longer than that.
+        # What would wait in a queue is reckoned by the queue, with its end.
         self.fewer = np.stack(
-            [
-                law.table.at(fewer_rps, self.factors[:, i], self.stakes.roll_s)[:, 0]
-                for i, law in enumerate(self.laws)
-            ]
+            [law.table.at(fewer_rps, self.factors[:, i], 0.0)[:, 0] for i, law in enumerate(self.laws)]
         )
         self.carries = np.stack(
             [law.table.saturations(self.factors[:, i]) for i, law in enumerate(self.laws)]
@@ -269,9 +267,7 @@ class _View:
 
     def _option(self, i: int, b: int, none: int, risks: FloatArray) -> ArmSaving:
         stakes = self.stakes
-        left = 1.0 - stakes.away_share
-        waits = np.maximum((self.fewer[i] + self.fewer[b]) / 2.0 * left - self.now[i], 0.0) * stakes.roll_s
-        roll = stakes.start_up_s * self.now[i] + waits
+        roll = self._roll_cost(i, b)
         saving = self._saving(i, b)
         drawn = saving - roll + risks[i] - risks[b]
         least = stakes.margin * float(self.expected[b].mean()) * stakes.horizon_s
@@ -286,6 +282,19 @@ class _View:
             float(roll.mean()),
             float(risks[b]),
             float(self.carries[b].mean()),
+        )
+
+    def _roll_cost(self, i: int, b: int) -> FloatArray:
+        """Request-seconds: what starts up serves nothing, and more wait on what is left, in the end in a queue.
+
+        Half of the roll is spent on the old arm, half on the new one, all of it with replicas away.
+        """
+        stakes, left, rps = self.stakes, 1.0 - self.stakes.away_share, self.live.rps
+        more = np.maximum((self.fewer[i] + self.fewer[b]) / 2.0 * left - self.now[i], 0.0)
+        carried = left * (self.carries[i] + self.carries[b]) / 2.0
+        queue = FluidQueue.empty(carried).grow(rps - carried, stakes.roll_s)
+        return np.asarray(
+            stakes.start_up_s * self.now[i] + more * stakes.roll_s + queue.drained(self.carries[b], rps)
         )
 
     def _saving(self, i: int, b: int) -> FloatArray:

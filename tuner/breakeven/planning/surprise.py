@@ -14,13 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from breakeven.laws.arrays import FloatArray
+from breakeven.planning.fluid_queue import FluidQueue
 
 LASTS_S = 3600.0
 """How long a jump is taken to last (s)."""
 NOTICED_S = 300.0
 """After which time a roll begins (s): a window of metrics and an evaluation."""
-_LEAST_DRAIN = 0.02
-"""Share of capacity by which a queue shrinks at the least; a mean load beyond capacity is another subject."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,34 +45,9 @@ class Jump:
             on_rps: what the arm in place carries (1/s); shape (M,).
             safe_rps: what the safe arm carries (1/s); shape (M,).
         """
-        stay = _Queue.of(on_rps).grow(self.rps - on_rps, LASTS_S)
-        leave = _Queue.of(on_rps).grow(self.rps - on_rps, NOTICED_S)
+        stay = FluidQueue.empty(on_rps).grow(self.rps - on_rps, LASTS_S)
+        leave = FluidQueue.empty(on_rps).grow(self.rps - on_rps, NOTICED_S)
         rolling_rps = (1.0 - self.away_share) * (on_rps + safe_rps) / 2.0
         leave = leave.grow(self.rps - rolling_rps, self.roll_s)
         leave = leave.grow(self.rps - safe_rps, max(LASTS_S - NOTICED_S - self.roll_s, 0.0))
         return np.minimum(stay.drained(on_rps, self.after_rps), leave.drained(safe_rps, self.after_rps))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Queue:
-    """Requests that wait, and what they have waited together (request-seconds); shapes (M,)."""
-
-    length: FloatArray
-    waited: FloatArray
-
-    @classmethod
-    def of(cls, like: FloatArray) -> _Queue:
-        return cls(np.zeros_like(like), np.zeros_like(like))
-
-    def grow(self, surplus_rps: FloatArray, during_s: float) -> _Queue:
-        """What comes more than can leave, or less: a queue ends at nothing."""
-        ends = np.maximum(self.length + surplus_rps * during_s, 0.0)
-        # Where the queue empties within the time, only the triangle until then has waited.
-        with np.errstate(divide="ignore", invalid="ignore"):
-            until = np.where(surplus_rps < 0.0, np.minimum(-self.length / surplus_rps, during_s), during_s)
-        return _Queue(ends, self.waited + (self.length + ends) / 2.0 * until)
-
-    def drained(self, carried_rps: FloatArray, rate_rps: float) -> FloatArray:
-        """All that waits until nothing is left."""
-        shrinks = np.maximum(carried_rps - rate_rps, _LEAST_DRAIN * carried_rps)
-        return np.asarray(self.waited + self.length**2 / (2.0 * shrinks))
