@@ -81,7 +81,7 @@ def command(confidence: float, as_json: bool, policies: tuple[str, ...], **given
 
     \b
       breakeven simulate --profile chat.json --trace week.csv --replicas 8
-      breakeven simulate --profile believed.json --truth measured-later.json --trace week.csv
+      breakeven simulate --profile chat.json --truth points.csv --trace week.csv
       breakeven simulate --costs examples/engine-costs/demo.json --gpu H100 --trace requests.csv --policy breakeven --policy none
     """
     from breakeven_sim.replay.study import parse_policy
