@@ -3,7 +3,8 @@
 Every fleet has eight replicas that follow a law exactly; a replica takes two minutes to start. The policy believes a
 profile that was fitted to points of these laws, right ones or wrong ones. Per set: geometric mean and worst fleet of the
 speedup over no speculation, over the best static arm and over hindsight that pays for rolls; rolls per day.
-`python tests/bench/bench_policies.py --judge` takes the seeds that no rule was chosen on; look at them once.
+`PYTHONPATH=tests .venv/bin/python tests/bench/bench_policies.py --judge` takes the seeds that no rule was chosen on; look at
+them once.
 """
 
 from __future__ import annotations

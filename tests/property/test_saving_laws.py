@@ -69,6 +69,8 @@ def test_equal_inputs_give_equal_decisions_and_no_roll_is_without_a_saving(
     decision = decide_by_saving(*asked)
     again = decide_by_saving(*asked)
     assert (again.arm, again.options, again.memory) == (decision.arm, decision.options, decision.memory)
+    # What the window showed of the arm in place is kept.
+    assert memory.running in decision.memory.evidence
     if decision.arm != memory.running:
         (chosen,) = (one for one in decision.options if one.arm == decision.arm)
         assert chosen.net > 0.0
