@@ -1,30 +1,31 @@
-"""A profile of known laws: what the guard sees of a fit, with as much noise as a test wants."""
+"""Profiles of known laws: fits as a calibration writes them, with as much noise as a test wants."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-
-import numpy as np
+from dataclasses import dataclass, field
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.laws.arrays import FloatArray
-from breakeven.laws.fieller import Interval
 from breakeven.laws.law import Law
-from breakeven.laws.speedup import (
-    break_even_interval_rps,
-    break_even_rps,
-    c1_ratio_interval,
-    c2_ratio,
-    c2_ratio_interval,
-    speedup_at_rps,
-    speedup_interval_at_rps,
-)
+from breakeven.profile import ArmFit, LawFit, Profile
+from breakeven.profile.fits import Acceptance, Measurement
+
+_DOF = 11
+_FAR = 1e6
+"""Others in flight up to which an arm counts as measured unless a test says otherwise."""
 
 
 @dataclass(frozen=True)
 class ArmLaw:
+    """L = C1 + C2*n of one arm; TTFT is a tenth of it, TPOT a hundredth.
+
+    Attributes:
+        noise: relative standard deviation of C1 and of C2.
+        measured_to_rps: highest rate at which it was measured.
+        p95_over_mean: p95 of each figure over its mean; None: no quantile was measured.
+    """
+
     c1_s: float
     c2_s: float
     tokens_per_step: float | None = None
@@ -42,117 +43,49 @@ class ArmLaw:
         factor = 1.0
         if tokens_per_step is not None and self.tokens_per_step:
             factor = self.tokens_per_step / tokens_per_step
+        return self._scaled(factor).law
+
+    def _scaled(self, factor: float) -> LawFit:
         c1, c2 = self.c1_s * factor, self.c2_s * factor
-        return Law(c1, c2, (((self.noise * c1) ** 2, 0.0), (0.0, (self.noise * c2) ** 2)))
+        return LawFit(c1, c2, (((self.noise * c1) ** 2, 0.0), (0.0, (self.noise * c2) ** 2)), _DOF, 0.0, 0.0)
 
-
-@dataclass(frozen=True)
-class Predicted:
-    latency_s: float | None
-    latency_ci_s: tuple[float | None, float | None] | None
-    ttft_s: float | None
-    tpot_s: float | None
-    utilisation: float
-    outside_measured: bool
-    saturated: bool
-    means: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Compared:
-    speedup: float | None
-    speedup_ci: tuple[float | None, float | None] | None
-    c1_ratio_ci: tuple[float | None, float | None] | None
-    c2_ratio_ci: tuple[float | None, float | None] | None
-    c2_ratio: float | None
-    break_even_rps: float | None
-    break_even_ci_rps: tuple[float | None, float | None] | None
-
-
-@dataclass(frozen=True)
-class LawModel:
-    """Answers like a profile; E other than calibrated scales a whole arm, and TPOT is a hundredth of the latency.
-
-    Any quantile is `p95_over_mean` times the mean, or was not measured where that is None.
-    """
-
-    laws: Mapping[Arm, ArmLaw]
-    confidence: float = 0.9
-    t: float = 1.8
-
-    def arm(self, arm: Arm) -> ArmLaw:
-        return self.laws[arm]
-
-    def predict(
-        self,
-        arm: Arm,
-        *,
-        rps: float | None = None,
-        tokens_per_step: float | None = None,
-        prompt_tokens: float | None = None,
-        output_tokens: float | None = None,
-        quantile: float | None = None,
-        or_mean: bool = False,
-    ) -> Predicted:
-        rate = rps or 0.0
-        law = self.laws[arm].at(tokens_per_step)
-        left = 1.0 - rate * float(law.c2)
-        used = rate / min(1.0 / float(law.c2), self.laws[arm].measured_saturation_rps or math.inf)
-        if left <= 0:
-            return Predicted(None, None, None, None, used, outside_measured=True, saturated=True)
-        latency = float(law.c1) / left
-        spread = self.t * self.laws[arm].noise / left
-        bounds = (max(latency * (1 - spread), 0.0), latency * (1 + spread))
-        far = rate > self.laws[arm].measured_to_rps
-        means: tuple[str, ...] = ()
-        if quantile is not None:
-            over = self.laws[arm].p95_over_mean
-            means = ("latency_s", "ttft_s", "tpot_s") if over is None else ()
-            latency *= over or 1.0
-        return Predicted(
-            latency,
-            bounds,
-            0.1 * latency,
-            0.01 * latency,
-            used,
-            outside_measured=far,
-            saturated=False,
-            means=means,
-        )
-
-    def compare(
-        self,
-        arm: Arm,
-        against: Arm,
-        *,
-        rps: float | None = None,
-        tokens_per_step: float | None = None,
-        against_tokens_per_step: float | None = None,
-        prompt_tokens: float | None = None,
-        output_tokens: float | None = None,
-    ) -> Compared:
-        rate = rps or 0.0
-        mine, other = self.laws[arm].at(tokens_per_step), self.laws[against].at(against_tokens_per_step)
-        speedup = float(speedup_at_rps(other, mine, rate))
-        return Compared(
-            speedup=None if math.isnan(speedup) else speedup,
-            speedup_ci=None
-            if math.isnan(speedup) or speedup in (0.0, math.inf)
-            else _bounds(speedup_interval_at_rps(other, mine, rate, self.t)),
-            c1_ratio_ci=_bounds(c1_ratio_interval(other, mine, self.t)),
-            c2_ratio_ci=_bounds(c2_ratio_interval(other, mine, self.t)),
-            c2_ratio=float(c2_ratio(other, mine)),
-            break_even_rps=_figure(break_even_rps(other, mine)),
-            break_even_ci_rps=_bounds(break_even_interval_rps(other, mine, self.t)),
+    def fitted(self, arm: Arm) -> ArmFit:
+        to = self.measured_to_rps
+        left = 1.0 - to * self.c2_s
+        most = to * self.c1_s / left if math.isfinite(to) and left > 0 else _FAR
+        p95 = {} if self.p95_over_mean is None else {"0.95": self.p95_over_mean}
+        return ArmFit(
+            arm.method,
+            arm.k,
+            arm.candidate,
+            c1_s=self.c1_s,
+            c2_s=self.c2_s,
+            saturation_rps=self.saturation_rps,
+            believable=self.believable,
+            fit=self._scaled(1.0),
+            ttft=self._scaled(0.1),
+            tpot=self._scaled(0.01),
+            quantiles={q: self._scaled(over) for q, over in p95.items()},
+            ttft_quantiles={q: self._scaled(0.1 * over) for q, over in p95.items()},
+            tpot_quantiles={q: self._scaled(0.01 * over) for q, over in p95.items()},
+            acceptance=None if self.tokens_per_step is None else Acceptance(self.tokens_per_step),
+            measured_saturation_rps=self.measured_saturation_rps,
+            measurements=tuple(
+                Measurement(row, "laws.csv", "closed", n, n + 1.0, 0.0, self.c1_s + n * self.c2_s)
+                for row, n in enumerate((0.0, most))
+            ),
         )
 
 
-def _figure(value: FloatArray) -> float | None:
-    return float(value) if np.isfinite(value) else None
+@dataclass(frozen=True)
+class LawModel(Profile):
+    """A profile, and the laws that it was made of."""
+
+    laws: Mapping[Arm, ArmLaw] = field(default_factory=dict)
 
 
-def _bounds(interval: Interval) -> tuple[float | None, float | None]:
-    return (_figure(interval.lower), _figure(interval.upper))
+def law_model(laws: Mapping[Arm, ArmLaw], confidence: float = 0.9) -> LawModel:
+    return LawModel(confidence, tuple(law.fitted(arm) for arm, law in laws.items()), laws=laws)
 
 
 EAGLE = Arm("eagle3", 7, "eagle")
@@ -167,4 +100,4 @@ def chat(noise: float = 0.01, **changes: ArmLaw) -> LawModel:
         EAGLE: ArmLaw(0.53, 0.0434, tokens_per_step=3.0, noise=noise),
     }
     names = {"none": NO_SPECULATION, "eagle": EAGLE, "eagle_2": EAGLE_2, "lookup": LOOKUP}
-    return LawModel({**laws, **{names[name]: law for name, law in changes.items()}})
+    return law_model({**laws, **{names[name]: law for name, law in changes.items()}})

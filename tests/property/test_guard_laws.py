@@ -12,7 +12,7 @@ from breakeven.planning.guard import Action, DecisionMemory, Load, Policy, decid
 from breakeven.planning.objective import Slo
 from breakeven.planning.outlook import expected_loads
 from draws import draws
-from fakes.lawmodel import EAGLE, EAGLE_2, LOOKUP, ArmLaw, LawModel
+from fakes.lawmodel import EAGLE, EAGLE_2, LOOKUP, ArmLaw, law_model
 
 NOW = 1_000_000.0
 
@@ -31,7 +31,7 @@ def models(draw):
             laws[arm] = ArmLaw(
                 draw(floats(0.3, 1.4)), draw(floats(0.01, 0.06)), e, noise, measured_saturation_rps=capped
             )
-    return LawModel(laws)
+    return law_model(laws)
 
 
 @st.composite
@@ -158,10 +158,8 @@ def test_deciding_again_at_once_changes_nothing(model, policy, rps, data):
 @given(models(), policies(), floats(0.1, 60.0), floats(1.0, 5.0))
 def test_more_doubt_never_makes_it_enter(model, policy, rps, factor):
     policy = replace(policy, dwell_s=0.0, slo=Slo())
-    doubtful = LawModel(
-        {arm: replace(law, noise=law.noise * factor) for arm, law in model.laws.items()},
-        model.confidence,
-        model.t,
+    doubtful = law_model(
+        {arm: replace(law, noise=law.noise * factor) for arm, law in model.laws.items()}, model.confidence
     )
 
     def entered(asked):
@@ -208,7 +206,7 @@ def test_a_collapsed_acceptance_switches_off_in_the_second_window_at_any_load(mo
     assert decision.arm != running
     if decision.arm.family == running.family:
         # Another draft length of the same drafter, if even the acceptance carried over leaves it a gain.
-        (other,) = (c for c in decision.field.candidates if c.arm == decision.arm)
+        (other,) = (c for c in decision.field.others if c.arm == decision.arm)
         assert other.tokens_per_step > 1.0 + policy.min_gain
 
 
@@ -222,6 +220,6 @@ def test_the_order_in_which_candidates_are_named_does_not_matter(model, policy, 
     first, second = (
         decide(model, load, DecisionMemory(NO_SPECULATION), policy, NOW, named) for named in (arms, shuffled)
     )
-    by_latency = {c.arm: c.latency_s for c in first.field.candidates}
+    by_latency = {c.arm: c.latency_s for c in first.field.others}
     assert first.action is second.action
     assert np.isclose(by_latency.get(first.arm, 0.0), by_latency.get(second.arm, 0.0))

@@ -5,9 +5,10 @@ from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
+from breakeven.planning.best_arm import best_arm
+from breakeven.planning.evaluation import evaluate
 from breakeven.planning.guard import DecisionMemory, Load, Policy, decide
 from breakeven.planning.objective import Slo
-from breakeven.planning.ranking import rank
 from breakeven.profile import Conditions, LoadPoint
 from breakeven.reasons import Reason
 from draws import draws
@@ -49,35 +50,37 @@ def policies(draw):
 @given(profiles(), policies(), st.floats(0.1, 30.0))
 def test_plan_and_guard_name_the_same_arm_or_the_reason(profile, policy, rps):
     arms = [fit.arm for fit in profile.arms]
-    ranking = rank(profile, LoadPoint(rps=rps), lambda _: Conditions(), policy.slo, min_gain=policy.min_gain)
-    none = next(one for one in ranking.candidates if one.arm == NO_SPECULATION)
+    seen = evaluate(profile, arms, LoadPoint(rps=rps), lambda _: Conditions(), policy.slo, doubtful=True)
+    best, none = best_arm(seen, policy.slo, policy.min_gain), seen.none
     # Requests take what the law says, and ever longer beyond saturation.
     load = Load(rps, 300, 1000, latency_s=none.prediction.latency_s or 1e4)
     decision = decide(profile, load, DecisionMemory(NO_SPECULATION), policy, NOW, arms)
     # What it waits for is what it wants; the guard has a memory, and plan has none.
     wanted = decision.memory.candidate or decision.arm
-    named = ranking.kept or ranking.best
+    named = best.kept or best.arm
     assert wanted in {named, NO_SPECULATION}, "the guard enters nothing that plan does not name"
     differs = {
         "a roll costs more than the gain brings": decision.reason is Reason.ROLL_NOT_WORTH_IT,
         "without it the load is not carried": none.prediction.saturated
-        and ranking.reason in {Reason.SATURATED, Reason.EXTRAPOLATED},
-        "plan goes by the expected latency": not policy.min_gain and ranking.reason is Reason.WIDE_BOUNDS,
+        and best.reason in {Reason.SATURATED, Reason.EXTRAPOLATED},
+        "plan goes by the expected latency": not policy.min_gain and best.reason is Reason.WIDE_BOUNDS,
         "plan keeps an objective without a gain": none.meets_slo is False
-        and ranking.reason in {Reason.SLO_VIOLATED, Reason.WIDE_BOUNDS},
+        and best.reason in {Reason.SLO_VIOLATED, Reason.WIDE_BOUNDS},
     }
-    assert named == wanted or any(differs.values()), (named, ranking.reason, decision.reason)
+    assert named == wanted or any(differs.values()), (named, best.reason, decision.reason)
 
 
 @draws(50)
 @given(profiles(), st.floats(0.1, 30.0), st.booleans())
 def test_plan_names_no_arm_on_an_extrapolation_without_saying_so(profile, rps, at_rate):
     load = LoadPoint(rps=rps) if at_rate else LoadPoint(concurrency=1.0 + 20.0 * rps)
-    ranking = rank(profile, load, lambda _: Conditions(), Slo())
-    if ranking.best.k and ranking.chosen.extrapolated:
-        assert ranking.reason in {Reason.EXTRAPOLATED, Reason.SATURATED}
-    if ranking.kept is not None:
-        kept = next(one for one in ranking.candidates if one.arm == ranking.kept)
-        assert ranking.chosen.extrapolated
+    arms = [fit.arm for fit in profile.arms]
+    seen = evaluate(profile, arms, load, lambda _: Conditions(), Slo(), doubtful=True)
+    best = best_arm(seen, Slo())
+    if best.arm.k and best.chosen.extrapolated:
+        assert best.reason in {Reason.EXTRAPOLATED, Reason.SATURATED}
+    if best.kept is not None:
+        kept = seen.of(best.kept)
+        assert best.chosen.extrapolated
         assert not (kept.arm.k and kept.extrapolated), "the operator enters nothing on an extrapolation"
-        assert ranking.reason is Reason.EXTRAPOLATED
+        assert best.reason is Reason.EXTRAPOLATED

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import cast
 
 from breakeven.arm import Arm
-from breakeven.planning.guard import Decision, DecisionMemory, Load, Policy, Seen, decide
+from breakeven.planning.guard import Decision, DecisionMemory, Policy, decide
 from breakeven.planning.objective import Slo
+from breakeven.planning.observed_load import LiveAcceptance, Load
 from breakeven.planning.outlook import expected_loads
 from breakeven.profile import Comparison, Profile
 from breakeven_operator.reconcile.live_metrics import Figures
@@ -49,8 +49,7 @@ class Choice:
     @property
     def against_none(self) -> Comparison | None:
         """The decision's subject against no speculation at this load."""
-        # The guard knows a comparison by protocol; what it returns is what the profile made.
-        return cast("Comparison | None", self.decision.against_none) if self.decision is not None else None
+        return self.decision.against_none if self.decision is not None else None
 
 
 def load_of(figures: Figures, past_rps: Sequence[float] = ()) -> Load:
@@ -125,7 +124,9 @@ def choose(
             _epoch(remembered.collapsed_since_time) if remembered.running_arm == running.name else None
         ),
         seen=tuple(
-            Seen(arms[seen.arm], seen.tokens_per_step) for seen in remembered.seen if seen.arm in arms
+            LiveAcceptance(arms[seen.arm], seen.tokens_per_step)
+            for seen in remembered.seen
+            if seen.arm in arms
         ),
     )
     decision = decide(

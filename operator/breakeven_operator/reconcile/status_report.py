@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
+from breakeven.planning.evaluation import ArmEvaluation
 from breakeven.planning.guard import Decision
 from breakeven.planning.outlook import peak_rps
-from breakeven.planning.standing import Standing
 from breakeven.planning.wording import figures_text
 from breakeven.profile import Comparison, Profile
 from breakeven.serving.drain import drain
@@ -187,7 +187,7 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
             **_prediction(decision.field.running if decision.field is not None else None),
             **_comparison(decision.subject, cycle.choice.against_none),
             "alternative": _alternative(
-                decision.alternative, decision.field.candidates if decision.field else ()
+                decision.alternative, decision.field.of(decision.alternative) if decision.field else None
             ),
         }
     return DecisionStatus(**fields)
@@ -200,7 +200,7 @@ def _expected(decision: Decision, live: Live | None) -> dict[str, object]:
     return {"expected_peak_rps": peak, "expected_observations": len(live.past.again_rps)}
 
 
-def _prediction(running: Standing | None) -> dict[str, object]:
+def _prediction(running: ArmEvaluation | None) -> dict[str, object]:
     if running is None:
         return {}
     return {
@@ -250,11 +250,10 @@ def _with_overload(message: str, decision: Decision | None) -> str:
     )
 
 
-def _alternative(arm: Arm | None, standings: tuple[Standing, ...]) -> Alternative | None:
+def _alternative(arm: Arm | None, evaluation: ArmEvaluation | None) -> Alternative | None:
     if arm is None:
         return None
-    standing = next((s for s in standings if s.arm == arm), None)
-    against = standing.against_none if standing is not None else None
+    against = evaluation.against_none if evaluation is not None else None
     lower, upper = (against.speedup_ci if against is not None else None) or (None, None)
     return Alternative(
         arm=arm.name,

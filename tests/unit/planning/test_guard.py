@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from breakeven.arm import NO_SPECULATION
-from breakeven.planning.guard import Action, Decision, DecisionMemory, Load, Policy, Seen, decide
+from breakeven.planning.evaluation import speedup_bounds
+from breakeven.planning.guard import Action, Decision, DecisionMemory, LiveAcceptance, Load, Policy, decide
 from breakeven.planning.objective import Slo
 from breakeven.planning.outlook import ExpectedLoad, expected_loads
-from breakeven.planning.standing import speedup_bounds
 from breakeven.planning.wording import sentence
 from breakeven.reasons import Reason
-from fakes.lawmodel import EAGLE, EAGLE_2, LOOKUP, ArmLaw, LawModel, chat
+from fakes.lawmodel import EAGLE, EAGLE_2, LOOKUP, ArmLaw, LawModel, chat, law_model
 
 NOW = 1_000_000.0
 AT_ONCE = Policy(dwell_s=0)
@@ -220,7 +220,7 @@ def test_no_speculation_stays_where_every_arm_loses_or_gains_little():
         NO_SPECULATION,
         Reason.GAIN_BELOW_THRESHOLD,
     )
-    alone = LawModel({NO_SPECULATION: ArmLaw(1.1, 0.03)})
+    alone = law_model({NO_SPECULATION: ArmLaw(1.1, 0.03)})
     assert outcome(ask(alone, NO_SPECULATION, 5)) == (Action.STAY, NO_SPECULATION, Reason.ALREADY_BEST)
 
 
@@ -429,9 +429,9 @@ def test_live_acceptance_is_carried_to_the_other_draft_lengths_of_the_drafter():
     # eagle/7 lost half of its accepted drafts, so eagle/2's calibrated 2.2 does not hold either.
     model = chat(eagle_2=ArmLaw(0.6, 0.036, 2.2, 0.01))
     decision = ask(model, EAGLE, 5, tokens_per_step=2.0)
-    sibling = next(c for c in decision.field.candidates if c.arm == EAGLE_2)
+    sibling = next(c for c in decision.field.others if c.arm == EAGLE_2)
     assert sibling.tokens_per_step == pytest.approx(1.6)
-    assert decision.memory.seen == (Seen(EAGLE, 2.0),)
+    assert decision.memory.seen == (LiveAcceptance(EAGLE, 2.0),)
 
 
 def test_live_acceptance_counts_where_none_was_calibrated():
@@ -454,16 +454,16 @@ def test_two_arms_that_take_turns_by_a_hair_do_not_reset_the_dwell():
 
 
 def test_acceptance_of_another_drafter_is_kept_beside_the_newest():
-    memory = DecisionMemory(EAGLE, seen=(Seen(LOOKUP, 1.3), Seen(EAGLE_2, 1.5)))
+    memory = DecisionMemory(EAGLE, seen=(LiveAcceptance(LOOKUP, 1.3), LiveAcceptance(EAGLE_2, 1.5)))
     assert ask(chat(), EAGLE, 5, memory=memory, tokens_per_step=2.0).memory.seen == (
-        Seen(LOOKUP, 1.3),
-        Seen(EAGLE, 2.0),
+        LiveAcceptance(LOOKUP, 1.3),
+        LiveAcceptance(EAGLE, 2.0),
     )
 
 
 def test_sentences_carry_the_figures_that_decided():
     assert sentence(ask(chat(), NO_SPECULATION, 3.1)) == (
-        "none -> eagle/7: eagle/7 is 1.98x (90 %: 1.93 to 2.03) at 3.1 rps per replica; pays until 17.7 rps (17.2 to "
+        "none -> eagle/7: eagle/7 is 1.98x (90 %: 1.93 to 2.02) at 3.1 rps per replica; pays until 17.7 rps (17.2 to "
         "18.2); the lower bound exceeds 1.05x; eagle/7 is left when its upper bound falls below 1.00x"
     )
     assert sentence(ask(chat(), EAGLE, 24)).startswith(

@@ -7,7 +7,7 @@ from scipy.stats import f
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
 from breakeven.laws.speedup import PaysWhere
-from breakeven.planning.stretches import envelope
+from breakeven.planning.envelope import envelope
 from breakeven.profile import Conditions
 from breakeven.profile.student_t import band_quantile, t_quantile
 from sweeps import closed

@@ -22,7 +22,8 @@ from breakeven.cli.profile_options import (
 from breakeven.laws.arrays import Span
 
 if TYPE_CHECKING:
-    from breakeven.planning.ranking import Ranking
+    from breakeven.planning.best_arm import BestArm
+    from breakeven.planning.evaluation import Evaluations
     from breakeven.profile import Profile
 
 _SECONDS = Number(min=0, max=86_400, min_open=True)
@@ -109,10 +110,11 @@ def command(
       breakeven plan chat.json --rps 12
       breakeven plan chat.json --rps 12 --tpot-slo-s 0.04 --rps-range 0 30 --draft-lengths 1-8
     """
-    from breakeven.cli.ranking_view import result_of, show
+    from breakeven.cli.plan_view import result_of, show
+    from breakeven.planning.best_arm import best_arm
+    from breakeven.planning.envelope import envelope
+    from breakeven.planning.evaluation import evaluate
     from breakeven.planning.objective import Slo
-    from breakeven.planning.ranking import rank
-    from breakeven.planning.stretches import envelope
     from breakeven.planning.wording import unmeasured_texts
     from breakeven.profile import LoadPoint
 
@@ -124,32 +126,35 @@ def command(
         raise click.UsageError("--quantile says which quantile an objective is about; give --...-slo-s too")
     profile = read_profile(profile_path, confidence, arm_of(method, k) if method is not None else None)
     conditions = conditions_of(profile, steps, alpha, per_position, prompt_tokens, output_tokens)
-    ranking = rank(
+    evaluations = evaluate(
         profile,
+        [*(fit.arm for fit in profile.arms), *_unmeasured(profile, draft_lengths or ())],
         LoadPoint(rps, concurrency),
         conditions,
         slo,
-        unmeasured=_unmeasured(profile, draft_lengths or ()),
-        min_gain=min_gain_percent / 100.0,
+        doubtful=True,
         rps_range=rps_range,
         confidence=confidence,
     )
+    best = best_arm(evaluations, slo, min_gain_percent / 100.0)
     stretches = None
     if rps_range is not None:
-        taking_part = [one.arm for one in ranking.candidates if one.believable] or [
-            one.arm for one in ranking.candidates
-        ]
-        stretches = envelope([(arm, profile.curve(arm, conditions(arm))) for arm in taking_part], rps_range)
+        taking_part = [one for one in evaluations.arms if one.believable] or evaluations.arms
+        stretches = envelope([(one.arm, one.curve) for one in taking_part], rps_range)
     warnings = [
-        *ranking.skipped,
+        *evaluations.unbelievable.values(),
         *_lacks(profile, draft_lengths or ()),
-        *_doubts(ranking),
-        *unmeasured_texts({one.arm: one.unmeasured for one in ranking.candidates}),
+        *_doubts(evaluations, best),
+        *unmeasured_texts({one.arm: one.unmeasured for one in evaluations.arms}),
     ]
     if as_json:
-        echo_result(result_of(ranking, stretches, warnings, confidence, quantile, at_rate=rps is not None))
+        at_rate = rps is not None
+        echo_result(
+            result_of(evaluations.arms, best, stretches, warnings, confidence, quantile, at_rate=at_rate)
+        )
     else:
-        show(ranking, stretches, [*warnings, *profile.warnings], rps, concurrency, objectives=slo.is_set)
+        warnings += profile.warnings
+        show(evaluations.arms, best, stretches, warnings, rps, concurrency, objectives=slo.is_set)
 
 
 def _unmeasured(profile: Profile, lengths: tuple[int, ...]) -> list[Arm]:
@@ -169,16 +174,16 @@ def _lacks(profile: Profile, lengths: tuple[int, ...]) -> list[str]:
     ]
 
 
-def _doubts(ranking: Ranking) -> list[str]:
+def _doubts(evaluations: Evaluations, best: BestArm) -> list[str]:
     # A speedup rests on no speculation too.
     doubted = [
         one.arm
-        for one in ranking.candidates
-        if one.arm in {ranking.best, NO_SPECULATION} and one.extrapolated and not one.prediction.saturated
+        for one in evaluations.arms
+        if one.arm in {best.arm, NO_SPECULATION} and one.extrapolated and not one.prediction.saturated
     ]
     where = "outside what was measured, or above utilisation 0.75"
     doubts = [f"{arm}: this load is extrapolated ({where})" for arm in doubted]
-    if ranking.kept is not None:
-        kept = ranking.kept if ranking.kept.k else "no speculation"
+    if best.kept is not None:
+        kept = best.kept if best.kept.k else "no speculation"
         doubts.append(f"the operator enters no arm on an extrapolation: it would keep {kept} at this load")
     return doubts

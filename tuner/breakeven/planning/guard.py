@@ -20,13 +20,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.planning.evaluation import ArmEvaluation, Evaluations, evaluate_live
 from breakeven.planning.judging import NoSwitch, fastest, judge
-from breakeven.planning.latency_model import ComparisonLike, LatencyModel
+from breakeven.planning.observed_load import LiveAcceptance, Load
 from breakeven.planning.policy import Policy
-from breakeven.planning.standing import Field, Load, Seen, Standing, survey
+from breakeven.profile import Comparison, Profile
 from breakeven.reasons import Reason
 
-__all__ = ["Action", "Decision", "DecisionMemory", "LatencyModel", "Load", "Policy", "Seen", "decide"]
+__all__ = ["Action", "Decision", "DecisionMemory", "LiveAcceptance", "Load", "Policy", "decide"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class DecisionMemory:
     candidate: Arm | None = None
     candidate_since_s: float | None = None
     collapsed_since_s: float | None = None
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[LiveAcceptance, ...] = ()
 
 
 class Action(StrEnum):
@@ -88,19 +89,19 @@ class Decision:
     reason: Reason
     running: Arm
     subject: Arm | None
-    against_none: ComparisonLike | None
-    against_running: ComparisonLike | None
+    against_none: Comparison | None
+    against_running: Comparison | None
     alternative: Arm | None
     until_s: float | None
     memory: DecisionMemory
     load: Load
     policy: Policy
     confidence: float
-    field: Field | None
+    field: Evaluations | None
 
 
 def decide(
-    profile: LatencyModel,
+    profile: Profile,
     load: Load,
     memory: DecisionMemory,
     policy: Policy,
@@ -127,7 +128,7 @@ def decide(
     if load.idle:
         asked = _Asked(memory.running, load, policy, profile.confidence, None)
         return asked.answer(Action.HOLD, Reason.NO_LOAD, None, _unwish(memory))
-    field = survey(profile, load, memory.running, candidates, memory.seen, policy.slo)
+    field = evaluate_live(profile, load, memory.running, candidates, memory.seen, policy.slo)
     asked = _Asked(memory.running, load, policy, profile.confidence, field)
     outcome = judge(profile, field, load, policy, seen=memory.seen, candidate=memory.candidate)
     if isinstance(outcome, NoSwitch):
@@ -165,13 +166,13 @@ class _Asked:
     load: Load
     policy: Policy
     confidence: float
-    field: Field | None
+    field: Evaluations | None
 
     def answer(
         self,
         action: Action,
         reason: Reason,
-        other: Standing | None,
+        other: ArmEvaluation | None,
         memory: DecisionMemory,
         until_s: float | None = None,
     ) -> Decision:
@@ -182,7 +183,7 @@ class _Asked:
             subject = None
         arm = other.arm if action is Action.SWITCH and other is not None else self.running
         if other is None or other.arm == arm:
-            standings = (running, *self.field.candidates) if self.field is not None else ()
+            standings = (running, *self.field.others) if self.field is not None else ()
             rest = [c for c in standings if c is not None and c.arm != arm]
             alternative = fastest(rest) if rest else None
         else:
@@ -205,12 +206,12 @@ class _Asked:
         )
 
 
-def _remember(memory: DecisionMemory, load: Load) -> tuple[Seen, ...]:
+def _remember(memory: DecisionMemory, load: Load) -> tuple[LiveAcceptance, ...]:
     """Put the live acceptance of the running arm in the place of what its drafter showed before."""
     if load.tokens_per_step is None or memory.running == NO_SPECULATION or load.idle:
         return memory.seen
     others = tuple(seen for seen in memory.seen if seen.arm.family != memory.running.family)
-    return (*others, Seen(memory.running, load.tokens_per_step))
+    return (*others, LiveAcceptance(memory.running, load.tokens_per_step))
 
 
 def _still_wished(memory: DecisionMemory, load: Load, policy: Policy, now_s: float) -> bool:

@@ -12,19 +12,12 @@ from dataclasses import dataclass
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.latency import longest_by_chance
-from breakeven.planning.latency_model import ComparisonLike, LatencyModel
+from breakeven.planning.evaluation import ArmEvaluation, Evaluations, bounds_of, speedup_bounds
+from breakeven.planning.observed_load import LiveAcceptance, Load
 from breakeven.planning.policy import Policy
 from breakeven.planning.rolling import Roll
-from breakeven.planning.standing import (
-    Field,
-    Load,
-    Seen,
-    Standing,
-    bounds_of,
-    predicted,
-    speedup_bounds,
-)
 from breakeven.planning.trust import extrapolated
+from breakeven.profile import Comparison, Profile
 from breakeven.reasons import Reason
 
 EXTRAPOLATION_ERROR = 0.5
@@ -41,7 +34,7 @@ class Switch:
         dwell_s: how long it must have been wished for (s); `None`: the policy's dwell time, which is also the most.
     """
 
-    target: Standing
+    target: ArmEvaluation
     reason: Reason
     dwell_s: float | None = None
 
@@ -57,7 +50,7 @@ class NoSwitch:
     """
 
     reason: Reason
-    other: Standing | None
+    other: ArmEvaluation | None
     uncertain: bool = False
 
 
@@ -66,12 +59,12 @@ _FALLEN = 0.85
 
 
 def judge(
-    profile: LatencyModel,
-    field: Field,
+    profile: Profile,
+    field: Evaluations,
     load: Load,
     policy: Policy,
     *,
-    seen: Sequence[Seen],
+    seen: Sequence[LiveAcceptance],
     candidate: Arm | None,
 ) -> Switch | NoSwitch:
     """Say which arm the figures want.
@@ -87,7 +80,7 @@ def judge(
     running, none = field.running, field.none
     if running is None or none is None:
         return NoSwitch(Reason.NO_BELIEVABLE_FIT, None, uncertain=True)
-    worthwhile = [c for c in field.candidates if _beats_none(c, policy)]
+    worthwhile = [c for c in field.others if _beats_none(c, policy)]
     lost = _lost_at_any_load(running, policy)
     roll = Roll(profile, load, policy, tuple(seen))
     slow = _surely_slow(running, none, roll)
@@ -116,17 +109,17 @@ def judge(
 class _Pair:
     """The running arm and no speculation, both with a believable fit."""
 
-    running: Standing
-    none: Standing
+    running: ArmEvaluation
+    none: ArmEvaluation
 
 
 def _at_leisure(
-    field: Field, now: _Pair, worthwhile: Sequence[Standing], roll: Roll, candidate: Arm | None
+    field: Evaluations, now: _Pair, worthwhile: Sequence[ArmEvaluation], roll: Roll, candidate: Arm | None
 ) -> Switch | NoSwitch:
     """What to do where nothing presses: enter an arm, leave one in time, or stay and say why."""
     running, policy = now.running, roll.policy
     if _works_off_a_queue(running, roll.load, policy):
-        other = fastest(field.candidates) if field.candidates else None
+        other = fastest(field.others) if field.others else None
         return NoSwitch(Reason.NOT_STEADY, other, uncertain=True)
     entries = [
         c
@@ -141,22 +134,22 @@ def _at_leisure(
     return leaving or entering or staying(field, now, policy)
 
 
-def _checked_alike(c: Standing, running: Standing) -> bool:
+def _checked_alike(c: ArmEvaluation, running: ArmEvaluation) -> bool:
     """Whether an arm's objectives are held against the same figures: its mean keeps what a p95 misses on any arm."""
     return set(c.unmeasured) <= set(running.unmeasured)
 
 
-def trusted(standing: Standing, policy: Policy) -> bool:
+def trusted(standing: ArmEvaluation, policy: Policy) -> bool:
     """Whether the load lies where the arm's law may be believed."""
     return not extrapolated(standing.prediction, policy.max_utilisation)
 
 
-def fastest(standings: Sequence[Standing]) -> Standing:
+def fastest(standings: Sequence[ArmEvaluation]) -> ArmEvaluation:
     """Return the arm with the lowest predicted latency; of equals the first."""
     return min(standings, key=lambda c: c.latency_s)
 
 
-def _lost_at_any_load(running: Standing, policy: Policy) -> Reason | None:
+def _lost_at_any_load(running: ArmEvaluation, policy: Policy) -> Reason | None:
     """Why the running arm cannot gain at any load, if it cannot; no extrapolation is involved."""
     comparison, e = running.against_none, running.tokens_per_step
     if comparison is None:
@@ -171,7 +164,7 @@ def _lost_at_any_load(running: Standing, policy: Policy) -> Reason | None:
     return Reason.ACCEPTANCE_COLLAPSED if fell else Reason.NEVER_PAYS
 
 
-def _worse_in_both(standing: Standing) -> bool:
+def _worse_in_both(standing: ArmEvaluation) -> bool:
     """Whether an arm is surely slower than no speculation alone and in company."""
     comparison = standing.against_none
     return (
@@ -180,7 +173,7 @@ def _worse_in_both(standing: Standing) -> bool:
     )
 
 
-def _loses_by_law(running: Standing, none: Standing, load: Load, policy: Policy) -> bool:
+def _loses_by_law(running: ArmEvaluation, none: ArmEvaluation, load: Load, policy: Policy) -> bool:
     """Whether the running arm is surely slower than no speculation by the laws, borne out where one is extrapolation."""
     if speedup_bounds(running.against_none)[1] >= 1.0 + policy.exit_margin:
         return False
@@ -191,7 +184,7 @@ def _loses_by_law(running: Standing, none: Standing, load: Load, policy: Policy)
     return load.latency_s is not None and load.latency_s > _slowest_s(none) * (1.0 + doubt)
 
 
-def _surely_slow(running: Standing, none: Standing, roll: Roll) -> bool:
+def _surely_slow(running: ArmEvaluation, none: ArmEvaluation, roll: Roll) -> bool:
     """Whether requests really take longer than no speculation surely would, where its law alone may be believed.
 
     Between the trusted utilisation and saturation the running arm's law is extrapolation; what its requests take is not.
@@ -207,7 +200,7 @@ def _surely_slow(running: Standing, none: Standing, roll: Roll) -> bool:
         return False
     slowest_s = _slowest_s(none)
     # Asked is whether a running arm that needs just as long could show this mean by chance.
-    alone_s = predicted(roll.profile, load, running.arm, roll.seen, 0.0).latency_s
+    alone_s = running.curve.at_rps(0.0).latency_s
     return bool(
         alone_s
         and longest_by_chance(alone_s, slowest_s, load.requests, roll.profile.confidence)
@@ -215,29 +208,27 @@ def _surely_slow(running: Standing, none: Standing, roll: Roll) -> bool:
     )
 
 
-def _slowest_s(standing: Standing) -> float:
+def _slowest_s(standing: ArmEvaluation) -> float:
     """Upper bound of an arm's latency (s), infinite where it is open."""
     return bounds_of(standing.prediction.latency_ci_s)[1]
 
 
-def _leave_saturated(field: Field, running: Standing, policy: Policy) -> Switch | NoSwitch:
+def _leave_saturated(field: Evaluations, running: ArmEvaluation, policy: Policy) -> Switch | NoSwitch:
     """Measured saturation: laws are silent here, what counts is which arm carries more."""
     carrying = [
         c
-        for c in field.candidates
+        for c in field.others
         if c.saturation_rps > running.saturation_rps * (1.0 + policy.min_gain)
         and (c.arm == NO_SPECULATION or trusted(c, policy))
     ]
     if not carrying:
-        return NoSwitch(
-            Reason.SATURATED, fastest(field.candidates) if field.candidates else None, uncertain=True
-        )
+        return NoSwitch(Reason.SATURATED, fastest(field.others) if field.others else None, uncertain=True)
     steady = [c for c in carrying if trusted(c, policy)]
     target = fastest(steady) if steady else max(carrying, key=lambda c: c.saturation_rps)
     return Switch(target, Reason.ENTERED_SATURATION, dwell_s=0.0)
 
 
-def _beats_none(c: Standing, policy: Policy) -> bool:
+def _beats_none(c: ArmEvaluation, policy: Policy) -> bool:
     """Whether a speculative arm is surely better than no speculation, where its law may be believed."""
     if c.against_none is None or not trusted(c, policy):
         return False
@@ -247,7 +238,7 @@ def _beats_none(c: Standing, policy: Policy) -> bool:
     return sure > 1.0 + policy.min_gain
 
 
-def _beats_running(c: Standing, running: Standing, load: Load, policy: Policy) -> bool:
+def _beats_running(c: ArmEvaluation, running: ArmEvaluation, load: Load, policy: Policy) -> bool:
     """Whether an arm is surely better than the running one."""
     if c.against_running is None:
         return False
@@ -260,22 +251,22 @@ def _beats_running(c: Standing, running: Standing, load: Load, policy: Policy) -
     return sure > 1.0 + policy.min_gain
 
 
-def _works_off_a_queue(running: Standing, load: Load, policy: Policy) -> bool:
+def _works_off_a_queue(running: ArmEvaluation, load: Load, policy: Policy) -> bool:
     """Whether no figure of a law says what another arm would do, because a queue is being worked off."""
     return trusted(running, policy) and _queues(running, load)
 
 
-def _queues(running: Standing, load: Load) -> bool:
+def _queues(running: ArmEvaluation, load: Load) -> bool:
     """Whether requests take far longer than the running arm needs at rest."""
     return load.latency_s is not None and load.latency_s > _slowest_s(running) * (1.0 + EXTRAPOLATION_ERROR)
 
 
-def _best_ahead(standings: Sequence[Standing]) -> Standing:
+def _best_ahead(standings: Sequence[ArmEvaluation]) -> ArmEvaluation:
     """Return the arm with the lowest latency over the loads that are expected; of equals the faster one now."""
     return min(standings, key=lambda c: (c.ahead_s, c.latency_s))
 
 
-def _steady_choice(entries: Sequence[Standing], candidate: Arm | None, policy: Policy) -> Standing:
+def _steady_choice(entries: Sequence[ArmEvaluation], candidate: Arm | None, policy: Policy) -> ArmEvaluation:
     """Choose the best one ahead; two arms that take turns by a hair would never dwell long enough."""
     best = _best_ahead(entries)
     for c in entries:
@@ -284,7 +275,7 @@ def _steady_choice(entries: Sequence[Standing], candidate: Arm | None, policy: P
     return best
 
 
-def _enter(c: Standing, now: _Pair, roll: Roll) -> Switch | NoSwitch:
+def _enter(c: ArmEvaluation, now: _Pair, roll: Roll) -> Switch | NoSwitch:
     """Switch to an arm that surely gains at the present load, if it gains over the expected loads and repays the roll."""
     comparisons = [comparison for comparison in (c.against_none, c.against_running) if comparison is not None]
     gain = min(speedup_bounds(comparison)[0] for comparison in comparisons)
@@ -299,13 +290,13 @@ def _enter(c: Standing, now: _Pair, roll: Roll) -> Switch | NoSwitch:
     return Switch(c, Reason.GAIN_ABOVE_THRESHOLD)
 
 
-def _doubt(comparison: ComparisonLike) -> float:
+def _doubt(comparison: Comparison) -> float:
     """Lower bound of a speedup over its estimate."""
     estimate = comparison.speedup
     return 1.0 if not estimate or math.isinf(estimate) else min(speedup_bounds(comparison)[0] / estimate, 1.0)
 
 
-def _leave_before_peak(running: Standing, keeping: Sequence[Standing], roll: Roll) -> Switch | None:
+def _leave_before_peak(running: ArmEvaluation, keeping: Sequence[ArmEvaluation], roll: Roll) -> Switch | None:
     """Wish to leave a speculative arm while there is room to roll, where a peak is ahead at which it surely loses.
 
     At the peak itself a roll takes capacity that is not there.
@@ -322,9 +313,9 @@ def _leave_before_peak(running: Standing, keeping: Sequence[Standing], roll: Rol
     return Switch(best, Reason.PEAK_AHEAD) if _loses_there(there, best.arm, policy) else None
 
 
-def _loses_there(there: Field, other: Arm, policy: Policy) -> bool:
+def _loses_there(there: Evaluations, other: Arm, policy: Policy) -> bool:
     """Whether the running arm is surely worse than another one at a load, or saturates first."""
-    running, rival = there.running, next((c for c in there.candidates if c.arm == other), None)
+    running, rival = there.running, next((c for c in there.others if c.arm == other), None)
     if running is None or rival is None:
         return False
     if running.prediction.saturated and rival.prediction.saturated:
@@ -332,9 +323,9 @@ def _loses_there(there: Field, other: Arm, policy: Policy) -> bool:
     return speedup_bounds(rival.against_running)[0] > 1.0 + policy.exit_margin
 
 
-def _stay_speculating(field: Field, now: _Pair, policy: Policy) -> NoSwitch:
+def _stay_speculating(field: Evaluations, now: _Pair, policy: Policy) -> NoSwitch:
     """Name the reason for which a running speculative arm stays."""
-    running, rival = now.running, fastest(field.candidates)
+    running, rival = now.running, fastest(field.others)
     lower, upper = speedup_bounds(running.against_none)
     if not trusted(running, policy):
         return NoSwitch(Reason.EXTRAPOLATED, rival, uncertain=True)
@@ -345,13 +336,13 @@ def _stay_speculating(field: Field, now: _Pair, policy: Policy) -> NoSwitch:
     return NoSwitch(Reason.BELOW_BREAK_EVEN, rival)
 
 
-def _stay_without(field: Field, _: _Pair, policy: Policy) -> NoSwitch:
+def _stay_without(field: Evaluations, _: _Pair, policy: Policy) -> NoSwitch:
     """Name the reason for which no speculation stays."""
-    if not field.candidates:
+    if not field.others:
         return NoSwitch(Reason.ALREADY_BEST, None)
-    rival = fastest(field.candidates)
+    rival = fastest(field.others)
     lower, upper = speedup_bounds(rival.against_none)
-    if all(map(_worse_in_both, field.candidates)):
+    if all(map(_worse_in_both, field.others)):
         return NoSwitch(Reason.NEVER_PAYS, rival)
     if upper < 1.0:
         return NoSwitch(Reason.BEYOND_BREAK_EVEN, rival)

@@ -2,29 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Protocol
 
-
-class Latencies(Protocol):
-    """Latencies at one load; `None` where the arm is saturated (latency) or the figure was not measured."""
-
-    @property
-    def latency_s(self) -> float | None:
-        """End to end (s)."""
-
-    @property
-    def ttft_s(self) -> float | None:
-        """Time to the first token (s)."""
-
-    @property
-    def tpot_s(self) -> float | None:
-        """Time per output token after the first (s)."""
-
-    @property
-    def means(self) -> Collection[str]:
-        """Names of the figures above that are means although a quantile was asked for."""
+from breakeven.profile import Prediction
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +47,7 @@ class Slo:
         """Whether anything is promised."""
         return any(limit is not None for limit in (self.e2e_s, self.ttft_s, self.tpot_s))
 
-    def missed(self, at: Latencies) -> tuple[str, ...]:
+    def missed(self, at: Prediction) -> tuple[str, ...]:
         """Name the limits that these latencies do not keep, as `TPOT p95 48 ms > 40 ms`; a saturated arm keeps none.
 
         Where a quantile was not measured its mean counts, which is then named, as `TPOT mean 48 ms > 40 ms`; a figure
@@ -81,11 +61,11 @@ class Slo:
             if one.value is not None and one.value > one.limit
         )
 
-    def keeps(self, at: Latencies) -> bool:
+    def keeps(self, at: Prediction) -> bool:
         """Whether no limit is missed."""
         return not self.missed(at)
 
-    def unmeasured(self, at: Latencies) -> tuple[str, ...]:
+    def unmeasured(self, at: Prediction) -> tuple[str, ...]:
         """One phrase for each limit whose own figure was not measured: which figure was checked instead, if any."""
         if at.latency_s is None:
             return ()
@@ -97,11 +77,11 @@ class Slo:
             if one.value is None or one.field in at.means
         )
 
-    def lacks(self, at: Latencies) -> bool:
+    def lacks(self, at: Prediction) -> bool:
         """Whether a limit is about a figure of which nothing was measured."""
         return at.latency_s is not None and any(one.value is None for one in self._limits(at))
 
-    def _limits(self, at: Latencies) -> tuple[_Limit, ...]:
+    def _limits(self, at: Prediction) -> tuple[_Limit, ...]:
         """The limits that are set, each with the figure it is about."""
         everything = (
             ("E2E", "latency_s", at.latency_s, self.e2e_s),
@@ -112,7 +92,7 @@ class Slo:
             _Limit(name, field, value, limit) for name, field, value, limit in everything if limit is not None
         )
 
-    def _kind(self, one: _Limit, at: Latencies) -> str:
+    def _kind(self, one: _Limit, at: Prediction) -> str:
         if self.quantile is None:
             return ""
         return " mean" if one.field in at.means else f" {self._statistic}"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from breakeven.planning.latency_model import PredictionLike
+from breakeven.profile import Prediction
 
 _DAY_S = 86400.0
 _PARTS = 7
@@ -89,7 +89,7 @@ def peak_rps(expected: Sequence[ExpectedLoad]) -> float | None:
 
 
 def mean_latency_s(
-    expected: Sequence[ExpectedLoad], predict: Callable[[float], PredictionLike], alone_s: float
+    expected: Sequence[ExpectedLoad], predict: Callable[[float], Prediction], alone_s: float
 ) -> float:
     """Mean latency (s) of the requests of all expected loads; `alone_s` where no request is expected.
 
@@ -105,7 +105,7 @@ def mean_latency_s(
     return math.fsum(spent) / requests
 
 
-def bearable_s(prediction: PredictionLike, alone_s: float, lasts_s: float = _PEAK_LASTS_S) -> float:
+def bearable_s(prediction: Prediction, alone_s: float, lasts_s: float = _PEAK_LASTS_S) -> float:
     """What requests take (s) at a load that lasts for `lasts_s`: the law's latency, or what the queue grows to by then."""
     used = prediction.utilisation
     grown_s = alone_s + max(used - 1.0, (1.0 - _LASTING) * used) * lasts_s

@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from breakeven.profile import Prediction
 
 TRUSTED_UTILISATION = 0.75
 """Beyond this share of saturation the open-loop form amplifies a 10 % error to 50 %."""
 
 
-class Placed(Protocol):
-    """Where a prediction lies."""
-
-    @property
-    def utilisation(self) -> float:
-        """Rate over saturation."""
-
-    @property
-    def outside_measured(self) -> bool:
-        """Whether the load or the lengths are outside what was measured."""
-
-    @property
-    def saturated(self) -> bool:
-        """Whether there is no steady state."""
-
-
 def extrapolated(
-    prediction: Placed, max_utilisation: float = TRUSTED_UTILISATION, *, open_loop: bool = True
+    prediction: Prediction, max_utilisation: float = TRUSTED_UTILISATION, *, open_loop: bool = True
 ) -> bool:
     """Whether a prediction is an extrapolation, on which no decision may rest.
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.planning.evaluation import ArmEvaluation, speedup_bounds
 from breakeven.planning.guard import Decision
-from breakeven.planning.latency_model import Bounds, ComparisonLike
 from breakeven.planning.outlook import peak_rps
-from breakeven.planning.standing import Standing, speedup_bounds
+from breakeven.profile import Bounds, Comparison
 from breakeven.reasons import Reason
 
 
@@ -23,18 +23,18 @@ def sentence(decision: Decision) -> str:
     return body
 
 
-def speedup_text(comparison: ComparisonLike, confidence: float) -> str:
+def speedup_text(comparison: Comparison, confidence: float) -> str:
     """`1.82x (90 %: 1.74 to 1.90)`; an open end reads `or more`."""
     if comparison.speedup_ci is None:
         return "no figure" if comparison.speedup is None else f"{comparison.speedup:.2f}x (without bounds)"
     return f"{comparison.speedup:.2f}x ({confidence * 100:.0f} %: {_range(comparison.speedup_ci, '.2f')})"
 
 
-def break_even_text(comparison: ComparisonLike) -> str:
+def break_even_text(comparison: Comparison) -> str:
     """`pays until 8.9 rps (8.4 to 9.3)`, or from where; empty where there is no break-even to tell."""
     if comparison.break_even_rps is None:
         return ""
-    direction = "from" if comparison.c2_ratio is not None and comparison.c2_ratio < 1 else "until"
+    direction = "from" if comparison.c2_ratio < 1 else "until"
     bounds = f" ({_range(comparison.break_even_ci_rps, '.3g')})" if comparison.break_even_ci_rps else ""
     return f"pays {direction} {comparison.break_even_rps:.3g} rps{bounds}"
 
@@ -93,11 +93,8 @@ def _acceptance_of(decision: Decision) -> str:
     return "" if live == calibrated else f" at the live {live} tokens per step (calibrated: {calibrated})"
 
 
-def _standing(decision: Decision, arm: Arm | None) -> Standing | None:
-    if decision.field is None or arm is None:
-        return None
-    everyone = (decision.field.running, *decision.field.candidates)
-    return next((c for c in everyone if c is not None and c.arm == arm), None)
+def _standing(decision: Decision, arm: Arm | None) -> ArmEvaluation | None:
+    return decision.field.of(arm) if decision.field is not None else None
 
 
 def _against_running(decision: Decision) -> str:

@@ -20,7 +20,8 @@ from breakeven.planning.expected_saving import (
     fitted_law,
 )
 from breakeven.planning.forecast import forecast
-from breakeven.planning.guard import Action, DecisionMemory, LatencyModel, Load, Policy, decide
+from breakeven.planning.guard import Action, DecisionMemory, Policy, decide
+from breakeven.planning.observed_load import Load
 from breakeven.planning.outlook import ExpectedLoad, PastRates, expected_loads
 from breakeven.profile import Conditions, Profile
 from breakeven_sim.engine.requests import Request
@@ -118,7 +119,7 @@ class Decider:
         reasons: how often each reason was given.
     """
 
-    profile: LatencyModel
+    profile: Profile
     policy: Policy
     candidates: Sequence[Arm]
     memory: DecisionMemory = field(default_factory=lambda: DecisionMemory(NO_SPECULATION))

@@ -14,7 +14,6 @@ from breakeven.planning.expected_saving import Stakes
 from breakeven.planning.guard import DecisionMemory, Policy
 from breakeven.profile import Profile
 from breakeven_sim.engine.requests import Request
-from breakeven_sim.replay.cached_profile import RememberingProfile
 from breakeven_sim.replay.controllers import (
     Controller,
     Decider,
@@ -199,7 +198,6 @@ class Study:
             outcome = self._replay_requests(self.trace, NO_SPECULATION, controller, self.policy.roll_seconds)
         else:
             trace = self.trace
-            decider.profile = RememberingProfile(self.profile)
             outcome = self._replay_rates(
                 trace,
                 NO_SPECULATION,

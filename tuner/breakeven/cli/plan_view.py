@@ -1,7 +1,8 @@
-"""A ranking as one JSON document, as one sentence and as a table."""
+"""What `plan` found as one JSON document, as one sentence and as a table."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,13 +12,15 @@ from breakeven.cli.results import EnvelopeStretch, PlanArm, PlanResult
 from breakeven.cli.tables import bounds, figure, print_table, print_text, print_warnings, through
 
 if TYPE_CHECKING:
-    from breakeven.planning.ranking import Candidate, Ranking
-    from breakeven.planning.stretches import Stretch
+    from breakeven.planning.best_arm import BestArm
+    from breakeven.planning.envelope import Stretch
+    from breakeven.planning.evaluation import ArmEvaluation
     from breakeven.profile import Comparison
 
 
 def result_of(
-    ranking: Ranking,
+    arms: Sequence[ArmEvaluation],
+    best: BestArm,
     stretches: tuple[Stretch, ...] | None,
     warnings: list[str],
     confidence: float,
@@ -28,19 +31,19 @@ def result_of(
     """Return the document of `plan --json`; `stretches` and `quantile` only where they were asked for."""
     return PlanResult(
         confidence=confidence,
-        best=ranking.best,
+        best=best.arm,
         compared_at="equal_rps" if at_rate else "equal_concurrency",
         quantile=quantile,
-        arms=[_planned(one, quantile) for one in ranking.candidates],
-        reason=ranking.reason,
-        explanation=_sentence(ranking),
+        arms=[_arm(one, quantile) for one in arms],
+        reason=best.reason,
+        explanation=_sentence(arms, best),
         warnings=warnings,
         envelope=None if stretches is None else [EnvelopeStretch.of(one, one.arm) for one in stretches],
     )
 
 
-def _planned(one: Candidate, quantile: float | None) -> PlanArm:
-    against = one.comparison
+def _arm(one: ArmEvaluation, quantile: float | None) -> PlanArm:
+    against = one.against_none
     compared: dict[str, Any] = {}
     if one.arm == NO_SPECULATION:
         # Compared with itself an arm is as fast as it is, as long as it has a latency at all.
@@ -52,25 +55,25 @@ def _planned(one: Candidate, quantile: float | None) -> PlanArm:
         compared = {"break_even_beyond_measured_range": against.break_even_beyond_range}
     return PlanArm.of(
         one.arm,
-        one,
         one.prediction,
+        one,
         against,
         at_quantile=None if quantile is None else one.promised,
         **compared,
     )
 
 
-def _sentence(ranking: Ranking) -> str:
-    best, chosen = ranking.best, ranking.chosen
+def _sentence(arms: Sequence[ArmEvaluation], named: BestArm) -> str:
+    best, chosen = named.arm, named.chosen
     if chosen.prediction.saturated:
         most = "no speculation" if best == NO_SPECULATION else str(best)
         return f"every arm is saturated; {most} carries most, {figure(chosen.saturation_rps)} rps"
-    if chosen.comparison is None:
-        others = [one for one in ranking.candidates if one.arm != best]
+    if chosen.against_none is None:
+        others = [one for one in arms if one.arm != best]
         if best == NO_SPECULATION:
             return "no speculation is best" if others else "only no speculation was measured"
         return f"{best} is best" if others else f"{best} is the only arm"
-    gain = chosen.comparison
+    gain = chosen.against_none
     unbounded = gain.speedup == float("inf")
     words = f"{best} is best, {figure(gain.speedup)}x{through(gain.speedup_ci)}"
     if unbounded:
@@ -91,7 +94,8 @@ def _sentence(ranking: Ranking) -> str:
 
 
 def show(
-    ranking: Ranking,
+    arms: Sequence[ArmEvaluation],
+    best: BestArm,
     stretches: tuple[Stretch, ...] | None,
     warnings: list[str],
     rps: float | None,
@@ -101,24 +105,24 @@ def show(
 ) -> None:
     """Print sentence, table, envelope and warnings; `objectives` says whether the SLO column means anything."""
     load = f"{rps:g} rps per replica" if rps is not None else f"concurrency {concurrency:g}"
-    print_text(f"at {load}: {_sentence(ranking)} ({ranking.reason.value})")
+    print_text(f"at {load}: {_sentence(arms, best)} ({best.reason.value})")
     header = ["arm", "latency s", "speedup", "pays at rps", "saturation rps"]
-    rows = [_cells(one) for one in ranking.candidates]
+    rows = [_cells(one) for one in arms]
     if objectives:
         header.append("SLO rps")
         kept = {True: "yes", False: "no", None: "?"}
-        for row, one in zip(rows, ranking.candidates, strict=True):
+        for row, one in zip(rows, arms, strict=True):
             row.append(f"{figure(one.capacity_rps)} {kept[one.meets_slo]}")
     print_table(header, rows)
-    if not all(one.measured for one in ranking.candidates):
+    if not all(one.measured for one in arms):
         click.echo("* derived from the method's other draft lengths, not measured")
     for stretch in stretches or ():
         click.echo(f"{figure(stretch.from_rps)} to {figure(stretch.to_rps)} rps: {stretch.arm}")
     print_warnings(warnings)
 
 
-def _cells(one: Candidate) -> list[str]:
-    at, against = one.prediction, one.comparison
+def _cells(one: ArmEvaluation) -> list[str]:
+    at, against = one.prediction, one.against_none
     if one.arm == NO_SPECULATION:
         speedup = "-" if at.saturated else "1"
     else:

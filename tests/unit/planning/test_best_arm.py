@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
 from click.testing import CliRunner
@@ -10,9 +11,10 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.cli import root
 from breakeven.errors import NotIdentifiedError
 from breakeven.fitting import fit_points
+from breakeven.planning.best_arm import BestArm, best_arm
+from breakeven.planning.envelope import envelope
+from breakeven.planning.evaluation import ArmEvaluation, evaluate
 from breakeven.planning.objective import Slo
-from breakeven.planning.ranking import rank
-from breakeven.planning.stretches import envelope
 from breakeven.profile import Conditions, LoadPoint
 from breakeven.reasons import Reason
 from sweeps import CLIENTS, closed, csv_of, poisson
@@ -38,32 +40,44 @@ def profile():
     return fit_points(sweep())
 
 
-def at(profile, *, rps=None, slo=None, **options):
-    return rank(profile, LoadPoint(rps=rps), lambda _: Conditions(), slo or Slo(), **options)
+class Ranked(NamedTuple):
+    """What is known of every arm, and the best of them."""
+
+    arms: tuple[ArmEvaluation, ...]
+    best: BestArm
+
+
+NO_SLO = Slo()
+
+
+def at(profile, *, rps, slo=NO_SLO, min_gain=0.0, unmeasured=()) -> Ranked:
+    arms = [*(fit.arm for fit in profile.arms), *unmeasured]
+    found = evaluate(profile, arms, LoadPoint(rps=rps), lambda _: Conditions(), slo, doubtful=True)
+    return Ranked(found.arms, best_arm(found, slo, min_gain))
 
 
 @pytest.mark.parametrize(
     ("rps", "best"), [(3.0, FAST), (9.0, STEADY), (11.0, STEADY), (13.0, NO_SPECULATION)]
 )
 def test_the_lowest_latency_wins(profile, rps: float, best: Arm) -> None:
-    ranking = at(profile, rps=rps)
-    assert ranking.best == best
-    latencies = {one.arm: one.prediction.latency_s for one in ranking.candidates if one.prediction.latency_s}
-    assert ranking.best == min(latencies, key=latencies.get)
+    ranked = at(profile, rps=rps)
+    assert ranked.best.arm == best
+    latencies = {one.arm: one.prediction.latency_s for one in ranked.arms if one.prediction.latency_s}
+    assert ranked.best.arm == min(latencies, key=latencies.get)
 
 
 def test_an_arm_that_is_best_on_an_extrapolation_stands_beside_what_the_operator_keeps(profile) -> None:
     """At 79 % of its saturation the law of STEADY is an extrapolation; that of FAST is one at 94 %."""
-    ranking = at(profile, rps=11.0)
-    assert (ranking.best, ranking.reason) == (STEADY, Reason.EXTRAPOLATED)
-    assert ranking.chosen.extrapolated
-    assert ranking.kept == NO_SPECULATION
+    ranked = at(profile, rps=11.0)
+    assert (ranked.best.arm, ranked.best.reason) == (STEADY, Reason.EXTRAPOLATED)
+    assert ranked.best.chosen.extrapolated
+    assert ranked.best.kept == NO_SPECULATION
 
 
 def test_where_nothing_else_carries_the_load_there_is_nothing_to_keep() -> None:
     carrying = fit_points(closed("none", 0, 1.2, 0.07) + closed("eagle3", 7, 0.7, 0.05))
-    ranking = at(carrying, rps=16.0)
-    assert (ranking.best, ranking.reason, ranking.kept) == (FAST, Reason.EXTRAPOLATED, None)
+    ranked = at(carrying, rps=16.0)
+    assert (ranked.best.arm, ranked.best.reason, ranked.best.kept) == (FAST, Reason.EXTRAPOLATED, None)
 
 
 def test_the_command_says_what_the_operator_would_keep_and_why(tmp_path) -> None:
@@ -85,33 +99,33 @@ def test_the_command_says_what_the_operator_would_keep_and_why(tmp_path) -> None
 
 def test_a_required_gain_is_held_against_the_lower_bound() -> None:
     noisy = fit_points(sweep(noise=0.02))
-    lower = next(one for one in at(noisy, rps=8.0).candidates if one.arm == STEADY).comparison.speedup_ci[0]
-    assert at(noisy, rps=8.0, min_gain=lower - 1 - 1e-3).best == STEADY
-    refused = at(noisy, rps=8.0, min_gain=lower - 1 + 1e-3)
-    assert (refused.best, refused.reason) == (NO_SPECULATION, Reason.GAIN_BELOW_THRESHOLD)
-    assert at(noisy, rps=8.0, min_gain=5.0).reason == Reason.GAIN_BELOW_THRESHOLD
+    lower = next(one for one in at(noisy, rps=8.0).arms if one.arm == STEADY).against_none.speedup_ci[0]
+    assert at(noisy, rps=8.0, min_gain=lower - 1 - 1e-3).best.arm == STEADY
+    refused = at(noisy, rps=8.0, min_gain=lower - 1 + 1e-3).best
+    assert (refused.arm, refused.reason) == (NO_SPECULATION, Reason.GAIN_BELOW_THRESHOLD)
+    assert at(noisy, rps=8.0, min_gain=5.0).best.reason == Reason.GAIN_BELOW_THRESHOLD
 
 
 @pytest.mark.parametrize(("rps", "reason"), [(9.1, Reason.WIDE_BOUNDS), (11.0, Reason.BEYOND_BREAK_EVEN)])
 def test_next_to_a_break_even_the_word_says_that_bounds_are_wide(rps: float, reason: Reason) -> None:
     two = fit_points([row for row in sweep(noise=0.02) if row.arm != STEADY])
-    ranking = at(two, rps=rps)
-    assert (ranking.best, ranking.reason) == (NO_SPECULATION, reason)
+    ranked = at(two, rps=rps)
+    assert (ranked.best.arm, ranked.best.reason) == (NO_SPECULATION, reason)
 
 
 def test_an_arm_that_misses_an_objective_loses_to_one_that_keeps_it(profile) -> None:
-    others = {one.arm: one.prediction for one in at(profile, rps=5.0).candidates}
+    others = {one.arm: one.prediction for one in at(profile, rps=5.0).arms}
     between = 0.5 * (others[FAST].tpot_s + others[STEADY].tpot_s)
-    ranking = at(profile, rps=5.0, slo=Slo(tpot_s=between))
-    kept = {one.arm for one in ranking.candidates if one.meets_slo}
-    assert ranking.best in kept
+    ranked = at(profile, rps=5.0, slo=Slo(tpot_s=between))
+    kept = {one.arm for one in ranked.arms if one.meets_slo}
+    assert ranked.best.arm in kept
     assert kept == {arm for arm, one in others.items() if one.tpot_s <= between}
 
 
 def test_objectives_that_nobody_keeps_are_said(profile) -> None:
-    ranking = at(profile, rps=5.0, slo=Slo(e2e_s=0.1))
-    assert ranking.reason == Reason.SLO_VIOLATED
-    assert [one.capacity_rps for one in ranking.candidates] == [0.0, 0.0, 0.0]
+    ranked = at(profile, rps=5.0, slo=Slo(e2e_s=0.1))
+    assert ranked.best.reason == Reason.SLO_VIOLATED
+    assert [one.capacity_rps for one in ranked.arms] == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -127,9 +141,10 @@ def test_objectives_that_nobody_keeps_are_said(profile) -> None:
     ],
 )
 def test_capacity_is_the_rate_at_which_an_objective_is_just_kept(profile, slo: Slo) -> None:
-    for one in at(profile, rps=1.0, slo=slo).candidates:
-        just = {c.arm: c.meets_slo for c in at(profile, rps=0.9999 * one.capacity_rps, slo=slo).candidates}
-        beyond = {c.arm: c.meets_slo for c in at(profile, rps=1.0001 * one.capacity_rps, slo=slo).candidates}
+    for one in at(profile, rps=1.0, slo=slo).arms:
+        most = one.capacity_rps
+        just = {c.arm: c.meets_slo for c in at(profile, rps=0.9999 * most, slo=slo).arms}
+        beyond = {c.arm: c.meets_slo for c in at(profile, rps=1.0001 * most, slo=slo).arms}
         assert (just[one.arm], beyond[one.arm]) == (True, False)
 
 
@@ -144,7 +159,7 @@ def test_a_quantile_objective_is_about_that_quantile_of_every_figure(profile) ->
     p95 = profile.predict(STEADY, rps=load.rps, quantile=0.95)
     for limit, kept in ((1.001 * p95.tpot_s, True), (0.999 * p95.tpot_s, False)):
         found = at(profile, rps=load.rps, slo=Slo(tpot_s=limit, quantile=0.95))
-        one = next(one for one in found.candidates if one.arm == STEADY)
+        one = next(one for one in found.arms if one.arm == STEADY)
         assert (one.meets_slo, one.unmeasured, one.promised.tpot_s) == (kept, (), p95.tpot_s)
         # The figures beside it stay means.
         assert one.prediction.tpot_s < p95.tpot_s
@@ -155,32 +170,32 @@ def test_a_quantile_that_was_not_measured_is_replaced_by_the_mean_and_said() -> 
     lacking = [replace(row, tpot_p95_s=None) if row.arm == FAST else row for row in rows]
     profile = fit_points(lacking)
     limit = 1.1 * profile.predict(FAST, rps=4.0).tpot_s
-    found = {one.arm: one for one in at(profile, rps=4.0, slo=Slo(tpot_s=limit, quantile=0.95)).candidates}
+    found = {one.arm: one for one in at(profile, rps=4.0, slo=Slo(tpot_s=limit, quantile=0.95)).arms}
     assert found[FAST].meets_slo
     assert found[FAST].unmeasured == ("p95 of TPOT was not measured: its mean is held against the objective",)
     assert "tpot_s" in found[FAST].promised.means
     wide = at(profile, rps=4.0, slo=Slo(tpot_s=1.0, quantile=0.95))
     # Both keep it, but one of them by its mean only: the other one surely keeps it.
-    assert (wide.best, at(profile, rps=4.0, slo=Slo(tpot_s=1.0)).best) == (STEADY, FAST)
+    assert (wide.best.arm, at(profile, rps=4.0, slo=Slo(tpot_s=1.0)).best.arm) == (STEADY, FAST)
 
 
 def test_an_arm_that_is_not_believed_is_not_chosen() -> None:
     rows = closed("none", 0, 1.2, 0.07) + closed("eagle3", 7, 0.5, 0.05, clients=[1, 8])
-    ranking = at(fit_points(rows), rps=3.0)
-    assert ranking.best == NO_SPECULATION
+    ranked = at(fit_points(rows), rps=3.0)
+    assert ranked.best.arm == NO_SPECULATION
     assert (
-        at(fit_points(closed("none", 0, 1.2, 0.07, clients=[1, 8])), rps=1.0).reason
+        at(fit_points(closed("none", 0, 1.2, 0.07, clients=[1, 8])), rps=1.0).best.reason
         == Reason.NO_BELIEVABLE_FIT
     )
 
 
 def test_where_all_are_saturated_the_one_that_carries_most_is_named(profile) -> None:
-    ranking = at(profile, rps=20.0)
-    assert (ranking.best, ranking.reason) == (NO_SPECULATION, Reason.SATURATED)
+    ranked = at(profile, rps=20.0)
+    assert (ranked.best.arm, ranked.best.reason) == (NO_SPECULATION, Reason.SATURATED)
 
 
 def test_tokens_per_second_are_the_rate_times_the_length(profile) -> None:
-    assert at(profile, rps=4.0).candidates[0].tokens_per_second == pytest.approx(4.0 * 201)
+    assert at(profile, rps=4.0).arms[0].tokens_per_second == pytest.approx(4.0 * 201)
 
 
 def test_a_measured_ceiling_ends_a_stretch() -> None:
@@ -195,15 +210,15 @@ def test_a_measured_ceiling_ends_a_stretch() -> None:
 
 
 def test_a_saturated_arm_keeps_no_objective_not_even_none(profile) -> None:
-    ranking = at(profile, rps=12.0)
-    kept = {one.arm: one.meets_slo for one in ranking.candidates}
+    ranked = at(profile, rps=12.0)
+    kept = {one.arm: one.meets_slo for one in ranked.arms}
     assert kept == {NO_SPECULATION: True, STEADY: True, FAST: False}
 
 
 def test_arms_that_lose_at_every_load_never_pay() -> None:
     losing = fit_points(closed("none", 0, 1.2, 0.07) + closed("eagle3", 7, 1.4, 0.09))
-    assert at(losing, rps=5.0).reason == Reason.NEVER_PAYS
-    assert at(fit_points(sweep()), rps=13.0).reason == Reason.BEYOND_BREAK_EVEN
+    assert at(losing, rps=5.0).best.reason == Reason.NEVER_PAYS
+    assert at(fit_points(sweep()), rps=13.0).best.reason == Reason.BEYOND_BREAK_EVEN
 
 
 def test_derived_arms_are_compared_at_the_lengths_of_the_measured_ones() -> None:
@@ -216,6 +231,6 @@ def test_derived_arms_are_compared_at_the_lengths_of_the_measured_ones() -> None
                 "eagle3" if k else "none", k, 0.05 + tokens / e * step_s, 0.002 + tokens / e * company_s,
                 first_row=1000 * k + int(tokens), prompt_tokens=256.0, output_tokens=tokens, tokens_per_step=e,
             )  # fmt: skip
-    candidates = at(fit_points(rows), rps=2.0, unmeasured=[Arm("eagle3", 4)]).candidates
+    candidates = at(fit_points(rows), rps=2.0, unmeasured=[Arm("eagle3", 4)]).arms
     by_k = {one.arm.k: one.prediction.latency_s for one in candidates}
     assert by_k[4] == pytest.approx(0.5 * (by_k[2] + by_k[7]), rel=0.15)

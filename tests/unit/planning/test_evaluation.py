@@ -1,0 +1,81 @@
+"""Every arm at one load: what a decision may rest on, under which conditions, and against whom."""
+
+import math
+
+import pytest
+
+from breakeven.arm import NO_SPECULATION
+from breakeven.planning.evaluation import evaluate, evaluate_live
+from breakeven.planning.objective import Slo
+from breakeven.planning.observed_load import LiveAcceptance, Load
+from breakeven.planning.outlook import expected_loads
+from breakeven.profile import Conditions, LoadPoint
+from fakes.lawmodel import EAGLE, EAGLE_2, LOOKUP, ArmLaw, chat
+
+
+def seen(profile, running=NO_SPECULATION, rps=3.0, live=(), slo=Slo(), **load):  # noqa: B008 - frozen
+    arms = [fit.arm for fit in profile.arms]
+    return evaluate_live(profile, Load(rps, 300, 1000, **load), running, arms, live, slo)
+
+
+def test_the_running_arm_and_no_speculation_are_always_evaluated():
+    profile = chat(eagle_2=ArmLaw(0.6, 0.036, 2.2))
+    found = evaluate_live(profile, Load(3.0, 300, 1000), EAGLE, [EAGLE_2], (), Slo())
+    assert [one.arm for one in found.arms] == [NO_SPECULATION, EAGLE, EAGLE_2]
+    assert (found.running.arm, found.none.arm) == (EAGLE, NO_SPECULATION)
+    assert [one.arm for one in found.others] == [NO_SPECULATION, EAGLE_2]
+    assert found.of(LOOKUP) is None
+    assert found.none.against_none is None
+    assert found.running.against_running is None
+    assert found.of(EAGLE_2).against_running.against == EAGLE
+
+
+def test_an_arm_whose_fit_may_not_be_used_does_not_exist_for_a_decision_and_is_shown_to_people():
+    profile = chat(none=ArmLaw(1.10, 0.0293, believable=False))
+    found = seen(profile, EAGLE)
+    assert (found.none, list(found.unbelievable)) == (None, [NO_SPECULATION])
+    assert found.running.against_none is None, "no figure may rest on it either"
+    arms = [fit.arm for fit in profile.arms]
+    shown = evaluate(profile, arms, LoadPoint(rps=3.0), lambda _: Conditions(), Slo(), doubtful=True)
+    assert [(one.arm, one.believable) for one in shown.arms] == [(NO_SPECULATION, False), (EAGLE, True)]
+    assert shown.of(EAGLE).against_none.speedup > 1
+
+
+def test_an_arm_that_was_not_measured_is_named_with_the_reason():
+    found = evaluate_live(chat(), Load(3.0, 300, 1000), LOOKUP, [EAGLE], (), Slo())
+    assert found.running is None
+    assert "not in the profile" in found.unbelievable[LOOKUP]
+
+
+def test_live_acceptance_of_an_arm_without_a_calibrated_one_leaves_its_law_and_is_known():
+    """Such an arm was not evaluated at all, so that one reading of live acceptance held every decision."""
+    profile = chat(eagle=ArmLaw(0.53, 0.0434, None, 0.01))
+    found = seen(profile, EAGLE, live=[LiveAcceptance(EAGLE, 1.2)])
+    assert (found.running.tokens_per_step, found.running.calibrated_tokens_per_step) == (1.2, None)
+    assert found.running.prediction == seen(profile, EAGLE).running.prediction
+
+
+def test_live_acceptance_is_carried_to_the_other_draft_lengths_of_its_drafter_only():
+    profile = chat(eagle_2=ArmLaw(0.6, 0.036, 2.2), lookup=ArmLaw(1.0, 0.028, 1.3))
+    found = seen(profile, EAGLE, live=[LiveAcceptance(EAGLE, 2.0)])
+    by_arm = {one.arm: one.tokens_per_step for one in found.arms}
+    assert by_arm == {NO_SPECULATION: None, EAGLE: 2.0, EAGLE_2: pytest.approx(1.6), LOOKUP: None}
+    assert found.of(EAGLE_2).latency_s == pytest.approx(2.2 / 1.6 * 0.6 / (1 - 3.0 * 2.2 / 1.6 * 0.036))
+
+
+def test_objectives_are_held_against_their_quantile_and_capacity_is_where_they_are_just_kept():
+    slo = Slo(tpot_s=0.014, quantile=0.95)
+    profile = chat(eagle=ArmLaw(0.53, 0.0434, 3.0, p95_over_mean=1.5))
+    eagle = seen(profile, slo=slo).of(EAGLE)
+    assert (eagle.meets_slo, eagle.missed, eagle.unmeasured) == (True, (), ())
+    at_capacity = seen(profile, rps=1.0001 * eagle.capacity_rps, slo=slo).of(EAGLE)
+    assert (at_capacity.meets_slo, at_capacity.missed) == (False, ("TPOT p95 14 ms > 14 ms",))
+    saturated = seen(profile, rps=24.0, slo=slo).of(EAGLE)
+    assert (saturated.meets_slo, saturated.latency_s) == (False, math.inf)
+
+
+def test_what_is_expected_is_weighed_by_its_requests():
+    profile = chat()
+    ahead = seen(profile, expected=expected_loads([3.0, 3.0])).none
+    assert ahead.ahead_s == pytest.approx(ahead.latency_s)
+    assert seen(profile, expected=expected_loads([3.0, 20.0])).none.ahead_s > 1.5 * ahead.latency_s

@@ -1,0 +1,129 @@
+"""The best arm at one load without a memory, as `plan` names it, and why.
+
+`plan` goes by the expected latency where no gain is asked for, so that it may name an arm on an extrapolation or for a
+gain that is not sure; `kept` then says what the operator, which must not, would run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.errors import NotIdentifiedError
+from breakeven.planning.evaluation import ArmEvaluation, Evaluations, bounds_of, speedup_bounds
+from breakeven.planning.objective import Slo
+from breakeven.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class BestArm:
+    """The recommended arm.
+
+    Attributes:
+        chosen: the arm at the load.
+        reason: the word that says why.
+        kept: the arm that the operator would keep, because that the best one is faster is an extrapolation; None where it
+            would run the best one.
+    """
+
+    chosen: ArmEvaluation
+    reason: Reason
+    kept: Arm | None
+
+    @property
+    def arm(self) -> Arm:
+        """The arm itself."""
+        return self.chosen.arm
+
+
+def best_arm(evaluations: Evaluations, slo: Slo, min_gain: float = 0.0) -> BestArm:
+    """Choose the arm with the lowest expected latency.
+
+    The operator enters no speculative arm on an extrapolation; no speculation needs no entering.
+
+    Args:
+        evaluations: of all arms.
+        slo: what is promised.
+        min_gain: where above 0, an arm is only chosen if the lower bound of its speedup exceeds 1 + min_gain.
+
+    Raises:
+        NotIdentifiedError: no arm has a law, or an objective is about a figure that no arm was measured for.
+    """
+    arms = evaluations.arms
+    if not arms:
+        raise NotIdentifiedError(next(iter(evaluations.unbelievable.values()), "the profile holds no arm"))
+    if (slo.tpot_s, slo.ttft_s) != (None, None) and all(one.meets_slo is None for one in arms):
+        raise NotIdentifiedError("an objective is about TTFT or TPOT, which was measured for no arm")
+    believed = [one for one in arms if one.believable] or list(arms)
+    steady = [one for one in believed if not one.prediction.saturated]
+    if not steady:
+        return BestArm(max(believed, key=lambda one: one.saturation_rps), Reason.SATURATED, None)
+    best, reason = _best(steady, arms, min_gain)
+    if not best.arm.k or not best.extrapolated or reason == Reason.NO_BELIEVABLE_FIT:
+        return BestArm(best, reason, None)
+    enterable = [one for one in steady if not one.arm.k or not one.extrapolated]
+    kept = _best(enterable, arms, min_gain)[0].arm if enterable else None
+    return BestArm(best, Reason.EXTRAPOLATED, kept)
+
+
+def _best(
+    steady: Sequence[ArmEvaluation], arms: Sequence[ArmEvaluation], min_gain: float
+) -> tuple[ArmEvaluation, Reason]:
+    """Lowest expected latency among arms that carry the load, of those that keep the objectives and gain enough."""
+    # An objective that cannot be checked is not kept: such an arm is chosen only where no other one is left, and one
+    # whose mean was taken for a quantile only where no other one surely keeps it.
+    keeping = (
+        [one for one in steady if one.meets_slo and not one.unmeasured]
+        or [one for one in steady if one.meets_slo]
+        or [one for one in steady if one.meets_slo is None]
+        or steady
+    )
+    eligible = [one for one in keeping if one.arm == NO_SPECULATION or _gains(one, min_gain)] or keeping
+    best = min(eligible, key=lambda one: one.latency_s)
+    return best, _reason(best, arms, keeping, min_gain)
+
+
+def _gains(one: ArmEvaluation, min_gain: float) -> bool:
+    if min_gain <= 0 or one.against_none is None:
+        return True
+    # The speedup is at most E, whatever a law promises.
+    most = one.tokens_per_step or one.calibrated_tokens_per_step or math.inf
+    return min(speedup_bounds(one.against_none)[0], most) > 1.0 + min_gain
+
+
+def _reason(
+    best: ArmEvaluation, arms: Sequence[ArmEvaluation], keeping: Sequence[ArmEvaluation], min_gain: float
+) -> Reason:
+    if not any(one.believable for one in arms):
+        return Reason.NO_BELIEVABLE_FIT
+    if best.meets_slo is False:
+        return Reason.SLO_VIOLATED
+    if best.arm == NO_SPECULATION:
+        return _reason_for_none(best, arms, keeping, min_gain)
+    if (known := _interval(best)) is not None and known[0] <= 1.0 <= known[1]:
+        return Reason.WIDE_BOUNDS
+    if not _gains(best, min_gain):
+        return Reason.SLO_VIOLATED  # chosen for an objective that no speculation misses, not for its gain
+    return Reason.ALREADY_BEST if best.against_none is None else Reason.GAIN_ABOVE_THRESHOLD
+
+
+def _reason_for_none(
+    none: ArmEvaluation, arms: Sequence[ArmEvaluation], keeping: Sequence[ArmEvaluation], min_gain: float
+) -> Reason:
+    if len(arms) == 1:
+        return Reason.ALREADY_BEST
+    if all(one.against_none is not None and one.against_none.verdict == "never" for one in arms[1:]):
+        return Reason.NEVER_PAYS
+    if min_gain > 0 and any(one.latency_s < none.latency_s for one in keeping):
+        return Reason.GAIN_BELOW_THRESHOLD
+    known = [bounds for bounds in map(_interval, keeping) if bounds is not None]
+    return Reason.WIDE_BOUNDS if any(upper > 1.0 for _, upper in known) else Reason.BEYOND_BREAK_EVEN
+
+
+def _interval(one: ArmEvaluation) -> tuple[float, float] | None:
+    """Bounds of the speedup over no speculation; None where there are none."""
+    if one.against_none is None or one.against_none.speedup_ci is None:
+        return None
+    return bounds_of(one.against_none.speedup_ci)

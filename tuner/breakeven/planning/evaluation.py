@@ -1,0 +1,379 @@
+"""Every arm at one load: predicted with bounds, compared, held against the objectives.
+
+`plan`, `simulate`, `report` and the operator ask this one question, and differ in two things:
+
+- A person who asks sees every arm of the profile, also one that no decision may rest on, and draft lengths that were
+  not measured (`doubtful`); the operator acts unasked, so that such an arm does not exist for it.
+- A person names an acceptance to predict for, and is refused where the profile cannot be converted to it. A live
+  acceptance is a fact: where the profile knows no calibrated one, the law stays as it was calibrated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.errors import BreakevenError, NotIdentifiedError
+from breakeven.laws.arrays import Span
+from breakeven.planning.objective import Slo
+from breakeven.planning.observed_load import LiveAcceptance, Load, live_conditions
+from breakeven.planning.outlook import ExpectedLoad, mean_latency_s
+from breakeven.planning.trust import extrapolated
+from breakeven.profile import Bounds, Comparison, Conditions, Curve, LoadPoint, Prediction, Profile
+from breakeven.profile.comparisons import JudgedCurve, compare_curves
+from breakeven.profile.predictions import predict_on
+
+
+@dataclass(frozen=True)
+class ArmEvaluation:
+    """One arm at the load. What costs a millisecond or more is computed when it is first asked for.
+
+    Attributes:
+        arm: which.
+        measured: whether it was measured, rather than derived from the pooled form.
+        believable: whether decisions may rest on it.
+        curve: its latency against load, under `conditions`.
+        conditions: acceptance and lengths that it was predicted for.
+        prediction: means at the load.
+        promised: what the objectives are about: the quantile asked for, or the means.
+        tokens_per_step: E that was asked for, or measured live; `None`: as calibrated.
+        calibrated_tokens_per_step: E when the arm was measured; `None` where it was not.
+        question: what was asked.
+    """
+
+    arm: Arm
+    measured: bool
+    believable: bool
+    curve: Curve = field(compare=False, repr=False)
+    conditions: Conditions
+    prediction: Prediction
+    promised: Prediction
+    tokens_per_step: float | None
+    calibrated_tokens_per_step: float | None
+    question: _Question = field(compare=False, repr=False)
+
+    @property
+    def latency_s(self) -> float:
+        """Predicted mean latency (s), infinite where saturated."""
+        return math.inf if self.prediction.latency_s is None else self.prediction.latency_s
+
+    @property
+    def utilisation(self) -> float:
+        """Rate over saturation."""
+        return self.prediction.utilisation
+
+    @property
+    def saturation_rps(self) -> float:
+        """Rate (1/s) beyond which it has no steady state under these conditions."""
+        return self.curve.saturation_rps
+
+    @property
+    def extrapolated(self) -> bool:
+        """Whether the prediction is an extrapolation at the utilisation that is trusted by default."""
+        return extrapolated(self.prediction, open_loop=self.question.load.rps is not None)
+
+    @property
+    def missed(self) -> tuple[str, ...]:
+        """Limits of the SLO that it misses."""
+        return self.question.slo.missed(self.promised)
+
+    @property
+    def unmeasured(self) -> tuple[str, ...]:
+        """Limits that are held against a mean, or nothing, because their figure was not measured."""
+        return self.question.slo.unmeasured(self.promised)
+
+    @property
+    def meets_slo(self) -> bool | None:
+        """Whether all limits are kept, by an arm that carries the load at all; `None` where nothing was measured of one."""
+        if self.missed:
+            return False
+        return None if self.question.slo.lacks(self.promised) else not self.promised.saturated
+
+    @cached_property
+    def against_none(self) -> Comparison | None:
+        """Comparison with no speculation; `None` for no speculation itself, and where that has no law."""
+        return self.question.compared(self, NO_SPECULATION)
+
+    @cached_property
+    def against_running(self) -> Comparison | None:
+        """Comparison with the running arm; `None` for the running arm itself, and where that has no law."""
+        if self.question.running == NO_SPECULATION:
+            return self.against_none
+        return self.question.compared(self, self.question.running)
+
+    @cached_property
+    def capacity_rps(self) -> float | None:
+        """Largest rate (1/s) that keeps every objective; saturation without any, `None` where unknown."""
+        return self.question.capacity_rps(self)
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Output tokens of the replica; `None` where saturated, and where the length is unknown."""
+        return self.question.tokens_per_second(self)
+
+    @cached_property
+    def ahead_s(self) -> float:
+        """Mean latency (s) over all expected loads, weighted by their requests; without any, at the present load."""
+        return self.question.ahead_s(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluations:
+    """All arms at one load.
+
+    Attributes:
+        arms: those that have a law, in the order in which they were named.
+        unbelievable: those that were named and have none that may be used here, each with a sentence why.
+        running_arm: the arm that runs; `None`: nobody asked about a running one.
+    """
+
+    arms: tuple[ArmEvaluation, ...]
+    unbelievable: Mapping[Arm, str]
+    running_arm: Arm | None = None
+
+    def of(self, arm: Arm | None) -> ArmEvaluation | None:
+        """An arm's evaluation; `None` where it has none."""
+        return next((one for one in self.arms if one.arm == arm), None)
+
+    @property
+    def running(self) -> ArmEvaluation | None:
+        """The running arm; `None` without a law that may be used."""
+        return self.of(self.running_arm)
+
+    @property
+    def none(self) -> ArmEvaluation | None:
+        """No speculation; `None` without a law that may be used."""
+        return self.of(NO_SPECULATION)
+
+    @property
+    def others(self) -> tuple[ArmEvaluation, ...]:
+        """Every arm but the running one, no speculation included."""
+        return tuple(one for one in self.arms if one.arm != self.running_arm)
+
+
+def evaluate(
+    profile: Profile,
+    arms: Iterable[Arm],
+    load: LoadPoint,
+    conditions: Callable[[Arm], Conditions],
+    slo: Slo,
+    *,
+    running: Arm | None = None,
+    expected: Sequence[ExpectedLoad] = (),
+    doubtful: bool = False,
+    rps_range: Span | None = None,
+    confidence: float | None = None,
+) -> Evaluations:
+    """Evaluate arms at one load.
+
+    Args:
+        profile: the fits.
+        arms: the arms.
+        load: rate or concurrency of one replica.
+        conditions: acceptance and lengths to predict an arm for.
+        slo: what is promised.
+        running: the arm that the others are compared with, beside no speculation.
+        expected: loads that are expected over the coming time; empty: the present load lasts.
+        doubtful: evaluate also arms that no decision may rest on, and, by the pooled form, arms that were not measured.
+        rps_range: rates for which verdicts are meant; `None`: the measured range.
+        confidence: level of the bounds; `None`: the profile's.
+    """
+    asked = tuple(dict.fromkeys(arms))
+    fits = {fit.arm: fit for fit in profile.arms}
+    judged = {arm for arm in asked if arm in fits and (doubtful or fits[arm].believable)}
+    question = _Question(
+        profile,
+        load,
+        conditions,
+        slo,
+        running,
+        tuple(expected),
+        doubtful,
+        rps_range,
+        confidence or profile.confidence,
+        frozenset(arm for arm in judged if fits[arm].fit is not None),
+    )
+    found: list[ArmEvaluation] = []
+    left_out: dict[Arm, str] = {}
+    for arm in asked:
+        try:
+            if not doubtful and arm not in judged:
+                raise NotIdentifiedError(f"{arm}: its fit may not be used ({profile.arm(arm).reason})")
+            found.append(question.answer(arm))
+        except BreakevenError as problem:
+            left_out[arm] = str(problem)
+    return Evaluations(tuple(found), left_out, running)
+
+
+def evaluate_live(
+    profile: Profile,
+    load: Load,
+    running: Arm,
+    candidates: Sequence[Arm],
+    live: Sequence[LiveAcceptance],
+    slo: Slo,
+) -> Evaluations:
+    """Evaluate the arms that may run at an observed load, with acceptance measured live where there is any.
+
+    Args:
+        profile: the fits.
+        load: what was observed.
+        running: the arm that runs.
+        candidates: arms that may run; no speculation and the running arm always belong.
+        live: acceptance measured live, the newest per drafter.
+        slo: the limits.
+    """
+    return evaluate(
+        profile,
+        (NO_SPECULATION, running, *candidates),
+        LoadPoint(rps=load.rps),
+        live_conditions(profile, load, live),
+        slo,
+        running=running,
+        expected=load.expected,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """One question put to a profile about every arm, always under the same conditions."""
+
+    profile: Profile
+    load: LoadPoint
+    conditions: Callable[[Arm], Conditions]
+    slo: Slo
+    running: Arm | None
+    expected: tuple[ExpectedLoad, ...]
+    doubtful: bool
+    rps_range: Span | None
+    confidence: float
+    comparable: frozenset[Arm]
+    curves: dict[Arm, Curve] = field(default_factory=dict)
+
+    def answer(self, arm: Arm) -> ArmEvaluation:
+        """Evaluate one arm.
+
+        Raises:
+            NotIdentifiedError: what was measured does not determine it, or an arm that it is compared with.
+            InputError: impossible conditions.
+        """
+        curve, converted = self.curve(arm), self.converted(arm)
+        for other in self.comparable & {NO_SPECULATION, self.running}:
+            self.curve(other)
+        fit = self.profile.arm(arm) if self.profile.measured(arm) else None
+        prediction = self.profile.predict_along(arm, curve, self.load, converted, confidence=self.confidence)
+        promised = prediction
+        if self.slo.is_set and self.slo.quantile is not None:
+            promised = self.profile.predict_along(
+                arm, curve, self.load, converted, quantile=self.slo.quantile
+            )
+        return ArmEvaluation(
+            arm=arm,
+            measured=fit is not None,
+            believable=fit.believable if fit is not None else self.between(arm),
+            curve=curve,
+            conditions=converted,
+            prediction=prediction,
+            promised=promised,
+            tokens_per_step=self.conditions(arm).tokens_per_step,
+            calibrated_tokens_per_step=fit.tokens_per_step if fit is not None else None,
+            question=self,
+        )
+
+    def converted(self, arm: Arm) -> Conditions:
+        """The conditions as far as a profile can be converted to them."""
+        wanted = self.conditions(arm)
+        if self.doubtful or not arm.k or self.profile.arm(arm).tokens_per_step is not None:
+            return wanted
+        return replace(wanted, tokens_per_step=None)
+
+    def curve(self, arm: Arm) -> Curve:
+        """Latency of an arm against load, made once."""
+        if arm not in self.curves:
+            self.curves[arm] = self.profile.curve(arm, self.converted(arm))
+        return self.curves[arm]
+
+    def compared(self, one: ArmEvaluation, other: Arm | None) -> Comparison | None:
+        """Compare two arms at the load."""
+        if other is None or one.arm == other or other not in self.comparable:
+            return None
+        pair = JudgedCurve(one.arm, one.curve), JudgedCurve(other, self.curve(other))
+        return compare_curves(*pair, self.load, self.confidence, self.rps_range)
+
+    def between(self, arm: Arm) -> bool:
+        """Whether an unmeasured draft length lies between measured ones, no speculation included."""
+        return any(
+            pooled.method == arm.family and arm.k <= max(pooled.draft_lengths)
+            for pooled in self.profile.pooled
+        )
+
+    def tokens_per_second(self, one: ArmEvaluation) -> float | None:
+        """Output tokens of the replica (1/s); the length is the arm's, or that of any measured arm."""
+        fits = [fit for fit in self.profile.arms if fit.arm == one.arm] or self.profile.arms
+        tokens = one.conditions.output_tokens or fits[0].lengths.output_tokens
+        if tokens is None or one.prediction.latency_s is None:
+            return None
+        clients = self.load.concurrency or 1.0
+        return tokens * (self.load.rps if self.load.rps is not None else clients / one.prediction.latency_s)
+
+    def ahead_s(self, one: ArmEvaluation) -> float:
+        """Mean latency (s) over the expected loads."""
+        if not self.expected:
+            return one.latency_s
+        return mean_latency_s(
+            self.expected,
+            lambda rps: predict_on(one.arm, one.curve, LoadPoint(rps=rps), self.confidence),
+            one.curve.at_rps(0.0).latency_s,
+        )
+
+    def capacity_rps(self, one: ArmEvaluation) -> float | None:
+        """Largest rate (1/s) that keeps every objective: each figure rises with load, so its limit is a number in flight."""
+        slo = self.slo
+        if not slo.is_set:
+            return one.saturation_rps
+
+        def among(others: float) -> Prediction:
+            return self.profile.predict_along(
+                one.arm, one.curve, LoadPoint(concurrency=others + 1.0), one.conditions, quantile=slo.quantile
+            )
+
+        if slo.lacks(among(0.0)):
+            return None
+        others = _most_others(lambda others: slo.keeps(among(others)))
+        return min(one.saturation_rps, others / one.curve.among(others).latency_s)
+
+
+_FAR = 1e9
+"""More others in flight than any engine holds: a figure that keeps its limit there does not rise with load."""
+_EXACT = 1e-9
+
+
+def _most_others(kept: Callable[[float], bool]) -> float:
+    """Largest number of others in flight at which objectives are kept; 0 where a lone request misses one."""
+    low, high = 0.0, 1.0
+    while kept(high) and high < _FAR:
+        low, high = high, 2.0 * high
+    if high >= _FAR or not kept(low):
+        return low
+    while high - low > _EXACT * high:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if kept(middle) else (low, middle)
+    return low
+
+
+def bounds_of(interval: Bounds | None) -> tuple[float, float]:
+    """Return an interval of a positive figure with open ends as 0 and infinity."""
+    lower, upper = interval if interval is not None else (None, None)
+    return (0.0 if lower is None else lower, math.inf if upper is None else upper)
+
+
+def speedup_bounds(comparison: Comparison | None) -> tuple[float, float]:
+    """Bounds of the speedup; where only one arm is saturated there is no interval, but no doubt either."""
+    if comparison is None:
+        return 0.0, math.inf
+    if comparison.speedup_ci is None and comparison.speedup in (0.0, math.inf):
+        return comparison.speedup, comparison.speedup
+    return bounds_of(comparison.speedup_ci)

@@ -1,0 +1,106 @@
+"""What was observed of a service over one window, and which conditions follow from it for each arm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.planning.outlook import ExpectedLoad
+from breakeven.profile import Conditions, Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What was observed of a service over one window, per replica.
+
+    Attributes:
+        rps: offered request rate per replica (1/s).
+        window_s: length of the window (s).
+        requests: requests finished in it.
+        inflight: mean number in flight per replica; `None`: not observed.
+        latency_s: measured mean end-to-end latency (s); `None`: not observed.
+        tokens_per_step: E of the running arm; `None`: not observed, or no speculation runs.
+        prompt_tokens: mean per request; `None`: as calibrated.
+        output_tokens: mean per request; `None`: as calibrated.
+        saturated: measured, not modelled: the queue grows, requests are preempted.
+        expected: loads that are expected over the coming time, as the past shows them; empty: the present load lasts.
+    """
+
+    rps: float
+    window_s: float
+    requests: float
+    inflight: float | None = None
+    latency_s: float | None = None
+    tokens_per_step: float | None = None
+    prompt_tokens: float | None = None
+    output_tokens: float | None = None
+    saturated: bool = False
+    expected: tuple[ExpectedLoad, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("rps", "window_s", "requests"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(
+                    f"{name}: {value!r} is not a finite number of at least 0; missing data is not a load"
+                )
+        for name in ("inflight", "latency_s", "tokens_per_step", "prompt_tokens", "output_tokens"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise ValueError(
+                    f"{name}: {value!r} is not a finite number of at least 0; use None for unknown"
+                )
+
+    @property
+    def idle(self) -> bool:
+        """Whether there was nothing to decide on."""
+        return self.rps == 0 or self.requests == 0
+
+
+@dataclass(frozen=True, slots=True)
+class LiveAcceptance:
+    """Acceptance that was measured live: it outranks the calibrated one for every arm of the same drafter."""
+
+    arm: Arm
+    tokens_per_step: float
+
+
+def live_conditions(
+    profile: Profile, load: Load, live: Sequence[LiveAcceptance]
+) -> Callable[[Arm], Conditions]:
+    """Say for each arm under which conditions a load is to be predicted: its lengths, and the live acceptance.
+
+    Args:
+        profile: the fits.
+        load: what was observed.
+        live: acceptance measured live, the newest per drafter.
+    """
+    calibrated = {fit.arm: fit.tokens_per_step for fit in profile.arms if fit.believable}
+
+    def conditions(arm: Arm) -> Conditions:
+        return Conditions(_tokens_per_step(arm, calibrated, live), load.prompt_tokens, load.output_tokens)
+
+    return conditions
+
+
+def _tokens_per_step(
+    arm: Arm, calibrated: dict[Arm, float | None], live: Sequence[LiveAcceptance]
+) -> float | None:
+    """Live E of the arm, or the live E of another draft length of its drafter carried over; `None`: as calibrated.
+
+    Carried over, accepted drafts keep their proportion: (E - 1) scales by what live did to the arm that was seen.
+    """
+    if arm == NO_SPECULATION:
+        return None
+    for seen in live:
+        if seen.arm == arm:
+            return min(max(seen.tokens_per_step, 1.0), arm.k + 1.0)
+        if seen.arm.family != arm.family:
+            continue
+        here, there = calibrated.get(arm), calibrated.get(seen.arm)
+        if here and there and there > 1:
+            kept = max(seen.tokens_per_step - 1.0, 0.0) / (there - 1.0)
+            return min(1.0 + kept * (here - 1.0), arm.k + 1.0)
+    return None
