@@ -22,7 +22,7 @@ import numpy as np
 from bench.generated_loads import CHOOSING, JUDGING, Kind, generated
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting.profiles import fit_points
-from breakeven.planning.guard import Policy
+from breakeven.planning.policy import Policy
 from breakeven.points.point import LoadMode, Point
 from breakeven.profile import Profile
 from breakeven_sim.replay.fleet_arms import LawArms

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.planning.guard import Policy
+from breakeven.planning.policy import Policy
 from breakeven.profile import Profile
 from breakeven_sim.engine.costs import EngineCosts, parse_costs
 from breakeven_sim.engine.requests import Request
@@ -177,7 +177,7 @@ def test_both_kinds_of_replay_agree_where_they_overlap(slow_arms, slow_profile, 
 def test_the_decision_code_switches_alike_in_both(slow_arms, slow_profile):
     """Speculation below the break-even, none beyond it, speculation again."""
     rates = rates_trace([3.0] * 2 + [7.8] * 2 + [3.0] * 2)
-    policy = Policy(cooldown_s=600, dwell_s=300, roll_seconds=10.0, max_utilisation=0.9)
+    policy = Policy(cooldown_s=600, dwell_s=300, roll_seconds=10.0)
     for trace in (rates, poisson_of(rates)):
         of_now = Study(slow_arms, slow_profile, trace, [EAGLE], 4, policy, every_s=150.0, lookback_s=0.0)
         assert of_now.outcome("breakeven").switches == 3
@@ -202,7 +202,7 @@ def test_a_roll_that_takes_replicas_away_has_to_pay_for_them(replicas, switches,
         lawful_profile_json(laws, tokens_per_step, prompt_tokens=64, output_tokens=64, gpu="A100")
     )
     policy = Policy(
-        cooldown_s=600, dwell_s=300, horizon_s=3600, max_utilisation=0.9, min_gain=0.02, roll_seconds=300
+        cooldown_s=600, dwell_s=300, horizon_s=3600, min_gain=0.02, roll_seconds=300
     )
     trace = rates_trace([9.0 * replicas] * 6)
     study = Study(LawArms(profile, tokens=64), profile, trace, [EAGLE], replicas, policy)

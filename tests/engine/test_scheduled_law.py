@@ -7,7 +7,7 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
-from breakeven.planning.guard import Policy
+from breakeven.planning.policy import Policy
 from breakeven.points.point import LoadMode, Point
 from breakeven.profile import Profile
 from breakeven_sim.engine.requests import Request

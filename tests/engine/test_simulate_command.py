@@ -65,7 +65,7 @@ def test_a_profile_against_every_policy(files, trace):
         "--e2e-slo-s",
         2,
     )
-    names = ["breakeven", "expected-saving", "none", "schedule", "static:eagle3:3", "oracle", "oracle-free"]
+    names = ["breakeven", "none", "schedule", "static:eagle3:3", "oracle", "oracle-free"]
     found = document(*arguments, *(word for name in names for word in ("--policy", name)))
     rows = {row["policy"]: row for row in found["policies"]}
     assert list(rows) == names
@@ -105,7 +105,7 @@ def test_the_fleet_follows_the_truth_and_decisions_what_is_believed(files, tmp_p
     truth = tmp_path / "truth.json"
     truth.write_text(slower_drafters((files / "profile.json").read_text(), 2.0))
     (tmp_path / "days.csv").write_text("window_start_s,rate_rps\n0,8\n129600,8\n")
-    policies = ("none", "static:eagle3:3", "expected-saving")
+    policies = ("none", "static:eagle3:3", "breakeven")
     given = ("--trace", tmp_path / "days.csv", "--replicas", 2, "--profile", files / "profile.json")
     found, believed = (
         {
@@ -120,8 +120,8 @@ def test_the_fleet_follows_the_truth_and_decisions_what_is_believed(files, tmp_p
     assert found["static:eagle3:3"]["speedup_vs_none"] < 1.0
     assert found["none"]["mean_latency_s"] == pytest.approx(believed["none"]["mean_latency_s"], rel=0.05)
     # Tried once, and given up when live latency has shown what it is.
-    assert believed["expected-saving"]["switches"] == 1
-    assert found["expected-saving"]["switches"] == 2
+    assert believed["breakeven"]["switches"] == 1
+    assert found["breakeven"]["switches"] == 2
 
 
 def test_costs_are_calibrated_first(files):

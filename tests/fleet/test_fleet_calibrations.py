@@ -342,11 +342,11 @@ async def test_a_spec_that_breaks_a_rule_says_so_and_touches_nothing_else():
     world.load(3.0)
     await world.until(lambda: world.value == VALUE)
     before = copy.deepcopy(world.status)
-    change(world, lambda spec: spec["updatePolicy"].update(exitMarginPercent=50))
+    change(world, lambda spec: spec["updatePolicy"].update(pinnedArm="nobody/7"))
     await world.cycle()
     ready = next(c for c in world.status["conditions"] if c["type"] == "Ready")
     assert (ready["status"], ready["reason"]) == ("False", "InvalidSpec")
-    assert "exitMarginPercent" in ready["message"]
+    assert "pinnedArm" in ready["message"]
     assert world.status["rollout"] == before["rollout"], "what a restart needs stays"
     others = [[c for c in status["conditions"] if c["type"] != "Ready"] for status in (before, world.status)]
     assert others[0] == others[1] != []

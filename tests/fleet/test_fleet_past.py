@@ -41,10 +41,8 @@ async def test_an_arm_that_would_lose_over_the_day_is_not_entered_at_night():
         await world.cycle()
     assert (world.decision["action"], world.reason) == ("Stay", "PeakAhead")
     assert float(world.decision["speedupLower"]) > 1.05, "now it would gain"
-    assert (float(world.decision["expectedPeakRps"]), world.decision["expectedObservations"]) == (
-        NOON_RPS,
-        96,
-    ), "four hours as they were, and the four that followed yesterday"
+    assert float(world.decision["expectedPeakRps"]) == NOON_RPS
+    assert world.decision["expectedObservations"] == 288
     assert world.condition("MetricsAvailable")["message"] == "2 pods measured over 300 s"
     assert "PeakAhead" in world.events
     assert world.rolls == []
@@ -61,11 +59,7 @@ async def test_the_load_of_now_belongs_to_what_is_expected():
     world = world_with((1.0,) * 288)
     world.load(9.0)
     await world.cycle()
-    assert 1.0 < float(world.decision["expectedPeakRps"]) < 9.0, "the top of the day is a mean"
-    short = world_with((1.0,))
-    short.load(9.0)
-    await short.cycle()
-    assert float(short.decision["expectedPeakRps"]) == 9.0
+    assert float(world.decision["expectedPeakRps"]) == 9.0
 
 
 async def test_a_running_arm_is_left_before_the_peak_and_that_roll_goes_the_way_of_all(caplog):
@@ -103,26 +97,40 @@ async def test_an_arm_left_before_a_peak_that_is_slower_than_promised_is_put_bac
     await world.until(lambda: world.phase == "Undoing")
 
 
-async def test_without_a_past_the_present_load_decides_and_the_status_says_so():
+async def test_without_a_past_any_jump_is_reckoned_with_and_the_status_says_so():
+    """Eagle/3 carries 12.5 rps, no speculation 20: what may come is not known, and 3 rps are no promise."""
     world = world_with(())
-    await world.until(lambda: world.value == VALUE)
+    for _ in range(10):
+        await world.cycle()
+    assert (world.decision["action"], world.reason) == ("Stay", "RiskTooHigh")
+    assert "it carries 12.5 rps" in world.decision["message"]
     assert world.condition("MetricsAvailable")["status"] == "True"
     assert world.condition("MetricsAvailable")["message"] == (
         "2 pods measured over 300 s; no load of the past 24 h is known, so the present one is taken to last"
     )
-    assert {"expectedPeakRps", "expectedObservations"}.isdisjoint(world.decision)
+    assert "expectedObservations" not in world.decision
+
+
+async def test_a_past_that_nobody_asks_for_lets_the_present_load_decide():
+    world = FleetWorld(
+        lambda spec: spec["updatePolicy"].update(lookbackSeconds=0, stabilizationWindowSeconds=0)
+    )
+    world.calibrate()
+    world.load(3.0)
+    await world.until(lambda: world.value == VALUE)
 
 
 async def test_a_past_that_cannot_be_read_is_no_reason_to_hold_and_is_said_once(caplog):
-    world = world_with(NOON)
+    world = world_with(FLAT)
     world.prometheus.past_down = True
-    await world.until(lambda: world.value == VALUE)
+    for _ in range(10):
+        await world.cycle()
+    assert world.decision["action"] == "Stay"
     assert world.condition("MetricsAvailable")["status"] == "True"
     assert (
         "cannot be read (Prometheus at prometheus:9090 refused"
         in world.condition("MetricsAvailable")["message"]
     )
-    await world.until(lambda: world.phase == "Confirming")
     said = [r.getMessage() for r in caplog.records if "loads of the past" in r.getMessage()]
     assert len(said) == 1
 

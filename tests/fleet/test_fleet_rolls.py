@@ -55,23 +55,15 @@ async def test_beyond_the_break_even_it_goes_back_to_no_speculation():
     assert world.status["current"]["arm"] == "none"
 
 
-async def test_an_arm_next_to_its_saturation_is_left_after_a_second_window_of_slow_requests():
-    """At 12 rps, break-even 9.1, its law is extrapolation: what requests take, 4 s where none takes 2.5 s, is evidence."""
-    world = FleetWorld(
-        lambda spec: spec["updatePolicy"].update(cooldownSeconds=0, stabilizationWindowSeconds=3600)
-    )
-    world.calibrate()
-    world.load(3.0)
-    await world.until(lambda: world.phase == "Confirming", cycles=400)
-    world.load(3.0)
+async def test_an_arm_that_slows_requests_next_to_its_saturation_is_left_at_once():
+    """At 12 rps, break-even 9.1, requests take 4 s where none takes 2.5 s; neither dwell nor cool-down holds that up."""
+    world = await rolled(FleetWorld(lambda spec: spec["updatePolicy"].update(cooldownSeconds=86400)))
     await world.until(lambda: world.phase is None)
     world.load(12.0)
     world.prometheus.traffic.latency_s = 4.0
-    began = world.clock.now()
-    await world.until(lambda: world.value == "null", cycles=40)
+    await world.until(lambda: world.value == "null", cycles=4)
     assert world.reason == "BeyondBreakEven"
-    assert 300.0 <= (world.clock.now() - began).total_seconds() < 400.0
-    assert "requests take 4 s where none is predicted to take 2.5" in world.decision["message"]
+    assert "none saves" in world.decision["message"]
 
 
 async def test_intent_is_in_the_status_before_the_target_is_written():

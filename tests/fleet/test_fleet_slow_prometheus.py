@@ -220,6 +220,6 @@ async def test_a_past_that_never_comes_is_no_reason_to_hold():
     async with world(lookback_s=86400) as here:
         here.prometheus.past["llm", "chat-vllm"] = NOON
         here.prometheus.past_delay_s = NEVER_S
-        await here.until(lambda: here.value == VALUE)
+        await here.until(lambda: here.decision.get("action") == "Stay")
         assert here.took_s[0] == SETTLE_S
         assert set(here.took_s[1:]) <= {0.0}

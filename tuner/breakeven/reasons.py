@@ -64,15 +64,15 @@ class Reason(StrEnum):
     # Decision: act.
     GAIN_ABOVE_THRESHOLD = (
         "GainAboveThreshold",
-        "The arm's gain exceeds the required gain even at the lower bound, against no speculation and the running arm.",
+        "Changing to the arm surely saves more request time over the loads to come than the roll takes, by the required gain.",
     )
     BEYOND_BREAK_EVEN = (
         "BeyondBreakEven",
-        "Speculation does not pay at this load: it loses even at the upper bound, or requests surely take longer than without.",
+        "Speculation does not pay at this load, nor over the loads that are expected.",
     )
     ACCEPTANCE_COLLAPSED = (
         "AcceptanceCollapsed",
-        "So few drafts are accepted now that the running arm cannot gain at any load.",
+        "Far fewer drafts are accepted than when the running arm was calibrated, and it does not pay any more.",
     )
     NEVER_PAYS = "NeverPays", "The arm, or every arm, is slower than no speculation at every load."
     SLO_VIOLATED = (
@@ -87,22 +87,26 @@ class Reason(StrEnum):
     # Decision: stay.
     BELOW_BREAK_EVEN = (
         "BelowBreakEven",
-        "The running arm pays at this load and no other arm is clearly better.",
+        "The running arm pays over the loads that are expected and no other arm is clearly better.",
     )
     ALREADY_BEST = "AlreadyBest", "The running arm is the best one at this load."
     GAIN_BELOW_THRESHOLD = (
         "GainBelowThreshold",
-        "Another arm may be better, but not by the required gain at the lower bound.",
+        "Another arm saves request time over the loads to come, but less than the required gain.",
     )
     ROLL_NOT_WORTH_IT = (
         "RollNotWorthIt",
-        "The gain over the horizon does not exceed the capacity that the roll takes.",
+        "Another arm would save request time over the loads to come, but not more than the roll takes.",
     )
 
     # Decision: wait.
     COOLING_DOWN = "CoolingDown", "The last switch is too recent for another one."
-    DWELLING = "Dwelling", "Another arm is better, but has not been so for long enough."
+    DWELLING = "Dwelling", "Another arm is worth entering, but has not been so for long enough."
     WIDE_BOUNDS = "WideBounds", "The bounds of the gain contain both a gain and a loss."
+    RISK_TOO_HIGH = (
+        "RiskTooHigh",
+        "The arm saves request time, but a jump of the load would cost more on it than may be risked.",
+    )
     EXTRAPOLATED = (
         "Extrapolated",
         "The load lies where the law is not to be trusted: nothing is entered there.",

@@ -1,20 +1,24 @@
-"""From live figures and a profile to the arm that should run: the library's guard with the service's policy."""
+"""From live figures and a profile to the arm that should run: the library's decision with the service's policy."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from breakeven.arm import Arm
-from breakeven.planning.guard import Decision, DecisionMemory, Policy, decide
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.planning.decision import Decision, DecisionMemory, decide, with_acceptance
+from breakeven.planning.evaluation import evaluate_live
+from breakeven.planning.expected_saving import fitted_law
+from breakeven.planning.learned_laws import Evidence
 from breakeven.planning.objective import Slo
 from breakeven.planning.observed_load import LiveAcceptance, Load
-from breakeven.planning.outlook import expected_loads
+from breakeven.planning.outlook import PastRates
+from breakeven.planning.policy import Policy
+from breakeven.planning.wording import Explained
 from breakeven.profile import Comparison, Profile
 from breakeven_operator.reconcile.live_metrics import Figures
 from breakeven_operator.resources import SpeculativeServiceSpec
-from breakeven_operator.resources.servicestatus import MemoryStatus, SeenAcceptance
+from breakeven_operator.resources.servicestatus import LiveEvidence, MemoryStatus, SeenAcceptance
 
 # Without any measured start of this engine.
 _UNKNOWN_ROLL_S = 600.0
@@ -36,24 +40,29 @@ class RollCost:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The guard's answer; whether it may be acted upon is decided elsewhere.
+    """The library's answer; whether it may be acted upon is decided elsewhere.
 
     Attributes:
-        decision: the guard's; None when it was not asked (no profile, no usable figures).
+        explained: the decision beside every arm's figures; None when it was not asked (no profile, no usable figures).
         memory: for the status.
     """
 
-    decision: Decision | None
+    explained: Explained | None
     memory: MemoryStatus
 
     @property
+    def decision(self) -> Decision | None:
+        """What is to be done; None when it was not asked."""
+        return self.explained.decision if self.explained is not None else None
+
+    @property
     def against_none(self) -> Comparison | None:
-        """The decision's subject against no speculation at this load."""
-        return self.decision.against_none if self.decision is not None else None
+        """The speculative arm in question against no speculation at this load."""
+        return self.explained.against_none if self.explained is not None else None
 
 
-def load_of(figures: Figures, past_rps: Sequence[float] = ()) -> Load:
-    """The guard's view of the figures, and of the loads before them (1/s per replica) as what comes again."""
+def load_of(figures: Figures) -> Load:
+    """The decision's view of the figures."""
     return Load(
         rps=figures.rps,
         window_s=figures.window_s,
@@ -63,22 +72,22 @@ def load_of(figures: Figures, past_rps: Sequence[float] = ()) -> Load:
         tokens_per_step=figures.tokens_per_step,
         prompt_tokens=figures.prompt_tokens,
         output_tokens=figures.output_tokens,
+        ttft_s=figures.ttft_s,
+        tpot_s=figures.tpot_s,
         saturated=figures.saturated,
-        # The present load belongs to the past already. Without a past it is the only load, which `Load` says by expecting none.
-        expected=expected_loads((*past_rps, figures.rps)) if past_rps else (),
     )
 
 
 def policy_of(spec: SpeculativeServiceSpec, roll: RollCost) -> Policy:
-    """The guard's thresholds, from the service's spec and the cost of a roll."""
+    """What must be gained and may be risked, from the service's spec and the cost of a roll."""
     policy, slo = spec.update_policy, spec.slo
     return Policy(
         min_gain=policy.min_gain_percent / 100,
-        exit_margin=policy.exit_margin_percent / 100,
-        max_utilisation=policy.max_utilization_percent / 100,
+        risk=policy.risk_percent / 100,
         cooldown_s=policy.cooldown_seconds,
         dwell_s=policy.stabilization_window_seconds,
         horizon_s=policy.horizon_seconds,
+        lookback_s=policy.lookback_seconds,
         roll_seconds=roll.seconds if roll.seconds is not None else _UNKNOWN_ROLL_S,
         roll_away_share=roll.away_share,
         slo=Slo(
@@ -93,62 +102,68 @@ def policy_of(spec: SpeculativeServiceSpec, roll: RollCost) -> Policy:
 def choose(
     spec: SpeculativeServiceSpec,
     profile: Profile,
+    profile_name: str,
     figures: Figures,
     running: Arm,
     remembered: MemoryStatus,
     roll: RollCost,
     now: datetime,
-    past_rps: Sequence[float] = (),
+    past: PastRates,
 ) -> Choice:
-    """Ask the guard.
+    """Ask the library.
 
     Args:
         spec: of the service.
         profile: in force.
+        profile_name: its name; what was learned about another one does not count.
         figures: usable ones.
         running: the arm that runs.
         remembered: from the status.
         roll: the capacity that a change of arm costs the target.
         now: time of the observation.
-        past_rps: loads per replica before now, which are expected again.
+        past: loads per replica before now.
     """
-    arms = {arm.name: arm for arm in (*spec.candidates.arms(), running)}
+    arms = {arm.name: arm for arm in (*spec.candidates.arms(), running, NO_SPECULATION)}
     candidate = arms.get(remembered.candidate_arm or "")
+    same = remembered.profile == profile_name
     memory = DecisionMemory(
         running=running,
         last_switch_s=_epoch(remembered.last_switch_time),
         candidate=candidate,
         candidate_since_s=_epoch(remembered.candidate_since_time) if candidate is not None else None,
-        # What another arm showed tells nothing of this one.
-        collapsed_since_s=(
-            _epoch(remembered.collapsed_since_time) if remembered.running_arm == running.name else None
-        ),
         seen=tuple(
             LiveAcceptance(arms[seen.arm], seen.tokens_per_step)
             for seen in remembered.seen
             if seen.arm in arms
         ),
+        saved=remembered.saved_request_seconds,
+        evidence={
+            arms[one.arm]: Evidence(
+                (one.precision_alone, one.precision_both, one.precision_company),
+                (one.pull_alone, one.pull_company),
+                one.time.timestamp(),
+            )
+            for one in remembered.evidence
+            if same and one.arm in arms
+        },
+        decided_s=_epoch(remembered.decided_time),
     )
-    decision = decide(
-        profile,
-        load_of(figures, past_rps),
-        memory,
-        policy_of(spec, roll),
-        now.timestamp(),
-        spec.candidates.arms(),
-    )
-    return Choice(decision, _remember(remembered, decision.memory, running))
+    load, policy, now_s = load_of(figures), policy_of(spec, roll), now.timestamp()
+    memory = with_acceptance(profile, memory, load, now_s)
+    evaluations = evaluate_live(profile, load, running, spec.candidates.arms(), memory.seen, policy.slo)
+    laws = [fitted_law(one) for one in evaluations.arms]
+    decision = decide(laws, load, past, memory, policy, now_s)
+    explained = Explained(decision, evaluations, profile.confidence)
+    return Choice(explained, _remember(remembered, decision.memory, running, profile_name))
 
 
 def forget_candidate(remembered: MemoryStatus) -> MemoryStatus:
-    """A dwell is interrupted by anything that keeps the guard from being asked: nothing counts as "still best"."""
-    return remembered.model_copy(
-        update={"candidate_arm": None, "candidate_since_time": None, "collapsed_since_time": None}
-    )
+    """A dwell is interrupted by anything that keeps the decision from being asked: nothing counts as "still best"."""
+    return remembered.model_copy(update={"candidate_arm": None, "candidate_since_time": None})
 
 
-def _remember(status: MemoryStatus, memory: DecisionMemory, running: Arm) -> MemoryStatus:
-    # A Switch clears the guard's candidate; whether it is carried out is decided elsewhere, and until it is, the
+def _remember(status: MemoryStatus, memory: DecisionMemory, running: Arm, profile_name: str) -> MemoryStatus:
+    # A Switch clears the candidate; whether it is carried out is decided elsewhere, and until it is, the
     # wish stands: time and running arm in the status follow the target, not the wish.
     switched = memory.running != running
     kept = (
@@ -157,18 +172,34 @@ def _remember(status: MemoryStatus, memory: DecisionMemory, running: Arm) -> Mem
         else {
             "candidate_arm": memory.candidate.name if memory.candidate is not None else None,
             "candidate_since_time": _time(memory.candidate_since_s),
-            "collapsed_since_time": _time(memory.collapsed_since_s),
         }
     )
     return status.model_copy(
         update={
             **kept,
             "running_arm": running.name,
+            "profile": profile_name,
+            "decided_time": _time(memory.decided_s),
+            "saved_request_seconds": memory.saved,
             "seen": tuple(
                 SeenAcceptance(arm=seen.arm.name, tokens_per_step=seen.tokens_per_step)
                 for seen in memory.seen
             ),
+            "evidence": tuple(_stored(arm, found) for arm, found in memory.evidence.items()),
         }
+    )
+
+
+def _stored(arm: Arm, evidence: Evidence) -> LiveEvidence:
+    alone, both, company = evidence.precision
+    return LiveEvidence(
+        arm=arm.name,
+        time=datetime.fromtimestamp(evidence.at_s, UTC),
+        precision_alone=alone,
+        precision_both=both,
+        precision_company=company,
+        pull_alone=evidence.pull[0],
+        pull_company=evidence.pull[1],
     )
 
 

@@ -31,12 +31,12 @@ def events(cycle: CycleFacts, old: SpeculativeServiceStatus) -> tuple[Event, ...
 
 def _flip(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
     """Speculation pays and last did not, or the other way round; bounds that hold both answers neither make nor undo one."""
-    decision, comparison = cycle.choice.decision, cycle.choice.against_none
+    explained, comparison = cycle.choice.explained, cycle.choice.against_none
     now, before = pays(comparison), old.memory.pays if old.memory is not None else None
-    if decision is None or comparison is None or now is None or before is None or now is before:
+    if explained is None or comparison is None or now is None or before is None or now is before:
         return None
     words = {True: "Yes", False: "No"}
-    message = f"PAYS was {words[before]} and is {words[now]}: {figures_text(decision)}"
+    message = f"PAYS was {words[before]} and is {words[now]}: {figures_text(explained)}"
     return Event(ClusterReason.PAYS_CHANGED, message, throttled=True)
 
 
@@ -73,6 +73,8 @@ def facts(cycle: CycleFacts, status: SpeculativeServiceStatus) -> dict[str, obje
         "speedupLower",
         "speedupUpper",
         "breakEvenRps",
+        "savingPercent",
+        "rollCostSeconds",
         "tokensPerStep",
         "profile",
         "heldUntil",

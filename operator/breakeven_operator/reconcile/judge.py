@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from breakeven.arm import Arm
 from breakeven.errors import BreakevenError
-from breakeven.planning.guard import Action as GuardAction
+from breakeven.planning.decision import Action
 from breakeven.planning.wording import sentence
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -36,7 +36,7 @@ def judge(
     step: RolloutStep,
 ) -> tuple[Verdict, Choice]:
     """The verdict before anything that only forbids acting on it, and the figures behind it."""
-    idle = Choice(decision=None, memory=forget_candidate(context.memory))
+    idle = Choice(explained=None, memory=forget_candidate(context.memory))
     arm = running.arm
     if arm is None:
         problem = running.problem or "the running arm cannot be told"
@@ -50,12 +50,13 @@ def judge(
             choice = choose(
                 service.spec,
                 profile,
+                state.entry.name if state.entry is not None else "",
                 live.figures,
                 arm,
                 context.memory,
                 roll_cost(context),
                 context.now,
-                live.past.again_rps,
+                live.past.rates,
             )
         except BreakevenError as error:
             # What was measured does not tell about this load, these lengths or this arm.
@@ -72,11 +73,11 @@ def judge(
         return Verdict(HOLD, arm, reason, f"{state.message}; {_keeping(arm)}"), choice
     if doubt is not None:
         return Verdict(HOLD, arm, Reason.NO_BELIEVABLE_FIT, f"{doubt}; {_keeping(arm)}"), choice
-    decision = choice.decision
-    if decision is None:
+    if choice.explained is None:
         return Verdict(HOLD, arm, live.reason, f"{live.message}; {_keeping(arm)}"), choice
-    action = {GuardAction.STAY: STAY, GuardAction.SWITCH: SWITCH, GuardAction.HOLD: HOLD}[decision.action]
-    return Verdict(action, decision.arm, decision.reason, sentence(decision)), choice
+    decision = choice.explained.decision
+    action = {Action.STAY: STAY, Action.SWITCH: SWITCH, Action.HOLD: HOLD}[decision.action]
+    return Verdict(action, decision.arm, decision.reason, sentence(choice.explained)), choice
 
 
 def _keeping(arm: Arm) -> str:

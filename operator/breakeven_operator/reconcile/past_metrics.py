@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import NamedTuple
 
 from breakeven.planning.outlook import PastRates
@@ -44,15 +43,15 @@ class PastReading:
 
 @dataclass(frozen=True, slots=True)
 class PastLoads:
-    """Loads of one service's past that are expected again.
+    """Loads of one service's past.
 
     Attributes:
-        again_rps: rates per replica (1/s) that are expected again; empty: only the present load is expected.
+        rates: per replica (1/s), in time; empty: only the present load is expected.
         problem: why there are none, as the end of a sentence; empty when there are, or none were asked for.
         awaited: the answer is still to come; a decision without it would rest on the present load alone.
     """
 
-    again_rps: tuple[float, ...] = ()
+    rates: PastRates = field(default_factory=PastRates)
     problem: str = ""
     awaited: bool = False
 
@@ -74,14 +73,13 @@ def _in_time(rates: Iterable[TimedValue]) -> PastRates:
     return PastRates(end_s, rps)
 
 
-def past_of(reading: PastReading | None, key: LoadOwner, policy: UpdatePolicy, now: datetime) -> PastLoads:
-    """Loads that one service may expect again, from its Prometheus' reading.
+def past_of(reading: PastReading | None, key: LoadOwner, policy: UpdatePolicy) -> PastLoads:
+    """Loads of one service's past, from its Prometheus' reading.
 
     Args:
         reading: None: the past was not asked for.
         key: of the service.
-        policy: how far back the reading goes, and how far is looked ahead.
-        now: of the observation.
+        policy: how far back the reading goes.
     """
     lookback_s = policy.lookback_seconds
     if reading is None or lookback_s == 0:
@@ -92,9 +90,8 @@ def past_of(reading: PastReading | None, key: LoadOwner, policy: UpdatePolicy, n
         )
         return PastLoads(problem=said, awaited=True)
     rates = reading.rates.get(key, PastRates())
-    again = rates.again(now.timestamp(), policy.horizon_seconds)
-    if again:
-        return PastLoads(tuple(again))
+    if rates.rps:
+        return PastLoads(rates)
     if reading.error is not None:
         said = f"the loads of the past {duration_text(lookback_s)} cannot be read ({reading.error})"
     else:

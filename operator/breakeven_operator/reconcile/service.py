@@ -210,7 +210,7 @@ def _live(
         now=now,
     )
     key = LoadOwner(namespace, deployment.ref.name, model_name)
-    past = past_of(observation.past, key, service.spec.update_policy, now)
+    past = past_of(observation.past, key, service.spec.update_policy)
     if past.awaited and live.usable:
         # A past that cannot be read is no reason to hold. One that comes within seconds is: an arm that the night alone
         # speaks for would be entered by every restart.
@@ -245,7 +245,7 @@ def _go_on(
 def _prediction(choice: Choice, live: Live) -> ExpectedSpeedup:
     figures = live.figures
     load = {"load_rps": figures.rps, "latency_s": figures.latency_s} if figures is not None else {}
-    comparison = choice.decision.against_running if choice.decision is not None else None
+    comparison = choice.explained.against_running if choice.explained is not None else None
     if comparison is None or comparison.speedup is None:
         return ExpectedSpeedup(**load)
     lower, upper = comparison.speedup_ci or (None, None)
@@ -292,7 +292,7 @@ def _refused(
         calibrated=state if refusal.reason is ClusterReason.TARGET_NOT_FOUND else replace(state, create=None),
         live=None,
         step=RolloutStep(service.status.rollout, memory),
-        choice=Choice(decision=None, memory=memory),
+        choice=Choice(explained=None, memory=memory),
         verdict=verdict,
         cannot_roll=refusal,
         now=now,

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from breakeven.planning.learned_laws import INDEPENDENT_S
+
 _SMALL = 0.05
 _FIGURE = re.compile(r"\d+(?:\.\d+)?")
 # Times of the observation itself: they say when, not what.
@@ -25,6 +27,10 @@ _FIGURES = (
     "history.",
     "rollout.unschedulableSinceTime",
 )
+# What live windows have taught: worth a write of its own once so much time has passed that a new window tells something new.
+# Until then the next cycle learns from the status as it was written, and a longer time counts for its window.
+_LEARNED = ("workings.memory.evidence", "workings.memory.savedRequestSeconds", "workings.memory.seen")
+_DECIDED = "workings.memory.decidedTime"
 # ... but not these of them.
 _STATE = frozenset(
     {
@@ -68,11 +74,25 @@ def worth_writing(
         key = _generic(path)
         if key in _STAMPS or before.get(path) == after.get(path):
             continue
+        if key == _DECIDED:
+            if _older(before.get(path), after.get(path)):
+                return True
+            continue
+        if key.startswith(_LEARNED):
+            continue
         if key in _STATE or not key.startswith(_FIGURES):
             return True
         if due and not _close(before.get(path), after.get(path)):
             return True
     return False
+
+
+def _older(before: str | None, after: str | None) -> bool:
+    """Whether what is stored was decided so long ago that a window since then is independent of it."""
+    if before is None or after is None:
+        return True
+    passed = datetime.fromisoformat(after) - datetime.fromisoformat(before)
+    return passed >= timedelta(seconds=INDEPENDENT_S)
 
 
 def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

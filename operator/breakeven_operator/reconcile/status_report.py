@@ -8,10 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
+from breakeven.planning.decision import Decision
 from breakeven.planning.evaluation import ArmEvaluation
-from breakeven.planning.guard import Decision
-from breakeven.planning.outlook import peak_rps
-from breakeven.planning.wording import figures_text
+from breakeven.planning.wording import Explained, figures_text
 from breakeven.profile import Comparison, Profile
 from breakeven.serving.drain import drain
 from breakeven.serving.opt_in import opt_in
@@ -154,7 +153,7 @@ def _current(cycle: CycleFacts) -> Current | None:
 
 def _decision(cycle: CycleFacts) -> DecisionStatus:
     verdict, figures = cycle.verdict, cycle.live.figures if cycle.live is not None else None
-    decision = cycle.choice.decision
+    explained, decision = cycle.choice.explained, cycle.choice.decision
     running = cycle.running.arm if cycle.running is not None else None
     fields: dict[str, object] = {
         "time": cycle.now,
@@ -162,7 +161,7 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
         "arm": verdict.arm.name if verdict.arm is not None else None,
         "running_arm": running.name if running is not None else None,
         "reason": str(verdict.reason),
-        "message": _with_overload(verdict.message, decision)[:1024],
+        "message": _with_overload(verdict.message, explained)[:1024],
         "profile": cycle.calibrated.entry.name if cycle.calibrated.entry is not None else None,
     }
     if figures is not None:
@@ -175,29 +174,46 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
             "window_seconds": figures.window_s,
             "evidence_time": cycle.now - timedelta(seconds=figures.age_s),
         }
-    if decision is not None:
+    if explained is not None and decision is not None:
         fields |= {
             **_expected(decision, cycle.live),
-            "confidence_percent": round(100 * decision.confidence),
+            **_saving(decision, explained.confidence),
+            "confidence_percent": round(100 * explained.confidence),
             "held_until": (
                 datetime.fromtimestamp(decision.until_s, UTC)
                 if decision.until_s is not None and verdict.reason == decision.reason
                 else None
             ),
-            **_prediction(decision.field.running if decision.field is not None else None),
+            **_prediction(explained.of(decision.running)),
             **_comparison(decision.subject, cycle.choice.against_none),
-            "alternative": _alternative(
-                decision.alternative, decision.field.of(decision.alternative) if decision.field else None
-            ),
+            "alternative": _alternative(explained),
         }
     return DecisionStatus(**fields)
 
 
 def _expected(decision: Decision, live: Live | None) -> dict[str, object]:
-    peak = peak_rps(decision.load.expected)
-    if peak is None or live is None:
+    if decision.ahead is None or live is None or not live.past.rates.rps:
         return {}
-    return {"expected_peak_rps": peak, "expected_observations": len(live.past.again_rps)}
+    return {
+        "expected_peak_rps": decision.ahead.peak_rps,
+        "expected_observations": len(live.past.rates.rps),
+    }
+
+
+def _saving(decision: Decision, confidence: float) -> dict[str, object]:
+    one = decision.considered
+    if one is None:
+        return {}
+    lower, upper = one.share_bounds(confidence)
+    served = decision.load.rps * (decision.load.latency_s or 0.0)
+    return {
+        "considered_arm": one.arm.name,
+        "saving_percent": _finite(100.0 * one.share),
+        "saving_lower_percent": _finite(100.0 * lower),
+        "saving_upper_percent": _finite(100.0 * upper),
+        "roll_cost_seconds": _finite(one.roll_cost / served) if served > 0.0 else None,
+        "pays_until_rps": _finite(decision.pays_until_rps),
+    }
 
 
 def _prediction(running: ArmEvaluation | None) -> dict[str, object]:
@@ -239,10 +255,10 @@ def _saturated(subject: Arm, comparison: Comparison) -> tuple[str, ...]:
     return tuple(arm.name for arm, saturated in found if saturated)
 
 
-def _with_overload(message: str, decision: Decision | None) -> str:
+def _with_overload(message: str, explained: Explained | None) -> str:
     """The sentence, with a remark where the load is beyond what the running arm can carry."""
-    running = decision.field.running if decision is not None and decision.field is not None else None
-    if decision is None or running is None or running.utilisation <= 1:
+    running = explained.of(explained.decision.running) if explained is not None else None
+    if running is None or running.utilisation <= 1:
         return message
     return (
         f"{message}; the load is {100 * running.utilisation:.0f} % of what {running.arm} can carry "
@@ -250,13 +266,15 @@ def _with_overload(message: str, decision: Decision | None) -> str:
     )
 
 
-def _alternative(arm: Arm | None, evaluation: ArmEvaluation | None) -> Alternative | None:
-    if arm is None:
+def _alternative(explained: Explained) -> Alternative | None:
+    other = explained.decision.alternative
+    if other is None:
         return None
-    against = evaluation.against_none if evaluation is not None else None
+    standing = explained.of(other.arm)
+    against = standing.against_none if standing is not None else None
     lower, upper = (against.speedup_ci if against is not None else None) or (None, None)
     return Alternative(
-        arm=arm.name,
+        arm=other.arm.name,
         speedup=(_finite(against.speedup) or None) if against is not None else None,
         speedup_lower=_finite(lower),
         speedup_upper=_finite(upper),
@@ -366,13 +384,13 @@ def _ready(cycle: CycleFacts) -> Aspect:
 
 
 def _profitable(cycle: CycleFacts) -> Aspect:
-    verdict, comparison, decision = cycle.verdict, cycle.choice.against_none, cycle.choice.decision
-    if decision is None or comparison is None or decision.subject is None:
+    verdict, comparison, explained = cycle.verdict, cycle.choice.against_none, cycle.choice.explained
+    if explained is None or comparison is None or explained.decision.subject is None:
         return Aspect(PROFITABLE, None, str(verdict.reason), verdict.message)
-    message = figures_text(decision)
+    message = figures_text(explained)
     if comparison.break_even_rps is None:
         message += f"; {pays_until(comparison)}"
-    return Aspect(PROFITABLE, pays(comparison), str(decision.reason), message)
+    return Aspect(PROFITABLE, pays(comparison), str(explained.decision.reason), message)
 
 
 def _progressing(cycle: CycleFacts, status: SpeculativeServiceStatus) -> Aspect:

@@ -129,6 +129,29 @@ class DecisionStatus(StatusModel):
     load_rps: Annotated[
         Number | None, Field(description="Offered load per replica, requests per second.")
     ] = None
+    considered_arm: Annotated[
+        ArmName | None,
+        Field(
+            description="The arm that saving and roll cost are about: the one to change to, else the best other one."
+        ),
+    ] = None
+    saving_percent: Annotated[
+        Number | None,
+        Field(
+            description="Request time that the considered arm saves over the loads of the next horizonSeconds; below 0 it "
+            "takes more."
+        ),
+    ] = None
+    saving_lower_percent: Annotated[Number | None, Field(description="Lower bound of the saving.")] = None
+    saving_upper_percent: Annotated[Number | None, Field(description="Upper bound of the saving.")] = None
+    roll_cost_seconds: Annotated[
+        Number | None,
+        Field(description="What a roll to the considered arm takes, as time of serving the present load."),
+    ] = None
+    pays_until_rps: Annotated[
+        Number | None,
+        Field(description="breakEvenRps as the live latency of the arms that ran has corrected it."),
+    ] = None
     expected_peak_rps: Annotated[
         Number | None,
         Field(
@@ -178,6 +201,21 @@ class SeenAcceptance(StatusModel):
     ]
 
 
+class LiveEvidence(StatusModel):
+    """What the live latency of an arm has said about its law: a Gaussian over the logarithms of two factors.
+
+    The first factor is on C1 (a request alone), the second on C2 (its company); see docs/model.md.
+    """
+
+    arm: Annotated[ArmName, Field(description="The arm.")]
+    time: Annotated[Instant, Field(description="When it was last added to; it fades from then on.")]
+    precision_alone: Annotated[RequiredNumber, Field(description="Precision of the first factor.")]
+    precision_both: Annotated[RequiredNumber, Field(description="Precision that both share.")]
+    precision_company: Annotated[RequiredNumber, Field(description="Precision of the second factor.")]
+    pull_alone: Annotated[RequiredNumber, Field(description="Precision times mean, of the first factor.")]
+    pull_company: Annotated[RequiredNumber, Field(description="Precision times mean, of the second factor.")]
+
+
 class MemoryStatus(StatusModel):
     """What the decision remembers from one cycle to the next, so that a restart changes nothing."""
 
@@ -186,15 +224,28 @@ class MemoryStatus(StatusModel):
         Instant | None, Field(description="When the arm was last changed; starts the cool-down.")
     ] = None
     candidate_arm: Annotated[
-        ArmName | None, Field(description="An arm that has been best since candidateSinceTime.")
+        ArmName | None, Field(description="A speculative arm that would be entered if no limit held it back.")
     ] = None
-    candidate_since_time: Annotated[Instant | None, Field(description="Since when.")] = None
-    collapsed_since_time: Annotated[
-        Instant | None,
+    candidate_since_time: Annotated[
+        Instant | None, Field(description="Since when entering one has been worth it.")
+    ] = None
+    decided_time: Annotated[Instant | None, Field(description="When it was last decided on figures.")] = None
+    profile: Annotated[
+        ObjectName | None,
+        Field(description="Profile that the evidence is about; under another one it does not count."),
+    ] = None
+    saved_request_seconds: Annotated[
+        RequiredNumber,
+        Field(description="Request time per replica that speculation has saved; it fades over ten days."),
+    ] = 0.0
+    evidence: Annotated[
+        tuple[LiveEvidence, ...],
         Field(
-            description="Since when hardly any draft is accepted; acted upon once a whole window more says so."
+            max_length=64,
+            json_schema_extra=list_map("arm"),
+            description="What live latency has said about each arm that ever ran.",
         ),
-    ] = None
+    ] = ()
     seen: Annotated[
         tuple[SeenAcceptance, ...],
         Field(

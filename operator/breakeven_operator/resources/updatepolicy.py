@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
-from breakeven_operator.resources.base import ArmName, Model, Rule
+from breakeven_operator.resources.base import ArmName, Model
 
 
 class Mode(StrEnum):
@@ -29,18 +29,6 @@ class DrainRequirement(StrEnum):
 class UpdatePolicy(Model):
     """When the arm may change, and how sure the operator must be."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            # `has`: the API server holds the default {} of updatePolicy against this rule without its fields' defaults.
-            "!has(self.exitMarginPercent) || !has(self.minGainPercent) "
-            "|| self.exitMarginPercent <= self.minGainPercent",
-            "exitMarginPercent exceeds minGainPercent: an arm would be left at a gain at which it is entered",
-            "exitMarginPercent at most minGainPercent",
-            lambda policy: policy.exit_margin_percent <= policy.min_gain_percent,
-            ".exitMarginPercent",
-        ),
-    )
-
     mode: Annotated[
         Mode,
         Field(
@@ -61,7 +49,8 @@ class UpdatePolicy(Model):
         Field(
             ge=0,
             le=604800,
-            description="Least time between two rolls. A roll costs minutes of GPU per replica, so it is rare by default.",
+            description="Least time between a roll and the next one to a speculative arm. No speculation is returned to at "
+            "any time.",
         ),
     ] = 3600
     stabilization_window_seconds: Annotated[
@@ -69,25 +58,35 @@ class UpdatePolicy(Model):
         Field(
             ge=0,
             le=86400,
-            description="How long another arm must stay the best one before a roll to it starts.",
+            description="How long entering a speculative arm must have been worth it before a roll to it starts. It does not "
+            "hold while requests queue up, or while a measured figure misses its objective.",
         ),
-    ] = 900
+    ] = 300
     min_gain_percent: Annotated[
         int,
         Field(
             ge=0,
             le=100,
-            description="An arm is entered only if the lower bound of its speedup is above 1 by this much, against no "
-            "speculation and against the running arm. Below about 5 % a gain is noise.",
+            description="Request time that a change of arm must save over the loads to come, beyond what the roll takes, as a "
+            "share of what requests take on the new arm.",
         ),
-    ] = 5
+    ] = 3
+    risk_percent: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=100,
+            description="What a jump of the load that nobody expects may cost on an arm that carries less than no speculation: "
+            "a share of ten days' request time, and what speculation has saved so far. 0: no such arm is ever entered.",
+        ),
+    ] = 12
     exit_margin_percent: Annotated[
         int,
         Field(
             ge=0,
             le=100,
-            description="A speculative arm is left when the upper bound of its speedup is below 1 plus this: with 0 only "
-            "when it surely loses.",
+            description="Deprecated and without effect: an arm is left when leaving it is expected to save more than the roll "
+            "takes.",
         ),
     ] = 0
     confidence_percent: Annotated[
@@ -98,8 +97,8 @@ class UpdatePolicy(Model):
         Field(
             ge=10,
             le=95,
-            description="Highest utilisation (load over saturation) at which predictions count. Above it they are "
-            "extrapolation: no arm is entered on them, and no roll starts that would exceed it on the pods left.",
+            description="Highest utilisation (load over saturation) of the pods that are left during a roll: none starts that "
+            "would exceed it. Objectives and rolls are judged by predictions up to it; beyond it they are extrapolation.",
         ),
     ] = 75
     horizon_seconds: Annotated[
@@ -107,8 +106,7 @@ class UpdatePolicy(Model):
         Field(
             ge=1,
             le=604800,
-            description="How far is looked ahead: over which loads an arm is chosen, and within which time its gain must "
-            "outweigh the capacity that a roll takes away.",
+            description="How far is looked ahead: over the loads of this time an arm is chosen.",
         ),
     ] = 14400
     lookback_seconds: Annotated[
@@ -117,8 +115,7 @@ class UpdatePolicy(Model):
             ge=0,
             le=604800,
             description="How far back loads are known. Expected are those of the last horizonSeconds and, of every day of this "
-            "time, what followed this time of day: an arm is chosen by what it would take over all of them, and left before "
-            "a load at which it would lose. Past loads are read from Prometheus, which must keep them; without any the "
+            "time, what followed this time of day; the largest of all is what a jump is reckoned from. Past loads are read from Prometheus, which must keep them; without any the "
             "present load counts alone. 0: the present load is taken to last.",
         ),
     ] = 259200

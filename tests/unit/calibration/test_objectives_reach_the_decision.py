@@ -13,6 +13,7 @@ from breakeven.fitting import fit_points
 from breakeven.load_driver.counters import EngineWindow
 from breakeven.load_driver.measured_window import MeasuredWindow
 from breakeven.load_driver.window import Spread, WindowStatistics
+from breakeven.planning.outlook import PastRates
 from breakeven.planning.wording import sentence
 from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.profile import Profile
@@ -90,7 +91,12 @@ def decision(profile: Profile, slo: dict[str, int], rps: float = 4.0):
         rps, rps, 1000, 300.0, None, None, None, None, None, None, (), None, None, False, 1, 1.0
     )
     now = datetime(2026, 11, 21, 12, tzinfo=UTC)
-    return choose(spec, profile, figures, SEVEN, MemoryStatus(), RollCost(), now).decision
+    cost = RollCost(60.0)
+    explained = choose(
+        spec, profile, "chat-p1", figures, SEVEN, MemoryStatus(), cost, now, PastRates()
+    ).explained
+    assert explained is not None
+    return explained
 
 
 def test_a_p95_objective_is_held_against_the_p95_that_the_trial_measured(profile) -> None:
@@ -103,13 +109,13 @@ def test_a_p95_objective_is_held_against_the_p95_that_the_trial_measured(profile
     # The mean of eagle/7 keeps 10 ms and its p95 does not.
     assert means[SEVEN].tpot_s < 0.010 < at_4[SEVEN].tpot_s
     found = decision(profile, {"tpotP95Milliseconds": 10})
-    assert (found.reason, found.arm) == ("SloViolated", TWO)
+    assert (found.decision.reason, found.decision.arm) == ("SloViolated", TWO)
     assert "TPOT p95 13.3 ms > 10 ms" in sentence(found)
-    assert decision(profile, {}).arm == SEVEN
+    assert decision(profile, {}).decision.arm == SEVEN
 
 
 def test_where_no_p95_was_measured_the_operator_says_so(profile) -> None:
     arms = tuple(replace(fit, tpot_quantiles={}) for fit in profile.arms)
     found = decision(replace(profile, arms=arms), {"tpotP95Milliseconds": 10})
-    assert found.arm == SEVEN
+    assert found.decision.arm == SEVEN
     assert sentence(found).endswith("(ObjectiveNotMeasured)")

@@ -8,7 +8,6 @@ from breakeven.arm import NO_SPECULATION
 from breakeven.planning.evaluation import evaluate, evaluate_live
 from breakeven.planning.objective import Slo
 from breakeven.planning.observed_load import LiveAcceptance, Load
-from breakeven.planning.outlook import expected_loads
 from breakeven.profile import Conditions, LoadPoint
 from fakes.lawmodel import EAGLE, EAGLE_2, LOOKUP, ArmLaw, chat
 
@@ -72,10 +71,3 @@ def test_objectives_are_held_against_their_quantile_and_capacity_is_where_they_a
     assert (at_capacity.meets_slo, at_capacity.missed) == (False, ("TPOT p95 14 ms > 14 ms",))
     saturated = seen(profile, rps=24.0, slo=slo).of(EAGLE)
     assert (saturated.meets_slo, saturated.latency_s) == (False, math.inf)
-
-
-def test_what_is_expected_is_weighed_by_its_requests():
-    profile = chat()
-    ahead = seen(profile, expected=expected_loads([3.0, 3.0])).none
-    assert ahead.ahead_s == pytest.approx(ahead.latency_s)
-    assert seen(profile, expected=expected_loads([3.0, 20.0])).none.ahead_s > 1.5 * ahead.latency_s

@@ -23,6 +23,31 @@ def test_many_rates_give_what_each_gives(knots: np.ndarray | None) -> None:
     assert not np.isnan(one_by_one[85])
 
 
+@pytest.mark.parametrize("knots", [None, KNOTS, KNOTS[1:]])
+def test_many_loads_give_what_each_gives(knots: np.ndarray | None) -> None:
+    curve = Curve(LAW, 4, 0.01, "arm", (0.0, 20.0), knots=knots)
+    loads = np.linspace(0.0, 40.0, 81)
+    np.testing.assert_array_equal(
+        curve.latencies_among(loads), [curve.among(float(n)).latency_s for n in loads]
+    )
+
+
+@pytest.mark.parametrize("basis", ["arm", "pooled"])
+@pytest.mark.parametrize("knots", [None, KNOTS, KNOTS[1:]])
+def test_bounds_at_many_rates_are_those_at_each(knots: np.ndarray | None, basis: str) -> None:
+    law = Law(1.0, 0.1, ((4e-4, -1e-5), (-1e-5, 4e-5)))
+    curve = Curve(law, 4, 0.01, basis, (0.0, 20.0), knots=knots, knot_error=0.02)
+    rates = np.linspace(0.0, 11.0, 56)
+    found = curve.all_bounds_at_rps(rates, 2.1)
+    for rps, lower, upper in zip(rates, found.lower, found.upper, strict=True):
+        one = curve.bounds_at_rps(float(rps), 2.1)
+        if one is None:
+            assert rps >= curve.saturation_rps
+            assert np.isnan([lower, upper]).all()
+        else:
+            assert one == (None if np.isnan(lower) else lower, upper if np.isfinite(upper) else None)
+
+
 def test_a_rate_is_served_at_the_smallest_load_that_carries_it() -> None:
     curve = Curve(LAW, 4, 0.01, "arm", (0.0, 20.0), knots=KNOTS)
     for rps in (0.5, 1.2, 2.0, 3.5, 6.0):

@@ -1,9 +1,8 @@
-"""The past of a service out of a range vector: its own rates that are expected again, or why there are none."""
+"""The past of a service out of a range vector: its own rates, or why there are none."""
 
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
 
 import pytest
 
@@ -14,7 +13,6 @@ from breakeven_operator.resources.updatepolicy import UpdatePolicy
 
 KEY = LoadOwner("llm", "chat", "chat-model")
 NOW_S = 1_800_000_000.0
-NOW = datetime.fromtimestamp(NOW_S, UTC)
 POLICY = UpdatePolicy(lookback_seconds=86400, horizon_seconds=3600)
 
 
@@ -26,8 +24,8 @@ def samples(*rates, namespace="llm", workload="chat", model="chat-model", end_s=
     )
 
 
-def again(*found, key=KEY):
-    return past_of(read_past(found), key, POLICY, NOW).again_rps
+def rates(*found, key=KEY):
+    return past_of(read_past(found), key, POLICY).rates.rps
 
 
 def test_rates_are_those_of_the_deployment_under_its_model_s_name_and_oldest_first():
@@ -37,23 +35,20 @@ def test_rates_are_those_of_the_deployment_under_its_model_s_name_and_oldest_fir
         samples(9.0, namespace="other"),
         samples(9.0, model="another"),
     )
-    assert again(*found) == (1.0, 2.0, 0.0)
-    assert again(*found, key=LoadOwner("llm", "chat-large", "chat-model")) == (9.0,)
+    assert rates(*found) == (1.0, 2.0, 0.0)
+    assert rates(*found, key=LoadOwner("llm", "chat-large", "chat-model")) == (9.0,)
 
 
-def test_what_followed_this_time_of_day_yesterday_is_expected_and_the_rest_of_the_day_is_not():
-    yesterday = samples(*(5.0,) * 12, end_s=NOW_S - 86400 + 3600)
-    noon = samples(*(40.0,) * 12, end_s=NOW_S - 36000)
-    assert set(again(yesterday, noon, samples(2.0))) == {5.0, 2.0}
+def test_rates_are_in_the_order_of_time_whatever_the_order_of_the_answer():
     assert read_past([samples(3.0), samples(1.0, end_s=NOW_S - 600)]).rates[KEY] == PastRates(
         (NOW_S - 600, NOW_S), (1.0, 3.0)
-    ), "in the order of time, whatever the order of the answer"
+    )
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, -1.0])
 def test_what_is_no_rate_is_left_out(bad):
-    assert again(samples(1.0, bad, 3.0)) == (1.0, 3.0)
-    assert "no load of the past" in past_of(read_past([samples(bad)]), KEY, POLICY, NOW).problem
+    assert rates(samples(1.0, bad, 3.0)) == (1.0, 3.0)
+    assert "no load of the past" in past_of(read_past([samples(bad)]), KEY, POLICY).problem
 
 
 def test_pods_of_no_deployment_are_nobody_s():
@@ -63,12 +58,9 @@ def test_pods_of_no_deployment_are_nobody_s():
 
 def test_why_there_is_none_is_the_end_of_a_sentence():
     unknown = "no load of the past 24 h is known, so the present one is taken to last"
-    assert past_of(PastReading(), KEY, POLICY, NOW) == PastLoads(problem=unknown)
-    # Rates of an afternoon say nothing about what follows in the morning.
-    afternoon = read_past([samples(5.0, end_s=NOW_S - 36000)])
-    assert past_of(afternoon, KEY, POLICY, NOW) == PastLoads(problem=unknown)
+    assert past_of(PastReading(), KEY, POLICY) == PastLoads(problem=unknown)
     shorter = UpdatePolicy(lookback_seconds=5400)
-    failed = past_of(PastReading(error="Prometheus at p:9090 refused the query"), KEY, shorter, NOW)
+    failed = past_of(PastReading(error="Prometheus at p:9090 refused the query"), KEY, shorter)
     assert failed.problem == (
         "the loads of the past 90 min cannot be read (Prometheus at p:9090 refused the query), "
         "so the present one is taken to last"
@@ -77,4 +69,4 @@ def test_why_there_is_none_is_the_end_of_a_sentence():
 
 def test_a_past_that_nobody_asked_for_is_no_problem():
     off = UpdatePolicy(lookback_seconds=0)
-    assert past_of(None, KEY, POLICY, NOW) == past_of(PastReading(), KEY, off, NOW) == PastLoads()
+    assert past_of(None, KEY, POLICY) == past_of(PastReading(), KEY, off) == PastLoads()

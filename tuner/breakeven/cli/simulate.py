@@ -17,7 +17,7 @@ from breakeven.errors import InputError
 if TYPE_CHECKING:
     from breakeven.arm import Arm
     from breakeven.cli.results import ReplayedPolicy
-    from breakeven.planning.guard import Policy
+    from breakeven.planning.policy import Policy
     from breakeven.profile import Profile
     from breakeven_sim.replay.fleet_arms import CostArms, LawArms
     from breakeven_sim.replay.outcome import PolicyOutcome
@@ -37,17 +37,18 @@ _options = several(
         "policies",
         multiple=True,
         metavar="NAME",
-        help="breakeven, expected-saving (the rule that is to replace it), none, schedule[:METHOD], static:METHOD:K, "
-        "oracle (pays for rolls), oracle-free; may be repeated. Default: all but expected-saving and schedule.",
+        help="breakeven, none, schedule[:METHOD], static:METHOD:K, oracle (pays for rolls), oracle-free; may be repeated. "
+        "Default: all but schedule.",
     ),
     click.option("--arm", "arms", multiple=True, metavar="METHOD:K", help="Candidate; default: those of static policies, else all measured."),
     click.option("--roll-seconds", type=Number(min=0), help="Start-up time of a replica; default: the costs' own, or 300."),
-    click.option("--cooldown-seconds", type=Number(min=0), default=3600.0, show_default=True, help="Between two rolls."),
-    click.option("--dwell-seconds", type=Number(min=0), default=900.0, show_default=True, help="For which a better arm must stay better before a roll."),
-    click.option("--min-gain-percent", type=Number(min=0), default=5.0, show_default=True, help="That the lower bound of a gain must exceed for a roll."),
+    click.option("--cooldown-seconds", type=Number(min=0), default=3600.0, show_default=True, help="Between two rolls to speculative arms."),
+    click.option("--dwell-seconds", type=Number(min=0), default=300.0, show_default=True, help="For which entering a speculative arm must have been worth it."),
+    click.option("--min-gain-percent", type=Number(min=0), default=3.0, show_default=True, help="Of request time that a roll must save at least."),
+    click.option("--risk-percent", type=Number(min=0), default=12.0, show_default=True, help="Of ten days' request time that a jump of the load may cost."),
     click.option("--evaluate-seconds", type=_POSITIVE, default=60.0, show_default=True, help="Between decisions (request traces)."),
     click.option("--window-seconds", type=_POSITIVE, default=300.0, show_default=True, help="That a decision looks back on (request traces)."),
-    click.option("--horizon-seconds", type=_POSITIVE, default=14400.0, show_default=True, help="To look ahead: whose loads are expected, and within which a gain must pay for the roll."),
+    click.option("--horizon-seconds", type=_POSITIVE, default=14400.0, show_default=True, help="To look ahead: whose loads are expected."),
     click.option("--lookback-seconds", type=Number(min=0), default=259200.0, show_default=True, help="Of loads that are known; 0: the present load is taken to last."),
     click.option("--e2e-slo-s", type=_POSITIVE, help="Objective of a request's latency, seconds."),
     click.option("--ttft-slo-s", type=_POSITIVE, help="Objective of the time to the first token, seconds."),
@@ -258,11 +259,12 @@ def _named_arms(policies: Sequence[str], arms: Sequence[str]) -> list[Arm]:
 
 
 def _policy(given: dict[str, Any], roll_s: float) -> Policy:
-    from breakeven.planning.guard import Policy
     from breakeven.planning.objective import Slo
+    from breakeven.planning.policy import Policy
 
     return Policy(
         min_gain=given["min_gain_percent"] / 100.0,
+        risk=given["risk_percent"] / 100.0,
         cooldown_s=given["cooldown_seconds"],
         dwell_s=given["dwell_seconds"],
         horizon_s=given["horizon_seconds"],

@@ -19,12 +19,12 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError, NotIdentifiedError
 from breakeven.laws.arrays import Span
 from breakeven.planning.objective import Slo
+from breakeven.planning.objective_strain import ObjectiveStrain, objective_strain
 from breakeven.planning.observed_load import LiveAcceptance, Load, live_conditions
-from breakeven.planning.outlook import ExpectedLoad, mean_latency_s
 from breakeven.planning.trust import extrapolated
 from breakeven.profile import Bounds, Comparison, Conditions, Curve, LoadPoint, Prediction, Profile
 from breakeven.profile.comparisons import JudgedCurve, compare_curves
-from breakeven.profile.predictions import predict_on
+from breakeven.profile.predictions import at_quantile
 
 
 @dataclass(frozen=True)
@@ -115,9 +115,9 @@ class ArmEvaluation:
         return self.question.tokens_per_second(self)
 
     @cached_property
-    def ahead_s(self) -> float:
-        """Mean latency (s) over all expected loads, weighted by their requests; without any, at the present load."""
-        return self.question.ahead_s(self)
+    def strain(self) -> ObjectiveStrain | None:
+        """How near it is to what is promised, over all loads; `None` where nothing is."""
+        return self.question.strain(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,6 @@ def evaluate(
     slo: Slo,
     *,
     running: Arm | None = None,
-    expected: Sequence[ExpectedLoad] = (),
     doubtful: bool = False,
     rps_range: Span | None = None,
     confidence: float | None = None,
@@ -176,7 +175,6 @@ def evaluate(
         conditions: acceptance and lengths to predict an arm for.
         slo: what is promised.
         running: the arm that the others are compared with, beside no speculation.
-        expected: loads that are expected over the coming time; empty: the present load lasts.
         doubtful: evaluate also arms that no decision may rest on, and, by the pooled form, arms that were not measured.
         rps_range: rates for which verdicts are meant; `None`: the measured range.
         confidence: level of the bounds; `None`: the profile's.
@@ -190,7 +188,6 @@ def evaluate(
         conditions,
         slo,
         running,
-        tuple(expected),
         doubtful,
         rps_range,
         confidence or profile.confidence,
@@ -233,7 +230,6 @@ def evaluate_live(
         live_conditions(profile, load, live),
         slo,
         running=running,
-        expected=load.expected,
     )
 
 
@@ -246,7 +242,6 @@ class _Question:
     conditions: Callable[[Arm], Conditions]
     slo: Slo
     running: Arm | None
-    expected: tuple[ExpectedLoad, ...]
     doubtful: bool
     rps_range: Span | None
     confidence: float
@@ -267,9 +262,8 @@ class _Question:
         prediction = self.profile.predict_along(arm, curve, self.load, converted, confidence=self.confidence)
         promised = prediction
         if self.slo.is_set and self.slo.quantile is not None:
-            promised = self.profile.predict_along(
-                arm, curve, self.load, converted, quantile=self.slo.quantile
-            )
+            others = self.load.on(curve).others
+            promised = at_quantile(prediction, self.slo.quantile, others, fit, converted)
         return ArmEvaluation(
             arm=arm,
             measured=fit is not None,
@@ -319,15 +313,11 @@ class _Question:
         clients = self.load.concurrency or 1.0
         return tokens * (self.load.rps if self.load.rps is not None else clients / one.prediction.latency_s)
 
-    def ahead_s(self, one: ArmEvaluation) -> float:
-        """Mean latency (s) over the expected loads."""
-        if not self.expected:
-            return one.latency_s
-        return mean_latency_s(
-            self.expected,
-            lambda rps: predict_on(one.arm, one.curve, LoadPoint(rps=rps), self.confidence),
-            one.curve.at_rps(0.0).latency_s,
-        )
+    def strain(self, one: ArmEvaluation) -> ObjectiveStrain | None:
+        """How near an arm is to what is promised."""
+        if not self.slo.is_set:
+            return None
+        return objective_strain(self.profile, one.arm, one.curve, one.conditions, self.slo)
 
     def capacity_rps(self, one: ArmEvaluation) -> float | None:
         """Largest rate (1/s) that keeps every objective: each figure rises with load, so its limit is a number in flight."""

@@ -16,23 +16,26 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 
 import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.arrays import FloatArray
+from breakeven.planning.evaluation import ArmEvaluation
 from breakeven.planning.fluid_queue import FluidQueue
 from breakeven.planning.forecast import Forecast
 from breakeven.planning.inflight import InflightTable, table
 from breakeven.planning.learned_laws import Evidence, LawPrior, learned, with_latency
+from breakeven.planning.objective_strain import ObjectiveStrain
 from breakeven.planning.outlook import ExpectedLoad
 from breakeven.planning.surprise import Jump
-from breakeven.profile import Conditions, Profile
 
 _DAY_S = 86400.0
 ACCOUNT_S = 10.0 * _DAY_S
 """Time over which a surprise may cost at most the risked share, and over which savings are remembered."""
 _DRAWS = 16
+_LEAST = 1e-12
 _random = np.random.default_rng(1)
 _HALF = _random.standard_normal((_DRAWS // 2, 64))
 STANDARD = np.concatenate([_HALF, -_HALF])
@@ -75,22 +78,35 @@ class Stakes:
 
 @dataclass(frozen=True, slots=True)
 class FittedLaw:
-    """One arm as the profile knows it under the conditions of a service."""
+    """One arm as the profile knows it under the conditions of a service.
+
+    Attributes:
+        prior: its law.
+        table: its number in flight.
+        strain: how near it is to what is promised; None where nothing is.
+        tokens_per_step: E that was measured live; None: as calibrated.
+        calibrated_tokens_per_step: E when the arm was measured; None where it was not.
+    """
 
     prior: LawPrior
     table: InflightTable
+    strain: ObjectiveStrain | None = None
+    tokens_per_step: float | None = None
+    calibrated_tokens_per_step: float | None = None
 
 
-def fitted_law(profile: Profile, arm: Arm, conditions: Conditions) -> FittedLaw:
-    """Read an arm's law from a profile.
-
-    Raises:
-        BreakevenError: the profile does not determine it under these conditions.
-    """
-    curve = profile.curve(arm, conditions)
-    c1_s, c2_s = float(curve.law.c1), float(curve.law.c2)
-    relative = np.asarray(curve.law.covariance, dtype=float) / np.outer((c1_s, c2_s), (c1_s, c2_s))
-    return FittedLaw(LawPrior(arm, c1_s, c2_s, relative), table(curve))
+def fitted_law(one: ArmEvaluation) -> FittedLaw:
+    """What the rule needs of an arm's evaluation."""
+    law = one.curve.law
+    c1_s, c2_s = float(law.c1), float(law.c2)
+    relative = np.asarray(law.covariance, dtype=float) / np.outer((c1_s, c2_s), (c1_s, c2_s))
+    return FittedLaw(
+        LawPrior(one.arm, c1_s, c2_s, relative),
+        table(one.curve),
+        one.strain,
+        one.tokens_per_step,
+        one.calibrated_tokens_per_step,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +115,14 @@ class LiveLoad:
 
     Attributes:
         rps: rate (1/s).
-        inflight: mean number in flight.
-        latency_s: mean latency (s).
+        inflight: mean number in flight; None where it was not observed.
+        latency_s: mean latency (s); None where it was not observed.
         window_s: length of the window, or the time since the last one if that is shorter (s).
     """
 
     rps: float
-    inflight: float
-    latency_s: float
+    inflight: float | None
+    latency_s: float | None
     window_s: float
 
 
@@ -134,6 +150,10 @@ class ArmSaving:
     Attributes:
         arm: which.
         share: of the expected request time that the arm in place takes, what this one spares.
+        share_sd: standard deviation of that share.
+        gross: request-seconds saved over the horizon, and for the rest of a day where all loads seen bear it out.
+        gross_now: requests in flight that it spares at the present load.
+        least: request-seconds that must be saved, by the margin.
         net: request-seconds saved, the roll, the margin and the risk that no account covers paid.
         surely_net: the same less `Stakes.doubt` standard deviations; to leave speculation, the same.
         roll_cost: request-seconds that the roll takes.
@@ -143,11 +163,20 @@ class ArmSaving:
 
     arm: Arm
     share: float
+    share_sd: float
+    gross: float
+    gross_now: float
+    least: float
     net: float
     surely_net: float
     roll_cost: float
     uncovered: float
     carries_rps: float
+
+    def share_bounds(self, confidence: float) -> tuple[float, float]:
+        """Two-sided bounds of `share`."""
+        half = NormalDist().inv_cdf(0.5 + confidence / 2.0) * self.share_sd
+        return self.share - half, self.share + half
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,22 +218,25 @@ def decide_by_saving(
     i, none = arms.index(memory.running), arms.index(NO_SPECULATION)
     saved = memory.saved * math.exp(-live.window_s / ACCOUNT_S)
     if i != none:
-        saved += (float(view.now[none].mean()) - live.inflight) * live.window_s
+        held = float(view.now[i].mean()) if live.inflight is None else live.inflight
+        saved += (float(view.now[none].mean()) - held) * live.window_s
     options = view.options(i, none, max(saved, 0.0))
     arm = memory.running
     cooled = memory.last_switch_s is None or now_s >= memory.last_switch_s + stakes.cooldown_s
     worth = [one for one in options if one.surely_net > 0.0 and (cooled or one.arm == NO_SPECULATION)]
     if worth:
         arm = max(worth, key=lambda one: one.surely_net).arm
-    evidence = with_latency(
-        memory.evidence,
-        known,
-        laws[i].prior,
-        inflight=live.inflight,
-        latency_s=live.latency_s,
-        window_s=live.window_s,
-        now_s=now_s,
-    )
+    evidence = memory.evidence
+    if live.inflight is not None and live.latency_s is not None and live.window_s > 0.0:
+        evidence = with_latency(
+            memory.evidence,
+            known,
+            laws[i].prior,
+            inflight=live.inflight,
+            latency_s=live.latency_s,
+            window_s=live.window_s,
+            now_s=now_s,
+        )
     after = replace(memory, saved=saved, evidence=evidence)
     if arm != memory.running:
         after = replace(after, running=arm, last_switch_s=now_s)
@@ -224,8 +256,10 @@ class _View:
     """In flight at the present rate, shape (A, M)."""
     fewer: FloatArray = field(init=False)
     """In flight on each replica that is left during a roll, shape (A, M)."""
-    expected: FloatArray = field(init=False)
+    taken: FloatArray = field(init=False)
     """In flight on average over the expected loads, shape (A, M)."""
+    expected: FloatArray = field(init=False)
+    """The same, where what misses an objective counts several times, shape (A, M)."""
     usual: FloatArray = field(init=False)
     """In flight on average over all loads that were seen, shape (A, M)."""
     carries: FloatArray = field(init=False)
@@ -237,14 +271,25 @@ class _View:
         past_shares, past_rates = _arrays(self.ahead.seen)
         asked = np.concatenate([[self.live.rps], rates, past_rates])
         held = np.stack([law.table.at(asked, self.factors[:, i]) for i, law in enumerate(self.laws)])
-        self.now, self.expected = held[:, :, 0], held[:, :, 1 : 1 + len(rates)] @ shares
-        self.usual = held[:, :, 1 + len(rates) :] @ past_shares
+        cost = held * self._weights(held)
+        self.now, self.taken = held[:, :, 0], held[:, :, 1 : 1 + len(rates)] @ shares
+        self.expected = cost[:, :, 1 : 1 + len(rates)] @ shares
+        self.usual = cost[:, :, 1 + len(rates) :] @ past_shares
         # What would wait in a queue is reckoned by the queue, with its end.
         self.fewer = np.stack(
             [law.table.at(fewer_rps, self.factors[:, i], 0.0)[:, 0] for i, law in enumerate(self.laws)]
         )
         self.carries = np.stack(
             [law.table.saturations(self.factors[:, i]) for i, law in enumerate(self.laws)]
+        )
+
+    def _weights(self, held: FloatArray) -> FloatArray:
+        """How much a request in flight counts; shape of `held`, (A, M, X)."""
+        return np.stack(
+            [
+                np.ones_like(among) if law.strain is None else law.strain.weights(among, self.factors[:, i])
+                for i, (law, among) in enumerate(zip(self.laws, held, strict=True))
+            ]
         )
 
     def options(self, i: int, none: int, saved: float) -> tuple[ArmSaving, ...]:
@@ -273,10 +318,14 @@ class _View:
         least = stakes.margin * float(self.expected[b].mean()) * stakes.horizon_s
         net = float(drawn.mean()) - (least if risks[i] == 0.0 else 0.0)
         doubt = 0.0 if b == none else stakes.doubt * float(drawn.std())
-        taken, left_over = float(self.expected[i].mean()), float(self.expected[b].mean())
+        shares = 1.0 - self.taken[b] / np.maximum(self.taken[i], _LEAST)
         return ArmSaving(
             self.laws[b].prior.arm,
-            1.0 - left_over / taken if taken > 0.0 else 0.0,
+            float(shares.mean()),
+            float(shares.std()),
+            float(saving.mean()),
+            float((self.now[i] - self.now[b]).mean()),
+            least,
             net,
             net - doubt,
             float(roll.mean()),

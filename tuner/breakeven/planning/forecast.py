@@ -34,6 +34,11 @@ class Forecast:
     known_s: float
 
     @property
+    def peak_rps(self) -> float:
+        """Highest expected rate (1/s per replica)."""
+        return max(rps for _, rps in self.expected)
+
+    @property
     def mean_rps(self) -> float:
         """Mean expected rate (1/s per replica)."""
         return math.fsum(share * rps for share, rps in self.expected)

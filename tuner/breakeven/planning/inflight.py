@@ -69,10 +69,9 @@ def table(curve: Curve) -> InflightTable:
     law, saturation_rps = curve.law, curve.saturation_rps
     most = 2.0 * float(law.c1) / float(law.c2) / (1.0 - _FULL)
     others = np.concatenate([[0.0], np.geomspace(most * 1e-5, most, _KNOTS)])
-    latency_s = np.array([curve.among(float(n))[0] for n in others])
     return InflightTable(
         others,
-        latency_s,
+        curve.latencies_among(others),
         np.asarray(float(law.c1) / (float(law.c1) + float(law.c2) * others)),
         saturation_rps,
     )

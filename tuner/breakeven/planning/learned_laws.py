@@ -27,7 +27,7 @@ _FAMILY_SD = 0.05
 _OWN_SD = 0.03
 """Of what a fit cannot know about its own arm: two runs of the same engine differ by as much."""
 _NOISE_SD = 0.04
-_INDEPENDENT_S = 1800.0
+INDEPENDENT_S = 1800.0
 """Live means of windows within this time err alike: their loads and texts are the same."""
 _FORGOTTEN_S = 7 * 86400.0
 _SURPRISING_SD = 3.0
@@ -148,7 +148,7 @@ def with_latency(
         return dict(evidence)
     share = parts / predicted_s
     surprise = math.log(latency_s / predicted_s)
-    variance = _NOISE_SD**2 * max(_INDEPENDENT_S / window_s, 1.0)
+    variance = _NOISE_SD**2 * max(INDEPENDENT_S / window_s, 1.0)
     doubt = float(share @ laws.covariance[place : place + 2, place : place + 2] @ share)
     if abs(surprise) > _SURPRISING_SD * math.sqrt(doubt + variance):
         # One strange window is a strange window; several are a strange engine.

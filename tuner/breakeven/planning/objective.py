@@ -61,6 +61,10 @@ class Slo:
             if one.value is not None and one.value > one.limit
         )
 
+    def worst_ratio(self, at: Prediction) -> float:
+        """The largest ratio of a figure to its limit; 0 where no figure of a limit was measured."""
+        return max((one.value / one.limit for one in self._limits(at) if one.value is not None), default=0.0)
+
     def keeps(self, at: Prediction) -> bool:
         """Whether no limit is missed."""
         return not self.missed(at)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.planning.outlook import ExpectedLoad
 from breakeven.profile import Conditions, Profile
 
 
@@ -25,7 +24,7 @@ class Load:
         prompt_tokens: mean per request; `None`: as calibrated.
         output_tokens: mean per request; `None`: as calibrated.
         saturated: measured, not modelled: the queue grows, requests are preempted.
-        expected: loads that are expected over the coming time, as the past shows them; empty: the present load lasts.
+        ttft_s, tpot_s: measured means of time to first token and time per output token (s); `None`: not observed.
     """
 
     rps: float
@@ -37,7 +36,8 @@ class Load:
     prompt_tokens: float | None = None
     output_tokens: float | None = None
     saturated: bool = False
-    expected: tuple[ExpectedLoad, ...] = ()
+    ttft_s: float | None = None
+    tpot_s: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("rps", "window_s", "requests"):
@@ -46,7 +46,8 @@ class Load:
                 raise ValueError(
                     f"{name}: {value!r} is not a finite number of at least 0; missing data is not a load"
                 )
-        for name in ("inflight", "latency_s", "tokens_per_step", "prompt_tokens", "output_tokens"):
+        optional = ("inflight", "latency_s", "tokens_per_step", "prompt_tokens", "output_tokens")
+        for name in (*optional, "ttft_s", "tpot_s"):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value >= 0):
                 raise ValueError(

@@ -9,7 +9,7 @@ document      the profile: JSON in and out, `predict`, `compare`
 """
 
 from breakeven.laws.law import Law
-from breakeven.profile.comparisons import Comparison, speedup_on
+from breakeven.profile.comparisons import Comparison, speedups_at_rps
 from breakeven.profile.curves import Curve
 from breakeven.profile.document import SCHEMA, Profile
 from breakeven.profile.fits import ArmFit, Bounds, LawFit, PooledFit
@@ -29,5 +29,5 @@ __all__ = [
     "PooledFit",
     "Prediction",
     "Profile",
-    "speedup_on",
+    "speedups_at_rps",
 ]

@@ -22,6 +22,8 @@ RANGE_TOLERANCE = 1.1
 """A break-even up to a tenth beyond the highest measured rate is still reported as a figure."""
 
 _GRID = 128
+_ROUNDS = 9
+"""Of a search by grids within grids, after which a crossing is known to rounding."""
 _SAME = 1e-9
 """Ratios of fitted coefficients this close to 1 are 1: the same points give the same law up to rounding."""
 
@@ -73,11 +75,15 @@ class JudgedCurve(NamedTuple):
     curve: Curve
 
 
-class BoundedSpeedup(NamedTuple):
-    """A speedup and its bounds; None where there is none."""
+class Speedups(NamedTuple):
+    """Speedups at many rates, and their bounds, NaN where there is none.
 
-    speedup: float | None
-    bounds: Bounds | None
+    A speedup is 0 where only the first arm is saturated, infinite where only the second is, NaN where both are.
+    """
+
+    speedup: FloatArray
+    lower: FloatArray
+    upper: FloatArray
 
 
 def compare_curves(
@@ -133,14 +139,13 @@ def compare_curves(
     )
 
 
-def speedup_on(judged: Curve, other: Curve, load: LoadPoint, confidence: float) -> BoundedSpeedup:
-    """Speedup of one curve over another at a load and its bounds, as in `compare_curves` but without a verdict.
-
-    Returns:
-        0 where only the first is saturated, infinite where only the second is, None where both are; no bounds then, nor
-        where a fit has no degrees of freedom left.
-    """
-    return _speedup(judged, other, load, _t(judged, other, confidence))
+def speedups_at_rps(judged: Curve, other: Curve, rps: FloatArray, confidence: float) -> Speedups:
+    """Speedups of one curve over another at many rates (1/s), as in `compare_curves`."""
+    speedup = _ratios(judged, other, rps)
+    lower, upper = _band(judged, other, rps, _t(judged, other, confidence))
+    regular = np.isfinite(speedup) & (speedup > 0.0)
+    bounded = regular & np.isfinite(upper)
+    return Speedups(speedup, np.where(regular, lower, np.nan), np.where(bounded, upper, np.nan))
 
 
 def _t(judged: Curve, other: Curve, confidence: float) -> float:
@@ -161,41 +166,66 @@ def _common_range(judged: Curve, other: Curve) -> Span:
     return low, max(high, 1e-9)
 
 
-def _speedup(judged: Curve, other: Curve, load: LoadPoint, t: float) -> BoundedSpeedup:
-    met, slow = load.on(judged), load.on(other).latency_s
-    fast, others = met.latency_s, met.others
-    if np.isnan(fast) or np.isnan(slow):
-        both = np.isnan(fast) and np.isnan(slow)
-        return BoundedSpeedup(None if both else 0.0 if np.isnan(fast) else float("inf"), None)
-    speedup = slow / fast
+def _ratios(judged: Curve, other: Curve, rps: FloatArray) -> FloatArray:
+    fast, slow = judged.latencies_at_rps(rps), other.latencies_at_rps(rps)
+    full = np.where(np.isnan(slow), np.nan, 0.0)
+    return np.where(np.isnan(fast), full, np.where(np.isnan(slow), np.inf, slow / fast))
+
+
+def _band(judged: Curve, other: Curve, rps: FloatArray, t: float) -> tuple[FloatArray, FloatArray]:
+    """Bounds of the speedup at each rate; an open end is NaN below, infinite above."""
     if not np.isfinite(t):
-        return BoundedSpeedup(speedup, None)
-    if judged.knots is not None or other.knots is not None:
-        parts = _of_parts(speedup, _relative(judged, load, t), _relative(other, load, t))
-        return BoundedSpeedup(speedup, parts)
-    if load.rps is not None:
-        interval = formulas.speedup_interval_at_rps(other.law, judged.law, load.rps, t)
-    else:
-        interval = formulas.speedup_interval_among(other.law, judged.law, others, t)
-    return BoundedSpeedup(speedup, _bounds(interval))
+        return np.full(np.shape(rps), np.nan), np.full(np.shape(rps), np.inf)
+    if judged.knots is None and other.knots is None:
+        interval = formulas.speedup_interval_at_rps(other.law, judged.law, rps, t)
+        return interval.lower, interval.upper
+    return _of_parts(
+        _ratios(judged, other, rps),
+        *(
+            _relative(curve.all_bounds_at_rps(rps, t), curve.latencies_at_rps(rps))
+            for curve in (judged, other)
+        ),
+    )
 
 
-def _relative(curve: Curve, load: LoadPoint, t: float) -> float:
+def _relative(bounds: Interval, latency_s: FloatArray) -> FloatArray:
     """Half-width of a latency's bounds over the latency; infinite where they are open."""
-    met = load.on(curve)
-    latency_s, others = met.latency_s, met.others
-    bounds = curve.bounds_among(others, t) if load.rps is None else curve.bounds_at_rps(load.rps, t)
-    if bounds is None or bounds[0] is None or bounds[1] is None or np.isnan(latency_s):
-        return float("inf")
-    return (bounds[1] - bounds[0]) / (2.0 * latency_s)
+    return np.nan_to_num((bounds.upper - bounds.lower) / (2.0 * latency_s), nan=np.inf, posinf=np.inf)
 
 
-def _of_parts(speedup: float, first: float, second: float) -> Bounds:
+def _of_parts(speedup: FloatArray, first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Bounds of a ratio of two independent latencies from their relative half-widths."""
-    spread = float(np.hypot(first, second))
-    if not np.isfinite(spread):
-        return None, None
-    return speedup * float(np.exp(-spread)), speedup * float(np.exp(spread))
+    spread = np.hypot(first, second)
+    known = np.isfinite(spread)
+    factor = np.exp(np.where(known, spread, 0.0))
+    return np.where(known, speedup / factor, np.nan), np.where(known, speedup * factor, np.inf)
+
+
+def _band_among(judged: Curve, other: Curve, others: float, t: float) -> tuple[FloatArray, FloatArray]:
+    """Bounds of the speedup at equal concurrency, as `_band`."""
+    if judged.knots is None and other.knots is None:
+        interval = formulas.speedup_interval_among(other.law, judged.law, others, t)
+        return interval.lower, interval.upper
+    latencies = [np.asarray(curve.among(others).latency_s) for curve in (judged, other)]
+    bounds = [np.asarray(curve.bounds_among(others, t), dtype=float) for curve in (judged, other)]
+    relative = (_relative(Interval(*ends), at) for ends, at in zip(bounds, latencies, strict=True))
+    return _of_parts(latencies[1] / latencies[0], *relative)
+
+
+def _speedup(judged: Curve, other: Curve, load: LoadPoint, t: float) -> tuple[float | None, Bounds | None]:
+    if load.rps is not None:
+        speedup = float(_ratios(judged, other, np.asarray(load.rps)))
+    else:
+        speedup = load.on(other).latency_s / load.on(judged).latency_s
+    if not (0.0 < speedup < np.inf and np.isfinite(t)):
+        return (None if np.isnan(speedup) else speedup), None
+    if load.rps is not None:
+        lower, upper = map(float, _band(judged, other, np.asarray(load.rps), t))
+    else:
+        lower, upper = map(float, _band_among(judged, other, load.on(judged).others, t))
+    if np.isnan(upper):
+        return speedup, None
+    return speedup, (None if np.isnan(lower) else lower, upper if np.isfinite(upper) else None)
 
 
 def _bounds(interval: Interval) -> Bounds | None:
@@ -203,24 +233,6 @@ def _bounds(interval: Interval) -> Bounds | None:
     if np.isnan(lower) or np.isnan(upper):
         return None
     return lower, (upper if np.isfinite(upper) else None)
-
-
-def _band(judged: Curve, other: Curve, grid: FloatArray, t: float) -> tuple[FloatArray, FloatArray]:
-    """Bounds of the speedup at each rate of a grid; an open end is infinite (or 0)."""
-    if judged.knots is None and other.knots is None:
-        interval = formulas.speedup_interval_at_rps(other.law, judged.law, grid, t)
-        return interval.lower, interval.upper
-    pairs = []
-    for rps in grid:
-        _, bounds = _speedup(judged, other, LoadPoint(rps=float(rps)), t)
-        low, high = bounds or (None, None)
-        pairs.append((0.0 if low is None else low, float("inf") if high is None else high))
-    lower, upper = np.array(pairs).T
-    return lower, upper
-
-
-def _ratio(judged: Curve, other: Curve, rps: float) -> float:
-    return other.at_rps(rps).latency_s / judged.at_rps(rps).latency_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +271,7 @@ def _break_even_of_points(
     grid = grid[grid < last]
     if grid.size < 2:
         return _Crossing(verdict)
-    gain = np.array([_ratio(judged, other, rps) for rps in grid])
+    gain = _ratios(judged, other, grid)
     changes = np.nonzero(np.diff(np.sign(gain - 1.0)) != 0)[0]
     if not changes.size:
         within = PaysWhere.ALWAYS if gain[0] > 1.0 else PaysWhere.NEVER
@@ -269,12 +281,11 @@ def _break_even_of_points(
     at = int(changes[-1])
     low, high = float(grid[at]), float(grid[at + 1])
     falling = gain[at] > 1.0
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        if (_ratio(judged, other, middle) > 1.0) == falling:
-            low = middle
-        else:
-            high = middle
+    for _ in range(_ROUNDS):
+        finer = np.linspace(low, high, _GRID)
+        beyond = (_ratios(judged, other, finer[1:]) > 1.0) != falling
+        first = int(np.argmax(beyond)) if beyond.any() else beyond.size - 1
+        low, high = float(finer[first]), float(finer[first + 1])
     rps = 0.5 * (low + high)
     return _Crossing(
         PaysWhere.BELOW if falling else PaysWhere.ABOVE,
@@ -287,7 +298,7 @@ def _break_even_of_points(
 def _touching(judged: Curve, other: Curve, grid: FloatArray, t: float) -> Bounds | None:
     """Range of rates at which a speedup of 1 lies within the bounds; open where that reaches the grid's end."""
     lower, upper = _band(judged, other, grid, t)
-    inside = np.nonzero((lower <= 1.0) & (upper >= 1.0))[0]
+    inside = np.nonzero(~(lower > 1.0) & ~(upper < 1.0))[0]
     if not inside.size:
         return None
     first, final = int(inside[0]), int(inside[-1])

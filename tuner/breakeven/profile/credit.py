@@ -11,14 +11,16 @@ from breakeven.profile.document import Profile
 from breakeven.profile.fits import ArmFit, LawFit
 from breakeven.profile.operating_conditions import Conditions
 
-_ROOM = 1.001
-"""Saturation lies above a rate that was carried, if only by this factor."""
+_ROOM = 1.05
+"""Saturation lies above a rate that was carried in a steady state: at it, no state would be steady."""
+_DISPROVED = 1.15
+"""Times a measured ceiling: whoever carries so much shows that it was none. Two sweeps of one engine differ by less."""
 
 
 def credited(profile: Profile, arm: Arm, rps: float, latency_s: float, conditions: Conditions) -> Profile:
     """Give the profile of an arm that is saturated nowhere at or below a rate which that arm carries.
 
-    A measured ceiling below the rate rises to it. A law whose 1/C2 lies below it becomes faster by one factor, so that it
+    A measured ceiling below the rate rises above it, and one far below it falls away. A law whose 1/C2 lies below it becomes faster by one factor, so that it
     predicts the measured latency at the measured rate. Below its saturation the profile is left as it is: this is no
     correction of latencies. Other arms are never changed.
 
@@ -40,7 +42,9 @@ def credited(profile: Profile, arm: Arm, rps: float, latency_s: float, condition
     ceiling = fit.measured_saturation_rps
     raised = replace(
         fit,
-        measured_saturation_rps=None if ceiling is None else max(ceiling, _ROOM * rps),
+        measured_saturation_rps=(
+            None if ceiling is None or rps > _DISPROVED * ceiling else max(ceiling, _ROOM * rps)
+        ),
         saturation_rps=max(fit.saturation_rps or 0.0, _ROOM * rps),
     )
     found = _with(profile, raised)

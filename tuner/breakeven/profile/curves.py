@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from breakeven.laws.arrays import FloatArray, Span
-from breakeven.laws.fieller import ratio_interval
+from breakeven.laws.arrays import BoolArray, FloatArray, Span
+from breakeven.laws.fieller import Interval, ratio_interval
 from breakeven.laws.latency import latency_among, open_loop_latency
 from breakeven.laws.law import Law, capacity_rps
 from breakeven.profile.fits import Bounds
@@ -82,24 +82,35 @@ class Curve:
         others, latency_s = self.knots[end].tolist()
         return float(latency_s / (self.law.c1 + others * self.law.c2))
 
-    def _outer_law(self, *, below: bool) -> Law:
-        """The law below or above the points."""
-        if self.knots is None:
-            return self.law
-        factor = self._factor(0 if below else -1)
-        return rescaled(self.law, factor, factor)
+    def _factors(self, below: BoolArray) -> FloatArray:
+        """What multiplies the law beyond the points: below them where `below`, else above them."""
+        return np.where(below, self._factor(0), self._factor(-1))
 
     @property
     def _knot_basis(self) -> Basis:
         return "points" if self.basis == "arm" else self.basis
 
+    def _on_knots(self, others: FloatArray) -> BoolArray:
+        """Whether a load lies between the points."""
+        if self.knots is None:
+            return np.zeros(np.shape(others), dtype=bool)
+        first, last = self.knots[[0, -1], 0]
+        return np.asarray((first <= others) & (others <= last))
+
     def among(self, others: float) -> CurveLatency:
         """Latency (s) among `others`, and what it rests on."""
-        knots = self.knots
-        if knots is not None and knots[0, 0] <= others <= knots[-1, 0]:
-            return CurveLatency(float(np.interp(others, knots[:, 0], knots[:, 1])), self._knot_basis)
-        law = self._outer_law(below=knots is not None and others < float(knots[0, 0]))
-        return CurveLatency(float(latency_among(law.c1, law.c2, others)), self.basis)
+        load = np.asarray(others)
+        basis = self._knot_basis if self._on_knots(load) else self.basis
+        return CurveLatency(float(self.latencies_among(load)), basis)
+
+    def latencies_among(self, others: FloatArray) -> FloatArray:
+        """Latencies (s) among many numbers of others in flight, as `among`; shape of `others`."""
+        if self.knots is None:
+            return latency_among(self.law.c1, self.law.c2, others)
+        n, latency_s = self.knots.T
+        factor = self._factors(others < n[0])
+        outside = latency_among(factor * self.law.c1, factor * self.law.c2, others)
+        return np.where(self._on_knots(others), np.interp(others, n, latency_s), outside)
 
     def at_rps(self, rps: float) -> CurveLatency:
         """Latency (s) under Poisson arrivals at `rps`, and what it rests on; NaN when saturated."""
@@ -118,10 +129,10 @@ class Curve:
 
     def _off_points(self, rps: FloatArray) -> FloatArray:
         """Latencies (s) by the law below and above the points."""
-        factor: float | FloatArray = self._factor(-1)
+        factor: float | FloatArray = 1.0
         if self.knots is not None:
             first_n, first_s = self.knots[0]
-            factor = np.where(rps * first_s < first_n, self._factor(0), factor)
+            factor = self._factors(rps * first_s < first_n)
         return open_loop_latency(factor * self.law.c1, factor * self.law.c2, rps)
 
     def _on_points(self, rps: FloatArray) -> FloatArray:
@@ -142,41 +153,52 @@ class Curve:
         if not np.isfinite(t):
             return None
         center = self.among(others).latency_s
-        half = t * self._relative_sd(others) * center
+        half = t * float(self._relative_sd(np.asarray(others))) * center
         return max(center - half, 0.0), center + half
 
-    def _relative_sd(self, others: float) -> float:
+    def _relative_sd(self, others: FloatArray) -> FloatArray:
         """Relative standard deviation of the latency among `others`: of interpolation, else of the law."""
-        if self.among(others).basis == "points":
-            return self.knot_error
-        v1, v2, v12 = (float(v) for v in self.law.variances())
-        variance = max(v1 + 2.0 * others * v12 + others**2 * v2, 0.0)
-        return float(variance**0.5 / latency_among(self.law.c1, self.law.c2, others))
+        v1, v2, v12 = self.law.variances()
+        variance = np.maximum(v1 + 2.0 * others * v12 + others**2 * v2, 0.0)
+        of_law = np.sqrt(variance) / latency_among(self.law.c1, self.law.c2, others)
+        if self._knot_basis != "points":
+            return of_law
+        return np.where(self._on_knots(others), self.knot_error, of_law)
 
     def bounds_at_rps(self, rps: float, t: float) -> Bounds | None:
         """Bounds of the latency at `rps`: Fieller's, since C1/(1 - RPS*C2) is a ratio; open near saturation."""
         if not np.isfinite(t) or rps >= self.saturation_rps:
             return None
-        center = self.at_rps(rps).latency_s
-        if self.knots is not None and self.knots[0, 0] <= rps * center <= self.knots[-1, 0]:
-            # An error among n others moves n too: at a fixed rate it grows by 1/(1 - RPS*slope).
-            half = t * self._relative_sd(rps * center) * center
-            half /= max(1.0 - rps * self._slope(rps * center), 0.05)
-            return max(center - half, 0.0), center + half
-        law = self._outer_law(below=self.knots is not None and rps * center < float(self.knots[0, 0]))
-        v1, v2, v12 = law.variances()
-        found = ratio_interval(law.c1, 1.0 - rps * law.c2, v1, rps**2 * v2, cov=-rps * v12, t=t)
+        found = self.all_bounds_at_rps(np.asarray(rps), t)
         lower, upper = float(found.lower), float(found.upper)
         return (None if np.isnan(lower) else lower), (upper if np.isfinite(upper) else None)
 
-    def _slope(self, others: float) -> float:
-        """Slope (s per other request) of the piece between knots that holds `others`."""
-        knots = self.knots
-        if knots is None:
-            return float(self.law.c2)
-        last = int(np.clip(np.searchsorted(knots[:, 0], others), 1, len(knots) - 1))
-        (n0, l0), (n1, l1) = knots[last - 1], knots[last]
-        return float((l1 - l0) / (n1 - n0))
+    def all_bounds_at_rps(self, rps: FloatArray, t: float) -> Interval:
+        """Bounds (s) at many rates (1/s), as `bounds_at_rps`; NaN where saturated, and below where that end is open."""
+        center = self.latencies_at_rps(rps)
+        others = rps * center
+        factor: float | FloatArray = 1.0
+        if self.knots is not None:
+            factor = self._factors(others < self.knots[0, 0])
+        v1, v2, v12 = (factor**2 * variance for variance in self.law.variances())
+        idle = 1.0 - rps * factor * self.law.c2
+        found = ratio_interval(factor * self.law.c1, idle, v1, rps**2 * v2, cov=-rps * v12, t=t)
+        lower, upper = np.where(np.isnan(center), np.nan, [found.lower, found.upper])
+        if self.knots is None:
+            return Interval(lower, upper)
+        # An error among n others moves n too: at a fixed rate it grows by 1/(1 - RPS*slope).
+        half = t * self._relative_sd(others) * center / np.maximum(1.0 - rps * self._slopes(others), 0.05)
+        on_knots = self._on_knots(others)
+        return Interval(
+            np.where(on_knots, np.maximum(center - half, 0.0), lower),
+            np.where(on_knots, center + half, upper),
+        )
+
+    def _slopes(self, others: FloatArray) -> FloatArray:
+        """Slope (s per other request) of the piece between knots that holds each load."""
+        knots = np.asarray(self.knots)
+        last = np.clip(np.searchsorted(knots[:, 0], others), 1, len(knots) - 1)
+        return np.asarray((np.diff(knots[:, 1]) / np.diff(knots[:, 0]))[last - 1])
 
     def outside_measured(self, others: float) -> bool:
         """Whether load or conditions lie outside what was measured; just below the lowest load counts as inside."""
@@ -192,8 +214,8 @@ class Curve:
             last = int(beyond[0]) if beyond.size else len(knots) - 1
             others = float(np.interp(limit_s, knots[last - 1 : last + 1, 1], knots[last - 1 : last + 1, 0]))
             return min(others / limit_s, self.saturation_rps)
-        law = self._outer_law(below=knots is not None and limit_s < float(knots[0, 1]))
-        return min(float(capacity_rps(law, limit_s)), self.saturation_rps)
+        factor = float(self._factors(np.asarray(knots is not None and limit_s < knots[0, 1])))
+        return min(float(capacity_rps(rescaled(self.law, factor, factor), limit_s)), self.saturation_rps)
 
 
 def rescaled(law: Law, c1_factor: float, c2_factor: float) -> Law:

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
 from breakeven.laws.acceptance_numbers import alpha_from_tokens_per_step, tokens_per_step_iid
-from breakeven.profile import ArmFit, Bounds, Conditions, Curve, LoadPoint, Profile, speedup_on
+from breakeven.profile import ArmFit, Bounds, Conditions, Curve, Profile, speedups_at_rps
+from breakeven.profile.comparisons import Speedups
 from breakeven.profile.student_t import t_quantile
 
 Array = npt.NDArray[np.float64]
@@ -146,8 +147,9 @@ def _arm_curve(profile: Profile, fit: ArmFit, plain: Curve | None) -> ArmCurve:
     own = profile.curve(fit.arm)
     rps = np.linspace(0.0, _LAST_UTILISATION * own.saturation_rps, _STEPS)
     t = t_quantile(profile.confidence, own.dof)
-    bounds = np.array([_numbers(own.bounds_at_rps(load, t)) for load in rps])
-    speedup = np.full((_STEPS, 3), np.nan)
+    bounds = own.all_bounds_at_rps(rps, t)
+    nothing = np.full(_STEPS, np.nan)
+    speedups = Speedups(nothing, nothing, nothing)
     break_even_rps: float | None = None
     break_even_ci_rps: Bounds = (None, None)
     measured_rps = np.array([point.others / point.latency_s for point in fit.measurements])
@@ -156,8 +158,7 @@ def _arm_curve(profile: Profile, fit: ArmFit, plain: Curve | None) -> ArmCurve:
     if plain is not None:
         measured_speedup = plain.latencies_at_rps(measured_rps) / measured_s
     if plain is not None and fit.k > 0:
-        figures = [speedup_on(own, plain, LoadPoint(rps=float(load)), profile.confidence) for load in rps]
-        speedup = np.array([(_number(figure), *_numbers(bounds)) for figure, bounds in figures])
+        speedups = speedups_at_rps(own, plain, rps, profile.confidence)
         comparison = profile.compare(fit.arm, NO_SPECULATION, rps=0.0)
         break_even_rps = comparison.break_even_rps
         break_even_ci_rps = comparison.break_even_ci_rps or (None, None)
@@ -165,11 +166,11 @@ def _arm_curve(profile: Profile, fit: ArmFit, plain: Curve | None) -> ArmCurve:
         arm=fit.arm,
         rps=rps,
         latency_s=own.latencies_at_rps(rps),
-        latency_lower_s=bounds[:, 0],
-        latency_upper_s=bounds[:, 1],
-        speedup=speedup[:, 0],
-        speedup_lower=speedup[:, 1],
-        speedup_upper=speedup[:, 2],
+        latency_lower_s=bounds.lower,
+        latency_upper_s=np.where(np.isfinite(bounds.upper), bounds.upper, np.nan),
+        speedup=speedups.speedup,
+        speedup_lower=speedups.lower,
+        speedup_upper=speedups.upper,
         measured_rps=measured_rps,
         measured_latency_s=measured_s,
         measured_speedup=measured_speedup,
@@ -178,12 +179,3 @@ def _arm_curve(profile: Profile, fit: ArmFit, plain: Curve | None) -> ArmCurve:
         break_even_rps=break_even_rps,
         break_even_ci_rps=break_even_ci_rps,
     )
-
-
-def _numbers(bounds: Bounds | None) -> tuple[float, float]:
-    lower, upper = bounds or (None, None)
-    return _number(lower), _number(upper)
-
-
-def _number(value: float | None) -> float:
-    return np.nan if value is None else value

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from breakeven import __version__
 from breakeven.arm import NO_SPECULATION
 from breakeven.laws.arrays import Span
-from breakeven.profile import Bounds, Profile
+from breakeven.planning.evaluation import evaluate
+from breakeven.planning.objective import Slo
+from breakeven.profile import Bounds, Conditions, LoadPoint, Profile
 from breakeven.reporting import lines as computed
 from breakeven.reporting import plots
 from breakeven.reporting.page import Draw, Picture, Table, render_page
@@ -114,17 +116,15 @@ def drawings(profile: Profile, load_range_rps: Span | None = None) -> dict[str, 
 def verdict(profile: Profile, load_range_rps: Span | None = None) -> str:
     """One sentence with bounds: does the best arm pay, at which load, until when."""
     fits = computed.drawable(profile)
-    speculative = [fit for fit in fits if fit.k > 0]
     plain = next((fit for fit in fits if fit.k == 0), None)
-    if plain is None or not speculative:
+    if plain is None or len(fits) == 1:
         return "Nothing to compare: a profile needs one arm without speculation and one with it."
     saturation_rps = plain.saturation_rps or 0.0
     rps = sum(load_range_rps) / 2 if load_range_rps else 0.2 * saturation_rps
     where = f"at {rps:.2g} requests/s per replica" + ("" if load_range_rps else " (a fifth of saturation)")
-    best = max(
-        (profile.compare(fit.arm, NO_SPECULATION, rps=rps) for fit in speculative),
-        key=lambda c: c.speedup or 0.0,
-    )
+    arms = [fit.arm for fit in fits]
+    found = evaluate(profile, arms, LoadPoint(rps=rps), lambda _: Conditions(), Slo(), doubtful=True)
+    best = max((one.against_none for one in found.arms if one.against_none), key=lambda c: c.speedup or 0.0)
     if best.speedup is None:
         return f"Whether speculation pays {where} cannot be told from these points."
     bounds = _bounds(best.speedup_ci)

@@ -5,29 +5,26 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.planning.expected_saving import (
-    FittedLaw,
-    LiveLoad,
-    SavingMemory,
-    Stakes,
-    decide_by_saving,
-    fitted_law,
-)
-from breakeven.planning.forecast import forecast
-from breakeven.planning.guard import Action, DecisionMemory, Policy, decide
+from breakeven.planning.decision import Action, DecisionMemory, decide, with_acceptance
+from breakeven.planning.evaluation import evaluate_live
+from breakeven.planning.expected_saving import FittedLaw, fitted_law
 from breakeven.planning.observed_load import Load
-from breakeven.planning.outlook import ExpectedLoad, PastRates, expected_loads
-from breakeven.profile import Conditions, Profile
+from breakeven.planning.outlook import PastRates
+from breakeven.planning.policy import Policy
+from breakeven.profile import Profile
 from breakeven_sim.engine.requests import Request
 from breakeven_sim.replay.fleet import Fleet
 from breakeven_sim.replay.stepping import SteppedFleet, Window
 from breakeven_sim.replay.traces import RateTrace, RequestTrace
+
+_ROUNDED = 0.05
+"""Lengths and acceptance that differ by less (1) have one law in a replay."""
 
 
 class Controller(Protocol):
@@ -88,33 +85,36 @@ class SeenRates:
 
     Attributes:
         lookback_s: how far back they are known (s); 0: only the present load is expected.
-        horizon_s: that is looked ahead (s).
         end_s: ends of the intervals that were seen (s), ascending.
         rps: rates per replica in them (1/s).
     """
 
     lookback_s: float
-    horizon_s: float
     end_s: list[float] = field(default_factory=list)
     rps: list[float] = field(default_factory=list)
 
-    def expected(self, end_s: float, rps: float) -> tuple[ExpectedLoad, ...]:
-        """Remember the interval that ended at `end_s`, forget what is older than the lookback, and look ahead."""
+    def add(self, end_s: float, rps: float) -> None:
+        """Remember the interval that ended at `end_s`, and forget what is older than the lookback."""
         self.end_s.append(end_s)
         self.rps.append(rps)
         old = bisect_right(self.end_s, end_s - self.lookback_s)
         del self.end_s[:old], self.rps[:old]
-        return expected_loads(PastRates(self.end_s, self.rps).again(end_s, self.horizon_s))
+
+    def mean_rps(self, since_s: float) -> float | None:
+        """Mean rate after a time; None where none is known."""
+        recent = self.rps[bisect_right(self.end_s, since_s) :]
+        return math.fsum(recent) / len(recent) if recent else None
 
 
 @dataclass(slots=True)
 class Decider:
-    """`planning.guard.decide` with its memory.
+    """`planning.decision` with its memory.
 
     Attributes:
         profile: the fits in force.
-        policy: how sure one must be.
+        policy: what must be gained and may be risked.
         candidates: arms that may run.
+        past: rates so far; whoever asks adds to them first.
         memory: from the last decision.
         reasons: how often each reason was given.
     """
@@ -122,70 +122,40 @@ class Decider:
     profile: Profile
     policy: Policy
     candidates: Sequence[Arm]
+    past: SeenRates
     memory: DecisionMemory = field(default_factory=lambda: DecisionMemory(NO_SPECULATION))
     reasons: dict[str, int] = field(default_factory=dict)
+    _laws: dict[tuple[object, ...], tuple[FittedLaw, ...]] = field(default_factory=dict)
 
     def wish(self, load: Load, now_s: float) -> Arm | None:
         """The arm to switch to now, if any."""
-        decision = decide(self.profile, load, self.memory, self.policy, now_s, self.candidates)
+        # Of the whole fleet: on the replicas that are left during a roll, the load is one that ends with it.
+        rps = self.past.mean_rps(now_s - load.window_s)
+        whole = load if rps is None else replace(load, rps=rps)
+        past = PastRates(self.past.end_s, self.past.rps)
+        memory = with_acceptance(self.profile, self.memory, whole, now_s)
+        decision = decide(self._at(whole, memory), whole, past, memory, self.policy, now_s)
         self.memory = decision.memory
         self.reasons[decision.reason.value] = self.reasons.get(decision.reason.value, 0) + 1
         return decision.arm if decision.action is Action.SWITCH else None
 
-
-class Wishing(Protocol):
-    """Decides on what a window showed."""
-
-    def wish(self, load: Load, now_s: float) -> Arm | None:
-        """The arm to switch to now, if any."""
-
-
-@dataclass(slots=True)
-class SavingDecider:
-    """`planning.expected_saving` with its memory.
-
-    Attributes:
-        profile: the fits in force.
-        stakes: what may be risked and must be gained.
-        candidates: arms that may run.
-        past: rates so far; whoever asks adds to them first.
-        memory: from the last decision.
-    """
-
-    profile: Profile
-    stakes: Stakes
-    candidates: Sequence[Arm]
-    past: SeenRates
-    memory: SavingMemory = field(default_factory=lambda: SavingMemory(NO_SPECULATION))
-    _decided_s: float = 0.0
-    _laws: dict[Conditions, list[FittedLaw]] = field(default_factory=dict)
-
-    def wish(self, load: Load, now_s: float) -> Arm | None:
-        """The arm to switch to now, if any."""
-        if load.idle or load.inflight is None or load.latency_s is None:
-            return None
-        since_s, self._decided_s = now_s - self._decided_s, now_s
-        past = PastRates(self.past.end_s, self.past.rps)
-        # Of the whole fleet: on the replicas that are left during a roll, the load is one that ends with it.
-        recent = past.rps[bisect_right(past.end_s, now_s - load.window_s) :] or [load.rps]
-        rps = math.fsum(recent) / len(recent)
-        live = LiveLoad(rps, load.inflight, load.latency_s, min(load.window_s, since_s))
-        ahead = forecast(past, now_s, rps, self.stakes.horizon_s)
-        before = self.memory.running
-        decision = decide_by_saving(self._at(load), live, ahead, self.memory, self.stakes, now_s)
-        self.memory = decision.memory
-        return None if decision.arm == before else decision.arm
-
-    def _at(self, load: Load) -> list[FittedLaw]:
-        """Every arm's law at the lengths of a load, which are rounded: a table takes longer to make than a decision."""
-        at = Conditions(None, _rounded(load.prompt_tokens), _rounded(load.output_tokens))
-        if at not in self._laws:
-            self._laws[at] = [fitted_law(self.profile, arm, at) for arm in (NO_SPECULATION, *self.candidates)]
-        return self._laws[at]
+    def _at(self, load: Load, memory: DecisionMemory) -> tuple[FittedLaw, ...]:
+        """Every arm's law under conditions that are rounded: a table takes longer to make than a decision."""
+        like = replace(
+            load, prompt_tokens=_rounded(load.prompt_tokens), output_tokens=_rounded(load.output_tokens)
+        )
+        seen = tuple(
+            replace(one, tokens_per_step=_rounded(one.tokens_per_step) or 1.0) for one in memory.seen
+        )
+        key = (memory.running, like.prompt_tokens, like.output_tokens, seen)
+        if key not in self._laws:
+            found = evaluate_live(self.profile, like, memory.running, self.candidates, seen, self.policy.slo)
+            self._laws[key] = tuple(fitted_law(one) for one in found.arms)
+        return self._laws[key]
 
 
-def _rounded(tokens: float | None) -> float | None:
-    return None if tokens is None else math.exp(round(math.log(tokens) / 0.05) * 0.05)
+def _rounded(value: float | None) -> float | None:
+    return None if not value else math.exp(round(math.log(value) / _ROUNDED) * _ROUNDED)
 
 
 @dataclass(slots=True)
@@ -201,7 +171,7 @@ class Deciding:
         next_s: see `Controller`.
     """
 
-    decider: Wishing
+    decider: Decider
     trace: RequestTrace
     past: SeenRates
     every_s: float = 60.0
@@ -220,10 +190,10 @@ class Deciding:
         fleet.to(now_s)
         self._recent += fleet.finished[self._read :]
         self._read = len(fleet.finished)
-        expected = self.past.expected(now_s, self._arrivals(now_s - self.every_s, now_s) / fleet.replicas)
+        self.past.add(now_s, self._arrivals(now_s - self.every_s, now_s) / fleet.replicas)
         if fleet.rolling:
             return
-        arm = self.decider.wish(self._observe(fleet, now_s, expected), now_s)
+        arm = self.decider.wish(self._observe(fleet, now_s), now_s)
         if arm is not None:
             fleet.roll(arm, now_s)
 
@@ -232,7 +202,7 @@ class Deciding:
         first, last = np.searchsorted(self.trace.arrival_s, [from_s, to_s])
         return float(last - first) / (to_s - from_s)
 
-    def _observe(self, fleet: Fleet, now_s: float, expected: tuple[ExpectedLoad, ...]) -> Load:
+    def _observe(self, fleet: Fleet, now_s: float) -> Load:
         window_s = min(self.window_s, now_s)
         self._recent = [r for r in self._recent if r.finished_s > now_s - window_s]
         # A replica that drains is run ahead of time: what it will finish is not known yet.
@@ -253,12 +223,11 @@ class Deciding:
             prompt_tokens=sum(r.prompt_tokens for r in seen) / len(seen),
             output_tokens=sum(r.output_tokens for r in seen) / len(seen),
             saturated=fleet.waiting > max(fleet.serving, 0.1 * fleet.running),
-            expected=expected,
         )
 
 
 def decide_after(
-    decider: Wishing, past: SeenRates, fleet: SteppedFleet, window: Window, trace: RateTrace
+    decider: Decider, past: SeenRates, fleet: SteppedFleet, window: Window, trace: RateTrace
 ) -> None:
     """The same decision from one window of a stepped fleet.
 
@@ -271,7 +240,7 @@ def decide_after(
     """
     window_s = float(trace.length_s[window.index])
     end_s = float(trace.start_s[window.index]) + window_s
-    expected = past.expected(end_s, float(trace.rate_rps[window.index]) / fleet.replicas)
+    past.add(end_s, float(trace.rate_rps[window.index]) / fleet.replicas)
     if fleet.rolling(end_s):
         return
     load = Load(
@@ -281,7 +250,6 @@ def decide_after(
         inflight=window.inflight,
         latency_s=window.latency_s,
         saturated=window.saturated,
-        expected=expected,
     )
     arm = decider.wish(load, end_s)
     if arm is not None:

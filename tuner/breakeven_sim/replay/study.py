@@ -10,8 +10,7 @@ import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
-from breakeven.planning.expected_saving import Stakes
-from breakeven.planning.guard import DecisionMemory, Policy
+from breakeven.planning.policy import Policy
 from breakeven.profile import Profile
 from breakeven_sim.engine.requests import Request
 from breakeven_sim.replay.controllers import (
@@ -20,7 +19,6 @@ from breakeven_sim.replay.controllers import (
     Deciding,
     Nobody,
     Planned,
-    SavingDecider,
     SeenRates,
     decide_after,
     follow,
@@ -33,7 +31,7 @@ from breakeven_sim.replay.outcome import PolicyOutcome, of_requests, of_windows
 from breakeven_sim.replay.stepping import PiecewiseLaw, SteppedFleet, Window, step_through
 from breakeven_sim.replay.traces import RateTrace, RequestTrace
 
-POLICIES = ("breakeven", "expected-saving", "none", "schedule", "static:METHOD:K", "oracle", "oracle-free")
+POLICIES = ("breakeven", "none", "schedule", "static:METHOD:K", "oracle", "oracle-free")
 HINDSIGHT_WINDOW_S = 60.0
 _MOST_CHOICES = 10_000
 STEPPED_DECISION_S = 150.0
@@ -55,7 +53,7 @@ def parse_policy(name: str) -> Arm | None:
             raise InputError(f"--policy {name}", str(problem), "static:METHOD:K") from None
     if name == "none":
         return NO_SPECULATION
-    if name in {"breakeven", "expected-saving", "oracle", "oracle-free", "schedule"} or (
+    if name in {"breakeven", "oracle", "oracle-free", "schedule"} or (
         kind == "schedule" and len(rest) == 1 and rest[0]
     ):
         return None
@@ -140,19 +138,13 @@ class Study:
             return self._replay(self._schedule(_family(name)), [])
         if name == "breakeven":
             return self._decided()
-        if name == "expected-saving":
-            return self._decided_by_saving()
         return self._free_oracle() if name == "oracle-free" else self._oracle()
 
     def _oracle(self) -> PolicyOutcome:
         """The best that hindsight finds when it pays for rolls: its own plan, or what a policy that is compared did."""
         arms = [NO_SPECULATION, *self.candidates]
         # What decides without hindsight is feasible with it, too.
-        others = [
-            name
-            for name in self.compared
-            if name in {"breakeven", "expected-saving"} or name.startswith("schedule")
-        ]
+        others = [name for name in self.compared if name == "breakeven" or name.startswith("schedule")]
         tried = [self.outcome(name) for name in (*map(_static_name, arms), *others)]
         plan = best_plan(
             self._known_load(), self._any_arm(), self.law, self.replicas, self.policy.roll_seconds
@@ -189,10 +181,12 @@ class Study:
     def _decided(self) -> PolicyOutcome:
         # What a roll of this fleet takes away at a time is what the decision must reckon with.
         policy = replace(
-            self.policy, roll_away_share=1.0 / waves(self.replicas) if self.replicas > 1 else 0.0
+            self.policy,
+            roll_away_share=1.0 / waves(self.replicas) if self.replicas > 1 else 0.0,
+            lookback_s=self.lookback_s,
         )
-        decider = Decider(self.profile, policy, self.candidates, DecisionMemory(NO_SPECULATION))
-        past = SeenRates(self.lookback_s, self.policy.horizon_s)
+        past = SeenRates(self.lookback_s)
+        decider = Decider(self.profile, policy, self.candidates, past)
         if isinstance(self.trace, RequestTrace):
             controller = Deciding(decider, self.trace, past, self.every_s, self.window_s)
             outcome = self._replay_requests(self.trace, NO_SPECULATION, controller, self.policy.roll_seconds)
@@ -206,25 +200,6 @@ class Study:
             )
         self.reasons = decider.reasons
         return outcome
-
-    def _decided_by_saving(self) -> PolicyOutcome:
-        past = SeenRates(self.lookback_s, self.policy.horizon_s)
-        stakes = Stakes(
-            horizon_s=self.policy.horizon_s,
-            start_up_s=self.policy.roll_seconds,
-            away_share=1.0 / waves(self.replicas) if self.replicas > 1 else 0.0,
-        )
-        decider = SavingDecider(self.profile, stakes, self.candidates, past)
-        if isinstance(self.trace, RequestTrace):
-            controller = Deciding(decider, self.trace, past, self.every_s, self.window_s)
-            return self._replay_requests(self.trace, NO_SPECULATION, controller, self.policy.roll_seconds)
-        trace = self.trace
-        return self._replay_rates(
-            trace,
-            NO_SPECULATION,
-            self.policy.roll_seconds,
-            lambda fleet, window, _: decide_after(decider, past, fleet, window, trace),
-        )
 
     def _replay(
         self, arm: Arm, changes: list[tuple[float, Arm]], roll_s: float | None = None

@@ -1,0 +1,183 @@
+"""One decision per word: what makes it, and what its sentence says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from breakeven.arm import NO_SPECULATION
+from breakeven.planning.decision import Action, DecisionMemory
+from breakeven.planning.objective import Slo
+from breakeven.planning.observed_load import LiveAcceptance, Load
+from breakeven.planning.outlook import PastRates
+from breakeven.planning.policy import Policy
+from breakeven.planning.wording import sentence
+from breakeven.reasons import Reason
+from fakes.deciding import decided
+from fakes.lawmodel import EAGLE, EAGLE_2, ArmLaw, chat, law_model
+
+NOW = 1_000_000.0
+QUICK = Policy(dwell_s=0.0, roll_seconds=60.0, lookback_s=0.0)
+
+
+def load_of(law, rps, **more):
+    latency_s = law.c1_s / (1.0 - rps * law.c2_s)
+    return Load(rps, 300, 1000, inflight=rps * latency_s, latency_s=latency_s, **more)
+
+
+def ask(model, rps, running=NO_SPECULATION, policy=QUICK, past=None, memory=None, **more):
+    load = load_of(model.laws[running], rps, **more)
+    return decided(model, load, memory or DecisionMemory(running), policy, NOW, list(model.laws), past)
+
+
+def flat(rps, days=3.0):
+    steps = int(days * 288)
+    return PastRates([NOW - 300.0 * (steps - 1 - i) for i in range(steps)], [rps] * steps)
+
+
+def test_an_arm_that_saves_is_entered_and_the_sentence_says_how_much_until_where_and_for_what_price():
+    found = ask(chat(eagle_2=ArmLaw(0.75, 0.035, 2.2, 0.01)), 3.0)
+    assert (found.decision.action, found.decision.arm) == (Action.SWITCH, EAGLE)
+    assert found.decision.reason is Reason.GAIN_ABOVE_THRESHOLD
+    said = sentence(found)
+    assert said.startswith("none -> eagle/7: eagle/7 is 1.9")
+    assert "pays until 17.7 rps" in said
+    assert "eagle/7 saves 49 % of request time over the next 4 h (90 %: " in said
+    assert "after a roll that costs 61 s of serving; next best eagle/2: 30 %" in said
+
+
+def test_where_it_saves_nothing_it_is_not_entered():
+    found = ask(chat(), 20.0)
+    assert (found.decision.action, found.decision.reason) == (Action.STAY, Reason.BEYOND_BREAK_EVEN)
+    assert "no speculation is right: eagle/7 takes" in sentence(found)
+
+
+def test_beyond_the_break_even_it_is_left_at_once():
+    memory = DecisionMemory(EAGLE, last_switch_s=NOW - 60.0)
+    found = ask(chat(), 20.0, EAGLE, replace(QUICK, dwell_s=900.0), memory=memory)
+    assert (found.decision.action, found.decision.arm) == (Action.SWITCH, NO_SPECULATION)
+    assert found.decision.reason is Reason.BEYOND_BREAK_EVEN
+
+
+def test_an_arm_that_loses_over_the_expected_loads_is_not_entered_at_night():
+    night = [3.0] * 216 + [21.0] * 72
+    past = PastRates([NOW - 300.0 * (863 - i) for i in range(864)], night * 3)
+    found = ask(chat(), 3.0, policy=replace(QUICK, lookback_s=259200.0), past=past)
+    assert (found.decision.action, found.decision.reason) == (Action.STAY, Reason.PEAK_AHEAD)
+    assert "over the expected loads (up to 21 rps per replica) eagle/7 takes" in sentence(found)
+
+
+def test_a_jump_that_would_cost_more_than_is_risked_keeps_an_arm_out_that_carries_less():
+    model = law_model({NO_SPECULATION: ArmLaw(1.0, 0.05), EAGLE: ArmLaw(0.5, 0.08, 2.5)})
+    policy = replace(QUICK, roll_seconds=300.0, roll_away_share=0.25)
+    past = flat(11.0)
+    found = ask(model, 7.0, policy=replace(policy, lookback_s=259200.0, horizon_s=600.0), past=past)
+    carried = {one.arm: one for one in found.decision.options}[EAGLE]
+    assert carried.uncovered > 0.0
+    daring = ask(model, 7.0, policy=replace(policy, risk=1e6), past=flat(7.0))
+    assert daring.decision.arm == EAGLE
+    careful = ask(model, 7.0, policy=replace(policy, risk=0.0), past=flat(11.0))
+    assert careful.decision.arm == NO_SPECULATION
+
+
+def test_too_little_is_no_gain():
+    model = law_model({NO_SPECULATION: ArmLaw(1.0, 0.03), EAGLE: ArmLaw(0.998, 0.02994, 3.0)})
+    found = ask(model, 3.0)
+    assert (found.decision.action, found.decision.reason) == (Action.STAY, Reason.GAIN_BELOW_THRESHOLD)
+    assert "which is less than the required 3 %" in sentence(found)
+
+
+def test_a_roll_that_costs_more_than_it_saves_is_not_made():
+    found = ask(chat(), 3.0, policy=replace(QUICK, roll_seconds=50_000.0))
+    assert (found.decision.action, found.decision.reason) == (Action.STAY, Reason.ROLL_NOT_WORTH_IT)
+
+
+def test_doubt_about_the_fit_keeps_an_arm_out():
+    model = law_model(
+        {NO_SPECULATION: ArmLaw(1.0, 0.03, noise=0.3), EAGLE: ArmLaw(0.9, 0.027, 3.0, noise=0.3)}
+    )
+    found = ask(model, 3.0)
+    assert (found.decision.action, found.decision.reason) == (Action.STAY, Reason.WIDE_BOUNDS)
+
+
+def test_a_dwell_and_a_cool_down_hold_an_entry_back_and_say_until_when():
+    slow = replace(QUICK, dwell_s=900.0)
+    first = ask(chat(), 3.0, policy=slow).decision
+    assert (first.action, first.reason, first.until_s) == (Action.HOLD, Reason.DWELLING, NOW + 900.0)
+    assert (first.memory.candidate, first.memory.running) == (EAGLE, NO_SPECULATION)
+    cooling = DecisionMemory(NO_SPECULATION, NOW - 600.0)
+    held = ask(chat(), 3.0, policy=QUICK, memory=cooling)
+    assert (held.decision.action, held.decision.reason) == (Action.HOLD, Reason.COOLING_DOWN)
+    assert held.decision.until_s == NOW + 3000.0
+    assert "the last switch is younger than the cool-down of 60 min" in sentence(held)
+
+
+@pytest.mark.parametrize("measured_s", [0.004, 0.020])
+def test_an_objective_that_is_missed_by_measurement_waits_for_no_limit(measured_s):
+    """TPOT is a hundredth of the latency: none misses 10 ms at 3 rps, eagle/7 keeps it."""
+    cooling = DecisionMemory(NO_SPECULATION, NOW - 600.0)
+    policy = replace(QUICK, slo=Slo(tpot_s=0.010))
+    found = ask(chat(), 3.0, policy=policy, memory=cooling, tpot_s=measured_s)
+    assert found.decision.action is (Action.SWITCH if measured_s > 0.010 else Action.HOLD)
+    if measured_s > 0.010:
+        assert found.decision.reason is Reason.SLO_VIOLATED
+        assert "none misses the objective (TPOT" in sentence(found)
+
+
+def test_an_objective_outweighs_speed():
+    """eagle/2 is the faster one and its TPOT is beyond the limit where the other one's is not."""
+    fast = replace(ArmLaw(0.5, 0.03, 2.2), p95_over_mean=4.0)
+    model = law_model(
+        {NO_SPECULATION: ArmLaw(1.1, 0.03, p95_over_mean=1.1), EAGLE_2: fast, EAGLE: ArmLaw(0.8, 0.03, 3.0, p95_over_mean=1.1)}
+    )  # fmt: skip
+    assert ask(model, 3.0).decision.arm == EAGLE_2
+    assert ask(model, 3.0, policy=replace(QUICK, slo=Slo(tpot_s=0.012, quantile=0.95))).decision.arm == EAGLE
+
+
+def test_requests_that_queue_at_every_pod_wait_for_no_limit():
+    memory = DecisionMemory(EAGLE, last_switch_s=NOW - 60.0)
+    load = Load(24.0, 300, 1000, inflight=400.0, latency_s=17.0, saturated=True)
+    found = decided(chat(), load, memory, replace(QUICK, dwell_s=900.0), NOW, [EAGLE])
+    assert (found.decision.action, found.decision.reason) == (Action.SWITCH, Reason.ENTERED_SATURATION)
+    assert "eagle/7 is saturated at 24 rps per replica, none carries 3" in sentence(found)
+
+
+def test_acceptance_that_stays_low_is_the_reason_that_is_named():
+    memory = DecisionMemory(EAGLE, seen=(LiveAcceptance(EAGLE, 1.3),))
+    load = Load(3.0, 300, 1000, inflight=4.2, latency_s=1.4, tokens_per_step=1.2)
+    found = decided(chat(), load, memory, QUICK, NOW, [EAGLE])
+    assert (found.decision.arm, found.decision.reason) == (NO_SPECULATION, Reason.ACCEPTANCE_COLLAPSED)
+    assert "(3.00 when it was calibrated)" in sentence(found)
+
+
+def test_one_window_moves_the_live_acceptance_by_its_share_of_a_quarter_of_an_hour():
+    load = Load(3.0, 300, 1000, inflight=2.0, latency_s=0.6, tokens_per_step=1.0)
+    found = decided(chat(), load, DecisionMemory(EAGLE), QUICK, NOW, [EAGLE]).decision
+    assert found.memory.seen[0].tokens_per_step == pytest.approx(3.0 - 2.0 * (1.0 - 2.718281828 ** (-1 / 3)))
+
+
+def test_without_requests_or_a_fit_it_holds():
+    idle = decided(chat(), Load(0.0, 300, 0), DecisionMemory(EAGLE), QUICK, NOW, [EAGLE])
+    assert (idle.decision.action, idle.decision.reason) == (Action.HOLD, Reason.NO_LOAD)
+    assert sentence(idle) == "no request in the last 5 min: nothing to decide on"
+    unfit = chat(none=ArmLaw(1.1, 0.0293, believable=False))
+    found = ask(unfit, 3.0)
+    assert (found.decision.action, found.decision.reason) == (Action.HOLD, Reason.NO_BELIEVABLE_FIT)
+    assert "there is no fit that may be used for none" in sentence(found)
+
+
+def test_what_live_latency_shows_corrects_the_break_even_that_is_named():
+    memory = DecisionMemory(EAGLE)
+    model = chat()
+    found = None
+    for step in range(200):
+        now = NOW + 1800.0 * step
+        slow = load_of(ArmLaw(0.53 * 1.3, 0.0434 * 1.3), 8.0)
+        found = decided(model, slow, memory, QUICK, now, [EAGLE])
+        memory = replace(found.decision.memory, running=EAGLE)
+    assert found is not None
+    until_rps = found.decision.pays_until_rps
+    assert until_rps is not None
+    assert until_rps < 16.0, "17.7 as it was fitted"
+    assert f"with what live latency shows it pays until {until_rps:.3g} rps" in sentence(found)

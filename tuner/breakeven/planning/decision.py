@@ -1,0 +1,388 @@
+"""Which arm should run, when it may be changed, and the word that says why: pure, with one memory.
+
+The rule is `expected_saving`. Around it are the limits on how often an arm may change, and nothing else: a speculative
+arm is entered when that has been worth it for the dwell time and the last switch is older than the cool-down. No
+speculation is entered at once, and so is any arm while requests queue up or a measured figure misses its objective.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+import numpy as np
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.planning.expected_saving import (
+    ArmSaving,
+    FittedLaw,
+    LiveLoad,
+    SavingDecision,
+    SavingMemory,
+    Stakes,
+    decide_by_saving,
+)
+from breakeven.planning.forecast import Forecast, forecast
+from breakeven.planning.learned_laws import INDEPENDENT_S, Evidence, learned
+from breakeven.planning.observed_load import LiveAcceptance, Load, live_conditions
+from breakeven.planning.outlook import PastRates
+from breakeven.planning.policy import Policy
+from breakeven.profile import Profile
+from breakeven.reasons import Reason
+
+_ACCEPTANCE_S = 900.0
+"""Time (s) over which live acceptance is averaged: three windows of five minutes."""
+_FALLEN = 0.85
+"""Live acceptance on chat scatters by 5 to 11 % between samples of thousands of drafts; less is no collapse."""
+_GRID = 64
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionMemory:
+    """What lasts from one decision to the next; small, and meant to be stored.
+
+    Attributes:
+        running: the arm that runs.
+        last_switch_s: when it was switched to (s, any clock that `now_s` uses too); None: never.
+        candidate: the speculative arm that would have been entered last time, if a limit had not held it back.
+        candidate_since_s: since when entering one has been worth it without a pause (s).
+        seen: newest live acceptance per drafter. Without it an arm that was left because its acceptance fell would be
+            entered again on its calibrated one. Drop it when a new profile comes into force, and `evidence` with it.
+        saved: request-seconds per replica that speculation has saved; older ones fade.
+        evidence: what live latency has said about each arm's law.
+        decided_s: when it was last decided (s); None: never.
+    """
+
+    running: Arm
+    last_switch_s: float | None = None
+    candidate: Arm | None = None
+    candidate_since_s: float | None = None
+    seen: tuple[LiveAcceptance, ...] = ()
+    saved: float = 0.0
+    evidence: Mapping[Arm, Evidence] = field(default_factory=dict)
+    decided_s: float | None = None
+
+
+class Action(StrEnum):
+    """What to do."""
+
+    STAY = "Stay"
+    """The running arm is the right one, by figures."""
+    SWITCH = "Switch"
+    HOLD = "Hold"
+    """Nothing is changed: there is nothing to decide on, or a limit forbids it for some time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do, why, and the figures that decided.
+
+    Attributes:
+        action: Stay, Switch or Hold.
+        arm: the arm that should run from now on; the running one unless `action` is Switch.
+        reason: one word why.
+        running: the arm that ran when it was decided.
+        considered: what changing to `arm` does, else to the best other one; None where nothing was reckoned.
+        options: what changing to each other arm does.
+        until_s: end of the cool-down or dwell that holds a switch back.
+        memory: for the next decision. After a Switch it says that the arm was switched; who only recommends keeps
+            `running` and `last_switch_s` as they were.
+        load: the load it was decided at.
+        policy: the policy it was decided under.
+        ahead: loads that were expected; None where nothing was reckoned.
+        pays_until_rps: rate (1/s per replica) up to which the speculative arm in question holds fewer requests in flight
+            than no speculation, by the laws as live latency has corrected them; None where there is no such rate.
+    """
+
+    action: Action
+    arm: Arm
+    reason: Reason
+    running: Arm
+    considered: ArmSaving | None
+    options: tuple[ArmSaving, ...]
+    until_s: float | None
+    memory: DecisionMemory
+    load: Load
+    policy: Policy
+    ahead: Forecast | None
+    pays_until_rps: float | None = None
+
+    @property
+    def alternative(self) -> ArmSaving | None:
+        """The best of the arms that were neither chosen nor run."""
+        rest = [one for one in self.options if one.arm != self.arm]
+        return max(rest, key=lambda one: one.net, default=None)
+
+    @property
+    def subject(self) -> Arm | None:
+        """The speculative arm in question: the running one, else the one that was considered; None without any."""
+        if self.running != NO_SPECULATION:
+            return self.running
+        considered = self.considered.arm if self.considered is not None else NO_SPECULATION
+        return considered if considered != NO_SPECULATION else None
+
+
+def decide(
+    laws: Sequence[FittedLaw],
+    load: Load,
+    past: PastRates,
+    memory: DecisionMemory,
+    policy: Policy,
+    now_s: float,
+) -> Decision:
+    """Decide which arm should run.
+
+    Pure: equal arguments give equal decisions. Pinning, pausing and missing data are the caller's; what arrives here
+    was observed.
+
+    Args:
+        laws: of every arm that may run and may be believed, no speculation and the running arm among them.
+        load: what was observed, per replica.
+        past: loads before now (1/s per replica), on the clock of `now_s`.
+        memory: from the last decision, after `with_acceptance`.
+        policy: what must be gained and may be risked.
+        now_s: current time (s).
+    """
+    if load.idle:
+        return _hold(Reason.NO_LOAD, load, memory, policy)
+    arms = [law.prior.arm for law in laws]
+    if memory.running not in arms or NO_SPECULATION not in arms:
+        return _hold(Reason.NO_BELIEVABLE_FIT, load, memory, policy)
+    ahead = forecast(past, now_s, load.rps, policy.horizon_s)
+    found = _by_saving(laws, load, ahead, memory, policy, now_s)
+    after = replace(
+        memory,
+        running=found.arm,
+        saved=found.memory.saved,
+        evidence=found.memory.evidence,
+        decided_s=now_s,
+    )
+    asked = _Asked(laws, load, ahead, memory, policy, found, now_s)
+    return asked.answer(after)
+
+
+def with_acceptance(profile: Profile, memory: DecisionMemory, load: Load, now_s: float) -> DecisionMemory:
+    """Move the live acceptance of the running arm's drafter towards what this window shows.
+
+    One window of strange text must not end speculation for good: an arm that was left shows no acceptance any more. A
+    schedule's acceptance is a mixture over its draft lengths and says nothing of any of them.
+    """
+    running = memory.running
+    if load.tokens_per_step is None or running == NO_SPECULATION or load.idle:
+        return memory
+    before = live_conditions(profile, load, memory.seen)(running).tokens_per_step
+    if before is None:
+        before = next((fit.tokens_per_step for fit in profile.arms if fit.arm == running), None)
+    weight = -math.expm1(-_since_s(memory, load, now_s) / _ACCEPTANCE_S)
+    moved = load.tokens_per_step if before is None else before + weight * (load.tokens_per_step - before)
+    others = tuple(seen for seen in memory.seen if seen.arm.family != running.family)
+    return replace(memory, seen=(*others, LiveAcceptance(running, moved)))
+
+
+def _by_saving(
+    laws: Sequence[FittedLaw],
+    load: Load,
+    ahead: Forecast,
+    memory: DecisionMemory,
+    policy: Policy,
+    now_s: float,
+) -> SavingDecision:
+    live = LiveLoad(load.rps, load.inflight, load.latency_s, _since_s(memory, load, now_s))
+    stakes = Stakes(
+        young_s=_KNOWN_SHARE * min(_DAY_S, policy.lookback_s),
+        margin=policy.min_gain,
+        risk=policy.risk,
+        horizon_s=policy.horizon_s,
+        start_up_s=policy.roll_seconds,
+        away_share=min(policy.roll_away_share, _MOST_AWAY),
+        cooldown_s=0.0,
+    )
+    saving = SavingMemory(memory.running, None, memory.saved, memory.evidence)
+    return decide_by_saving(laws, live, ahead, saving, stakes, now_s)
+
+
+def _since_s(memory: DecisionMemory, load: Load, now_s: float) -> float:
+    """Time (s) that this window stands for: since the last decision, as far as one window can tell of it."""
+    since_s = load.window_s if memory.decided_s is None else now_s - memory.decided_s
+    return min(max(since_s, 0.0), INDEPENDENT_S)
+
+
+_DAY_S = 86400.0
+_KNOWN_SHARE = 0.9
+"""Of the lookback, or a day of it, whose loads must be known before a service is not young any more."""
+_MOST_AWAY = 0.95
+"""Of replicas that are away at a time: with none left every figure of the roll is infinite."""
+
+
+def _hold(reason: Reason, load: Load, memory: DecisionMemory, policy: Policy) -> Decision:
+    """Nothing to decide on: no limit's time goes on."""
+    kept = replace(memory, candidate=None, candidate_since_s=None)
+    return Decision(
+        Action.HOLD, memory.running, reason, memory.running, None, (), None, kept, load, policy, None
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A question with the rule's answer; the word and the limits are still to come."""
+
+    laws: Sequence[FittedLaw]
+    load: Load
+    ahead: Forecast
+    memory: DecisionMemory
+    policy: Policy
+    found: SavingDecision
+    now_s: float
+
+    def answer(self, after: DecisionMemory) -> Decision:
+        """Hold the rule's answer against the limits."""
+        now_s = self.now_s
+        running, wanted = self.memory.running, self.found.arm
+        if wanted in {running, NO_SPECULATION}:
+            kept = replace(after, candidate=None, candidate_since_s=None)
+            if wanted == running:
+                return self._said(Action.STAY, running, self._why_stay(), kept)
+            return self._switch(NO_SPECULATION, kept)
+        since_s = self.memory.candidate_since_s
+        # A clock that was set back must not hold for ever.
+        since_s = now_s if since_s is None else min(since_s, now_s)
+        last_s = self.memory.last_switch_s
+        cooled_s = -math.inf if last_s is None else min(last_s, now_s) + self.policy.cooldown_s
+        dwelt_s = since_s + self.policy.dwell_s
+        waiting = replace(after, running=running, candidate=wanted, candidate_since_s=since_s)
+        if self._presses(wanted) or now_s >= max(cooled_s, dwelt_s):
+            return self._switch(wanted, after)
+        if now_s < cooled_s and any(
+            one.arm == NO_SPECULATION and one.surely_net > 0.0 for one in self.found.options
+        ):
+            return self._switch(NO_SPECULATION, waiting)
+        reason = Reason.COOLING_DOWN if now_s < cooled_s else Reason.DWELLING
+        return self._said(Action.HOLD, wanted, reason, waiting, max(cooled_s, dwelt_s))
+
+    def _switch(self, to: Arm, after: DecisionMemory) -> Decision:
+        kept = replace(after, running=to, last_switch_s=self.now_s, candidate=None, candidate_since_s=None)
+        return self._said(Action.SWITCH, to, self._why_switch(to), kept)
+
+    def _said(
+        self,
+        action: Action,
+        about: Arm,
+        reason: Reason,
+        memory: DecisionMemory,
+        until_s: float | None = None,
+    ) -> Decision:
+        running, options = self.memory.running, self.found.options
+        considered = next((one for one in options if one.arm == about), None) or self._best_other()
+        decision = Decision(
+            action,
+            about if action is Action.SWITCH else running,
+            reason,
+            running,
+            considered,
+            options,
+            until_s,
+            memory,
+            self.load,
+            self.policy,
+            self.ahead,
+        )
+        return replace(decision, pays_until_rps=self._pays_until_rps(decision.subject))
+
+    def _best_other(self) -> ArmSaving | None:
+        return max(self.found.options, key=lambda one: one.surely_net, default=None)
+
+    def _presses(self, wanted: Arm) -> bool:
+        """Whether what is measured, not expected, calls for this arm at once."""
+        return (self._breached() and self._keeps(wanted)) or self._beyond_capacity()
+
+    def _breached(self) -> bool:
+        """Whether a measured mean misses an objective; a mean beyond the limit of a quantile misses it for most requests."""
+        slo, load = self.policy.slo, self.load
+        pairs = ((load.latency_s, slo.e2e_s), (load.ttft_s, slo.ttft_s), (load.tpot_s, slo.tpot_s))
+        return any(value is not None and limit is not None and value > limit for value, limit in pairs)
+
+    def _beyond_capacity(self) -> bool:
+        """Whether requests queue at every pod: measured, and no matter of a law."""
+        return self.load.saturated
+
+    def _keeps(self, arm: Arm) -> bool:
+        """Whether an arm keeps the objectives at the present load where the running one does not."""
+        return self._strain(arm) <= 1.0 < self._strain(self.memory.running)
+
+    def _strain(self, arm: Arm) -> float:
+        law = self._law(arm)
+        if law.strain is None:
+            return 0.0
+        held = law.table.at(np.array([self.load.rps]), np.ones((1, 2)))[0]
+        return float(np.interp(held, law.strain.others, law.strain.ratio)[0])
+
+    def _law(self, arm: Arm) -> FittedLaw:
+        return next(law for law in self.laws if law.prior.arm == arm)
+
+    def _why_switch(self, to: Arm) -> Reason:
+        if self._keeps(to):
+            return Reason.SLO_VIOLATED
+        if self._beyond_capacity():
+            return Reason.ENTERED_SATURATION
+        if to != NO_SPECULATION:
+            return Reason.GAIN_ABOVE_THRESHOLD
+        if self._fell(self.memory.running):
+            return Reason.ACCEPTANCE_COLLAPSED
+        if self._never_pays(self.memory.running):
+            return Reason.NEVER_PAYS
+        spared = next(one.gross_now for one in self.found.options if one.arm == to)
+        return Reason.BEYOND_BREAK_EVEN if spared > 0.0 else Reason.PEAK_AHEAD
+
+    def _fell(self, arm: Arm) -> bool:
+        """Whether far fewer drafts are accepted than when the arm was calibrated."""
+        live, calibrated = self._law(arm).tokens_per_step, self._law(arm).calibrated_tokens_per_step
+        return live is not None and calibrated is not None and live < _FALLEN * calibrated
+
+    def _never_pays(self, arm: Arm) -> bool:
+        """Whether an arm is slower than no speculation alone and in company, under the present conditions."""
+        one, none = self._law(arm).prior, self._law(NO_SPECULATION).prior
+        return one.c1_s > none.c1_s and one.c2_s > none.c2_s
+
+    def _why_stay(self) -> Reason:
+        running, best = self.memory.running, self._best_other()
+        if best is None:
+            return Reason.ALREADY_BEST
+        if self._beyond_capacity():
+            return Reason.SATURATED
+        if running != NO_SPECULATION:
+            none = next(one for one in self.found.options if one.arm == NO_SPECULATION)
+            return Reason.BELOW_BREAK_EVEN if none.gross <= 0.0 else Reason.ROLL_NOT_WORTH_IT
+        return self._why_without(best)
+
+    def _why_without(self, best: ArmSaving) -> Reason:
+        """Why no speculative arm is entered, not even the best one."""
+        if best.gross <= 0.0:
+            others = [one.arm for one in self.found.options]
+            if all(map(self._never_pays, others)):
+                return Reason.NEVER_PAYS
+            return Reason.PEAK_AHEAD if best.gross_now > 0.0 else Reason.BEYOND_BREAK_EVEN
+        if best.gross <= best.least:
+            return Reason.GAIN_BELOW_THRESHOLD
+        if best.uncovered > 0.0 and best.net + best.uncovered > 0.0:
+            return Reason.RISK_TOO_HIGH
+        return Reason.ROLL_NOT_WORTH_IT if best.net <= 0.0 else Reason.WIDE_BOUNDS
+
+    def _pays_until_rps(self, arm: Arm | None) -> float | None:
+        """The break-even by the learned laws, where the arm is the better one below it."""
+        if arm is None:
+            return None
+        laws = [self._law(NO_SPECULATION), self._law(arm)]
+        # The most likely laws, not the mean of drawn ones: near saturation that one is far off.
+        known = learned([law.prior for law in laws], self.memory.evidence, self.now_s)
+        factors = np.exp(known.mean).reshape(-1, 1, 2)
+        most = min(law.table.saturation_rps for law in laws)
+        rates = np.linspace(0.0, most, _GRID)[1:]
+        none, other = (law.table.at(rates, factors[i])[0] for i, law in enumerate(laws))
+        behind = np.nonzero(other > none)[0]
+        if not behind.size or behind[0] == 0 or behind[-1] != _GRID - 2:
+            return None
+        last = int(behind[0])
+        gap = (none - other)[last - 1 : last + 1]
+        return float(np.interp(0.0, gap[::-1], rates[last - 1 : last + 1][::-1]))

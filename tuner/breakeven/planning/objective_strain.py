@@ -1,0 +1,70 @@
+"""How near an arm is to what is promised, so that an objective is part of its cost and not a gate beside it.
+
+Request time at a load that misses an objective counts several times. An arm that keeps what another one misses is then
+worth entering although it is slower, and of two that both miss it the faster one is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from breakeven.arm import Arm
+from breakeven.laws.arrays import FloatArray
+from breakeven.planning.objective import Slo
+from breakeven.profile import Conditions, LoadPoint, Profile
+from breakeven.profile.curves import Curve
+
+_MISSED_COUNTS = 10.0
+"""Times that request time counts where an objective is missed: a promise outweighs any speed that speculation gives."""
+_KNOTS = 12
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ObjectiveStrain:
+    """The worst ratio of a promised figure to its limit, against others in flight.
+
+    Attributes:
+        others: mean number of others in flight, ascending from 0; shape (K,).
+        ratio: above 1 an objective is missed; shape (K,).
+        alone_share: share of C1 in the latency there; shape (K,).
+    """
+
+    others: FloatArray
+    ratio: FloatArray
+    alone_share: FloatArray
+
+    def weights(self, inflight: FloatArray, factors: FloatArray) -> FloatArray:
+        """How much a request in flight counts.
+
+        Args:
+            inflight: mean number in flight, drawn at several loads; shape (M, X).
+            factors: on C1 and C2, shape (M, 2).
+        """
+        ratio = np.interp(inflight, self.others, self.ratio)
+        alone = np.interp(inflight, self.others, self.alone_share)
+        moved = ratio * (factors[:, :1] * alone + factors[:, 1:] * (1.0 - alone))
+        return np.where(moved > 1.0, _MISSED_COUNTS, 1.0)
+
+
+def objective_strain(
+    profile: Profile, arm: Arm, curve: Curve, conditions: Conditions, slo: Slo
+) -> ObjectiveStrain:
+    """Tabulate from a lone request to close to saturation; a figure that was never measured strains nothing."""
+    law = curve.law
+    most = 20.0 * float(law.c1) / float(law.c2)
+    others = np.concatenate([[0.0], np.geomspace(most * 1e-3, most, _KNOTS - 1)])
+    worst = [
+        slo.worst_ratio(
+            profile.predict_along(
+                arm, curve, LoadPoint(concurrency=float(n) + 1.0), conditions, quantile=slo.quantile
+            )
+        )
+        for n in others
+    ]
+    return ObjectiveStrain(
+        others,
+        np.array(worst),
+        np.asarray(float(law.c1) / (float(law.c1) + float(law.c2) * others)),
+    )
