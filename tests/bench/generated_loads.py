@@ -19,7 +19,7 @@ _Floats = NDArray[np.float64]
 
 CHOOSING = (1, 2, 3)
 """Seeds to look at while a rule is being chosen."""
-JUDGING = (101, 102, 103)
+JUDGING = (201, 202, 203)
 """Seeds to look at once, when it has been."""
 WINDOW_S = 150.0
 DAYS = 10.0
@@ -39,6 +39,8 @@ class Kind(StrEnum):
     FIRST_DAY = "first day"
     CONSTANT = "constant"
     JUMP = "jump to 1.5 times the largest load"
+    TO_CAPACITY = "jump far beyond the largest load"
+    NEWCOMER = "without a past"
 
 
 def generated(kind: Kind, seed: int, peak_rps: float) -> RateTrace:
@@ -119,6 +121,16 @@ def _jump(random: np.random.Generator, start_s: _Floats) -> _Floats:
     return _lifted(random, _day(random, start_s), 1.5, random.uniform(1800.0, 14400.0))
 
 
+def _to_capacity(random: np.random.Generator, start_s: _Floats) -> _Floats:
+    return _lifted(random, _day(random, start_s), random.uniform(1.6, 2.2), random.uniform(1800.0, 7200.0))
+
+
+def _newcomer(random: np.random.Generator, start_s: _Floats) -> _Floats:
+    """Few requests in the hours of the first tests, then, from one window to the next, everybody's."""
+    tested = start_s < 3600.0 * random.uniform(1.0, 12.0)
+    return _day(random, start_s) * np.where(tested, random.uniform(0.05, 0.3), 1.0)
+
+
 def _batch(random: np.random.Generator, start_s: _Floats) -> _Floats:
     on_s, off_s = 3600.0 * random.uniform(2.0, 8.0, 2)
     running = (start_s + random.uniform(0.0, on_s + off_s)) % (on_s + off_s) < on_s
@@ -140,4 +152,6 @@ _SHAPES: dict[Kind, Callable[[np.random.Generator, _Floats], _Floats]] = {
     Kind.FIRST_DAY: _day,
     Kind.CONSTANT: _constant,
     Kind.JUMP: _jump,
+    Kind.TO_CAPACITY: _to_capacity,
+    Kind.NEWCOMER: _newcomer,
 }

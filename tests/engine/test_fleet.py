@@ -201,9 +201,7 @@ def test_a_roll_that_takes_replicas_away_has_to_pay_for_them(replicas, switches,
     profile = Profile.from_json(
         lawful_profile_json(laws, tokens_per_step, prompt_tokens=64, output_tokens=64, gpu="A100")
     )
-    policy = Policy(
-        cooldown_s=600, dwell_s=300, horizon_s=3600, min_gain=0.02, roll_seconds=300
-    )
+    policy = Policy(cooldown_s=600, dwell_s=300, horizon_s=3600, min_gain=0.02, roll_seconds=300)
     trace = rates_trace([9.0 * replicas] * 6)
     study = Study(LawArms(profile, tokens=64), profile, trace, [EAGLE], replicas, policy)
     assert study.outcome("breakeven").switches == switches

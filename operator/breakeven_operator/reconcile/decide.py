@@ -146,6 +146,7 @@ def choose(
             for one in remembered.evidence
             if same and one.arm in arms
         },
+        largest_rps=remembered.largest_rps,
         decided_s=_epoch(remembered.decided_time),
     )
     load, policy, now_s = load_of(figures), policy_of(spec, roll), now.timestamp()
@@ -181,6 +182,7 @@ def _remember(status: MemoryStatus, memory: DecisionMemory, running: Arm, profil
             "profile": profile_name,
             "decided_time": _time(memory.decided_s),
             "saved_request_seconds": memory.saved,
+            "largest_rps": memory.largest_rps,
             "seen": tuple(
                 SeenAcceptance(arm=seen.arm.name, tokens_per_step=seen.tokens_per_step)
                 for seen in memory.seen

@@ -29,7 +29,9 @@ _FIGURES = (
 )
 # What live windows have taught: worth a write of its own once so much time has passed that a new window tells something new.
 # Until then the next cycle learns from the status as it was written, and a longer time counts for its window.
-_LEARNED = ("workings.memory.evidence", "workings.memory.savedRequestSeconds", "workings.memory.seen")
+_LEARNED = tuple(
+    f"workings.memory.{name}" for name in ("evidence", "savedRequestSeconds", "largestRps", "seen")
+)
 _DECIDED = "workings.memory.decidedTime"
 # ... but not these of them.
 _STATE = frozenset(

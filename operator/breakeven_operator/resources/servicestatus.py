@@ -238,6 +238,10 @@ class MemoryStatus(StatusModel):
         RequiredNumber,
         Field(description="Request time per replica that speculation has saved; it fades over ten days."),
     ] = 0.0
+    largest_rps: Annotated[
+        RequiredNumber,
+        Field(description="Largest load per replica that was ever seen; it fades over ten days."),
+    ] = 0.0
     evidence: Annotated[
         tuple[LiveEvidence, ...],
         Field(

@@ -52,6 +52,7 @@ class DecisionMemory:
             entered again on its calibrated one. Drop it when a new profile comes into force, and `evidence` with it.
         saved: request-seconds per replica that speculation has saved; older ones fade.
         evidence: what live latency has said about each arm's law.
+        largest_rps: largest rate that was ever seen (1/s per replica); older ones fade.
         decided_s: when it was last decided (s); None: never.
     """
 
@@ -62,6 +63,7 @@ class DecisionMemory:
     seen: tuple[LiveAcceptance, ...] = ()
     saved: float = 0.0
     evidence: Mapping[Arm, Evidence] = field(default_factory=dict)
+    largest_rps: float = 0.0
     decided_s: float | None = None
 
 
@@ -157,6 +159,7 @@ def decide(
         running=found.arm,
         saved=found.memory.saved,
         evidence=found.memory.evidence,
+        largest_rps=found.memory.largest_rps,
         decided_s=now_s,
     )
     asked = _Asked(laws, load, ahead, memory, policy, found, now_s)
@@ -198,8 +201,11 @@ def _by_saving(
         start_up_s=policy.roll_seconds,
         away_share=min(policy.roll_away_share, _MOST_AWAY),
         cooldown_s=0.0,
+        noticed_s=load.window_s,
     )
-    saving = SavingMemory(memory.running, None, memory.saved, memory.evidence)
+    saving = SavingMemory(
+        memory.running, memory.last_switch_s, memory.saved, memory.evidence, memory.largest_rps
+    )
     return decide_by_saving(laws, live, ahead, saving, stakes, now_s)
 
 
@@ -365,7 +371,7 @@ class _Asked:
             return Reason.PEAK_AHEAD if best.gross_now > 0.0 else Reason.BEYOND_BREAK_EVEN
         if best.gross <= best.least:
             return Reason.GAIN_BELOW_THRESHOLD
-        if best.uncovered > 0.0 and best.net + best.uncovered > 0.0:
+        if best.risk > 0.0 and best.surely_net + best.risk > 0.0:
             return Reason.RISK_TOO_HIGH
         return Reason.ROLL_NOT_WORTH_IT if best.net <= 0.0 else Reason.WIDE_BOUNDS
 

@@ -8,7 +8,7 @@ it safe where a fit is wrong or a load comes that nobody expected:
   side. An arm is entered by what it surely saves, and left by what leaving is expected to save.
 - laws are learned from live latency (`learned_laws`).
 - what a jump of the load would cost on an arm (`surprise`) is paid from an account: a share of what ten days without
-  speculation take, and what speculation has saved so far. What the account does not cover counts as a cost.
+  speculation take, and what speculation has saved so far. The nearer it comes to the account, the more it counts.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ import numpy as np
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.arrays import FloatArray
 from breakeven.planning.evaluation import ArmEvaluation
-from breakeven.planning.fluid_queue import FluidQueue
+from breakeven.planning.fluid_queue import waited_along
 from breakeven.planning.forecast import Forecast
-from breakeven.planning.inflight import InflightTable, table
+from breakeven.planning.inflight import FULL, InflightTable, in_flight, table
 from breakeven.planning.learned_laws import Evidence, LawPrior, learned, with_latency
 from breakeven.planning.objective_strain import ObjectiveStrain
 from breakeven.planning.outlook import ExpectedLoad
-from breakeven.planning.surprise import Jump
+from breakeven.planning.surprise import LASTS_S, RARE_DAYS, Jump, worth_avoiding
 
 _DAY_S = 86400.0
-ACCOUNT_S = 10.0 * _DAY_S
+ACCOUNT_S = RARE_DAYS * _DAY_S
 """Time over which a surprise may cost at most the risked share, and over which savings are remembered."""
+_STAYS = 1.2
+"""By how much the account of the arm in place is larger: whoever is there has paid for the roll."""
 _DRAWS = 16
 _LEAST = 1e-12
 _random = np.random.default_rng(1)
@@ -49,14 +51,17 @@ class Stakes:
     Attributes:
         margin: least saving, as a share of what the requests take on the arm that is entered.
         doubt: standard deviations of the saving that must remain to enter an arm.
-        risk: share of ten days' request time without speculation that one surprise may cost, savings aside.
+        risk: share of ten days' request time without speculation that one surprise may cost, savings aside: what a
+            user who speculates may lose at the worst.
         jump: factor on the largest load seen that a surprise is taken to reach.
         carried: share of what none carries beyond which no surprise is reckoned with: nothing helps there.
-        young_s: with less of a past than this (s), a surprise may reach that share whatever was seen.
+        young_s: a past of this length (s) lets a surprise go twice as far beyond it as a long one does, half of it
+            thrice.
         horizon_s: how far ahead savings count (s).
         start_up_s: time that a replica takes to start (s).
         away_share: share of the replicas that are away during a roll; 0 where new ones come first.
         cooldown_s: least time between two switches to a speculative arm (s).
+        noticed_s: after which time a roll begins when a load surprises (s): a window of metrics and an evaluation.
     """
 
     margin: float = 0.03
@@ -69,6 +74,7 @@ class Stakes:
     start_up_s: float = 300.0
     away_share: float = 0.25
     cooldown_s: float = 3600.0
+    noticed_s: float = 300.0
 
     @property
     def roll_s(self) -> float:
@@ -135,12 +141,14 @@ class SavingMemory:
         last_switch_s: when it was switched to (s); `None`: never.
         saved: request-seconds per replica that speculation has saved; older ones fade.
         evidence: what live latency has said about each arm.
+        largest_rps: largest rate that was ever seen (1/s per replica), the forecast's past apart; older ones fade.
     """
 
     running: Arm
     last_switch_s: float | None = None
     saved: float = 0.0
     evidence: Mapping[Arm, Evidence] = field(default_factory=dict)
+    largest_rps: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +162,10 @@ class ArmSaving:
         gross: request-seconds saved over the horizon, and for the rest of a day where all loads seen bear it out.
         gross_now: requests in flight that it spares at the present load.
         least: request-seconds that must be saved, by the margin.
-        net: request-seconds saved, the roll, the margin and the risk that no account covers paid.
+        net: request-seconds saved, the roll, the margin and what it is worth not to risk a surprise paid.
         surely_net: the same less `Stakes.doubt` standard deviations; to leave speculation, the same.
         roll_cost: request-seconds that the roll takes.
+        risk: request-seconds that it is worth not to risk a surprise on this arm.
         uncovered: request-seconds of a surprise on this arm that no account covers.
         carries_rps: rate at which it saturates (1/s).
     """
@@ -170,6 +179,7 @@ class ArmSaving:
     net: float
     surely_net: float
     roll_cost: float
+    risk: float
     uncovered: float
     carries_rps: float
 
@@ -214,12 +224,17 @@ def decide_by_saving(
     """
     arms = [one.prior.arm for one in laws]
     known = learned([one.prior for one in laws], memory.evidence, now_s)
-    view = _View(laws, known.draws(STANDARD), live, ahead, stakes)
+    kept = math.exp(-live.window_s / ACCOUNT_S)
+    largest_rps = max(memory.largest_rps * kept, ahead.largest_rps)
+    view = _View(laws, known.draws(STANDARD), live, ahead, stakes, largest_rps)
     i, none = arms.index(memory.running), arms.index(NO_SPECULATION)
-    saved = memory.saved * math.exp(-live.window_s / ACCOUNT_S)
-    if i != none:
-        held = float(view.now[i].mean()) if live.inflight is None else live.inflight
-        saved += (float(view.now[none].mean()) - held) * live.window_s
+    held = float(view.now[i].mean()) if live.inflight is None else live.inflight
+    spared = (float(view.now[none].mean()) - held) * live.window_s
+    if i == none:
+        # What speculation has left behind, and what waited on the way back, is its cost.
+        lately = memory.last_switch_s is not None and now_s < memory.last_switch_s + stakes.roll_s + LASTS_S
+        spared = min(spared, 0.0) if lately else 0.0
+    saved = memory.saved * kept + spared
     options = view.options(i, none, max(saved, 0.0))
     arm = memory.running
     cooled = memory.last_switch_s is None or now_s >= memory.last_switch_s + stakes.cooldown_s
@@ -237,7 +252,7 @@ def decide_by_saving(
             window_s=live.window_s,
             now_s=now_s,
         )
-    after = replace(memory, saved=saved, evidence=evidence)
+    after = replace(memory, saved=saved, evidence=evidence, largest_rps=largest_rps)
     if arm != memory.running:
         after = replace(after, running=arm, last_switch_s=now_s)
     return SavingDecision(arm, options, after)
@@ -252,12 +267,13 @@ class _View:
     live: LiveLoad
     ahead: Forecast
     stakes: Stakes
+    largest_rps: float
     now: FloatArray = field(init=False)
     """In flight at the present rate, shape (A, M)."""
     fewer: FloatArray = field(init=False)
     """In flight on each replica that is left during a roll, shape (A, M)."""
     taken: FloatArray = field(init=False)
-    """In flight on average over the expected loads, shape (A, M)."""
+    """In flight on average over the expected loads, queues apart, shape (A, M)."""
     expected: FloatArray = field(init=False)
     """The same, where what misses an objective counts several times, shape (A, M)."""
     usual: FloatArray = field(init=False)
@@ -267,21 +283,19 @@ class _View:
 
     def __post_init__(self) -> None:
         shares, rates = _arrays(self.ahead.expected)
-        fewer_rps = np.array([self.live.rps / (1.0 - self.stakes.away_share)])
         past_shares, past_rates = _arrays(self.ahead.seen)
-        asked = np.concatenate([[self.live.rps], rates, past_rates])
-        held = np.stack([law.table.at(asked, self.factors[:, i]) for i, law in enumerate(self.laws)])
-        cost = held * self._weights(held)
-        self.now, self.taken = held[:, :, 0], held[:, :, 1 : 1 + len(rates)] @ shares
-        self.expected = cost[:, :, 1 : 1 + len(rates)] @ shares
-        self.usual = cost[:, :, 1 + len(rates) :] @ past_shares
-        # What would wait in a queue is reckoned by the queue, with its end.
-        self.fewer = np.stack(
-            [law.table.at(fewer_rps, self.factors[:, i], 0.0)[:, 0] for i, law in enumerate(self.laws)]
-        )
-        self.carries = np.stack(
-            [law.table.saturations(self.factors[:, i]) for i, law in enumerate(self.laws)]
-        )
+        tables = [law.table for law in self.laws]
+        fewer_rps = self.live.rps / (1.0 - self.stakes.away_share)
+        asked = np.concatenate([[self.live.rps, fewer_rps], rates, past_rates])
+        # What waits in queues is reckoned along the paths of the load.
+        held, past = in_flight(tables, asked, self.factors, 0.0), 2 + len(rates)
+        self.now, self.fewer, self.taken = held[:, :, 0], held[:, :, 1], held[:, :, 2:past] @ shares
+        counted = held * self._weights(held)
+        self.expected = counted[:, :, 2:past] @ shares
+        self.carries = np.stack([one.saturations(self.factors[:, i]) for i, one in enumerate(tables)])
+        # Of all the past no path is kept: a load beyond what an arm carries is taken to last for an hour.
+        queued = np.maximum(past_rates - FULL * self.carries[..., None], 0.0) * (LASTS_S / 2.0)
+        self.usual = (counted[:, :, past:] + queued) @ past_shares
 
     def _weights(self, held: FloatArray) -> FloatArray:
         """How much a request in flight counts; shape of `held`, (A, M, X)."""
@@ -294,31 +308,66 @@ class _View:
 
     def options(self, i: int, none: int, saved: float) -> tuple[ArmSaving, ...]:
         """What changing from arm `i` to each other one would do."""
-        risks = self.uncovered(none, saved, i)
-        return tuple(self._option(i, b, none, risks) for b in range(len(self.laws)) if b != i)
+        risks, uncovered = self.surprises(none, saved, i)
+        stay, rolled = self._waited(i)
+        return tuple(
+            self._option(i, b, none, (risks, uncovered), stay, rolled[b])
+            for b in range(len(self.laws))
+            if b != i
+        )
 
-    def uncovered(self, none: int, saved: float, i: int) -> FloatArray:
-        """What a surprise would cost on each arm more than on none, as far as no account covers it; shape (A,)."""
-        stakes, safe = self.stakes, self.carries[none]
-        most_rps = stakes.carried * float(safe.mean())
-        young = self.ahead.known_s < stakes.young_s
-        rps = most_rps if young else min(stakes.jump * self.ahead.largest_rps, most_rps)
-        jump = Jump(rps, self.ahead.mean_rps, stakes.roll_s, stakes.away_share)
-        on_none = float(jump.waited(safe, safe).mean())
-        account = stakes.risk * (ACCOUNT_S * float(self.usual[none].mean()) + on_none) + saved
-        costs = [float(jump.waited(carried, safe).mean()) - on_none for carried in self.carries]
-        # Whoever is there already has paid for the roll: a cost at the edge of the account does not drive it out.
-        return np.array([max(cost - account * (1.5 if b == i else 1.0), 0.0) for b, cost in enumerate(costs)])
+    def _waited(self, i: int) -> tuple[FloatArray, FloatArray]:
+        """Request-seconds in queues: on arm `i` (M,), and after a roll to each arm (A, M), from what waits now."""
+        stakes, paths = self.stakes, np.array(self.ahead.paths or ((self.ahead.mean_rps,),))
+        every_s = stakes.horizon_s / paths.shape[1]
+        held = self.now[i] if self.live.inflight is None else self.live.inflight
+        waits = np.maximum(held - self.now[i], 0.0)
+        full = FULL * self.carries[..., None]
+        # During a roll half of the others run the old arm, and half of them the new one.
+        begins_s = every_s * np.arange(paths.shape[1])
+        rolling = np.clip((stakes.roll_s - begins_s) / every_s, 0.0, 1.0)
+        meanwhile = (1.0 - stakes.away_share) * (full[i] + full) / 2.0
+        return (
+            waited_along(paths, full[i], every_s, waits),
+            waited_along(paths, rolling * meanwhile + (1.0 - rolling) * full, every_s, waits),
+        )
 
-    def _option(self, i: int, b: int, none: int, risks: FloatArray) -> ArmSaving:
-        stakes = self.stakes
+    def surprises(self, none: int, saved: float, i: int) -> tuple[FloatArray, FloatArray]:
+        """What a surprise costs on each arm more than on none: what it is worth to avoid that, and what no account covers; (A,)."""
+        stakes, safe, largest_rps = self.stakes, self.carries[none], max(self.largest_rps, _LEAST)
+        # The less is known of the past, the further beyond it a load may go.
+        beyond = (stakes.jump - 1.0) * (1.0 + stakes.young_s / max(self.ahead.known_s, 1.0))
+        rps = np.minimum((1.0 + beyond) * largest_rps, stakes.carried * safe)
+        # Day and night alike: a cost that changed with the hour would drive an arm out and in again.
+        shares, rates = _arrays(self.ahead.seen)
+        jump = Jump(rps, float(shares @ rates), stakes.roll_s, stakes.away_share, stakes.noticed_s)
+        waited = jump.waited(self.carries, safe).mean(axis=-1)
+        costs = np.maximum(waited - waited[none], 0.0)
+        # A service that may jump further than others is a larger one than was seen so far: its ten days take more.
+        larger = max(float(np.mean(rps)) / (stakes.jump * largest_rps), 1.0)
+        account = stakes.risk * ACCOUNT_S * larger * float(self.usual[none].mean()) + saved
+        accounts = np.full(len(self.laws), max(account, _LEAST))
+        accounts[i] *= _STAYS
+        return worth_avoiding(costs, accounts), np.maximum(costs - accounts, 0.0)
+
+    def _option(
+        self,
+        i: int,
+        b: int,
+        none: int,
+        surprises: tuple[FloatArray, FloatArray],
+        stay: FloatArray,
+        rolled: FloatArray,
+    ) -> ArmSaving:
+        stakes, (risks, uncovered) = self.stakes, surprises
         roll = self._roll_cost(i, b)
-        saving = self._saving(i, b)
+        saving = self._saving(i, b) + stay - rolled
         drawn = saving - roll + risks[i] - risks[b]
         least = stakes.margin * float(self.expected[b].mean()) * stakes.horizon_s
-        net = float(drawn.mean()) - (least if risks[i] == 0.0 else 0.0)
+        net = float(drawn.mean()) - (least if uncovered[i] == 0.0 else 0.0)
         doubt = 0.0 if b == none else stakes.doubt * float(drawn.std())
-        shares = 1.0 - self.taken[b] / np.maximum(self.taken[i], _LEAST)
+        taken = (self.taken[i] + stay / stakes.horizon_s, self.taken[b] + rolled / stakes.horizon_s)
+        shares = 1.0 - taken[1] / np.maximum(taken[0], _LEAST)
         return ArmSaving(
             self.laws[b].prior.arm,
             float(shares.mean()),
@@ -330,29 +379,27 @@ class _View:
             net - doubt,
             float(roll.mean()),
             float(risks[b]),
+            float(uncovered[b]),
             float(self.carries[b].mean()),
         )
 
     def _roll_cost(self, i: int, b: int) -> FloatArray:
-        """Request-seconds: what starts up serves nothing, and more wait on what is left, in the end in a queue.
+        """Request-seconds: what starts up serves nothing, and more are in flight on what is left.
 
         Half of the roll is spent on the old arm, half on the new one, all of it with replicas away.
         """
-        stakes, left, rps = self.stakes, 1.0 - self.stakes.away_share, self.live.rps
+        stakes, left = self.stakes, 1.0 - self.stakes.away_share
         more = np.maximum((self.fewer[i] + self.fewer[b]) / 2.0 * left - self.now[i], 0.0)
-        carried = left * (self.carries[i] + self.carries[b]) / 2.0
-        queue = FluidQueue.empty(carried).grow(rps - carried, stakes.roll_s)
-        return np.asarray(
-            stakes.start_up_s * self.now[i] + more * stakes.roll_s + queue.drained(self.carries[b], rps)
-        )
+        return np.asarray(stakes.start_up_s * self.now[i] + more * stakes.roll_s)
 
     def _saving(self, i: int, b: int) -> FloatArray:
-        """Request-seconds: over the horizon, and for the rest of a day what all loads seen bear out of it.
+        """Request-seconds, queues apart: over the horizon, and for the rest of a day as all loads seen have it.
 
         By the horizon alone a roll that pays within half a day is never made, however long the load has been constant.
+        The rest of the day counts where it says the same as the horizon: else there is time to change again.
         """
         soon, usually = (held[i] - held[b] for held in (self.expected, self.usual))
-        lasting = np.sign(soon) * np.minimum(np.abs(soon), np.maximum(np.sign(soon) * usually, 0.0))
+        lasting = np.where(soon * usually > 0.0, usually, 0.0)
         horizon_s = self.stakes.horizon_s
         return np.asarray(soon * horizon_s + lasting * max(_DAY_S - horizon_s, 0.0))
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from breakeven.planning.outlook import ExpectedLoad, PastRates, expected_loads
 
 _DAY_S = 86400.0
+_TIMES = 48
+"""Of a path: every five minutes of four hours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +29,15 @@ class Forecast:
         seen: all of the past that is known, likewise.
         largest_rps: highest rate in it (1/s per replica).
         known_s: how far the past is known (s).
+        paths: the same expectation in the order of time, as many equally likely ways, each with as many rates (1/s per
+            replica) at equal distances over the horizon. Empty: the mean all along.
     """
 
     expected: tuple[ExpectedLoad, ...]
     seen: tuple[ExpectedLoad, ...]
     largest_rps: float
     known_s: float
+    paths: tuple[tuple[float, ...], ...] = ()
 
     @property
     def peak_rps(self) -> float:
@@ -58,18 +64,18 @@ def forecast(past: PastRates, now_s: float, now_rps: float, horizon_s: float) ->
     """
     first_s = past.end_s[0] if past.end_s else now_s
     days = max(math.floor((now_s - first_s) / _DAY_S), 0)
-    spans = [(now_s - horizon_s, now_s)]
-    spans += [(now_s - day * _DAY_S, now_s - day * _DAY_S + horizon_s) for day in range(1, days + 1)]
-    parts = [
-        expected_loads(rates) for rates in ([now_rps], *(_between(past, *span) for span in spans)) if rates
-    ]
+    starts = [now_s - horizon_s, *(now_s - day * _DAY_S for day in range(1, days + 1))]
+    places = [(bisect_right(past.end_s, at_s), bisect_right(past.end_s, at_s + horizon_s)) for at_s in starts]
+    places = [(first, last) for first, last in places if first < last]
+    parts = [expected_loads(way) for way in ([now_rps], *(past.rps[first:last] for first, last in places))]
+    # Means of equal parts of each span, from what came until then.
+    come = np.cumsum([0.0, *past.rps])
+    edges = np.array([np.linspace(first, last, _TIMES + 1) for first, last in places]).reshape(-1, _TIMES + 1)
+    means = np.diff(np.interp(edges, np.arange(len(come)), come)) / np.diff(edges)
     return Forecast(
         tuple(ExpectedLoad(share / len(parts), rps) for part in parts for share, rps in part),
         expected_loads(past.rps) or (ExpectedLoad(1.0, now_rps),),
         max((now_rps, *past.rps)),
         now_s - first_s,
+        ((now_rps,) * _TIMES, *map(tuple, means.tolist())),
     )
-
-
-def _between(past: PastRates, after_s: float, until_s: float) -> Sequence[float]:
-    return past.rps[bisect_right(past.end_s, after_s) : bisect_right(past.end_s, until_s)]

@@ -6,6 +6,7 @@ near and beyond saturation have an answer too: there a queue grows for as long a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +15,8 @@ from breakeven.laws.arrays import FloatArray
 from breakeven.profile.curves import Curve
 
 _KNOTS = 48
-_FULL = 0.97
-"""Share of saturation up to which the law's number in flight is reached while such a load lasts."""
+FULL = 0.97
+"""Share of saturation up to which the law's number in flight is reached while a load lasts; beyond it a queue grows."""
 _LASTS_S = 3600.0
 """How long a load beyond that is taken to last (s)."""
 
@@ -40,34 +41,54 @@ class InflightTable:
         """Rates (1/s) beyond which there is no steady state, for drawn factors on C1 and C2: shape (M, 2) to (M,)."""
         return np.asarray(self.saturation_rps / factors[:, 1])
 
+    def full(self, factors: FloatArray) -> FloatArray:
+        """Rates (1/s) up to which the law's number in flight is reached; beyond it a queue grows. (M, 2) to (M,)."""
+        return np.asarray(FULL * self.saturations(factors))
+
     def at(self, rps: FloatArray, factors: FloatArray, lasts_s: float = _LASTS_S) -> FloatArray:
-        """Requests in flight per replica.
+        """Requests in flight per replica: `in_flight` of this arm alone, factors of shape (M, 2) to (M, X)."""
+        return np.asarray(in_flight([self], rps, factors[:, None, :], lasts_s)[0])
 
-        Args:
-            rps: rates per replica (1/s), shape (X,).
-            factors: on C1 and C2, shape (M, 2).
-            lasts_s: how long a load near or beyond saturation lasts (s): for so long a queue grows.
 
-        Returns:
-            Shape (M, X); finite at every rate.
-        """
-        alone, each = factors[:, :1], factors[:, 1:]
-        latency_s = self.latency_s * (alone * self.alone_share + each * (1.0 - self.alone_share))
-        carried = self.others / latency_s
-        full = _FULL * self.saturations(factors)
-        held = np.stack(
-            [
-                np.interp(np.minimum(rps, most), rates, self.others)
-                for rates, most in zip(carried, full, strict=True)
-            ]
-        )
-        return np.asarray(held + np.maximum(rps - full[:, None], 0.0) * lasts_s / 2.0)
+def in_flight(
+    tables: Sequence[InflightTable], rps: FloatArray, factors: FloatArray, lasts_s: float = _LASTS_S
+) -> FloatArray:
+    """Requests in flight per replica on each of A arms, in M draws.
+
+    Args:
+        tables: of the arms.
+        rps: rates per replica (1/s), shape (X,).
+        factors: on C1 and C2, shape (M, A, 2).
+        lasts_s: how long a load near or beyond saturation lasts (s): for so long a queue grows.
+
+    Returns:
+        Shape (A, M, X); finite at every rate.
+    """
+    alone, each = np.moveaxis(factors, 2, 0).swapaxes(1, 2)[..., None]
+    others, latency_s, share = (
+        np.stack([getattr(one, name) for one in tables])[:, None, :]
+        for name in ("others", "latency_s", "alone_share")
+    )
+    rates = others / (latency_s * (alone * share + each * (1.0 - share)))
+    full = np.stack([one.full(factors[:, place]) for place, one in enumerate(tables)])[..., None]
+    asked = np.minimum(rps, full)
+    # All draws in one look-up, each shifted beyond the one before it: one look-up per draw takes five times as long.
+    shift = (
+        np.arange(full.size).reshape(full.shape)
+        * 2.0
+        * (float(rates.max()) + float(asked.max(initial=0.0)) + 1.0)
+    )
+    held = np.interp(
+        (asked + shift).ravel(), (rates + shift).ravel(), np.broadcast_to(others, rates.shape).ravel()
+    )
+    held = held.reshape(asked.shape)
+    return np.asarray(held + np.maximum(rps - full, 0.0) * (lasts_s / 2.0) if lasts_s else held)
 
 
 def table(curve: Curve) -> InflightTable:
     """Tabulate a curve from a lone request to well beyond where its rate has reached saturation."""
     law, saturation_rps = curve.law, curve.saturation_rps
-    most = 2.0 * float(law.c1) / float(law.c2) / (1.0 - _FULL)
+    most = 2.0 * float(law.c1) / float(law.c2) / (1.0 - FULL)
     others = np.concatenate([[0.0], np.geomspace(most * 1e-5, most, _KNOTS)])
     return InflightTable(
         others,

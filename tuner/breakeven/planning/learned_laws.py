@@ -22,9 +22,9 @@ from breakeven.laws.arrays import FloatArray
 
 _SHARED_SD = 0.10
 """Of what all arms have in common: live requests are not those of the calibration."""
-_FAMILY_SD = 0.05
+_FAMILY_SD = 0.03
 """Of what the draft lengths of one drafter have in common."""
-_OWN_SD = 0.03
+_OWN_SD = 0.02
 """Of what a fit cannot know about its own arm: two runs of the same engine differ by as much."""
 _NOISE_SD = 0.04
 INDEPENDENT_S = 1800.0
@@ -91,8 +91,9 @@ class LearnedLaws:
             standard: standard normal numbers, shape (M, at least 2A); equal ones give equal draws.
         """
         size = len(self.mean)
-        values, vectors = np.linalg.eigh(self.covariance)
-        spread = vectors * np.sqrt(np.maximum(values, 0.0))
+        # By Cholesky, not by eigenvectors: these turn, or change sign, where the covariance moves a little, and a cost that
+        # few draws bear would jump with them.
+        spread = np.linalg.cholesky(self.covariance)
         drawn = np.exp(self.mean + standard[:, :size] @ spread.T)
         return np.asarray(drawn.reshape(len(standard), -1, 2))
 

@@ -2,7 +2,8 @@
 
 No forecast shows the first jump. On an arm with a third less capacity than none, ten minutes beyond it pile up requests
 that none, close to its own limit, works off for hours: more request-seconds than speculation has saved in a week. That
-cost is known beforehand, and so is what an arm has saved so far: an arm is worth its risk where the second pays the first.
+cost is known beforehand, and so is what speculation has saved so far: an arm is worth its risk where the second pays the
+first, and where its gain is worth the chance.
 
 A fluid: capacity against rate, nothing else. It is exact where it matters, far beyond saturation.
 """
@@ -18,8 +19,9 @@ from breakeven.planning.fluid_queue import FluidQueue
 
 LASTS_S = 3600.0
 """How long a jump is taken to last (s)."""
-NOTICED_S = 300.0
-"""After which time a roll begins (s): a window of metrics and an evaluation."""
+RARE_DAYS = 10.0
+"""A load surprises once in so many days; for so long savings are remembered that pay for it."""
+_MOST_USED = 0.99
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +29,18 @@ class Jump:
     """A load that nobody expected.
 
     Attributes:
-        rps: rate while it lasts (1/s per replica).
+        rps: rate while it lasts (1/s per replica), of shape (M,) or for all draws.
         after_rps: rate when it is over (1/s per replica).
         roll_s: how long a roll takes (s).
         away_share: share of the replicas that are away meanwhile.
+        noticed_s: after which time a roll begins (s).
     """
 
-    rps: float
+    rps: FloatArray | float
     after_rps: float
     roll_s: float
     away_share: float
+    noticed_s: float = 300.0
 
     def waited(self, on_rps: FloatArray, safe_rps: FloatArray) -> FloatArray:
         """Request-seconds that wait in queues, per replica: stay, or roll to the safe arm, whichever is less.
@@ -46,8 +50,24 @@ class Jump:
             safe_rps: what the safe arm carries (1/s); shape (M,).
         """
         stay = FluidQueue.empty(on_rps).grow(self.rps - on_rps, LASTS_S)
-        leave = FluidQueue.empty(on_rps).grow(self.rps - on_rps, NOTICED_S)
+        leave = FluidQueue.empty(on_rps).grow(self.rps - on_rps, self.noticed_s)
         rolling_rps = (1.0 - self.away_share) * (on_rps + safe_rps) / 2.0
         leave = leave.grow(self.rps - rolling_rps, self.roll_s)
-        leave = leave.grow(self.rps - safe_rps, max(LASTS_S - NOTICED_S - self.roll_s, 0.0))
+        leave = leave.grow(self.rps - safe_rps, max(LASTS_S - self.noticed_s - self.roll_s, 0.0))
         return np.minimum(stay.drained(on_rps, self.after_rps), leave.drained(safe_rps, self.after_rps))
+
+
+def worth_avoiding(costs: FloatArray, account: FloatArray) -> FloatArray:
+    """What it is worth not to risk some costs (request-seconds), if a day brings them with a chance of one in `RARE_DAYS`.
+
+    Whoever must not lose the account does not weigh a loss by its size but by what it leaves (Kelly): the logarithm of
+    what is left. A small cost counts as it is expected; one that takes all of the account outweighs every gain.
+
+    Args:
+        costs: of a surprise; shape (A,).
+        account: what may be lost, above 0; shape (A,).
+    """
+    used = costs / account
+    # The logarithm ends where nothing is left: its tangent goes on.
+    lost = -np.log1p(-np.minimum(used, _MOST_USED)) + np.maximum(used - _MOST_USED, 0.0) / (1.0 - _MOST_USED)
+    return np.asarray(account * lost / RARE_DAYS)
