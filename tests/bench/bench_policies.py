@@ -35,11 +35,8 @@ from bench.policy_worlds import (
 from breakeven.planning.policy import Policy
 from breakeven_sim.replay.study import Study
 
-TRIED = "expected-saving"
-DECIDED = (
-    "breakeven",  # The rule in force so far: without this line the table is the tried rule's alone.
-    TRIED,
-)
+TRIED = "breakeven"
+DECIDED = (TRIED,)
 
 
 @dataclass(frozen=True, slots=True)

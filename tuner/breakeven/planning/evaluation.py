@@ -27,9 +27,9 @@ from breakeven.profile.comparisons import JudgedCurve, compare_curves
 from breakeven.profile.predictions import at_quantile
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ArmEvaluation:
-    """One arm at the load. What costs a millisecond or more is computed when it is first asked for.
+    """One arm at the load. Figures are computed when they are first asked for: a decision needs the curve alone.
 
     Attributes:
         arm: which.
@@ -37,8 +37,6 @@ class ArmEvaluation:
         believable: whether decisions may rest on it.
         curve: its latency against load, under `conditions`.
         conditions: acceptance and lengths that it was predicted for.
-        prediction: means at the load.
-        promised: what the objectives are about: the quantile asked for, or the means.
         tokens_per_step: E that was asked for, or measured live; `None`: as calibrated.
         calibrated_tokens_per_step: E when the arm was measured; `None` where it was not.
         question: what was asked.
@@ -47,13 +45,21 @@ class ArmEvaluation:
     arm: Arm
     measured: bool
     believable: bool
-    curve: Curve = field(compare=False, repr=False)
+    curve: Curve
     conditions: Conditions
-    prediction: Prediction
-    promised: Prediction
     tokens_per_step: float | None
     calibrated_tokens_per_step: float | None
-    question: _Question = field(compare=False, repr=False)
+    question: _Question
+
+    @cached_property
+    def prediction(self) -> Prediction:
+        """Means at the load."""
+        return self.question.predicted(self)
+
+    @cached_property
+    def promised(self) -> Prediction:
+        """What the objectives are about: the quantile asked for, or the means."""
+        return self.question.promised(self)
 
     @property
     def latency_s(self) -> float:
@@ -259,19 +265,12 @@ class _Question:
         for other in self.comparable & {NO_SPECULATION, self.running}:
             self.curve(other)
         fit = self.profile.arm(arm) if self.profile.measured(arm) else None
-        prediction = self.profile.predict_along(arm, curve, self.load, converted, confidence=self.confidence)
-        promised = prediction
-        if self.slo.is_set and self.slo.quantile is not None:
-            others = self.load.on(curve).others
-            promised = at_quantile(prediction, self.slo.quantile, others, fit, converted)
         return ArmEvaluation(
             arm=arm,
             measured=fit is not None,
             believable=fit.believable if fit is not None else self.between(arm),
             curve=curve,
             conditions=converted,
-            prediction=prediction,
-            promised=promised,
             tokens_per_step=self.conditions(arm).tokens_per_step,
             calibrated_tokens_per_step=fit.tokens_per_step if fit is not None else None,
             question=self,
@@ -289,6 +288,20 @@ class _Question:
         if arm not in self.curves:
             self.curves[arm] = self.profile.curve(arm, self.converted(arm))
         return self.curves[arm]
+
+    def predicted(self, one: ArmEvaluation) -> Prediction:
+        """Means at the load."""
+        return self.profile.predict_along(
+            one.arm, one.curve, self.load, one.conditions, confidence=self.confidence
+        )
+
+    def promised(self, one: ArmEvaluation) -> Prediction:
+        """What the objectives are about."""
+        if not self.slo.is_set or self.slo.quantile is None:
+            return one.prediction
+        fit = self.profile.arm(one.arm) if one.measured else None
+        others = self.load.on(one.curve).others
+        return at_quantile(one.prediction, self.slo.quantile, others, fit, one.conditions)
 
     def compared(self, one: ArmEvaluation, other: Arm | None) -> Comparison | None:
         """Compare two arms at the load."""

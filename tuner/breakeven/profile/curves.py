@@ -7,6 +7,7 @@ measured points with it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ class CurveLatency(NamedTuple):
     basis: Basis
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Curve:
     """Latency of one arm against load.
 
@@ -57,7 +58,7 @@ class Curve:
     ceiling_rps: float | None = None
     strayed: bool = False
 
-    @property
+    @cached_property
     def saturation_rps(self) -> float:
         """Rate beyond which there is no steady state: 1/C2, or the measured ceiling if that comes earlier.
 
@@ -82,9 +83,22 @@ class Curve:
         others, latency_s = self.knots[end].tolist()
         return float(latency_s / (self.law.c1 + others * self.law.c2))
 
-    def _factors(self, below: BoolArray) -> FloatArray:
-        """What multiplies the law beyond the points: below them where `below`, else above them."""
-        return np.where(below, self._factor(0), self._factor(-1))
+    def outer_law(self, *, below: bool = False) -> Law:
+        """The law below or above the points, moved so that it meets them."""
+        return self._ends[0 if below else -1]
+
+    @cached_property
+    def _ends(self) -> tuple[Law, Law]:
+        factors = self._factor(0), self._factor(-1)
+        return rescaled(self.law, factors[0], factors[0]), rescaled(self.law, factors[1], factors[1])
+
+    def _outer_laws(self, below: BoolArray) -> Law:
+        """Both of them, one per load: the law below the points where `below`, else that above them."""
+        if self.knots is None:
+            return self.law
+        low, high = self._ends
+        covariance = np.where(below[..., None, None], low.covariance, high.covariance)
+        return Law(np.where(below, low.c1, high.c1), np.where(below, low.c2, high.c2), covariance)
 
     @property
     def _knot_basis(self) -> Basis:
@@ -108,9 +122,9 @@ class Curve:
         if self.knots is None:
             return latency_among(self.law.c1, self.law.c2, others)
         n, latency_s = self.knots.T
-        factor = self._factors(others < n[0])
-        outside = latency_among(factor * self.law.c1, factor * self.law.c2, others)
-        return np.where(self._on_knots(others), np.interp(others, n, latency_s), outside)
+        law = self._outer_laws(np.asarray(others < n[0]))
+        by_law = latency_among(law.c1, law.c2, others)
+        return np.where(self._on_knots(others), np.interp(others, n, latency_s), by_law)
 
     def at_rps(self, rps: float) -> CurveLatency:
         """Latency (s) under Poisson arrivals at `rps`, and what it rests on; NaN when saturated."""
@@ -129,11 +143,11 @@ class Curve:
 
     def _off_points(self, rps: FloatArray) -> FloatArray:
         """Latencies (s) by the law below and above the points."""
-        factor: float | FloatArray = 1.0
+        law = self.law
         if self.knots is not None:
             first_n, first_s = self.knots[0]
-            factor = self._factors(rps * first_s < first_n)
-        return open_loop_latency(factor * self.law.c1, factor * self.law.c2, rps)
+            law = self._outer_laws(np.asarray(rps * first_s < first_n))
+        return open_loop_latency(law.c1, law.c2, rps)
 
     def _on_points(self, rps: FloatArray) -> FloatArray:
         """Latencies (s) that rest on the measured points; NaN at rates that they do not reach."""
@@ -158,9 +172,10 @@ class Curve:
 
     def _relative_sd(self, others: FloatArray) -> FloatArray:
         """Relative standard deviation of the latency among `others`: of interpolation, else of the law."""
-        v1, v2, v12 = self.law.variances()
+        law = self.law if self.knots is None else self._outer_laws(np.asarray(others <= self.knots[0, 0]))
+        v1, v2, v12 = law.variances()
         variance = np.maximum(v1 + 2.0 * others * v12 + others**2 * v2, 0.0)
-        of_law = np.sqrt(variance) / latency_among(self.law.c1, self.law.c2, others)
+        of_law = np.asarray(np.sqrt(variance) / latency_among(law.c1, law.c2, others))
         if self._knot_basis != "points":
             return of_law
         return np.where(self._on_knots(others), self.knot_error, of_law)
@@ -177,12 +192,9 @@ class Curve:
         """Bounds (s) at many rates (1/s), as `bounds_at_rps`; NaN where saturated, and below where that end is open."""
         center = self.latencies_at_rps(rps)
         others = rps * center
-        factor: float | FloatArray = 1.0
-        if self.knots is not None:
-            factor = self._factors(others < self.knots[0, 0])
-        v1, v2, v12 = (factor**2 * variance for variance in self.law.variances())
-        idle = 1.0 - rps * factor * self.law.c2
-        found = ratio_interval(factor * self.law.c1, idle, v1, rps**2 * v2, cov=-rps * v12, t=t)
+        law = self.law if self.knots is None else self._outer_laws(np.asarray(others < self.knots[0, 0]))
+        v1, v2, v12 = law.variances()
+        found = ratio_interval(law.c1, 1.0 - rps * law.c2, v1, rps**2 * v2, cov=-rps * v12, t=t)
         lower, upper = np.where(np.isnan(center), np.nan, [found.lower, found.upper])
         if self.knots is None:
             return Interval(lower, upper)
@@ -214,8 +226,8 @@ class Curve:
             last = int(beyond[0]) if beyond.size else len(knots) - 1
             others = float(np.interp(limit_s, knots[last - 1 : last + 1, 1], knots[last - 1 : last + 1, 0]))
             return min(others / limit_s, self.saturation_rps)
-        factor = float(self._factors(np.asarray(knots is not None and limit_s < knots[0, 1])))
-        return min(float(capacity_rps(rescaled(self.law, factor, factor), limit_s)), self.saturation_rps)
+        law = self.outer_law(below=knots is not None and limit_s < float(knots[0, 1]))
+        return min(float(capacity_rps(law, limit_s)), self.saturation_rps)
 
 
 def rescaled(law: Law, c1_factor: float, c2_factor: float) -> Law:
