@@ -77,6 +77,14 @@ def api_server(program: Path, state: StateFolder, endpoints: ClusterEndpoints) -
         f"--etcd-cafile={state.pki / 'ca.crt'}",
         f"--etcd-certfile={state.pki / 'apiserver-etcd-client.crt'}",
         f"--etcd-keyfile={state.pki / 'apiserver-etcd-client.key'}",
+        # How it passes requests on to API servers that an APIService names, and how these know that it was asked by whom.
+        f"--proxy-client-cert-file={state.pki / 'front-proxy-client.crt'}",
+        f"--proxy-client-key-file={state.pki / 'front-proxy-client.key'}",
+        f"--requestheader-client-ca-file={state.pki / 'ca.crt'}",
+        "--requestheader-allowed-names=front-proxy-client",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
         # How it identifies itself to the node agent, for `kubectl logs` and `exec`.
         f"--kubelet-client-certificate={state.pki / 'apiserver-kubelet-client.crt'}",
         f"--kubelet-client-key={state.pki / 'apiserver-kubelet-client.key'}",
@@ -111,6 +119,8 @@ def controller_manager(program: Path, state: StateFolder) -> list[str]:
         "--secure-port=0",
         "--kube-api-qps=100",
         "--kube-api-burst=200",
+        # Autoscalers look every 15 s by default; here everything else is ready within seconds.
+        "--horizontal-pod-autoscaler-sync-period=5s",
         "--profiling=false",
     ]
 

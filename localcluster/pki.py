@@ -45,6 +45,7 @@ IDENTITIES: Final = (
     CertificateIdentity("apiserver", "kube-apiserver", dns=_API_NAMES),
     CertificateIdentity("apiserver-etcd-client", "kube-apiserver-etcd-client"),
     CertificateIdentity("apiserver-kubelet-client", "kube-apiserver-kubelet-client"),
+    CertificateIdentity("front-proxy-client", "front-proxy-client"),
     CertificateIdentity("node", "system:node:localcluster", "system:nodes", dns=("localhost",)),
     CertificateIdentity("admin", "admin", "system:masters"),
     # Not `admin`: the audit log must tell the agent's writes from a person's.

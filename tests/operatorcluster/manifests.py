@@ -96,7 +96,7 @@ def service(name: str = "chat", target_name: str = TARGET, **changes: Any) -> Ma
     manifest["spec"]["targetRef"]["name"] = target_name
     for part, change in changes.items():
         if isinstance(change, Mapping):
-            manifest["spec"][part].update(change)
+            manifest["spec"].setdefault(part, {}).update(change)
         else:
             manifest["spec"][part] = change
     return manifest

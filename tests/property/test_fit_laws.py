@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
+from breakeven.planning.capacity import capacity
+from breakeven.planning.objective import Slo
 from breakeven.profile import Profile
 from draws import draws
 from sweeps import closed, poisson
@@ -90,10 +92,11 @@ def test_latency_rises_with_load_and_json_changes_nothing(seed: int) -> None:
 @given(st.integers(0, 10**6), st.floats(0.4, 5.0))
 @draws(15)
 def test_capacity_is_the_inverse_of_latency(seed: int, share: float) -> None:
-    curve = fit_points(closed("none", 0, 1.2, 0.07, noise=0.02, seed=seed)).curve(NO_SPECULATION)
-    limit_s = share * 1.2
-    capacity = curve.capacity_rps(limit_s)
-    if capacity > 0:
-        assert curve.at_rps(capacity)[0] == pytest.approx(limit_s, rel=1e-6)
+    profile = fit_points(closed("none", 0, 1.2, 0.07, noise=0.02, seed=seed))
+    curve, limit_s = profile.curve(NO_SPECULATION), share * 1.2
+    found = capacity(profile, NO_SPECULATION, Slo(e2e_s=limit_s))
+    assert found is not None
+    if found.rps > 0:
+        assert curve.at_rps(found.rps)[0] == pytest.approx(limit_s, rel=1e-6)
     else:
         assert limit_s <= float(curve.law.c1) * (1 + 1e-9)

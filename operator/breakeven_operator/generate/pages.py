@@ -119,7 +119,7 @@ def metrics_page() -> str:
         "## Of every SpeculativeService\n",
         "All carry the labels `specsvc_namespace` and `specsvc` (Prometheus gives `namespace` and `service` to the scraped pod).",
         "`bound` is `estimate`, `lower` or `upper`; `arm` is the arm that the figure is about: the running one if it speculates,",
-        "else the best one that would. Alerts must check the age of `breakeven_evidence_timestamp_seconds`.\n",
+        "else the best one that would (of a capacity: every arm). Alerts must check the age of `breakeven_evidence_timestamp_seconds`.\n",
         "| metric | labels | meaning |",
         "|---|---|---|",
         *(_metric(gauge.name, gauge.labels, gauge.help) for gauge in SERVICE_GAUGES),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,6 +13,8 @@ from breakeven.serving.command_line import command_line
 from breakeven.serving.opt_in import ANNOTATION, engine_container
 from breakeven_operator.kinds import DEPLOYMENTS, FIELD_MANAGER, Ref
 from breakeven_operator.ports import Manifest
+
+_AUTOSCALERS = re.compile(r"^kube-controller-manager$|keda|autoscal|\bhpa\b", re.IGNORECASE)
 
 REVISION = "deployment.kubernetes.io/revision"
 
@@ -74,6 +77,7 @@ class Deployment:
         value_managers: field managers that own the annotation.
         last_writer: field manager of the newest change of the object that is not the controller's own and not ours.
         last_write_time: when that was, by the API server's clock; None when managedFields names nobody else.
+        scaled_by: field manager of the autoscaler that last set the number of replicas; None when none has.
         owner: kind and name of a controller that owns the Deployment; None when nobody does.
         gpu_products: GPU classes of the nodes on which pods run, sorted.
         gpu_hint: GPU class that the pod template's nodeSelector names; None when it names none.
@@ -96,6 +100,7 @@ class Deployment:
     value_managers: tuple[str, ...]
     last_writer: str
     last_write_time: datetime | None
+    scaled_by: str | None
     owner: str | None
     pods: tuple[PodState, ...]
     gpu_products: tuple[str, ...]
@@ -208,6 +213,7 @@ def observe(
         value_managers=_managers_of_value(meta),
         last_writer=writer,
         last_write_time=parse_time(written),
+        scaled_by=_autoscaler(meta),
         owner=_controller(meta),
         pods=states,
         gpu_products=tuple(sorted(product for product in products if product)),
@@ -287,6 +293,24 @@ def _managers_of_value(meta: Mapping[str, Any]) -> tuple[str, ...]:
         else:
             found.append(str(entry.get("manager", "")))
     return tuple(found)
+
+
+def _autoscaler(meta: Mapping[str, Any]) -> str | None:
+    """Field manager of the number of replicas, where it was set as autoscalers set it: by the subresource `scale`.
+
+    Kubernetes' own autoscaler writes as the controller manager, for KEDA too; `kubectl scale` uses the same subresource.
+    Nothing else has to be read, and no right to read autoscalers is needed.
+    """
+    for entry in meta.get("managedFields") or []:
+        fields: Any = entry.get("fieldsV1") or {}
+        manager = str(entry.get("manager", ""))
+        if (
+            entry.get("subresource") == "scale"
+            and "f:replicas" in (fields.get("f:spec") or {})
+            and _AUTOSCALERS.search(manager)
+        ):
+            return manager
+    return None
 
 
 def _last_write(meta: Mapping[str, Any]) -> _Write:

@@ -25,6 +25,7 @@ from breakeven_operator.reconcile.past_metrics import LoadOwner, past_of
 from breakeven_operator.reconcile.plausibility import engine_limits
 from breakeven_operator.reconcile.rollout import ExpectedSpeedup, begin, forget_target, watch
 from breakeven_operator.reconcile.running_arm import RunningArm, running_arm
+from breakeven_operator.reconcile.scaling import fleet_need
 from breakeven_operator.reconcile.status_diff import worth_writing
 from breakeven_operator.reconcile.status_report import CycleFacts, report
 from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
@@ -131,6 +132,9 @@ def reconcile(
         verdict=verdict,
         cannot_roll=cannot_roll,
         now=now,
+        need=fleet_need(
+            service.spec, state.entry.profile if state.entry else None, deployment, running, live, memory
+        ),
     )
     return _outcome(cycle, observation.written, limits)
 

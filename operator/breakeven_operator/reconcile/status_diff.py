@@ -21,6 +21,7 @@ _STAMPS = frozenset({"decision.time", "decision.evidenceTime"})
 # Figures and the texts that carry them.
 _FIGURES = (
     "decision.",
+    "capacity.",
     "workings.display.",
     "calibration.",
     "conditions.message",
@@ -48,6 +49,8 @@ _STATE = frozenset(
         "workings.display.arm",
         "workings.display.pays",
         "workings.display.recommended",
+        "capacity.scaledBy",
+        "capacity.fewestReplicasArm",
         "calibration.run",
         "calibration.profile",
         "calibration.failures",

@@ -32,6 +32,7 @@ from breakeven_operator.reconcile.formatting import break_even, figure, pays_unt
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.preconditions import scaled_time
 from breakeven_operator.reconcile.running_arm import RunningArm, arm_of_value
+from breakeven_operator.reconcile.scaling import FleetNeed, capacity_status
 from breakeven_operator.reconcile.steps import RolloutStep
 from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND, Verdict
@@ -64,6 +65,7 @@ class CycleFacts:
     verdict: Verdict
     cannot_roll: Refusal | None
     now: datetime
+    need: FleetNeed | None = None
 
 
 def report(cycle: CycleFacts) -> SpeculativeServiceStatus:
@@ -86,6 +88,7 @@ def report(cycle: CycleFacts) -> SpeculativeServiceStatus:
         current=current,
         decision=decision,
         rollout=step.rollout,
+        capacity=capacity_status(cycle.need) if cycle.need is not None else None,
         calibration=cycle.calibrated.status,
         history=history,
         workings=ServiceWorkings(memory=memory, display=_display(cycle, current)),

@@ -22,6 +22,7 @@ from breakeven_operator.resources.base import (
     Word,
     list_map,
 )
+from breakeven_operator.resources.capacitystatus import CapacityStatus
 from breakeven_operator.resources.meta import Condition
 from breakeven_operator.resources.targetstatus import Current, Target
 
@@ -444,6 +445,10 @@ class SpeculativeServiceStatus(StatusModel):
         DecisionStatus | None, Field(description="The last decision with the figures that made it.")
     ] = None
     rollout: Annotated[Rollout | None, Field(description="A change of arm on its way.")] = None
+    capacity: Annotated[
+        CapacityStatus | None,
+        Field(description="How much load the target's replicas carry, and how many it needs."),
+    ] = None
     calibration: Annotated[CalibrationStatus | None, Field(description="Where measuring stands.")] = None
     history: Annotated[
         tuple[HistoryEntry, ...],

@@ -102,6 +102,24 @@ def _break_even(service: SpeculativeService, _: datetime) -> Iterator[LabelledVa
     )
 
 
+def _capacity(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
+    capacity = service.status.capacity
+    for one in capacity.arms if capacity is not None else ():
+        yield from _bounds(one.arm, one.capacity_rps, one.lower_rps, one.upper_rps)
+
+
+def _replicas(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
+    # What is acted upon must not be of an earlier cycle.
+    capacity = service.status.capacity if not service.status.undecided else None
+    return _one(capacity.recommended_replicas if capacity is not None else None)
+
+
+def _target_replicas(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
+    target, capacity = service.status.target, service.status.capacity
+    scaled_by = capacity.scaled_by if capacity is not None else None
+    return _one(target.replicas if target is not None else None, scaled_by or "")
+
+
 def _c1_ratio(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
     decision = _decision(service)
     return _one(decision.c1_ratio, decision.compared_arm) if decision.compared_arm else iter(())
@@ -202,6 +220,25 @@ SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
         "breakeven_expected_peak_requests_per_second",
         "Highest load per replica that is expected; absent where the present load is taken to last.",
         lambda service, _: _one(_decision(service).expected_peak_rps),
+    ),
+    ServiceGauge(
+        "breakeven_capacity_requests_per_second",
+        "Largest load per replica that keeps the objectives; what an arm carries at all without any. Absent where unknown or a "
+        "bound is open.",
+        _capacity,
+        ("arm", "bound"),
+    ),
+    ServiceGauge(
+        "breakeven_recommended_replicas",
+        "Replicas for the present load of all of them times 1.2, by the lower bound of the running arm's capacity; absent while "
+        "load or capacity is not known.",
+        _replicas,
+    ),
+    ServiceGauge(
+        "breakeven_target_replicas",
+        "Replicas that the target asks for; scaled_by names the autoscaler that set them and is empty where none has.",
+        _target_replicas,
+        ("scaled_by",),
     ),
     ServiceGauge(
         "breakeven_inflight_requests",

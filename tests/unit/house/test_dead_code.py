@@ -41,7 +41,6 @@ LIBRARY = {
     "capacity_interval_rps",
     "closed_loop_rps",
     "end_to_end",
-    "exceedance",
     "fastest_among",
     "inflight_distribution",
     "saturation_ratio",

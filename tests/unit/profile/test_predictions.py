@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.fitting import fit_points
-from breakeven.profile.quantiles import quantile_among
+from breakeven.profile import Bounds
+from breakeven.profile.quantiles import quantile_law
 from sweeps import CLIENTS, closed, poisson
 
 EAGLE = Arm("eagle3", 3)
@@ -127,9 +129,9 @@ def test_quantiles_that_cross_by_noise_are_put_in_order() -> None:
         )
     fit = fit_points(rows).arm(NO_SPECULATION)
     crossing = fit.ttft_quantiles | {"0.95": replace(fit.ttft_quantiles["0.95"], c2_s=0.001)}
-    assert quantile_among(crossing, 0.95, 0.0) == pytest.approx(0.12)
-    assert quantile_among(crossing, 0.95, 60.0) == pytest.approx(quantile_among(crossing, 0.5, 60.0))
-    assert quantile_among(crossing, 0.99, 0.0) is None
+    assert quantile_law(crossing, 0.95, 0.0).among(0.0) == pytest.approx(0.12)
+    assert quantile_law(crossing, 0.95, 60.0) is crossing["0.5"]
+    assert quantile_law(crossing, 0.99, 0.0) is None
 
 
 def test_bounds_hold_the_truth_and_grow_towards_saturation() -> None:
@@ -208,3 +210,30 @@ def test_the_first_token_remains_where_it_was_not_told_from_the_others() -> None
     whole = fit_points(closed("eagle3", 3, 0.8, 0.085, output_tokens=200.0))
     assert whole.predict(EAGLE, concurrency=1, output_tokens=1).latency_s == pytest.approx(0.8 / 200)
     assert whole.predict(EAGLE, concurrency=1, output_tokens=400).latency_s == pytest.approx(1.6)
+
+
+@pytest.mark.parametrize("load", [{"concurrency": 20}, {"rps": 8.0}])
+def test_bounds_of_a_quantile_and_of_tpot_are_those_of_their_own_laws(load: dict[str, float]) -> None:
+    """A p95 scatters more than the mean of the same rows: the mean's bounds scaled would promise too much."""
+    rng = np.random.default_rng(5)
+    rows = []
+    for c in CLIENTS:
+        rows += closed(
+            "none", 0, 1.2, 0.07, clients=[c], noise=0.005, seed=c, first_row=c, output_tokens=201.0,
+            p95_latency_s=(1.8 + 0.1 * (c - 1)) * (1 + 0.05 * rng.standard_normal()),
+            tpot_mean_s=(1.1 + 0.06 * (c - 1)) / 200 * (1 + 0.05 * rng.standard_normal()),
+        )  # fmt: skip
+    profile = fit_points(rows)
+
+    def width(value: float | None, bounds: Bounds | None) -> float:
+        assert value is not None and bounds is not None and None not in bounds  # noqa: PT018
+        low, high = bounds
+        assert low < value < high
+        return (high - low) / value
+
+    mean = profile.predict(NO_SPECULATION, **load)
+    p95 = profile.predict(NO_SPECULATION, quantile=0.95, **load)
+    of_mean = width(mean.latency_s, mean.latency_ci_s)
+    assert width(p95.latency_s, p95.latency_ci_s) > 3 * of_mean
+    assert width(mean.tpot_s, mean.tpot_ci_s) > 3 * of_mean
+    assert (mean.ttft_s, mean.ttft_ci_s) == (None, None)

@@ -37,10 +37,18 @@ FULL: dict[str, Any] = {
             "lastTransitionTime": "2026-11-21T11:00:00Z",
         }
     ],
-    "target": {"gpuProduct": "A100"},
+    "target": {"gpuProduct": "A100", "replicas": 3},
     "current": {"arm": "eagle/7", "draftLength": 7},
     "calibration": {"profile": "chat-v3", "profileTime": "2026-11-21T11:00:00Z"},
     "rollout": {"id": "r1"},
+    "capacity": {
+        "arms": [
+            {"arm": "none", "capacityRps": "5.1", "lowerRps": "4.9", "upperRps": "5.3"},
+            {"arm": "eagle/7", "capacityRps": "7.5"},
+        ],
+        "recommendedReplicas": 4,
+        "scaledBy": "kube-controller-manager",
+    },
     "decision": {
         "time": "2026-11-21T11:59:58Z",
         "arm": "eagle/2",
@@ -106,6 +114,11 @@ def test_every_figure_of_the_status_has_its_series(registry, telemetry):
     assert sample(registry, "breakeven_break_even_requests_per_second", bound="lower", **arm) == 8.4
     assert sample(registry, "breakeven_load_requests_per_second") == 3.1
     assert sample(registry, "breakeven_expected_peak_requests_per_second") == 11.5
+    assert sample(registry, "breakeven_capacity_requests_per_second", arm="none", bound="lower") == 4.9
+    assert sample(registry, "breakeven_capacity_requests_per_second", arm="none", bound="upper") == 5.3
+    assert sample(registry, "breakeven_capacity_requests_per_second", bound="estimate", **arm) == 7.5
+    assert sample(registry, "breakeven_recommended_replicas") == 4
+    assert sample(registry, "breakeven_target_replicas", scaled_by="kube-controller-manager") == 3
     assert sample(registry, "breakeven_inflight_requests") == 2.2
     assert sample(registry, "breakeven_utilization_ratio") == 0.13
     assert sample(registry, "breakeven_tokens_per_step") == 3.4
@@ -121,6 +134,7 @@ def test_what_is_not_known_has_no_series_rather_than_zero(registry, telemetry):
     telemetry.fleet.publish([service(**FULL)], NOW)
     # An open bound.
     assert sample(registry, "breakeven_break_even_requests_per_second", bound="upper", arm="eagle/7") is None
+    assert sample(registry, "breakeven_capacity_requests_per_second", bound="lower", arm="eagle/7") is None
     telemetry.fleet.publish([service()], NOW)
     known = {
         gauge.name
@@ -133,6 +147,14 @@ def test_what_is_not_known_has_no_series_rather_than_zero(registry, telemetry):
         "breakeven_paused",
         "breakeven_rollout_in_progress",
     }
+
+
+def test_replicas_of_an_earlier_cycle_are_not_recommended(registry, telemetry):
+    """Somebody scales by them; a defect of the operator must not hold a fleet at the size of an hour ago."""
+    defect = {**FULL["conditions"][0], "status": "False", "reason": "InternalError"}
+    telemetry.fleet.publish([service(**{**FULL, "conditions": [defect]})], NOW)
+    assert sample(registry, "breakeven_stale") == 1
+    assert sample(registry, "breakeven_recommended_replicas") is None
 
 
 @pytest.mark.parametrize(

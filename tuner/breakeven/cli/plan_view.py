@@ -106,13 +106,8 @@ def show(
     """Print sentence, table, envelope and warnings; `objectives` says whether the SLO column means anything."""
     load = f"{rps:g} rps per replica" if rps is not None else f"concurrency {concurrency:g}"
     print_text(f"at {load}: {_sentence(arms, best)} ({best.reason.value})")
-    header = ["arm", "latency s", "speedup", "pays at rps", "saturation rps"]
-    rows = [_cells(one) for one in arms]
-    if objectives:
-        header.append("SLO rps")
-        kept = {True: "yes", False: "no", None: "?"}
-        for row, one in zip(rows, arms, strict=True):
-            row.append(f"{figure(one.capacity_rps)} {kept[one.meets_slo]}")
+    header = ["arm", "latency s", "speedup", "pays at rps", "SLO rps" if objectives else "saturation rps"]
+    rows = [[*_cells(one), _most(one, objectives=objectives)] for one in arms]
     print_table(header, rows)
     if not all(one.measured for one in arms):
         click.echo("* derived from the method's other draft lengths, not measured")
@@ -132,8 +127,15 @@ def _cells(one: ArmEvaluation) -> list[str]:
         "saturated" if at.saturated else bounds(at.latency_s, at.latency_ci_s),
         speedup,
         _pays(against) if against else "-",
-        figure(one.saturation_rps),
     ]
+
+
+def _most(one: ArmEvaluation, *, objectives: bool) -> str:
+    """How much the arm carries: within objectives, which are the narrower limit, or at all."""
+    if not objectives:
+        return figure(one.saturation_rps)
+    kept = {True: "yes", False: "no", None: "?"}[one.meets_slo]
+    return f"{bounds(one.capacity_rps, one.capacity_ci_rps)} {kept}"
 
 
 def _pays(against: Comparison) -> str:

@@ -195,7 +195,8 @@ class PlanArm(ArmKey):
     meets_slo: bool | None
     """Whether the objectives given hold at this load (never when saturated); null where nothing was measured of what one is about."""
     capacity_rps: float | None
-    """Largest rate that keeps the objectives; saturation where there are none."""
+    capacity_ci_rps: Interval = None
+    """Largest rate that keeps the objectives; saturation where there are none, or less where the KV pool is full first."""
     tokens_per_second: float | None
     """Generated at this load."""
 

@@ -104,6 +104,7 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
         lengths=lengths_of(used),
         measured_saturation_rps=ceiling,
         measurements=tuple(_measurement(one) for one in used),
+        kv_requests=_kv_requests(used),
     )
 
 
@@ -262,6 +263,20 @@ def _range(used: Sequence[Observation]) -> MeasuredRange | None:
         return None
     rates, inflight = [one.rps for one in used], [one.inflight for one in used]
     return MeasuredRange((min(rates), max(rates)), (min(inflight), max(inflight)))
+
+
+def _kv_requests(used: Sequence[Observation]) -> float | None:
+    """Requests in flight that fill the KV pool, by the largest closed loop: there are never more than its clients.
+
+    The highest use that was seen belongs to the moment in which these held most, so rather too few are told than too many.
+    """
+    seen = [
+        (point.concurrency, point.kv_usage_max)
+        for point in (one.point for one in used)
+        if point.closed and point.concurrency and point.kv_usage_max
+    ]
+    clients, use = max(seen, default=(0.0, 0.0))
+    return clients / use if use else None
 
 
 def _measurement(one: Observation) -> Measurement:

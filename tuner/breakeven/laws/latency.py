@@ -25,6 +25,9 @@ from numpy.typing import ArrayLike
 
 from breakeven.laws.arrays import BoolArray, FloatArray, at_least, nonnegative, positive, probability
 
+_RARE = 1e-3
+"""Chances below this are added up term by term."""
+
 
 def latency_among(c1_s: ArrayLike, c2_s: ArrayLike, others: ArrayLike) -> FloatArray:
     """Latency (s) of a request that meets `others` (requests) on average: C1 + n*C2.
@@ -213,7 +216,7 @@ def saturated(c2_s: ArrayLike, rps: ArrayLike) -> BoolArray:
     return np.asarray(utilisation(c2_s, rps) >= 1.0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class InflightDistribution:
     """Number in flight of the open loop: negative binomial (processor sharing with a base delay).
 
@@ -222,50 +225,54 @@ class InflightDistribution:
         rho: utilisation RPS*C2; 0 where C2 is 0, which is the Poisson limit (M/G/infinity).
     """
 
-    mean: FloatArray
-    rho: FloatArray
+    mean: float
+    rho: float
 
     @property
-    def variance(self) -> FloatArray:
+    def variance(self) -> float:
         """Variance (requests squared): mean / (1 - rho)."""
-        return np.asarray(self.mean / (1.0 - self.rho))
-
-    @property
-    def _shape(self) -> FloatArray:
-        """Return r = C1/C2; infinite in the Poisson limit."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.asarray(self.mean * (1.0 - self.rho) / self.rho)
+        return self.mean / (1.0 - self.rho)
 
     def probability(self, count: ArrayLike) -> FloatArray:
         """P(exactly `count` in flight); count is a whole number of at least 0."""
-        from scipy.special import betaln, gammaln, xlogy  # noqa: PLC0415  the operator predicts without scipy
+        j = np.floor(nonnegative("count", count)).astype(int)
+        return np.asarray(np.exp(self._logarithms(int(j.max())))[j])
 
-        j = np.floor(nonnegative("count", count))
-        poisson = self.rho == 0
-        r = np.where(poisson, 1.0, self._shape)
-        # The binomial coefficient as a beta function: a difference of gamma functions loses its digits for large r.
-        ways = np.where(j > 0, -betaln(np.maximum(j, 1.0), r) - np.log(np.maximum(j, 1.0)), 0.0)
-        spread = ways + r * np.log1p(-self.rho) + xlogy(j, self.rho)
-        logarithm = np.where(poisson, xlogy(j, self.mean) - self.mean - gammaln(j + 1.0), spread)
-        # Nobody is ever in flight at rate 0, where the shape r is 0/0.
-        return np.where(self.mean == 0, np.where(j == 0, 1.0, 0.0), np.exp(logarithm))
+    def exceedance(self, count: float) -> float:
+        """P(more than `count` in flight), at least 0.
 
-    def exceedance(self, count: ArrayLike) -> FloatArray:
-        """P(more than `count` in flight): the regularised incomplete beta function I_rho(count + 1, r).
-
-        With `count` = max_num_seqs this is the chance that a request waits in the engine's queue; with the KV pool's
-        tokens over `speculation.mean_kv_tokens`, that the pool overflows and somebody is preempted.
+        With `count` = max_num_seqs this is the chance that a request waits in the engine's queue; with what the KV pool
+        holds, that the pool overflows and somebody is preempted.
         """
-        from scipy.special import betainc, gammainc  # noqa: PLC0415  the operator predicts without scipy
+        if self.mean == 0:
+            return 0.0
+        if math.isnan(self.mean):
+            return math.nan
+        j = math.floor(count)
+        rest = 1.0 - float(np.exp(self._logarithms(j)).sum())
+        later = max(float(self._ratio(j + 1)), self.rho)
+        if rest > _RARE or later >= 1.0:
+            return max(rest, 0.0)
+        # What is left of 1 has lost its digits; the terms beyond fall by at least this ratio each.
+        last = j + 2 + math.ceil(math.log(np.finfo(float).eps) / math.log(max(later, np.finfo(float).eps)))
+        return float(np.exp(self._logarithms(last)[j + 1 :]).sum())
 
-        j = np.floor(nonnegative("count", count))
-        poisson = self.rho == 0
-        r = np.where(poisson, 1.0, self._shape)
-        tail = np.where(poisson, gammainc(j + 1.0, self.mean), betainc(j + 1.0, r, self.rho))
-        return np.where(self.mean == 0, 0.0, tail)
+    def _ratio(self, j: ArrayLike) -> FloatArray:
+        """P(j + 1) over P(j): a birth at rate RPS against a death at rate (j + 1)/(C1 + j*C2)."""
+        j = np.asarray(j, dtype=float)
+        return np.asarray((self.mean * (1.0 - self.rho) + self.rho * j) / (j + 1.0))
+
+    def _logarithms(self, last: int) -> FloatArray:
+        """Logarithms of P(0) to P(`last`)."""
+        alone = self.mean * (1.0 - self.rho)
+        nobody = alone / self.rho * math.log1p(-self.rho) if self.rho > 0 else -alone
+        # Nobody is ever in flight at rate 0, where every ratio is 0.
+        with np.errstate(divide="ignore"):
+            steps = np.log(self._ratio(np.arange(last)))
+        return np.asarray(nobody + np.concatenate([[0.0], np.cumsum(steps)]))
 
 
-def inflight_distribution(c1_s: ArrayLike, c2_s: ArrayLike, rps: ArrayLike) -> InflightDistribution:
+def inflight_distribution(c1_s: float, c2_s: float, rps: float) -> InflightDistribution:
     """Distribution of the number in flight under Poisson arrivals.
 
     Processor sharing with a base delay is a birth-death chain: births at rate RPS, and with j in flight deaths at
@@ -275,5 +282,5 @@ def inflight_distribution(c1_s: ArrayLike, c2_s: ArrayLike, rps: ArrayLike) -> I
     Raises:
         ValueError: c1_s is not above 0, or another argument is negative.
     """
-    mean = others_in_flight(positive("c1_s", c1_s), c2_s, rps)
-    return InflightDistribution(mean=mean, rho=np.where(np.isnan(mean), np.nan, utilisation(c2_s, rps)))
+    mean = float(others_in_flight(positive("c1_s", c1_s), c2_s, rps))
+    return InflightDistribution(mean, math.nan if math.isnan(mean) else float(utilisation(c2_s, rps)))

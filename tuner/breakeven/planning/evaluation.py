@@ -18,13 +18,14 @@ from functools import cached_property
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError, NotIdentifiedError
 from breakeven.laws.arrays import Span
+from breakeven.planning.capacity import Capacity, capacity
 from breakeven.planning.objective import Slo
 from breakeven.planning.objective_strain import ObjectiveStrain, objective_strain
 from breakeven.planning.observed_load import LiveAcceptance, Load, live_conditions
 from breakeven.planning.trust import extrapolated
 from breakeven.profile import Bounds, Comparison, Conditions, Curve, LoadPoint, Prediction, Profile
 from breakeven.profile.comparisons import JudgedCurve, compare_curves
-from breakeven.profile.predictions import at_quantile
+from breakeven.profile.predictions import at_quantile, company
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,9 +112,22 @@ class ArmEvaluation:
         return self.question.compared(self, self.question.running)
 
     @cached_property
+    def capacity(self) -> Capacity | None:
+        """Largest rate that keeps every objective, with bounds; saturation without any, `None` where unknown."""
+        asked = self.question
+        return capacity(
+            asked.profile, self.arm, asked.slo, self.conditions, curve=self.curve, confidence=asked.confidence
+        )
+
+    @property
     def capacity_rps(self) -> float | None:
-        """Largest rate (1/s) that keeps every objective; saturation without any, `None` where unknown."""
-        return self.question.capacity_rps(self)
+        """The capacity's estimate (1/s)."""
+        return self.capacity.rps if self.capacity is not None else None
+
+    @property
+    def capacity_ci_rps(self) -> Bounds | None:
+        """The capacity's bounds (1/s); `None` where both are open."""
+        return self.capacity.bounds_rps if self.capacity is not None else None
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -300,8 +314,9 @@ class _Question:
         if not self.slo.is_set or self.slo.quantile is None:
             return one.prediction
         fit = self.profile.arm(one.arm) if one.measured else None
-        others = self.load.on(one.curve).others
-        return at_quantile(one.prediction, self.slo.quantile, others, fit, one.conditions)
+        mean = one.prediction
+        met = company(self.load, self.load.on(one.curve).others, mean.latency_ci_s)
+        return at_quantile(mean, self.slo.quantile, met, fit, one.conditions, self.confidence)
 
     def compared(self, one: ArmEvaluation, other: Arm | None) -> Comparison | None:
         """Compare two arms at the load."""
@@ -331,40 +346,6 @@ class _Question:
         if not self.slo.is_set:
             return None
         return objective_strain(self.profile, one.arm, one.curve, one.conditions, self.slo)
-
-    def capacity_rps(self, one: ArmEvaluation) -> float | None:
-        """Largest rate (1/s) that keeps every objective: each figure rises with load, so its limit is a number in flight."""
-        slo = self.slo
-        if not slo.is_set:
-            return one.saturation_rps
-
-        def among(others: float) -> Prediction:
-            return self.profile.predict_along(
-                one.arm, one.curve, LoadPoint(concurrency=others + 1.0), one.conditions, quantile=slo.quantile
-            )
-
-        if slo.lacks(among(0.0)):
-            return None
-        others = _most_others(lambda others: slo.keeps(among(others)))
-        return min(one.saturation_rps, others / one.curve.among(others).latency_s)
-
-
-_FAR = 1e9
-"""More others in flight than any engine holds: a figure that keeps its limit there does not rise with load."""
-_EXACT = 1e-9
-
-
-def _most_others(kept: Callable[[float], bool]) -> float:
-    """Largest number of others in flight at which objectives are kept; 0 where a lone request misses one."""
-    low, high = 0.0, 1.0
-    while kept(high) and high < _FAR:
-        low, high = high, 2.0 * high
-    if high >= _FAR or not kept(low):
-        return low
-    while high - low > _EXACT * high:
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if kept(middle) else (low, middle)
-    return low
 
 
 def bounds_of(interval: Bounds | None) -> tuple[float, float]:

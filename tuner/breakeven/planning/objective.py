@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from breakeven.profile import Prediction
@@ -62,12 +63,9 @@ class Slo:
         )
 
     def worst_ratio(self, at: Prediction) -> float:
-        """The largest ratio of a figure to its limit; 0 where no figure of a limit was measured."""
-        return max((one.value / one.limit for one in self._limits(at) if one.value is not None), default=0.0)
-
-    def keeps(self, at: Prediction) -> bool:
-        """Whether no limit is missed."""
-        return not self.missed(at)
+        """The largest ratio of a figure to its limit: above 1 one is missed; 0 without a figure, NaN where one is not a number."""
+        ratios = [one.value / one.limit for one in self._limits(at) if one.value is not None]
+        return math.nan if any(map(math.isnan, ratios)) else max(ratios, default=0.0)
 
     def unmeasured(self, at: Prediction) -> tuple[str, ...]:
         """One phrase for each limit whose own figure was not measured: which figure was checked instead, if any."""

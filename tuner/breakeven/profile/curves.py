@@ -15,7 +15,7 @@ import numpy as np
 from breakeven.laws.arrays import BoolArray, FloatArray, Span
 from breakeven.laws.fieller import Interval, ratio_interval
 from breakeven.laws.latency import latency_among, open_loop_latency
-from breakeven.laws.law import Law, capacity_rps
+from breakeven.laws.law import Law
 from breakeven.profile.fits import Bounds
 
 Basis = Literal["points", "arm", "pooled"]
@@ -71,6 +71,20 @@ class Curve:
         if self.knots is not None:
             rate = max(rate, 1.001 * float(np.max(self.knots[:, 0] / self.knots[:, 1])))
         return rate
+
+    def saturation_bounds(self, t: float) -> Bounds | None:
+        """Bounds of the saturation: those of 1/C2, or of a ceiling, which is as uncertain as any measured point.
+
+        Returns:
+            None without degrees of freedom; open above where C2 may be 0.
+        """
+        if not np.isfinite(t):
+            return None
+        rate, half = self.saturation_rps, t * float(self.law.variances()[1]) ** 0.5 / float(self.law.c2)
+        if self.ceiling_rps is not None and self.ceiling_rps <= rate:
+            error = float(np.exp(t * self.noise))
+            return self.ceiling_rps / error, max(self.ceiling_rps * error, rate)
+        return rate / (1.0 + half), (rate / (1.0 - half) if half < 1.0 else None)
 
     def _factor(self, end: Literal[0, -1]) -> float:
         """What multiplies the law below (0) or above (-1) the points, so that it meets the first or the last of them.
@@ -217,17 +231,6 @@ class Curve:
         low, high = self.others_range
         inside = low - _BELOW_RANGE * (high - low) <= others <= high * 1.001 + 1e-9
         return self.strayed or not inside
-
-    def capacity_rps(self, limit_s: float) -> float:
-        """Largest rate (1/s) whose mean latency keeps `limit_s`; 0 where a lone request misses it."""
-        knots = self.knots
-        if knots is not None and knots[0, 1] <= limit_s <= knots[-1, 1]:
-            beyond = np.nonzero(knots[:, 1] > limit_s)[0]
-            last = int(beyond[0]) if beyond.size else len(knots) - 1
-            others = float(np.interp(limit_s, knots[last - 1 : last + 1, 1], knots[last - 1 : last + 1, 0]))
-            return min(others / limit_s, self.saturation_rps)
-        law = self.outer_law(below=knots is not None and limit_s < float(knots[0, 1]))
-        return min(float(capacity_rps(law, limit_s)), self.saturation_rps)
 
 
 def rescaled(law: Law, c1_factor: float, c2_factor: float) -> Law:

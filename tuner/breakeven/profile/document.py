@@ -26,6 +26,7 @@ from breakeven.profile.predictions import (
     LoadPoint,
     Prediction,
     at_quantile,
+    company,
     derived_parts,
     predict_on,
     refuse_unmeasured,
@@ -194,7 +195,10 @@ class Profile:
         others = load.on(curve).others
         if fit is None:
             found = self._with_parts(found, others, conditions)
-        return found if quantile is None else at_quantile(found, quantile, others, fit, conditions)
+        if quantile is None:
+            return found
+        met = company(load, others, found.latency_ci_s)
+        return at_quantile(found, quantile, met, fit, conditions, confidence or self.confidence)
 
     def _with_parts(self, found: Prediction, others: float, conditions: Conditions) -> Prediction:
         """Fill in TTFT and TPOT of an arm that was not measured, as far as those that were tell them."""

@@ -5,6 +5,7 @@ Plain frozen data with the names and units of the command line's JSON; no figure
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -44,6 +45,15 @@ class LawFit:
     def law(self) -> Law:
         """The coefficients as the formulas take them."""
         return Law(self.c1_s, self.c2_s, self.covariance)
+
+    def among(self, others: float) -> float:
+        """The figure (s) among `others`."""
+        return self.c1_s + others * self.c2_s
+
+    def relative_sd(self, others: float) -> float:
+        """Standard deviation of the figure among `others`, over the figure."""
+        (v1, v12), (_, v2) = self.covariance
+        return math.sqrt(max(v1 + 2.0 * others * v12 + others**2 * v2, 0.0)) / self.among(others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +178,8 @@ class ArmFit:
         lengths: tokens per request.
         measured_saturation_rps: highest rate that a saturated point carried; None where none was measured.
         measurements: the rows used.
+        kv_requests: requests in flight that fill the KV pool, with these lengths and this arm's drafter in it; None where
+            its use was not measured.
     """
 
     method: str
@@ -199,6 +211,7 @@ class ArmFit:
     lengths: Lengths = field(default_factory=Lengths)
     measured_saturation_rps: float | None = None
     measurements: tuple[Measurement, ...] = ()
+    kv_requests: float | None = None
 
     @property
     def arm(self) -> Arm:

@@ -10,11 +10,10 @@ import numpy as np
 
 from breakeven.arm import Arm
 from breakeven.errors import InputError, NotIdentifiedError
-from breakeven.laws.latency import latency_among
 from breakeven.profile.curves import Basis, Curve
-from breakeven.profile.fits import ArmFit, Bounds
+from breakeven.profile.fits import ArmFit, Bounds, LawFit
 from breakeven.profile.operating_conditions import Conditions, decode_factor, prompt_factor
-from breakeven.profile.quantiles import quantile_among
+from breakeven.profile.quantiles import quantile_law
 from breakeven.profile.student_t import t_quantile
 
 
@@ -66,6 +65,7 @@ class Prediction:
         latency_ci_s: its bounds; None without degrees of freedom or when saturated.
         ttft_s: mean time to first token, or the quantile asked for; None where not measured or saturated.
         tpot_s: time per output token; as ttft_s.
+        ttft_ci_s, tpot_ci_s: their bounds; None as for the latency, and for an arm that was not measured.
         inflight: mean number in flight.
         utilisation: share of saturation.
         saturated: no steady state at this load.
@@ -86,6 +86,36 @@ class Prediction:
     outside_measured: bool
     basis: Basis
     means: tuple[str, ...] = ()
+    ttft_ci_s: Bounds | None = None
+    tpot_ci_s: Bounds | None = None
+
+
+class Company(NamedTuple):
+    """The others in flight that a request meets, and their bounds: at a rate they are as uncertain as the latency."""
+
+    others: float
+    bounds: Bounds | None
+
+
+class Figure(NamedTuple):
+    """A value (s) and its bounds; None where not known."""
+
+    value_s: float | None = None
+    bounds_s: Bounds | None = None
+
+    @classmethod
+    def of(cls, law: LawFit | None, met: Company, factor: float, confidence: float) -> Figure:
+        """What a law of this figure says among others, times a factor; nothing without a law."""
+        if law is None:
+            return cls()
+        value_s, t = factor * law.among(met.others), t_quantile(confidence, law.dof)
+        if met.bounds is None or not law.dof:
+            return cls(value_s)
+        low, high = (
+            None if n is None else factor * law.among(n) * max(1.0 + sign * t * law.relative_sd(n), 0.0)
+            for n, sign in zip(met.bounds, (-1.0, 1.0), strict=True)
+        )
+        return cls(value_s, (low, high))
 
 
 def predict_on(
@@ -119,13 +149,31 @@ def predict_on(
         utilisation = min(inflight / latency_s / curve.saturation_rps, 1.0)
     if np.isnan(latency_s):
         return Prediction(arm, None, None, None, None, None, utilisation, True, True, basis)
-    ttft_s, tpot_s = _parts(fit, conditions or Conditions(), others)
+    ttft, tpot = _parts(fit, conditions or Conditions(), company(load, others, bounds), confidence)
     outside = curve.outside_measured(others)
-    return Prediction(arm, latency_s, bounds, ttft_s, tpot_s, inflight, utilisation, False, outside, basis)
+    return Prediction(
+        arm, latency_s, bounds, ttft.value_s, tpot.value_s, inflight, utilisation, False, outside, basis,
+        ttft_ci_s=ttft.bounds_s, tpot_ci_s=tpot.bounds_s,
+    )  # fmt: skip
+
+
+def company(load: LoadPoint, others: float, latency_ci_s: Bounds | None) -> Company:
+    """The others met at a load: imposed by a number of clients, rate times latency at a rate."""
+    if load.rps is None:
+        return Company(others, (others, others))
+    if latency_ci_s is None:
+        return Company(others, None)
+    low, high = (None if end is None else load.rps * end for end in latency_ci_s)
+    return Company(others, (low, high))
 
 
 def at_quantile(
-    mean: Prediction, quantile: float, others: float, fit: ArmFit | None, conditions: Conditions
+    mean: Prediction,
+    quantile: float,
+    met: Company,
+    fit: ArmFit | None,
+    conditions: Conditions,
+    confidence: float,
 ) -> Prediction:
     """Put a quantile in the place of each mean; what was not measured stays a mean and is named in `means`.
 
@@ -134,36 +182,44 @@ def at_quantile(
     Args:
         mean: the means at the load.
         quantile: 0.5, 0.95 or 0.99.
-        others: others in flight at the load.
+        met: the others in flight at the load.
         fit: the arm's own fit; None for an arm that was not measured.
         conditions: as the means were predicted for.
+        confidence: two-sided level of the bounds.
     """
     if mean.latency_s is None:
         return mean
-    latency_s = ttft_s = tpot_s = None
+    means = {
+        "latency": Figure(mean.latency_s, mean.latency_ci_s),
+        "ttft": Figure(mean.ttft_s, mean.ttft_ci_s),
+        "tpot": Figure(mean.tpot_s, mean.tpot_ci_s),
+    }
+    own = dict.fromkeys(means, Figure())
     if fit is not None and fit.fit is not None:
-        moved = mean.latency_s / float(latency_among(fit.fit.c1_s, fit.fit.c2_s, others))
-        latency_s = _scaled(quantile_among(fit.quantiles, quantile, others), moved)
-        ttft_s = _scaled(quantile_among(fit.ttft_quantiles, quantile, others), prompt_factor(fit, conditions))
-        tpot_s = _scaled(
-            quantile_among(fit.tpot_quantiles, quantile, others), _acceptance_factor(fit, conditions)
-        )
-    bounds = mean.latency_ci_s
-    if latency_s is not None and bounds is not None:
-        share = latency_s / mean.latency_s
-        bounds = (_scaled(bounds[0], share), _scaled(bounds[1], share))
-    figures = (
-        ("latency_s", mean.latency_s, latency_s),
-        ("ttft_s", mean.ttft_s, ttft_s),
-        ("tpot_s", mean.tpot_s, tpot_s),
-    )
+        moved = mean.latency_s / fit.fit.among(met.others)
+        laws = {
+            "latency": (fit.quantiles, moved),
+            "ttft": (fit.ttft_quantiles, prompt_factor(fit, conditions)),
+            "tpot": (fit.tpot_quantiles, _acceptance_factor(fit, conditions)),
+        }
+        own = {
+            name: Figure.of(quantile_law(of, quantile, met.others), met, factor, confidence)
+            for name, (of, factor) in laws.items()
+        }
+    found = {name: figure if figure.value_s is not None else means[name] for name, figure in own.items()}
     return replace(
         mean,
-        latency_s=mean.latency_s if latency_s is None else latency_s,
-        latency_ci_s=bounds,
-        ttft_s=mean.ttft_s if ttft_s is None else ttft_s,
-        tpot_s=mean.tpot_s if tpot_s is None else tpot_s,
-        means=tuple(name for name, of_mean, own in figures if own is None and of_mean is not None),
+        latency_s=found["latency"].value_s,
+        latency_ci_s=found["latency"].bounds_s,
+        ttft_s=found["ttft"].value_s,
+        ttft_ci_s=found["ttft"].bounds_s,
+        tpot_s=found["tpot"].value_s,
+        tpot_ci_s=found["tpot"].bounds_s,
+        means=tuple(
+            f"{name}_s"
+            for name, figure in own.items()
+            if figure.value_s is None and means[name].value_s is not None
+        ),
     )
 
 
@@ -185,18 +241,16 @@ def refuse_unmeasured(fit: ArmFit | None, arm: Arm, quantile: float) -> None:
         raise NotIdentifiedError(f"{arm}: quantile {quantile:g} was not measured; these were: {known}")
 
 
-def _parts(fit: ArmFit | None, conditions: Conditions, others: float) -> tuple[float | None, float | None]:
-    """TTFT and TPOT (s) among `others`, under the conditions; None where not measured."""
+def _parts(
+    fit: ArmFit | None, conditions: Conditions, met: Company, confidence: float
+) -> tuple[Figure, Figure]:
+    """TTFT and TPOT among `others`, under the conditions."""
     if fit is None:
-        return None, None
-    ttft_s = tpot_s = None
-    if fit.ttft is not None:
-        ttft_s = float(latency_among(fit.ttft.c1_s, fit.ttft.c2_s, others)) * prompt_factor(fit, conditions)
-    if fit.tpot is not None:
-        tpot_s = float(latency_among(fit.tpot.c1_s, fit.tpot.c2_s, others)) * _acceptance_factor(
-            fit, conditions
-        )
-    return ttft_s, tpot_s
+        return Figure(), Figure()
+    return (
+        Figure.of(fit.ttft, met, prompt_factor(fit, conditions) if fit.ttft else 1.0, confidence),
+        Figure.of(fit.tpot, met, _acceptance_factor(fit, conditions) if fit.tpot else 1.0, confidence),
+    )
 
 
 def _acceptance_factor(fit: ArmFit, conditions: Conditions) -> float:
@@ -229,13 +283,13 @@ def derived_parts(
     above = next((i for i, fit in enumerate(measured) if fit.k > prediction.arm.k), len(measured) - 1)
     above = max(above, 1)
     prompts_only = Conditions(prompt_tokens=conditions.prompt_tokens)
-    points = [(fit.k, _parts(fit, prompts_only, others)[0] or 0.0) for fit in measured[above - 1 : above + 1]]
+    points = [
+        (fit.k, fit.ttft.among(others) * prompt_factor(fit, prompts_only))
+        for fit in measured[above - 1 : above + 1]
+        if fit.ttft is not None
+    ]
     (low_k, low_s), (high_k, high_s) = points[0], points[-1]
     slope = (high_s - low_s) / (high_k - low_k) if high_k > low_k else 0.0
     ttft_s = min(max(low_s + slope * (prediction.arm.k - low_k), 0.0), prediction.latency_s)
     tpot_s = (prediction.latency_s - ttft_s) / (output_tokens - 1.0)
     return replace(prediction, ttft_s=ttft_s, tpot_s=tpot_s)
-
-
-def _scaled(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor

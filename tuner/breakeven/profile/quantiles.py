@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from breakeven.profile.fits import LawFit
 
 
-def quantile_among(laws: Mapping[str, LawFit], quantile: float, others: float) -> float | None:
-    """A quantile (s) among `others`; None where it was not measured.
+def quantile_law(laws: Mapping[str, LawFit], quantile: float, others: float) -> LawFit | None:
+    """The law that says a quantile among `others`; None where it was not measured.
 
-    Laws that were fitted one by one may cross: each is raised to those of lower quantiles.
+    Laws that were fitted one by one may cross: the highest of this quantile and of all lower ones counts.
     """
     measured = {float(share): fit for share, fit in laws.items()}
     if quantile not in measured:
         return None
-    return max(fit.c1_s + others * fit.c2_s for share, fit in measured.items() if share <= quantile)
+    below = (fit for share, fit in measured.items() if share <= quantile)
+    return max(below, key=lambda fit: fit.among(others))

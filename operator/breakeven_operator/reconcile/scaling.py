@@ -1,0 +1,171 @@
+"""How many replicas the target needs: what each arm carries within the objectives, against the load of the whole fleet.
+
+The operator never changes the number of replicas. It says what an autoscaler can scale by, and which arm a target that an
+autoscaler scales should run: the one that needs fewest replicas, whichever is faster at today's load per replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.errors import BreakevenError
+from breakeven.planning.capacity import (
+    HEADROOM,
+    Capacity,
+    FewestReplicas,
+    FleetLoad,
+    capacity,
+    fewest_replicas,
+    recommended_replicas,
+)
+from breakeven.planning.observed_load import LiveAcceptance, live_conditions
+from breakeven.profile import Conditions, Profile
+from breakeven_operator.reconcile.decide import RollCost, load_of, policy_of
+from breakeven_operator.reconcile.deployment import Deployment
+from breakeven_operator.reconcile.live_metrics import Figures, Live
+from breakeven_operator.reconcile.plausibility import engine_limits
+from breakeven_operator.reconcile.running_arm import RunningArm, arm_of_value
+from breakeven_operator.resources import SpeculativeServiceSpec
+from breakeven_operator.resources.capacitystatus import ArmCapacity, CapacityStatus
+from breakeven_operator.resources.servicestatus import MemoryStatus
+
+# A load summed over pods that were watched for less than this share of the window is mostly chance.
+_WATCHED = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class FleetNeed:
+    """What the fleet needs now.
+
+    Attributes:
+        capacities: of every believable arm whose capacity is known, in the order of the spec, no speculation first.
+        figures: the load; None while it is not known.
+        recommended: replicas for it; None where load or capacity are not known.
+        scaled_by: field manager of the autoscaler that scales the target; None: no autoscaler has been seen to.
+        fewest: which arm needs fewest replicas for it; None as `recommended`, or where the running arm's need is not known.
+    """
+
+    capacities: tuple[Capacity, ...]
+    figures: Figures | None
+    recommended: int | None
+    scaled_by: str | None
+    fewest: FewestReplicas | None
+
+
+def fleet_need(
+    spec: SpeculativeServiceSpec,
+    profile: Profile | None,
+    deployment: Deployment,
+    running: RunningArm,
+    live: Live,
+    memory: MemoryStatus,
+) -> FleetNeed:
+    """What the target's replicas carry and how many the load of all of them needs.
+
+    Args:
+        spec: of the service.
+        profile: in force; None without one.
+        deployment: the target.
+        running: the arm that its template asks for.
+        live: present figures.
+        memory: holds the acceptance that was measured live.
+    """
+    figures = _known(live, spec.metrics_source.window_seconds)
+    found = _capacities(spec, profile, deployment, running.arm, figures, memory) if profile else {}
+    capacities = tuple(one for one in found.values() if one is not None)
+    recommended = fewest = None
+    if figures is not None and running.arm is not None:
+        arms = {running.arm, *_of_pods(spec, deployment, running)}
+        recommended = recommended_replicas(figures.total_rps, [found.get(arm) for arm in arms if arm])
+        if None in arms:
+            recommended = None
+        fewest = fewest_replicas(capacities, [FleetLoad(figures.total_rps)], running.arm)
+    return FleetNeed(capacities, figures, recommended, deployment.scaled_by, fewest)
+
+
+def _known(live: Live, window_s: float) -> Figures | None:
+    """Figures whose load may be believed: also few requests are a load, and say that few replicas suffice."""
+    figures = live.figures
+    return figures if figures is not None and figures.window_s >= _WATCHED * window_s else None
+
+
+def _of_pods(
+    spec: SpeculativeServiceSpec, deployment: Deployment, running: RunningArm
+) -> Sequence[Arm | None]:
+    """Arms that pods run beside the template's, during a roll; None for one that cannot be told."""
+    if running.source == "Arguments":
+        return ()
+    return [arm_of_value(pod.value, spec.candidates).arm for pod in deployment.pods if not pod.terminating]
+
+
+def _capacities(
+    spec: SpeculativeServiceSpec,
+    profile: Profile,
+    deployment: Deployment,
+    running: Arm | None,
+    figures: Figures | None,
+    memory: MemoryStatus,
+) -> Mapping[Arm, Capacity | None]:
+    arms = {
+        arm.name: arm for arm in (NO_SPECULATION, *spec.candidates.arms(), *([running] if running else []))
+    }
+    seen = [LiveAcceptance(arms[one.arm], one.tokens_per_step) for one in memory.seen if one.arm in arms]
+    fits = {fit.arm: fit for fit in profile.arms}
+    batch = engine_limits(deployment.command_line, None, ()).running
+    slo = policy_of(spec, RollCost()).slo
+    found: dict[Arm, Capacity | None] = {}
+    for arm in arms.values():
+        if arm not in fits or not fits[arm].believable:
+            continue
+        wanted = Conditions()
+        if figures is not None:
+            wanted = live_conditions(profile, load_of(figures), seen)(arm)
+        if fits[arm].tokens_per_step is None:
+            wanted = replace(wanted, tokens_per_step=None)
+        try:
+            found[arm] = capacity(profile, arm, slo, wanted, max_num_seqs=batch)
+        except BreakevenError:
+            # What was measured does not tell about these lengths.
+            found[arm] = None
+    return found
+
+
+def capacity_status(need: FleetNeed) -> CapacityStatus | None:
+    """The same for people and autoscalers; None where nothing is known."""
+    if not need.capacities and need.scaled_by is None:
+        return None
+    needs = {one.arm: one for one in need.fewest.needs} if need.fewest is not None else {}
+    return CapacityStatus(
+        arms=tuple(
+            ArmCapacity(
+                arm=one.arm.name,
+                capacity_rps=one.rps,
+                lower_rps=one.lower_rps,
+                upper_rps=one.upper_rps,
+                limit=one.limit.value,
+                replicas=round(needs[one.arm].replicas) if one.arm in needs else None,
+            )
+            for one in need.capacities
+        ),
+        fleet_load_rps=need.figures.total_rps if need.figures is not None else None,
+        recommended_replicas=need.recommended,
+        scaled_by=need.scaled_by,
+        fewest_replicas_arm=need.fewest.arm.name if need.fewest is not None else None,
+        message=_sentence(need)[:1024],
+    )
+
+
+def _sentence(need: FleetNeed) -> str:
+    """Which arm needs how many, and who scales."""
+    who = (
+        f"{need.scaled_by} scales the target, so the arm that needs fewest replicas is the one to run"
+        if need.scaled_by is not None
+        else "no autoscaler has scaled the target"
+    )
+    if need.figures is None:
+        return f"{who}; how many are needed is not known: the present load is not"
+    if need.fewest is None:
+        return f"{who}; how many are needed is not known: what the running arm carries is not"
+    return f"{who}; {need.fewest.sentence}; each with room for {HEADROOM:g} times that load"

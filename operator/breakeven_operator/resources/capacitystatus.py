@@ -1,0 +1,77 @@
+"""What the arms carry and how many replicas the target needs (part of a SpeculativeService's status)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from breakeven_operator.resources.base import (
+    ArmName,
+    Number,
+    RequiredNumber,
+    Sentence,
+    StatusModel,
+    Word,
+    list_map,
+)
+
+
+class ArmCapacity(StatusModel):
+    """What one replica carries with an arm."""
+
+    arm: Annotated[ArmName, Field(description="The arm.")]
+    capacity_rps: Annotated[
+        RequiredNumber,
+        Field(
+            description="Largest load per replica that keeps spec.slo, requests per second; without one, what it carries at all."
+        ),
+    ]
+    lower_rps: Annotated[Number | None, Field(description="Lower bound; absent where open.")] = None
+    upper_rps: Annotated[Number | None, Field(description="Upper bound; absent where open.")] = None
+    limit: Annotated[
+        Word | None,
+        Field(
+            description="What bounds it: Objective, Saturation, MaxNumSeqs (the engine's batch) or KvPool."
+        ),
+    ] = None
+    replicas: Annotated[
+        int | None,
+        Field(
+            ge=1, description="Replicas for the present load of all of them, with headroom, by the estimate."
+        ),
+    ] = None
+
+
+class CapacityStatus(StatusModel):
+    """How much load the target's replicas carry, and how many it needs."""
+
+    arms: Annotated[
+        tuple[ArmCapacity, ...],
+        Field(max_length=64, json_schema_extra=list_map("arm"), description="Every arm that may run."),
+    ] = ()
+    fleet_load_rps: Annotated[
+        Number | None, Field(description="Offered load of all replicas together, requests per second.")
+    ] = None
+    recommended_replicas: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="Replicas for that load times 1.2, by the lower bound of the running arm (during a roll: of the arm that carries least). "
+            "Absent while load or capacity is not known.",
+        ),
+    ] = None
+    scaled_by: Annotated[
+        str | None,
+        Field(
+            max_length=128,
+            description="Field manager of the autoscaler that last set the target's replicas; absent: none has.",
+        ),
+    ] = None
+    fewest_replicas_arm: Annotated[
+        ArmName | None,
+        Field(
+            description="The arm that surely needs fewest replicas for the present load; the running one where none surely needs fewer."
+        ),
+    ] = None
+    message: Annotated[Sentence | None, Field(description="The same as a sentence.")] = None

@@ -1,0 +1,136 @@
+"""A real HorizontalPodAutoscaler scales the target by what the operator recommends, while the operator chooses its arm."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+
+from operatorcluster import manifests
+from operatorcluster.external_metrics import ExternalMetrics
+from operatorcluster.stage import HOME, Place, Stage, condition
+from operatorcluster.users import users
+from operatorcluster.waiting import until
+
+AUTOSCALER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
+QUIET_S = 12
+# By the engine's law a replica carries 2.6 rps within 450 ms without speculation, and 8.0 with three drafts.
+SLO = {"e2eP95Milliseconds": 450}
+LITTLE_RPS, MUCH_RPS = 1.2, 5.0
+# So long nothing may move: several times the autoscaler's look, its stabilisation and the operator's quiet time.
+STEADY_S = 45.0
+
+
+def scaler(place: Place) -> manifests.Manifest:
+    """The page's own HorizontalPodAutoscaler, but that it scales down within seconds."""
+    page = (Path(__file__).parents[2] / "docs" / "autoscaling.md").read_text()
+    (text,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    found: manifests.Manifest = yaml.safe_load(text)
+    assert found["spec"]["scaleTargetRef"]["name"] == manifests.TARGET
+    selector = found["spec"]["metrics"][0]["external"]["metric"]["selector"]
+    selector["matchLabels"]["specsvc_namespace"] = place.name
+    found["spec"]["behavior"]["scaleDown"] = {"stabilizationWindowSeconds": 10}
+    return found
+
+
+@pytest.fixture
+def adapter(stage: Stage, tmp_path):
+    """The cluster's API of external metrics, for as long as the test lasts."""
+    operator = Place(stage, HOME)
+
+    def page() -> str:
+        (pod,) = operator.all("pod")
+        port = pod["spec"]["containers"][0]["ports"][0]["containerPort"]
+        with urllib.request.urlopen(f"http://{pod['status']['podIP']}:{port}/metrics", timeout=5) as answer:
+            return str(answer.read().decode())
+
+    authority = stage.cluster.state_dir / "pki" / "ca.crt"
+    with ExternalMetrics(page, authority, HOME, tmp_path) as server:
+        operator.apply(*server.manifests())
+        stage.cluster.kubectl(
+            "wait",
+            "--for=condition=Available",
+            "apiservice/v1beta1.external.metrics.k8s.io",
+            "--timeout=120s",
+        )
+        yield server
+        stage.cluster.kubectl("delete", "apiservice/v1beta1.external.metrics.k8s.io")
+        operator.kubectl("delete", "service/metrics-adapter")
+
+
+def wanted(place: Place) -> int:
+    return int(place.get("deployment", manifests.TARGET)["spec"]["replicas"])
+
+
+def recommended(place: Place) -> int | None:
+    capacity = (place.get("specsvc", "chat").get("status") or {}).get("capacity") or {}
+    return capacity.get("recommendedReplicas")
+
+
+def scalings(place: Place) -> list[tuple[float, int]]:
+    """When the autoscaler set how many replicas, oldest first."""
+    return [
+        (event.at.timestamp(), event.body["spec"]["replicas"])
+        for event in place.stage.cluster.audit_events()
+        if event.wrote
+        and event.user == AUTOSCALER
+        and (event.namespace, event.resource, event.subresource) == (place.name, "deployments", "scale")
+    ]
+
+
+def until_replicas(place: Place, replicas: int) -> None:
+    until(
+        f"{replicas} replicas are recommended, wanted and ready",
+        lambda: (
+            recommended(place) == wanted(place) == replicas
+            and place.get("deployment", manifests.TARGET)["status"].get("readyReplicas") == replicas
+        ),
+        timeout_s=300.0,
+        seen=lambda: (
+            wanted(place),
+            scalings(place),
+            place.get("specsvc", "chat").get("status", {}).get("capacity"),
+            place.kubectl("describe", "hpa"),
+            place.told("chat"),
+        ),
+    )
+
+
+def test_autoscaler_and_operator_both_act_and_neither_follows_the_other_in_circles(adapter, place):
+    place.managed(
+        slo=SLO,
+        updatePolicy={"pinnedArm": "none", "replicasQuietSeconds": QUIET_S},
+        metricsSource={"windowSeconds": 20},
+    )
+    place.apply(scaler(place))
+    with users(place, LITTLE_RPS):
+        until_replicas(place, 1)
+        assert scalings(place) == []
+    with users(place, MUCH_RPS) as outcomes:
+        # More load: more replicas, and no roll.
+        until_replicas(place, 3)
+        up = [replicas for _, replicas in scalings(place)]
+        assert up == sorted(up)
+        assert place.writes() == []
+        status = place.until_service("it knows who scales", lambda s: s.get("capacity", {}).get("scaledBy"))
+        assert status["status"]["capacity"]["scaledBy"] == "kube-controller-manager"
+        # Another arm: one roll, after the number of replicas has stood still, and fewer replicas for the same load.
+        place.patch("specsvc", "chat", {"spec": {"updatePolicy": {"pinnedArm": None}}})
+        until("the operator has rolled", place.writes, seen=lambda: place.told("chat"))
+        (roll,) = place.writes()
+        assert roll.at.timestamp() - scalings(place)[-1][0] >= QUIET_S
+        until_replicas(place, 1)
+        down = [replicas for _, replicas in scalings(place)][len(up) :]
+        assert down == sorted(down, reverse=True)
+        # Nothing else moves: neither by the scaling nor by the roll.
+        before, end = scalings(place), time.monotonic() + STEADY_S
+        for _ in itertools.takewhile(lambda _: time.monotonic() < end, itertools.count()):
+            time.sleep(1.0)
+            assert (scalings(place), len(place.writes())) == (before, 1), place.told("chat")
+    assert condition(place.get("specsvc", "chat"), "Ready")["status"] == "True"
+    assert [outcome for outcome in outcomes if outcome.error] == []

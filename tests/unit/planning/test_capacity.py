@@ -1,0 +1,207 @@
+"""What an arm carries within the objectives, and how many replicas a fleet needs."""
+
+from __future__ import annotations
+
+import pytest
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.errors import NotIdentifiedError
+from breakeven.fitting import fit_points
+from breakeven.laws.latency import inflight_distribution
+from breakeven.laws.law import capacity_interval_rps
+from breakeven.planning.capacity import (
+    HEADROOM,
+    Capacity,
+    CapacityLimit,
+    FleetLoad,
+    capacity,
+    fewest_replicas,
+    recommended_replicas,
+)
+from breakeven.planning.objective import Slo
+from breakeven.profile import Profile
+from breakeven.profile.student_t import t_quantile
+from sweeps import CLIENTS, closed
+
+EAGLE = Arm("eagle3", 3)
+P95 = Slo(e2e_s=3.0, quantile=0.95)
+
+
+def sweep(noise: float = 0.01, clients=CLIENTS, kv_per_request: float = 0.0) -> Profile:
+    rows = []
+    for c in clients:
+        rows += closed(
+            "none", 0, 1.2, 0.07, clients=[c], noise=noise, seed=c, first_row=c, output_tokens=201.0,
+            tpot_mean_s=(1.1 + 0.06 * (c - 1)) / 200, p95_latency_s=1.5 * 1.2 + 1.4 * 0.07 * (c - 1),
+            **({"kv_usage_max": kv_per_request * c} if kv_per_request else {}),
+        )  # fmt: skip
+        rows += closed("eagle3", 3, 0.8, 0.08, clients=[c], noise=noise, seed=c, first_row=100 + c)
+    return fit_points(rows)
+
+
+@pytest.fixture(scope="module")
+def profile() -> Profile:
+    return sweep()
+
+
+def of(profile: Profile, slo: Slo, **options) -> Capacity:
+    found = capacity(profile, NO_SPECULATION, slo, **options)
+    assert found is not None
+    return found
+
+
+def carried(rps: float, lower: float | None = None, upper: float | None = None, arm: Arm = EAGLE) -> Capacity:
+    return Capacity(arm, rps, lower, upper, CapacityLimit.OBJECTIVE)
+
+
+def test_without_objectives_the_capacity_is_saturation(profile) -> None:
+    found, fit = of(profile, Slo()), profile.arm(NO_SPECULATION)
+    assert (found.rps, found.limit) == (pytest.approx(fit.saturation_rps), "Saturation")
+    assert (found.lower_rps, found.upper_rps) == pytest.approx(fit.saturation_ci_rps)
+
+
+def test_bounds_of_a_mean_s_capacity_are_those_of_the_formula(profile) -> None:
+    fit = profile.arm(NO_SPECULATION).fit
+    bounds = capacity_interval_rps(fit.law, 3.0, t_quantile(profile.confidence, fit.dof))
+    found = of(profile, Slo(e2e_s=3.0))
+    assert (found.lower_rps, found.upper_rps) == pytest.approx((float(bounds.lower), float(bounds.upper)))
+
+
+def test_wider_confidence_gives_wider_bounds(profile) -> None:
+    narrow, wide = (of(profile, P95, confidence=level) for level in (0.5, 0.99))
+    assert wide.lower_rps < narrow.lower_rps < narrow.rps == wide.rps < narrow.upper_rps < wide.upper_rps
+
+
+def test_a_fit_without_degrees_of_freedom_leaves_both_ends_open() -> None:
+    found = of(sweep(clients=(1, 16)), Slo(e2e_s=3.0))
+    assert (found.lower_rps, found.upper_rps, found.bounds_rps) == (None, None, None)
+    assert found.rps > 0
+
+
+def test_no_bounds_are_told_for_an_arm_whose_figure_has_none() -> None:
+    """TPOT of a draft length that was not measured is what is left of its latency: nothing says how sure that is."""
+    rows = []
+    for k, c1_s, c2_s in ((0, 1.2, 0.07), (1, 0.95, 0.072), (5, 0.8, 0.08)):
+        for c in CLIENTS:
+            rows += closed(
+                "eagle3" if k else "none", k, c1_s, c2_s, clients=[c], noise=0.01, seed=c, first_row=100 * k + c,
+                output_tokens=201.0, ttft_mean_s=0.1 + 0.01 * (c - 1), tokens_per_step=1 + 0.3 * k,
+                tpot_mean_s=(c1_s - 0.1 + (c2_s - 0.01) * (c - 1)) / 200,
+            )  # fmt: skip
+    profile = fit_points(rows)
+    found = capacity(profile, Arm("eagle3", 3), Slo(tpot_s=0.012))
+    assert found is not None
+    assert (found.rps > 0, found.lower_rps) == (True, None)
+
+
+def test_a_lone_request_that_misses_an_objective_leaves_no_capacity(profile) -> None:
+    found = of(profile, Slo(e2e_s=0.5))
+    assert (found.rps, found.lower_rps, found.limit) == (0.0, 0.0, "Objective")
+
+
+def test_an_objective_about_what_nobody_measured_has_no_capacity(profile) -> None:
+    assert capacity(profile, NO_SPECULATION, Slo(ttft_s=1.0)) is None
+    with pytest.raises(NotIdentifiedError):
+        capacity(profile, Arm("ngram", 4), Slo())
+
+
+def test_a_full_batch_answers_no_more_than_little_s_law_lets_it(profile) -> None:
+    found = of(profile, Slo(), max_num_seqs=8)
+    curve = profile.curve(NO_SPECULATION)
+    assert (found.rps, found.limit) == (pytest.approx(8 / curve.among(7).latency_s), "MaxNumSeqs")
+
+
+@pytest.mark.parametrize(("quantile", "share"), [(0.99, 0.01), (0.95, 0.05), (0.5, 0.05), (None, 0.05)])
+def test_with_objectives_hardly_any_request_finds_the_batch_full(profile, quantile, share) -> None:
+    """So many may wait as may miss the objective; the mean load alone would let half of them."""
+    found = of(profile, Slo(e2e_s=60.0, quantile=quantile), max_num_seqs=16)
+    law = profile.arm(NO_SPECULATION)
+    met = inflight_distribution(law.c1_s, law.c2_s, found.rps)
+    assert found.limit == "MaxNumSeqs"
+    # As many in flight as the batch takes, or more.
+    assert met.exceedance(15) == pytest.approx(share, rel=2e-3)
+    assert found.lower_rps < found.rps < found.upper_rps
+
+
+def test_the_kv_pool_bounds_an_arm_as_its_own_engine_showed_it() -> None:
+    """A drafter's own cache is in the pool's use while its arm is measured, so nothing has to be added."""
+    room, tight = sweep(kv_per_request=0.001), sweep(kv_per_request=0.015)
+    assert tight.arm(NO_SPECULATION).kv_requests == pytest.approx(1 / 0.015)
+    assert of(room, P95).limit == "Objective"
+    wide = Slo(e2e_s=60.0, quantile=0.95)
+    found = of(tight, wide)
+    assert found.limit == "KvPool"
+    assert found.rps == pytest.approx(of(sweep(), wide, max_num_seqs=66).rps)
+    # The smaller of both counts.
+    assert of(tight, wide, max_num_seqs=8).limit == "MaxNumSeqs"
+    assert Profile.from_json(tight.to_json()) == tight
+
+
+def test_a_measured_ceiling_is_the_capacity_where_the_law_promises_more() -> None:
+    """Queues and preemption that a calibration ran into are what the engine carries, whatever 1/C2 says."""
+    rows = closed("none", 0, 1.2, 0.07, clients=(1, 2, 4, 8, 16), noise=0.01)
+    rows += closed("none", 0, 8.0, 0.0, clients=[80], first_row=90, requests=2000.0, flag="Preempting")
+    found = of(fit_points(rows), Slo())
+    assert found.rps == pytest.approx(10.0, rel=0.05)
+    assert found.lower_rps < found.rps <= found.upper_rps
+
+
+@pytest.mark.parametrize(
+    ("fleet_rps", "capacities", "replicas"),
+    [
+        (10.0, [carried(4.0, 3.0, 5.0)], 4),
+        (0.0, [carried(4.0, 3.0)], 1),
+        (10.0, [carried(4.0, 3.0), carried(8.0, 6.0, arm=NO_SPECULATION)], 4),
+        (10.0, [carried(4.0, None, 5.0)], None),
+        (10.0, [carried(4.0, 0.0, 5.0)], None),
+        (10.0, [carried(4.0, 3.0), None], None),
+        (10.0, [], None),
+    ],
+)
+def test_replicas_for_the_present_load(fleet_rps, capacities, replicas) -> None:
+    """By the lower bound, by the arm that carries least, and nothing where the capacity is not known."""
+    assert HEADROOM == 1.2
+    assert recommended_replicas(fleet_rps, capacities) == replicas
+
+
+def test_a_whole_number_of_replicas_is_not_rounded_up_by_an_error_of_the_last_digit() -> None:
+    assert recommended_replicas(25.0, [carried(3.0, 3.0)]) == 10
+    assert recommended_replicas(0.1 + 0.2, [carried(0.12, 0.12)]) == 3
+
+
+def test_a_fleet_that_scales_runs_the_arm_that_needs_fewer_replicas_not_the_faster_one() -> None:
+    """At any one load eagle/3 may well be faster; at the objective it carries less."""
+    slow_and_strong, fast = carried(6.0, 5.8, 6.2, NO_SPECULATION), carried(4.0, 3.9, 4.1)
+    found = fewest_replicas([slow_and_strong, fast], [FleetLoad(40.0)], EAGLE)
+    assert found is not None
+    assert found.arm == NO_SPECULATION
+    assert [need.arm for need in found.needs] == [NO_SPECULATION, EAGLE]
+    assert (
+        found.sentence == "for 40 rps none needs 8 replicas (8 to 9); eagle3/3 needs 12 replicas (12 to 13)"
+    )
+
+
+def test_an_arm_whose_need_is_not_surely_less_does_not_replace_the_running_one() -> None:
+    doubtful = [carried(6.0, 4.0, 8.0, NO_SPECULATION), carried(5.0, 4.5, 5.5)]
+    found = fewest_replicas(doubtful, [FleetLoad(40.0)], EAGLE)
+    assert found is not None
+    assert found.arm == EAGLE
+    assert found.sentence.endswith("none surely needs fewer")
+    open_below = [carried(9.0, None, None, NO_SPECULATION), carried(5.0, 4.5, 5.5)]
+    assert fewest_replicas(open_below, [FleetLoad(40.0)], EAGLE).arm == EAGLE
+
+
+def test_needs_are_means_over_the_expected_loads() -> None:
+    loads = [FleetLoad(10.0, 0.75), FleetLoad(50.0, 0.25)]
+    found = fewest_replicas([carried(6.0, 6.0, 6.0)], loads, EAGLE)
+    assert found is not None
+    assert (found.needs[0].replicas, found.needs[0].rps) == (0.75 * 2 + 0.25 * 10, 20.0)
+
+
+def test_a_small_fleet_gains_nothing_from_an_arm_that_carries_more() -> None:
+    one_each = [carried(6.0, 5.9, 6.1, NO_SPECULATION), carried(4.0, 3.9, 4.1)]
+    assert fewest_replicas(one_each, [FleetLoad(2.0)], EAGLE).arm == EAGLE
+
+
+def test_nothing_is_said_where_the_running_arm_s_need_is_not_known() -> None:
+    assert fewest_replicas([carried(6.0, 5.8, 6.2, NO_SPECULATION), None], [FleetLoad(4.0)], EAGLE) is None

@@ -1,0 +1,153 @@
+"""Who scales the target, how many replicas it needs, and the sentence about it."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from breakeven.arm import NO_SPECULATION
+from breakeven.profile import Profile
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.reconcile.deployment import Deployment, observe
+from breakeven_operator.reconcile.live_metrics import Figures, Live
+from breakeven_operator.reconcile.running_arm import RunningArm
+from breakeven_operator.reconcile.scaling import FleetNeed, capacity_status, fleet_need
+from breakeven_operator.resources import SpeculativeServiceSpec
+from breakeven_operator.resources.servicestatus import MemoryStatus, SeenAcceptance
+from fakes.fleet_world import EAGLE, SERVICE, TARGET, VALUE, profile_json
+
+PROFILE = Profile.from_json(profile_json())
+FIGURES = Figures(
+    rps=8.0, total_rps=24.0, requests=500.0, window_s=300.0, inflight=10.0, waiting=0.0, latency_s=1.2, ttft_s=None,
+    tpot_s=None, tokens_per_step=None, acceptance=(), prompt_tokens=200.0, output_tokens=100.0, saturated=False, replicas=3,
+    age_s=1.0,
+)  # fmt: skip
+NONE_RUNS = RunningArm(NO_SPECULATION, "Annotation")
+SCALED = {
+    "manager": "kube-controller-manager",
+    "operation": "Update",
+    "subresource": "scale",
+    "fieldsV1": {"f:spec": {"f:replicas": {}}},
+}
+
+
+def deployment(*managed: dict[str, Any], edit=lambda _: None) -> Deployment:
+    manifest = copy.deepcopy(TARGET)
+    manifest["metadata"] |= {"uid": "u", "managedFields": list(managed)}
+    edit(manifest)
+    return observe(manifest, [], [], {}, container_name=None, gpu_label="gpu")
+
+
+def pod(value: str | None, **changes: Any) -> Any:
+    return SimpleNamespace(value=value, terminating=False, **changes)
+
+
+def need(
+    figures: Figures | None = FIGURES,
+    running: RunningArm = NONE_RUNS,
+    target: Deployment | None = None,
+    memory: MemoryStatus | None = None,
+    profile: Profile | None = PROFILE,
+    **slo: int,
+) -> FleetNeed:
+    spec = SpeculativeServiceSpec.read(SERVICE["spec"] | {"slo": slo or {"e2eP95Milliseconds": 2000}}, "spec")
+    live = Live(ClusterReason.METRICS_AVAILABLE, "", figures)
+    return fleet_need(spec, profile, target or deployment(), running, live, memory or MemoryStatus())
+
+
+@pytest.mark.parametrize(
+    ("entry", "manager"),
+    [
+        (SCALED, "kube-controller-manager"),
+        (SCALED | {"manager": "keda-operator"}, "keda-operator"),
+        (SCALED | {"manager": "kubectl"}, None),
+        (SCALED | {"subresource": ""}, None),
+        (SCALED | {"subresource": "status"}, None),
+        (SCALED | {"fieldsV1": {"f:spec": {"f:paused": {}}}}, None),
+        (SCALED | {"fieldsV1": None}, None),
+    ],
+)
+def test_an_autoscaler_is_told_from_managed_fields_alone(entry, manager) -> None:
+    """`kubectl scale` writes the same subresource, the Deployment controller as the same manager: neither scales by load."""
+    assert deployment(entry).scaled_by == manager
+
+
+def test_the_replicas_recommended_carry_the_whole_fleet_s_load() -> None:
+    found = need()
+    none = next(one for one in found.capacities if one.arm == NO_SPECULATION)
+    assert found.recommended == -(-1.2 * 24.0 // none.lower_rps)
+    assert found.fewest is not None
+    assert {one.arm for one in found.fewest.needs} == {NO_SPECULATION, EAGLE}
+
+
+def test_a_scaled_target_is_told_which_arm_needs_fewest_replicas() -> None:
+    """With 10 s to answer in, none carries 18 rps and eagle/3, which is faster at today's load, 11.9."""
+    found = need(
+        target=deployment(SCALED), running=RunningArm(EAGLE, "Annotation"), e2eP95Milliseconds=10_000
+    )
+    status = capacity_status(found)
+    assert status is not None
+    assert (status.scaled_by, status.fewest_replicas_arm) == ("kube-controller-manager", "none")
+    assert status.message is not None
+    assert status.message.startswith(
+        "kube-controller-manager scales the target, so the arm that needs fewest replicas is the one to run; for 24 rps none"
+        " needs 2 replicas"
+    )
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        {"figures": None},
+        {"figures": replace(FIGURES, window_s=100.0)},
+        {"running": RunningArm(None, "Annotation", "bad JSON")},
+        {"profile": None},
+        {"profile": replace(PROFILE, arms=())},
+        {"e2eP95Milliseconds": 100},
+        {"tpotP95Milliseconds": 40},
+    ],
+)
+def test_what_is_not_known_is_not_recommended(unknown) -> None:
+    """No load (pods too young among it), no arm, no capacity, none above 0, or an objective that nothing was measured of."""
+    assert need(**unknown).recommended is None
+
+
+def test_few_requests_are_a_load_too() -> None:
+    assert need(replace(FIGURES, total_rps=0.01, requests=2.0)).recommended == 1
+
+
+def test_during_a_roll_the_arm_that_carries_least_counts() -> None:
+    both = replace(deployment(), pods=(pod(None), pod(VALUE)))
+    one, two = (need(target=target, e2eP95Milliseconds=10_000) for target in (deployment(), both))
+    assert (one.recommended, two.recommended) == (2, 3)
+    unread = replace(deployment(), pods=(pod(None), pod("{")))
+    assert need(target=unread).recommended is None
+
+
+def test_live_acceptance_moves_the_capacity_as_it_moves_the_prediction() -> None:
+    def eagle(memory: MemoryStatus) -> float:
+        return next(one.rps for one in need(memory=memory).capacities if one.arm == EAGLE)
+
+    lost = MemoryStatus(seen=(SeenAcceptance(arm="eagle/3", tokens_per_step=1.5),))
+    assert eagle(lost) < eagle(MemoryStatus())
+
+
+def test_the_batch_of_the_command_line_bounds_what_is_carried() -> None:
+    def few(manifest: dict[str, Any]) -> None:
+        manifest["spec"]["template"]["spec"]["containers"][0]["args"].append("--max-num-seqs=4")
+
+    limited = need(target=deployment(edit=few))
+    assert {one.limit for one in limited.capacities} == {"MaxNumSeqs"}
+    assert limited.recommended is not None
+    assert limited.recommended > (need().recommended or 0)
+
+
+def test_nothing_known_leaves_no_status() -> None:
+    assert capacity_status(need(profile=None)) is None
+    only_who = capacity_status(need(profile=None, target=deployment(SCALED)))
+    assert only_who is not None
+    assert (only_who.scaled_by, only_who.arms) == ("kube-controller-manager", ())

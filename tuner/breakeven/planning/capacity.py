@@ -1,0 +1,435 @@
+"""How much load per replica an arm carries within the objectives, and so how many replicas a fleet needs.
+
+The capacity is the largest rate at which all of this holds, each with bounds:
+
+- the arm has a steady state: saturation, and no more in flight than the engine's batch and its KV pool take on average;
+- every objective is kept. Each figure rises with the number of others in flight, so its limit is one such number;
+- with objectives, hardly any request finds batch or pool full, as it would wait: no more than may miss the objective.
+
+Without objectives the first line alone counts. A bound that nothing tells is `None`, never a guess.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Literal, NamedTuple
+
+from breakeven.arm import Arm
+from breakeven.laws.latency import InflightDistribution
+from breakeven.planning.objective import Slo
+from breakeven.profile import Bounds, Conditions, Curve, LoadPoint, Prediction, Profile
+from breakeven.profile.student_t import t_quantile
+
+HEADROOM = 1.2
+"""How much more than the present load the replicas are to carry: it may rise by so much until a further one has started."""
+
+FULL_SHARE = 0.05
+"""Share of requests that may find batch or KV pool full where the objectives name no rarer quantile."""
+
+_FAR = 1e9
+"""More others in flight than any engine holds: a figure that keeps its limit there does not rise with load."""
+
+_EXACT = 1e-9
+_STEPS = 100
+_NEAR = 1e-4
+"""Relative precision of a rate whose chance of a full engine is asked."""
+
+
+class CapacityLimit(StrEnum):
+    """What a further request per second would break."""
+
+    OBJECTIVE = "Objective"
+    SATURATION = "Saturation"
+    MAX_NUM_SEQS = "MaxNumSeqs"
+    KV_POOL = "KvPool"
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What one replica with one arm carries.
+
+    Attributes:
+        arm: the arm.
+        rps: largest rate per replica (1/s) within objectives and engine; 0 where a lone request misses an objective.
+        lower_rps, upper_rps: its bounds at the profile's confidence; None where open.
+        limit: what bounds it.
+    """
+
+    arm: Arm
+    rps: float
+    lower_rps: float | None
+    upper_rps: float | None
+    limit: CapacityLimit
+
+    @property
+    def bounds_rps(self) -> Bounds | None:
+        """Both bounds; None where both are open."""
+        ends = (self.lower_rps, self.upper_rps)
+        return None if ends == (None, None) else ends
+
+
+def capacity(
+    profile: Profile,
+    arm: Arm,
+    slo: Slo,
+    conditions: Conditions | None = None,
+    *,
+    max_num_seqs: int | None = None,
+    curve: Curve | None = None,
+    confidence: float | None = None,
+) -> Capacity | None:
+    """Capacity of an arm, measured or derived.
+
+    Args:
+        profile: the fit.
+        arm: of which.
+        slo: what is promised.
+        conditions: acceptance and lengths; None: as measured.
+        max_num_seqs: requests that the engine's batch takes; None: not known.
+        curve: `profile.curve(arm, conditions)` where it is there already.
+        confidence: level of the bounds; None: the profile's.
+
+    Returns:
+        None where nothing was measured of the figure that an objective is about.
+
+    Raises:
+        NotIdentifiedError: what was measured does not determine the arm's latency.
+        InputError: impossible conditions.
+    """
+    curve = curve or profile.curve(arm, conditions)
+    asked = _LoadedArm(profile, arm, curve, conditions or Conditions(), slo, confidence or profile.confidence)
+    room = _room(profile, arm, max_num_seqs)
+    rates = [asked.saturation()]
+    if room is not None:
+        rates.append(asked.full(room))
+    if slo.is_set:
+        if slo.lacks(asked.promised(0.0)):
+            return None
+        rates.append(asked.objectives())
+        most_rps = min(one.rps for one in rates)
+        if room is not None and (seldom := asked.seldom_full(room, most_rps)) is not None:
+            rates.append(seldom)
+    least = min(rates, key=lambda one: one.rps)
+    lowest = [0.0 if one.lower is None else one.lower for one in rates]
+    upper = min((one.upper for one in rates if one.upper is not None), default=None)
+    return Capacity(
+        arm,
+        least.rps,
+        # What one limit leaves open below could be anything down to nothing.
+        None if any(one.lower is None for one in rates) else min(*lowest, least.rps),
+        None if upper is None else max(upper, least.rps),
+        least.limit,
+    )
+
+
+class _Rate(NamedTuple):
+    """A rate (1/s) that one limit allows, with bounds; None where open."""
+
+    rps: float
+    lower: float | None
+    upper: float | None
+    limit: CapacityLimit
+
+
+class _Doubt(NamedTuple):
+    """Upper and lower bound of a latency over the latency; 1 where they are not known."""
+
+    slower: float
+    faster: float
+
+
+class _Room(NamedTuple):
+    """Requests that an engine holds at once, and what says so."""
+
+    requests: int
+    limit: CapacityLimit
+
+
+def _room(profile: Profile, arm: Arm, max_num_seqs: int | None) -> _Room | None:
+    """The smaller of batch and KV pool, as far as they are known."""
+    measured = profile.arm(arm).kv_requests if profile.measured(arm) else None
+    rooms = [
+        _Room(max(int(requests), 1), limit)
+        for requests, limit in (
+            (max_num_seqs, CapacityLimit.MAX_NUM_SEQS),
+            (measured, CapacityLimit.KV_POOL),
+        )
+        if requests is not None
+    ]
+    return min(rooms, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _LoadedArm:
+    """One arm under one set of conditions and objectives."""
+
+    profile: Profile
+    arm: Arm
+    curve: Curve
+    conditions: Conditions
+    slo: Slo
+    confidence: float
+    told: dict[float, Prediction] = field(default_factory=dict)
+
+    @property
+    def _t(self) -> float:
+        return t_quantile(self.confidence, self.curve.dof)
+
+    def promised(self, others: float) -> Prediction:
+        """What the objectives are about, among so many others; asked of the profile once."""
+        if others not in self.told:
+            self.told[others] = self.profile.predict_along(
+                self.arm,
+                self.curve,
+                LoadPoint(concurrency=others + 1.0),
+                self.conditions,
+                quantile=self.slo.quantile,
+                confidence=self.confidence,
+            )
+        return self.told[others]
+
+    def saturation(self) -> _Rate:
+        """Rate beyond which there is no steady state; queues and preemption that were measured count as its ceiling."""
+        lower, upper = self.curve.saturation_bounds(self._t) or (None, None)
+        return _Rate(self.curve.saturation_rps, lower, upper, CapacityLimit.SATURATION)
+
+    def full(self, room: _Room) -> _Rate:
+        """Rate that is answered with all the room in use all the time: by Little's law no more leaves."""
+        return self._rate(room.requests, room.requests - 1.0, room.limit)
+
+    def objectives(self) -> _Rate:
+        """Rate at which the tightest objective is just kept: the estimate, and each end by figures at the other end."""
+
+        def strain(others: float, end: Literal[0, 1] | None) -> float:
+            at = self.promised(others)
+            return self.slo.worst_ratio(at if end is None else _at_end(at, end))
+
+        def kept(end: Literal[0, 1] | None) -> _Rate | None:
+            others = _most_others(lambda n: strain(n, end))
+            if others is None or others >= _FAR:
+                return None if others is None else self.saturation()
+            return self._rate(others, others, CapacityLimit.OBJECTIVE)
+
+        slow, fast = kept(1), kept(0)
+        return _Rate(
+            (kept(None) or self.saturation()).rps,
+            slow.lower if slow is not None else None,
+            fast.upper if fast is not None else None,
+            CapacityLimit.OBJECTIVE,
+        )
+
+    def _rate(self, inflight: float, others: float, limit: CapacityLimit) -> _Rate:
+        """By Little's law the rate of so many in flight that each meet so many others."""
+        lower_s, upper_s = self.curve.bounds_among(others, self._t) or (None, None)
+        return _Rate(
+            inflight / self.curve.among(others).latency_s,
+            inflight / upper_s if upper_s else None,
+            inflight / lower_s if lower_s else None,
+            limit,
+        )
+
+    def seldom_full(self, room: _Room, most_rps: float) -> _Rate | None:
+        """Rate at which just so many requests find no room as may miss an objective.
+
+        Args:
+            room: of the engine.
+            most_rps: what everything else allows (1/s).
+
+        Returns:
+            None where it allows more than that, at the lower end of its bounds too.
+        """
+        allowed = min(1.0 - (self.slo.quantile or 0.0), FULL_SHARE)
+        if self._finds_full(room, most_rps * self._at_rps(most_rps).slower) <= allowed:
+            return None
+        low, high = 0.0, self.curve.saturation_rps
+        while high - low > _NEAR * high:
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if self._finds_full(room, middle) <= allowed else (low, middle)
+        # Where all latencies are wrong by one factor time runs faster or slower: the rate is wrong by the same factor.
+        slower, faster = self._at_rps(low)
+        known = math.isfinite(self._t)
+        return _Rate(
+            low, low / slower if known else None, low / faster if known and faster else None, room.limit
+        )
+
+    def _at_rps(self, rps: float) -> _Doubt:
+        """How wrong the latency may be at a rate."""
+        latency_s = self.curve.at_rps(rps).latency_s
+        ends = self.curve.bounds_among(rps * latency_s, self._t) if math.isfinite(latency_s) else None
+        lower_s, upper_s = ends or (None, None)
+        if lower_s is None or upper_s is None:
+            return _Doubt(1.0, 1.0)
+        return _Doubt(upper_s / latency_s, lower_s / latency_s)
+
+    def _finds_full(self, room: _Room, rps: float) -> float:
+        """Chance that a request finds all the room taken; 1 where there is no steady state."""
+        inflight = rps * self.curve.at_rps(rps).latency_s
+        if math.isnan(inflight):
+            return 1.0
+        return InflightDistribution(inflight, rps / self.curve.saturation_rps).exceedance(room.requests - 1)
+
+
+def _at_end(at: Prediction, end: Literal[0, 1]) -> Prediction:
+    """The figures at the lower or upper ends of their bounds; NaN where one is open."""
+
+    def moved(value: float | None, bounds: Bounds | None) -> float | None:
+        if value is None:
+            return None
+        found = bounds[end] if bounds is not None else None
+        return math.nan if found is None else found
+
+    return replace(
+        at,
+        latency_s=moved(at.latency_s, at.latency_ci_s),
+        ttft_s=moved(at.ttft_s, at.ttft_ci_s),
+        tpot_s=moved(at.tpot_s, at.tpot_ci_s),
+    )
+
+
+def _most_others(strain: Callable[[float], float]) -> float | None:
+    """Largest number of others in flight at which a strain that rises with it is at most 1.
+
+    Returns:
+        0 where a lone request is strained more; infinite where no number is; None where the strain is not known.
+    """
+    low, below = 0.0, strain(0.0) - 1.0
+    if math.isnan(below) or below >= 0:
+        return None if math.isnan(below) else 0.0
+    high, above = 1.0, strain(1.0) - 1.0
+    while above < 0:
+        if high >= _FAR:
+            return math.inf
+        low, below = high, above
+        high *= 4.0
+        above = strain(high) - 1.0
+    # False position, which a straight line ends at once; an end that stays is taken for half as far (Illinois).
+    stayed = ""
+    for _ in range(_STEPS):
+        middle = (low * above - high * below) / (above - below)
+        at = strain(middle) - 1.0
+        if abs(at) <= _EXACT:
+            return middle
+        if at > 0:
+            high, above, below = middle, at, (0.5 * below if stayed == "low" else below)
+            stayed = "low"
+        else:
+            low, below, above = middle, at, (0.5 * above if stayed == "high" else above)
+            stayed = "high"
+    return low
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicasNeeded:
+    """Replicas that an arm needs for the expected loads, each load with headroom; the mean over them.
+
+    Attributes:
+        arm: the arm.
+        replicas: by the estimate of its capacity.
+        fewest, most: by the ends of its bounds; `most` is None where the capacity has no lower bound above 0.
+        rps: mean load of the whole fleet (1/s).
+    """
+
+    arm: Arm
+    replicas: float
+    fewest: float
+    most: float | None
+    rps: float
+
+    def __str__(self) -> str:
+        """`eagle/3 needs 4 replicas (4 to 5)`."""
+        most = f" to {self.most:.3g}" if self.most is not None else " or more"
+        return f"{self.arm} needs {self.replicas:.3g} replicas ({self.fewest:.3g}{most})"
+
+
+class FleetLoad(NamedTuple):
+    """A load of the whole fleet (1/s), and the share of time for which it is expected."""
+
+    rps: float
+    share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class FewestReplicas:
+    """Which arm a fleet that scales should run.
+
+    Attributes:
+        arm: the running one, unless another one surely needs fewer replicas.
+        needs: of every arm whose capacity is above 0, fewest first.
+        sentence: why, without a full stop.
+    """
+
+    arm: Arm
+    needs: tuple[ReplicasNeeded, ...]
+    sentence: str
+
+
+def recommended_replicas(fleet_rps: float, capacities: Iterable[Capacity | None]) -> int | None:
+    """Replicas for the present load of the whole fleet, by the lower bound of the arm that carries least.
+
+    Args:
+        fleet_rps: offered load of all replicas together (1/s).
+        capacities: of every arm that a replica runs: two during a roll.
+
+    Returns:
+        At least 1; None where a capacity is not known, or has no lower bound above 0.
+    """
+    bounds = [one.lower_rps if one is not None else None for one in capacities]
+    if not bounds or any(not bound for bound in bounds):
+        return None
+    return replicas_for(fleet_rps, min(bound for bound in bounds if bound))
+
+
+def replicas_for(fleet_rps: float, capacity_rps: float) -> int:
+    """Replicas that carry a load of the whole fleet with `HEADROOM`, at least 1; `capacity_rps` is above 0."""
+    return max(math.ceil(HEADROOM * fleet_rps / capacity_rps - _EXACT), 1)
+
+
+def fewest_replicas(
+    capacities: Iterable[Capacity | None], loads: Sequence[FleetLoad], running: Arm
+) -> FewestReplicas | None:
+    """Which arm keeps the objectives with the fewest replicas, and so the fewest GPUs, at the expected loads.
+
+    This is the question of a fleet whose number of replicas follows its load: each replica is then always near its capacity,
+    and an arm that is faster at the present load and carries less costs GPUs all day.
+
+    Args:
+        capacities: of believable arms; None for one whose capacity is not known.
+        loads: of the whole fleet, at least one.
+        running: the arm that runs: it stays unless another one surely needs fewer.
+
+    Returns:
+        None where the running arm's need is not known.
+    """
+    total = sum(load.share for load in loads)
+
+    def mean(capacity_rps: float) -> float:
+        return sum(load.share * replicas_for(load.rps, capacity_rps) for load in loads) / total
+
+    rps = sum(load.share * load.rps for load in loads) / total
+    needs = sorted(
+        (
+            ReplicasNeeded(
+                one.arm,
+                mean(one.rps),
+                mean(one.upper_rps) if one.upper_rps is not None else 1.0,
+                mean(one.lower_rps) if one.lower_rps else None,
+                rps,
+            )
+            for one in capacities
+            if one is not None and one.rps > 0
+        ),
+        key=lambda need: (need.replicas, need.arm != running),
+    )
+    mine = next((need for need in needs if need.arm == running), None)
+    if mine is None:
+        return None
+    sure = [need for need in needs if need.most is not None and need.most < mine.fewest]
+    best = min(sure, key=lambda need: need.replicas, default=mine)
+    rest = "; ".join(str(need) for need in needs if need is not best)
+    why = "" if best is not mine or len(needs) == 1 else "; none surely needs fewer"
+    return FewestReplicas(
+        best.arm, tuple(needs), f"for {rps:.3g} rps {best}" + (f"; {rest}" if rest else "") + why
+    )
