@@ -120,9 +120,11 @@ def worlds(seeds: tuple[int, ...]) -> dict[str, Iterator[World]]:
     return dict(zip(GOALS, found, strict=True))
 
 
-def scores(world: World) -> list[Score]:
-    """Replay one world under every rule."""
+def scores(world: World, *, schedules: bool = False) -> list[Score]:
+    """Replay one world under every rule; with `schedules`, a schedule is one of its arms."""
+    scheduled = sorted({arm.family for arm in world.candidates}) if schedules else []
     static = ["none", *(f"static:{arm.family}:{arm.k}" for arm in world.candidates)]
+    static += [f"static:{family}:schedule" for family in scheduled]
     study = Study(
         world.arms,
         world.believed,
@@ -131,6 +133,7 @@ def scores(world: World) -> list[Score]:
         world.replicas,
         Policy(roll_seconds=START_UP_S),
         compared=DECIDED,
+        scheduled=scheduled,
     )
     latency_s = {name: study.outcome(name).mean_latency_s or 1.0 for name in (*static, *DECIDED, "oracle")}
     return [
@@ -196,6 +199,7 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("--judge", action="store_true", help="seeds that no rule was chosen on")
     options.add_argument("--every", action="store_true", help="a line per world")
+    options.add_argument("--schedules", action="store_true", help="with a schedule per batch size as an arm")
     options.add_argument("--only", default="", help="sets whose title holds this text")
     options.add_argument(
         "--workers", type=int, default=os.cpu_count(), help="worlds that are replayed at a time"
@@ -210,7 +214,11 @@ def main() -> int:
     with ProcessPoolExecutor(given.workers) as workers:
         for title, some in worlds(seeds).items():
             if given.only in title:
-                found = [one for scored in workers.map(scores, some) for one in scored]
+                found = [
+                    one
+                    for scored in workers.map(partial(scores, schedules=given.schedules), some)
+                    for one in scored
+                ]
                 missed += show(title, found, every=given.every)
     say(f"first goals missed by {TRIED}: {missed}")
     return int(missed > 0)

@@ -87,6 +87,21 @@ async def test_what_is_there_is_not_measured_again(tmp_path):
         assert len(rows_of(file)) == 6
 
 
+async def test_a_schedule_is_measured_as_an_arm_beside_its_longest_draft_length(tmp_path):
+    file = tmp_path / "points.csv"
+    async with serving(LawfulEngine(speculative_tokens=3)) as engine:
+        for k in ("3", "1-4:3,5-:0", "1-8:3,9-:0"):
+            done = await invoke(
+                "--url", engine.url, "--method", "eagle3", "--k", k, "-o", file, *QUICK, *SMALL
+            )
+            assert done.exception is None
+        again = await invoke("--url", engine.url, "--method", "eagle3", "--k", k, "-o", file, *QUICK, *SMALL)
+    assert "going on after 3 points" in again.stderr
+    rows = rows_of(file)
+    assert [row["schedule"] for row in rows] == [""] * 3 + ["1-4:3,5-:0"] * 3 + ["1-8:3,9-:0"] * 3
+    assert {row["k"] for row in rows} == {"3"}
+
+
 async def test_the_fits_reader_takes_the_file(tmp_path):
     file = tmp_path / "points.csv"
     async with serving(LawfulEngine()) as engine:

@@ -239,6 +239,16 @@ def test_n_gram_range_defaults():
         assert (found.given["prompt_lookup_min"], found.given["prompt_lookup_max"]) == full
 
 
+def test_data_parallel_ranks_draft_one_length_whatever_the_table_says(document):
+    table = {**NGRAM, "num_speculative_tokens_per_batch_size": [[1, 4, 3], [5, 64, 0]]}
+    words = ["m", "--sim-costs", json.dumps(document()), "-sc", json.dumps(table)]
+    alone = prepare(parse(words)).config.drafts
+    assert [alone.at(batch) for batch in (4, 5)] == [3, 0]
+    for dp in (("--data-parallel-size", "2"), ("-dp", "2")):
+        ranks = prepare(parse([*words, *dp])).config.drafts
+        assert [ranks.at(batch) for batch in (4, 5)] == [3, 3]
+
+
 def test_a_schedule_holds_between_and_after_its_ranges():
     found = speculation(
         {**NGRAM, "num_speculative_tokens_per_batch_size": [[1, 4, 3], [9, 9, 1], [20, 30, 0]]}

@@ -269,7 +269,7 @@ def test_a_schedule_drafts_less_in_larger_batches(costs, profile):
         study = Study(arms, profile, rates_trace([6.0, 24.0]), [EAGLE], 2, Policy())
         outcome = study.outcome("schedule")
         (schedule,) = arms.schedules.values()
-        lengths = [k for _, _, k in schedule.ranges]
+        lengths = [k for _, k in schedule.tiers]
         assert lengths[0] == 3
         assert lengths == sorted(lengths, reverse=True)
         none = study.outcome("none").window_latency_s

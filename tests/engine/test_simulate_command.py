@@ -184,6 +184,25 @@ def test_default_policies_are_all_but_schedules(files):
     assert found["decisions"]
 
 
+@pytest.mark.parametrize("engine", ["--profile", "--costs"])
+def test_a_schedule_is_named_as_an_arm_and_as_a_static_policy(files, engine):
+    given = {
+        "--profile": ("--profile", files / "profile.json"),
+        "--costs": ("--costs", DEMO, "--gpu", "H100"),
+    }
+    base = (*given[engine], "--trace", files / "rates.csv", "--replicas", 2)
+    rows = {
+        row["policy"]: row["mean_latency_s"]
+        for row in document(*base, "--arm", "eagle3:3", "--arm", "eagle3:schedule")["policies"]
+    }
+    names = ["breakeven", "none", "static:eagle3:3", "static:eagle3:schedule", "oracle", "oracle-free"]
+    assert list(rows) == names
+    assert rows["oracle"] <= min(rows[name] for name in names[1:4])
+    # Named by a static policy it is a candidate, too.
+    (alone,) = document(*base, "--policy", "static:eagle3:schedule")["policies"]
+    assert alone["speedup_vs_oracle"] <= 1.0
+
+
 def test_acceptance_may_be_imposed_or_recorded(files, tmp_path):
     base = ("--trace", files / "requests.csv", "--policy", "static:eagle3:3", "--replicas", 2)
     costs = ("--costs", DEMO, "--gpu", "H100")
@@ -235,6 +254,8 @@ def test_the_table_says_what_the_document_says(files):
         (["--trace", "{files}/rates.csv", "--profile", "{files}/profile.json", "--policy", "best"], "--policy best: unknown"),
         (["--trace", "{files}/rates.csv", "--profile", "{files}/profile.json", "--policy", "static:ngram:2"], "ngram"),
         (["--trace", "{files}/rates.csv", "--profile", "{files}/profile.json", "--truth", "{files}/none.json"], "none.json: no law for eagle3/3"),
+        (["--trace", "{files}/rates.csv", "--profile", "{files}/profile.json", "--arm", "ngram:schedule"], "schedule of ngram: no measured arm"),
+        (["--trace", "{files}/rates.csv", "--profile", "{files}/profile.json", "--policy", "static:eagle3:table"], "static:METHOD:schedule"),
         (["--trace", "{files}/rates.csv", "--costs", "{{}}"], "--costs: step: is missing"),
         (["--trace", "{files}/rates.csv", "--costs", str(DEMO), "--gpu", "L4"], "no entries fit GPU 'L4'"),
         (["--trace", "{files}/rates.csv", "--costs", str(DEMO), "--gpu", "H100", "--policy", "static:suffix:2"], "no entry for method suffix"),
@@ -256,6 +277,10 @@ def test_wrong_inputs_get_one_line(files, arguments, message):
         (["--profile", "{files}/profile.json", "--acceptance", "a.jsonl"], "--acceptance belongs to --costs"),
         (["--costs", str(DEMO), "--tokens-per-step", "2"], "--tokens-per-step belongs to --profile"),
         (["--costs", str(DEMO), "--truth", "p"], "--truth belongs to --profile"),
+        (
+            ["--profile", "{files}/profile.json", "--arm", "eagle3:schedule", "--tokens-per-step", "2"],
+            "one draft length",
+        ),
         (["--profile", "p", "--replicas", "0"], "0 is not in the range"),
     ],
 )

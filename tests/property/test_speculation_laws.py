@@ -1,5 +1,7 @@
 """Laws of the pooled form, of steps, of schedules and of mixtures of experts."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -18,7 +20,7 @@ from breakeven.laws.speculation import (
     outside_row_space,
     unidentified,
 )
-from breakeven.planning.draft_schedule import Schedule, schedule
+from breakeven.planning.draft_schedule import schedule
 from draws import draws
 
 few = draws(30)
@@ -163,12 +165,13 @@ def test_a_schedule_is_valid_for_vllm_and_gives_away_no_more_than_it_may(case, l
     step_s, e, k = case
     found = schedule(step_s, e, k, tpot_limit_s=limit, worst_case=worst_case, tolerance=tolerance)
     sizes = len(step_s)
-    assert found.ranges[0][0] == 1
-    assert found.ranges[-1][1] == sizes
-    for (_, high, first), (low, _, second) in zip(found.ranges[:-1], found.ranges[1:], strict=True):
+    ranges = found.ranges(sizes)
+    assert ranges[0][0] == 1
+    assert ranges[-1][1] == sizes
+    for (_, high, first), (low, _, second) in itertools.pairwise(ranges):
         assert low == high + 1
         assert first != second
-    assert all(0 <= length <= found.num_speculative_tokens for _, _, length in found.ranges)
+    assert all(0 <= length <= found.num_speculative_tokens for _, _, length in ranges)
     permitted = allowed(time_per_token(e, step_s, worst_case=worst_case), limit)
     output = np.where(permitted, goodput(np.arange(1, sizes + 1)[:, None], e, step_s), -np.inf)
     for batch in range(1, sizes + 1):
@@ -182,7 +185,7 @@ def test_merging_only_removes_ranges(case):
     step_s, e, k = case
     exact = schedule(step_s, e, k, tolerance=0.0)
     merged = schedule(step_s, e, k, tolerance=0.02)
-    assert len(merged.ranges) <= len(exact.ranges)
+    assert len(merged.tiers) <= len(exact.tiers)
     best = best_draft_length(goodput(np.arange(1, len(step_s) + 1)[:, None], e, step_s))
     output = goodput(np.arange(1, len(step_s) + 1)[:, None], e, step_s)
     chosen = [output[b - 1, exact.at(b)] for b in range(1, len(step_s) + 1)]
@@ -205,9 +208,9 @@ def test_the_draft_length_falls_with_the_batch_where_verification_gets_dear():
     found = schedule(step_s, e, k, tolerance=0.0)
     best = np.argmax(e / step_s, axis=1)
     assert [found.at(batch) for batch in range(1, 65)] == best.tolist()
-    assert len(found.ranges) == len(set(best.tolist())) >= 4
+    assert len(found.tiers) == len(set(best.tolist())) >= 4
     few_ranges = schedule(step_s, e, k, tolerance=0.03)
-    assert len(found.ranges) > len(few_ranges.ranges) > 1
+    assert len(found.tiers) > len(few_ranges.tiers) > 1
 
 
 def test_where_no_draft_length_keeps_the_limit_the_fastest_is_taken():
@@ -216,21 +219,6 @@ def test_where_no_draft_length_keeps_the_limit_the_fastest_is_taken():
         [False, True, False],
     ]
     assert allowed([3.0, 2.0], None).tolist() == [True, True]
-
-
-def test_a_schedule_goes_on_beyond_its_last_range_as_vllm_does():
-    found = Schedule(((1, 4, 3), (5, 8, 0)))
-    assert [found.at(b) for b in (1, 4, 5, 8, 500)] == [3, 3, 0, 0, 0]
-    assert found.num_speculative_tokens == 3
-    assert not Schedule(((1, 8, 0),)).speculates
-
-
-@pytest.mark.parametrize(
-    "ranges", [(), ((2, 4, 1),), ((1, 4, 1), (4, 8, 0)), ((1, 4, 1), (6, 8, 0)), ((1, 0, 1),), ((1, 4, -1),)]
-)
-def test_schedules_that_vllm_would_refuse_cannot_be_made(ranges):
-    with pytest.raises(ValueError, match="range"):
-        Schedule(ranges)
 
 
 @few

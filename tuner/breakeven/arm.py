@@ -4,27 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+SCHEDULE = "schedule"
+"""What stands for the draft length in the name of an arm whose draft length follows the batch size."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Arm:
-    """No speculation, or a method at one draft length.
+    """No speculation, a method at one draft length, or a method with a draft length per batch size.
 
     Attributes:
         method: `none`, or vLLM's method name (`eagle3`, `ngram`, ...).
-        k: draft length in tokens per step; 0 exactly for `none`.
+        k: draft length in tokens per step, of a schedule the longest; 0 exactly for `none`.
         candidate: the user's own name for the drafter where one method is tried with several drafters; part of
             the identity. `None`: the method names it.
+        scheduled: the draft length follows the batch size (`breakeven.tiers`); which one it takes is data of the points,
+            not of the name: a family has one schedule at a time.
     """
 
     method: str
     k: int
     candidate: str | None = None
+    scheduled: bool = False
 
     def __post_init__(self) -> None:
         if (self.method == "none") != (self.k == 0):
             raise ValueError(f"arm {self.method}/{self.k}: k is 0 for method none and at least 1 otherwise")
         if self.k < 0:
             raise ValueError(f"arm {self.method}/{self.k}: k is negative")
+        if self.scheduled and self.k == 0:
+            raise ValueError("arm none has no schedule: nothing is ever drafted")
 
     @property
     def family(self) -> str:
@@ -33,8 +41,8 @@ class Arm:
 
     @property
     def name(self) -> str:
-        """`none` or `<family>/<k>`: what status, events, tables and plots print."""
-        return "none" if self.k == 0 else f"{self.family}/{self.k}"
+        """`none`, `<family>/<k>` or `<family>/schedule`: what status, events, tables and plots print."""
+        return "none" if self.k == 0 else f"{self.family}/{SCHEDULE if self.scheduled else self.k}"
 
     def __str__(self) -> str:
         return self.name

@@ -236,7 +236,7 @@ def test_without_a_pooled_fit_only_measured_draft_lengths_count(profile):
     np.testing.assert_allclose(view.step_s, LAW.step_s(np.arange(1, 17)[:, None], [0, 2, 7]), rtol=0.02)
     with pytest.raises(NotIdentifiedError, match="draft length 4"):
         step_view(arms_only, "eagle3", 16, acceptance=AssumedAcceptance(), draft_lengths=[4])
-    assert schedule(view.step_s, view.tokens_per_step, view.draft_lengths).ranges[0][0] == 1
+    assert schedule(view.step_s, view.tokens_per_step, view.draft_lengths).tiers[0][0] == 1
 
 
 @pytest.mark.parametrize(

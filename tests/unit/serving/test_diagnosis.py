@@ -7,9 +7,12 @@ from dataclasses import replace
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.fitting import fit_points
 from breakeven.profile import Profile
 from breakeven.serving.diagnosis import Cause, Diagnosis, ModelSnapshot, diagnose
+from breakeven.tiers import Schedule
 from fakes.lawful_profile import lawful_profile_json
+from fakes.scheduled_points import STEEP, all_points
 
 HEALTHY = ModelSnapshot(
     pods=2,
@@ -106,3 +109,16 @@ def test_an_arm_that_is_saturated_alone_does_not_pay(at_rps):
     both = at_rps(13.0)
     assert (both.pays, both.speedup) == (None, None)
     assert "both saturated" in both.sentence
+
+
+def test_what_a_schedule_accepts_is_judged_as_a_mixture_over_its_tiers():
+    profile = fit_points(all_points(STEEP, Schedule(((1, 3), (21, 0))), tax=0.1))
+    scheduled = Arm("eagle3", 3, scheduled=True)
+    late = replace(HEALTHY, survival=(0.7, 0.3, 0.01), output_tokens=None)
+    assert Cause.DRAFT_TOO_LONG in causes(late)
+    found = diagnose(late, profile, scheduled)
+    assert {finding.cause for finding in found.findings} == set()
+    assert found.pays is True
+    resting = diagnose(replace(late, tokens_per_step=1.01), profile, scheduled)
+    assert [finding.cause for finding in resting.findings] == [Cause.SCHEDULE_RESTS]
+    assert Cause.ACCEPTANCE_COLLAPSED in causes(replace(late, tokens_per_step=1.01))

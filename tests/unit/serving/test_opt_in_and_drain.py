@@ -108,6 +108,32 @@ def test_lint_warns_of_an_initial_value_in_git(tmp_path):
     assert "takes the key back at every apply" in result.output
 
 
+TABLE = '{"method":"eagle3","model":"org/head","num_speculative_tokens":3,"num_speculative_tokens_per_batch_size":[[%d,8,3]]}'
+
+
+@pytest.mark.parametrize(
+    ("first", "more", "said"),
+    [
+        (2, (), "its first range at 1: vLLM refuses to start"),
+        (1, ("-dp", "2"), "only its log says so"),
+        (1, (), None),
+    ],
+)
+@pytest.mark.parametrize("annotated", [True, False])
+def test_lint_checks_a_draft_length_per_batch_size_wherever_the_arm_is_said(
+    tmp_path, first, more, said, annotated
+):
+    args = [*READY["args"], *more]
+    if not annotated:
+        args = [*more, "--speculative-config", TABLE % first]
+    annotations = {ANNOTATION: TABLE % first} if annotated else {}
+    path = _manifest(tmp_path, {**READY, "args": args}, annotations)
+    result = CliRunner().invoke(lint.command, [str(path), "--json"])
+    (finding,) = json.loads(result.stdout)["deployments"]
+    assert any(said is not None and said in warning for warning in finding["warnings"]) is (said is not None)
+    assert any("per_batch_size" in warning for warning in finding["warnings"]) is (said is not None)
+
+
 @pytest.mark.parametrize("text", ["a: [", "- 1", "kind: Service"])
 def test_lint_refuses_what_is_no_deployment(tmp_path, text):
     path = tmp_path / "wrong.yaml"

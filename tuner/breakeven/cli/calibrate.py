@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option, write_atomically
-from breakeven.cli.parameters import InputFile, Number, OutputFile
+from breakeven.cli.parameters import InputFile, Number, OutputFile, read_length_or_schedule
 from breakeven.errors import InputError
 from breakeven.intake import file_text
 
@@ -28,14 +28,19 @@ if TYPE_CHECKING:
     from breakeven.load_driver.sweep import Sweep, SweepProgress
     from breakeven.points.point import Point
 
-_IDENTITY = ("sweep", "model", "gpu")
+_IDENTITY = ("sweep", "model", "gpu", "schedule")
 _HEADER = f"{'arm':<12} {'load':<12} {'latency s':>10} {'in flight':>10} {'TTFT s':>8} {'TPOT ms':>8} {'E':>6} {'requests':>9}"
 
 
 @click.command()
 @click.option("--url", required=True, help="The engine, http://host:port.")
 @click.option("--method", required=True, help="What the engine runs: none, or vLLM's method name.")
-@click.option("--k", type=click.IntRange(0), help="Draft length; not needed with --method none.")
+@click.option(
+    "--k",
+    callback=read_length_or_schedule,
+    metavar="K|TABLE",
+    help="Draft length, or a schedule's table such as 1-8:5,9-32:2,33-:0; not needed with --method none.",
+)
 @click.option("--candidate", help="Your name for the drafter, where one method is tried with several.")
 @click.option("-o", "--output", required=True, type=OutputFile(), help="Points file.")
 @click.option("--model", help="Served model name.  [default: the engine's first]")
@@ -91,12 +96,14 @@ def command(**options: Any) -> None:
     \b
       breakeven calibrate --url http://localhost:8000 --method none -o points.csv
       breakeven calibrate --url http://localhost:8001 --method eagle3 --k 3 -o points.csv
+      breakeven calibrate --url http://localhost:8002 --method eagle3 --k 1-8:5,9-32:2,33-:0 -o points.csv
       breakeven fit points.csv -o profile.json
     """
     as_json = options.pop("as_json")
     sweep, endpoint = _sweep(options), _endpoint(options)
     file = PointsFile(options["output"])
-    run = _Run(sweep, endpoint, file, gpu=options["gpu"] or "", as_json=as_json)
+    schedule = str(options["k"]) if sweep.arm.scheduled else None
+    run = _Run(sweep, endpoint, file, schedule, gpu=options["gpu"] or "", as_json=as_json)
     finished = asyncio.run(run.sweep_engine())
     if as_json:
         from breakeven.cli.results import CalibrateResult
@@ -117,7 +124,7 @@ def command(**options: Any) -> None:
 
 
 def _sweep(options: Mapping[str, Any]) -> Sweep:
-    from breakeven.arm import Arm
+    from breakeven.cli.profile_options import arm_of
     from breakeven.load_driver.design import SweepSettings
     from breakeven.load_driver.sweep import Sweep
     from breakeven.load_driver.workload import Prompts, TextPrompts, TokenPrompts, Workload
@@ -128,10 +135,7 @@ def _sweep(options: Mapping[str, Any]) -> Sweep:
         if method != "none":
             raise click.UsageError(f"--k is needed with --method {method}")
         k = 0
-    try:
-        arm = Arm(method, k, options["candidate"])
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
+    arm = arm_of(method, k, options["candidate"])
     if options["prompts"] is not None and options["random_tokens"]:
         raise click.UsageError("--prompts and --random-tokens exclude each other")
     workload = Workload(
@@ -223,6 +227,7 @@ class _Run:
     sweep: Sweep
     endpoint: Endpoint
     file: PointsFile
+    schedule: str | None
     gpu: str
     as_json: bool
 
@@ -248,6 +253,7 @@ class _Run:
                 "model": await client.model(),
                 "engine_version": await client.version() or None,
                 "sweep": self.sweep.workload.identity,
+                "schedule": self.schedule,
             }
             await check_arm(client, self.sweep.arm)
             self.points = [point for point in existing if self._same_sweep(point)]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
 from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option
-from breakeven.cli.parameters import InputFile, Number
+from breakeven.cli.parameters import InputFile, Number, read_draft_length
 from breakeven.cli.profile_options import arm_in, read_profile
 from breakeven.errors import BreakevenError, InputError
 
@@ -43,7 +43,12 @@ from breakeven.errors import BreakevenError, InputError
     help="Profile of the same engine: gives the answer bounds.",
 )
 @click.option("--method", help="Method (or drafter's name) that runs (with --profile).")
-@click.option("--k", type=click.IntRange(1), help="Draft length that runs (with --profile).")
+@click.option(
+    "--k",
+    callback=read_draft_length,
+    metavar="K|schedule",
+    help="Draft length that runs (with --profile). schedule: the measured schedule of the method.",
+)
 @json_option
 def command(
     url: str,
@@ -54,7 +59,7 @@ def command(
     timeout_seconds: float,
     profile_path: Path | None,
     method: str | None,
-    k: int | None,
+    k: int | Literal["schedule"] | None,
     *,
     as_json: bool,
 ) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from breakeven.arm import Arm
 from breakeven.cli.output import confidence_option, echo_result, json_option, write_atomically
-from breakeven.cli.parameters import InputFile, OutputFile
+from breakeven.cli.parameters import InputFile, OutputFile, read_lengths_or_schedules
 from breakeven.cli.profile_options import arm_of
 from breakeven.errors import InputError
+from breakeven.tiers import Schedule
 
 if TYPE_CHECKING:
     from breakeven.points.point import Point
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 
 
 def read_points(
-    files: tuple[Path, ...], methods: tuple[str, ...], lengths: tuple[int, ...], conditions: tuple[str, ...]
+    files: tuple[Path, ...],
+    methods: tuple[str, ...],
+    lengths: tuple[int | Schedule, ...],
+    conditions: tuple[str, ...],
 ) -> tuple[Point, ...]:
     """Read all files and keep the rows that meet the conditions.
 
@@ -30,7 +34,12 @@ def read_points(
     from breakeven.readers.reading import matching, read_file
 
     arms = _arms(files, methods, lengths)
-    points = tuple(point for file in files for point in read_file(file, arms.get(file)))
+    points = tuple(
+        replace(point, schedule=str(ran.schedule)) if ran and ran.schedule else point
+        for file in files
+        for ran in (arms.get(file),)
+        for point in read_file(file, ran.arm if ran else None)
+    )
     pairs = []
     for condition in conditions:
         column, equals, value = condition.partition("=")
@@ -40,7 +49,16 @@ def read_points(
     return matching(points, pairs)
 
 
-def _arms(files: tuple[Path, ...], methods: tuple[str, ...], lengths: tuple[int, ...]) -> dict[Path, Arm]:
+class _Ran(NamedTuple):
+    """What a file that does not say so has measured."""
+
+    arm: Arm
+    schedule: Schedule | None
+
+
+def _arms(
+    files: tuple[Path, ...], methods: tuple[str, ...], lengths: tuple[int | Schedule, ...]
+) -> dict[Path, _Ran]:
     """Pair methods and draft lengths with the files that do not name their arm."""
     if not methods:
         if lengths:
@@ -60,7 +78,10 @@ def _arms(files: tuple[Path, ...], methods: tuple[str, ...], lengths: tuple[int,
             f"--k given {len(lengths)} times; expected once, or once for each JSON file ({wanted})"
         )
     all_lengths = lengths * wanted if len(lengths) == 1 else lengths
-    arms = itertools.starmap(arm_of, zip(all_methods, all_lengths, strict=True))
+    arms = (
+        _Ran(arm_of(method, k), k if isinstance(k, Schedule) else None)
+        for method, k in zip(all_methods, all_lengths, strict=True)
+    )
     return dict(zip(silent, arms, strict=False))
 
 
@@ -89,9 +110,10 @@ def _arms(files: tuple[Path, ...], methods: tuple[str, ...], lengths: tuple[int,
 @click.option(
     "--k",
     "lengths",
-    type=click.IntRange(0, 1000),
+    callback=read_lengths_or_schedules,
+    metavar="K|TABLE",
     multiple=True,
-    help="Draft length of the arm of each JSON file, in their order.",
+    help="Draft length of the arm of each JSON file, in their order; of a schedule its table, such as 1-8:5,9-32:2,33-:0.",
 )
 @click.option(
     "--where",
@@ -109,7 +131,7 @@ def command(
     files: tuple[Path, ...],
     output: Path,
     methods: tuple[str, ...],
-    lengths: tuple[int, ...],
+    lengths: tuple[int | Schedule, ...],
     conditions: tuple[str, ...],
     group_by: str | None,
     confidence: float,

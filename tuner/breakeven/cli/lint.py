@@ -25,7 +25,8 @@ def command(manifest: Path, container: str | None, *, check: bool, as_json: bool
     """Print the exact lines to add to and remove from a Deployment.
 
     Two things are looked at: the opt-in (one environment variable, one argument) that lets the operator choose the
-    arm by one annotation, and the drain settings without which a roll cuts off requests.
+    arm by one annotation, and the drain settings without which a roll cuts off requests. Where the arm has a draft
+    length per batch size, its table is checked, and whether vLLM would run it as it stands.
 
     \b
     Example:
@@ -68,7 +69,9 @@ def _deployments(manifest: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _examine(document: Mapping[str, Any], where: str, container_name: str | None) -> LintedDeployment:
     from breakeven.cli.results import LintedDeployment
+    from breakeven.serving.command_line import command_line, speculation
     from breakeven.serving.drain import drain
+    from breakeven.serving.dynamic_speculation import doubts
     from breakeven.serving.manifest import checked_deployment
     from breakeven.serving.opt_in import ANNOTATION, engine_container, opt_in
 
@@ -91,6 +94,10 @@ def _examine(document: Mapping[str, Any], where: str, container_name: str | None
             f"spec.template.metadata.annotations has {ANNOTATION}: in Git it takes the key back at every apply; "
             "remove the line from the manifest (the operator writes it)"
         )
+    words = command_line(container)
+    for found in (speculation(words).config, _annotated(template)):
+        if found is not None:
+            warnings += doubts(found, words, str(container.get("image", "")))
     for part in ("command", "args"):
         ignored = [str(i) for i in container.get(part) or [] if str(i).startswith("--config=")]
         warnings += [
@@ -106,6 +113,19 @@ def _examine(document: Mapping[str, Any], where: str, container_name: str | None
         drain=stopping,
         warnings=warnings,
     )
+
+
+def _annotated(template: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The arm that the template's annotation chooses; None where it chooses none, or says nothing that can be read."""
+    from breakeven.serving.command_line import configuration
+    from breakeven.serving.opt_in import ANNOTATION
+
+    try:
+        return configuration(
+            str(((template.get("metadata") or {}).get("annotations") or {}).get(ANNOTATION) or "")
+        )
+    except InputError:
+        return None
 
 
 def _print(finding: LintedDeployment) -> None:

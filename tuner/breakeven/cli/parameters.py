@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
+from breakeven.arm import SCHEDULE
 from breakeven.errors import InputError
+from breakeven.tiers import Schedule
 
 
 class Number(click.FloatRange):
@@ -21,6 +23,45 @@ class Number(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
         return number
+
+
+def read_draft_length(
+    _ctx: click.Context, _param: click.Parameter, value: str | None
+) -> int | Literal["schedule"] | None:
+    """Read a draft length from 0 to 1000, or the word for the schedule that was measured; wrong usage if it is neither."""
+    if value is None:
+        return None
+    return "schedule" if value == SCHEDULE else _draft_length(value, f"the word {SCHEDULE}")
+
+
+def read_lengths_or_schedules(
+    _ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
+) -> tuple[int | Schedule, ...]:
+    """Read draft lengths from 0 to 1000 and schedules such as 1-8:5,9-:0; wrong usage if one is neither.
+
+    Raises:
+        InputError: a schedule that vLLM would refuse.
+    """
+    return tuple(_length_or_schedule(value) for value in values)
+
+
+def read_length_or_schedule(
+    _ctx: click.Context, _param: click.Parameter, value: str | None
+) -> int | Schedule | None:
+    """Read one of them, likewise."""
+    return None if value is None else _length_or_schedule(value)
+
+
+def _length_or_schedule(value: str) -> int | Schedule:
+    if ":" in value:
+        return Schedule.parse(value, "--k")
+    return _draft_length(value, "a schedule such as 1-8:5,9-:0")
+
+
+def _draft_length(value: str, other: str) -> int:
+    if not (value.isascii() and value.isdecimal() and int(value) <= 1000):
+        raise click.BadParameter(f"{value!r} is no draft length (0 to 1000), nor {other}.")
+    return int(value)
 
 
 def read_draft_lengths(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
 from breakeven.cli.output import confidence_option, echo_result, json_option
-from breakeven.cli.parameters import Number
+from breakeven.cli.parameters import Number, read_draft_length
 from breakeven.cli.profile_options import (
     arm_in,
     arm_of,
@@ -23,7 +24,12 @@ from breakeven.errors import InputError
 @click.command("predict", short_help="Latency of one arm at one load.")
 @profile_argument
 @click.option("--method", required=True, help="none, or the speculative method (or its drafter's name).")
-@click.option("--k", type=click.IntRange(0, 1000), help="Draft length; 0 (the default) only for method none.")
+@click.option(
+    "--k",
+    callback=read_draft_length,
+    metavar="K|schedule",
+    help="Draft length; 0 (the default) only for method none. schedule: the measured schedule of the method.",
+)
 @click.option("--candidate", help="The drafter's name, where one method was measured with several drafters.")
 @load_options
 @click.option(
@@ -43,7 +49,7 @@ from breakeven.errors import InputError
 def command(
     profile_path: Path,
     method: str,
-    k: int | None,
+    k: int | Literal["schedule"] | None,
     candidate: str | None,
     rps: float | None,
     concurrency: float | None,
@@ -72,7 +78,8 @@ def command(
     load_given(rps, concurrency)
     if tokens_per_step is not None and alpha is not None:
         raise click.UsageError("--tokens-per-step and --alpha say the same thing; give one")
-    profile = read_profile(profile_path, confidence, arm_of(method, k, candidate))
+    of_result = None if k == "schedule" else arm_of(method, k, candidate)
+    profile = read_profile(profile_path, confidence, of_result)
     arm = arm_in(profile, method, k, candidate)
     if alpha is not None:
         tokens_per_step = float(tokens_per_step_iid(alpha, arm.k))

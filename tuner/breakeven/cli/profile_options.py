@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -13,6 +13,7 @@ from breakeven.cli.output import several
 from breakeven.cli.parameters import InputFile, Number
 from breakeven.errors import InputError
 from breakeven.intake import file_text
+from breakeven.tiers import Schedule
 
 if TYPE_CHECKING:
     from breakeven.profile import Profile
@@ -81,15 +82,19 @@ def read_profile(path: Path, confidence: float, arm: Arm | None = None) -> Profi
     return fit_points(read_text(text, str(path), arm), confidence)
 
 
-def arm_of(method: str, k: int | None, candidate: str | None = None) -> Arm:
+def arm_of(method: str, k: int | Schedule | None, candidate: str | None = None) -> Arm:
     """Make an arm of options; a draft length that does not fit the method is wrong usage."""
+    scheduled = isinstance(k, Schedule)
+    longest = max(k.num_speculative_tokens, 1) if isinstance(k, Schedule) else k or 0
     try:
-        return Arm(method, 0 if k is None else k, candidate if k else None)
+        return Arm(method, longest, candidate if longest else None, scheduled=scheduled)
     except ValueError as error:
         raise click.UsageError(f"{error} (--method, --k)") from error
 
 
-def arm_in(profile: Profile, method: str, k: int | None, candidate: str | None = None) -> Arm:
+def arm_in(
+    profile: Profile, method: str, k: int | Literal["schedule"] | None, candidate: str | None = None
+) -> Arm:
     """Find the arm that a user means, also where the profile has a drafter's name beside the method.
 
     An operator's profile calls its arms by the candidate's name (`eagle/3`); `--method eagle3` and `--method eagle` both
@@ -97,8 +102,16 @@ def arm_in(profile: Profile, method: str, k: int | None, candidate: str | None =
 
     Raises:
         click.UsageError: no such arm can exist (draft length of none, or none without one).
-        InputError: the method was measured with several drafters, so the name alone does not say which.
+        InputError: the method was measured with several drafters, so the name alone does not say which; or its schedule
+            is asked for and was not measured.
     """
+    if k == "schedule":
+        family = arm_in(profile, method, 1, candidate).family
+        found = next((fit.arm for fit in profile.arms if fit.arm.family == family and fit.scheduled), None)
+        if found is None:
+            known = ", ".join(fit.arm.name for fit in profile.arms) or "none at all"
+            raise InputError("--k schedule", f"no schedule of {family} was measured", f"one of {known}")
+        return found
     arm = arm_of(method, k, candidate)
     if arm.k == 0 or profile.measured(arm):
         return arm
@@ -114,4 +127,4 @@ def arm_in(profile: Profile, method: str, k: int | None, candidate: str | None =
         )
     elif candidate is not None or not drafters:
         return arm
-    return replace(measured[drafters[0]], k=arm.k)
+    return replace(measured[drafters[0]], k=arm.k, scheduled=False)

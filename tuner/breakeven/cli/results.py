@@ -42,7 +42,8 @@ class ArmKey(JsonResult):
     method: str
     k: int
     candidate: str | None = _IF_GIVEN
-    """The arm; `candidate` only where it has one."""
+    scheduled: bool = Field(default=False, exclude_if=not_)
+    """The arm; `candidate` only where it has one, `scheduled` only where its draft length follows the batch size (k: the longest)."""
 
 
 class _ExcludedRow(JsonResult):
@@ -62,6 +63,8 @@ class _LoadRange(JsonResult):
 
 
 class _FitArm(ArmKey):
+    schedule: str | None = _IF_GIVEN
+    """Only of a schedule: its draft length per batch size."""
     c1_s: float | None
     c1_ci_s: Interval
     """Latency of a lone request."""

@@ -14,8 +14,8 @@ from breakeven.cli.profile_options import arm_in, length_options, read_profile
 
 if TYPE_CHECKING:
     from breakeven.cli.results import ScheduleResult
-    from breakeven.planning.draft_schedule import Schedule
     from breakeven.planning.stepwise import StepView
+    from breakeven.tiers import Schedule
 
 _TAX = (
     "k = 0 inside the engine is not no speculation: it still feeds the drafter (6.6 to 21.6 % longer per token was "
@@ -125,16 +125,17 @@ def _result(
         warnings.append(
             "no draft length pays at any batch size: run without speculation instead of this schedule"
         )
-    elif any(k == 0 for _, _, k in found.ranges):
+    elif any(k == 0 for _, k in found.tiers):
         warnings.append(_TAX)
     e = dict(zip(view.draft_lengths, (float(x) for x in view.tokens_per_step), strict=True))
+    ranges = found.ranges(len(view.step_s))
     # At the upper end of a range a request's tokens take longest.
     tpot = [
         float(view.step_s[high - 1, view.draft_lengths.index(k)]) / (1.0 if worst_case else e[k])
-        for _, high, k in found.ranges
+        for _, high, k in ranges
     ]
     if tpot_slo_s is not None and (
-        late := [high for (_, high, _), t in zip(found.ranges, tpot, strict=True) if t > tpot_slo_s]
+        late := [high for (_, high, _), t in zip(ranges, tpot, strict=True) if t > tpot_slo_s]
     ):
         warnings.append(
             f"no draft length keeps {tpot_slo_s:g} s per token up to batch size {late[-1]}; the fastest is taken"
@@ -142,7 +143,7 @@ def _result(
     return ScheduleResult(
         # vLLM refuses 0: a schedule that never drafts still has to name a reserve.
         num_speculative_tokens=max(found.num_speculative_tokens, 1),
-        num_speculative_tokens_per_batch_size=found.ranges,
+        num_speculative_tokens_per_batch_size=ranges,
         method=method,
         tokens_per_step={str(k): value for k, value in e.items()},
         tpot_s=tpot,

@@ -37,10 +37,10 @@ _options = several(
         "policies",
         multiple=True,
         metavar="NAME",
-        help="breakeven, none, schedule[:METHOD], static:METHOD:K, oracle (pays for rolls), oracle-free; may be repeated. "
-        "Default: all but schedule.",
+        help="breakeven, none, schedule[:METHOD], static:METHOD:K, static:METHOD:schedule, oracle (pays for rolls), "
+        "oracle-free; may be repeated. Default: all but schedule.",
     ),
-    click.option("--arm", "arms", multiple=True, metavar="METHOD:K", help="Candidate; default: those of static policies, else all measured."),
+    click.option("--arm", "arms", multiple=True, metavar="METHOD:K", help="Candidate, or METHOD:schedule; default: those of static policies, else all measured."),
     click.option("--roll-seconds", type=Number(min=0), help="Start-up time of a replica; default: the costs' own, or 300."),
     click.option("--cooldown-seconds", type=Number(min=0), default=3600.0, show_default=True, help="Between two rolls to speculative arms."),
     click.option("--dwell-seconds", type=Number(min=0), default=300.0, show_default=True, help="For which entering a speculative arm must have been worth it."),
@@ -140,16 +140,16 @@ def _study(trace: Trace, policies: Sequence[str], confidence: float | None, give
     from breakeven_sim.replay.study import Study
     from breakeven_sim.replay.traces import RequestTrace
 
-    named = _named_arms(policies, given["arms"])
+    named, scheduled = _named_arms(policies, given["arms"])
     arms: CostArms | LawArms
     if given["costs"] is None:
         profile = _profile(given["profile_path"], confidence)
-        candidates = _of_profile(profile, named)
-        arms = _law_arms(given, trace, candidates, profile, confidence)
+        candidates = _of_profile(profile, named, scheduled)
+        arms = _law_arms(given, trace, candidates, scheduled, profile, confidence)
         roll_s, overhead = 300.0, 0.066
     else:
         arms = engine = _cost_arms(given)
-        candidates = named or engine.distinct_arms(3)
+        candidates = named if named or scheduled else engine.distinct_arms(3)
         if isinstance(trace, RequestTrace):
             prompts, outputs = trace.prompt_tokens, trace.output_tokens
         else:
@@ -172,6 +172,7 @@ def _study(trace: Trace, policies: Sequence[str], confidence: float | None, give
         replicas=given["replicas"],
         policy=_policy(given, roll_s),
         compared=policies or ("breakeven",),
+        scheduled=scheduled,
         zero_drafts_overhead=overhead,
         seed=given["seed"],
         every_s=given["evaluate_seconds"],
@@ -207,6 +208,7 @@ def _law_arms(
     given: dict[str, Any],
     trace: Trace,
     candidates: Sequence[Arm],
+    scheduled: Sequence[str],
     believed: Profile,
     confidence: float | None,
 ) -> LawArms:
@@ -222,16 +224,20 @@ def _law_arms(
         )
     profile = believed if given["truth_path"] is None else _profile(given["truth_path"], confidence)
     for arm in (NO_SPECULATION, *candidates):
-        if profile.measured(arm) < believed.measured(arm):
+        if profile.measured(arm) < believed.measured(arm) and not arm.scheduled:
             raise InputError(str(given["truth_path"]), f"no law for {arm.name}", "every arm that may run")
     tokens = profile.arm(NO_SPECULATION).lengths.output_tokens
     if tokens is None:
         tokens = float(trace.output_tokens.mean()) if isinstance(trace, RequestTrace) else 256.0
     e: dict[Arm, float] = {}
     if given["alpha"] is not None:
-        e = {arm: float(tokens_per_step_iid(given["alpha"], arm.k)) for arm in candidates}
+        # Tiers of a schedule need not be candidates themselves.
+        speculative = {*candidates, *(fit.arm for fit in profile.arms if fit.k)}
+        e = {
+            arm: float(tokens_per_step_iid(given["alpha"], arm.k)) for arm in speculative if not arm.scheduled
+        }
     elif given["tokens_per_step"] is not None:
-        if len({arm.k for arm in candidates}) > 1:
+        if len({arm.k for arm in candidates}) > 1 or any(arm.scheduled for arm in candidates) or scheduled:
             raise click.UsageError(
                 "--tokens-per-step needs candidates of one draft length; say --arm, or --alpha"
             )
@@ -239,10 +245,10 @@ def _law_arms(
     return LawArms(profile, tokens, e)
 
 
-def _of_profile(profile: Any, named: Sequence[Arm]) -> list[Arm]:
+def _of_profile(profile: Profile, named: Sequence[Arm], scheduled: Sequence[str]) -> list[Arm]:
     """The candidates of a profile: the named ones by drafter or method, else all that may be believed."""
-    measured = [fit.arm for fit in profile.arms if fit.k > 0 and fit.fit is not None]
-    if not named:
+    measured = [fit.arm for fit in profile.arms if fit.k > 0 and fit.fit is not None and not fit.scheduled]
+    if not named and not scheduled:
         return [fit.arm for fit in profile.arms if fit.k > 0 and fit.believable]
     return [
         next((one for one in measured if one.k == arm.k and arm.method in {one.family, one.method}), arm)
@@ -250,12 +256,15 @@ def _of_profile(profile: Any, named: Sequence[Arm]) -> list[Arm]:
     ]
 
 
-def _named_arms(policies: Sequence[str], arms: Sequence[str]) -> list[Arm]:
-    from breakeven_sim.replay.study import parse_policy
+def _named_arms(policies: Sequence[str], arms: Sequence[str]) -> tuple[list[Arm], list[str]]:
+    """Arms that were named, and drafters whose schedules were."""
+    from breakeven_sim.replay.study import ScheduleOf, parse_policy
 
     named = [parse_policy(policy) for policy in policies if policy.startswith("static:")]
     named.extend(parse_policy(f"static:{text}") for text in arms)
-    return list(dict.fromkeys(arm for arm in named if arm is not None and arm.k > 0))
+    scheduled = [one.family for one in named if isinstance(one, ScheduleOf)]
+    static = [one for one in named if one is not None and not isinstance(one, ScheduleOf) and one.k > 0]
+    return list(dict.fromkeys(static)), list(dict.fromkeys(scheduled))
 
 
 def _policy(given: dict[str, Any], roll_s: float) -> Policy:
@@ -274,10 +283,12 @@ def _policy(given: dict[str, Any], roll_s: float) -> Policy:
 
 
 def _default_policies(study: Study) -> list[str]:
+    from breakeven_sim.replay.study import static_name
+
     return [
         "breakeven",
         "none",
-        *(f"static:{a.family}:{a.k}" for a in study.candidates),
+        *map(static_name, study.candidates),
         "oracle",
         "oracle-free",
     ]

@@ -1,13 +1,14 @@
 """From points to a profile; formula, solver, uncertainty and diagnostics are separate.
 
-loads         rows -> others in flight; which rows say nothing
+observations  rows -> others in flight; which rows say nothing
 solve         nonnegative least squares of relative residuals
 uncertainty   noise, covariance, Student bounds
 diagnostics   bad points, bends, left-out loads, when not to believe
 arms          one arm          pooled   all draft lengths of one method
+schedules     an arm whose draft length follows the batch size
 profiles      a whole file of points -> Profile
 """
 
-from breakeven.fitting.profiles import fit_points
+from breakeven.fitting.profiles import fit_points, with_schedule
 
-__all__ = ["fit_points"]
+__all__ = ["fit_points", "with_schedule"]

@@ -46,7 +46,7 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
 
     Args:
         arm: the arm.
-        points: its rows.
+        points: its rows, at least one.
         ramp_share: rho of short closed-loop runs, from `loads.ramp_share_of`.
         confidence: two-sided level of all bounds.
     """
@@ -54,14 +54,16 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
     excluded = list(rejected)
     used, other_lengths = _of_one_length(used)
     excluded += [LeftOut(one.point, Reason.OTHER_LENGTHS) for one in other_lengths]
-    bad = set(diagnostics.outliers(used))
+    # Where one tier ends and the next begins, a good point is off the law of all others.
+    bad = set() if arm.scheduled else set(diagnostics.outliers(used))
     excluded += [LeftOut(used[i].point, Reason.OUTLIER) for i in sorted(bad)]
     used = [one for i, one in enumerate(used) if i not in bad]
     solution = diagnostics.fit_law(used)
     fit = _fit_of_loads(solution, used) if solution is not None else None
     errors = diagnostics.left_out_errors(used)
     left_out = float(np.mean(errors)) if errors else None
-    bend = diagnostics.bend(used, solution) if solution is not None else None
+    bends = diagnostics.interpolated if arm.scheduled else diagnostics.bend
+    bend = bends(used, solution) if solution is not None else None
     t = t_quantile(confidence, fit.dof) if fit is not None else float("inf")
     believable, reason = diagnostics.verdict(used, fit, left_out, bend, t)
     ceiling = _ceiling_rps(used, excluded, ramp_share)
@@ -105,6 +107,7 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
         measured_saturation_rps=ceiling,
         measurements=tuple(_measurement(one) for one in used),
         kv_requests=_kv_requests(used),
+        schedule=points[0].schedule,
     )
 
 

@@ -142,9 +142,17 @@ def bend(observations: Sequence[Observation], solution: Solution) -> Bend | None
 
     Only inner loads are compared, which both can predict; None with fewer than five loads.
     """
-    groups = by_load(observations)
-    if len(groups) < FEWEST_LOADS_TO_INTERPOLATE:
+    if len(by_load(observations)) < FEWEST_LOADS_TO_INTERPOLATE:
         return None
+    found = interpolated(observations, solution)
+    if found is None or found.law_error < _BEND_LEAST or found.points_error > _BEND_MARGIN * found.law_error:
+        return None
+    return found
+
+
+def interpolated(observations: Sequence[Observation], solution: Solution) -> Bend | None:
+    """How far the law and interpolation between neighbours miss left-out inner loads; None with fewer than three loads."""
+    groups = by_load(observations)
     law_errors, points_errors = [], []
     for before, group, after in zip(groups, groups[1:], groups[2:], strict=False):
         rest = fit_law([one for other in groups if other is not group for one in other])
@@ -154,11 +162,15 @@ def bend(observations: Sequence[Observation], solution: Solution) -> Bend | None
         (low_n, low_s), (high_n, high_s) = _center(before), _center(after)
         share = (design(group)[:, 1] - low_n) / max(high_n - low_n, 1e-12)
         points_errors.append(_error(low_s + share * (high_s - low_s), group))
-    law_error, points_error = float(np.mean(law_errors)), float(np.mean(points_errors))
-    if law_error < _BEND_LEAST or points_error > _BEND_MARGIN * law_error:
+    if not law_errors:
         return None
     worst = int(np.argmax(np.abs(solution.residuals)))
-    return Bend(observations[worst].others, float(solution.residuals[worst]), law_error, points_error)
+    return Bend(
+        observations[worst].others,
+        float(solution.residuals[worst]),
+        float(np.mean(law_errors)),
+        float(np.mean(points_errors)),
+    )
 
 
 def _center(group: Sequence[Observation]) -> tuple[float, float]:

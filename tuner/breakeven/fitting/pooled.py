@@ -50,7 +50,8 @@ def fit_pooled(
         points: all rows.
         ramp_share: rho of short closed-loop runs.
     """
-    members = [fit for fit in fits if fit.k == 0 or fit.arm.family == family]
+    # What a schedule accepts and how long it takes is a mixture over its tiers.
+    members = [fit for fit in fits if fit.k == 0 or (fit.arm.family == family and not fit.arm.scheduled)]
     rows = [row for fit in members for row in _rows(fit, points, ramp_share)]
     speculating = [
         fit for fit in members if fit.k > 0 and any(row.observation.point.arm == fit.arm for row in rows)

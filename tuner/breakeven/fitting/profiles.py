@@ -11,11 +11,13 @@ from breakeven.errors import InputError
 from breakeven.fitting.arms import fit_arm
 from breakeven.fitting.observations import RAMP_SHARE, ramp_share_of
 from breakeven.fitting.pooled import fit_pooled
+from breakeven.fitting.schedules import fit_schedule, schedules_of
 from breakeven.points.point import Point
 from breakeven.profile.document import Profile
 from breakeven.profile.fits import ArmFit, PooledFit
 from breakeven.readers.reading import one_setting
 from breakeven.reasons import Reason
+from breakeven.tiers import Schedule
 
 _MEANING = {reason.value: reason.meaning for reason in Reason}
 
@@ -39,23 +41,57 @@ def fit_points(
         raise InputError("points", "none", "at least one measured operating point")
     one_setting(points)
     share = ramp_share_of(points)
+    scheduled = schedules_of(points)
     fits = tuple(
         fit_arm(arm, [one for one in points if one.arm == arm], share, confidence) for arm in _arms(points)
     )
     pooled = tuple(fit_pooled(family, fits, points, share) for family in _families(fits))
     found = tuple(one for one in pooled if one is not None)
+    static = Profile(confidence, fits, found)
+    fits += tuple(
+        fit_schedule(arm, [one for one in points if one.arm == arm], share, confidence, static)
+        for arm in scheduled
+    )
     return Profile(
         confidence,
-        fits,
+        _in_order(fits),
         found,
-        tuple(_warnings(fits, found, points, share)),
+        tuple(_warnings(_in_order(fits), found, points, share)),
         {**_provenance(points), **(provenance or {})},
     )
 
 
+def with_schedule(profile: Profile, points: Sequence[Point]) -> Profile:
+    """The profile with one schedule more, which was measured after the arms in it.
+
+    Args:
+        profile: with the arm of the schedule's last tier. A schedule of the same family in it is replaced.
+        points: of one schedule.
+
+    Raises:
+        InputError: no point, points of another arm, or of more than one setting.
+    """
+    scheduled = schedules_of(points)
+    if len(scheduled) != 1 or any(one.arm != scheduled[0] for one in points):
+        raise InputError("points", "not those of one schedule", "at least one, all of one arm")
+    one_setting(points)
+    static = replace(profile, arms=tuple(fit for fit in profile.arms if not fit.arm.scheduled))
+    fit = fit_schedule(scheduled[0], points, ramp_share_of(points), profile.confidence, static)
+    kept = tuple(one for one in profile.arms if one.arm.name != fit.arm.name)
+    warnings = (*profile.warnings, *_arm_warnings(fit, ramp_share_of(points)))
+    return replace(profile, arms=_in_order((*kept, fit)), warnings=warnings)
+
+
+def _in_order(fits: Sequence[ArmFit]) -> tuple[ArmFit, ...]:
+    """No speculation first, then by family and draft length, each family's schedule last."""
+    return tuple(
+        sorted(fits, key=lambda fit: (fit.arm != NO_SPECULATION, fit.arm.family, fit.arm.scheduled, fit.k))
+    )
+
+
 def _arms(points: Sequence[Point]) -> list[Arm]:
-    """Every arm: no speculation first, then by family and draft length."""
-    arms = {one.arm for one in points}
+    """Every arm with one draft length: no speculation first, then by family and draft length."""
+    arms = {one.arm for one in points if one.schedule is None}
     return sorted(arms, key=lambda arm: (arm != NO_SPECULATION, arm.family, arm.k))
 
 
@@ -98,10 +134,26 @@ def _warnings(
             )
 
 
+def _schedule_warnings(fit: ArmFit, text: str) -> Iterator[str]:
+    table = Schedule.parse(text, str(fit.arm))
+    last = f"k = {table.last}" if table.last else "no speculation"
+    if fit.fit is None:
+        return
+    if fit.beyond is None:
+        yield f"{fit.arm} ({text}): nothing says what it does beyond its points: {last}, its last tier, was not measured"
+        return
+    first = table.tiers[-1][0]
+    reached = any(one.inflight >= first for one in fit.measurements)
+    told = "" if reached else f", which its points do not reach (batches of {first} and more)"
+    yield f"{fit.arm} ({text}): follows its points, and beyond them the law of {last}, its last tier{told}"
+
+
 def _arm_warnings(fit: ArmFit, share: float) -> Iterator[str]:
     if not fit.believable:
         yield f"{fit.arm}: not to be believed ({fit.reason}): {_MEANING[fit.reason]}"
-    if fit.bend is not None:
+    if fit.schedule is not None:
+        yield from _schedule_warnings(fit, fit.schedule)
+    elif fit.bend is not None:
         yield (
             f"{fit.arm}: the law bends at {fit.bend.others:.3g} others in flight (residual {fit.bend.residual:+.1%}): "
             "predictions inside the measured range use the points"

@@ -8,55 +8,13 @@ more arm to be measured against a real pod without speculation, never assumed be
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.goodput import allowed, best_draft_length, goodput, time_per_token
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """Draft length by batch size.
-
-    Attributes:
-        ranges: (lowest batch, highest batch, draft length), inclusive, without gap, starting at 1.
-    """
-
-    ranges: tuple[tuple[int, int, int], ...]
-
-    def __post_init__(self) -> None:
-        expected = 1
-        for low, high, k in self.ranges:
-            if low != expected or high < low or k < 0:
-                raise ValueError(
-                    f"range ({low}, {high}, {k}): expected one that starts at {expected}, with k >= 0"
-                )
-            expected = high + 1
-        if not self.ranges:
-            raise ValueError("ranges: empty; expected at least one that starts at 1")
-
-    @property
-    def num_speculative_tokens(self) -> int:
-        """The largest draft length, which vLLM reserves at start-up; 0 where nothing is ever drafted."""
-        return max(k for _, _, k in self.ranges)
-
-    @property
-    def speculates(self) -> bool:
-        """Whether it ever drafts; vLLM refuses a configuration that does not: run without one."""
-        return self.num_speculative_tokens > 0
-
-    def at(self, batch: int) -> int:
-        """Draft length at a batch size; beyond the last range as vLLM does: the last one goes on.
-
-        Raises:
-            ValueError: batch is below 1.
-        """
-        if batch < 1:
-            raise ValueError(f"batch: {batch!r} is below 1")
-        return next((k for _, high, k in self.ranges if batch <= high), self.ranges[-1][2])
+from breakeven.tiers import Schedule
 
 
 def schedule(
@@ -103,9 +61,9 @@ def schedule(
 
 def _merge(
     relative: FloatArray, acceptable: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], lengths: Sequence[int]
-) -> tuple[tuple[int, int, int], ...]:
-    """Cover the batch sizes by the fewest ranges: each goes on as long as one draft length is acceptable in it."""
-    ranges: list[tuple[int, int, int]] = []
+) -> tuple[tuple[int, int], ...]:
+    """Cover the batch sizes by the fewest tiers: each goes on as long as one draft length is acceptable in it."""
+    tiers: list[tuple[int, int]] = []
     start, last = 0, len(acceptable)
     while start < last:
         common, stop = acceptable[start], start + 1
@@ -113,13 +71,9 @@ def _merge(
             common = common & acceptable[stop]
             stop += 1
         total = np.where(common, relative[start:stop].sum(axis=0), -np.inf)
-        ranges.append((start + 1, stop, lengths[int(np.argmax(total))]))
+        k = lengths[int(np.argmax(total))]
+        # Two neighbouring tiers may have chosen the same length.
+        if not tiers or tiers[-1][1] != k:
+            tiers.append((start + 1, k))
         start = stop
-    # Two neighbouring ranges may have chosen the same length.
-    merged = [ranges[0]]
-    for low, high, k in ranges[1:]:
-        if merged[-1][2] == k:
-            merged[-1] = (merged[-1][0], high, k)
-        else:
-            merged.append((low, high, k))
-    return tuple(merged)
+    return tuple(tiers)

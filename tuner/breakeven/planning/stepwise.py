@@ -73,7 +73,9 @@ def step_view(
         InputError: an acceptance that is impossible.
     """
     measured = {
-        fit.k: fit for fit in profile.arms if fit.k and fit.arm.family == family and fit.fit is not None
+        fit.k: fit
+        for fit in profile.arms
+        if fit.k and fit.arm.family == family and not fit.arm.scheduled and fit.fit is not None
     }
     if not measured:
         known = sorted({fit.arm.family for fit in profile.arms if fit.k})

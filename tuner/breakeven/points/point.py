@@ -139,6 +139,14 @@ class Point:
             max_length=64, description="your name for the drafter, where one method was measured with several"
         ),
     ] = None
+    schedule: Annotated[
+        str | None,
+        Field(
+            max_length=1024,
+            description="draft length per batch size, such as 1-8:5,9-32:2,33-:0 (k is then the longest it may take); empty where k "
+            "holds at every batch size",
+        ),
+    ] = None
     load_mode: Annotated[
         LoadMode,
         Field(description="how requests arrived: closed, poisson or constant; without it closed or poisson"),
@@ -295,7 +303,7 @@ class Point:
     @property
     def arm(self) -> Arm:
         """What was measured."""
-        return Arm(self.method, self.k, self.candidate)
+        return Arm(self.method, self.k, self.candidate, scheduled=self.schedule is not None)
 
     @property
     def load(self) -> ImposedLoad:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from breakeven.arm import Arm
+from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
 from breakeven.points.point import (
     ACCEPT,
@@ -20,6 +20,7 @@ from breakeven.points.point import (
     Point,
     PointColumn,
 )
+from breakeven.tiers import Schedule
 
 _MISSING = frozenset({"", "-", "na", "n/a", "nan", "null"})
 """Spellings of "not measured", in lower case: what spreadsheets and data frames write for an empty cell."""
@@ -45,6 +46,7 @@ def point(fields: Mapping[str, str | float], origin: Origin, *, decimal_comma: b
     }
     texts = {name: text for name in TEXTS if (text := _text(fields.get(name))) is not None}
     arm = _arm(fields, numbers, texts.get("candidate"), origin)
+    schedule = _schedule(texts.get("schedule"), arm, origin)
     mode = _mode(numbers, texts.get("load_mode"), origin)
     if numbers.get("mean_latency_s") is None:
         raise InputError(origin.of("mean_latency_s"), "nothing there", NUMBERS["mean_latency_s"].meaning)
@@ -55,7 +57,8 @@ def point(fields: Mapping[str, str | float], origin: Origin, *, decimal_comma: b
         if name not in NUMBERS and name not in TEXTS and not ACCEPT.fullmatch(name)
     }
     columns: dict[str, Any] = {**numbers, **texts}
-    columns |= {"method": arm.method, "k": arm.k, "candidate": arm.candidate, "load_mode": mode}
+    columns |= {"method": arm.method, "k": arm.k, "candidate": arm.candidate, "schedule": schedule}
+    columns["load_mode"] = mode
     checked = Point(**columns, accept=accept, origin=origin, extra=extra)
     _check_together(checked)
     return checked
@@ -126,6 +129,23 @@ def _arm(
             origin.of("candidate"), f"{candidate[:64]!r} is no name", "a short name without slash"
         )
     return Arm(method, int(k), candidate)
+
+
+def _schedule(text: str | None, arm: Arm, origin: Origin) -> str | None:
+    """The table in its one spelling; None for a draft length that holds at every batch size."""
+    if text is None:
+        return None
+    where = origin.of("schedule")
+    if arm == NO_SPECULATION:
+        raise InputError(where, f"{text[:40]!r} with method none", "nothing: nothing is ever drafted")
+    table = Schedule.parse(text, where)
+    if table.num_speculative_tokens > arm.k:
+        raise InputError(
+            where,
+            f"a draft length of {table.num_speculative_tokens} with k = {arm.k}",
+            "none above k (vLLM's num_speculative_tokens)",
+        )
+    return str(table)
 
 
 def _mode(numbers: Mapping[str, float | None], given: str | None, origin: Origin) -> LoadMode:

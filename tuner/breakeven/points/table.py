@@ -16,6 +16,9 @@ from breakeven.errors import InputError
 from breakeven.points.point import ACCEPT, COLUMNS, NUMBERS, TEXTS, Origin, Point
 from breakeven.points.row import point
 
+_SELDOM = frozenset({"schedule", "replicate"})
+"""Columns that a file has only where a row fills them: few arms are schedules, and nobody but people numbers replicates."""
+
 _NEEDED = ("method", "k", "mean_latency_s")
 
 
@@ -112,8 +115,7 @@ def document(point: Point) -> dict[str, float | str | None]:
             found |= {f"accept_{position}": share for position, share in enumerate(value, start=1)}
         elif column.counted and value is not None and value == int(value):
             found[name] = int(value)
-        elif name != "replicate" or value is not None:
-            # Nobody but people numbers replicates: the driver's files have no such column.
+        elif name not in _SELDOM or value is not None:
             found[name] = value
     return {**found, **point.extra}
 

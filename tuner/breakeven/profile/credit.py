@@ -65,6 +65,7 @@ def _faster(fit: ArmFit, factor: float) -> ArmFit:
         c1_s=_scaled(fit.c1_s, factor),
         c2_s=_scaled(fit.c2_s, factor),
         fit=None if fit.fit is None else _faster_law(fit.fit, factor),
+        beyond=None if fit.beyond is None else _faster_law(fit.beyond, factor),
         measurements=tuple(replace(one, latency_s=factor * one.latency_s) for one in fit.measurements),
     )
 

@@ -42,10 +42,11 @@ class Curve:
         basis: what the law is: the arm's own fit or the pooled form.
         others_range: measured range of others in flight.
         knots: (others, latency) in ascending order, shape (K, 2), where the law bends; else None. Measured, or of an
-            arm that was not measured the law bent as its neighbours bend.
+            arm that was not measured the law bent as its neighbours bend, of a schedule from a lone request on.
         knot_error: relative standard deviation of interpolation between measured knots.
         ceiling_rps: measured saturation below 1/C2, if any.
         strayed: whether the conditions lie outside what was measured, so that every load does.
+        beyond: the law above the knots where that is another one, as it is of a schedule's last tier; None: `law` moved.
     """
 
     law: Law
@@ -57,6 +58,7 @@ class Curve:
     knot_error: float = 0.0
     ceiling_rps: float | None = None
     strayed: bool = False
+    beyond: Law | None = None
 
     @cached_property
     def saturation_rps(self) -> float:
@@ -65,7 +67,7 @@ class Curve:
         What a measured point carried in a steady state is never beyond saturation, whatever a law that bends says; points
         that lie below the law at high load promise no saturation beyond the law's.
         """
-        rate = 1.0 / (max(self._factor(-1), 1.0) * float(self.law.c2))
+        rate = 1.0 / (max(self._factor(-1), 1.0) * float(self._end_law(-1).c2))
         if self.ceiling_rps is not None:
             rate = min(rate, self.ceiling_rps)
         if self.knots is not None:
@@ -80,7 +82,8 @@ class Curve:
         """
         if not np.isfinite(t):
             return None
-        rate, half = self.saturation_rps, t * float(self.law.variances()[1]) ** 0.5 / float(self.law.c2)
+        last = self._end_law(-1)
+        rate, half = self.saturation_rps, t * float(last.variances()[1]) ** 0.5 / float(last.c2)
         if self.ceiling_rps is not None and self.ceiling_rps <= rate:
             error = float(np.exp(t * self.noise))
             return self.ceiling_rps / error, max(self.ceiling_rps * error, rate)
@@ -95,7 +98,12 @@ class Curve:
         if self.knots is None:
             return 1.0
         others, latency_s = self.knots[end].tolist()
-        return float(latency_s / (self.law.c1 + others * self.law.c2))
+        law = self._end_law(end)
+        return float(latency_s / (law.c1 + others * law.c2))
+
+    def _end_law(self, end: Literal[0, -1]) -> Law:
+        """The law whose line is followed below (0) or above (-1) the points."""
+        return self.law if end == 0 or self.beyond is None else self.beyond
 
     def outer_law(self, *, below: bool = False) -> Law:
         """The law below or above the points, moved so that it meets them."""
@@ -103,8 +111,8 @@ class Curve:
 
     @cached_property
     def _ends(self) -> tuple[Law, Law]:
-        factors = self._factor(0), self._factor(-1)
-        return rescaled(self.law, factors[0], factors[0]), rescaled(self.law, factors[1], factors[1])
+        low, high = self._factor(0), self._factor(-1)
+        return rescaled(self._end_law(0), low, low), rescaled(self._end_law(-1), high, high)
 
     def _outer_laws(self, below: BoolArray) -> Law:
         """Both of them, one per load: the law below the points where `below`, else that above them."""

@@ -113,7 +113,8 @@ class Profile:
         if self.measured(arm):
             return measured_curve(self.arm(arm), wanted)
         for pooled in self.pooled:
-            if pooled.method == arm.family:
+            # The pooled form knows draft lengths, not what a mixture of them does.
+            if pooled.method == arm.family and not arm.scheduled:
                 return pooled_curve(pooled, arm, self._at_measured_lengths(wanted))
         return measured_curve(self.arm(arm), wanted)
 
@@ -203,7 +204,11 @@ class Profile:
     def _with_parts(self, found: Prediction, others: float, conditions: Conditions) -> Prediction:
         """Fill in TTFT and TPOT of an arm that was not measured, as far as those that were tell them."""
         family = {NO_SPECULATION.family, found.arm.family}
-        measured = [fit for fit in self.arms if fit.arm.family in family and fit.ttft is not None]
+        measured = [
+            fit
+            for fit in self.arms
+            if fit.arm.family in family and not fit.arm.scheduled and fit.ttft is not None
+        ]
         output = conditions.output_tokens or next((fit.lengths.output_tokens for fit in measured), None)
         if output is None:
             return found

@@ -11,6 +11,7 @@ from breakeven.errors import InputError
 from breakeven.laws.mixture import checked_survival
 from breakeven.laws.speculation import COEFFICIENTS
 from breakeven.profile.fits import ArmFit, LawFit, Measurement, PooledFit
+from breakeven.tiers import Schedule
 
 _LARGEST = 1e15
 _LEAST = 1e-12
@@ -55,6 +56,11 @@ def _check_arm(fit: ArmFit, place: str) -> None:
         _ = fit.arm
     except ValueError as error:
         raise InputError(place, str(error), "an arm") from error
+    if (
+        fit.schedule is not None
+        and Schedule.parse(fit.schedule, f"{place}.schedule").num_speculative_tokens > fit.k
+    ):
+        raise InputError(f"{place}.schedule", f"a draft length above k = {fit.k}", "none above it")
     _check_laws(fit, place)
     _check_rows(fit, f"{place}.measurements")
     if fit.acceptance is not None and not 1.0 <= fit.acceptance.tokens_per_step <= fit.k + 1.0 + _ROUNDING:
@@ -69,6 +75,8 @@ def _check_arm(fit: ArmFit, place: str) -> None:
 def _check_laws(fit: ArmFit, place: str) -> None:
     if fit.fit is not None:
         _check_law(fit.fit, f"{place}.fit", rises=True)
+    if fit.beyond is not None:
+        _check_law(fit.beyond, f"{place}.beyond", rises=True)
     others = {"ttft": fit.ttft, "tpot": fit.tpot}
     for name in ("quantiles", "ttft_quantiles", "tpot_quantiles"):
         laws = getattr(fit, name)

@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from breakeven.arm import Arm
 from breakeven.laws.acceptance_numbers import AcceptanceModel
@@ -17,6 +19,9 @@ from breakeven.laws.law import Law
 
 Bounds = tuple[float | None, float | None]
 """Lower and upper bound at the document's confidence; None is an open end."""
+
+_Seldom = Field(exclude_if=lambda value: value is None)
+"""A field that a document has only where it says something: few arms are schedules."""
 
 Matrix2 = tuple[tuple[float, float], tuple[float, float]]
 
@@ -180,6 +185,9 @@ class ArmFit:
         measurements: the rows used.
         kv_requests: requests in flight that fill the KV pool, with these lengths and this arm's drafter in it; None where
             its use was not measured.
+        schedule: draft length per batch size as text (`breakeven.tiers`); None where k holds at every batch size. Latency
+            then follows the points, and c1_s and c2_s are the line nearest to them.
+        beyond: of a schedule the law above its points, that of its last tier; None where that is not known.
     """
 
     method: str
@@ -212,11 +220,18 @@ class ArmFit:
     measured_saturation_rps: float | None = None
     measurements: tuple[Measurement, ...] = ()
     kv_requests: float | None = None
+    schedule: Annotated[str | None, _Seldom] = None
+    beyond: Annotated[LawFit | None, _Seldom] = None
 
     @property
     def arm(self) -> Arm:
         """The arm's identity."""
-        return Arm(self.method, self.k, self.candidate)
+        return Arm(self.method, self.k, self.candidate, scheduled=self.scheduled)
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether the draft length follows the batch size."""
+        return self.schedule is not None
 
     @property
     def covariance(self) -> Matrix2:
@@ -235,9 +250,14 @@ class ArmFit:
 
     @property
     def tokens_per_step(self) -> float | None:
-        """E while the arm was measured; 1 without speculation, None where not measured."""
+        """E while the arm was measured; 1 without speculation, None where not measured.
+
+        None of a schedule too: its E is a mix over its tiers, another one at every load.
+        """
         if self.k == 0:
             return 1.0
+        if self.scheduled:
+            return None
         return self.acceptance.tokens_per_step if self.acceptance else None
 
 

@@ -22,6 +22,9 @@ from breakeven.profile.fits import ArmFit, Measurement
 _SD_OF_MEAN_ERROR = 1.25
 """Standard deviation over mean absolute error, of normal errors."""
 
+_LEAST_ALONE = 0.5
+"""A lone request takes at least this share of the latency at the lowest load that was measured."""
+
 _SAME = 0.25
 """Lengths within this share of the measured ones are not extrapolation."""
 
@@ -63,6 +66,11 @@ def decode_factor(fit: ArmFit, conditions: Conditions) -> float:
     """
     factor = 1.0
     if conditions.tokens_per_step is not None and fit.k > 0:
+        if fit.arm.scheduled:
+            raise NotIdentifiedError(
+                f"{fit.arm}: another acceptance cannot be converted, since its draft length changes with the load; "
+                "ask without it, or measure the schedule again"
+            )
         if fit.tokens_per_step is None:
             raise NotIdentifiedError(
                 f"{fit.arm}: its acceptance was not measured, so another one cannot be converted; "
@@ -126,16 +134,21 @@ def measured_curve(fit: ArmFit, conditions: Conditions) -> Curve:
     if decode != 1.0 or prompt != 1.0:
         law = rescaled(law, *(_factor(part, decode, prompt) for part in _decode_shares(fit)))
     others = [one.others for one in fit.measurements]
+    knots = _knots(fit, original, law) if fit.basis == "points" else None
+    if knots is not None and fit.arm.scheduled:
+        knots = _rising_from_alone(knots)
     return Curve(
         law,
         fit.fit.dof,
         fit.fit.noise,
         "arm",
         (min(others), max(others)),
-        _knots(fit, original, law) if fit.basis == "points" else None,
+        knots,
         _SD_OF_MEAN_ERROR * fit.bend.points_error if fit.bend is not None else 0.0,
         fit.measured_saturation_rps,
         strays(fit, conditions),
+        # The curve moves it to the last knot, which other lengths have moved already.
+        None if fit.beyond is None else fit.beyond.law,
     )
 
 
@@ -176,3 +189,19 @@ def _knots(fit: ArmFit, original: Law, law: Law) -> FloatArray:
     moved = latency_among(law.c1, law.c2, knots[:, 0]) / latency_among(original.c1, original.c2, knots[:, 0])
     knots[:, 1] *= moved
     return knots
+
+
+def _rising_from_alone(knots: FloatArray) -> FloatArray:
+    """The knots of a schedule: none lower than one before it, and the first at a lone request.
+
+    The line nearest to all points is none of its tiers, so it is no guide below the first point either.
+    """
+    others, latency_s = knots.T
+    # The mean of the least rising curve above all points and the largest one below them.
+    rising = (np.maximum.accumulate(latency_s) + np.minimum.accumulate(latency_s[::-1])[::-1]) / 2.0
+    found = np.stack([others, rising], axis=-1)
+    if others[0] <= 0.0:
+        return found
+    slope = (rising[1] - rising[0]) / (others[1] - others[0])
+    alone_s = max(rising[0] - slope * others[0], _LEAST_ALONE * rising[0])
+    return np.vstack([[0.0, alone_s], found])

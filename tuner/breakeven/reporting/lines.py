@@ -85,9 +85,9 @@ class BestArmMap:
 
 
 def drawable(profile: Profile) -> list[ArmFit]:
-    """Arms with a law, no speculation first, then by family and draft length."""
+    """Arms with a law, no speculation first, then by family and draft length, each family's schedule last."""
     fits = [fit for fit in profile.arms if fit.fit is not None and fit.saturation_rps is not None]
-    return sorted(fits, key=lambda fit: (fit.k > 0, fit.arm.family, fit.k))
+    return sorted(fits, key=lambda fit: (fit.k > 0, fit.arm.family, fit.arm.scheduled, fit.k))
 
 
 def arm_curves(profile: Profile) -> list[ArmCurve]:
@@ -98,11 +98,14 @@ def arm_curves(profile: Profile) -> list[ArmCurve]:
 
 
 def measured_points(profile: Profile) -> list[Measured]:
-    """Every used point beside the law's prediction at the others in flight that it met."""
+    """Every used point beside the law's prediction at the others in flight that it met.
+
+    A schedule follows its points, not a law.
+    """
     return [
         Measured(fit.arm, point.inflight, point.latency_s, fit.fit.c1_s + fit.fit.c2_s * point.others)
         for fit in drawable(profile)
-        if fit.fit is not None
+        if fit.fit is not None and not fit.arm.scheduled
         for point in fit.measurements
     ]
 

@@ -22,6 +22,7 @@ from typing import Any
 from aiohttp import web
 
 from breakeven.errors import BreakevenError, InputError
+from breakeven.serving.dynamic_speculation import KEY
 from breakeven_sim.engine.configuration import DraftLengths, EngineConfig, engine_config
 from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.costs import EngineCosts, load_costs
@@ -57,6 +58,8 @@ def prepare(arguments: ServeArguments) -> ServerSetup:
     """
     costs = load_costs(arguments.sim_costs)
     spec = speculation(arguments.speculative_config)
+    if spec is not None and _data_parallel(arguments):
+        spec = dataclasses.replace(spec, drafts=DraftLengths(spec.drafts.longest))
     method = costs.method(spec.method, spec.drafter) if spec else None
     max_model_len = arguments.max_model_len or costs.limits.max_model_len
     pool = _kv_pool_tokens(arguments, costs, spec)
@@ -81,6 +84,11 @@ def prepare(arguments: ServeArguments) -> ServerSetup:
     )
     startup_s = (costs.startup.base_s + (costs.startup.drafter_s if method else 0.0)) * costs.time_scale
     return ServerSetup(arguments, costs, spec, config, max_model_len, startup_s)
+
+
+def _data_parallel(arguments: ServeArguments) -> bool:
+    """Whether several ranks share the requests: they could disagree on a draft length, so vLLM lets them have one."""
+    return int(arguments.recorded.get("data_parallel_size") or 1) > 1
 
 
 def run(launch: ServerSetup) -> int:
@@ -219,6 +227,8 @@ def _announce(launch: ServerSetup) -> None:
     )
     if launch.speculation is not None:
         _log.info("Speculation: %s", dict(launch.speculation.given))
+        if KEY in launch.speculation.given and _data_parallel(arguments):
+            _log.warning("%s is not supported with data parallelism: drafting num_speculative_tokens", KEY)
     else:
         _log.info("Speculation: none")
     _log.info(

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from breakeven.errors import InputError
 from breakeven.methods import METHODS, Drafter, draft_length_of, method_of
 from breakeven.serving.command_line import SPECULATIVE_CONFIG as WHERE
+from breakeven.serving.dynamic_speculation import schedule_in
 from breakeven_sim.engine.configuration import DraftLengths
 
 # Whatever a user's own class would draft cannot be simulated.
@@ -78,9 +79,11 @@ def speculation(config: Mapping[str, Any] | None) -> SpeculativeConfig | None:
     if method in {"ngram", "ngram_gpu"}:
         _prompt_lookup(full)
     k = _longest(full)
-    tiers = _tiers(full.get("num_speculative_tokens_per_batch_size"), k, method)
+    table = schedule_in(full)
     drafter = full.get("model") if METHODS[method] is not Drafter.NONE else None
-    return SpeculativeConfig(method, DraftLengths(k, tiers), drafter, _imposed(full, k), full)
+    return SpeculativeConfig(
+        method, DraftLengths(k, table.tiers if table else ()), drafter, _imposed(full, k), full
+    )
 
 
 def _method(config: Mapping[str, Any]) -> str:
@@ -124,41 +127,6 @@ def _longest(config: dict[str, Any]) -> int:
         raise InputError(WHERE, f"{key} is missing", "an integer of at least 1")
     config[key] = k
     return k
-
-
-def _tiers(given: Any, longest: int, method: str) -> tuple[tuple[int, int], ...]:
-    """The schedule as (first batch size, k); every range checked, gaps carry the previous k forward.
-
-    A later range beyond `num_speculative_tokens` is cut to it, as vLLM does.
-    """
-    key = "num_speculative_tokens_per_batch_size"
-    if given is None:
-        return ()
-    if method == "suffix":
-        raise InputError(WHERE, f"{key} with method suffix", "a method with a settable draft length")
-    if not isinstance(given, list) or not given:
-        raise InputError(WHERE, f"{key} is {given!r}", "a list of [first, last, k]")
-    tiers: list[tuple[int, int]] = []
-    last_end = 0
-    for row in sorted(
-        given, key=lambda r: r[0] if isinstance(r, list) and r and isinstance(r[0], int) else 0
-    ):
-        if (
-            not isinstance(row, list)
-            or len(row) != 3
-            or any(isinstance(v, bool) or not isinstance(v, int) for v in row)
-        ):
-            raise InputError(WHERE, f"{key} holds {row!r}", "[first, last, k], three integers")
-        first, end, k = row
-        if not tiers and first != 1:
-            raise InputError(WHERE, f"{key} begins at batch size {first}", "its first range at 1")
-        if first <= last_end:
-            raise InputError(WHERE, f"{key} ranges overlap at batch size {first}", "ranges apart")
-        if end < first or k < 0:
-            raise InputError(WHERE, f"{key} holds {row!r}", "first <= last and k >= 0")
-        tiers.append((first, min(k, longest)))
-        last_end = end
-    return tuple(tiers)
 
 
 def _imposed(config: Mapping[str, Any], k: int) -> tuple[float, ...] | None:

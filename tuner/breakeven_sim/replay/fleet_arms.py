@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
-from breakeven.planning.draft_schedule import Schedule, schedule
+from breakeven.planning.draft_schedule import schedule
 from breakeven.profile import Conditions, Profile
+from breakeven.tiers import Schedule
 from breakeven_sim.engine.configuration import DraftLengths, EngineConfig, LawClock, engine_config
 from breakeven_sim.engine.costs import EngineCosts, Text
 from breakeven_sim.engine.drafting import TextSource, survival
@@ -19,12 +20,6 @@ from breakeven_sim.replay.recorded_texts import recorded_for
 
 _UNLIMITED = 10**9
 _SCHEDULED_BATCHES = 256
-SCHEDULE_NAME = "schedule"
-
-
-def scheduled_arm(method: str, longest: int) -> Arm:
-    """The arm that stands for a per-batch-size schedule of a method."""
-    return Arm(method, longest, candidate=f"{SCHEDULE_NAME}:{method}")
 
 
 @dataclass(slots=True)
@@ -50,9 +45,7 @@ class CostArms:
     def config(self, arm: Arm) -> EngineConfig:
         """The engine under this arm."""
         if arm not in self._configs:
-            tiers = (
-                tuple((low, k) for low, _, k in self.schedules[arm].ranges) if arm in self.schedules else ()
-            )
+            tiers = self.schedules[arm].tiers if arm in self.schedules else ()
             method = None if arm == NO_SPECULATION else arm.method
             self._configs[arm] = engine_config(self.costs, method, DraftLengths(arm.k, tiers))
         return self._configs[arm]
@@ -103,7 +96,7 @@ class CostArms:
             [times.seconds(k, b, round(b * k * drafting), round(b * context_tokens), 0) for k in lengths]
             for b in range(1, _SCHEDULED_BATCHES + 1)
         ]
-        arm = scheduled_arm(method, lengths[-1])
+        arm = Arm(method, lengths[-1], scheduled=True)
         self.schedules[arm] = schedule(step_s, e, lengths)
         return arm
 
@@ -153,7 +146,7 @@ class LawArms:
     def config(self, arm: Arm) -> EngineConfig:
         """An engine without limits that follows the law."""
         if arm in self.schedules:
-            drafts = DraftLengths(arm.k, tuple((low, k) for low, _, k in self.schedules[arm].ranges))
+            drafts = DraftLengths(arm.k, self.schedules[arm].tiers)
             clock = LawClock(self._tiers[arm], self.tokens)
         else:
             drafts = DraftLengths(arm.k)
@@ -164,27 +157,47 @@ class LawArms:
         """Acceptance is part of the law."""
         return None
 
-    def add_schedule(self, family: str, zero_drafts_overhead: float) -> Arm:
-        """Make the schedule of a drafter's measured draft lengths and return the arm that stands for it.
+    def schedule_of(self, family: str, zero_drafts_overhead: float) -> tuple[Arm, Schedule]:
+        """The schedule of a drafter that the profile holds, else the best one of the draft lengths that were measured.
 
         Args:
             family: method or candidate.
             zero_drafts_overhead: by how much drafting nothing inside the engine is slower than no speculation.
+
+        Raises:
+            InputError: the profile holds no law of the drafter.
         """
-        measured = {
-            fit.k: fit.arm for fit in self.profile.arms if fit.arm.family == family and fit.fit is not None
-        }
-        if not measured:
-            raise InputError("--policy schedule", f"no measured arm of {family}", "a method of the profile")
-        c1_s, c2_s = self.law(NO_SPECULATION)
-        slower = 1.0 + zero_drafts_overhead
-        tiers = {0: (c1_s * slower, c2_s * slower)} | {
-            k: self.law(arm) for k, arm in sorted(measured.items())
-        }
+        fits = [fit for fit in self.profile.arms if fit.arm.family == family and fit.fit is not None]
+        for fit in fits:
+            if fit.schedule is not None:
+                return fit.arm, Schedule.parse(fit.schedule, fit.arm.name)
+        if not fits:
+            raise InputError(f"schedule of {family}", "no measured arm", "a method of the profile")
+        measured = {fit.k: fit.arm for fit in sorted(fits, key=lambda fit: fit.k)}
+        laws = [
+            self._tier(0, NO_SPECULATION, zero_drafts_overhead),
+            *(self.law(arm) for arm in measured.values()),
+        ]
         others = np.arange(_SCHEDULED_BATCHES)
         # Equal requests: the time of a whole request stands for the time of a step, and E for the same one output.
-        step_s = np.stack([c1 + c2 * others for c1, c2 in tiers.values()], axis=1)
-        arm = scheduled_arm(measured[max(measured)].method, max(measured))
-        self.schedules[arm] = schedule(step_s, np.ones(len(tiers)), list(tiers))
-        self._tiers[arm] = tiers
-        return arm
+        step_s = np.stack([c1_s + c2_s * others for c1_s, c2_s in laws], axis=1)
+        table = schedule(step_s, np.ones(len(laws)), [0, *measured])
+        return replace(measured[max(measured)], scheduled=True), table
+
+    def add_schedule(self, arm: Arm, table: Schedule, zero_drafts_overhead: float) -> None:
+        """Let an arm that stands for a schedule be run, in the laws of its tiers.
+
+        Raises:
+            BreakevenError: the profile holds no law for one of them.
+        """
+        self.schedules[arm] = table
+        self._tiers[arm] = {k: self._tier(k, arm, zero_drafts_overhead) for _, k in table.tiers}
+
+    def last_tier(self, arm: Arm) -> tuple[float, float]:
+        """C1 and C2 (s) in the largest batches of a schedule that was added."""
+        return self._tiers[arm][self.schedules[arm].last]
+
+    def _tier(self, k: int, of: Arm, zero_drafts_overhead: float) -> tuple[float, float]:
+        c1_s, c2_s = self.law(replace(of, k=k, scheduled=False) if k else NO_SPECULATION)
+        slower = 1.0 if k else 1.0 + zero_drafts_overhead
+        return c1_s * slower, c2_s * slower

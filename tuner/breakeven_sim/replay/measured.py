@@ -1,11 +1,13 @@
 """A calibration run on the simulated engine: the sweep, the points and the fit, as a real one would be made.
 
-Every arm meets Poisson arrivals at loads from nearly alone to near the ceiling, with lengths drawn from the trace that
-is to be replayed; each load becomes one point, and the points go through the library's own fit.
+Every arm meets Poisson arrivals at loads from nearly alone to near the ceiling, and a schedule as many clients as keep it
+in its last tier, with lengths drawn from the trace that is to be replayed; each load becomes one point, and the points
+go through the library's own fit.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,9 +18,11 @@ from breakeven.arm import Arm
 from breakeven.fitting.profiles import fit_points
 from breakeven.points.point import LoadMode, Origin, Point
 from breakeven.profile import Profile
+from breakeven.tiers import Schedule
+from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.requests import Request
 from breakeven_sim.replay.fleet import Arms
-from breakeven_sim.replay.loops import open_loop
+from breakeven_sim.replay.loops import closed_loop, open_loop
 
 _LOADS = (0.05, 0.2, 0.35, 0.5, 0.6, 0.7, 0.8)
 _REQUESTS = 800
@@ -46,13 +50,39 @@ def measured_profile(
         seed: of arrivals and lengths; the same for every arm, so that they meet the same requests.
         confidence: of the profile's bounds.
     """
+    points = measured_points(arms, wanted, prompt_tokens, output_tokens, seed)
+    return fit_points(points, confidence, {"workload": "simulated"})
+
+
+def measured_points(
+    arms: Arms, wanted: Sequence[Arm], prompt_tokens: _Ints, output_tokens: _Ints, seed: int
+) -> list[Point]:
+    """The points of such a calibration; arguments as of `measured_profile`."""
     points = []
     for arm in wanted:
         random = np.random.default_rng((seed, 3))
         ceiling_rps = _ceiling_rps(arms, arm, prompt_tokens, output_tokens, random)
         for index, share in enumerate(_LOADS):
-            points.append(_point(arms, arm, share * ceiling_rps, prompt_tokens, output_tokens, random, index))
-    return fit_points(points, confidence, {"workload": "simulated"})
+            rps = share * ceiling_rps
+            points.append(_open_point(arms, arm, rps, prompt_tokens, output_tokens, random, index))
+        if (clients := _clients_of_the_last_tier(arms, arm)) is not None:
+            points.append(
+                _closed_point(arms, arm, clients, prompt_tokens, output_tokens, random, len(_LOADS))
+            )
+    return points
+
+
+def _clients_of_the_last_tier(arms: Arms, arm: Arm) -> int | None:
+    """Clients that keep a schedule in the tier of its largest batches: what that costs no lower load tells.
+
+    None for an arm with one draft length, or where the engine's batches never get there.
+    """
+    config = arms.config(arm)
+    if not config.drafts.tiers:
+        return None
+    first = config.drafts.tiers[-1][0]
+    clients = math.ceil(first + 3.0 * math.sqrt(first))
+    return clients if clients <= config.max_batch else None
 
 
 def _requests(
@@ -75,18 +105,44 @@ def _ceiling_rps(arms: Arms, arm: Arm, prompts: _Ints, outputs: _Ints, random: n
     return most / float(done[most - 1])
 
 
-def _point(
+def _open_point(
     arms: Arms, arm: Arm, rps: float, prompts: _Ints, outputs: _Ints, random: np.random.Generator, index: int
 ) -> Point:
     arrivals = np.cumsum(random.exponential(1.0 / rps, _REQUESTS))
     requests = _requests(arrivals, prompts, outputs, random, first=index * _REQUESTS)
     engine = open_loop(arms, arm, requests)
     counted = requests[int(_WARM_UP * len(requests)) :]
+    # The rate as it came out, not as it was asked for: 800 draws are a sample.
+    rate = (len(counted) - 1) / (counted[-1].arrival_s - counted[0].arrival_s)
+    load = {"load_mode": LoadMode.POISSON, "request_rate_rps": rate, "achieved_rps": rate}
+    return _point(arms, arm, counted, engine, index, load)
+
+
+def _closed_point(
+    arms: Arms,
+    arm: Arm,
+    clients: int,
+    prompts: _Ints,
+    outputs: _Ints,
+    random: np.random.Generator,
+    index: int,
+) -> Point:
+    number = clients + max(_REQUESTS, 4 * clients)
+    requests = _requests(np.zeros(number), prompts, outputs, random, first=index * _REQUESTS)
+    engine = closed_loop(arms, arm, requests, clients)
+    # The first requests start together, and the last ones leave a batch that nobody fills up any more.
+    counted = requests[clients : number - clients]
+    load = {"load_mode": LoadMode.CLOSED, "concurrency": float(clients), "mean_inflight": float(clients)}
+    return _point(arms, arm, counted, engine, index, load)
+
+
+def _point(
+    arms: Arms, arm: Arm, counted: Sequence[Request], engine: Engine, index: int, load: dict[str, Any]
+) -> Point:
+    """What requests that were answered tell of a load, whose columns are given."""
     latency = np.array([r.finished_s - r.arrival_s for r in counted])
     ttft = np.array([r.first_token_s - r.arrival_s for r in counted])
     tokens = np.array([r.output_tokens for r in counted], np.float64)
-    # Lengths and rate as they came out, not as they were asked for: 800 draws are a sample.
-    rate = (len(counted) - 1) / (counted[-1].arrival_s - counted[0].arrival_s)
     steps, drafts = sum(r.steps for r in counted), sum(r.drafts for r in counted)
     decoding = tokens > 1
     tpot = (latency - ttft)[decoding] / (tokens - 1)[decoding]
@@ -95,11 +151,9 @@ def _point(
         method=arm.method,
         k=arm.k,
         candidate=arm.candidate,
-        load_mode=LoadMode.POISSON,
+        schedule=str(Schedule(arms.config(arm).drafts.tiers)) if arm.scheduled else None,
         mean_latency_s=float(latency.mean()),
         origin=Origin("simulated sweep", index + 1),
-        request_rate_rps=rate,
-        achieved_rps=rate,
         ttft_mean_s=float(ttft.mean()),
         tpot_mean_s=float((latency - ttft).sum()) / decoded if decoded else None,
         prompt_tokens=float(np.mean([r.prompt_tokens for r in counted])),
@@ -110,6 +164,7 @@ def _point(
         drafts=float(drafts) if arm.k else None,
         requests=float(len(counted)),
         preemptions=float(engine.preemptions),
+        **load,
         **_quantiles("p{}_latency_s", latency),
         **_quantiles("ttft_p{}_s", ttft),
         **_quantiles("tpot_p{}_s", tpot),

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.arm import NO_SPECULATION, SCHEDULE, Arm
 from breakeven.errors import InputError
+from breakeven.fitting import with_schedule
 from breakeven.planning.policy import Policy
 from breakeven.profile import Profile
 from breakeven_sim.engine.requests import Request
@@ -26,12 +27,15 @@ from breakeven_sim.replay.controllers import (
 from breakeven_sim.replay.fleet import Fleet, waves
 from breakeven_sim.replay.fleet_arms import CostArms, LawArms
 from breakeven_sim.replay.hindsight import Greedy, best_plan, free_windows
-from breakeven_sim.replay.measured import measured_profile
+from breakeven_sim.replay.measured import measured_points, measured_profile
 from breakeven_sim.replay.outcome import PolicyOutcome, of_requests, of_windows
 from breakeven_sim.replay.stepping import PiecewiseLaw, SteppedFleet, Window, step_through
 from breakeven_sim.replay.traces import RateTrace, RequestTrace
 
-POLICIES = ("breakeven", "none", "schedule", "static:METHOD:K", "oracle", "oracle-free")
+POLICIES = (
+    "breakeven", "none", "schedule", "static:METHOD:K", "static:METHOD:schedule", "oracle", "oracle-free"
+)  # fmt: skip
+_Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 HINDSIGHT_WINDOW_S = 60.0
 _MOST_CHOICES = 10_000
 STEPPED_DECISION_S = 150.0
@@ -39,24 +43,39 @@ LOOKBACK_S = 259200.0
 _COMPARED_WINDOW_S = 60.0
 
 
-def parse_policy(name: str) -> Arm | None:
-    """The arm of a static policy, `None` for the others.
+@dataclass(frozen=True, slots=True)
+class ScheduleOf:
+    """The schedule of a drafter, before its longest draft length is known.
+
+    Attributes:
+        family: method or candidate; empty: of the candidate that is fastest when alone.
+    """
+
+    family: str = ""
+
+
+def parse_policy(name: str) -> Arm | ScheduleOf | None:
+    """What a static policy runs, `None` for the others.
 
     Raises:
         InputError: no such policy.
     """
-    kind, *rest = name.split(":")
-    if kind == "static" and len(rest) == 2 and rest[1].isdigit():
-        try:
-            return Arm(rest[0], int(rest[1]))
-        except ValueError as problem:
-            raise InputError(f"--policy {name}", str(problem), "static:METHOD:K") from None
-    if name == "none":
-        return NO_SPECULATION
-    if name in {"breakeven", "oracle", "oracle-free", "schedule"} or (
-        kind == "schedule" and len(rest) == 1 and rest[0]
-    ):
-        return None
+    match name.split(":"):
+        case ["static", method, length] if length.isdigit() and length.isascii():
+            try:
+                return Arm(method, int(length))
+            except ValueError as problem:
+                raise InputError(f"--policy {name}", str(problem), "static:METHOD:K") from None
+        case ["static", family, word] if word == SCHEDULE and family:
+            return ScheduleOf(family)
+        case [word, family] if word == SCHEDULE and family:
+            return ScheduleOf(family)
+        case [word] if word == SCHEDULE:
+            return ScheduleOf()
+        case ["none"]:
+            return NO_SPECULATION
+        case ["breakeven" | "oracle" | "oracle-free"]:
+            return None
     raise InputError(f"--policy {name}", "unknown", f"one of {', '.join(POLICIES)}")
 
 
@@ -66,9 +85,11 @@ class Study:
 
     Attributes:
         arms: how an arm runs.
-        profile: what decisions rest on; with `LawArms` the fleet follows the laws of theirs, which may differ.
+        profile: what decisions rest on; with `LawArms` the fleet follows the laws of theirs, which may differ. A schedule
+            among the candidates that it lacks is measured on the simulated engine and joins it.
         trace: requests or rates of the whole fleet.
-        candidates: arms that may run, besides no speculation.
+        candidates: arms that may run, besides no speculation; schedules join them.
+        scheduled: drafters (methods or candidates) whose schedules may run.
         compared: policies that are compared; hindsight may do what any of them did, and run their schedules like any arm.
         replicas: of the fleet.
         policy: of the decision code; its `roll_seconds` is a replica's start-up time, its `slo` what is promised.
@@ -95,6 +116,7 @@ class Study:
     window_s: float = 300.0
     lookback_s: float = LOOKBACK_S
     compared: Sequence[str] = ()
+    scheduled: Sequence[str] = ()
     reasons: dict[str, int] = field(default_factory=dict)
     left_out: int = field(init=False, default=0)
     _outcomes: dict[str, PolicyOutcome] = field(default_factory=dict)
@@ -102,19 +124,27 @@ class Study:
     _schedules: dict[str, Arm] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if isinstance(self.trace, RequestTrace):
-            pool = min(self.arms.config(arm).kv_pool_tokens for arm in (NO_SPECULATION, *self.candidates))
-            short = self.trace.prompt_tokens + self.trace.output_tokens <= pool
-            self.left_out = int((~short).sum())
-            if self.left_out == len(self.trace):
-                raise InputError(
-                    "trace", f"every request is longer than the KV pool ({pool} tokens)", "shorter requests"
-                )
-            if self.left_out:
-                self.trace = self.trace.only(short)
-        else:
+        if isinstance(self.trace, RateTrace):
             # Within a long window the decision code looks more than once.
             self.trace = self.trace.finer(STEPPED_DECISION_S)
+        families = [*(arm.family for arm in self.candidates if arm.scheduled), *self.scheduled]
+        static = [arm for arm in self.candidates if not arm.scheduled]
+        self.candidates = list(dict.fromkeys([*static, *map(self._schedule, families)]))
+        if isinstance(self.trace, RequestTrace):
+            self.trace = self._held_by_every_pool(self.trace)
+        for arm in self.candidates:
+            if arm.scheduled and not self._knows(self.profile, arm):
+                self.profile = self._with_schedule(self._calibrated(arm), self.profile, arm)
+
+    def _held_by_every_pool(self, trace: RequestTrace) -> RequestTrace:
+        pool = min(self.arms.config(arm).kv_pool_tokens for arm in (NO_SPECULATION, *self.candidates))
+        short = trace.prompt_tokens + trace.output_tokens <= pool
+        self.left_out = int((~short).sum())
+        if self.left_out == len(trace):
+            raise InputError(
+                "trace", f"every request is longer than the KV pool ({pool} tokens)", "shorter requests"
+            )
+        return trace.only(short) if self.left_out else trace
 
     def outcome(self, name: str) -> PolicyOutcome:
         """The outcome of a policy, computed once.
@@ -128,14 +158,16 @@ class Study:
 
     def _run(self, name: str) -> PolicyOutcome:
         arm = parse_policy(name)
+        if isinstance(arm, ScheduleOf):
+            return self._replay(self._schedule(arm.family), [])
         if arm is not None:
             # A drafter is meant by its own name or by its method's.
             same = (
-                one for one in self.candidates if one.k == arm.k and arm.method in {one.family, one.method}
+                one
+                for one in self.candidates
+                if not one.scheduled and one.k == arm.k and arm.method in {one.family, one.method}
             )
             return self._replay(next(same, arm), [])
-        if name.startswith("schedule"):
-            return self._replay(self._schedule(_family(name)), [])
         if name == "breakeven":
             return self._decided()
         return self._free_oracle() if name == "oracle-free" else self._oracle()
@@ -144,8 +176,12 @@ class Study:
         """The best that hindsight finds when it pays for rolls: its own plan, or what a policy that is compared did."""
         arms = [NO_SPECULATION, *self.candidates]
         # What decides without hindsight is feasible with it, too.
-        others = [name for name in self.compared if name == "breakeven" or name.startswith("schedule")]
-        tried = [self.outcome(name) for name in (*map(_static_name, arms), *others)]
+        others = [
+            name
+            for name in self.compared
+            if name == "breakeven" or isinstance(parse_policy(name), ScheduleOf)
+        ]
+        tried = [self.outcome(name) for name in (*map(static_name, arms), *others)]
         plan = best_plan(
             self._known_load(), self._any_arm(), self.law, self.replicas, self.policy.roll_seconds
         )
@@ -175,7 +211,8 @@ class Study:
 
     def _any_arm(self) -> list[Arm]:
         """Everything that hindsight may run."""
-        scheduled = [self._schedule(_family(name)) for name in self.compared if name.startswith("schedule")]
+        wanted = [parse_policy(name) for name in self.compared]
+        scheduled = [self._schedule(one.family) for one in wanted if isinstance(one, ScheduleOf)]
         return list(dict.fromkeys([NO_SPECULATION, *self.candidates, *scheduled]))
 
     def _decided(self) -> PolicyOutcome:
@@ -254,48 +291,57 @@ class Study:
     def _law(self, arm: Arm) -> PiecewiseLaw:
         # What the fleet does is no matter of what the decision believes.
         profile = self.arms.profile if isinstance(self.arms, LawArms) else self.profile
-        scheduled = arm in self.arms.schedules
-        if scheduled or (isinstance(self.arms, CostArms) and not profile.measured(arm)):
-            prompts, outputs = self._lengths()
-            profile = measured_profile(self.arms, [arm], prompts, outputs, self.seed, profile.confidence)
-        if isinstance(self.arms, LawArms) and not scheduled:
+        if arm.scheduled:
+            return self._law_of_schedule(profile, arm)
+        if isinstance(self.arms, CostArms) and not profile.measured(arm):
+            profile = measured_profile(self.arms, [arm], *self._lengths(), self.seed, profile.confidence)
+        if isinstance(self.arms, LawArms):
             c1_s, c2_s = self.arms.law(arm)
         else:
             c1_s, c2_s = self._measured(profile, arm)
-        knots = self._knots(profile, arm) if scheduled else ()
-        if knots:
-            c2_s = self._last_tier_c2_s(arm)
         # The tail moves with the mean under other acceptance; an arm that was not measured has none.
         tail = profile.arm(arm).quantiles.get("0.95") if profile.measured(arm) else None
         if tail is None:
-            return PiecewiseLaw(c1_s, c2_s, knots)
+            return PiecewiseLaw(c1_s, c2_s)
         own_c1_s, own_c2_s = self._measured(profile, arm)
-        return PiecewiseLaw(c1_s, c2_s, knots, tail.c1_s * c1_s / own_c1_s, tail.c2_s * c2_s / own_c2_s)
+        return PiecewiseLaw(c1_s, c2_s, (), tail.c1_s * c1_s / own_c1_s, tail.c2_s * c2_s / own_c2_s)
 
-    def _last_tier_c2_s(self, schedule: Arm) -> float:
-        """What one more request costs (s) where a schedule has settled on the draft length of its largest batches.
+    def _law_of_schedule(self, profile: Profile, arm: Arm) -> PiecewiseLaw:
+        """A schedule's measured points, and beyond them the law of its last tier."""
+        known = self._knows(profile, arm)
+        if not known:
+            profile = self._with_schedule(self.arms, profile, arm)
+        curve, tail = profile.curve(arm), profile.arm(arm).quantiles.get("0.95")
+        c2_s = float(curve.outer_law().c2)
+        if isinstance(self.arms, LawArms) and not known:
+            _, c2_s = self.arms.last_tier(arm)
+        knots = () if curve.knots is None else tuple((float(n), float(t)) for n, t in curve.knots)
+        p95 = (None, None) if tail is None else (tail.c1_s, tail.c2_s)
+        return PiecewiseLaw(knots[0][1] if knots else float(curve.law.c1), c2_s, knots, *p95)
 
-        The line through its last measured points is no guide there: measured on two tiers it has the slope of neither,
-        and a fleet that follows it carries a third too little or a third too much.
-        """
-        k = self.arms.schedules[schedule].ranges[-1][2]
-        if k == 0:
-            return (1.0 + self.zero_drafts_overhead) * self.law(NO_SPECULATION).c2_s
-        same = (one for one in self.candidates if one.k == k and one.method == schedule.method)
-        return self.law(next(same, Arm(schedule.method, k))).c2_s
+    def _knows(self, profile: Profile, arm: Arm) -> bool:
+        """Whether the profile holds the very schedule that the fleet runs, at its acceptance."""
+        if isinstance(self.arms, LawArms) and self.arms.tokens_per_step:
+            return False
+        return profile.measured(arm) and profile.arm(arm).schedule == str(self.arms.schedules[arm])
 
-    @staticmethod
-    def _knots(profile: Profile, arm: Arm) -> tuple[tuple[float, float], ...]:
-        """Measured (others, latency) of an arm that follows no line, made to rise and to begin alone."""
-        measured = sorted((one.others, one.latency_s) for one in profile.arm(arm).measurements)
-        rising: list[tuple[float, float]] = []
-        for others, latency_s in measured:
-            if not rising or (others > rising[-1][0] and latency_s > rising[-1][1]):
-                rising.append((others, latency_s))
-        if len(rising) < 3:
-            return ()
-        (n0, t0), (n1, t1) = rising[:2]
-        return ((0.0, max(t0 - n0 * (t1 - t0) / (n1 - n0), 0.5 * t0)), *rising)
+    def _calibrated(self, schedule: Arm) -> CostArms | LawArms:
+        """What a calibration would measure a schedule on: the engine itself, or one that follows the laws believed in."""
+        if isinstance(self.arms, CostArms):
+            return self.arms
+        engine = LawArms(self.profile, self.arms.tokens)
+        engine.add_schedule(schedule, self.arms.schedules[schedule], self.zero_drafts_overhead)
+        return engine
+
+    def _with_schedule(self, engine: CostArms | LawArms, profile: Profile, arm: Arm) -> Profile:
+        """The profile with a schedule that was measured on an engine, and with its last tier."""
+        lengths = self._lengths()
+        last = self.arms.schedules[arm].last
+        tier = replace(arm, k=last, scheduled=False) if last else NO_SPECULATION
+        if isinstance(engine, CostArms) and not profile.measured(tier):
+            more = measured_profile(engine, [tier], *lengths, self.seed, profile.confidence)
+            profile = replace(profile, arms=(*profile.arms, *more.arms))
+        return with_schedule(profile, measured_points(engine, [arm], *lengths, self.seed))
 
     @staticmethod
     def _measured(profile: Profile, arm: Arm) -> tuple[float, float]:
@@ -306,35 +352,40 @@ class Study:
             )
         return fit.c1_s, fit.c2_s
 
-    def _lengths(self) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], ...]:
+    def _lengths(self) -> tuple[_Ints, _Ints]:
         """Lengths to measure a schedule with: the trace's own, else those that the laws belong to."""
         if isinstance(self.trace, RequestTrace):
             return self.trace.prompt_tokens, self.trace.output_tokens
         profile = self.arms.profile if isinstance(self.arms, LawArms) else self.profile
         lengths = profile.arm(NO_SPECULATION).lengths
-        return tuple(
-            np.array([max(1, round(mean or 256))]) for mean in (lengths.prompt_tokens, lengths.output_tokens)
+        prompt, output = (
+            max(1, round(mean or 256)) for mean in (lengths.prompt_tokens, lengths.output_tokens)
         )
+        return np.array([prompt]), np.array([output])
 
     def _schedule(self, family: str) -> Arm:
-        """The schedule of a drafter; without a name that of the candidate that is fastest when alone."""
+        """The arm that stands for the schedule of a drafter; without a name of the candidate that is fastest when alone."""
+        static = [arm for arm in self.candidates if not arm.scheduled]
         if not family:
-            if not self.candidates:
+            if not static:
                 raise InputError("--policy schedule", "no candidate to schedule", "a speculative arm")
-            family = min(self.candidates, key=lambda arm: self.law(arm).c1_s).family
+            family = min(static, key=lambda arm: self.law(arm).c1_s).family
+        known = [*static, *(fit.arm for fit in self.profile.arms if fit.k)]
+        # A drafter is meant by its own name or by its method's.
+        family = next((one.family for one in known if family in {one.family, one.method}), family)
         if family not in self._schedules:
             if isinstance(self.arms, LawArms):
-                self._schedules[family] = self.arms.add_schedule(family, self.zero_drafts_overhead)
+                # Tuned by what is believed, run by what is true.
+                believed = LawArms(self.profile, self.arms.tokens, self.arms.tokens_per_step)
+                arm, table = believed.schedule_of(family, self.zero_drafts_overhead)
+                self.arms.add_schedule(arm, table, self.zero_drafts_overhead)
             else:
-                lengths = [arm.k for arm in self.candidates if arm.family == family] or [3]
+                lengths = [one.k for one in static if one.family == family] or [3]
                 prompts, outputs = self._lengths()
                 context = float(prompts.mean() + (outputs.astype(float) ** 2).mean() / (2 * outputs.mean()))
-                self._schedules[family] = self.arms.add_schedule(family, range(1, max(lengths) + 1), context)
+                arm = self.arms.add_schedule(family, range(1, max(lengths) + 1), context)
+            self._schedules[family] = arm
         return self._schedules[family]
-
-
-def _family(schedule: str) -> str:
-    return schedule.partition(":")[2]
 
 
 def _rank(outcome: PolicyOutcome) -> tuple[float, int]:
@@ -342,5 +393,7 @@ def _rank(outcome: PolicyOutcome) -> tuple[float, int]:
     return outcome.mean_latency_s or math.inf, outcome.switches
 
 
-def _static_name(arm: Arm) -> str:
-    return "none" if arm == NO_SPECULATION else f"static:{arm.family}:{arm.k}"
+def static_name(arm: Arm) -> str:
+    """The policy that runs one arm throughout."""
+    length = SCHEDULE if arm.scheduled else arm.k
+    return "none" if arm == NO_SPECULATION else f"static:{arm.family}:{length}"
