@@ -46,7 +46,13 @@ _SHORT_SPEC: Mapping[str, Any] = {
 }
 _CANDIDATES: Mapping[str, Any] = {
     "methods": [
-        {"name": "eagle", "method": "eagle3", "model": "AngelSlim/Qwen3-8B_eagle3", "draftLengths": [3]}
+        {
+            "name": "eagle",
+            "method": "eagle3",
+            "model": "AngelSlim/Qwen3-8B_eagle3",
+            "draftLengths": [3],
+            "schedule": "Never",
+        }
     ]
 }
 # The Recommend service speculates already, by a static flag, as many users do before they ask whether it pays.
@@ -160,7 +166,13 @@ def shortened() -> list[tuple[str, str, str]]:
             default = (default or {}).get(key)
         if default != value:
             rows.append((".".join(path), "derived" if default is None else str(default), str(value)))
-    rows.append(("candidates of examples/speculativeservice.yaml", "eagle/2, eagle/7, lookup/4", "eagle/3"))
+    rows.append(
+        (
+            "candidates of examples/speculativeservice.yaml",
+            "eagle/2, eagle/7, lookup/4, a schedule each",
+            "eagle/3",
+        )
+    )
     rows.append(("vLLM readinessProbe.periodSeconds", "5", str(PROBE_PERIOD_S)))
     rows.append(("vLLM preStop sleep, s", "10", str(PRE_STOP_S)))
     rows.append(("calibrations at the same time", "1", str(PARALLEL_CALIBRATIONS)))

@@ -100,7 +100,7 @@ def _here(old: Json, new: Json) -> Iterator[str]:
     must = (name for name in new.get("required", ()) if "default" not in today.get(name, {}))
     yield from (f"{name} is now required" for name in must if name not in old.get("required", ()))
     for key in (*_OPAQUE, *_COMBINED):
-        if new.get(key) and new[key] != old.get(key):
+        if new.get(key) and new[key] != old.get(key) and not _alternative(old.get(key), new[key], "|"):
             yield f"{key} is new or different"
     for key in _MEANING:
         was, now = old.get(key, _IMPLIED.get(key)), new.get(key, _IMPLIED.get(key))
@@ -109,8 +109,18 @@ def _here(old: Json, new: Json) -> Iterator[str]:
     yield from (f"{key} is gone" for key in _OPENING if old.get(key) and not new.get(key))
     rules = {rule["rule"] for rule in old.get("x-kubernetes-validations", ())}
     for rule in new.get("x-kubernetes-validations", ()):
-        if rule["rule"] not in rules:
+        if not any(rule["rule"] == told or _alternative(told, rule["rule"], " || ") for told in rules):
             yield f"new rule: {rule['rule']}"
+
+
+def _alternative(old: object, new: object, either: str) -> bool:
+    """Whether a pattern or a rule is the old one or something else: that much anybody can tell.
+
+    `|` binds weaker than anything in a pattern; in a rule only `?` binds weaker than `||`.
+    """
+    if not isinstance(old, str) or not isinstance(new, str):
+        return False
+    return new.startswith(f"{old}{either}") and (either == "|" or "?" not in old)
 
 
 def _values(old: Json, new: Json) -> Iterator[str]:

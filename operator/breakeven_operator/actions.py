@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from breakeven_operator.kinds import FIELD_MANAGER, OWNED, Ref, Resource
 
@@ -95,17 +95,20 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Fit the points of a finished sweep in a child process (`breakeven fit`).
+    """Fit the points of a sweep in a child process (`breakeven fit`).
 
     Attributes:
         run: the CalibrationRun; its outcome goes to `calibration.conclude`.
         points_csv: a points file as the command line reads it.
         arguments: further command line arguments (`--confidence`, `0.9`).
+        schedule_of: the arm whose schedule is to be made from it; its outcome goes to `calibration.advance`. Empty: the
+            sweep is over.
     """
 
     run: Ref
     points_csv: str
     arguments: tuple[str, ...] = ()
+    schedule_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,13 @@ class FitOutcome:
 
     profile_json: str | None
     error: str | None
+
+
+class DoneFit(NamedTuple):
+    """A fit that was asked for, and what came of it."""
+
+    fit: Fit
+    outcome: FitOutcome
 
 
 Action: TypeAlias = WriteAnnotation | WriteStatus | EmitEvent | Create | Apply | Delete | Fit

@@ -121,6 +121,7 @@ def _view(
         seen_lengths=item.outcome.lengths if item is not None else None,
         image_digest=identity.registry_digest if identity is not None else None,
         identifiable=identifiable,
+        in_force=item.in_force.profile if item is not None and item.in_force is not None else None,
     )
 
 

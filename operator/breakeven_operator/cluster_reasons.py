@@ -220,6 +220,29 @@ class ClusterReason(StrEnum):
     ARM_STARTING = "ArmStarting", "The engine of an arm loads its weights."
     ARM_MEASURING = "ArmMeasuring", "The load driver sends requests to the engine of an arm."
     ARM_MEASURED = "ArmMeasured", "All points of an arm are stored."
+    SCHEDULE_NOT_MEASURED = (
+        "ScheduleNotMeasured",
+        "The target runs a schedule of draft lengths that is not the one which the profile in force has measured.",
+        "Nothing to do where the target is rolled to the measured one; else pin a measured arm, or ask for a calibration.",
+    )
+    SCHEDULE_MADE = (
+        "ScheduleMade",
+        "A schedule was made from what the arms of its method cost; it is measured next, as an arm of its own.",
+    )
+    SCHEDULE_SINGLE_TIER = (
+        "ScheduleSingleTier",
+        "By what its arms cost one draft length of the method, or none, is best at every batch size: a schedule would be no arm of its own.",
+    )
+    SCHEDULE_NOT_MADE = (
+        "ScheduleNotMade",
+        "No schedule could be made from the arms of the method: too few were measured, or their points carry no law.",
+        "Read why these arms failed; candidates.methods[].schedule: Never keeps schedules out.",
+    )
+    SCHEDULE_IGNORED = (
+        "ScheduleIgnored",
+        "The engine takes a schedule and drafts by one length all the same, so its figures would be those of another arm.",
+        "Run a newer engine, or one without data parallelism; candidates.methods[].schedule: Never keeps schedules out.",
+    )
     BUDGET_EXHAUSTED = (
         "BudgetExhausted",
         "The GPU-seconds or the time of the budget are used up; points measured so far are kept.",

@@ -15,7 +15,7 @@ from typing import Any
 
 from breakeven.errors import InputError
 from breakeven_operator import calibration, housekeeping
-from breakeven_operator.actions import ActionPlan, Create, Fit, FitOutcome, WriteAnnotation, WriteStatus
+from breakeven_operator.actions import ActionPlan, Create, DoneFit, WriteAnnotation, WriteStatus
 from breakeven_operator.adapters.observer import Observer, Snapshot
 from breakeven_operator.admission import Decided, run_views
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -292,10 +292,12 @@ class Reconciler:
             _LOG.exception("advancing run %s/%s failed", meta["namespace"], meta["name"])
             self._telemetry.errors.labels(str(ClusterReason.INTERNAL_ERROR)).inc()
 
-    async def _advance(self, view: RunView, now: datetime, report: CycleReport) -> None:
-        """Do what a run's state asks for; a fit's outcome is concluded at once, so that it never has to be stored."""
+    async def _advance(
+        self, view: RunView, now: datetime, report: CycleReport, fitted: DoneFit | None = None
+    ) -> None:
+        """Do what a run's state asks for; a fit's outcome is used at once, so that it never has to be stored."""
         meta = view.run["metadata"]
-        actions = calibration.advance(view, now)
+        actions = calibration.advance(view, now, fitted)
         if view.service is not None and any(isinstance(a, Create) and a.resource == JOBS for a in actions):
             actions = (*housekeeping.access(view.service, self._settings.trial_cluster_role), *actions)
         if not actions:
@@ -303,16 +305,24 @@ class Reconciler:
         ref = Ref(RUNS, meta["namespace"], meta["name"], meta["uid"])
         result = await self._writer.carry_out(ActionPlan(ref, actions))
         self._note(result, report)
-        for fit, outcome in result.fits:
-            await self._conclude(view, fit, outcome, report)
+        for done in result.fits:
+            # What was written before the fit, the last arm's end among it, is part of what comes after it.
+            run = await self._cluster.get(RUNS, ref.namespace, ref.name)
+            if run is None or run["metadata"].get("uid") != ref.uid:
+                return
+            written = replace(view, run=run)
+            if done.fit.schedule_of:
+                await self._advance(written, self._clock.now(), report, done)
+            else:
+                await self._conclude(written, done, report)
 
-    async def _conclude(self, view: RunView, fit: Fit, outcome: FitOutcome, report: CycleReport) -> None:
+    async def _conclude(self, view: RunView, done: DoneFit, report: CycleReport) -> None:
         try:
-            actions = calibration.conclude(view, outcome, self._clock.now())
+            actions = calibration.conclude(view, done.outcome, self._clock.now())
         except InputError as error:
             report.errors.append(str(error))
             return
-        self._note(await self._writer.carry_out(ActionPlan(fit.run, actions)), report)
+        self._note(await self._writer.carry_out(ActionPlan(done.fit.run, actions)), report)
 
     async def _say_invalid(
         self, manifest: Manifest, problem: str, now: datetime, report: CycleReport

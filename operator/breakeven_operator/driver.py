@@ -29,6 +29,7 @@ from breakeven.load_driver.design import Finished, SweepSettings
 from breakeven.load_driver.sweep import Sweep, SweepProgress, run_sweep
 from breakeven.load_driver.workload import Workload
 from breakeven.points.point import Point
+from breakeven.tiers import Schedule
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.calibration.jobs import arm_label
 from breakeven_operator.calibration.measurements import measured_of, stored
@@ -64,6 +65,7 @@ class TrialEnvironment:
     Attributes:
         namespace, run: the CalibrationRun.
         arm_name: the arm as the run calls it.
+        schedule: the draft length per batch size that the engine runs; None where it drafts by one length.
         sweep: what to measure.
         endpoint: the engine.
     """
@@ -73,6 +75,7 @@ class TrialEnvironment:
     arm_name: str
     sweep: Sweep
     endpoint: Endpoint
+    schedule: str | None = None
 
     @classmethod
     def read(cls, env: Mapping[str, str]) -> TrialEnvironment:
@@ -82,8 +85,10 @@ class TrialEnvironment:
             InputError: a variable is missing or not what it should be; names it.
         """
         method, k = _text(env, "METHOD"), _whole(env, "K", least=0)
+        table = env.get("BREAKEVEN_SCHEDULE") or None
+        schedule = Schedule.parse(table, "BREAKEVEN_SCHEDULE") if table is not None else None
         try:
-            arm = Arm(method, k, env.get("BREAKEVEN_CANDIDATE") or None)
+            arm = Arm(method, k, env.get("BREAKEVEN_CANDIDATE") or None, scheduled=schedule is not None)
         except ValueError as error:
             raise InputError("BREAKEVEN_METHOD and BREAKEVEN_K", str(error), "an arm") from error
         point_s = _whole(env, "POINT_SECONDS")
@@ -111,6 +116,7 @@ class TrialEnvironment:
                 # The engine is asked at its pod's address, which no certificate names.
                 check_hostname=False,
             ),
+            schedule=str(schedule) if schedule is not None else None,
         )
 
     @property
@@ -176,7 +182,8 @@ class PointStore:
             RunGoneError: the run was deleted meanwhile.
             ClusterError: the API server did not take it.
         """
-        point = replace(measured, sweep=self._trial.sweep.workload.identity)
+        identity = self._trial.sweep.workload.identity
+        point = replace(measured, sweep=identity, schedule=self._trial.schedule)
         index = 1 + max((stored_before.index for stored_before in self._points), default=-1)
         self._points.append(stored(self._trial.arm_name, index, point, datetime.now(UTC)))
         await self._persistently(self._apply)

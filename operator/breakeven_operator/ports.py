@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
+from breakeven.profile import Profile
 from breakeven_operator.actions import FitOutcome
 from breakeven_operator.kinds import Ref, Resource
 
@@ -259,6 +260,7 @@ class RunView:
         settings: what all Jobs have in common.
         events: Events about the Jobs; the only place where a refused pod (quota, admission) shows.
         seen_lengths: mean prompt and output tokens of the target's recent requests; None when unknown.
+        in_force: the profile that decisions use now, of the same fingerprint; None without one.
         claims: PersistentVolumeClaims that the target mounts; one that only one pod may mount cannot be copied.
     """
 
@@ -278,3 +280,4 @@ class RunView:
     seen_lengths: MeanLengths | None = None
     image_digest: str | None = None
     identifiable: bool = True
+    in_force: Profile | None = None

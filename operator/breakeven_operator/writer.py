@@ -20,9 +20,9 @@ from breakeven_operator.actions import (
     Apply,
     Create,
     Delete,
+    DoneFit,
     EmitEvent,
     Fit,
-    FitOutcome,
     WriteAnnotation,
     WriteStatus,
 )
@@ -39,13 +39,6 @@ from breakeven_operator.ports import (
 _LOG = logging.getLogger(__name__)
 _NOTE_LENGTH = 1024
 _QUIET = timedelta(minutes=5)
-
-
-class DoneFit(NamedTuple):
-    """A fit that was asked for, and what came of it."""
-
-    fit: Fit
-    outcome: FitOutcome
 
 
 class SaidEvent(NamedTuple):

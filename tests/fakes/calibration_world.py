@@ -12,8 +12,20 @@ from typing import Any
 
 import yaml
 
+from breakeven.fitting import fit_points
+from breakeven.profile import Profile
+from breakeven.readers.reading import read_text
 from breakeven_operator import calibration
-from breakeven_operator.actions import Action, Create, Delete, EmitEvent, Fit, WriteStatus
+from breakeven_operator.actions import (
+    Action,
+    Create,
+    Delete,
+    DoneFit,
+    EmitEvent,
+    Fit,
+    FitOutcome,
+    WriteStatus,
+)
 from breakeven_operator.calibration.jobs import DRIVER
 from breakeven_operator.calibration.podcopy import ENGINE
 from breakeven_operator.kinds import JOBS, PROFILES, RUNS
@@ -81,7 +93,7 @@ spec:
   targetRef: {apiVersion: apps/v1, kind: Deployment, name: chat-vllm, containerName: vllm}
   candidates:
     methods:
-    - {name: eagle, method: eagle3, model: org/eagle, draftLengths: [2, 7]}
+    - {name: eagle, method: eagle3, model: org/eagle, draftLengths: [2, 7], schedule: Never}
   calibration:
     schedule: "0 3 * * 0"
     loads: 5
@@ -123,6 +135,7 @@ class World:
     identifiable: bool = True
     may_start: bool = True
     duplicate_of: str | None = None
+    in_force: Profile | None = None
     said: list[EmitEvent] = field(default_factory=list)
     fits: list[Fit] = field(default_factory=list)
     profiles: list[dict[str, Any]] = field(default_factory=list)
@@ -145,12 +158,22 @@ class World:
             events=tuple(self.cluster_events),
             image_digest=self.image_digest,
             identifiable=self.identifiable,
+            in_force=self.in_force,
         )
 
     def turn(self, seconds: float = 15.0) -> dict[str, Any]:
         """One cycle; returns the run's status."""
         self.now += timedelta(seconds=seconds)
         self.do(calibration.advance(self.view(), self.now))
+        return self.status
+
+    def answer_fit(self, outcome: FitOutcome | None = None) -> dict[str, Any]:
+        """The fit that was asked for last, for a schedule, has its outcome: by the library, unless one is given."""
+        fit = self.fits[-1]
+        if outcome is None:
+            profile = fit_points(read_text(fit.points_csv, "points"))
+            outcome = FitOutcome(profile.to_json(), None)
+        self.do(calibration.advance(self.view(), self.now, DoneFit(fit, outcome)))
         return self.status
 
     def do(self, actions: Iterable[Action]) -> None:
@@ -228,10 +251,26 @@ class World:
         pod["status"]["phase"] = "Running"
         pod["status"]["containerStatuses"][0]["state"] = {"running": {"startedAt": timestamp(self.now)}}
 
-    def store(self, arm: str, count: int, c1_s: float = 1.0, c2_s: float = 0.05, flag: str = "") -> None:
+    def driver_env(self, name: str) -> str:
+        """A variable of the present Job's driver."""
+        (driver,) = self.job["spec"]["template"]["spec"]["containers"]
+        return str(next(entry["value"] for entry in driver["env"] if entry["name"] == name))
+
+    def store(
+        self,
+        arm: str,
+        count: int,
+        c1_s: float = 1.0,
+        c2_s: float = 0.05,
+        flag: str = "",
+        drafted_per_step: float | None = None,
+    ) -> None:
         """The driver stores `count` points that obey a law."""
         points = self.status.setdefault("points", [])
         method, _, k = arm.partition("/")
+        status = next(each for each in self.status["armStatuses"] if each["arm"] == arm)
+        table = {"schedule": status["schedule"]} if "schedule" in status else {}
+        k = self.driver_env("BREAKEVEN_K") if table else k
         for index in range(count):
             rps = 0.8 / c2_s * (index + 1) / (count + 1)
             latency_s = c1_s / (1 - rps * c2_s)
@@ -243,6 +282,7 @@ class World:
                     "method": "none" if arm == "none" else "eagle3",
                     "k": int(k or 0),
                     **({"candidate": method} if k else {}),
+                    **table,
                     "loadMode": "poisson",
                     "requestRateRps": f"{rps:.6f}",
                     "meanLatencyS": f"{latency_s:.6f}",
@@ -254,6 +294,7 @@ class World:
                     "windowS": "20",
                     **({"flag": flag} if flag else {}),
                     **({"accept": ["0.7", "0.5"], "drafts": "900", "tokensPerStep": "2.2"} if k else {}),
+                    **({"draftedPerStep": f"{drafted_per_step:g}"} if drafted_per_step is not None else {}),
                 }
             )
 
@@ -273,7 +314,13 @@ class World:
         self.turn(60)
         self.start_driver(pod)
         self.turn()
-        self.store(arm, points, law.get("c1_s", 1.0), law.get("c2_s", 0.05))
+        self.store(
+            arm,
+            points,
+            law.get("c1_s", 1.0),
+            law.get("c2_s", 0.05),
+            drafted_per_step=law.get("drafted_per_step"),
+        )
         self.turn(100)
         self.finish_job(pod)
         return arm

@@ -66,7 +66,7 @@ metadata: {name: chat, namespace: llm}
 spec:
   targetRef: {name: chat-vllm}
   updatePolicy: {mode: RollingUpdate, cooldownSeconds: 600, stabilizationWindowSeconds: 60, backoffSeconds: 300, lookbackSeconds: 0}
-  candidates: {methods: [{name: eagle, method: eagle3, model: org/head, draftLengths: [3]}]}
+  candidates: {methods: [{name: eagle, method: eagle3, model: org/head, draftLengths: [3], schedule: Never}]}
 """)
 
 

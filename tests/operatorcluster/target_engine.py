@@ -19,7 +19,13 @@ PROMPT_TOKENS = 16
 # One from the prompt, then four steps of four with three drafts, all accepted.
 OUTPUT_TOKENS = 17
 EAGLE = Arm("eagle3", 3, "eagle")
-METHOD = {"name": "eagle", "method": "eagle3", "model": "org/eagle-head", "draftLengths": [3]}
+METHOD = {
+    "name": "eagle",
+    "method": "eagle3",
+    "model": "org/eagle-head",
+    "draftLengths": [3],
+    "schedule": "Never",
+}
 
 _BASE_S, _PER_TOKEN_S, _FLAT_S, _PER_DRAFT_S = 0.020, 0.003, 0.001, 0.002
 

@@ -35,6 +35,10 @@ METHODS = {
 FORMER_METHODS = {"medusa": Drafter.REQUIRED, "mlp_speculator": Drafter.REQUIRED}
 """Words that engines before 0.32 took."""
 
+SCHEDULED_METHODS = ("draft_model", "eagle", "eagle3", "mtp", "dflash", "ngram")
+"""Methods that vLLM drafts with a length per batch size (`num_speculative_tokens_per_batch_size`): of the others it refuses
+the table, or warns once and drafts as long as ever."""
+
 _SUFFIX_TREE_DEPTH = 24
 _IN_MODEL_NAMES = ("eagle3", "eagle", "dflash", "dspark")
 
@@ -47,6 +51,11 @@ def drafter_of(method: str) -> Drafter | None:
     if method.endswith(MTP_ALIAS):
         return Drafter.EITHER
     return METHODS.get(method) or FORMER_METHODS.get(method)
+
+
+def takes_schedule(method: str) -> bool:
+    """Whether vLLM drafts with a length per batch size for this method."""
+    return method in SCHEDULED_METHODS or method.endswith(MTP_ALIAS)
 
 
 def methods_with(drafter: Drafter) -> tuple[str, ...]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import takewhile
 
-from breakeven_operator.actions import Action, Create, Delete, EmitEvent, Fit
-from breakeven_operator.calibration import podcopy
+from breakeven.tiers import Schedule
+from breakeven_operator.actions import Action, Create, Delete, DoneFit, EmitEvent, Fit
+from breakeven_operator.calibration import podcopy, schedule_making
 from breakeven_operator.calibration.display import human_time
 from breakeven_operator.calibration.jobs import TrialLimits, arm_label, build_job, job_name
 from breakeven_operator.calibration.measurements import measured_of, points_csv
@@ -34,7 +36,6 @@ MIN_POINTS = 3
 _MAX_ATTEMPTS = 3
 # An engine that dies while it is measured is tried once more: its points so far are kept.
 _MAX_CRASHES = 1
-_OVER = frozenset({ArmPhase.DONE, ArmPhase.FAILED})
 _ALIVE = frozenset({"Pending", "Running", "Unknown", ""})
 _WORDS = {reason.value: reason for reason in ClusterReason}
 
@@ -46,11 +47,13 @@ class Trials:
     Attributes:
         transition: the cycle.
         plan: what is measured.
+        fitted: a fit from which a schedule is to be made; None without one.
         arms: how each arm goes, in the plan's order, as it is about to be written.
     """
 
     transition: Transition
     plan: CalibrationPlan
+    fitted: DoneFit | None = None
     arms: list[ArmStatus] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -62,25 +65,95 @@ class Trials:
     def go(self) -> tuple[Action, ...]:
         """Follow the present arm, or start the next one, or fit."""
         for index, planned in enumerate(self.plan.arms):
-            if self.arms[index].phase in _OVER:
+            if _is_over(self.arms[index]):
                 continue
-            seen = self._read_trial(planned)
-            if self.plan.image_digest is not None and seen.images - {self.plan.image_digest}:
-                return self._other_image(planned, seen)
-            if self._worth_another_start(self.arms[index], seen):
-                return self._start_over(index, planned, seen)
-            self.arms[index] = self._followed(self.arms[index], seen)
-            if self._spent and seen.stage is not TrialStage.DONE:
-                self._stop(index)
+            table = self.arms[index].schedule
+            if planned.scheduled and table is None:
+                actions = self._make_schedule(index, planned)
+            else:
+                actions = self._follow(
+                    index, planned if table is None else schedule_making.with_schedule(planned, table)
+                )
+            if actions is not None:
+                return actions
+            if self._hopeless(planned):
                 break
-            if self.arms[index].phase in _OVER:
-                if self._hopeless(planned):
-                    break
-                continue
-            if seen.stage is TrialStage.ABSENT:
-                return self._start(index, planned)
-            return self._go_on(planned, seen)
         return self._end()
+
+    def _follow(self, index: int, planned: PlannedArm) -> tuple[Action, ...] | None:
+        """Follow an arm's Job, or make it; None: the arm is over."""
+        seen = self._read_trial(planned)
+        if self.plan.image_digest is not None and seen.images - {self.plan.image_digest}:
+            return self._other_image(planned, seen)
+        if self._worth_another_start(self.arms[index], seen):
+            return self._start_over(index, planned, seen)
+        self.arms[index] = self._followed(self.arms[index], seen)
+        if self._spent and seen.stage is not TrialStage.DONE:
+            self._stop(index)
+            return None
+        if _is_over(self.arms[index]):
+            return None
+        return self._start(index, planned) if seen.stage is TrialStage.ABSENT else self._go_on(planned, seen)
+
+    def _make_schedule(self, index: int, planned: PlannedArm) -> tuple[Action, ...] | None:
+        """Settle what a schedule's arm measures, and write it down before anything is made of it; None: it is over."""
+        if self._spent:
+            self._stop(index)
+            return None
+        view, sources = self._view, schedule_making.points_for(self.plan.arms, planned)
+        assert view.target is not None  # noqa: S101 - a run without its target has ended before it comes here
+        template = view.target["spec"]["template"]
+        engine = podcopy.engine_of(template, self.plan.container_name)
+        deaf = schedule_making.ignores_schedules(engine)
+        measured = [name for name in sources if self._usable(name) >= MIN_POINTS]
+        if deaf is not None:
+            self._skip(index, ClusterReason.SCHEDULE_IGNORED, deaf)
+            return None
+        if len(measured) < 2:
+            message = f"a schedule is made from no speculation and one draft length at least; measured: {', '.join(measured)}"
+            self._skip(index, ClusterReason.SCHEDULE_NOT_MADE, message)
+            return None
+        if self.fitted is None or self.fitted.fit.schedule_of != planned.arm:
+            return (
+                *self._write(f"its schedule is made from {', '.join(measured)}", planned),
+                *self._delete_jobs(keep=None),
+                self._fit(measured, schedule_of=planned.arm),
+            )
+        family = planned.candidate or planned.method
+        found = schedule_making.drafted(
+            self.fitted.outcome,
+            family,
+            schedule_making.largest_batch(engine),
+            schedule_making.zero_draft_tax(view.in_force, family),
+            schedule_making.running_schedule(template, planned),
+        )
+        if found.schedule is None:
+            self._skip(index, found.reason or ClusterReason.SCHEDULE_NOT_MADE, found.message)
+            return None
+        self.arms[index] = self.arms[index].model_copy(
+            update={"schedule": str(found.schedule), "message": found.message[:1024]}
+        )
+        made = EmitEvent(
+            self.transition.ref, str(ClusterReason.SCHEDULE_MADE), f"{planned.arm}: {found.message}"[:1024]
+        )
+        return (
+            *self._write(f"schedule {found.message}", planned, ClusterReason.SCHEDULE_MADE),
+            *self._delete_jobs(keep=None),
+            made,
+        )
+
+    def _skip(self, index: int, reason: ClusterReason, message: str) -> None:
+        """There is no schedule to measure; the other arms stand."""
+        now = self.transition.now
+        self.arms[index] = _over(self.arms[index], ArmPhase.SKIPPED, reason, message, now)
+
+    def _fit(self, arms: Container[str] | None = None, schedule_of: str = "") -> Fit:
+        return Fit(
+            self.transition.ref,
+            points_csv(self.transition.run.status, self.plan, arms),
+            ("--confidence", f"{self.plan.confidence_percent / 100:g}"),
+            schedule_of,
+        )
 
     def _other_image(self, planned: PlannedArm, seen: TrialState) -> tuple[Action, ...]:
         """The tag was moved since the target's pods started: what is measured is not what serves."""
@@ -190,6 +263,11 @@ class Trials:
         """The arm's Job came to its end: done if it left enough points for a law."""
         usable = self._usable(arm.arm)
         ended = seen.ended or self.transition.now
+        if arm.schedule is not None:
+            points = measured_of(self.transition.run.status.points_of(arm.arm))
+            deaf = schedule_making.ignored(points, Schedule.parse(arm.schedule, arm.arm))
+            if deaf is not None:
+                return _over(arm, ArmPhase.FAILED, ClusterReason.SCHEDULE_IGNORED, deaf, ended)
         if usable >= MIN_POINTS:
             reason = seen.reason or ClusterReason.ARM_MEASURED
             return _over(arm, ArmPhase.DONE, reason, f"{usable} usable points", ended)
@@ -199,7 +277,7 @@ class Trials:
         )
 
     def _stop(self, index: int) -> None:
-        """The budget is used up: keep what is measured, measure nothing more."""
+        """The budget is used up: keep what is measured, measure nothing more; every arm is over then."""
         budget = self.plan.budget
         message = (
             f"{self._used_gpu_s:.0f} of {budget.max_gpu_seconds} GPU-seconds and {human_time(self._elapsed_s)} of"
@@ -248,21 +326,24 @@ class Trials:
             *self._write("the engine starts", planned),
             *self._delete_jobs(keep=name),
             Create(JOBS, job),
-            *self._said(index - 1),
+            *self._said(index),
         )
 
     def _limits(self, index: int) -> TrialLimits:
         return trial_limits(self.plan, tuple(self.arms), index, self._used_gpu_s, self._elapsed_s)
 
     def _said(self, index: int) -> tuple[Action, ...]:
-        """The event about the arm that has just come to its end."""
-        if index < 0:
-            return ()
-        arm = self.arms[index]
-        failed = arm.phase is ArmPhase.FAILED
-        reason = _WORDS.get(arm.reason or "", ClusterReason.ARM_MEASURED)
-        return (
-            EmitEvent(self.transition.ref, str(reason), f"{arm.arm}: {arm.message}"[:1024], warning=failed),
+        """The events about what has come to its end before an arm: the one that was measured, and what was skipped after it."""
+        before = self.arms[:index]
+        skipped = list(takewhile(lambda arm: arm.phase is ArmPhase.SKIPPED, reversed(before)))
+        return tuple(
+            EmitEvent(
+                self.transition.ref,
+                str(_WORDS.get(arm.reason or "", ClusterReason.ARM_MEASURED)),
+                f"{arm.arm}: {arm.message}"[:1024],
+                warning=arm.phase is ArmPhase.FAILED,
+            )
+            for arm in before[-1 - len(skipped) :]
         )
 
     def _go_on(self, planned: PlannedArm, seen: TrialState) -> tuple[Action, ...]:
@@ -301,15 +382,19 @@ class Trials:
     def _end(self) -> tuple[Action, ...]:
         """Every arm is over: fit what there is, or say why there is nothing to fit."""
         failed = [arm for arm in self.arms if arm.phase is ArmPhase.FAILED]
-        fittable = [arm.arm for arm in self.arms if self._usable(arm.arm) >= MIN_POINTS]
+        missing = [arm for arm in self.arms if arm.phase in {ArmPhase.FAILED, ArmPhase.SKIPPED}]
+        fittable = [
+            arm.arm
+            for arm in self.arms
+            if self._usable(arm.arm) >= MIN_POINTS and arm.reason != ClusterReason.SCHEDULE_IGNORED
+        ]
         if "none" not in fittable or len(fittable) < 2:
             worst = next((arm for arm in failed if arm.arm == "none"), failed[0] if failed else self.arms[0])
             reason = _WORDS.get(worst.reason or "", ClusterReason.CALIBRATION_FAILED)
             message = f"{worst.arm}: {worst.message or reason.meaning}"
             return self.transition.finish(RunPhase.FAILED, reason, message, self._counts())
-        names = ", ".join(f"{arm.arm} ({arm.reason})" for arm in failed)
+        names = ", ".join(f"{arm.arm} ({arm.reason})" for arm in missing)
         message = f"fitting {', '.join(fittable)}" + (f"; without {names}" if names else "")
-        status = self.transition.run.status
         return (
             *self.transition.write(
                 {
@@ -320,11 +405,7 @@ class Trials:
                 }
             ),
             *self._delete_jobs(keep=None),
-            Fit(
-                self.transition.ref,
-                points_csv(status, self.plan),
-                ("--confidence", f"{self.plan.confidence_percent / 100:g}"),
-            ),
+            self._fit([arm.arm for arm in self.arms if arm.reason != ClusterReason.SCHEDULE_IGNORED]),
         )
 
     def _counts(self) -> dict[str, object]:
@@ -332,6 +413,10 @@ class Trials:
 
     def _delete_jobs(self, keep: str | None) -> Iterable[Action]:
         return tuple(Delete(job_ref(job)) for job in self._view.jobs if job["metadata"]["name"] != keep)
+
+
+def _is_over(arm: ArmStatus) -> bool:
+    return arm.phase is not None and arm.phase.over
 
 
 def _over(arm: ArmStatus, phase: ArmPhase, reason: ClusterReason, message: str, ended: datetime) -> ArmStatus:

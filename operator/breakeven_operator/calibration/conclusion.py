@@ -17,7 +17,13 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import PROFILES, SERVICES, Ref
 from breakeven_operator.labels import MANAGED_BY, RUN_LABEL, SERVICE_LABEL, owner_reference
 from breakeven_operator.ports import RunView
-from breakeven_operator.resources.calibrationrun import CalibrationPlan, CalibrationRun, RunPhase, read_run
+from breakeven_operator.resources.calibrationrun import (
+    ArmPhase,
+    CalibrationPlan,
+    CalibrationRun,
+    RunPhase,
+    read_run,
+)
 from breakeven_operator.resources.meta import ObjectReference, ServiceReference
 from breakeven_operator.resources.servicestatus import PaysWhereStatus
 from breakeven_operator.resources.speculationprofile import (
@@ -58,14 +64,16 @@ def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action,
         return transition.finish(RunPhase.FAILED, ClusterReason.FIT_REJECTED, _complaints(findings))
     best = _best(findings)
     doubts = [finding for finding in findings if not finding.fit.believable]
-    failed = _failed(run, plan, findings)
+    missing = _missing(run, plan, findings)
+    skipped = {arm.arm for arm in run.status.arm_statuses if arm.phase is ArmPhase.SKIPPED}
+    failed = [arm for arm in missing if arm.arm not in skipped]
     arms, points = len(good), sum(finding.fit.points for finding in good)
     message = f"{arms} arms, {points} points, worst residual {_percent(_worst(good))}"
     if doubts:
         message += f"; not to be used: {_complaints(doubts)}"
-    if failed:
-        message += f"; without {', '.join(f'{arm.arm} ({arm.reason})' for arm in failed)}"
-    readable = (*(finding.readable() for finding in findings), *failed)
+    if missing:
+        message += f"; without {', '.join(f'{arm.arm} ({arm.reason})' for arm in missing)}"
+    readable = (*(finding.readable() for finding in findings), *missing)
     return (
         Create(PROFILES, _profile_object(transition, plan, readable, outcome.profile_json)),
         WriteStatus(
@@ -125,6 +133,7 @@ class ArmFinding:
             method=fit.method,
             k=fit.k,
             candidate=fit.candidate,
+            schedule=fit.schedule,
             c1_seconds=fit.c1_s,
             c1_lower_seconds=c1_lower,
             c1_upper_seconds=c1_upper,
@@ -148,21 +157,22 @@ class ArmFinding:
         )
 
 
-def _failed(
+def _missing(
     run: CalibrationRun, plan: CalibrationPlan, findings: Iterable[ArmFinding]
 ) -> tuple[ProfileArm, ...]:
     """Arms that left nothing to fit; without them in the profile they would be tried again and again."""
     fitted = {finding.fit.arm.name for finding in findings}
-    reasons = {arm.arm: arm.reason for arm in run.status.arm_statuses}
+    statuses = {arm.arm: arm for arm in run.status.arm_statuses}
     return tuple(
         ProfileArm(
             arm=arm.arm,
             method=arm.method,
             k=arm.k,
             candidate=arm.candidate,
+            schedule=statuses[arm.arm].schedule if arm.arm in statuses else None,
             points=0,
             believable=False,
-            reason=reasons.get(arm.arm),
+            reason=statuses[arm.arm].reason if arm.arm in statuses else None,
         )
         for arm in plan.arms
         if arm.arm not in fitted

@@ -33,20 +33,11 @@ def run_display(status: CalibrationRunStatus, now: datetime, break_even: str | N
     over = status.phase is not None and status.phase.final
     return RunDisplay(
         arm=None if over else current,
-        points=f"{len(status.points)}/{planned_points(status, plan)}",
+        points=f"{len(status.points)}/{status.planned_points}",
         gpu_seconds=f"{status.gpu_seconds_used or 0:.0f}/{plan.budget.max_gpu_seconds}",
         break_even=break_even or (None if over else rough_break_even(status, plan)),
         left=None if over else human_time(seconds_left(status, plan, now)),
     )
-
-
-def planned_points(status: CalibrationRunStatus, plan: CalibrationPlan) -> int:
-    """Points the run will have: an arm that is over has what it has, and a sweep may replace points that were no good."""
-    total = 0
-    for arm in status.arm_statuses:
-        measured = len(status.points_of(arm.arm))
-        total += measured if arm.phase in {ArmPhase.DONE, ArmPhase.FAILED} else max(plan.loads, measured)
-    return total
 
 
 def seconds_left(status: CalibrationRunStatus, plan: CalibrationPlan, now: datetime) -> float:
@@ -65,7 +56,7 @@ def seconds_left(status: CalibrationRunStatus, plan: CalibrationPlan, now: datet
     point_s = sum(durations) / len(durations) if durations else plan.point_seconds + plan.warmup_seconds
     left_s = 0.0
     for arm in status.arm_statuses:
-        if arm.phase in {ArmPhase.DONE, ArmPhase.FAILED}:
+        if arm.phase is not None and arm.phase.over:
             continue
         points = status.points_of(arm.arm)
         left_s += max(0, plan.loads - len(points)) * point_s

@@ -26,6 +26,7 @@ from breakeven_operator.labels import (
 )
 from breakeven_operator.ports import Manifest, TrialSettings
 from breakeven_operator.resources.calibrationrun import CalibrationPlan, PlannedArm
+from breakeven_operator.resources.candidates import table_of
 
 DRIVER = "driver"
 _MAX_NAME = (
@@ -163,6 +164,7 @@ def _driver(
         {"name": "BREAKEVEN_METHOD", "value": arm.method},
         {"name": "BREAKEVEN_K", "value": str(arm.k)},
         {"name": "BREAKEVEN_CANDIDATE", "value": arm.candidate or ""},
+        {"name": "BREAKEVEN_SCHEDULE", "value": str(table_of(json.loads(arm.speculative_config)) or "")},
         {"name": "BREAKEVEN_URL", "value": f"{address.scheme}://$(POD_IP):{address.port}"},
         {"name": "BREAKEVEN_MODEL", "value": plan.served_model_name or ""},
         {"name": "BREAKEVEN_LOADS", "value": str(plan.loads)},

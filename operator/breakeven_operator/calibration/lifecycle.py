@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from breakeven_operator.actions import Action, Delete, EmitEvent
+from breakeven_operator.actions import Action, Delete, DoneFit, EmitEvent
 from breakeven_operator.calibration import podcopy
 from breakeven_operator.calibration.arm_trials import Trials
 from breakeven_operator.calibration.run_plan import make_plan
@@ -28,8 +28,13 @@ from breakeven_operator.resources.calibrationrun import (
 from breakeven_operator.resources.speculativeservice import SpeculativeService
 
 
-def advance(view: RunView, now: datetime) -> tuple[Action, ...]:
+def advance(view: RunView, now: datetime, fitted: DoneFit | None = None) -> tuple[Action, ...]:
     """What to do about one unfinished run this cycle.
+
+    Args:
+        view: the run and what surrounds it.
+        now: time of the observation.
+        fitted: a fit that this run asked for in order to make a schedule.
 
     Raises:
         InputError: the run or its service cannot be read.
@@ -55,7 +60,7 @@ def advance(view: RunView, now: datetime) -> tuple[Action, ...]:
     if change is not None:
         reason = ClusterReason.TARGET_NOT_FOUND if view.target is None else ClusterReason.TARGET_CHANGED
         return transition.finish(RunPhase.SUPERSEDED, reason, change)
-    return Trials(transition, run.status.plan).go()
+    return Trials(transition, run.status.plan, fitted).go()
 
 
 def _change_of_target(view: RunView, plan: CalibrationPlan) -> str | None:

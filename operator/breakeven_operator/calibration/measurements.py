@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from datetime import datetime
 
 from pydantic import ValidationError
@@ -43,12 +43,21 @@ def measured_of(points: Iterable[StoredPoint]) -> list[Point]:
     return [found for point in points if (found := measured(point)) is not None]
 
 
-def points_csv(status: CalibrationRunStatus, plan: CalibrationPlan) -> str:
-    """All points of a run as one points file, with what they have in common in columns of their own."""
+def points_csv(
+    status: CalibrationRunStatus, plan: CalibrationPlan, arms: Container[str] | None = None
+) -> str:
+    """The points of a run as one points file, with what they have in common in columns of their own.
+
+    Args:
+        status: with the points.
+        plan: of the run; its order is the file's.
+        arms: names of the arms to take; None: all.
+    """
     return written(
         [
             {**_cells(point), "gpu": plan.gpu_product, "model": plan.model or ""}
             for arm in plan.arms
+            if arms is None or arm.arm in arms
             for point in status.points_of(arm.arm)
         ]
     )

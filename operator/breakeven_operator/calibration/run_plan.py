@@ -87,24 +87,34 @@ def wanted_arms(spec: CalibrationRunSpec, service: SpeculativeService) -> tuple[
     Raises:
         podcopy.NotCopyableError: the run names an arm that the service does not have.
     """
-    known = {arm.name: arm for arm in service.spec.candidates.arms()}
+    candidates = service.spec.candidates
+    known = {arm.name: arm for arm in candidates.measurable_arms()}
     unknown = [name for name in spec.arms if name not in known]
     if unknown:
         raise podcopy.NotCopyableError(
             ClusterReason.INVALID_SPEC,
             f"spec.arms: {', '.join(unknown)} is no arm of the service; expected some of {', '.join(known)}",
         )
-    names = spec.arms or tuple(known)
+    names = set(spec.arms or known)
+    for name in spec.arms:
+        method = candidates.method_of(known[name]) if known[name].scheduled else None
+        lengths = {arm.name for arm in method.arms()} if method is not None else set()
+        # A schedule is made from draft lengths of the same run: without any that is named, from all of its method.
+        names |= lengths if not lengths & names else set()
     return (NO_SPECULATION, *(known[name] for name in known if name in names and name != NO_SPECULATION.name))
 
 
 def _planned(service: SpeculativeService, arm: Arm) -> PlannedArm:
+    candidates = service.spec.candidates
+    method = candidates.method_of(arm)
     return PlannedArm(
         arm=arm.name,
         method=arm.method,
         k=arm.k,
         candidate=arm.candidate,
-        speculative_config=service.spec.candidates.speculative_config(arm),
+        speculative_config=(
+            candidates.speculative_config(arm) if method is None else method.speculative_config(arm.k)
+        ),
     )
 
 

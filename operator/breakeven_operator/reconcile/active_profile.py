@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from breakeven.profile import Profile
+from breakeven.tiers import Schedule
 from breakeven_operator.actions import Create
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import RUNS, SERVICES
@@ -16,6 +17,7 @@ from breakeven_operator.labels import MANAGED_BY, SERVICE_LABEL, owner_reference
 from breakeven_operator.reconcile.fingerprint import Identity
 from breakeven_operator.resources import API_VERSION, CalibrationRun, SpeculativeService
 from breakeven_operator.resources.calibrationrun import RunPhase, Trigger
+from breakeven_operator.resources.candidates import MeasuredCandidates
 from breakeven_operator.resources.servicestatus import CalibrationStatus
 from breakeven_operator.resources.updatepolicy import Mode
 
@@ -149,6 +151,29 @@ def calibrated(
     return Calibrated(entry, reason, message + progress, run, create, trigger, status, handled, ended)
 
 
+def with_measured_schedules(
+    service: SpeculativeService, in_force: ProfileEntry | None, profiles: Iterable[ProfileEntry]
+) -> SpeculativeService:
+    """The service with the schedules that were measured for it, as candidates that may run.
+
+    Args:
+        service: as its spec says.
+        in_force: the profile in force; None without one.
+        profiles: of this service: without one in force the newest still tells what its pods run.
+    """
+    newest = max(profiles, key=lambda entry: (entry.created, entry.name), default=None)
+    entry = in_force or newest
+    candidates = service.spec.candidates
+    schedules = {
+        method.name: Schedule.parse(fit.schedule, f"schedule of {fit.arm}")
+        for fit in (entry.profile.arms if entry is not None and entry.profile is not None else ())
+        if fit.schedule is not None and (method := candidates.method_of(fit.arm)) is not None
+    }
+    if not schedules:
+        return service
+    return service.with_candidates(MeasuredCandidates.of(candidates, schedules))
+
+
 class InForce(NamedTuple):
     """The profile in force, why it is or none is, and what to measure for; None: nothing."""
 
@@ -207,7 +232,7 @@ def _in_force(
             f"{entry.name} is in force without {', '.join(missing)}, not yet measured",
             Trigger.CANDIDATES_CHANGED,
         )
-    return InForce(entry, ClusterReason.PROFILE_IN_FORCE, _summary(entry), None)
+    return InForce(entry, ClusterReason.PROFILE_IN_FORCE, _summary(entry) + _later(service, entry), None)
 
 
 def _held_back(
@@ -342,11 +367,7 @@ def _progress(run: CalibrationRun | None) -> dict[str, object]:
         return {"points_done": None, "points_planned": None, "gpu_seconds_used": None}
     return {
         "points_done": len(run.status.points),
-        "points_planned": max(
-            # A sweep may replace points that were no good.
-            len(run.status.points),
-            run.status.plan.loads * len(run.status.plan.arms),
-        ),
+        "points_planned": run.status.planned_points,
         "gpu_seconds_used": run.status.gpu_seconds_used,
     }
 
@@ -359,6 +380,13 @@ def _phase_words(run: CalibrationRun) -> str:
     if display is not None and display.left:
         words += f", {display.left} left"
     return words
+
+
+def _later(service: SpeculativeService, entry: ProfileEntry) -> str:
+    """Schedules that a profile in force lacks: no reason to measure all anew, as its other arms stand."""
+    wanted = [arm.name for arm in service.spec.candidates.measurable_arms() if arm.scheduled]
+    missing = [name for name in wanted if name not in entry.arms]
+    return f"; {', '.join(missing)} is measured with the next calibration" if missing else ""
 
 
 def _summary(entry: ProfileEntry) -> str:

@@ -24,7 +24,10 @@ def with_carried(state: Calibrated, running: Arm | None, live: Live) -> Calibrat
     if not carries(figures) or figures.latency_s is None:
         return state
     conditions = Conditions(
-        None if figures.tokens_per_step is None else min(max(figures.tokens_per_step, 1.0), running.k + 1.0),
+        # E of a schedule is a mix over its tiers: it converts nothing.
+        None
+        if figures.tokens_per_step is None or running.scheduled
+        else min(max(figures.tokens_per_step, 1.0), running.k + 1.0),
         figures.prompt_tokens,
         figures.output_tokens,
     )

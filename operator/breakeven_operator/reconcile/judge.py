@@ -52,7 +52,7 @@ def judge(
                 profile,
                 state.entry.name if state.entry is not None else "",
                 live.figures,
-                arm,
+                running.measured_instead or arm,
                 context.memory,
                 roll_cost(context),
                 context.now,
@@ -66,35 +66,74 @@ def judge(
         return Verdict(HOLD, arm, ClusterReason.DISABLED, message), choice
     pinned = service.spec.update_policy.pinned_arm
     if pinned is not None:
-        wanted = next(a for a in service.spec.candidates.arms() if a.name == pinned)
-        return _pinned(wanted, arm, state, paused=service.spec.paused), choice
-    if profile is None:
+        return _pinned(
+            pinned, service.spec.candidates.named(pinned), arm, state, paused=service.spec.paused
+        ), choice
+    return _unasked(service, state, running, live, doubt, choice) or _asked(choice, running), choice
+
+
+def _unasked(
+    service: SpeculativeService,
+    state: Calibrated,
+    running: RunningArm,
+    live: Live,
+    doubt: str | None,
+    choice: Choice,
+) -> Verdict | None:
+    """The verdict where the library could not be asked, or had no law to answer from; None: it answered."""
+    arm = running.arm
+    assert arm is not None  # noqa: S101 - without one nothing is decided
+    if state.entry is None or state.entry.profile is None:
         reason = ClusterReason.PAUSED if service.spec.paused else state.reason
-        return Verdict(HOLD, arm, reason, f"{state.message}; {_keeping(arm)}"), choice
+        return Verdict(HOLD, arm, reason, f"{state.message}; {_keeping(arm)}")
+    if running.foreign_schedule and running.measured_instead is None:
+        message = f"the target runs the schedule {running.schedule}, which nobody has measured"
+        return Verdict(HOLD, arm, ClusterReason.SCHEDULE_NOT_MEASURED, f"{message}; {_keeping(arm)}")
     if doubt is not None:
-        return Verdict(HOLD, arm, Reason.NO_BELIEVABLE_FIT, f"{doubt}; {_keeping(arm)}"), choice
+        return Verdict(HOLD, arm, Reason.NO_BELIEVABLE_FIT, f"{doubt}; {_keeping(arm)}")
     if choice.explained is None:
-        return Verdict(HOLD, arm, live.reason, f"{live.message}; {_keeping(arm)}"), choice
-    decision = choice.explained.decision
+        return Verdict(HOLD, arm, live.reason, f"{live.message}; {_keeping(arm)}")
+    return None
+
+
+def _asked(choice: Choice, running: RunningArm) -> Verdict:
+    """The library's answer as a verdict."""
+    explained = choice.explained
+    assert explained is not None  # noqa: S101 - it answered
+    decision = explained.decision
     action = {Action.STAY: STAY, Action.SWITCH: SWITCH, Action.HOLD: HOLD}[decision.action]
-    return Verdict(action, decision.arm, decision.reason, sentence(choice.explained)), choice
+    verdict = Verdict(action, decision.arm, decision.reason, sentence(explained))
+    return _onto_what_was_measured(verdict, running)
+
+
+def _onto_what_was_measured(verdict: Verdict, running: RunningArm) -> Verdict:
+    """Where another schedule runs than the one that was measured: what would stay is changed for the measured one.
+
+    A calibration makes another schedule than the running one only where it is better by more than noise.
+    """
+    if running.measured_instead is None or verdict.action != STAY:
+        return verdict
+    message = (
+        f"the target runs the schedule {running.schedule} and another one was measured; {verdict.message}"
+    )
+    return Verdict(SWITCH, running.measured_instead, ClusterReason.SCHEDULE_NOT_MEASURED, message)
 
 
 def _keeping(arm: Arm) -> str:
     return f"keeping {arm if arm.k else 'no speculation'}"
 
 
-def _pinned(wanted: Arm, running: Arm, state: Calibrated, *, paused: bool) -> Verdict:
+def _pinned(name: str, wanted: Arm | None, running: Arm, state: Calibrated, *, paused: bool) -> Verdict:
     """A pinned arm is a person's choice of *which* arm; that it starts and serves must have been seen all the same."""
-    asks = f"pinnedArm asks for {wanted}"
-    if wanted == running:
+    asks = f"pinnedArm asks for {name}"
+    if wanted is not None and wanted == running:
         return Verdict(STAY, wanted, ClusterReason.PINNED, asks)
     profile = state.entry.profile if state.entry is not None else None
     if profile is None:
         reason = ClusterReason.PAUSED if paused else state.reason
         message = f"{asks}, which waits for an accepted profile: {state.message}; {_keeping(running)}"
         return Verdict(HOLD, wanted, reason, message)
-    if wanted not in {fit.arm for fit in profile.arms}:
+    if wanted is None or wanted not in {fit.arm for fit in profile.arms}:
         message = (
             f"{asks}, of which the profile in force has no measurement ({state.message}); {_keeping(running)}"
         )
@@ -147,7 +186,7 @@ def _aim(service: SpeculativeService, step: RolloutStep) -> Arm | None:
         return None
     undoing = step.rollout.phase is RolloutPhase.UNDOING
     name = step.rollout.from_arm if undoing else step.rollout.to_arm
-    return next((arm for arm in service.spec.candidates.arms() if arm.name == name), None)
+    return service.spec.candidates.named(name or "")
 
 
 def roll_cost(context: RolloutContext) -> RollCost:

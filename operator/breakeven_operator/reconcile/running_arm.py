@@ -11,8 +11,9 @@ from breakeven.errors import InputError
 from breakeven.methods import draft_length_of, method_of
 from breakeven.serving.command_line import configuration, speculation
 from breakeven.serving.opt_in import VARIABLE, opt_in
+from breakeven.tiers import Schedule
 from breakeven_operator.reconcile.deployment import Deployment
-from breakeven_operator.resources.candidates import Candidates
+from breakeven_operator.resources.candidates import Candidates, table_of, without_drafts
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,9 @@ class RunningArm:
 
     Attributes:
         arm: the arm; `None` when the value cannot be read.
+        schedule: the draft length per batch size that it runs; `None` where it drafts by one length.
+        measured_instead: the arm of the same drafter whose schedule was measured, where another schedule runs: that one is
+            a foreign arm, whose law nobody knows.
         source: `Annotation`, `Arguments`, or `Unset` (opted in, but the annotation was never written).
         problem: one line when the value cannot be read, or vLLM would refuse it.
     """
@@ -28,6 +32,13 @@ class RunningArm:
     arm: Arm | None
     source: str
     problem: str | None = None
+    schedule: Schedule | None = None
+    measured_instead: Arm | None = None
+
+    @property
+    def foreign_schedule(self) -> bool:
+        """Whether it runs a schedule that nobody has measured."""
+        return self.schedule is not None and self.arm is not None and self.arm.candidate is None
 
 
 def running_arm(deployment: Deployment, candidates: Candidates) -> RunningArm:
@@ -44,7 +55,7 @@ def running_arm(deployment: Deployment, candidates: Candidates) -> RunningArm:
         return RunningArm(
             None, "Arguments", "the arguments read the arm from the environment, which is not set up"
         )
-    return RunningArm(_arm(said.config, candidates), "Arguments")
+    return _running(said.config, "Arguments", candidates)
 
 
 def arm_of_value(value: str | None, candidates: Candidates) -> RunningArm:
@@ -52,9 +63,10 @@ def arm_of_value(value: str | None, candidates: Candidates) -> RunningArm:
     if value is None:
         return RunningArm(NO_SPECULATION, "Unset")
     try:
-        return RunningArm(_arm(configuration(value), candidates), "Annotation")
+        config = configuration(value)
     except InputError as error:
         return RunningArm(None, "Annotation", f"the annotation's value: {error.problem}")
+    return _running(config, "Annotation", candidates)
 
 
 def same_value(left: str | None, right: str | None) -> bool:
@@ -69,15 +81,34 @@ def _meaning(value: str | None) -> Mapping[str, Any] | str | None:
         return value
 
 
-def _arm(config: Mapping[str, Any] | None, candidates: Candidates) -> Arm:
+def _running(config: Mapping[str, Any] | None, source: str, candidates: Candidates) -> RunningArm:
     """The candidate whose configuration this is, else an arm named by vLLM's method alone."""
     if config is None:
-        return NO_SPECULATION
+        return RunningArm(NO_SPECULATION, source)
+    try:
+        schedule = table_of(config)
+    except InputError as error:
+        return RunningArm(None, source, f"{error.where}: {error.problem}")
+    drafters = [arm for arm in candidates.recognised() if _same_drafter(arm, config, candidates)]
+    arm = next((arm for arm in drafters if _same_drafts(arm, config, candidates)), None)
+    if arm is not None:
+        return RunningArm(arm, source, schedule=schedule)
     k = draft_length_of(config)
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:
         # vLLM takes k from the drafter's own configuration then; 1 stands for "some".
         k = 1
-    for method in candidates.methods:
-        if k in method.draft_lengths and configuration(method.speculative_config(k)) == config:
-            return Arm(method.method, k, method.name)
-    return Arm(str(method_of(config) or "draft_model"), k)
+    foreign = Arm(str(method_of(config) or "draft_model"), k, scheduled=schedule is not None)
+    measured = next((arm for arm in drafters if arm.scheduled), None) if schedule is not None else None
+    return RunningArm(foreign, source, schedule=schedule, measured_instead=measured)
+
+
+def _same_drafter(arm: Arm, config: Mapping[str, Any], candidates: Candidates) -> bool:
+    own = configuration(candidates.speculative_config(arm))
+    return own is not None and without_drafts(own) == without_drafts(config)
+
+
+def _same_drafts(arm: Arm, config: Mapping[str, Any], candidates: Candidates) -> bool:
+    """Whether the same drafter drafts the same; a range that is cut in two changes nothing."""
+    own = configuration(candidates.speculative_config(arm)) or {}
+    key = "num_speculative_tokens"
+    return bool(own.get(key) == config.get(key)) and table_of(own) == table_of(config)

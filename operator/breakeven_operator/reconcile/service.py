@@ -11,7 +11,7 @@ from breakeven_operator.actions import Action, ActionPlan, EmitEvent, WriteStatu
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import SERVICES, Ref
 from breakeven_operator.ports import MeanLengths
-from breakeven_operator.reconcile.active_profile import Calibrated, calibrated
+from breakeven_operator.reconcile.active_profile import Calibrated, calibrated, with_measured_schedules
 from breakeven_operator.reconcile.annotation_owner import hand_back, note_writers, taken_over
 from breakeven_operator.reconcile.carried import with_carried
 from breakeven_operator.reconcile.decide import Choice
@@ -73,7 +73,6 @@ def reconcile(
     if refusal is not None or deployment is None or identity is None:
         return _refused(service, observation, deployment, identity, refusal, limits, now)
 
-    running = running_arm(deployment, service.spec.candidates)
     state = calibrated(
         service,
         identity if deployment.identifiable else None,
@@ -82,6 +81,8 @@ def reconcile(
         deployment.startup_s,
         now,
     )
+    service = with_measured_schedules(service, state.entry, observation.profiles)
+    running = running_arm(deployment, service.spec.candidates)
     live = _live(service, observation, deployment, identity, running, now)
     state = with_carried(state, running.arm, live)
     context = RolloutContext(

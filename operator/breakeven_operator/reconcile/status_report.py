@@ -148,6 +148,7 @@ def _current(cycle: CycleFacts) -> Current | None:
         arm=name,
         method=arm.method if arm is not None else None,
         draft_length=arm.k if arm is not None else None,
+        schedule=str(running.schedule) if running.schedule is not None else None,
         source=source,
         since=since,
         pods_by_arm=tuple(PodsOfArm(arm=key, pods=counts[key]) for key in sorted(counts))[:8],

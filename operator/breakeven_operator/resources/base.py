@@ -248,7 +248,11 @@ Instant = Annotated[
 
 LABEL_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 NAME_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
-ARM_PATTERN = r"^(none|[a-z0-9]([-a-z0-9_.]{0,62}[a-z0-9])?/[1-9][0-9]?)$"
+# One alternative beside another: so that anybody can see that what was a name is one still.
+ARM_PATTERN = (
+    r"^(none|[a-z0-9]([-a-z0-9_.]{0,62}[a-z0-9])?/[1-9][0-9]?)$"
+    r"|^[a-z0-9]([-a-z0-9_.]{0,62}[a-z0-9])?/schedule$"
+)
 
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=NAME_PATTERN)]
 ArmName = Annotated[str, Field(max_length=72, pattern=ARM_PATTERN)]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, create_model
 
+from breakeven.arm import SCHEDULE
 from breakeven.points.point import COLUMNS, SETTING, PointColumn
 from breakeven_operator.resources.base import (
     LIST_SET,
@@ -27,7 +28,7 @@ from breakeven_operator.resources.base import (
 from breakeven_operator.resources.calibrationspec import Budget, WorkloadSpec
 from breakeven_operator.resources.meta import Condition, Metadata, ObjectReference, ServiceReference
 
-MAX_ARMS = 37  # none, and six methods with six draft lengths each
+MAX_ARMS = 43  # none, and six methods with six draft lengths and a schedule each
 
 
 class Trigger(StrEnum):
@@ -68,6 +69,12 @@ class ArmPhase(StrEnum):
     MEASURING = "Measuring"
     DONE = "Done"
     FAILED = "Failed"
+    SKIPPED = "Skipped"
+
+    @property
+    def over(self) -> bool:
+        """Nothing more will be measured of an arm in this phase."""
+        return self in {ArmPhase.DONE, ArmPhase.FAILED, ArmPhase.SKIPPED}
 
 
 class CalibrationRunSpec(Model):
@@ -85,7 +92,8 @@ class CalibrationRunSpec(Model):
         Field(
             max_length=MAX_ARMS,
             json_schema_extra=LIST_SET,
-            description="Arms to measure, none or <name>/<draft length>. Without it: all of the service. none is always measured.",
+            description="Arms to measure, none, <name>/<draft length> or <name>/schedule. Without it: all of the service. none is "
+            "always measured, and so are the draft lengths from which a schedule is made.",
         ),
     ] = ()
     trigger: Annotated[Trigger, Field(description="Why the run was made.")] = Trigger.MANUAL
@@ -106,13 +114,22 @@ class PlannedArm(StatusModel):
 
     arm: Annotated[ArmName, Field(description="Its name.")]
     method: Annotated[str, Field(max_length=64, description="vLLM's word for its method.")]
-    k: Annotated[int, Field(ge=0, description="Draft length, tokens per step.")]
+    k: Annotated[int, Field(ge=0, description="Draft length, tokens per step; of a schedule the longest.")]
     candidate: Annotated[
         str | None, Field(max_length=63, description="Name of the method in the service's spec.")
     ] = None
     speculative_config: Annotated[
-        str, Field(max_length=8192, description="Value of --speculative-config; null for none.")
+        str,
+        Field(
+            max_length=8192,
+            description="Value of --speculative-config; null for none. A schedule is added when it is made, see armStatuses.",
+        ),
     ]
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether it runs a draft length per batch size, made from the arms before it."""
+        return self.arm.endswith(f"/{SCHEDULE}")
 
 
 class CalibrationPlan(StatusModel):
@@ -217,9 +234,16 @@ class ArmStatus(StatusModel):
     """How measuring one arm goes."""
 
     arm: Annotated[ArmName, Field(description="The arm.")]
-    phase: Annotated[ArmPhase | None, Field(description="Waiting, Starting, Measuring, Done or Failed.")] = (
-        None
-    )
+    phase: Annotated[
+        ArmPhase | None, Field(description="Waiting, Starting, Measuring, Done, Failed or Skipped.")
+    ] = None
+    schedule: Annotated[
+        str | None,
+        Field(
+            max_length=1024,
+            description="Draft length per batch size that is measured, such as 1-8:5,9-32:2,33-:0; made from the arms before it.",
+        ),
+    ] = None
     job: Annotated[ObjectName | None, Field(description="Job that measures it.")] = None
     pod: Annotated[ObjectName | None, Field(description="Pod of that Job.")] = None
     reason: Annotated[Word | None, Field(description="Why it failed or ended early, in one word.")] = None
@@ -291,6 +315,16 @@ class CalibrationRunStatus(StatusModel):
     display: Annotated[
         RunDisplay | None, Field(description="The columns of kubectl get, ready to print.")
     ] = None
+
+    @property
+    def planned_points(self) -> int:
+        """Points the run will have: an arm that is over has what it has, and a sweep may replace points that were no good."""
+        loads = self.plan.loads if self.plan is not None else 0
+        total = 0
+        for arm in self.arm_statuses:
+            measured = len(self.points_of(arm.arm))
+            total += measured if arm.phase is not None and arm.phase.over else max(loads, measured)
+        return total
 
     def points_of(self, arm: str) -> tuple[StoredPoint, ...]:
         """The points of one arm by index."""

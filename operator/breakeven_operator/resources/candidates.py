@@ -2,27 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.errors import InputError
 from breakeven.methods import (
     FORMER_METHODS,
     METHODS,
     MTP_ALIAS,
+    SCHEDULED_METHODS,
     Drafter,
     drafter_of,
     methods_with,
+    takes_schedule,
 )
 from breakeven.serving.command_line import arm_json
+from breakeven.tiers import Schedule
 from breakeven_operator.resources.base import LABEL_PATTERN, LIST_SET, Model, Rule, list_map
 
 _NEEDS_MODEL = methods_with(Drafter.REQUIRED)
 _WITHOUT_MODEL = methods_with(Drafter.NONE)
 _KNOWN = (*METHODS, *FORMER_METHODS)
+TABLE = "num_speculative_tokens_per_batch_size"
+"""vLLM's key for a draft length per batch size."""
+# vLLM goes on with the last range's draft length beyond its end; nobody reads a range that ends where it begins.
+_LAST_BATCH = 1024
 _EXPECTED = f"{', '.join(_KNOWN)}, or a word ending in {MTP_ALIAS}"
+
+
+def scheduled_config(config: Mapping[str, Any], schedule: Schedule) -> dict[str, Any]:
+    """A speculative configuration with a schedule in place of one draft length."""
+    ranges = schedule.ranges(max(_LAST_BATCH, schedule.tiers[-1][0]))
+    longest = schedule.num_speculative_tokens
+    return {**config, "num_speculative_tokens": longest, TABLE: [list(one) for one in ranges]}
+
+
+def table_of(config: Mapping[str, Any] | None) -> Schedule | None:
+    """The schedule that a speculative configuration holds; None without one.
+
+    Raises:
+        InputError: a table that vLLM would refuse.
+    """
+    given = (config or {}).get(TABLE)
+    if given is None:
+        return None
+    if not isinstance(given, list) or not all(
+        isinstance(row, list) and len(row) == 3 and all(type(value) is int for value in row) for row in given
+    ):
+        raise InputError(TABLE, f"{str(given)[:60]}", "a list of [first, last, k], three integers each")
+    return Schedule.of_ranges(given, TABLE)
+
+
+def without_drafts(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A speculative configuration less what says how long is drafted: the drafter itself."""
+    return {key: value for key, value in config.items() if key not in {"num_speculative_tokens", TABLE}}
 
 
 class UnknownMethod(StrEnum):
@@ -32,8 +69,15 @@ class UnknownMethod(StrEnum):
     ALLOW = "Allow"
 
 
+class ScheduleChoice(StrEnum):
+    """Whether a method is also tried with a draft length per batch size."""
+
+    AUTO = "Auto"
+    NEVER = "Never"
+
+
 class SpeculativeMethod(Model):
-    """One way of speculating, tried with several draft lengths."""
+    """One way of speculating, tried with several draft lengths, and with a draft length per batch size."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -130,6 +174,14 @@ class SpeculativeMethod(Model):
             "those between to a few percent.",
         ),
     ] = (2, 7)
+    schedule: Annotated[
+        ScheduleChoice,
+        Field(
+            description="Auto: a calibration also makes a schedule, a draft length per batch size, from what the draft lengths "
+            f"cost, and measures it as an arm of its own, <name>/schedule (methods {', '.join(SCHEDULED_METHODS)}). Never: it "
+            "does not."
+        ),
+    ] = ScheduleChoice.AUTO
     options: Annotated[
         dict[str, Any],
         Field(
@@ -167,15 +219,27 @@ class SpeculativeMethod(Model):
     ]
 
     def arms(self) -> tuple[Arm, ...]:
-        """Its arms, by draft length."""
+        """Its arms with one draft length each, by draft length."""
         return tuple(Arm(self.method, k, self.name) for k in sorted(self.draft_lengths))
 
-    def speculative_config(self, k: int) -> str:
-        """The value of vLLM's --speculative-config at draft length `k`, spelled in the one way that arms have."""
-        config: dict[str, Any] = {**self.options, "method": self.method, "num_speculative_tokens": k}
+    @property
+    def scheduled(self) -> bool:
+        """Whether a schedule of it is measured, and may run once it was."""
+        own = TABLE in self.options
+        return self.schedule is ScheduleChoice.AUTO and takes_schedule(self.method) and not own
+
+    def scheduled_arm(self, schedule: Schedule | None = None) -> Arm:
+        """The arm that runs a schedule; of one that is still to be made k is the longest draft length it may take."""
+        k = max(self.draft_lengths) if schedule is None else schedule.num_speculative_tokens
+        return Arm(self.method, k, self.name, scheduled=True)
+
+    def speculative_config(self, drafts: int | Schedule) -> str:
+        """The value of vLLM's --speculative-config at one draft length, or with a schedule, in the one spelling that arms have."""
+        longest = drafts if isinstance(drafts, int) else drafts.num_speculative_tokens
+        config: dict[str, Any] = {**self.options, "method": self.method, "num_speculative_tokens": longest}
         if self.model is not None:
             config["model"] = self.model
-        return arm_json(config)
+        return arm_json(config if isinstance(drafts, int) else scheduled_config(config, drafts))
 
 
 class Candidates(Model):
@@ -192,8 +256,31 @@ class Candidates(Model):
     ]
 
     def arms(self) -> tuple[Arm, ...]:
-        """No speculation first, then every method at every draft length."""
+        """The arms that may run: no speculation first, then every method at every draft length."""
         return (NO_SPECULATION, *(arm for method in self.methods for arm in method.arms()))
+
+    def measurable_arms(self) -> tuple[Arm, ...]:
+        """What a calibration measures, in its order: no speculation, and of every method the draft lengths before the schedule."""
+        return (
+            NO_SPECULATION,
+            *(
+                arm
+                for method in self.methods
+                for arm in (*method.arms(), *((method.scheduled_arm(),) if method.scheduled else ()))
+            ),
+        )
+
+    def recognised(self) -> tuple[Arm, ...]:
+        """The arms by which a running configuration is told."""
+        return tuple(arm for method in self.methods for arm in method.arms())
+
+    def named(self, name: str) -> Arm | None:
+        """The arm of this name: one that may run before one that is only to be measured; None where there is none."""
+        return next((arm for arm in (*self.arms(), *self.measurable_arms()) if arm.name == name), None)
+
+    def method_of(self, arm: Arm) -> SpeculativeMethod | None:
+        """The method whose arm this is, by name and by vLLM's word; None for no speculation and for foreign arms."""
+        return next((m for m in self.methods if (m.name, m.method) == (arm.candidate, arm.method)), None)
 
     def speculative_config(self, arm: Arm) -> str:
         """What the target's annotation holds for `arm`; `null` for no speculation.
@@ -203,7 +290,54 @@ class Candidates(Model):
         """
         if arm == NO_SPECULATION:
             return arm_json(None)
-        for method in self.methods:
-            if arm in method.arms():
-                return method.speculative_config(arm.k)
-        raise KeyError(arm.name)
+        method = self.method_of(arm)
+        if method is None or arm not in method.arms():
+            raise KeyError(arm.name)
+        return method.speculative_config(arm.k)
+
+
+class MeasuredCandidates(Candidates):
+    """Candidates with the schedules that the profile in force has measured: a schedule may run only as it was measured.
+
+    Attributes:
+        schedules: by name of the method; also of one that is no candidate any more, so that its pods are recognised.
+    """
+
+    schedules: Mapping[str, Schedule]
+
+    @classmethod
+    def of(cls, candidates: Candidates, schedules: Mapping[str, Schedule]) -> MeasuredCandidates:
+        """The candidates of a spec with measured schedules by name of the method."""
+        return cls.model_construct(methods=candidates.methods, schedules=dict(schedules))
+
+    def arms(self) -> tuple[Arm, ...]:
+        """As of the spec, and of every method its measured schedule last."""
+        return tuple(
+            found
+            for arm in self.measurable_arms()
+            if (found := self.measured_schedule(arm) if arm.scheduled else arm) is not None
+        )
+
+    def recognised(self) -> tuple[Arm, ...]:
+        """As of the spec, and every measured schedule, also of a method whose schedule is no candidate any more."""
+        schedules = (self.measured_schedule(method.scheduled_arm()) for method in self.methods)
+        return (*super().recognised(), *(arm for arm in schedules if arm is not None))
+
+    def measured_schedule(self, arm: Arm) -> Arm | None:
+        """The arm of the same method that runs the schedule that was measured; None without one."""
+        method = self.method_of(arm)
+        schedule = self.schedules.get(method.name) if method is not None else None
+        return method.scheduled_arm(schedule) if method is not None and schedule is not None else None
+
+    def speculative_config(self, arm: Arm) -> str:
+        """As of the spec, with the measured table where the arm runs a schedule.
+
+        Raises:
+            KeyError: no candidate has this arm, or not as it was measured.
+        """
+        method = self.method_of(arm)
+        if not arm.scheduled or method is None:
+            return super().speculative_config(arm)
+        if arm != self.measured_schedule(arm):
+            raise KeyError(arm.name)
+        return method.speculative_config(self.schedules[method.name])

@@ -37,9 +37,16 @@ class ProfileArm(Model):
 
     arm: Annotated[ArmName, Field(description="The arm.")]
     method: Annotated[str, Field(max_length=64, description="vLLM's word for its method.")]
-    k: Annotated[int, Field(ge=0, description="Draft length, tokens per step.")]
+    k: Annotated[int, Field(ge=0, description="Draft length, tokens per step; of a schedule the longest.")]
     candidate: Annotated[
         str | None, Field(max_length=63, description="Name of the method in the service's spec.")
+    ] = None
+    schedule: Annotated[
+        str | None,
+        Field(
+            max_length=1024,
+            description="Draft length per batch size that was measured, such as 1-8:5,9-32:2,33-:0.",
+        ),
     ] = None
     c1_seconds: Annotated[Number | None, Field(description="C1: mean latency of a lone request.")] = None
     c1_lower_seconds: Annotated[Number | None, Field(description="Lower bound of C1.")] = None

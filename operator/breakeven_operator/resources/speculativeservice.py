@@ -8,7 +8,7 @@ from pydantic import Field
 
 from breakeven_operator.resources.base import LABEL_PATTERN, Model, ObjectName, Rule
 from breakeven_operator.resources.calibrationspec import Calibration
-from breakeven_operator.resources.candidates import Candidates
+from breakeven_operator.resources.candidates import Candidates, ScheduleChoice
 from breakeven_operator.resources.meta import Metadata
 from breakeven_operator.resources.metricssource import MetricsSource
 from breakeven_operator.resources.servicestatus import SpeculativeServiceStatus
@@ -76,12 +76,19 @@ class SpeculativeServiceSpec(Model):
             # Not `name + '/' + string(k)`: string() has no known length, which exceeds the cost limit of a CRD.
             "!has(self.updatePolicy) || !has(self.updatePolicy.pinnedArm) || self.updatePolicy.pinnedArm == 'none' "
             "|| self.candidates.methods.exists(m, self.updatePolicy.pinnedArm.startsWith(m.name + '/') "
-            "&& int(self.updatePolicy.pinnedArm.substring(m.name.size() + 1)) in m.draftLengths)",
+            "&& int(self.updatePolicy.pinnedArm.substring(m.name.size() + 1)) in m.draftLengths) "
+            # What int() says of `schedule` is an error, which a true alternative outweighs.
+            "|| self.candidates.methods.exists(m, self.updatePolicy.pinnedArm == m.name + '/schedule' "
+            "&& (!has(m.schedule) || m.schedule == 'Auto'))",
             "pinnedArm names no candidate",
-            "none or <name>/<draft length> as in candidates",
+            "none, <name>/<draft length> as in candidates, or <name>/schedule",
             lambda spec: (
-                spec.update_policy.pinned_arm is None
-                or spec.update_policy.pinned_arm in {arm.name for arm in spec.candidates.arms()}
+                spec.update_policy.pinned_arm in {None, *(arm.name for arm in spec.candidates.arms())}
+                or any(
+                    method.schedule is ScheduleChoice.AUTO
+                    and spec.update_policy.pinned_arm == method.scheduled_arm().name
+                    for method in spec.candidates.methods
+                )
             ),
             ".updatePolicy.pinnedArm",
         ),
@@ -130,6 +137,10 @@ class SpeculativeService(Model):
     status: Annotated[SpeculativeServiceStatus, Field(description="What is, written by the operator.")] = (
         SpeculativeServiceStatus()
     )
+
+    def with_candidates(self, candidates: Candidates) -> Self:
+        """The same service with other candidates, such as those whose schedules were measured."""
+        return self.model_copy(update={"spec": self.spec.model_copy(update={"candidates": candidates})})
 
     def with_status(self, status: SpeculativeServiceStatus) -> Self:
         """The same service with another status."""

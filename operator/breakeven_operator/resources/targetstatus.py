@@ -75,7 +75,15 @@ class Current(StatusModel):
     method: Annotated[
         str | None, Field(max_length=64, description="vLLM's word for its method; none without speculation.")
     ] = None
-    draft_length: Annotated[int | None, Field(ge=0, description="Tokens drafted per step.")] = None
+    draft_length: Annotated[
+        int | None, Field(ge=0, description="Tokens drafted per step; of a schedule the longest.")
+    ] = None
+    schedule: Annotated[
+        str | None,
+        Field(
+            max_length=1024, description="Draft length per batch size that runs, such as 1-8:5,9-32:2,33-:0."
+        ),
+    ] = None
     source: Annotated[ArmSource | None, Field(description="Annotation, CommandLine (static), or Unset.")] = (
         None
     )

@@ -182,7 +182,7 @@ SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
     ),
     ServiceGauge(
         "breakeven_current_draft_tokens",
-        "Draft length of the running arm, tokens per step; 0 without speculation.",
+        "Draft length of the running arm, tokens per step, of a schedule the longest; 0 without speculation.",
         _draft_tokens,
     ),
     ServiceGauge("breakeven_recommended_arm_info", "1 for the arm that should run.", _recommended, ("arm",)),

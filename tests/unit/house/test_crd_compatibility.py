@@ -54,6 +54,11 @@ RULE = {"rule": "self.size() > 1", "message": "m"}
         (one(**TEXT, pattern="^x"), one(**TEXT, pattern="^y"), "spec.a: pattern is new or different"),
         (one(**TEXT), one(**TEXT, format="date"), "spec.a: format is new or different"),
         (one(**TEXT), one(**TEXT, **{"x-kubernetes-validations": [RULE]}), f"spec.a: new rule: {RULE['rule']}"),
+        (
+            one(**TEXT, **{"x-kubernetes-validations": [RULE]}),
+            one(**TEXT, **{"x-kubernetes-validations": [{"rule": f"{RULE['rule']} && self != ''"}]}),
+            f"spec.a: new rule: {RULE['rule']} && self != ''",
+        ),
         (one(**TEXT, nullable=True), one(**TEXT), "spec.a: nullable is gone"),
         (one(**TEXT, default="x"), one(**TEXT, default="y"), "spec.a: default x became y"),
         (one(**TEXT, default="x"), one(**TEXT), "spec.a: default x became None"),
@@ -95,6 +100,11 @@ def test_what_was_accepted_and_is_not_any_more_is_named(old, new, line):
         (one(**NUMBER, minimum=2, maximum=5), one(**NUMBER)),
         (one(**NUMBER), one(type="number")),
         (one(**TEXT, pattern="^x"), one(**TEXT)),
+        (one(**TEXT, pattern="^x$"), one(**TEXT, pattern="^x$|^y$")),
+        (
+            one(**TEXT, **{"x-kubernetes-validations": [RULE]}),
+            one(**TEXT, **{"x-kubernetes-validations": [{"rule": f"{RULE['rule']} || self == ''"}]}),
+        ),
         (one(**TEXT), one(**TEXT, minLength=0)),
         (one(**TEXT, **{"x-kubernetes-validations": [RULE]}), one(**TEXT)),
         (one(**TEXT, description="old"), one(**TEXT, description="new")),

@@ -173,7 +173,7 @@ def with_acceptance(profile: Profile, memory: DecisionMemory, load: Load, now_s:
     schedule's acceptance is a mixture over its draft lengths and says nothing of any of them.
     """
     running = memory.running
-    if load.tokens_per_step is None or running == NO_SPECULATION or load.idle:
+    if load.tokens_per_step is None or running == NO_SPECULATION or running.scheduled or load.idle:
         return memory
     before = live_conditions(profile, load, memory.seen)(running).tokens_per_step
     if before is None:

@@ -93,7 +93,8 @@ def _tokens_per_step(
 
     Carried over, accepted drafts keep their proportion: (E - 1) scales by what live did to the arm that was seen.
     """
-    if arm == NO_SPECULATION:
+    # What a schedule accepts is a mixture over its draft lengths, another one at every load.
+    if arm == NO_SPECULATION or arm.scheduled:
         return None
     for seen in live:
         if seen.arm == arm:

@@ -1,0 +1,264 @@
+"""The schedule of a method: made from the arms that a run has measured, to be measured as one more arm.
+
+A schedule is never assumed better: a draft length of 0 inside the engine is not no speculation, and switching costs. What
+is computed here only says which one is worth a measurement.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from breakeven.arm import NO_SPECULATION
+from breakeven.errors import BreakevenError, InputError, NotIdentifiedError
+from breakeven.laws.arrays import FloatArray
+from breakeven.laws.goodput import goodput
+from breakeven.planning.draft_schedule import schedule
+from breakeven.planning.stepwise import AssumedAcceptance, StepView, step_view
+from breakeven.points.point import Point
+from breakeven.profile import Profile
+from breakeven.serving.command_line import arm_json, command_line, configuration, flag_number, flag_value
+from breakeven.serving.opt_in import ANNOTATION
+from breakeven.tiers import Schedule
+from breakeven_operator.actions import FitOutcome
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.ports import Manifest
+from breakeven_operator.resources.calibrationrun import PlannedArm
+from breakeven_operator.resources.candidates import scheduled_config, table_of, without_drafts
+
+ASSUMED_ZERO_DRAFT_TAX = 0.14
+"""How much longer a step with draft length 0 takes than one without speculation, where no schedule of the method was measured
+yet: 6.6 to 21.6 % more time per token was seen on real engines, and this is the middle."""
+
+_DEFAULT_MAX_NUM_SEQS = 256
+_MOST_BATCHES = 1024
+# A table that was measured before is measured again unless another one is better by more than noise: a new table costs a roll.
+_WORTH_ANOTHER_TABLE = 0.02
+_LARGEST_TAX = 0.5
+# A difference of draft lengths by which a schedule is chosen is seldom larger.
+_MOST_MISFIT = 0.05
+
+
+class Drafted(NamedTuple):
+    """A schedule to measure, or the word why there is none; either way with a sentence."""
+
+    schedule: Schedule | None
+    reason: ClusterReason | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSteps:
+    """Duration of a step and tokens from it.
+
+    Attributes:
+        draft_lengths: ascending, 0 first.
+        step_s: duration (s) at batch sizes 1..N, shape (N, K).
+        tokens_per_step: E, shape (K,).
+        basis: where they come from, in words.
+    """
+
+    draft_lengths: tuple[int, ...]
+    step_s: FloatArray
+    tokens_per_step: FloatArray
+    basis: str
+
+    def goodput_of(self, found: Schedule) -> FloatArray | None:
+        """Tokens per second under a schedule at batch sizes 1..N; None where it drafts a length whose cost is not known."""
+        if not {k for _, k in found.tiers} <= set(self.draft_lengths):
+            return None
+        sizes = np.arange(1, len(self.step_s) + 1)
+        columns = np.array([self.draft_lengths.index(found.at(int(batch))) for batch in sizes])
+        output = goodput(sizes[:, None], self.tokens_per_step, self.step_s)
+        return np.asarray(output[sizes - 1, columns])
+
+
+def drafted(
+    outcome: FitOutcome, family: str, batches: int, zero_draft_tax: float, running: Schedule | None
+) -> Drafted:
+    """Make the schedule of a method from a fit of its arms.
+
+    Args:
+        outcome: of the fit of no speculation and of the method's draft lengths.
+        family: name of the method.
+        batches: largest batch size of the engine.
+        zero_draft_tax: how much longer a step with draft length 0 takes than one without speculation, as a share.
+        running: the schedule of this method that the target runs; None without one.
+    """
+    if outcome.profile_json is None:
+        return _none(ClusterReason.SCHEDULE_NOT_MADE, outcome.error or "the fit gave no reason")
+    try:
+        costs = _costs(Profile.from_json(outcome.profile_json, f"fit of {family}"), family, batches)
+    except BreakevenError as error:
+        return _none(ClusterReason.SCHEDULE_NOT_MADE, str(error))
+    step_s = costs.step_s.copy()
+    step_s[:, 0] *= 1.0 + zero_draft_tax
+    taxed = KnownSteps(costs.draft_lengths, step_s, costs.tokens_per_step, costs.basis)
+    found = schedule(step_s, taxed.tokens_per_step, taxed.draft_lengths)
+    if running is not None and not _worth_changing(taxed, running, found):
+        return Drafted(
+            running, None, f"{running}, which runs: no other one is clearly better by {taxed.basis}"
+        )
+    if len(found.tiers) == 1:
+        k = found.tiers[0][1]
+        best = f"draft length {k}" if k else "no speculation"
+        message = f"{best} is best at every batch size up to {batches} by {taxed.basis}"
+        return _none(ClusterReason.SCHEDULE_SINGLE_TIER, message)
+    return Drafted(found, None, f"{found}, by {taxed.basis}")
+
+
+def _none(reason: ClusterReason, message: str) -> Drafted:
+    return Drafted(None, reason, message)
+
+
+def _costs(profile: Profile, family: str, batches: int) -> KnownSteps:
+    """What steps cost: as the profile determines them, else from whole requests.
+
+    Raises:
+        NotIdentifiedError: no law of the method, or none without speculation.
+    """
+    try:
+        view = step_view(profile, family, batches, acceptance=AssumedAcceptance())
+        if _holds(profile, family, view):
+            return KnownSteps(view.draft_lengths, view.step_s, view.tokens_per_step, "the costs of steps")
+    except NotIdentifiedError:
+        pass
+    # All arms answered requests of equal lengths: the time of a whole request stands for the time of a step, and one
+    # request for what comes out of it.
+    laws = {
+        fit.k: fit.fit
+        for fit in profile.arms
+        if fit.fit is not None and not fit.arm.scheduled and (fit.k == 0 or fit.arm.family == family)
+    }
+    if 0 not in laws or len(laws) < 2:
+        raise NotIdentifiedError(f"{family}: no law of it, or none without speculation")
+    others = np.arange(batches)
+    step_s = np.stack([law.c1_s + law.c2_s * others for _, law in sorted(laws.items())], axis=1)
+    return KnownSteps(tuple(sorted(laws)), step_s, np.ones(len(laws)), "the latency of whole requests")
+
+
+def _holds(profile: Profile, family: str, view: StepView) -> bool:
+    """Whether steps of the pooled form are those that were measured, as far as time per token tells; NaN holds nowhere.
+
+    Its coefficients are at least 0, so it cannot follow arms whose longer drafts cost less than nothing, as noise makes them.
+    """
+    if not (np.isfinite(view.step_s).all() and (view.step_s > 0).all()):
+        return False
+    for fit in profile.arms:
+        mine = fit.k == 0 or (fit.arm.family == family and not fit.arm.scheduled)
+        if not mine or fit.k not in view.draft_lengths or fit.tpot is None or fit.tokens_per_step is None:
+            continue
+        reached = max((point.others for point in fit.measurements), default=0.0)
+        others = np.arange(min(len(view.step_s), int(reached) + 1))
+        measured_s = (fit.tpot.c1_s + fit.tpot.c2_s * others) * fit.tokens_per_step
+        step_s = view.step_s[: len(others), view.draft_lengths.index(fit.k)]
+        if float(np.max(np.abs(step_s / measured_s - 1.0))) > _MOST_MISFIT:
+            return False
+    return True
+
+
+def _worth_changing(costs: KnownSteps, running: Schedule, found: Schedule) -> bool:
+    """Whether another schedule than the running one is better by more than noise, over all batch sizes."""
+    now, then = costs.goodput_of(running), costs.goodput_of(found)
+    if now is None or then is None:
+        return True
+    return bool(np.mean(then / now) > 1.0 + _WORTH_ANOTHER_TABLE)
+
+
+def zero_draft_tax(profile: Profile | None, family: str) -> float:
+    """How much longer requests take in the schedule's tier without drafts than without speculation, as a share.
+
+    Args:
+        profile: one that measured a schedule of this method on the same target; None without one.
+        family: name of the method.
+
+    Returns:
+        The median over the points that lie well within that tier; the documented assumption where there is none.
+    """
+    fits = profile.arms if profile is not None else ()
+    fit = next((fit for fit in fits if fit.arm.scheduled and fit.arm.family == family), None)
+    if profile is None or fit is None or fit.schedule is None:
+        return ASSUMED_ZERO_DRAFT_TAX
+    first, last = Schedule.parse(fit.schedule, f"schedule of {fit.arm}").tiers[-1]
+    # Batches vary around the mean number in flight: two standard deviations above the border, nearly all lie in the tier.
+    settled = [
+        point for point in fit.measurements if last == 0 and point.inflight >= first + 2.0 * first**0.5
+    ]
+    if not settled or not profile.measured(NO_SPECULATION):
+        return ASSUMED_ZERO_DRAFT_TAX
+    none = profile.curve(NO_SPECULATION)
+    longer = [point.latency_s / none.among(point.others).latency_s - 1.0 for point in settled]
+    return float(np.clip(np.median(longer), 0.0, _LARGEST_TAX))
+
+
+def largest_batch(engine: Manifest) -> int:
+    """The largest batch for which a schedule is made: `--max-num-seqs`, or vLLM's default."""
+    given = flag_number(command_line(engine), "--max-num-seqs")
+    return min(max(2, given or _DEFAULT_MAX_NUM_SEQS), _MOST_BATCHES)
+
+
+def ignores_schedules(engine: Manifest) -> str | None:
+    """Why this engine would start with a schedule and not follow it; None: nothing says so."""
+    line = command_line(engine)
+    name = "--data-parallel-size"
+    if flag_value(line, name) is not None and (flag_number(line, name) or 1) > 1:
+        return f"{name} {flag_number(line, name)}: vLLM drafts by one length on all of its ranks"
+    return None
+
+
+def ignored(points: Iterable[Point], found: Schedule) -> str | None:
+    """What shows that an engine drafts by one length whatever the batch size; None: nothing does.
+
+    At a load whose batches all lie in tiers of short drafts, most steps cannot have drafted the longest. Half the mean
+    number in flight is a lower end that next to no step of a steady load falls below.
+    """
+    longest = found.num_speculative_tokens
+    for point in points:
+        inflight, per_step = point.measured_inflight, point.drafted_per_step
+        if inflight is None or per_step is None or not point.usable:
+            continue
+        allowed = max(found.at(batch) for batch in range(max(1, int(inflight / 2)), int(2 * inflight) + 2))
+        if per_step > (allowed + longest) / 2:
+            return (
+                f"{per_step:.3g} tokens drafted per step at {inflight:.3g} requests in flight, where the schedule allows "
+                f"{allowed}: the engine does not follow it"
+            )
+    return None
+
+
+def with_schedule(planned: PlannedArm, text: str) -> PlannedArm:
+    """The planned arm with the schedule that was made for it."""
+    found = Schedule.parse(text, f"schedule of {planned.arm}")
+    config = scheduled_config(json.loads(planned.speculative_config), found)
+    return planned.model_copy(
+        update={"k": found.num_speculative_tokens, "speculative_config": arm_json(config)}
+    )
+
+
+def running_schedule(template: Manifest, planned: PlannedArm) -> Schedule | None:
+    """The schedule of the planned arm's method that a pod template runs, measured or not; None without one of two tiers."""
+    annotations = (template.get("metadata") or {}).get("annotations") or {}
+    try:
+        config = configuration(str(annotations.get(ANNOTATION) or ""))
+        found = table_of(config)
+    except InputError:
+        return None
+    if found is None or config is None:
+        return None
+    mine = json.loads(planned.speculative_config)
+    own = without_drafts(config) == without_drafts(mine)
+    return found if own and len(found.tiers) > 1 else None
+
+
+def points_for(arms: Sequence[PlannedArm], planned: PlannedArm) -> tuple[str, ...]:
+    """Names of the arms that a schedule is made from: no speculation, and its method at each draft length."""
+    return tuple(
+        arm.arm
+        for arm in arms
+        if arm.k == 0
+        or (not arm.scheduled and (arm.method, arm.candidate) == (planned.method, planned.candidate))
+    )
