@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from breakeven.arm import Arm
+from breakeven.planning.capacity import FewestReplicas
 from breakeven.planning.decision import DecisionMemory, decide, with_acceptance
 from breakeven.planning.evaluation import evaluate_live
 from breakeven.planning.expected_saving import fitted_law
@@ -23,10 +24,10 @@ def decided(
     now_s: float,
     candidates: Sequence[Arm],
     past: PastRates | None = None,
+    fewest: FewestReplicas | None = None,
 ) -> Explained:
     memory = with_acceptance(profile, memory, load, now_s)
     evaluations = evaluate_live(profile, load, memory.running, candidates, memory.seen, policy.slo)
     laws = [fitted_law(one) for one in evaluations.arms]
-    return Explained(
-        decide(laws, load, past or PastRates(), memory, policy, now_s), evaluations, profile.confidence
-    )
+    decision = decide(laws, load, past or PastRates(), memory, policy, now_s, fewest)
+    return Explained(decision, evaluations, profile.confidence)

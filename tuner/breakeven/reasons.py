@@ -84,6 +84,11 @@ class Reason(StrEnum):
         "The running arm is saturated and another arm carries the load further.",
     )
 
+    FEWER_REPLICAS = (
+        "FewerReplicas",
+        "An autoscaler scales the target, and the arm surely needs fewer replicas within the objectives.",
+    )
+
     # Decision: stay.
     BELOW_BREAK_EVEN = (
         "BelowBreakEven",

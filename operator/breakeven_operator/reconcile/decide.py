@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.planning.capacity import FewestReplicas
 from breakeven.planning.decision import Decision, DecisionMemory, decide, with_acceptance
 from breakeven.planning.evaluation import evaluate_live
 from breakeven.planning.expected_saving import fitted_law
@@ -109,6 +110,7 @@ def choose(
     roll: RollCost,
     now: datetime,
     past: PastRates,
+    fewest: FewestReplicas | None = None,
 ) -> Choice:
     """Ask the library.
 
@@ -122,6 +124,7 @@ def choose(
         roll: the capacity that a change of arm costs the target.
         now: time of the observation.
         past: loads per replica before now.
+        fewest: which arm needs fewest replicas, where an autoscaler scales the target.
     """
     arms = {arm.name: arm for arm in (*spec.candidates.arms(), running, NO_SPECULATION)}
     candidate = arms.get(remembered.candidate_arm or "")
@@ -153,7 +156,7 @@ def choose(
     memory = with_acceptance(profile, memory, load, now_s)
     evaluations = evaluate_live(profile, load, running, spec.candidates.arms(), memory.seen, policy.slo)
     laws = [fitted_law(one) for one in evaluations.arms]
-    decision = decide(laws, load, past, memory, policy, now_s)
+    decision = decide(laws, load, past, memory, policy, now_s, fewest)
     explained = Explained(decision, evaluations, profile.confidence)
     return Choice(explained, _remember(remembered, decision.memory, running, profile_name))
 

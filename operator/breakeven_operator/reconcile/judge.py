@@ -19,6 +19,7 @@ from breakeven_operator.reconcile.decide import Choice, RollCost, choose, forget
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.preconditions import refuse_capacity, refuse_now, scaled_time
 from breakeven_operator.reconcile.running_arm import RunningArm
+from breakeven_operator.reconcile.scaling import FleetNeed
 from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
 from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND, STAY, SWITCH, Verdict
@@ -34,6 +35,7 @@ def judge(
     live: Live,
     running: RunningArm,
     step: RolloutStep,
+    need: FleetNeed | None = None,
 ) -> tuple[Verdict, Choice]:
     """The verdict before anything that only forbids acting on it, and the figures behind it."""
     idle = Choice(explained=None, memory=forget_candidate(context.memory))
@@ -57,6 +59,7 @@ def judge(
                 roll_cost(context),
                 context.now,
                 live.past.rates,
+                need.fewest if need is not None and need.scaled_by is not None else None,
             )
         except BreakevenError as error:
             # What was measured does not tell about this load, these lengths or this arm.

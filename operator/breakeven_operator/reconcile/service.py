@@ -97,7 +97,9 @@ def reconcile(
     step = _go_on(service, context, state, live)
     context = replace(context, memory=step.memory, rollout=step.rollout)
     cannot_roll = refuse_rolls(service.spec, deployment)
-    verdict, choice = judge(service, context, state, live, running, step)
+    profile = state.entry.profile if state.entry is not None else None
+    need = fleet_need(service.spec, profile, deployment, running, live, context.memory)
+    verdict, choice = judge(service, context, state, live, running, step, need)
     memory = choice.memory
     if verdict.action == SWITCH and verdict.arm is not None and running.arm is not None:
         held = blocked(service, context, state, live, running.arm, verdict, cannot_roll)
@@ -133,9 +135,7 @@ def reconcile(
         verdict=verdict,
         cannot_roll=cannot_roll,
         now=now,
-        need=fleet_need(
-            service.spec, state.entry.profile if state.entry else None, deployment, running, live, memory
-        ),
+        need=need,
     )
     return _outcome(cycle, observation.written, limits)
 

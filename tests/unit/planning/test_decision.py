@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from breakeven.arm import NO_SPECULATION
+from breakeven.planning.capacity import FewestReplicas, ReplicasNeeded
 from breakeven.planning.decision import Action, DecisionMemory
 from breakeven.planning.objective import Slo
 from breakeven.planning.observed_load import LiveAcceptance, Load
@@ -26,9 +27,10 @@ def load_of(law, rps, **more):
     return Load(rps, 300, 1000, inflight=rps * latency_s, latency_s=latency_s, **more)
 
 
-def ask(model, rps, running=NO_SPECULATION, policy=QUICK, past=None, memory=None, **more):
+def ask(model, rps, running=NO_SPECULATION, policy=QUICK, past=None, memory=None, fewest=None, **more):
     load = load_of(model.laws[running], rps, **more)
-    return decided(model, load, memory or DecisionMemory(running), policy, NOW, list(model.laws), past)
+    memory = memory or DecisionMemory(running)
+    return decided(model, load, memory, policy, NOW, list(model.laws), past, fewest)
 
 
 def flat(rps, days=3.0):
@@ -181,3 +183,33 @@ def test_what_live_latency_shows_corrects_the_break_even_that_is_named():
     assert until_rps is not None
     assert until_rps < 16.0, "17.7 as it was fitted"
     assert f"with what live latency shows it pays until {until_rps:.3g} rps" in sentence(found)
+
+
+def fewest(best, **replicas):
+    needs = tuple(
+        ReplicasNeeded(arm, n, n, n, 20.0)
+        for arm, n in sorted(
+            ((arm, float(replicas[arm.family])) for arm in (NO_SPECULATION, EAGLE)), key=lambda one: one[1]
+        )
+    )
+    return FewestReplicas(best, needs, f"for 20 rps {best} needs fewest")
+
+
+def test_on_a_fleet_that_is_scaled_an_arm_that_needs_more_replicas_is_not_entered_however_fast_it_is():
+    scaled = fewest(NO_SPECULATION, none=2, eagle=3)
+    found = ask(chat(), 3.0, fewest=scaled)
+    assert (found.decision.action, found.decision.arm) == (Action.STAY, NO_SPECULATION)
+    as_many = fewest(NO_SPECULATION, none=2, eagle=2)
+    assert ask(chat(), 3.0, fewest=as_many).decision.arm == EAGLE
+
+
+def test_on_a_fleet_that_is_scaled_the_arm_that_needs_fewer_replicas_is_entered():
+    scaled = fewest(NO_SPECULATION, none=2, eagle=3)
+    found = ask(chat(), 3.0, EAGLE, fewest=scaled)
+    assert (found.decision.arm, found.decision.reason) == (NO_SPECULATION, Reason.FEWER_REPLICAS)
+    assert "for 20 rps none needs fewest" in sentence(found)
+    slower = fewest(EAGLE, none=3, eagle=2)
+    dwelling = ask(chat(), 21.0, policy=replace(QUICK, dwell_s=900.0), fewest=slower)
+    assert (dwelling.decision.action, dwelling.decision.reason) == (Action.HOLD, Reason.DWELLING)
+    entered = ask(chat(), 21.0, fewest=slower)
+    assert (entered.decision.arm, entered.decision.reason) == (EAGLE, Reason.FEWER_REPLICAS)

@@ -365,6 +365,11 @@ class FewestReplicas:
     needs: tuple[ReplicasNeeded, ...]
     sentence: str
 
+    def no_more_than(self, running: Arm) -> tuple[Arm, ...]:
+        """Arms that are expected to need no more replicas than the running one; none where its need is not known."""
+        mine = next((need.replicas for need in self.needs if need.arm == running), 0.0)
+        return tuple(need.arm for need in self.needs if need.replicas <= mine)
+
 
 def recommended_replicas(fleet_rps: float, capacities: Iterable[Capacity | None]) -> int | None:
     """Replicas for the present load of the whole fleet, by the lower bound of the arm that carries least.

@@ -15,6 +15,7 @@ from enum import StrEnum
 import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.planning.capacity import FewestReplicas
 from breakeven.planning.expected_saving import (
     ArmSaving,
     FittedLaw,
@@ -96,6 +97,7 @@ class Decision:
         ahead: loads that were expected; None where nothing was reckoned.
         pays_until_rps: rate (1/s per replica) up to which the speculative arm in question holds fewer requests in flight
             than no speculation, by the laws as live latency has corrected them; None where there is no such rate.
+        fewest: which arm needs fewest replicas, where they follow the load.
     """
 
     action: Action
@@ -110,6 +112,7 @@ class Decision:
     policy: Policy
     ahead: Forecast | None
     pays_until_rps: float | None = None
+    fewest: FewestReplicas | None = None
 
     @property
     def alternative(self) -> ArmSaving | None:
@@ -133,6 +136,7 @@ def decide(
     memory: DecisionMemory,
     policy: Policy,
     now_s: float,
+    fewest: FewestReplicas | None = None,
 ) -> Decision:
     """Decide which arm should run.
 
@@ -146,12 +150,17 @@ def decide(
         memory: from the last decision, after `with_acceptance`.
         policy: what must be gained and may be risked.
         now_s: current time (s).
+        fewest: where an autoscaler follows the load, which arm needs fewest replicas. An arm that needs more than the running
+            one is not entered there, however fast it is: each replica is then always near its capacity.
     """
     if load.idle:
         return _hold(Reason.NO_LOAD, load, memory, policy)
     arms = [law.prior.arm for law in laws]
     if memory.running not in arms or NO_SPECULATION not in arms:
         return _hold(Reason.NO_BELIEVABLE_FIT, load, memory, policy)
+    if fewest is not None:
+        affordable = {memory.running, NO_SPECULATION, *fewest.no_more_than(memory.running)}
+        laws = [law for law in laws if law.prior.arm in affordable]
     ahead = forecast(past, now_s, load.rps, policy.horizon_s)
     found = _by_saving(laws, load, ahead, memory, policy, now_s)
     after = replace(
@@ -162,7 +171,7 @@ def decide(
         largest_rps=found.memory.largest_rps,
         decided_s=now_s,
     )
-    asked = _Asked(laws, load, ahead, memory, policy, found, now_s)
+    asked = _Asked(laws, load, ahead, memory, policy, found, now_s, fewest)
     return asked.answer(after)
 
 
@@ -241,11 +250,12 @@ class _Asked:
     policy: Policy
     found: SavingDecision
     now_s: float
+    fewest: FewestReplicas | None
 
     def answer(self, after: DecisionMemory) -> Decision:
         """Hold the rule's answer against the limits."""
         now_s = self.now_s
-        running, wanted = self.memory.running, self.found.arm
+        running, wanted = self.memory.running, self._wanted()
         if wanted in {running, NO_SPECULATION}:
             kept = replace(after, candidate=None, candidate_since_s=None)
             if wanted == running:
@@ -266,6 +276,16 @@ class _Asked:
             return self._switch(NO_SPECULATION, waiting)
         reason = Reason.COOLING_DOWN if now_s < cooled_s else Reason.DWELLING
         return self._said(Action.HOLD, wanted, reason, waiting, max(cooled_s, dwelt_s))
+
+    def _wanted(self) -> Arm:
+        """The arm that needs fewest replicas, where they follow the load; else the one that saves most."""
+        running = self.memory.running
+        if self.fewest is None:
+            return self.found.arm
+        known = {law.prior.arm for law in self.laws}
+        if self.fewest.arm != running and self.fewest.arm in known:
+            return self.fewest.arm
+        return self.found.arm if self.found.arm in self.fewest.no_more_than(running) else running
 
     def _switch(self, to: Arm, after: DecisionMemory) -> Decision:
         kept = replace(after, running=to, last_switch_s=self.now_s, candidate=None, candidate_since_s=None)
@@ -293,6 +313,7 @@ class _Asked:
             self.load,
             self.policy,
             self.ahead,
+            fewest=self.fewest,
         )
         return replace(decision, pays_until_rps=self._pays_until_rps(decision.subject))
 
@@ -328,17 +349,22 @@ class _Asked:
         return next(law for law in self.laws if law.prior.arm == arm)
 
     def _why_switch(self, to: Arm) -> Reason:
+        if self.fewest is not None and to == self.fewest.arm:
+            return Reason.FEWER_REPLICAS
         if self._keeps(to):
             return Reason.SLO_VIOLATED
         if self._beyond_capacity():
             return Reason.ENTERED_SATURATION
-        if to != NO_SPECULATION:
-            return Reason.GAIN_ABOVE_THRESHOLD
-        if self._fell(self.memory.running):
+        return self._why_left() if to == NO_SPECULATION else Reason.GAIN_ABOVE_THRESHOLD
+
+    def _why_left(self) -> Reason:
+        """Why speculation ends."""
+        running = self.memory.running
+        if self._fell(running):
             return Reason.ACCEPTANCE_COLLAPSED
-        if self._never_pays(self.memory.running):
+        if self._never_pays(running):
             return Reason.NEVER_PAYS
-        spared = next(one.gross_now for one in self.found.options if one.arm == to)
+        spared = next(one.gross_now for one in self.found.options if one.arm == NO_SPECULATION)
         return Reason.BEYOND_BREAK_EVEN if spared > 0.0 else Reason.PEAK_AHEAD
 
     def _fell(self, arm: Arm) -> bool:

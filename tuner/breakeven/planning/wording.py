@@ -203,6 +203,11 @@ def _collapsed(explained: Explained) -> str:
     )
 
 
+def _fewer(explained: Explained) -> str:
+    fewest = explained.decision.fewest
+    return fewest.sentence if fewest is not None else explained.decision.reason.meaning
+
+
 def _violated(explained: Explained) -> str:
     decision = explained.decision
     standing = explained.of(decision.running)
@@ -297,6 +302,7 @@ _EXPLANATIONS: dict[Reason, Callable[[Explained], str]] = {
     Reason.BEYOND_BREAK_EVEN: _beyond,
     Reason.ACCEPTANCE_COLLAPSED: _collapsed,
     Reason.NEVER_PAYS: lambda _: "it is slower at every load; only a new calibration can bring it back",
+    Reason.FEWER_REPLICAS: _fewer,
     Reason.SLO_VIOLATED: _violated,
     Reason.ENTERED_SATURATION: _entered_saturation,
     Reason.SATURATED: _saturated,
