@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION, Arm
@@ -188,6 +188,21 @@ def test_where_a_surprise_is_cheap_an_arm_is_entered_within_a_minute(away_share,
     assert asked(largest_rps, rps=5.0, known_s=60.0, stakes=slow, laws=laws).arm == NO_SPECULATION
 
 
+def test_a_young_service_does_not_try_a_slow_drafter_again_and_again():
+    """While it grows older a jump to be reckoned with falls, and what is learned makes it dearer: neither is a reason to roll."""
+    laws = [fitted(NO_SPECULATION, 1.03, 0.0574, 0.01), fitted(EAGLE, 0.546, 0.1006, 0.01)]
+    true = {NO_SPECULATION: (1.03, 0.0574), EAGLE: (1.09, 0.1006)}
+    stakes = Stakes(start_up_s=300.0, away_share=0.5)
+    memory, rolls = SavingMemory(NO_SPECULATION), 0
+    for step in range(1, 400):
+        now_s = step * 300.0
+        live = replace(resting(*true[memory.running], 4.0), window_s=300.0)
+        after = decide_by_saving(laws, live, constantly(4.0, now_s), memory, stakes, now_s).memory
+        rolls += after.running != memory.running
+        memory = after
+    assert rolls == 2
+
+
 def test_the_largest_load_is_remembered_longer_than_the_past_is_known():
     seen = replace(constantly(4.0), largest_rps=13.0)
     live = resting(2.0, 0.05, 4.0)
@@ -360,6 +375,7 @@ def test_evidence_takes_doubt_away_and_fades(factor, inflight, c1, c2):
 
 @draws(60)
 @given(st.lists(st.floats(0.0, 1e3), min_size=1, max_size=800), st.floats(0.0, 1e3))
+@example([float(place % 7) for place in range(300)], 2.0)
 def test_a_forecast_gives_equal_parts_to_now_to_the_last_hours_and_to_each_day_before(rates, now_rps):
     every_s = 900.0
     ends = [(place + 1) * every_s for place in range(len(rates))]

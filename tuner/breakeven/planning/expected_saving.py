@@ -335,18 +335,20 @@ class _View:
     def surprises(self, none: int, saved: float, i: int) -> tuple[FloatArray, FloatArray]:
         """What a surprise costs on each arm more than on none: what it is worth to avoid that, and what no account covers; (A,)."""
         stakes, safe, largest_rps = self.stakes, self.carries[none], max(self.largest_rps, _LEAST)
-        # The less is known of the past, the further beyond it a load may go.
-        beyond = (stakes.jump - 1.0) * (1.0 + stakes.young_s / max(self.ahead.known_s, 1.0))
-        rps = np.minimum((1.0 + beyond) * largest_rps, stakes.carried * safe)
+        # The less is known of the past, the further beyond it a load may go: a reason not to enter, and none to leave.
+        beyond = np.full((len(self.laws), 1), 1.0 + stakes.young_s / max(self.ahead.known_s, 1.0))
+        beyond[i] = 1.0
+        rps = np.minimum((1.0 + (stakes.jump - 1.0) * beyond) * largest_rps, stakes.carried * safe)
         # Day and night alike: a cost that changed with the hour would drive an arm out and in again.
         shares, rates = _arrays(self.ahead.seen)
         jump = Jump(rps, float(shares @ rates), stakes.roll_s, stakes.away_share, stakes.noticed_s)
-        waited = jump.waited(self.carries, safe).mean(axis=-1)
-        costs = np.maximum(waited - waited[none], 0.0)
+        waited = jump.waited(self.carries, safe) - jump.waited(np.broadcast_to(safe, rps.shape), safe)
+        costs = np.maximum(waited.mean(axis=-1), 0.0)
         # A service that may jump further than others is a larger one than was seen so far: its ten days take more.
-        larger = max(float(np.mean(rps)) / (stakes.jump * largest_rps), 1.0)
-        account = stakes.risk * ACCOUNT_S * larger * float(self.usual[none].mean()) + saved
-        accounts = np.full(len(self.laws), max(account, _LEAST))
+        larger = np.maximum(rps.mean(axis=-1) / (stakes.jump * largest_rps), 1.0)
+        accounts = np.maximum(
+            stakes.risk * ACCOUNT_S * larger * float(self.usual[none].mean()) + saved, _LEAST
+        )
         accounts[i] *= _STAYS
         return worth_avoiding(costs, accounts), np.maximum(costs - accounts, 0.0)
 

@@ -29,7 +29,7 @@ class Jump:
     """A load that nobody expected.
 
     Attributes:
-        rps: rate while it lasts (1/s per replica), of shape (M,) or for all draws.
+        rps: rate while it lasts (1/s per replica), that broadcasts with the draws.
         after_rps: rate when it is over (1/s per replica).
         roll_s: how long a roll takes (s).
         away_share: share of the replicas that are away meanwhile.
@@ -46,8 +46,8 @@ class Jump:
         """Request-seconds that wait in queues, per replica: stay, or roll to the safe arm, whichever is less.
 
         Args:
-            on_rps: what the arm in place carries (1/s); shape (M,).
-            safe_rps: what the safe arm carries (1/s); shape (M,).
+            on_rps: what the arm in place carries (1/s); shape (..., M).
+            safe_rps: what the safe arm carries (1/s); shape (..., M).
         """
         stay = FluidQueue.empty(on_rps).grow(self.rps - on_rps, LASTS_S)
         leave = FluidQueue.empty(on_rps).grow(self.rps - on_rps, self.noticed_s)
