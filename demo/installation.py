@@ -51,7 +51,6 @@ _CANDIDATES: Mapping[str, Any] = {
             "method": "eagle3",
             "model": "AngelSlim/Qwen3-8B_eagle3",
             "draftLengths": [3],
-            "schedule": "Never",
         }
     ]
 }

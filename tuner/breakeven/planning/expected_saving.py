@@ -163,7 +163,8 @@ class ArmSaving:
         gross_now: requests in flight that it spares at the present load.
         least: request-seconds that must be saved, by the margin.
         net: request-seconds saved, the roll, the margin and what it is worth not to risk a surprise paid.
-        surely_net: the same less `Stakes.doubt` standard deviations; to leave speculation, the same.
+        surely_net: the same less `Stakes.doubt` standard deviations of what it is better than staying, or than leaving where
+            that is better already; to leave speculation, the same.
         roll_cost: request-seconds that the roll takes.
         risk: request-seconds that it is worth not to risk a surprise on this arm.
         uncovered: request-seconds of a surprise on this arm that no account covers.
@@ -258,6 +259,26 @@ def decide_by_saving(
     return SavingDecision(arm, options, after)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Change:
+    """Changing from one arm to another, in request-seconds and M draws.
+
+    Attributes:
+        saving: what requests take less.
+        roll: what the roll takes.
+        safer: what it is worth to risk less of a surprise; below 0 where more is risked.
+    """
+
+    saving: FloatArray
+    roll: FloatArray
+    safer: float
+
+    @property
+    def drawn(self) -> FloatArray:
+        """All of it together; shape (M,)."""
+        return self.saving - self.roll + self.safer
+
+
 @dataclass(slots=True, eq=False)
 class _View:
     """All arms at all loads, drawn: M draws, A arms."""
@@ -310,9 +331,18 @@ class _View:
         """What changing from arm `i` to each other one would do."""
         risks, uncovered = self.surprises(none, saved, i)
         stay, rolled = self._waited(i)
-        return tuple(
-            self._option(i, b, none, (risks, uncovered), stay, rolled[b])
+        changes = [
+            _Change(self._saving(i, b) + stay - rolled[b], self._roll_cost(i, b), risks[i] - risks[b])
             for b in range(len(self.laws))
+        ]
+        # Leaving an arm that loses needs no doubt: then another arm is held against no speculation, else against staying.
+        leaving = changes[none].drawn
+        instead = leaving if i != none and float(leaving.mean()) > 0.0 else np.zeros_like(leaving)
+        return tuple(
+            self._option(
+                i, b, change, instead, uncovered[i] == 0.0, (stay, rolled[b]), (risks[b], uncovered[b])
+            )
+            for b, change in enumerate(changes)
             if b != i
         )
 
@@ -356,32 +386,31 @@ class _View:
         self,
         i: int,
         b: int,
-        none: int,
-        surprises: tuple[FloatArray, FloatArray],
-        stay: FloatArray,
-        rolled: FloatArray,
+        change: _Change,
+        instead: FloatArray,
+        covered: bool,
+        waited: tuple[FloatArray, FloatArray],
+        surprise: tuple[float, float],
     ) -> ArmSaving:
-        stakes, (risks, uncovered) = self.stakes, surprises
-        roll = self._roll_cost(i, b)
-        saving = self._saving(i, b) + stay - rolled
-        drawn = saving - roll + risks[i] - risks[b]
+        stakes = self.stakes
         least = stakes.margin * float(self.expected[b].mean()) * stakes.horizon_s
-        net = float(drawn.mean()) - (least if uncovered[i] == 0.0 else 0.0)
-        doubt = 0.0 if b == none else stakes.doubt * float(drawn.std())
-        taken = (self.taken[i] + stay / stakes.horizon_s, self.taken[b] + rolled / stakes.horizon_s)
+        net = float(change.drawn.mean()) - (least if covered else 0.0)
+        entered = self.laws[b].prior.arm != NO_SPECULATION
+        doubt = stakes.doubt * float((change.drawn - instead).std()) if entered else 0.0
+        taken = (self.taken[i] + waited[0] / stakes.horizon_s, self.taken[b] + waited[1] / stakes.horizon_s)
         shares = 1.0 - taken[1] / np.maximum(taken[0], _LEAST)
         return ArmSaving(
             self.laws[b].prior.arm,
             float(shares.mean()),
             float(shares.std()),
-            float(saving.mean()),
+            float(change.saving.mean()),
             float((self.now[i] - self.now[b]).mean()),
             least,
             net,
             net - doubt,
-            float(roll.mean()),
-            float(risks[b]),
-            float(uncovered[b]),
+            float(change.roll.mean()),
+            float(surprise[0]),
+            float(surprise[1]),
             float(self.carries[b].mean()),
         )
 
