@@ -199,6 +199,8 @@ def test_on_a_fleet_that_is_scaled_an_arm_that_needs_more_replicas_is_not_entere
     scaled = fewest(NO_SPECULATION, none=2, eagle=3)
     found = ask(chat(), 3.0, fewest=scaled)
     assert (found.decision.action, found.decision.arm) == (Action.STAY, NO_SPECULATION)
+    losing = ask(chat(), 20.0, EAGLE, fewest=fewest(EAGLE, none=3, eagle=2)).decision
+    assert (losing.action, losing.arm, losing.memory.running) == (Action.STAY, EAGLE, EAGLE)
     as_many = fewest(NO_SPECULATION, none=2, eagle=2)
     assert ask(chat(), 3.0, fewest=as_many).decision.arm == EAGLE
 

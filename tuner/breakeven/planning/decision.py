@@ -165,7 +165,6 @@ def decide(
     found = _by_saving(laws, load, ahead, memory, policy, now_s)
     after = replace(
         memory,
-        running=found.arm,
         saved=found.memory.saved,
         evidence=found.memory.evidence,
         largest_rps=found.memory.largest_rps,
@@ -267,7 +266,7 @@ class _Asked:
         last_s = self.memory.last_switch_s
         cooled_s = -math.inf if last_s is None else min(last_s, now_s) + self.policy.cooldown_s
         dwelt_s = since_s + self.policy.dwell_s
-        waiting = replace(after, running=running, candidate=wanted, candidate_since_s=since_s)
+        waiting = replace(after, candidate=wanted, candidate_since_s=since_s)
         if self._presses(wanted) or now_s >= max(cooled_s, dwelt_s):
             return self._switch(wanted, after)
         if now_s < cooled_s and any(
