@@ -92,7 +92,7 @@ def test_it_calibrates_a_service_and_is_refused_nothing():
         cluster.kubectl("wait", "--namespace=llm", "specsvc/chat", "--for=condition=Ready", "--timeout=180s")
         # Any end will do: how good a fit a few short points give is not asked here.
         run = wait_for_phase(cluster, "Succeeded", "Failed")
-        assert {point["arm"] for point in run["status"]["points"]} == {"none", "lookup/3"}, run["status"]
+        assert {point["arm"] for point in run["status"]["points"]} >= {"none", "lookup/3"}, run["status"]
         assert refused(cluster, OPERATOR, DRIVER) == []
         assert complaints(cluster) == []
         (info,) = query(cluster, "breakeven_service_info")
