@@ -114,7 +114,7 @@ class Reason(StrEnum):
     )
     EXTRAPOLATED = (
         "Extrapolated",
-        "The load lies where the law is not to be trusted: nothing is entered there.",
+        "The load lies where the law is not to be trusted: the best arm is so by an extrapolation.",
     )
     SATURATED = "Saturated", "Every arm is saturated at this load: add replicas; speculation cannot help."
     NO_BELIEVABLE_FIT = (

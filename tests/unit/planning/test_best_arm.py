@@ -80,16 +80,14 @@ def test_where_nothing_else_carries_the_load_there_is_nothing_to_keep() -> None:
     assert (ranked.best.arm, ranked.best.reason, ranked.best.kept) == (FAST, Reason.EXTRAPOLATED, None)
 
 
-def test_the_command_says_what_the_operator_would_keep_and_why(tmp_path) -> None:
+def test_the_command_names_the_fastest_arm_that_is_no_extrapolation(tmp_path) -> None:
     points = tmp_path / "points.csv"
     points.write_text(csv_of(sweep()), encoding="utf-8")
     shown = CliRunner().invoke(root, ["plan", str(points), "--rps", "11"]).output
     words = " ".join(shown.split())
     assert "eagle3/1 is best, " in words
     assert "(Extrapolated)" in words
-    assert (
-        "! the operator enters no arm on an extrapolation: it would keep no speculation at this load" in words
-    )
+    assert "! no speculation is the fastest arm at this load whose figure is no extrapolation" in words
     told = json.loads(CliRunner().invoke(root, ["plan", str(points), "--rps", "11", "--json"]).output)
     assert (told["best"], told["reason"]) == ({"method": "eagle3", "k": 1}, "Extrapolated")
     assert {arm["k"]: arm["extrapolated"] for arm in told["arms"]} == {0: True, 1: True, 7: True}

@@ -103,7 +103,7 @@ def command(
 ) -> None:
     """Compare every arm at one load and name the best: at equal rate (--rps) or equal concurrency (--concurrency).
 
-    Speedups are against no speculation. Where the best one rests on an extrapolation, a warning names the arm that the operator would keep. Only measured arms take part unless --draft-lengths adds others.
+    Speedups are against no speculation. Where the best one rests on an extrapolation, a warning names the arm that needs none. Only measured arms take part unless --draft-lengths adds others.
 
     \b
     Example:
@@ -185,5 +185,5 @@ def _doubts(evaluations: Evaluations, best: BestArm) -> list[str]:
     doubts = [f"{arm}: this load is extrapolated ({where})" for arm in doubted]
     if best.kept is not None:
         kept = best.kept if best.kept.k else "no speculation"
-        doubts.append(f"the operator enters no arm on an extrapolation: it would keep {kept} at this load")
+        doubts.append(f"that an arm is faster than {kept} at this load is an extrapolation")
     return doubts

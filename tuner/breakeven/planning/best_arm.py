@@ -1,7 +1,7 @@
 """The best arm at one load without a memory, as `plan` names it, and why.
 
 `plan` goes by the expected latency where no gain is asked for, so that it may name an arm on an extrapolation or for a
-gain that is not sure; `kept` then says what the operator, which must not, would run.
+gain that is not sure; `kept` then says which arm needs neither.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ class BestArm:
     Attributes:
         chosen: the arm at the load.
         reason: the word that says why.
-        kept: the arm that the operator would keep, because that the best one is faster is an extrapolation; None where it
-            would run the best one.
+        kept: the fastest arm whose figure is no extrapolation, where that of the best one is; None elsewhere.
     """
 
     chosen: ArmEvaluation
@@ -41,7 +40,7 @@ class BestArm:
 def best_arm(evaluations: Evaluations, slo: Slo, min_gain: float = 0.0) -> BestArm:
     """Choose the arm with the lowest expected latency.
 
-    The operator enters no speculative arm on an extrapolation; no speculation needs no entering.
+    No speculation is measured best, and needs no entering: it is kept on an extrapolation too.
 
     Args:
         evaluations: of all arms.
