@@ -87,7 +87,7 @@ def test_the_command_names_the_fastest_arm_that_is_no_extrapolation(tmp_path) ->
     words = " ".join(shown.split())
     assert "eagle3/1 is best, " in words
     assert "(Extrapolated)" in words
-    assert "! no speculation is the fastest arm at this load whose figure is no extrapolation" in words
+    assert "! that an arm is faster than no speculation at this load is an extrapolation" in words
     told = json.loads(CliRunner().invoke(root, ["plan", str(points), "--rps", "11", "--json"]).output)
     assert (told["best"], told["reason"]) == ({"method": "eagle3", "k": 1}, "Extrapolated")
     assert {arm["k"]: arm["extrapolated"] for arm in told["arms"]} == {0: True, 1: True, 7: True}

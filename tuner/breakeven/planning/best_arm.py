@@ -24,7 +24,7 @@ class BestArm:
     Attributes:
         chosen: the arm at the load.
         reason: the word that says why.
-        kept: the fastest arm whose figure is no extrapolation, where that of the best one is; None elsewhere.
+        kept: the arm than which the best one is faster only by an extrapolation; None where it needs none.
     """
 
     chosen: ArmEvaluation
