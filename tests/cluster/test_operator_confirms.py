@@ -149,15 +149,16 @@ def test_a_roll_that_was_disproved_is_undone_and_said_to_be(place, posed):
     assert "where none is predicted to take" in place.reasons()["RollUndone"]
 
 
-def test_requests_that_surely_take_too_long_next_to_saturation_end_the_dwell(place, posed):
-    """Three and a half times what no speculation needs, where the running arm's law is extrapolation."""
-    policy(place, stabilizationWindowSeconds=3600)
-    posed.rps, posed.slow = HIGH_RPS, 2.0
-    place.until_decided("Dwelling")
+def test_an_arm_that_loses_is_left_for_no_speculation_whatever_the_dwell_and_the_cool_down(place, posed):
+    policy(place, stabilizationWindowSeconds=3600, cooldownSeconds=3600)
+    posed.rps = HIGH_RPS
     place.until_settled("none")
     found = place.get("specsvc", "chat")
     assert found["status"]["rollout"]["reason"] == "BeyondBreakEven"
-    assert "requests take " in place.reasons()["BeyondBreakEven"]
+    assert "none saves " in place.reasons()["BeyondBreakEven"]
+    # Back to it only after both.
+    posed.rps = LOW_RPS
+    place.until_decided("CoolingDown")
 
 
 def test_an_arm_that_cannot_carry_the_load_is_left_and_nothing_fails_meanwhile(place, posed, stage):
