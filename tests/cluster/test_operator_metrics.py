@@ -142,7 +142,8 @@ def test_one_impossible_answer_is_neither_acted_upon_nor_remembered(watched, tra
     fast = steady(EAGLE)
     watched.told_by(fast.page)
     watched.place.until_decided("BelowBreakEven", "Stay")
-    assert watched.remembers() == {"eagle/3": 4.0}
+    known = watched.remembers()
+    assert list(known) == ["eagle/3"]
 
     def impossible():
         return fast.page(inter_token_latency_seconds_count=f"{1e13 * (time.monotonic() - fast.began + 1)}")
@@ -151,10 +152,13 @@ def test_one_impossible_answer_is_neither_acted_upon_nor_remembered(watched, tra
     made = watched.place.until_decided("MetricsImpossible")
     assert made["arm"] == "eagle/3"
     assert "tokens per step, where the arm that runs makes 1 to 4" in made["message"]
-    assert watched.remembers() == {"eagle/3": 4.0}
+    between = watched.remembers()["eagle/3"]
     watched.told_by(fast.page)
     watched.place.until_decided("BelowBreakEven", "Stay")
-    assert watched.remembers() == {"eagle/3": 4.0}
+    # What is possible is averaged into it, slowly; the other figure would have moved it to the limit of 4 tokens or to 1.
+    after = watched.remembers()["eagle/3"]
+    assert between == pytest.approx(known["eagle/3"], rel=0.02)
+    assert after == pytest.approx(known["eagle/3"], rel=0.02)
     assert len(watched.place.writes()) == 1
 
 
