@@ -215,3 +215,12 @@ def test_on_a_fleet_that_is_scaled_the_arm_that_needs_fewer_replicas_is_entered(
     assert (dwelling.decision.action, dwelling.decision.reason) == (Action.HOLD, Reason.DWELLING)
     entered = ask(chat(), 21.0, fewest=slower)
     assert (entered.decision.arm, entered.decision.reason) == (EAGLE, Reason.FEWER_REPLICAS)
+
+
+@pytest.mark.parametrize(("lookback_s", "entered"), [(0.0, True), (259200.0, False)])
+def test_without_a_lookback_the_largest_load_ever_seen_says_nothing(lookback_s, entered):
+    model = law_model({NO_SPECULATION: ArmLaw(1.0, 0.05), EAGLE: ArmLaw(0.5, 0.08, 2.5)})
+    policy = replace(QUICK, roll_seconds=300.0, roll_away_share=0.25, lookback_s=lookback_s)
+    memory = DecisionMemory(NO_SPECULATION, largest_rps=13.0)
+    past = flat(2.0) if lookback_s else None
+    assert (ask(model, 2.0, policy=policy, past=past, memory=memory).decision.arm == EAGLE) is entered

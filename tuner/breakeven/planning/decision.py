@@ -211,9 +211,9 @@ def _by_saving(
         cooldown_s=0.0,
         noticed_s=load.window_s,
     )
-    saving = SavingMemory(
-        memory.running, memory.last_switch_s, memory.saved, memory.evidence, memory.largest_rps
-    )
+    # Without a lookback the present load is taken to last, and what came before it says nothing.
+    largest_rps = memory.largest_rps if policy.lookback_s else 0.0
+    saving = SavingMemory(memory.running, memory.last_switch_s, memory.saved, memory.evidence, largest_rps)
     return decide_by_saving(laws, live, ahead, saving, stakes, now_s)
 
 
