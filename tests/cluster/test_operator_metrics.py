@@ -185,10 +185,14 @@ def test_acceptance_that_falls_is_noticed_and_one_window_of_it_rolls_nothing(wat
 
 
 def test_an_answer_that_a_cache_repeats(place):
-    # At a load where no speculation is right, so that nothing happens before the cache is stuck.
+    # In mode Recommend, so that nothing happens before the cache is stuck.
     with Replaying(place.stage.cluster.prometheus_url) as cache:
-        watched = Watched(place, metricsSource={"prometheus": {"address": cache.url}})
-        watched.told_by(steady(NO_SPECULATION, 13.0).page)
+        watched = Watched(
+            place,
+            metricsSource={"prometheus": {"address": cache.url}},
+            updatePolicy={"mode": "Recommend"},
+        )
+        watched.told_by(steady(NO_SPECULATION).page)
         place.until_service(
             "its figures are used",
             lambda status: any(
@@ -199,6 +203,7 @@ def test_an_answer_that_a_cache_repeats(place):
         cache.stuck.set()
         assert "a cache in front of it repeats an old one" in watched.holds("MetricsStale")
         assert cache.repeated > 0
+        place.patch("specsvc", "chat", {"spec": {"updatePolicy": {"mode": "RollingUpdate"}}})
         watched.told_by(steady(NO_SPECULATION).page)
         cache.stuck.clear()
         place.until_settled("eagle/3")
