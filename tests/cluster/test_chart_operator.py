@@ -18,7 +18,7 @@ COSTS = ROOT / "examples" / "engine-costs" / "demo.json"
 OPERATOR = "system:serviceaccount:breakeven:breakeven"
 DRIVER = "system:serviceaccount:llm:breakeven-chat"
 SHORT = {
-    "budget": {"maxGpuSeconds": 600, "maxDurationSeconds": 120},
+    "budget": {"maxGpuSeconds": 600, "maxDurationSeconds": 240},
     "loads": 3,
     "pointSeconds": 4,
     "warmupSeconds": 0,
