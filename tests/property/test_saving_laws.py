@@ -181,7 +181,7 @@ def test_a_service_without_a_past_enters_what_carries_any_load():
 @pytest.mark.parametrize("largest_rps", [8.0, 14.0])
 def test_where_a_surprise_is_cheap_an_arm_is_entered_within_a_minute(away_share, largest_rps):
     """Engines that start in seconds, and decisions every few: 30 % less capacity is no risk there."""
-    stakes = Stakes(start_up_s=3.0, away_share=away_share, noticed_s=20.0, young_s=270.0, cooldown_s=0.0)
+    stakes = Stakes(start_up_s=3.0, away_share=away_share, noticed_s=20.0, young_s=270.0)
     laws = [fitted(NO_SPECULATION, 2.0, 0.05), fitted(EAGLE, 1.1, 0.071)]
     assert asked(largest_rps, rps=5.0, known_s=60.0, stakes=stakes, laws=laws).arm == EAGLE
     slow = replace(stakes, start_up_s=300.0, noticed_s=300.0)

@@ -208,7 +208,6 @@ def _by_saving(
         horizon_s=policy.horizon_s,
         start_up_s=policy.roll_seconds,
         away_share=min(policy.roll_away_share, _MOST_AWAY),
-        cooldown_s=0.0,
         noticed_s=load.window_s,
     )
     # Without a lookback the present load is taken to last, and what came before it says nothing.

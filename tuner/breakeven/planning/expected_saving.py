@@ -60,7 +60,6 @@ class Stakes:
         horizon_s: how far ahead savings count (s).
         start_up_s: time that a replica takes to start (s).
         away_share: share of the replicas that are away during a roll; 0 where new ones come first.
-        cooldown_s: least time between two switches to a speculative arm (s).
         noticed_s: after which time a roll begins when a load surprises (s): a window of metrics and an evaluation.
     """
 
@@ -73,7 +72,6 @@ class Stakes:
     horizon_s: float = 14400.0
     start_up_s: float = 300.0
     away_share: float = 0.25
-    cooldown_s: float = 3600.0
     noticed_s: float = 300.0
 
     @property
@@ -238,8 +236,7 @@ def decide_by_saving(
     saved = memory.saved * kept + spared
     options = view.options(i, none, max(saved, 0.0))
     arm = memory.running
-    cooled = memory.last_switch_s is None or now_s >= memory.last_switch_s + stakes.cooldown_s
-    worth = [one for one in options if one.surely_net > 0.0 and (cooled or one.arm == NO_SPECULATION)]
+    worth = [one for one in options if one.surely_net > 0.0]
     if worth:
         arm = max(worth, key=lambda one: one.surely_net).arm
     evidence = memory.evidence
