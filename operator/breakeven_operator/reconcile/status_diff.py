@@ -15,6 +15,8 @@ from typing import Any
 from breakeven.planning.learned_laws import INDEPENDENT_S
 
 _SMALL = 0.05
+# A percentage is a ratio already: a saving's lower bound that goes from 2.8 to 3.1 % has moved by a tenth of itself and says the same.
+_SMALL_POINTS = 1.0
 _FIGURE = re.compile(r"\d+(?:\.\d+)?")
 # Times of the observation itself: they say when, not what.
 _STAMPS = frozenset({"decision.time", "decision.evidenceTime"})
@@ -69,7 +71,7 @@ def worth_writing(
         new: status of this cycle, JSON.
         written: None: nothing was ever written.
         now: time of the observation.
-        refresh_s: figures that moved by more than 5 %, and sentences with other words, are written at most this often.
+        refresh_s: figures that moved by more than 5 % (percentages: by more than a point), and sentences with other words, are written at most this often.
     """
     if written is None:
         return True
@@ -87,7 +89,8 @@ def worth_writing(
             continue
         if key in _STATE or not key.startswith(_FIGURES):
             return True
-        if due and not _close(before.get(path), after.get(path)):
+        small_step = _SMALL_POINTS if key.endswith("Percent") else 0.0
+        if due and not _close(before.get(path), after.get(path), small_step):
             return True
     return False
 
@@ -117,11 +120,11 @@ def _generic(path: tuple[str, ...]) -> str:
     return ".".join(step for step in path if not step.startswith("["))
 
 
-def _close(old: Any, new: Any) -> bool:
+def _close(old: Any, new: Any, small_step: float) -> bool:
     try:
         a, b = float(old), float(new)
     except (TypeError, ValueError):
         if isinstance(old, str) and isinstance(new, str):
             return _FIGURE.sub("#", old) == _FIGURE.sub("#", new)
         return False
-    return abs(a - b) <= _SMALL * max(abs(a), abs(b))
+    return abs(a - b) <= max(small_step, _SMALL * max(abs(a), abs(b)))
