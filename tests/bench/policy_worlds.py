@@ -61,6 +61,7 @@ class World:
         arms: what the fleet follows.
         believed: the profile that decides.
         replicas: of the fleet.
+        schedules: whether each drafter's schedule per batch size is an arm, too.
     """
 
     name: str
@@ -68,6 +69,7 @@ class World:
     arms: LawArms | CostArms
     believed: Profile
     replicas: int = REPLICAS
+    schedules: bool = False
 
     @property
     def candidates(self) -> list[Arm]:
@@ -108,7 +110,9 @@ def peak_of(laws: Laws, share: float) -> float:
 # Loads ----------------------------------------------------------------------------------------------------
 
 
-def published(shares: tuple[float, ...], believe: Callable[[Laws], Profile] = profile_of) -> Iterator[World]:
+def published(
+    shares: tuple[float, ...], believe: Callable[[Laws], Profile] = profile_of, *, schedules: bool = False
+) -> Iterator[World]:
     """ServeGen's weeks on every fleet, at peaks that take shares of its capacity."""
     for size, file in PUBLISHED.items():
         if not (TRACES / file).exists():
@@ -118,7 +122,8 @@ def published(shares: tuple[float, ...], believe: Callable[[Laws], Profile] = pr
         for name, laws in FLEETS.items():
             for share in shares:
                 load = trace.faster(peak_of(laws, share) / float(trace.rate_rps.max()))
-                yield World(f"{size} {name} {share:.0%}", load, _following(laws), believe(laws))
+                title = f"{size} {name} {share:.0%}"
+                yield World(title, load, _following(laws), believe(laws), schedules=schedules)
 
 
 def drawn(
