@@ -1,0 +1,60 @@
+"""`plan` is the rule of the operator without a memory: one load for ever, a roll that costs nothing, nothing at risk."""
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.fitting import fit_points
+from breakeven.planning.best_arm import best_arm
+from breakeven.planning.evaluation import evaluate
+from breakeven.planning.expected_saving import LiveLoad, SavingMemory, Stakes, decide_by_saving, fitted_law
+from breakeven.planning.forecast import Forecast
+from breakeven.planning.objective import Slo
+from breakeven.planning.outlook import ExpectedLoad
+from breakeven.points.point import LoadMode, Point
+from breakeven.profile import Conditions, LoadPoint
+from draws import draws
+
+ARMS = (NO_SPECULATION, Arm("eagle3", 2), Arm("eagle3", 5))
+FREELY = Stakes(margin=0.0, doubt=0.0, risk=1e9, start_up_s=1e-9, away_share=0.0)
+DAY_S = 86400.0
+
+
+def points(arm, c1_s, c2_s):
+    """Of an engine that follows a law."""
+    return [
+        Point(
+            method=arm.method,
+            k=arm.k,
+            load_mode=LoadMode.POISSON,
+            request_rate_rps=share / c2_s,
+            mean_latency_s=c1_s / (1.0 - share),
+            output_tokens=256.0,
+            requests=400.0,
+        )
+        for share in (0.05, 0.2, 0.35, 0.5, 0.6, 0.7)
+    ]
+
+
+@draws(20)
+@given(
+    st.lists(st.tuples(st.floats(0.5, 4.0), st.floats(0.03, 0.2)), min_size=3, max_size=3),
+    st.floats(0.05, 0.65),
+    st.sampled_from(ARMS),
+)
+def test_what_plan_names_is_what_the_rule_runs_where_nothing_but_latency_counts(laws, share, running):
+    profile = fit_points([row for arm, law in zip(ARMS, laws, strict=True) for row in points(arm, *law)])
+    rps = share / max(c2_s for _, c2_s in laws)
+    evaluations = evaluate(profile, ARMS, LoadPoint(rps=rps), lambda _: Conditions(), Slo())
+    latencies_s = sorted(one.latency_s for one in evaluations.arms)
+    assume(latencies_s[1] > 1.05 * latencies_s[0])
+    constant = (ExpectedLoad(1.0, rps),)
+    decision = decide_by_saving(
+        [fitted_law(one) for one in evaluations.arms],
+        LiveLoad(rps, None, None, 60.0),
+        Forecast(constant, constant, rps, 10 * DAY_S),
+        SavingMemory(running),
+        FREELY,
+        10 * DAY_S,
+    )
+    assert decision.arm == best_arm(evaluations, Slo()).arm
