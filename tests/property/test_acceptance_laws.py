@@ -19,12 +19,6 @@ from breakeven.laws.acceptance_numbers import (
     tokens_per_step_iid,
     tokens_per_step_sd,
 )
-from breakeven.laws.draft_trees import (
-    tree_rates_exclusive,
-    tree_rates_independent,
-    tree_survival,
-    tree_verified_tokens,
-)
 from breakeven.laws.mixture import TwoPointMixture, default_decay, tokens_per_step_bounds
 from draws import draws
 
@@ -210,23 +204,6 @@ def test_the_best_basis_is_taken():
     model = AcceptanceModel("eagle3", {3: 2.3937, 7: 2.7697}, {3: s3})
     assert [model.at(k).basis for k in (3, 5, 9)] == ["measured", "interpolated", "one-rate"]
     assert AcceptanceModel("eagle3", {3: 2.3937}, {3: s3}).at(5).basis == "mixture"
-
-
-@few
-@given(st.floats(0.05, 0.95), st.integers(1, 6), lengths)
-def test_a_tree_with_one_candidate_is_a_chain(rate, depth, width):
-    chain = tree_survival(tree_rates_independent([rate] * depth, [1] * depth))
-    np.testing.assert_allclose(chain, survival_iid(rate, depth))
-    np.testing.assert_allclose(tree_rates_exclusive([[rate]] * depth), [rate] * depth)
-    assert tree_verified_tokens([1] * depth) == depth + 1
-    wide = tree_survival(tree_rates_independent([rate] * depth, [width] * depth))
-    assert np.all(wide >= chain - 1e-12)
-    assert tree_verified_tokens([width] * depth) == 1 + sum(width**h for h in range(1, depth + 1))
-
-
-def test_exclusive_candidates_cannot_exceed_certainty():
-    assert tree_rates_exclusive([[0.6, 0.3], [0.7, 0.5]]) == pytest.approx([0.9, 1.0])
-    assert tree_rates_independent([0.6], [2]) == pytest.approx([0.84])
 
 
 def test_lookup_drafters_do_not_draft_at_every_step():

@@ -339,8 +339,8 @@ def test_live_latency_at_several_loads_teaches_both_coefficients(alone, each, c1
         evidence = with_latency(
             evidence,
             learned(prior, evidence, now_s),
-            prior[1],
-            inflight=inflight,
+            EAGLE,
+            expected_s=(c1, c2 * inflight),
             latency_s=alone * c1 + each * c2 * inflight,
             window_s=1800.0,
             now_s=now_s,
@@ -352,6 +352,22 @@ def test_live_latency_at_several_loads_teaches_both_coefficients(alone, each, c1
     assert np.all(np.linalg.eigvalsh(laws.covariance) > 0.0)
 
 
+@draws(30)
+@given(st.floats(0.5, 1.5), st.floats(0.1, 35.0))
+def test_an_arm_that_bends_and_runs_as_it_was_measured_teaches_nothing(dip, others):
+    # A schedule: fast while it drafts much, and near its slowest tier beyond.
+    bent = np.array([(0.0, 1.0), (8.0, 1.0 + 0.05 * 8 * dip), (16.0, 1.8), (40.0, 3.0)])
+    law = Law(1.0, 0.05, np.diag([4e-4, 1e-6]))
+    curve = Curve(law, 5, 0.01, "arm", (0.0, 40.0), knots=bent)
+    laws = [fitted(NO_SPECULATION, 1.4, 0.05), fitted(EAGLE, 1.0, 0.05)]
+    laws[1] = FittedLaw(laws[1].prior, table(curve))
+    latency_s = curve.among(others).latency_s
+    live = LiveLoad(others / latency_s, others, latency_s, 1800.0)
+    decided = decide_by_saving(laws, live, constantly(live.rps), SavingMemory(EAGLE), STAKES, 0.0)
+    taught = learned([law.prior for law in laws], decided.memory.evidence, 0.0)
+    assert taught.mean == pytest.approx(np.zeros(4), abs=0.01)
+
+
 @draws(60)
 @given(st.floats(0.7, 1.4), st.floats(0.1, 30.0), C1, C2)
 def test_evidence_takes_doubt_away_and_fades(factor, inflight, c1, c2):
@@ -360,8 +376,8 @@ def test_evidence_takes_doubt_away_and_fades(factor, inflight, c1, c2):
     evidence = with_latency(
         {},
         nothing,
-        prior[1],
-        inflight=inflight,
+        EAGLE,
+        expected_s=(c1, c2 * inflight),
         latency_s=factor * (c1 + c2 * inflight),
         window_s=1800.0,
         now_s=0.0,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from breakeven.laws.experts import ExpertLaw, paying_intervals, touched_share
+from breakeven.laws.experts import ExpertLaw, touched_share
 from breakeven.laws.goodput import StepCosts, allowed, best_draft_length, goodput, time_per_token
 from breakeven.laws.latency import closed_loop_latency, latency_among, open_loop_latency
 from breakeven.laws.speculation import (
@@ -311,18 +311,6 @@ def test_uniqueness_is_decided_where_the_slope_is_lowest():
     assert not law.is_unique
 
 
-def test_several_crossings_become_intervals_of_load():
-    def wave(load):
-        return 1.0 + 0.2 * np.sin(load)
-
-    found = paying_intervals(np.ones_like, wave, 0.0, 10.0)
-    np.testing.assert_allclose(found, [(np.pi, 2 * np.pi), (3 * np.pi, 10.0)], atol=1e-9)
-    assert paying_intervals(wave, np.ones_like, 0.5, 3.0) == ((0.5, 3.0),)
-    assert paying_intervals(np.ones_like, wave, 0.5, 3.0) == ()
-    saturated = paying_intervals(lambda x: np.where(x < 2.0, 1.0, np.nan), lambda x: 1.5 + 0.0 * x, 0.0, 3.0)
-    np.testing.assert_allclose(saturated, [(2.0, 3.0)])
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -335,7 +323,6 @@ def test_several_crossings_become_intervals_of_load():
         (lambda: schedule([1.0], [1.0], [0]), "step_s"),
         (lambda: ExpertLaw(0.0, 0.0, 0.1, 0.1, 1, 8), "c1u_s"),
         (lambda: ExpertLaw(1.0, 0.0, 0.1, 0.1, 9, 8), "active"),
-        (lambda: paying_intervals(np.ones_like, np.ones_like, 2.0, 1.0), "load range"),
     ],
 )
 def test_impossible_input_is_refused_by_name(call, message):

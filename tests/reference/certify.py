@@ -252,33 +252,6 @@ def goodputs() -> dict[str, Any]:
     return {"tokens_per_step": e, "goodput": shown([Fraction(x) / t for x, t in zip(e, steps, strict=True)])}
 
 
-def trees() -> list[dict[str, Any]]:
-    """Survival depth by depth from the chance that every candidate of a depth fails."""
-    found = []
-    for rates, widths in ((("0.6", "0.5", "0.4"), (3, 2, 1)), (("0.8", "0.7"), (1, 4))):
-        survival, alive = [], Fraction(1)
-        for rate, width in zip(rates, widths, strict=True):
-            fail = Fraction(1)
-            for _ in range(width):
-                fail *= 1 - Fraction(rate)
-            alive *= 1 - fail
-            survival.append(alive)
-        nodes, level = 1, 1
-        for width in widths:
-            level *= width
-            nodes += level
-        found.append(
-            {
-                "rates": rates,
-                "widths": widths,
-                "survival": shown(survival),
-                "tokens_per_step": shown(1 + sum(survival)),
-                "verified": nodes,
-            }
-        )
-    return found
-
-
 def compute() -> dict[str, Any]:
     """All entries, JSON types only."""
     document = {
@@ -291,7 +264,6 @@ def compute() -> dict[str, Any]:
         "experts": experts(),
         "pooled": pooled(),
         "goodput": goodputs(),
-        "trees": trees(),
     }
     plain: dict[str, Any] = json.loads(json.dumps(document))
     return plain

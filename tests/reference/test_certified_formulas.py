@@ -13,11 +13,6 @@ from breakeven.laws.acceptance_numbers import (
     tokens_per_step_from_survival,
     tokens_per_step_iid,
 )
-from breakeven.laws.draft_trees import (
-    tree_rates_independent,
-    tree_survival,
-    tree_verified_tokens,
-)
 from breakeven.laws.experts import ExpertLaw
 from breakeven.laws.fieller import ratio_interval
 from breakeven.laws.goodput import StepCosts, best_draft_length, goodput
@@ -129,11 +124,3 @@ def test_goodput_with_two_local_maxima():
     found = goodput(1.0, [float(e) for e in case["tokens_per_step"]], steps)
     digits(found, case["goodput"])
     assert best_draft_length(found) == 5
-
-
-@pytest.mark.parametrize("case", CERTIFIED["trees"], ids=lambda c: str(c["widths"]))
-def test_trees(case):
-    survival = tree_survival(tree_rates_independent([float(r) for r in case["rates"]], case["widths"]))
-    digits(survival, case["survival"])
-    digits(tokens_per_step_from_survival(survival), case["tokens_per_step"])
-    assert tree_verified_tokens(case["widths"]) == case["verified"]

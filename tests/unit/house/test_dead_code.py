@@ -48,15 +48,10 @@ LIBRARY = {
     "speedup_at_rps",
 }
 # Nobody calls these but tests. May only shrink: give it a caller or a page that shows its use, or delete it.
-# Mixtures of experts and tree drafts stay: models and drafters of these kinds are served, and no reader takes them yet.
+# The law of a mixture of experts stays: such models are served, and no fit takes it yet.
 DEBT = {
     "ExpertLaw",
     "is_unique",
-    "paying_intervals",
-    "tree_rates_exclusive",
-    "tree_rates_independent",
-    "tree_survival",
-    "tree_verified_tokens",
 }
 
 

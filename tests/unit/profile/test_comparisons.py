@@ -6,9 +6,13 @@ from scipy.stats import f
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
+from breakeven.laws.law import Law
 from breakeven.laws.speedup import PaysWhere
 from breakeven.planning.envelope import envelope
-from breakeven.profile import Conditions
+from breakeven.planning.wording import break_even_text
+from breakeven.profile import Comparison, Conditions, LoadPoint
+from breakeven.profile.comparisons import JudgedCurve, compare_curves
+from breakeven.profile.curves import Curve
 from breakeven.profile.student_t import band_quantile, t_quantile
 from sweeps import closed
 
@@ -139,3 +143,39 @@ def test_arms_that_follow_their_points_cross_where_their_points_do() -> None:
     stretches = envelope(curves, (0.5, 13.0))
     assert stretches[0].arm == EAGLE
     assert stretches[-1].arm == NO_SPECULATION
+
+
+NO_SPECULATION_CURVE = Curve(Law(1.0, 0.05, np.diag([1e-6, 1e-9])), 5, 0.005, "arm", (0.0, 40.0))
+
+
+def dipping(factors: tuple[float, ...], knot_error: float) -> Curve:
+    """An arm whose points lie at factors of no speculation's latency, as those of a mixture of experts may."""
+    others = np.linspace(0.0, 40.0, len(factors))
+    knots = np.column_stack([others, NO_SPECULATION_CURVE.latencies_among(others) * factors])
+    return Curve(NO_SPECULATION_CURVE.law, 5, 0.005, "arm", (0.0, 40.0), knots=knots, knot_error=knot_error)
+
+
+def compared(curve: Curve) -> Comparison:
+    none = JudgedCurve(NO_SPECULATION, NO_SPECULATION_CURVE)
+    return compare_curves(JudgedCurve(EAGLE, curve), none, LoadPoint(rps=4.0), 0.9)
+
+
+def test_curves_that_cross_more_than_once_pay_in_ranges_of_load() -> None:
+    found = compared(dipping((0.8, 0.8, 1.2, 1.2, 0.8), knot_error=0.01))
+    (_, until), (again, _) = found.pays_rps
+    # Straight from (10, 1.2 s) to (20, 2.4 s) and from (30, 3 s) to (40, 2.4 s): 1 + 0.05*n is met at 100/7 and 380/11.
+    assert until == pytest.approx((100 / 7) / (1.0 + 5 / 7))
+    assert again == pytest.approx((380 / 11) / (1.0 + 19 / 11))
+    assert (
+        break_even_text(found)
+        == f"pays from 0 to {until:.3g} and from {again:.3g} to {found.pays_rps[1][1]:.3g} rps"
+    )
+
+
+@pytest.mark.parametrize(
+    ("factors", "knot_error"),
+    [((0.8, 0.8, 1.2, 1.2, 1.2), 0.01), ((0.8, 0.8, 1.02, 1.02, 0.8), 0.05), ((0.8,) * 5, 0.01)],
+    ids=["one crossing", "touching within the noise", "none"],
+)
+def test_one_crossing_or_noise_makes_no_ranges(factors: tuple[float, ...], knot_error: float) -> None:
+    assert compared(dipping(factors, knot_error)).pays_rps == ()

@@ -10,6 +10,7 @@ import click
 from breakeven.arm import NO_SPECULATION
 from breakeven.cli.results import EnvelopeStretch, PlanArm, PlanResult
 from breakeven.cli.tables import bounds, figure, print_table, print_text, print_warnings, through
+from breakeven.planning.wording import ranges_text
 
 if TYPE_CHECKING:
     from breakeven.planning.best_arm import BestArm
@@ -78,6 +79,8 @@ def _sentence(arms: Sequence[ArmEvaluation], named: BestArm) -> str:
     words = f"{best} is best, {figure(gain.speedup)}x{through(gain.speedup_ci)}"
     if unbounded:
         words = f"{best} is best: without speculation the replica is saturated"
+    if gain.pays_rps:
+        return f"{words}; pays {ranges_text(gain.pays_rps)} rps"
     if gain.break_even_rps is not None:
         side = "until" if gain.verdict == "below" else "from"
         words += f"; pays {side} {figure(gain.break_even_rps)} rps{through(gain.break_even_ci_rps)}"
@@ -140,6 +143,8 @@ def _most(one: ArmEvaluation, *, objectives: bool) -> str:
 
 def _pays(against: Comparison) -> str:
     verdict = against.verdict.value
+    if against.pays_rps:
+        return ranges_text(against.pays_rps)
     if against.break_even_beyond_range:
         return f"{verdict}, beyond range"
     if against.break_even_rps is None or verdict == "uncertain":

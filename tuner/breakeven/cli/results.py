@@ -185,6 +185,8 @@ class PlanArm(ArmKey):
     break_even_concurrency: float | None = None
     break_even_beyond_measured_range: bool = False
     """Load at which the speedup is 1; no figure where that lies beyond what was measured."""
+    pays_rps: tuple[tuple[float, float], ...] = ()
+    """Where an arm surely crosses no speculation more than once (a mixture of experts, a schedule): ranges of rates in which it is faster."""
     saturation_rps: float
     saturated: bool
     """The arm's own limit; whether it lies below the load."""

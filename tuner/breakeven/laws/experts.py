@@ -13,14 +13,12 @@ An arm can cross no speculation several times as load grows: what it has is inte
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from breakeven.laws.arrays import BoolArray, FloatArray, at_least, nonnegative, positive
+from breakeven.laws.arrays import FloatArray, at_least, nonnegative
 
 
 def touched_share(tokens: ArrayLike, active: ArrayLike, experts: ArrayLike) -> FloatArray:
@@ -181,49 +179,3 @@ class ExpertLaw:
             far = begin + 1.0 + rate * lone / np.where(carried, 1.0 - rate / self.saturation_rps, np.nan)
         low = np.where(early, 0.0, np.where(carried, begin, np.nan))
         return low, np.where(early, first_end, np.where(carried, far, np.nan))
-
-
-def paying_intervals(
-    against: Callable[[FloatArray], FloatArray],
-    arm: Callable[[FloatArray], FloatArray],
-    from_load: float,
-    to_load: float,
-    samples: int = 2001,
-) -> tuple[tuple[float, float], ...]:
-    """Intervals of load in which the arm is faster, each crossing refined by halving.
-
-    Args:
-        against: latency (s) of the other arm at loads, NaN where saturated.
-        arm: latency (s) of the arm at loads, NaN where saturated. Loads are rates or concurrencies, the same for both.
-        from_load: lower end of the range.
-        to_load: upper end of the range.
-        samples: points at which crossings are looked for; two closer than a step are not seen.
-
-    Returns:
-        Intervals in ascending order; an arm that carries a load at which the other is saturated is faster there.
-
-    Raises:
-        ValueError: the range is empty, negative or not finite.
-    """
-    low, high = float(nonnegative("from_load", from_load)), float(positive("to_load", to_load))
-    if not low < high:
-        raise ValueError(f"load range {from_load!r} to {to_load!r} is empty")
-
-    def faster(loads: FloatArray) -> BoolArray:
-        mine, other = arm(loads), against(loads)
-        return np.asarray(~np.isnan(mine) & (np.isnan(other) | (mine < other)))
-
-    loads = np.linspace(low, high, samples)
-    wins = faster(loads)
-    edges = np.flatnonzero(wins[1:] != wins[:-1])
-    left, right = loads[edges], loads[edges + 1]
-    for _ in range(60):
-        middle = 0.5 * (left + right)
-        same = faster(middle) == wins[edges] if len(edges) else np.zeros(0, dtype=bool)
-        left, right = np.where(same, middle, left), np.where(same, right, middle)
-    crossings = [low, *(float(x) for x in 0.5 * (left + right)), high]
-    return tuple(
-        (start, stop)
-        for i, (start, stop) in enumerate(itertools.pairwise(crossings))
-        if bool(wins[0]) == (i % 2 == 0)
-    )

@@ -26,7 +26,7 @@ from breakeven.planning.expected_saving import (
     decide_by_saving,
 )
 from breakeven.planning.forecast import Forecast, forecast
-from breakeven.planning.learned_laws import INDEPENDENT_S, Evidence, learned
+from breakeven.planning.learned_laws import INDEPENDENT_S, Evidence
 from breakeven.planning.observed_load import LiveAcceptance, Load, live_conditions
 from breakeven.planning.outlook import PastRates
 from breakeven.planning.policy import Policy
@@ -405,8 +405,9 @@ class _Asked:
             return None
         laws = [self._law(NO_SPECULATION), self._law(arm)]
         # The most likely laws, not the mean of drawn ones: near saturation that one is far off.
-        known = learned([law.prior for law in laws], self.memory.evidence, self.now_s)
-        factors = np.exp(known.mean).reshape(-1, 1, 2)
+        known = self.found.known
+        places = [known.arms.index(one) for one in (NO_SPECULATION, arm)]
+        factors = np.exp(known.mean).reshape(-1, 1, 2)[places]
         most = min(law.table.saturation_rps for law in laws)
         rates = np.linspace(0.0, most, _GRID)[1:]
         none, other = (law.table.at(rates, factors[i])[0] for i, law in enumerate(laws))

@@ -26,7 +26,7 @@ from breakeven.planning.evaluation import ArmEvaluation
 from breakeven.planning.fluid_queue import waited_along
 from breakeven.planning.forecast import Forecast
 from breakeven.planning.inflight import FULL, InflightTable, in_flight, table
-from breakeven.planning.learned_laws import Evidence, LawPrior, learned, with_latency
+from breakeven.planning.learned_laws import Evidence, LawPrior, LearnedLaws, learned, with_latency
 from breakeven.planning.objective_strain import ObjectiveStrain
 from breakeven.planning.outlook import ExpectedLoad
 from breakeven.planning.surprise import LASTS_S, RARE_DAYS, Jump, worth_avoiding
@@ -196,11 +196,13 @@ class SavingDecision:
         arm: the arm.
         options: every other arm than the one in place.
         memory: for the next decision.
+        known: the laws that it rests on, in the order of the question.
     """
 
     arm: Arm
     options: tuple[ArmSaving, ...]
     memory: SavingMemory
+    known: LearnedLaws
 
 
 def decide_by_saving(
@@ -244,8 +246,8 @@ def decide_by_saving(
         evidence = with_latency(
             memory.evidence,
             known,
-            laws[i].prior,
-            inflight=live.inflight,
+            memory.running,
+            expected_s=laws[i].table.parts_s(live.inflight),
             latency_s=live.latency_s,
             window_s=live.window_s,
             now_s=now_s,
@@ -253,7 +255,7 @@ def decide_by_saving(
     after = replace(memory, saved=saved, evidence=evidence, largest_rps=largest_rps)
     if arm != memory.running:
         after = replace(after, running=arm, last_switch_s=now_s)
-    return SavingDecision(arm, options, after)
+    return SavingDecision(arm, options, after, known)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -37,6 +37,12 @@ class InflightTable:
     alone_share: FloatArray
     saturation_rps: float
 
+    def parts_s(self, others: float) -> tuple[float, float]:
+        """Latency (s) among others in flight: that of a lone request, and what company adds."""
+        latency_s = float(np.interp(others, self.others, self.latency_s))
+        alone_s = float(np.interp(others, self.others, self.latency_s * self.alone_share))
+        return alone_s, latency_s - alone_s
+
     def saturations(self, factors: FloatArray) -> FloatArray:
         """Rates (1/s) beyond which there is no steady state, for drawn factors on C1 and C2: shape (M, 2) to (M,)."""
         return np.asarray(self.saturation_rps / factors[:, 1])

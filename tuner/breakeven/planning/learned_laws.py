@@ -123,9 +123,9 @@ def learned(priors: Sequence[LawPrior], evidence: Mapping[Arm, Evidence], now_s:
 def with_latency(
     evidence: Mapping[Arm, Evidence],
     laws: LearnedLaws,
-    law: LawPrior,
+    arm: Arm,
     *,
-    inflight: float,
+    expected_s: Sequence[float],
     latency_s: float,
     window_s: float,
     now_s: float,
@@ -135,15 +135,16 @@ def with_latency(
     Args:
         evidence: so far.
         laws: what was known before this window.
-        law: the arm's, under the conditions of the window.
-        inflight: mean number of others that a request met.
+        arm: in place.
+        expected_s: what the profile expects of the window (s): of a lone request, and what the company that was met adds.
+            Read off the arm's curve: off a straight line near it, what bends looks like an engine that changed.
         latency_s: mean latency (s).
         window_s: length of the window (s), or the time since the last one if that is shorter.
         now_s: end of the window (s).
     """
-    place = 2 * laws.arms.index(law.arm)
+    place = 2 * laws.arms.index(arm)
     mean = laws.mean[place : place + 2]
-    parts = np.array([law.c1_s, law.c2_s * inflight]) * np.exp(mean)
+    parts = np.asarray(expected_s) * np.exp(mean)
     predicted_s = float(parts.sum())
     if not (predicted_s > 0.0 and latency_s > 0.0):
         return dict(evidence)
@@ -155,7 +156,7 @@ def with_latency(
         # One strange window is a strange window; several are a strange engine.
         variance *= 4.0
     towards = surprise + float(share @ mean)
-    before = evidence.get(law.arm, Evidence()).faded(now_s)
+    before = evidence.get(arm, Evidence()).faded(now_s)
     (a, b, c), (p, q) = before.precision, before.pull
     (s1, s2), weight = share.tolist(), 1.0 / variance
     after = replace(
@@ -163,4 +164,4 @@ def with_latency(
         precision=(a + s1 * s1 * weight, b + s1 * s2 * weight, c + s2 * s2 * weight),
         pull=(p + s1 * towards * weight, q + s2 * towards * weight),
     )
-    return {**evidence, law.arm: after}
+    return {**evidence, arm: after}

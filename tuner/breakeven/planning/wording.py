@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.laws.arrays import Span
 from breakeven.planning.decision import Decision
 from breakeven.planning.evaluation import ArmEvaluation, Evaluations
 from breakeven.planning.expected_saving import ArmSaving
@@ -79,12 +80,19 @@ def speedup_text(comparison: Comparison, confidence: float) -> str:
 
 
 def break_even_text(comparison: Comparison) -> str:
-    """`pays until 8.9 rps (8.4 to 9.3)`, or from where; empty where there is no break-even to tell."""
+    """`pays until 8.9 rps (8.4 to 9.3)`, from where, or in which ranges; empty where there is no break-even to tell."""
+    if comparison.pays_rps:
+        return f"pays {ranges_text(comparison.pays_rps)} rps"
     if comparison.break_even_rps is None:
         return ""
     direction = "from" if comparison.c2_ratio < 1 else "until"
     bounds = f" ({_range(comparison.break_even_ci_rps, '.3g')})" if comparison.break_even_ci_rps else ""
     return f"pays {direction} {comparison.break_even_rps:.3g} rps{bounds}"
+
+
+def ranges_text(ranges_rps: Sequence[Span]) -> str:
+    """`from 0.4 to 3.8 and from 8.5 to 45.8`: where an arm pays that crosses no speculation more than once."""
+    return " and ".join(f"from {low:.3g} to {high:.3g}" for low, high in ranges_rps)
 
 
 def duration_text(seconds: float) -> str:

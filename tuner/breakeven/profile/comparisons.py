@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -46,6 +47,8 @@ class Comparison:
         break_even_ci_rps: its bounds.
         break_even_concurrency: the break-even as imposed closed-loop concurrency.
         break_even_beyond_range: a break-even exists in the law but lies beyond the measured range.
+        pays_rps: where curves surely cross more than once, the ranges of rates in which the arm is faster, within the
+            measured ones; empty otherwise: then verdict and break-even say all.
         saturated: whether the arm has no steady state at the load.
         against_saturated: whether `against` has none.
     """
@@ -66,6 +69,7 @@ class Comparison:
     break_even_beyond_range: bool
     saturated: bool
     against_saturated: bool
+    pays_rps: tuple[Span, ...] = ()
 
 
 class JudgedCurve(NamedTuple):
@@ -136,6 +140,7 @@ def compare_curves(
         break_even_beyond_range=crossing.beyond,
         saturated=load.rps is not None and load.rps >= judged.saturation_rps,
         against_saturated=load.rps is not None and load.rps >= other.saturation_rps,
+        pays_rps=crossing.pays_rps,
     )
 
 
@@ -242,6 +247,7 @@ class _Crossing:
     ci_rps: Bounds | None = None
     concurrency: float | None = None
     beyond: bool = False
+    pays_rps: tuple[Span, ...] = ()
 
 
 def _break_even(judged: Curve, other: Curve, verdict: PaysWhere, t: float, measured: Span) -> _Crossing:
@@ -279,20 +285,48 @@ def _break_even_of_points(
         return _Crossing(verdict if beyond else within, beyond=beyond)
     # Noise can make two curves touch more than once; the last crossing is the one that load runs into.
     at = int(changes[-1])
-    low, high = float(grid[at]), float(grid[at + 1])
-    falling = gain[at] > 1.0
-    for _ in range(_ROUNDS):
-        finer = np.linspace(low, high, _GRID)
-        beyond = (_ratios(judged, other, finer[1:]) > 1.0) != falling
-        first = int(np.argmax(beyond)) if beyond.any() else beyond.size - 1
-        low, high = float(finer[first]), float(finer[first + 1])
-    rps = 0.5 * (low + high)
+    falling = bool(gain[at] > 1.0)
+    rps = _crossed(judged, other, (float(grid[at]), float(grid[at + 1])), falling=falling)
     return _Crossing(
         PaysWhere.BELOW if falling else PaysWhere.ABOVE,
         rps,
         _touching(judged, other, grid, t) if np.isfinite(t) else None,
         rps * judged.at_rps(rps).latency_s + 1.0,
+        pays_rps=_paying(judged, other, grid, t),
     )
+
+
+def _crossed(judged: Curve, other: Curve, between: Span, *, falling: bool) -> float:
+    """The rate between two others at which the speedup passes 1."""
+    low, high = between
+    for _ in range(_ROUNDS):
+        finer = np.linspace(low, high, _GRID)
+        beyond = (_ratios(judged, other, finer[1:]) > 1.0) != falling
+        first = int(np.argmax(beyond)) if beyond.any() else beyond.size - 1
+        low, high = float(finer[first]), float(finer[first + 1])
+    return 0.5 * (low + high)
+
+
+def _paying(judged: Curve, other: Curve, grid: FloatArray, t: float) -> tuple[Span, ...]:
+    """Ranges of rates in which an arm is faster; empty unless curves surely cross more than once.
+
+    A gain or a loss counts where the bounds exclude a speedup of 1; what lies between two that count on the same side is
+    taken for noise.
+    """
+    if not np.isfinite(t):
+        return ()
+    lower, upper = _band(judged, other, grid, t)
+    sure = np.nonzero((lower > 1.0) | (upper < 1.0))[0]
+    pays = lower[sure] > 1.0
+    turns = np.nonzero(pays[1:] != pays[:-1])[0]
+    if turns.size < 2:
+        return ()
+    crossings = [
+        _crossed(judged, other, (float(grid[sure[at]]), float(grid[sure[at + 1]])), falling=bool(pays[at]))
+        for at in turns
+    ]
+    ends = [float(grid[0]), *crossings, float(grid[-1])]
+    return tuple(span for i, span in enumerate(itertools.pairwise(ends)) if bool(pays[0]) == (i % 2 == 0))
 
 
 def _touching(judged: Curve, other: Curve, grid: FloatArray, t: float) -> Bounds | None:

@@ -11,6 +11,7 @@ from breakeven.arm import NO_SPECULATION
 from breakeven.laws.arrays import Span
 from breakeven.planning.evaluation import evaluate
 from breakeven.planning.objective import Slo
+from breakeven.planning.wording import ranges_text
 from breakeven.profile import Bounds, Conditions, LoadPoint, Profile
 from breakeven.reporting import lines as computed
 from breakeven.reporting import plots
@@ -129,7 +130,9 @@ def verdict(profile: Profile, load_range_rps: Span | None = None) -> str:
         return f"Whether speculation pays {where} cannot be told from these points."
     bounds = _bounds(best.speedup_ci)
     until = ""
-    if best.break_even_rps is not None:
+    if best.pays_rps:
+        until = f"; it pays {ranges_text(best.pays_rps)} requests/s"
+    elif best.break_even_rps is not None:
         sides = {"below": "it pays until", "above": "it pays from"}
         until = f"; {sides.get(best.verdict, 'the lines cross at')} {best.break_even_rps:.3g} requests/s {_bounds(best.break_even_ci_rps)}"
     lower, upper = best.speedup_ci or (None, None)
