@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.load_driver.client import Endpoint, EngineClient
+from breakeven.load_driver.dataset import Prompt
 from breakeven.load_driver.design import SweepStep
 from breakeven.load_driver.measuring import Precision, Trial, measure
 from breakeven.load_driver.records import RequestRecord
@@ -45,7 +46,7 @@ async def drive(url: str, mode: LoadMode, rate_rps: float) -> str:
     sent: list[float] = []
 
     class Client(EngineClient):
-        async def complete(self, prompt: str | list[int], output_tokens: int, record: RequestRecord) -> None:
+        async def complete(self, prompt: Prompt, output_tokens: int, record: RequestRecord) -> None:
             sent.append(time.monotonic())
             await super().complete(prompt, output_tokens, record)
 

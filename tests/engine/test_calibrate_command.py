@@ -116,6 +116,8 @@ async def test_the_fits_reader_takes_the_file(tmp_path):
         (["--method", "eagle3"], "--k is needed"),
         (["--method", "none", "--k", "3"], "k is 0 for method none"),
         (["--method", "none", "--prompts", "{file}", "--random-tokens"], "exclude each other"),
+        (["--method", "none", "--dataset", "{file}", "--prefix-share", "0.5"], "--prefix-share excludes"),
+        (["--method", "none", "--lengths", "{file}", "--prompt-tokens-stdev", "5"], "--lengths excludes"),
     ],
 )
 async def test_wrong_usage_is_named(tmp_path, arguments, said):
@@ -168,6 +170,57 @@ async def test_own_prompts_are_one_per_line(tmp_path):
         texts.write_bytes(b"\xff\xfe")
         refused = (await invoke("--url", engine.url, *given)).exception
     assert str(refused) == f"{texts}: byte 0: not UTF-8 text; expected text with one prompt per line in UTF-8"
+
+
+async def test_a_dataset_is_sent_as_it_says_with_the_sampling_that_was_asked_for(tmp_path):
+    file, dataset = tmp_path / "p.csv", tmp_path / "support.jsonl"
+    dataset.write_text(
+        '{"prompt": "one", "output_tokens": 8}\n'
+        '{"messages": [{"role": "user", "content": "two words"}], "output_tokens": 8}\n'
+    )
+    given = ("--method", "none", "-o", file, "--dataset", dataset, "--temperature", 0.7, "--top-p", 0.9)
+    async with serving(LawfulEngine()) as engine:
+        done = await invoke("--url", engine.url, *given, "--sampling-seed", 5, *QUICK)
+        assert done.exception is None
+        assert {body["prompt"] for body in engine.bodies if "prompt" in body} == {"one"}
+        chats = [body["messages"] for body in engine.bodies if "messages" in body]
+        assert chats[0] == [{"role": "user", "content": "two words"}]
+        assert all(
+            (body["temperature"], body["top_p"], body["seed"]) == (0.7, 0.9, 5) for body in engine.bodies
+        )
+        # The first of each client have what a request in mid-flight has left.
+        assert max(body["max_tokens"] for body in engine.bodies) == 8
+    rows = rows_of(file)
+    assert {row["text_source"] for row in rows} == {"support"}
+    assert {float(row["output_tokens"]) for row in rows} == {8.0}
+    assert "two words" not in done.output + file.read_text()
+
+
+async def test_lengths_that_scatter_leave_every_point_near_the_mean(tmp_path):
+    file = tmp_path / "p.csv"
+    given = ("--method", "none", "-o", file, "--prompt-tokens", 30, "--output-tokens", 12, *QUICK)
+    async with serving(LawfulEngine()) as engine:
+        done = await invoke(
+            "--url", engine.url, *given, "--prompt-tokens-stdev", 20, "--output-tokens-stdev", 6
+        )
+        assert done.exception is None
+        assert len({body["max_tokens"] for body in engine.bodies}) > 5
+    for row in rows_of(file):
+        assert float(row["output_tokens"]) == pytest.approx(12, rel=0.1)
+        assert float(row["output_tokens_sq"]) > 1.1 * float(row["output_tokens"]) ** 2
+        assert row["text_source"] == "synthetic text"
+
+
+async def test_a_dataset_that_is_none_is_one_line_and_no_file(tmp_path):
+    dataset = tmp_path / "support.jsonl"
+    dataset.write_text('{"prompt": "xyzzy"}\n{"text": "xyzzy"}\n')
+    refused = await invoke(
+        "--url", "http://127.0.0.1:9", "--method", "none", "-o", tmp_path / "p.csv", "--dataset", dataset
+    )
+    assert (
+        str(refused.exception) == f"{dataset}: line 2: neither prompt nor messages; expected one of the two"
+    )
+    assert not (tmp_path / "p.csv").exists()
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ class LawfulEngine:
             self.tokens += tokens
             piece = {"choices": [{"text": " w" * tokens, "finish_reason": None if left else "length"}]}
             await response.write(f"data: {json.dumps(piece)}\n\n".encode())
-        prompt = body["prompt"]
+        prompt = body.get("prompt") or " ".join(message["content"] for message in body["messages"])
         count = len(prompt) if isinstance(prompt, list) else round(len(prompt.split()) * self.tokens_per_word)
         usage = {"choices": [], "usage": {"prompt_tokens": count, "completion_tokens": body["max_tokens"]}}
         await response.write(f"data: {json.dumps(usage)}\n\ndata: [DONE]\n\n".encode())
@@ -107,6 +107,7 @@ class LawfulEngine:
 async def serving(engine: LawfulEngine) -> AsyncIterator[LawfulEngine]:
     app = web.Application()
     app.router.add_post("/v1/completions", engine.completions)
+    app.router.add_post("/v1/chat/completions", engine.completions)
     app.router.add_get("/v1/models", engine.models)
     app.router.add_get("/health", engine.health)
     app.router.add_get("/metrics", engine.metrics_page)

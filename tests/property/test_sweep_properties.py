@@ -151,11 +151,22 @@ def test_one_seed_gives_arms_the_same_arrivals_stretched(slow_rps, fast_rps, see
 @draws(40)
 @given(st.integers(1, 200), st.integers(2, 2000))
 def test_a_population_met_in_mid_flight_has_half_its_tokens_to_go(count, output_tokens):
-    lengths = residual_lengths(count, output_tokens)
+    lengths = residual_lengths(count, (output_tokens,))
     assert len(lengths) == count
     assert all(1 <= length <= output_tokens for length in lengths)
     assert lengths == sorted(lengths, reverse=True)
     assert abs(sum(lengths) / count - output_tokens / 2) <= 0.51 + 0.5
+
+
+@draws(40)
+@given(st.lists(st.integers(1, 2000), min_size=1, max_size=50))
+def test_long_answers_are_met_in_mid_flight_more_often_than_short_ones(output_tokens):
+    """Renewal theory: what is left of a request met at a random instant is E[g^2] / (2 E[g]) on average."""
+    count = 400
+    rests = residual_lengths(count, output_tokens)
+    squares, total = sum(g * g for g in output_tokens), sum(output_tokens)
+    assert max(rests) <= max(output_tokens)
+    assert abs(sum(rests) / count - squares / total / 2) <= 1.0 + 0.01 * max(output_tokens)
 
 
 intervals = st.lists(st.tuples(st.floats(0, 50), st.floats(0.01, 20)), min_size=1, max_size=40)

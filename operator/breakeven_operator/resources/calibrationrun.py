@@ -192,7 +192,7 @@ class Stored(StatusModel):
 
 
 # How long a word may be in a CRD; what the plan says of all points stands there once (workload, GPU, model).
-_LONGEST = {"method": 64, "candidate": 63, "schedule": 1024, "flag": 256, "sweep": 64, "engine_version": 64}
+_LONGEST = {"method": 64, "candidate": 63, "schedule": 1024, "flag": 256, "sweep": 64, "engine_version": 64, "text_source": 64}
 _ATOMIC_SHARES = Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})
 
 

@@ -111,11 +111,23 @@ def test_scatter_that_company_explains_is_not_error():
     assert relative_error(records, 0.0, 250.0, company_s=1.0) == pytest.approx(0.0, abs=1e-12)
 
 
-def test_company_is_a_mean_over_requests_of_what_each_met():
+def test_company_is_a_mean_over_steps_so_that_long_answers_weigh_as_they_do_in_the_latency():
     records = [
         record(0.1, 1.0, steps=10, others_met=20),
         record(0.2, 1.0, steps=2, others_met=0),
         record(0.3, 1.0),
     ]
     assert [entry.others for entry in records] == [2.0, 0.0, None]
-    assert summarise(records, 0.0, 1.0).others_met == 1.0
+    assert summarise(records, 0.0, 1.0).others_met == pytest.approx(20 / 12)
+
+
+def test_answers_of_different_lengths_obey_the_law_with_the_company_of_their_steps():
+    c1_s, c2_s = 0.01, 0.002  # per step
+    met = [(10, 1.0), (100, 5.0), (400, 2.0)]
+    records = [
+        record(0.1, steps * (c1_s + others * c2_s), steps=steps, others_met=steps * others)
+        for steps, others in met
+    ]
+    seen = summarise(records, 0.0, 1.0)
+    steps = sum(one for one, _ in met) / len(met)
+    assert seen.latency.mean_s == pytest.approx(steps * (c1_s + seen.others_met * c2_s))

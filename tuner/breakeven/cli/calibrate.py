@@ -16,6 +16,7 @@ import click
 
 from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option, write_atomically
 from breakeven.cli.parameters import InputFile, Number, OutputFile, read_length_or_schedule
+from breakeven.cli.workload_options import workload_of, workload_options
 from breakeven.errors import InputError
 from breakeven.intake import file_text
 
@@ -47,12 +48,7 @@ _HEADER = f"{'arm':<12} {'load':<12} {'latency s':>10} {'in flight':>10} {'TTFT 
 @click.option(
     "--loads", type=click.IntRange(3), default=8, show_default=True, help="Operating points, both ends too."
 )
-@click.option(
-    "--prompt-tokens", type=click.IntRange(1), default=256, show_default=True, help="Wanted prompt length."
-)
-@click.option(
-    "--output-tokens", type=click.IntRange(2), default=128, show_default=True, help="Exact output length."
-)
+@workload_options
 @click.option("--max-seconds", type=Number(0, min_open=True), help="Time for the sweep.  [default: no limit]")
 @click.option("--point-seconds", type=Number(1), default=60.0, show_default=True, help="Longest window.")
 @click.option("--warmup-seconds", type=Number(0), default=5.0, show_default=True, help="Before each window.")
@@ -73,19 +69,13 @@ _HEADER = f"{'arm':<12} {'load':<12} {'latency s':>10} {'in flight':>10} {'TTFT 
     show_default=True,
     help="How open-loop requests arrive.",
 )
-@click.option(
-    "--prompts",
-    type=InputFile(),
-    help="Your own prompts, one per line, in place of made-up prose: acceptance depends on the text.",
-)
-@click.option(
-    "--random-tokens", is_flag=True, help="Prompts of random token ids: exact length, hardly any acceptance."
-)
 @click.option("--workload", help="Name of the workload, copied into the points.")
 @click.option("--gpu", help="GPU product, copied into the points.")
 @click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the engine's API key.")
 @click.option("--ca", type=InputFile(), help="CA certificate for https.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of prompts and arrivals.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of prompts, lengths and arrivals."
+)
 @json_option
 def command(**options: Any) -> None:
     """Sweep one running engine: from one client to the throughput ceiling, and open-loop rates between.
@@ -127,7 +117,6 @@ def _sweep(options: Mapping[str, Any]) -> Sweep:
     from breakeven.cli.profile_options import arm_of
     from breakeven.load_driver.design import SweepSettings
     from breakeven.load_driver.sweep import Sweep
-    from breakeven.load_driver.workload import Prompts, TextPrompts, TokenPrompts, Workload
     from breakeven.points.point import LoadMode
 
     method, k = options["method"], options["k"]
@@ -136,16 +125,7 @@ def _sweep(options: Mapping[str, Any]) -> Sweep:
             raise click.UsageError(f"--k is needed with --method {method}")
         k = 0
     arm = arm_of(method, k, options["candidate"])
-    if options["prompts"] is not None and options["random_tokens"]:
-        raise click.UsageError("--prompts and --random-tokens exclude each other")
-    workload = Workload(
-        options["prompt_tokens"], options["output_tokens"], options["seed"], options["workload"]
-    )
-    prompts: Prompts | None = None
-    if options["prompts"] is not None:
-        prompts = TextPrompts(_lines(options["prompts"]))
-    elif options["random_tokens"]:
-        prompts = TokenPrompts(workload.prompt_tokens, workload.seed)
+    workload = workload_of(options)
     settings = SweepSettings(
         loads=options["loads"],
         arrivals=LoadMode(options["arrivals"]),
@@ -156,12 +136,7 @@ def _sweep(options: Mapping[str, Any]) -> Sweep:
         relative_error=options["relative_error"],
         max_seconds=options["max_seconds"],
     )
-    return Sweep(arm, workload, settings, prompts=prompts)
-
-
-def _lines(path: Path) -> list[str]:
-    text = file_text(path, "text with one prompt per line")
-    return [line for line in text.splitlines() if line.strip()]
+    return Sweep(arm, workload, settings)
 
 
 def _endpoint(options: Mapping[str, Any]) -> Endpoint:
@@ -246,7 +221,7 @@ class _Run:
         from breakeven.load_driver.sweep import check_arm, run_sweep
 
         existing = self.file.points()
-        async with EngineClient(self.endpoint) as client:
+        async with EngineClient(self.endpoint, self.sweep.workload.sampling) as client:
             self._constant = {
                 "workload": self.sweep.workload.name or None,
                 "gpu": self.gpu or None,

@@ -230,7 +230,14 @@ def _acceptance(arm: Arm, used: Sequence[Observation], confidence: float) -> Acc
         possible = min(e, 1.0 + float(survival.sum()))
         per_step = tuple(float(x) for x in survival_per_step(survival, possible))
     drafted = [point.drafted_per_step for point in rows if point.drafted_per_step is not None]
-    return Acceptance(e, bounds_of_e, per_step, float(np.mean(drafted)) if drafted else float(arm.k))
+    per_draft = float(np.mean(drafted)) if drafted else float(arm.k)
+    return Acceptance(e, bounds_of_e, per_step, per_draft, _text(rows))
+
+
+def _text(rows: Sequence[Point]) -> str | None:
+    """On which text acceptance was measured; texts that differ are named together, as far as the words go."""
+    texts = sorted({point.text_source for point in rows if point.text_source})
+    return " and ".join(texts)[:200] or None
 
 
 def _weighted_survival(

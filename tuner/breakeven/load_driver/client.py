@@ -14,13 +14,17 @@ from typing import Any, Self
 import aiohttp
 
 from breakeven.errors import BreakevenError
+from breakeven.load_driver.dataset import Chat, Prompt
 from breakeven.load_driver.records import CUT_OFF, RequestRecord
+from breakeven.load_driver.sampling import Sampling
 
 # The last event carries the usage; with room for the longest text piece in front of it.
 _TAIL_BYTES = 8192
 _TOKENS_EVENT = (
     b'"finish_reason"'  # in every event that carries output, and not in the last one with the usage
 )
+# A chat's first event names the role and carries no output.
+_ROLE_EVENT = b'"role"'
 
 
 class EngineError(BreakevenError):
@@ -76,10 +80,15 @@ class EngineClient:
     Completion requests fix the output length (`ignore_eos`, `min_tokens` = `max_tokens`), stream, and ask for the
     token usage in the last event. Only that event is parsed: parsing every token's JSON costs several times what the
     rest of the driver costs and shows up as send lag.
+
+    Args:
+        endpoint: where the engine is.
+        sampling: how it draws tokens; the likeliest ones by default.
     """
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, sampling: Sampling | None = None) -> None:
         self._endpoint = endpoint
+        self._sampling = (sampling or Sampling()).body()
         self._base = endpoint.url.rstrip("/").removesuffix("/v1")
         self._session: aiohttp.ClientSession | None = None
         self._model = endpoint.model
@@ -179,21 +188,23 @@ class EngineClient:
                 raise EngineError(f"{self._base}/health: {seen} for {deadline_s:.0f} s; expected 200")
             await asyncio.sleep(pause_s)
 
-    async def complete(self, prompt: str | list[int], output_tokens: int, record: RequestRecord) -> None:
+    async def complete(self, prompt: Prompt, output_tokens: int, record: RequestRecord) -> None:
         """Send one request and fill in its record as the answer streams; failures are in the record, never raised.
 
         Args:
-            prompt: text or token ids.
+            prompt: text, token ids or a conversation.
             output_tokens: exact number of tokens to produce.
             record: its `sent_s` is set here, at the moment of sending.
         """
+        chat = isinstance(prompt, Chat)
+        path = "/v1/chat/completions" if chat else "/v1/completions"
         body: dict[str, Any] = {
             "model": self._model,
-            "prompt": prompt,
+            **({"messages": list(prompt.messages)} if isinstance(prompt, Chat) else {"prompt": prompt}),
             "max_tokens": output_tokens,
             "min_tokens": output_tokens,
             "ignore_eos": True,
-            "temperature": 0.0,
+            **self._sampling,
             "stream": True,
             "stream_options": {"include_usage": True},
         }
@@ -201,7 +212,7 @@ class EngineClient:
         self._inflight.change(1, record.sent_s)
         begun_s, begun = record.sent_s, self._inflight.request_s(record.sent_s)
         try:
-            async with self.session.post(f"{self._base}/v1/completions", json=body) as answer:
+            async with self.session.post(f"{self._base}{path}", json=body) as answer:
                 if answer.status != 200:
                     record.error = f"HTTP {answer.status}"
                     return
@@ -210,7 +221,8 @@ class EngineClient:
                     now_s = time.monotonic()
                     if record.first_token_s is None:
                         record.first_token_s = now_s
-                    if (steps := piece.count(_TOKENS_EVENT)) and now_s > begun_s:
+                    steps = piece.count(_TOKENS_EVENT) - (piece.count(_ROLE_EVENT) if chat else 0)
+                    if steps > 0 and now_s > begun_s:
                         until = self._inflight.request_s(now_s)
                         record.steps += steps
                         record.others_met += steps * ((until - begun) / (now_s - begun_s) - 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -48,11 +48,22 @@ def _poisson(
             yield elapsed_s
 
 
-def residual_lengths(count: int, output_tokens: int) -> list[int]:
+def residual_lengths(count: int, output_tokens: Sequence[int]) -> list[int]:
     """Output lengths that make `count` requests sent together look like a population met in mid-flight.
 
-    A request of fixed length seen at a random instant has a uniformly distributed rest; evenly spaced quantiles of
-    it (longest first) start a window near its steady state and keep closed-loop clients from finishing in lockstep,
-    which would alternate bursts of prefill with pure decoding.
+    A request seen at a random instant is a long one more often than a short one, and has a uniformly distributed part of
+    it left: the share of rests up to r is sum(min(r, g)) / sum(g) over the lengths g. Evenly spaced quantiles of it
+    (longest first) start a window near its steady state and keep closed-loop clients from finishing in lockstep, which
+    would alternate bursts of prefill with pure decoding.
+
+    Args:
+        count: how many requests.
+        output_tokens: lengths of the requests, each as often as it occurs.
     """
-    return [max(1, round(output_tokens * (count - index - 0.5) / count)) for index in range(count)]
+    lengths = np.sort(np.asarray(output_tokens, dtype=float))
+    # Between two lengths the share rises linearly: these are its corners.
+    shorter = np.concatenate([[0.0], np.cumsum(lengths)[:-1]])
+    corners = np.concatenate([[0.0], shorter + lengths * np.arange(len(lengths), 0, -1)])
+    shares = (count - np.arange(count) - 0.5) / count
+    rests = np.interp(shares * corners[-1], corners, np.concatenate([[0.0], lengths]))
+    return [max(1, round(rest)) for rest in rests.tolist()]

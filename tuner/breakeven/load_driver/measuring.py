@@ -25,16 +25,16 @@ from breakeven.arm import Arm
 from breakeven.load_driver.client import EngineClient, EngineError
 from breakeven.load_driver.counters import EngineCounters, EngineWindow, between, read_counters
 from breakeven.load_driver.design import SweepStep
+from breakeven.load_driver.lengths import FixedLengths
 from breakeven.load_driver.loads import residual_lengths, send_offsets
 from breakeven.load_driver.measured_window import MeasuredWindow
 from breakeven.load_driver.records import CUT_OFF, RequestRecord
 from breakeven.load_driver.window import relative_error, summarise
-from breakeven.load_driver.workload import Prompts
+from breakeven.load_driver.workload import PROMPTS_PER_POINT, OutputLengths, Prompts
 from breakeven.points.quality import FEWEST_GENERATIONS
 
 _CHECK_S = 0.5  # between looks at a running window
 _SCRAPE_EVERY = 4  # looks between readings of the engine's gauges
-_PROMPTS_PER_POINT = 1_000_000  # points of one sweep never share a prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class _Traffic:
 
     client: EngineClient
     prompts: Prompts
-    output_tokens: int
+    answers: OutputLengths
     first_prompt: int
     records: list[RequestRecord] = field(default_factory=list)
     open: dict[asyncio.Task[None], RequestRecord] = field(default_factory=dict)
@@ -72,9 +72,10 @@ class _Traffic:
     def send(self, scheduled_s: float, output_tokens: int | None = None) -> asyncio.Task[None]:
         """Start one request now."""
         record = RequestRecord(scheduled_s=scheduled_s, sent_s=time.monotonic())
-        prompt = self.prompts.prompt(self.first_prompt + len(self.records))
+        number = self.first_prompt + len(self.records)
+        prompt, length = self.prompts.prompt(number), output_tokens or self.answers.pair(number).output_tokens
         self.records.append(record)
-        task = asyncio.create_task(self.client.complete(prompt, output_tokens or self.output_tokens, record))
+        task = asyncio.create_task(self.client.complete(prompt, length, record))
         self.open[task] = record
         task.add_done_callback(self._over)
         return task
@@ -92,7 +93,7 @@ class _Traffic:
 async def _open_loop(traffic: _Traffic, step: SweepStep, seed: int) -> None:
     """Send at the load's times for ever; what is late is sent at once and shows as lag."""
     start_s = time.monotonic()
-    for length in residual_lengths(round(step.inflight or 0), traffic.output_tokens):
+    for length in residual_lengths(round(step.inflight or 0), traffic.answers.outputs()):
         traffic.send(start_s, length)
     for offset_s in send_offsets(step.load, seed, step.warmup_s + step.window_s):
         await asyncio.sleep(start_s + offset_s - time.monotonic())
@@ -111,7 +112,7 @@ async def _closed_loop(traffic: _Traffic, clients: int) -> None:
             await asyncio.sleep(0.1 if traffic.failures > failures else 0)
 
     async with asyncio.TaskGroup() as group:
-        for length in residual_lengths(clients, traffic.output_tokens):
+        for length in residual_lengths(clients, traffic.answers.outputs()):
             group.create_task(client(length))
 
 
@@ -140,14 +141,20 @@ class Trial:
     Attributes:
         arm: what the engine runs; copied into the points.
         prompts: where prompts come from; steps of different numbers use different ones.
-        output_tokens: exact output length.
+        output_tokens: exact output length, or how it is drawn.
         precision: when windows may end early.
     """
 
     arm: Arm
     prompts: Prompts
-    output_tokens: int
+    output_tokens: int | OutputLengths
     precision: Precision
+
+    @property
+    def answers(self) -> OutputLengths:
+        """How long answers are."""
+        given = self.output_tokens
+        return FixedLengths(1, given) if isinstance(given, int) else given
 
 
 async def measure(
@@ -169,9 +176,7 @@ async def measure(
     Raises:
         EngineError: no request at all was answered; the first error is named.
     """
-    traffic = _Traffic(
-        client, trial.prompts, trial.output_tokens, first_prompt=step.number * _PROMPTS_PER_POINT
-    )
+    traffic = _Traffic(client, trial.prompts, trial.answers, first_prompt=step.number * PROMPTS_PER_POINT)
     begun_s = time.monotonic()
 
     def report() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from breakeven.arm import Arm
 from breakeven.load_driver.client import EngineClient, EngineError
@@ -45,7 +45,7 @@ class Sweep:
         arm: what the engine runs.
         workload: what requests ask for.
         settings: which loads, and how long.
-        prompts: the prompts to use; None: made-up prose of the wanted length.
+        prompts: the prompts to use in place of the workload's own.
     """
 
     arm: Arm
@@ -95,8 +95,9 @@ async def run_sweep(
     begun_s = time.monotonic()
     if isinstance(nothing := next_step(sweep.settings, points, spent_s), Finished):
         return nothing
-    prompts = sweep.prompts or await sized_prose(client, sweep.workload)
-    trial = Trial(sweep.arm, prompts, sweep.workload.output_tokens, sweep.precision)
+    workload = sweep.workload
+    prompts = sweep.prompts or workload.prompts() or await sized_prose(client, workload)
+    trial = Trial(sweep.arm, prompts, workload.answers(), sweep.precision)
     while True:
         used_s = spent_s + time.monotonic() - begun_s
         step = next_step(sweep.settings, points, used_s)
@@ -114,7 +115,7 @@ async def run_sweep(
         # One seed for all arms: they meet the same arrivals (common random numbers), each load its own.
         seed = sweep.workload.seed * 1000 + step.number
         window = await measure(client, trial, step, seed, report)
-        point = window.point()
+        point = replace(window.point(), text_source=workload.text)
         await on_point(point)
         points.append(point)
 
@@ -148,8 +149,8 @@ async def sized_prose(client: EngineClient, workload: Workload) -> ProsePrompts:
     Raises:
         EngineError: a request was refused (a prompt too long for the model, a missing API key).
     """
-    prose = ProsePrompts(workload.prompt_tokens, workload.seed)
-    counted = 0
+    prose = workload.prose()
+    counted, asked = 0, 0.0
     for index in range(_SIZING_REQUESTS):
         record = RequestRecord(scheduled_s=time.monotonic(), sent_s=time.monotonic())
         await client.complete(prose.prompt(index), 1, record)
@@ -159,4 +160,5 @@ async def sized_prose(client: EngineClient, workload: Workload) -> ProsePrompts:
                 " answer (is the model long enough, is an API key needed?)"
             )
         counted += record.prompt_tokens
-    return prose.resized(workload.prompt_tokens, counted / _SIZING_REQUESTS)
+        asked += prose.relative_length(index)
+    return prose.resized(workload.prompt_tokens, counted / asked)

@@ -46,7 +46,9 @@ class WindowStatistics:
         offered_rps: requests sent per second.
         achieved_rps: complete answers per second in the window, whenever their request was sent.
         mean_inflight: time average of the requests in flight.
-        others_met: mean over requests of the other requests in flight during their own steps; None if unknown.
+        others_met: the other requests in flight, mean over all steps of the requests; None if unknown. Each step of a
+            request takes C1/steps + others * C2/steps, so the mean latency obeys the law with this mean, also where
+            answers differ in length; with a mean over requests short ones would count too much.
         latency: end to end.
         ttft: until the first piece of output.
         tpot: per output token after the first. Its mean is a ratio of sums, so that E2E = TTFT + (g - 1) * TPOT holds
@@ -123,7 +125,7 @@ def summarise(
         offered_rps=len(sent) / seconds,
         achieved_rps=len(finished) / seconds,
         mean_inflight=mean_inflight(records, start_s, end_s),
-        others_met=_mean_known([record.others for record in complete]),
+        others_met=_others_met(complete),
         latency=_spread([record.latency_s for record in complete]),
         ttft=_spread([(record.first_token_s or 0.0) - record.sent_s for record in complete]),
         tpot=replace(_spread(streaming_s / following), mean_s=float(streaming_s.sum() / following.sum())),
@@ -167,9 +169,9 @@ def relative_error(
     return float(np.std(means, ddof=1) / math.sqrt(BATCHES) / latency.mean())
 
 
-def _mean_known(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+def _others_met(records: Sequence[RequestRecord]) -> float | None:
+    steps = sum(record.steps for record in records)
+    return sum(record.others_met for record in records) / steps if steps else None
 
 
 def _spread(values: Sequence[float] | FloatArray) -> Spread:

@@ -1,19 +1,29 @@
-"""What one request asks for: a prompt of about P tokens and exactly G tokens of output.
+"""What one request asks for: a prompt of about so many tokens, and exactly so many tokens of output.
 
 Prompts differ from their first word on, because a repeated prefix would be served from the engine's prefix cache and
-its prefill would cost nothing. Acceptance depends on the text: made-up prose drafts better than random tokens and
-worse than code, so what is measured here about acceptance holds for the prompts that were used; with `texts` those
-are the user's own.
+its prefill would cost nothing; `prefix_share` says how much of them is meant to repeat. Acceptance depends on the text:
+made-up prose drafts better than random tokens and worse than code. What is measured about acceptance holds for the text
+that was sent, and every point names it.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 from breakeven.errors import InputError
+from breakeven.load_driver.dataset import Dataset, Prompt, RecordedRequest
+from breakeven.load_driver.lengths import FixedLengths, LengthPair, Lengths, digest, uniform
+from breakeven.load_driver.sampling import Sampling
+
+SYNTHETIC = "synthetic text"
+"""What points call made-up prose: acceptance on it is a guess about any other text."""
+RANDOM_TOKENS = "random tokens"
+PROMPTS_PER_POINT = 1_000_000
+"""Point number n uses the prompts from n times this on: points of one sweep never share a made-up prompt."""
 
 # Any vocabulary of a served model is larger; ids below hold control tokens in most of them.
 _FIRST_TOKEN_ID = 256
@@ -88,86 +98,220 @@ _LINKS = (
 class Prompts(Protocol):
     """A source of prompts; the same index always gives the same prompt."""
 
-    def prompt(self, index: int) -> str | list[int]:
-        """Prompt number `index` as text or as token ids, in the form `/v1/completions` takes."""
+    def prompt(self, index: int) -> Prompt:
+        """Prompt number `index`, in a form that the client takes."""
+        ...
+
+
+class OutputLengths(Protocol):
+    """How long answers are; the same index always gives the same length."""
+
+    def pair(self, index: int) -> LengthPair:
+        """Lengths of request number `index`."""
+        ...
+
+    def outputs(self) -> Sequence[int]:
+        """Output lengths that stand for all of them, each as often as it occurs."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What every request of a sweep asks for.
+    """What the requests of a sweep ask for.
 
     Attributes:
-        prompt_tokens: wanted prompt length; what the engine counted is what a point reports.
-        output_tokens: exact output length (`ignore_eos`, `min_tokens` = `max_tokens`).
-        seed: of prompts and arrivals; the same seed repeats the same sweep.
+        prompt_tokens: mean prompt length that is wanted; what the engine counted is what a point reports.
+        output_tokens: mean output length; every answer is exactly as long as drawn (`ignore_eos`, `min_tokens`).
+        seed: of prompts, lengths and arrivals; the same seed repeats the same sweep.
         name: the user's name for it, copied into each point's `workload` column.
+        lengths: how lengths scatter about the means; None: not at all.
+        sampling: how the engine draws tokens.
+        prefix_share: share of a mean prompt that all prompts begin with, from 0 to 1.
+        dataset: the user's own requests, in place of made-up prose.
+        random_tokens: prompts of random token ids in place of prose.
+        label: which text it is, in a few words, where neither the dataset's name nor the kind of text says it.
     """
 
     prompt_tokens: int = 256
     output_tokens: int = 128
     seed: int = 0
     name: str | None = None
+    lengths: Lengths | None = None
+    sampling: Sampling = field(default_factory=Sampling)
+    prefix_share: float = 0.0
+    dataset: Dataset | None = None
+    random_tokens: bool = False
+    label: str | None = None
 
     @property
     def identity(self) -> str:
         """Points with the same identity belong to one sweep and may be continued together."""
-        return "/".join(
-            filter(None, [f"p{self.prompt_tokens}-g{self.output_tokens}-s{self.seed}", self.name])
-        )
+        special = self.lengths, self.sampling, self.prefix_share, self.dataset, self.random_tokens
+        differs = special != (None, Sampling(), 0.0, None, False)
+        content = self.dataset.digest if self.dataset is not None else None
+        what = digest(self.lengths, self.sampling, self.prefix_share, content, self.random_tokens)
+        tokens = f"p{self.prompt_tokens}-g{self.output_tokens}-s{self.seed}" + (f"-{what}" if differs else "")
+        return "/".join(filter(None, [tokens, self.name]))[:64]
+
+    @property
+    def text(self) -> str:
+        """Which text is sent, in a few words: what acceptance was measured on."""
+        if self.label:
+            return self.label[:64]
+        if self.dataset is not None:
+            return self.dataset.name[:64]
+        return RANDOM_TOKENS if self.random_tokens else SYNTHETIC
+
+    @property
+    def drawn(self) -> Lengths:
+        """The distribution of lengths, a fixed one where nothing else was asked for."""
+        return self.lengths or FixedLengths(self.prompt_tokens, self.output_tokens)
+
+    def answers(self) -> OutputLengths:
+        """How long the answers are: as the dataset says, where it does."""
+        return self.drawn if self.dataset is None else DatasetRequests(self.dataset, self.drawn, self.seed)
+
+    def prompts(self) -> Prompts | None:
+        """Where prompts come from; None: made-up prose, which has to be sized by the engine's tokenizer first."""
+        if self.dataset is not None:
+            return DatasetRequests(self.dataset, self.drawn, self.seed)
+        if self.random_tokens:
+            return TokenPrompts(self.prompt_tokens, self.seed, self.lengths, self.prefix_share)
+        return None
+
+    def prose(self) -> ProsePrompts:
+        """Made-up prose of one word per token, to be resized."""
+        return ProsePrompts(self.prompt_tokens, self.seed, self.lengths, self.prefix_share)
 
     def __post_init__(self) -> None:
         if self.prompt_tokens < 1:
             raise InputError("prompt tokens", str(self.prompt_tokens), "at least 1")
         if self.output_tokens < 2:
             raise InputError("output tokens", str(self.output_tokens), "at least 2 (TPOT needs two tokens)")
+        if not 0 <= self.prefix_share <= 1:
+            raise InputError("prefix share", f"{self.prefix_share:g}", "a share from 0 to 1")
+        if self.dataset is not None and (self.prefix_share or self.random_tokens):
+            raise InputError(
+                "dataset",
+                "beside a shared prefix or random tokens",
+                "a dataset alone: its prompts are its own",
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class ProsePrompts:
-    """Sentences of everyday words, `words` words long; the engine's tokenizer decides how many tokens that is."""
+    """Sentences of everyday words; the engine's tokenizer decides how many tokens that is.
+
+    Attributes:
+        words: words of a prompt of mean length.
+        seed: of the words.
+        lengths: how prompt lengths scatter; None: not at all.
+        prefix_share: share of `words` that all prompts begin with.
+    """
 
     words: int
     seed: int
+    lengths: Lengths | None = None
+    prefix_share: float = 0.0
 
     def prompt(self, index: int) -> str:
-        """Text number `index`; two texts share no first clause except by chance (one in four thousand)."""
-        chance = random.Random(f"{self.seed}/{index}")  # noqa: S311  # prose, not secrets
+        """Text number `index`; beyond a shared prefix two texts share no first clause but by chance (one in four thousand)."""
+        wanted, shared = self._words_of(index), round(self.prefix_share * self.words)
+        prefix = self._prose("prefix", min(shared, wanted))
+        return " ".join([*prefix, *self._prose(str(index), wanted - len(prefix))])
+
+    def relative_length(self, index: int) -> float:
+        """Length of text number `index` over that of a text of mean length."""
+        return self._words_of(index) / self.words
+
+    def resized(self, wanted_tokens: float, counted_tokens: float) -> ProsePrompts:
+        """Scale the number of words after the engine counted `counted_tokens` per prompt of the present mean length."""
+        words = max(1, round(self.words * wanted_tokens / max(1.0, counted_tokens)))
+        return ProsePrompts(words, self.seed, self.lengths, self.prefix_share)
+
+    def _words_of(self, index: int) -> int:
+        return _scaled(self.words, self.lengths, index)
+
+    def _prose(self, number: str, count: int) -> list[str]:
+        chance = random.Random(f"{self.seed}/{number}")  # noqa: S311  # prose, not secrets
         words: list[str] = []
-        while len(words) < self.words:
+        while len(words) < count:
             clause = f"{chance.choice(_SUBJECTS)} {chance.choice(_VERBS)} {chance.choice(_OBJECTS)}"
             link = chance.choice(_LINKS)
             words += f"{clause} {link}".split()
-        return " ".join(words[: self.words])
-
-    def resized(self, wanted_tokens: int, counted_tokens: float) -> ProsePrompts:
-        """Scale the number of words after the engine counted `counted_tokens` per prompt of the present size."""
-        return ProsePrompts(max(1, round(self.words * wanted_tokens / max(1.0, counted_tokens))), self.seed)
+        return words[:count]
 
 
 @dataclass(frozen=True, slots=True)
 class TokenPrompts:
-    """Random token ids: exactly `tokens` of them under any tokenizer, and text that no drafter can guess."""
+    """Random token ids: exact lengths under any tokenizer, and text that no drafter can guess.
+
+    Attributes:
+        tokens: of a prompt of mean length.
+        seed: of the ids.
+        lengths: how prompt lengths scatter; None: not at all.
+        prefix_share: share of `tokens` that all prompts begin with.
+    """
 
     tokens: int
     seed: int
+    lengths: Lengths | None = None
+    prefix_share: float = 0.0
 
     def prompt(self, index: int) -> list[int]:
         """Token ids number `index`."""
-        chance = random.Random(f"{self.seed}/{index}")  # noqa: S311  # load, not secrets
-        return [chance.randint(_FIRST_TOKEN_ID, _LAST_TOKEN_ID) for _ in range(self.tokens)]
+        wanted = _scaled(self.tokens, self.lengths, index)
+        prefix = self._ids("prefix", min(round(self.prefix_share * self.tokens), wanted))
+        return [*prefix, *self._ids(str(index), wanted - len(prefix))]
+
+    def _ids(self, number: str, count: int) -> list[int]:
+        chance = random.Random(f"{self.seed}/{number}")  # noqa: S311  # load, not secrets
+        return [chance.randint(_FIRST_TOKEN_ID, _LAST_TOKEN_ID) for _ in range(count)]
 
 
-@dataclass(frozen=True, slots=True)
-class TextPrompts:
-    """The user's own prompts, each used in turn; fewer prompts than requests means that the prefix cache helps."""
+def _scaled(mean: int, lengths: Lengths | None, index: int) -> int:
+    """Length of prompt number `index`, in the unit of `mean`."""
+    if lengths is None:
+        return mean
+    return max(1, round(mean * lengths.pair(index).prompt_tokens / lengths.mean_prompt_tokens))
 
-    texts: Sequence[str]
 
-    def __post_init__(self) -> None:
-        if not self.texts:
-            raise InputError("prompts", "no prompt in the file", "one prompt per line")
+@dataclass(frozen=True)
+class DatasetRequests:
+    """A dataset's lines, drawn so that every stretch of requests has short and long answers in the file's shares.
 
-    def prompt(self, index: int) -> str:
-        """Text number `index`, starting over at the end of the list."""
-        return self.texts[index % len(self.texts)]
+    Points of one sweep that differ in their mean length cannot stand in one law. Lines whose answers are equally long come
+    in an order that the seed gives: a file sorted by subject would change in mid-sweep.
+
+    Attributes:
+        dataset: the lines; fewer of them than requests means that the prefix cache helps.
+        others: draws the output length of a line that says none.
+        seed: of the order.
+    """
+
+    dataset: Dataset
+    others: Lengths
+    seed: int
+
+    def prompt(self, index: int) -> Prompt:
+        """Prompt number `index`."""
+        return self._line(index).prompt
+
+    def pair(self, index: int) -> LengthPair:
+        """Output length of that line; its prompt is as long as it is, whatever is drawn."""
+        drawn = self.others.pair(index)
+        return drawn._replace(output_tokens=self._line(index).output_tokens or drawn.output_tokens)
+
+    def outputs(self) -> Sequence[int]:
+        """Lengths of all lines that say one, else those that would be drawn."""
+        known = [one.output_tokens for one in self.dataset.requests if one.output_tokens is not None]
+        return known or self.others.outputs()
+
+    def _line(self, index: int) -> RecordedRequest:
+        return self._ordered[int(uniform(self.seed, index)[0] * len(self._ordered))]
+
+    @cached_property
+    def _ordered(self) -> Sequence[RecordedRequest]:
+        lines = list(self.dataset.requests)
+        random.Random(f"{self.seed}/order").shuffle(lines)  # noqa: S311  # load, not secrets
+        return sorted(lines, key=lambda line: line.output_tokens or 0)

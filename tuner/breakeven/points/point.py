@@ -296,6 +296,13 @@ class Point:
     sweep: Annotated[
         str | None, Field(description="which sweep measured the point, so that it is gone on with")
     ] = None
+    text_source: Annotated[
+        str | None,
+        Field(
+            description="which text was sent, so on which text acceptance was measured: a dataset's name, synthetic text, random "
+            "tokens, live traffic, synthetic acceptance",
+        ),
+    ] = None
     replicate: Annotated[str | None, Field(description="number or name of the repetition of one load")] = None
     origin: Origin = _MEASURED_HERE
     extra: Mapping[str, str] = field(default_factory=dict)

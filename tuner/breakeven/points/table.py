@@ -16,7 +16,7 @@ from breakeven.errors import InputError
 from breakeven.points.point import ACCEPT, COLUMNS, NUMBERS, TEXTS, Origin, Point
 from breakeven.points.row import point
 
-_SELDOM = frozenset({"schedule", "replicate"})
+_SELDOM = frozenset({"schedule", "text_source", "replicate"})
 """Columns that a file has only where a row fills them: few arms are schedules, and nobody but people numbers replicates."""
 
 _NEEDED = ("method", "k", "mean_latency_s")

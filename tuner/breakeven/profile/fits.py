@@ -148,12 +148,14 @@ class Acceptance:
         tokens_per_step_ci: its bounds from the scatter between points; None with fewer than three.
         survival: per request-step and position; empty where unknown.
         drafted_per_step: drafted tokens per request-step.
+        text: on which text, in a few words; None where the points do not say.
     """
 
     tokens_per_step: float
     tokens_per_step_ci: Bounds | None = None
     survival: tuple[float, ...] = ()
     drafted_per_step: float = 0.0
+    text: Annotated[str | None, _Seldom] = None
 
 
 @dataclass(frozen=True, slots=True)

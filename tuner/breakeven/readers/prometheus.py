@@ -137,6 +137,8 @@ def read(document: Document, arm: Arm) -> tuple[Point, ...]:
         fields |= {name: values[time_s] for name, values in columns.items() if time_s in values}
         # A load that nobody imposed is what arrived: offered and answered rate are one figure.
         fields.setdefault("achieved_rps", fields["request_rate_rps"])
+        # Prometheus saw what users sent.
+        fields.setdefault("text_source", "live traffic")
         places = {name: f"{name} at time {time_s:.0f}" for name in fields}
         points.append(point(fields, Origin(document.source, len(points) + 1, places=places)))
     if not points:

@@ -1,0 +1,176 @@
+"""Options of `breakeven calibrate` about what is sent: lengths, text, sampling, shared prefix; and the workload they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from breakeven.cli.parameters import InputFile, Number
+
+if TYPE_CHECKING:
+    from breakeven.load_driver.dataset import Dataset
+    from breakeven.load_driver.lengths import Lengths
+    from breakeven.load_driver.workload import Workload
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_TEXTS = ("dataset", "prompts", "random_tokens")
+_OPTIONS = (
+    click.option(
+        "--prompt-tokens",
+        type=click.IntRange(1),
+        default=256,
+        show_default=True,
+        help="Wanted mean prompt length.",
+    ),
+    click.option(
+        "--output-tokens",
+        type=click.IntRange(2),
+        default=128,
+        show_default=True,
+        help="Mean output length; every answer is exactly as long as drawn.",
+    ),
+    click.option(
+        "--prompt-tokens-stdev",
+        type=Number(0),
+        default=0.0,
+        help="Standard deviation of prompt lengths (lognormal).  [default: all alike]",
+    ),
+    click.option(
+        "--output-tokens-stdev",
+        type=Number(0),
+        default=0.0,
+        help="Standard deviation of output lengths (lognormal).  [default: all alike]",
+    ),
+    click.option(
+        "--lengths",
+        type=InputFile(),
+        help="Pairs to draw lengths from, in place of means and deviations: CSV with prompt_tokens, output_tokens and, if rows "
+        "count unequally, weight; a request trace is such a file.",
+    ),
+    click.option(
+        "--dataset",
+        type=InputFile(),
+        help='Your own requests, JSON lines such as {"prompt": "...", "output_tokens": 120} or with messages in place of prompt. '
+        "A line without output_tokens gets a drawn length.",
+    ),
+    click.option(
+        "--prompts",
+        type=InputFile(),
+        help="Your own prompts, one per line of text, in place of made-up prose: acceptance depends on the text.",
+    ),
+    click.option(
+        "--random-tokens",
+        is_flag=True,
+        help="Prompts of random token ids: exact length, hardly any acceptance.",
+    ),
+    click.option(
+        "--prefix-share",
+        type=Number(0, 1),
+        default=0.0,
+        help="Share of a mean prompt that all prompts begin with, which the prefix cache then serves.  [default: none]",
+    ),
+    click.option(
+        "--text",
+        "label",
+        help="What points call the text, for example `synthetic acceptance`.  [default: the file's name, synthetic text or "
+        "random tokens]",
+    ),
+    click.option(
+        "--temperature", type=Number(0, 10), default=0.0, show_default=True, help="Sampling temperature."
+    ),
+    click.option("--top-p", type=Number(0, 1, min_open=True), help="Sampling field of the requests."),
+    click.option("--top-k", type=click.IntRange(-1, 1_000_000), help="Likewise."),
+    click.option("--min-p", type=Number(0, 1), help="Likewise."),
+    click.option("--presence-penalty", type=Number(-2, 2), help="Likewise."),
+    click.option("--frequency-penalty", type=Number(-2, 2), help="Likewise."),
+    click.option("--repetition-penalty", type=Number(0, 10, min_open=True), help="Likewise."),
+    click.option(
+        "--sampling-seed",
+        type=click.IntRange(0, 2**63 - 1),
+        help="The engine's own seed, sent with every request.",
+    ),
+)
+
+
+def workload_options(command: Command) -> Command:
+    """Add the options to a command."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def workload_of(options: Mapping[str, Any]) -> Workload:
+    """The workload that the options ask for; wrong usage where two of them exclude each other.
+
+    Raises:
+        InputError: a file is not what it should be; names line and column, never a prompt.
+    """
+    from breakeven.load_driver.sampling import Sampling
+    from breakeven.load_driver.workload import Workload
+
+    named = [name for name in _TEXTS if options[name]]
+    if len(named) > 1:
+        raise click.UsageError(f"{_flag(named[0])} and {_flag(named[1])} exclude each other")
+    own = [name for name in ("dataset", "prompts") if options[name] is not None]
+    if own and options["prefix_share"]:
+        raise click.UsageError(f"--prefix-share excludes {_flag(own[0])}: its prompts are what they are")
+    lengths = _lengths(options)
+    prompt_tokens, output_tokens = _means(lengths, options)
+    return Workload(
+        prompt_tokens,
+        output_tokens,
+        options["seed"],
+        options["workload"],
+        lengths=lengths,
+        sampling=Sampling(
+            temperature=options["temperature"],
+            top_p=options["top_p"],
+            top_k=options["top_k"],
+            min_p=options["min_p"],
+            presence_penalty=options["presence_penalty"],
+            frequency_penalty=options["frequency_penalty"],
+            repetition_penalty=options["repetition_penalty"],
+            seed=options["sampling_seed"],
+        ),
+        prefix_share=options["prefix_share"],
+        dataset=_dataset(options),
+        random_tokens=options["random_tokens"],
+        label=options["label"],
+    )
+
+
+def _lengths(options: Mapping[str, Any]) -> Lengths | None:
+    """How lengths scatter; None where they do not."""
+    from breakeven.load_driver.lengths import LogNormalLengths, read_lengths
+
+    scatter = options["prompt_tokens_stdev"], options["output_tokens_stdev"]
+    if options["lengths"] is not None:
+        if any(scatter):
+            raise click.UsageError("--lengths excludes --prompt-tokens-stdev and --output-tokens-stdev")
+        return read_lengths(options["lengths"], options["seed"])
+    if not any(scatter):
+        return None
+    return LogNormalLengths(options["prompt_tokens"], options["output_tokens"], *scatter, options["seed"])
+
+
+def _means(lengths: Lengths | None, options: Mapping[str, Any]) -> tuple[int, int]:
+    from breakeven.load_driver.lengths import EmpiricalLengths
+
+    if not isinstance(lengths, EmpiricalLengths):
+        return options["prompt_tokens"], options["output_tokens"]
+    return max(1, round(lengths.mean_prompt_tokens)), max(2, round(lengths.mean_output_tokens))
+
+
+def _dataset(options: Mapping[str, Any]) -> Dataset | None:
+    from breakeven.load_driver.dataset import plain_dataset, read_dataset
+
+    if options["dataset"] is not None:
+        return read_dataset(options["dataset"])
+    return plain_dataset(options["prompts"]) if options["prompts"] is not None else None
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

@@ -1,0 +1,159 @@
+"""The user's own requests: a file of JSON lines, each with a prompt or messages, and how long its answer was.
+
+Refusals name the line and the field, never what stands there: prompts are their owner's business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from breakeven.errors import InputError
+from breakeven.intake import file_text
+from breakeven.load_driver.lengths import MOST_TOKENS
+
+_EXPECTED = 'JSON lines such as {"prompt": "...", "output_tokens": 120}'
+_MOST_BYTES = 64 * 2**20
+_MOST_REQUESTS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """The messages of one conversation, as `/v1/chat/completions` takes them."""
+
+    messages: tuple[dict[str, str], ...]
+
+
+Prompt: TypeAlias = str | list[int] | Chat
+"""What one request says: text, token ids, or a conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRequest:
+    """One line of a dataset.
+
+    Attributes:
+        prompt: what is asked. Never shown.
+        output_tokens: how long the answer is; None: the line does not say.
+    """
+
+    prompt: str | Chat
+    output_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Requests of a file, in its order.
+
+    Attributes:
+        requests: at least one.
+        name: the file's, as points and profile call it.
+        digest: eight hexadecimal digits of the file's content; another file is another sweep.
+    """
+
+    requests: tuple[RecordedRequest, ...]
+    name: str
+    digest: str
+
+    def __repr__(self) -> str:
+        """Name and size; no prompt may end in a log by way of a traceback."""
+        return f"Dataset({self.name!r}, {len(self.requests)} requests)"
+
+
+def read_dataset(path: Path, name: str | None = None) -> Dataset:
+    """Read a file of JSON lines.
+
+    Args:
+        path: the file.
+        name: what points call it; the file's own name by default.
+
+    Raises:
+        InputError: it is no such file, names no request, or is larger than 64 MiB or 100,000 requests.
+    """
+    if path.exists() and path.stat().st_size > _MOST_BYTES:
+        raise InputError(str(path), "more than 64 MiB", f"a smaller sample of {_EXPECTED}")
+    return dataset_of(file_text(path, _EXPECTED), str(path), name or path.stem)
+
+
+def dataset_of(text: str, where: str, name: str) -> Dataset:
+    """Read the content of such a file; blank lines do not count.
+
+    Args:
+        text: the content.
+        where: what refusals call it.
+        name: what points call it.
+
+    Raises:
+        InputError: as `read_dataset`.
+    """
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    if not lines:
+        raise InputError(where, "no request", _EXPECTED)
+    if len(lines) > _MOST_REQUESTS:
+        raise InputError(where, f"{len(lines)} requests", f"at most {_MOST_REQUESTS}")
+    return Dataset(
+        tuple(_request(line, f"{where}: line {number}") for number, line in lines),
+        name,
+        hashlib.sha256(text.encode()).hexdigest()[:8],
+    )
+
+
+def plain_dataset(path: Path) -> Dataset:
+    """Read a file with one prompt per line; how long the answers are it does not say.
+
+    Raises:
+        InputError: it cannot be read, or has no line.
+    """
+    text = file_text(path, "text with one prompt per line")
+    prompts = tuple(RecordedRequest(line) for line in text.splitlines() if line.strip())
+    if not prompts:
+        raise InputError(str(path), "no prompt", "one prompt per line")
+    return Dataset(prompts, path.stem, hashlib.sha256(text.encode()).hexdigest()[:8])
+
+
+def _request(line: str, where: str) -> RecordedRequest:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        raise InputError(where, "not JSON", _EXPECTED) from None
+    if not isinstance(found, dict):
+        raise InputError(where, "no object", _EXPECTED)
+    prompt, messages = found.get("prompt"), found.get("messages")
+    if (prompt is None) == (messages is None):
+        what = "neither prompt nor messages" if prompt is None else "both prompt and messages"
+        raise InputError(where, what, "one of the two")
+    asked = _text(prompt, f"{where}, prompt") if messages is None else _chat(messages, f"{where}, messages")
+    return RecordedRequest(asked, _output_tokens(found.get("output_tokens"), f"{where}, output_tokens"))
+
+
+def _output_tokens(value: Any, where: str) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_TOKENS:
+        raise InputError(where, "no number of tokens", f"a whole number from 1 to {MOST_TOKENS}")
+    return value
+
+
+def _chat(messages: Any, where: str) -> Chat:
+    if not isinstance(messages, list) or not messages:
+        raise InputError(where, "no list of messages", 'such as [{"role": "user", "content": "..."}]')
+    found = []
+    for position, message in enumerate(messages):
+        here = f"{where}[{position}]"
+        if not isinstance(message, dict):
+            raise InputError(here, "no object", "a message with role and content")
+        found.append({key: _text(message.get(key), f"{here}.{key}") for key in ("role", "content")})
+    return Chat(tuple(found))
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise InputError(where, "no text", "a text that is not blank")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InputError(where, "half a surrogate pair", "text that UTF-8 can hold") from None
+    return value
