@@ -63,24 +63,32 @@ def run_views(
     # A younger run that already holds a GPU is not the duplicate of an older one that waits.
     unfinished.sort(key=lambda run: (phase_of(run) in _WAITING, _age(run)))
     places -= sum(phase_of(run) not in _WAITING for run in unfinished)
-    first: dict[NamespacedName, str] = {}
+    first: dict[NamespacedName, Manifest] = {}
     views = []
     for run in unfinished:
         meta = run["metadata"]
         owner = NamespacedName(meta["namespace"], service_of(run))
         if owner in undecided:
             continue
-        duplicate_of = first.get(owner)
-        first.setdefault(owner, meta["name"])
+        before = first.get(owner)
+        first.setdefault(owner, run)
+        # An import measures nothing, so it does the same as no other run: of the two the younger one waits.
+        same = before is not None and not imports(run) and not imports(before)
+        duplicate_of = before["metadata"]["name"] if before is not None and same else None
         waiting, item = phase_of(run) in _WAITING, owners.get(owner)
         paused = item is not None and item.service.spec.paused
-        may_start = not paused and (not waiting or (places > 0 and duplicate_of is None))
+        may_start = not paused and (not waiting or (places > 0 and before is None))
         view = _view(world, run, item, settings, may_start=may_start, duplicate_of=duplicate_of)
         if waiting and may_start and view.identifiable:
             # A run that waits for its own target must not keep the others waiting.
             places -= 1
         views.append(view)
     return views
+
+
+def imports(run: Manifest) -> bool:
+    """Whether it takes over what another tool has measured."""
+    return bool((run.get("spec") or {}).get("importFrom"))
 
 
 def phase_of(run: Manifest) -> str:
@@ -118,6 +126,9 @@ def _view(
         settings=settings,
         events=tuple(world.events.get(namespace, ())),
         claims=tuple(world.volume_claims.get(namespace, ())),
+        config_maps={
+            name: manifest for (where, name), manifest in world.config_maps.items() if where == namespace
+        },
         seen_lengths=item.outcome.lengths if item is not None else None,
         image_digest=identity.registry_digest if identity is not None else None,
         identifiable=identifiable,

@@ -217,6 +217,21 @@ class ClusterReason(StrEnum):
         "The image's tag no longer means the image that the target's pods run.",
         "kubectl rollout restart the target, or name its image by digest.",
     )
+    WORKLOAD_NOT_FOUND = (
+        "WorkloadNotFound",
+        "The ConfigMap, key, volume or file that spec.calibration.workload.prompts or a run's importFrom names is not there.",
+        "Create it in the service's namespace, or correct the name; then ask for a calibration.",
+    )
+    WORKLOAD_INVALID = (
+        "WorkloadInvalid",
+        "The file of prompts cannot be used; the message names line and field and shows nothing of a prompt.",
+        "Write one JSON object per line, with prompt or messages and output_tokens.",
+    )
+    IMPORT_REFUSED = (
+        "ImportRefused",
+        "Results of another load generator cannot stand for the arms of this service; the message names file and place.",
+        "Correct importFrom or the file, and create a new CalibrationRun.",
+    )
     ARM_STARTING = "ArmStarting", "The engine of an arm loads its weights."
     ARM_MEASURING = "ArmMeasuring", "The load driver sends requests to the engine of an arm."
     ARM_MEASURED = "ArmMeasured", "All points of an arm are stored."

@@ -5,7 +5,8 @@ a field manager of its own: always the arm's whole list, so that applying twice 
 preempted one finds the points there and goes on.
 
 Exit codes: 0 the sweep came to its end; 1 the engine cannot be measured; 2 the environment is wrong; 3 the API server
-does not take the points; 4 the run is gone; 143 stopped by SIGTERM. The last line on stderr says why.
+does not take the points; 4 the run is gone; 5 the file of prompts cannot be
+used; 143 stopped by SIGTERM. The last line on stderr says why.
 """
 
 from __future__ import annotations
@@ -25,17 +26,20 @@ from typing import Protocol, TypeVar
 from breakeven.arm import Arm
 from breakeven.errors import InputError
 from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
+from breakeven.load_driver.dataset import Dataset, read_dataset
 from breakeven.load_driver.design import Finished, SweepSettings
 from breakeven.load_driver.sweep import Sweep, SweepProgress, run_sweep
-from breakeven.load_driver.workload import Workload
 from breakeven.points.point import Point
 from breakeven.tiers import Schedule
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.calibration.jobs import arm_label
 from breakeven_operator.calibration.measurements import measured_of, stored
+from breakeven_operator.calibration.sending import sent, text_name, workload_spec
+from breakeven_operator.calibration.trial_state import WORKLOAD_UNREADABLE
 from breakeven_operator.kinds import RUNS, Resource
 from breakeven_operator.ports import ClusterError, Manifest
 from breakeven_operator.resources.calibrationrun import CalibrationRun, StoredPoint
+from breakeven_operator.resources.workloadspec import PromptSource
 
 T = TypeVar("T")
 _LOG = logging.getLogger("trial")
@@ -83,6 +87,7 @@ class TrialEnvironment:
 
         Raises:
             InputError: a variable is missing or not what it should be; names it.
+            PromptsError: the file of prompts cannot be used.
         """
         method, k = _text(env, "METHOD"), _whole(env, "K", least=0)
         table = env.get("BREAKEVEN_SCHEDULE") or None
@@ -101,13 +106,14 @@ class TrialEnvironment:
             max_seconds=_whole(env, "MAX_SECONDS"),
         )
         ca_file = env.get("BREAKEVEN_CA_FILE")
+        spec = workload_spec(env.get("BREAKEVEN_WORKLOAD") or None)
+        prompts, output = _whole(env, "PROMPT_TOKENS"), _whole(env, "OUTPUT_TOKENS", least=2)
+        workload = sent(spec, prompts, output, _dataset(env, spec.prompts), drafts=k > 0)
         return cls(
             namespace=_text(env, "NAMESPACE"),
             run=_text(env, "RUN"),
             arm_name=_text(env, "ARM"),
-            sweep=Sweep(
-                arm, Workload(_whole(env, "PROMPT_TOKENS"), _whole(env, "OUTPUT_TOKENS", least=2)), settings
-            ),
+            sweep=Sweep(arm, workload, settings),
             endpoint=Endpoint(
                 url=_text(env, "URL"),
                 model=env.get("BREAKEVEN_MODEL") or None,
@@ -123,6 +129,20 @@ class TrialEnvironment:
     def field_manager(self) -> str:
         """Owner of this arm's points."""
         return f"breakeven-trial-{arm_label(self.arm_name)}"
+
+
+class PromptsError(Exception):
+    """The file of prompts is not there, or is none; one line that shows no prompt."""
+
+
+def _dataset(env: Mapping[str, str], prompts: PromptSource | None) -> Dataset | None:
+    path = env.get("BREAKEVEN_PROMPTS")
+    if prompts is None or not path:
+        return None
+    try:
+        return read_dataset(Path(path), text_name(prompts))
+    except InputError as error:
+        raise PromptsError(f"workload.prompts: {error}") from None
 
 
 def _text(env: Mapping[str, str], name: str) -> str:
@@ -235,6 +255,11 @@ async def run_trial(trial: TrialEnvironment, runs: Runs) -> Finished:
     run = await store.load()
     # Rates measured for the arms before this one are taken over where they fit, so that arms meet at equal loads.
     others = measured_of(point for point in run.status.points if point.arm != trial.arm_name)
+    identity = trial.sweep.workload.identity
+    if any(point.sweep not in {None, identity} for point in others):
+        raise PromptsError(
+            "workload.prompts: the file changed since the arm before it was measured; expected the same text for all arms"
+        )
     rates = tuple(sorted({point.load.rps for point in others if point.load.rps is not None and point.usable}))
     sweep = replace(trial.sweep, settings=replace(trial.sweep.settings, reference_rps=rates))
     if store.points:
@@ -260,7 +285,7 @@ async def run_trial(trial: TrialEnvironment, runs: Runs) -> Finished:
             f" ({', '.join(point.flags)})" if point.flags else "",
         )
 
-    async with EngineClient(trial.endpoint) as client:
+    async with EngineClient(trial.endpoint, sweep.workload.sampling) as client:
         await client.wait_until_ready(_READY_S)
         return await run_sweep(client, sweep, measured_of(store.points), on_point=keep, on_progress=show)
 
@@ -286,6 +311,8 @@ def main() -> int:
         return asyncio.run(_main(TrialEnvironment.read(os.environ)))
     except InputError as error:
         code, why = BAD_ENVIRONMENT, str(error)
+    except PromptsError as error:
+        code, why = WORKLOAD_UNREADABLE, str(error)
     except RunGoneError as error:
         code, why = RUN_GONE, str(error)
     except ClusterError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
@@ -261,7 +261,9 @@ class RunView:
         events: Events about the Jobs; the only place where a refused pod (quota, admission) shows.
         seen_lengths: mean prompt and output tokens of the target's recent requests; None when unknown.
         in_force: the profile that decisions use now, of the same fingerprint; None without one.
-        claims: PersistentVolumeClaims that the target mounts; one that only one pod may mount cannot be copied.
+        claims: PersistentVolumeClaims of the namespace; one that only one pod may mount cannot be copied.
+        config_maps: ConfigMaps that the run or its service names, by name; None: there is no such one. One that the operator
+            may not read is not in it.
     """
 
     run: Manifest
@@ -277,6 +279,7 @@ class RunView:
     settings: TrialSettings
     events: tuple[Manifest, ...] = ()
     claims: tuple[Manifest, ...] = ()
+    config_maps: Mapping[str, Manifest | None] = field(default_factory=dict)
     seen_lengths: MeanLengths | None = None
     image_digest: str | None = None
     identifiable: bool = True

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from breakeven import __version__
 from localcluster import LocalCluster, LocalClusterError
 
 ROOT = Path(__file__).parents[2]
@@ -290,6 +291,10 @@ def test_rights_it_does_not_have(cluster, target, denied):
     assert "forbidden" in done.stderr or done.stdout.strip() == "no"
 
 
+IMAGE = f"ghcr.io/breakeven-dev/breakeven:{__version__}"
+"""What the chart installs, where nothing else is asked for."""
+
+
 def job(name, account, **labels):
     return yaml.safe_dump(
         {
@@ -301,7 +306,7 @@ def job(name, account, **labels):
                     "spec": {
                         "serviceAccountName": account,
                         "restartPolicy": "Never",
-                        "containers": [{"name": "a", "image": "b"}],
+                        "containers": [{"name": "a", "image": IMAGE}],
                     }
                 }
             },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -9,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from breakeven_operator.calibration.sending import imposed
+from breakeven_operator.resources.workloadspec import SyntheticAcceptance, WorkloadSpec
 from breakeven_sim.engine.costs import Text, default_document
 from breakeven_sim.engine.drafting import DraftedText, TextSource, plain_steps, plan_steps, survival
+from breakeven_sim.engine.speculative_config import speculation
 
 
 def tokens_per_step(text: Text, k: int) -> float:
@@ -95,3 +99,18 @@ def test_default_texts_reproduce_the_recorded_acceptance(method, measured, toler
 
 def test_survival_multiplies_decaying_rates():
     assert survival(0.8, 0.1, 3) == pytest.approx([0.8, 0.8 * 0.8 * math.exp(-0.1), 0.8**3 * math.exp(-0.3)])
+
+
+@pytest.mark.parametrize("k", [2, 5])
+def test_a_calibration_pod_with_imposed_acceptance_accepts_just_that(k):
+    """The whole way: rates of a spec, the Job's configuration, the engine's reading of it, its steps."""
+    rates = SyntheticAcceptance(rates=(0.8, 0.5))
+    document = WorkloadSpec(synthetic_acceptance=rates).to_json_object()
+    config = imposed(json.dumps(document), {"method": "eagle3", "model": "m", "num_speculative_tokens": k}, k)
+    taken = speculation(config)
+    assert taken is not None
+    assert taken.imposed_survival == tuple(rates.of_length(k))
+    source = TextSource(Text(easy_rate=0.1, hard_rate=0.1, easy_share=0.5), 3, taken.imposed_survival)
+    e, s = replayed(source, k)
+    assert e == pytest.approx(1 + sum(rates.of_length(k)), rel=0.01)
+    assert s == pytest.approx(rates.of_length(k), abs=0.01)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 
 import pytest
 
 from breakeven.load_driver.client import EngineError
-from breakeven_operator.driver import run_trial
+from breakeven_operator.driver import PromptsError, run_trial
 from breakeven_operator.resources.calibrationrun import CalibrationRun
 from fakes.calibration_world import World
 from fakes.lawful_engine import LawfulEngine, serving
 from fakes.trial_run import StoredRun, trial_environment
 from fakes.virtual_time import in_virtual_time
+
+MARKER = "xyzzy-not-for-logs"
+LINES = "\n".join(json.dumps({"prompt": f"{MARKER} {n}", "output_tokens": 8 + n % 5}) for n in range(20))
+FROM_CONFIG_MAP = {"configMap": {"name": "prompts", "key": "support.jsonl"}}
 
 
 @pytest.fixture
@@ -78,3 +84,34 @@ async def test_the_wrong_engine_is_named(stored):
     async with serving(LawfulEngine()) as engine:
         with pytest.raises(EngineError, match="does not speculate"):
             await run_trial(trial_environment(engine.url), stored)
+
+
+@in_virtual_time
+async def test_nothing_of_a_prompt_reaches_the_run_or_the_log(stored, tmp_path, caplog):
+    file = tmp_path / "support.jsonl"
+    file.write_text(LINES)
+    with caplog.at_level(logging.DEBUG):
+        async with serving(LawfulEngine(speculative_tokens=2)) as engine:
+            trial = trial_environment(
+                engine.url,
+                BREAKEVEN_WORKLOAD=json.dumps({"prompts": FROM_CONFIG_MAP}),
+                BREAKEVEN_PROMPTS=str(file),
+            )
+            await run_trial(trial, stored)
+            assert all(MARKER in body["prompt"] for body in engine.bodies), "the prompts were sent"
+    points = stored.run["status"]["points"]
+    assert {point["textSource"] for point in points} == {"support"}
+    assert MARKER not in json.dumps(stored.run) + caplog.text
+
+
+@in_virtual_time
+async def test_a_file_that_changes_between_two_arms_ends_the_trial(stored, tmp_path):
+    file = tmp_path / "support.jsonl"
+    file.write_text(LINES)
+    given = {"BREAKEVEN_WORKLOAD": json.dumps({"prompts": FROM_CONFIG_MAP}), "BREAKEVEN_PROMPTS": str(file)}
+    async with serving(LawfulEngine()) as engine:
+        await run_trial(trial_environment(engine.url, "none", **given), stored)
+    file.write_text(LINES + '\n{"prompt": "one more"}')
+    async with serving(LawfulEngine(speculative_tokens=2)) as engine:
+        with pytest.raises(PromptsError, match="the file changed since the arm before it"):
+            await run_trial(trial_environment(engine.url, "eagle/2", **given), stored)

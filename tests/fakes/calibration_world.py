@@ -136,6 +136,8 @@ class World:
     may_start: bool = True
     duplicate_of: str | None = None
     in_force: Profile | None = None
+    config_maps: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    claims: tuple[dict[str, Any], ...] = ()
     said: list[EmitEvent] = field(default_factory=list)
     fits: list[Fit] = field(default_factory=list)
     profiles: list[dict[str, Any]] = field(default_factory=list)
@@ -159,6 +161,8 @@ class World:
             image_digest=self.image_digest,
             identifiable=self.identifiable,
             in_force=self.in_force,
+            config_maps=self.config_maps,
+            claims=self.claims,
         )
 
     def turn(self, seconds: float = 15.0) -> dict[str, Any]:
@@ -179,6 +183,9 @@ class World:
     def do(self, actions: Iterable[Action]) -> None:
         for action in actions:
             match action:
+                case WriteStatus(ref=ref, status=status, manager="breakeven-import"):
+                    assert list(status) == ["points"], "the importer writes points and nothing else"
+                    self.status["points"] = json.loads(json.dumps(status["points"]))
                 case WriteStatus(ref=ref, status=status) if ref.resource == RUNS:
                     assert "points" not in status, "points belong to the drivers"
                     points = self.status.get("points")

@@ -16,9 +16,11 @@ from breakeven.serving.promql import Matcher
 from breakeven_operator.adapters.background import SETTLE_S
 from breakeven_operator.adapters.past_loads import History, Lookback
 from breakeven_operator.adapters.present_loads import Present, Watch
+from breakeven_operator.calibration.sending import named_config_maps
 from breakeven_operator.kinds import (
     BUDGETS,
     CLAIMS,
+    CONFIG_MAPS,
     CORE_SERVICES,
     CRONJOBS,
     DEPLOYMENTS,
@@ -84,6 +86,7 @@ class Snapshot:
         profiles: by service.
         readings: newest answer of each Prometheus about the present. pasts: and about the past.
         selectors, events, volume_claims: only of namespaces in which a calibration is under way.
+        config_maps: those that runs before their start name; None where there is no such one.
     """
 
     services: tuple[SpeculativeService, ...]
@@ -105,6 +108,7 @@ class Snapshot:
     selectors: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     events: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     volume_claims: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
+    config_maps: Mapping[NamespacedName, Manifest | None] = field(default_factory=dict)
 
 
 class Observer:
@@ -167,13 +171,14 @@ class Observer:
             self._nodes(),
         )
         busy = sorted({run["metadata"]["namespace"] for run in runs})
-        profiles, readings, pasts, selectors, events, volume_claims = await asyncio.gather(
-            self._known_profiles(heads),
-            self._readings(services),
-            self._pasts(services),
-            self._selectors(busy),
-            self._events(busy),
-            self._volume_claims(busy),
+        (profiles, readings, pasts), (selectors, events, volume_claims, config_maps) = await asyncio.gather(
+            asyncio.gather(self._known_profiles(heads), self._readings(services), self._pasts(services)),
+            asyncio.gather(
+                self._selectors(busy),
+                self._events(busy),
+                self._volume_claims(busy),
+                self._config_maps(named_config_maps(runs, manifests)),
+            ),
         )
         return Snapshot(
             services=services,
@@ -198,6 +203,7 @@ class Observer:
             selectors=selectors,
             events=events,
             volume_claims=volume_claims,
+            config_maps=config_maps,
         )
 
     def watch_of(self, service: SpeculativeService) -> Watch:
@@ -315,6 +321,17 @@ class Observer:
     async def _volume_claims(self, namespaces: Sequence[str]) -> dict[str, list[Manifest]]:
         """PersistentVolumeClaims; without the right to read them a volume that only one pod may have is not refused."""
         return {namespace: await self._readable(CLAIMS, namespace) for namespace in namespaces}
+
+    async def _config_maps(self, names: Iterable[NamespacedName]) -> dict[NamespacedName, Manifest | None]:
+        """ConfigMaps by name; those that the operator's rights do not cover (403) are left out."""
+        found: dict[NamespacedName, Manifest | None] = {}
+        for name in names:
+            try:
+                found[name] = await self._cluster.get(CONFIG_MAPS, *name)
+            except ClusterError as error:
+                if error.status != 403:
+                    raise
+        return found
 
     async def _events(self, namespaces: Sequence[str]) -> dict[str, list[Manifest]]:
         """Events about Jobs; a pod that quota or admission refuses shows nowhere else."""

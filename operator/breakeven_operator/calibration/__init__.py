@@ -5,6 +5,7 @@ run_plan      what is measured, fixed at the start        arm_trials  one arm af
 podcopy       a pod of ours, copied from the target's     jobs        one Job per arm
 podstatus     places and ends of pods                     trial_state how far an arm's Job is, or why it failed
 measurements  points in the status and in files           conclusion  whether the fit becomes a profile
+sending       what is sent, and where its file is         importing   what other tools have measured, as points
 schedule_making  a draft length per batch size, from the arms before it
 dependents    CronJob, ServiceAccount, RoleBinding        display     what kubectl prints meanwhile
 """

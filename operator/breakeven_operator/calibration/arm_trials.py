@@ -9,7 +9,7 @@ from itertools import takewhile
 
 from breakeven.tiers import Schedule
 from breakeven_operator.actions import Action, Create, Delete, DoneFit, EmitEvent, Fit
-from breakeven_operator.calibration import podcopy, schedule_making
+from breakeven_operator.calibration import podcopy, schedule_making, sending
 from breakeven_operator.calibration.display import human_time
 from breakeven_operator.calibration.jobs import TrialLimits, arm_label, build_job, job_name
 from breakeven_operator.calibration.measurements import measured_of, points_csv
@@ -199,7 +199,8 @@ class Trials:
             startup=timedelta(seconds=self.plan.startup_deadline_seconds),
         )
         events = [event for event in self._view.events if job is not None and _about(event, job)]
-        return read_trial(job, pods, events, deadlines, self.transition.now)
+        discreet = sending.own_prompts(self.plan)
+        return read_trial(job, pods, events, deadlines, self.transition.now, discreet=discreet)
 
     def _job_name(self, planned: PlannedArm) -> str:
         return job_name(self.transition.run.metadata.name, planned.arm)

@@ -142,6 +142,7 @@ class ArmFinding:
             c2_upper_seconds=c2_upper,
             saturation_rps=fit.saturation_rps,
             tokens_per_step=fit.tokens_per_step,
+            text=fit.acceptance.text[:200] if fit.acceptance is not None and fit.acceptance.text else None,
             points=fit.points,
             max_relative_error_percent=None
             if fit.max_relative_error is None

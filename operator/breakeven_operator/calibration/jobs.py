@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from breakeven.serving.command_line import flag_value
-from breakeven_operator.calibration import podcopy
+from breakeven_operator.calibration import podcopy, sending
 from breakeven_operator.kinds import JOBS, RUNS
 from breakeven_operator.labels import (
     ARM_LABEL,
@@ -105,10 +105,12 @@ def build_job(
     }
     labels = podcopy.pod_labels(template, target["spec"].get("selector") or {}, selectors, own)
     spec = podcopy.pod_spec(template, engine, settings.gpu_label, plan.gpu_product)
-    config = json.loads(arm.speculative_config)
-    spec["initContainers"].append(podcopy.engine_sidecar(engine, config, plan.startup_deadline_seconds))
+    config = sending.imposed(plan.workload, json.loads(arm.speculative_config), arm.k)
+    startup_s, discreet = plan.startup_deadline_seconds, sending.own_prompts(plan)
+    spec["initContainers"].append(podcopy.engine_sidecar(engine, config, startup_s, discreet=discreet))
     spec["containers"] = [_driver(run, plan, arm, engine, address, settings, limits, spec)]
-    spec["volumes"] = [*(spec.get("volumes") or []), token_volume()]
+    prompts = sending.volume_of(sending.workload_spec(plan.workload).prompts)
+    spec["volumes"] = [*(spec.get("volumes") or []), token_volume(), *([prompts] if prompts else [])]
     spec |= {
         "restartPolicy": "Never",
         "serviceAccountName": account_name(run["spec"]["serviceRef"]["name"]),
@@ -175,8 +177,11 @@ def _driver(
         {"name": "BREAKEVEN_MAX_SECONDS", "value": str(limits.sweep_s)},
         {"name": "BREAKEVEN_MAX_CONCURRENCY", "value": str(podcopy.max_concurrency(engine))},
     ]
+    prompts = sending.workload_spec(plan.workload).prompts
+    given = {"BREAKEVEN_WORKLOAD": plan.workload, "BREAKEVEN_PROMPTS": sending.file_of(prompts)}
+    env += [{"name": name, "value": value} for name, value in given.items() if value is not None]
     driver: dict[str, Any] = {"name": DRIVER, "image": settings.image}
-    mounts: list[dict[str, Any]] = [TOKEN_MOUNT]
+    mounts: list[dict[str, Any]] = [TOKEN_MOUNT, *sending.mount_of(prompts)]
     if address.key_variable is not None:
         env.append({**address.key_variable, "name": "BREAKEVEN_API_KEY"})
     elif engine.get("envFrom") and flag_value(list(engine.get("args") or []), "--api-key") is None:

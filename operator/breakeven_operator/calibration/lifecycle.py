@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from breakeven_operator.actions import Action, Delete, DoneFit, EmitEvent
+from breakeven_operator.actions import Action, Delete, DoneFit, EmitEvent, WriteStatus
 from breakeven_operator.calibration import podcopy
-from breakeven_operator.calibration.arm_trials import Trials
+from breakeven_operator.calibration.arm_trials import MIN_POINTS, Trials
+from breakeven_operator.calibration.importing import MANAGER, Imported, read_imports
 from breakeven_operator.calibration.run_plan import make_plan
 from breakeven_operator.calibration.transition import Transition, job_ref
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -105,13 +106,21 @@ def _admit(transition: Transition, service: SpeculativeService) -> tuple[Action,
         return transition.write(
             {"phase": RunPhase.PENDING, "reason": str(ClusterReason.CALIBRATION_DEFERRED), "message": waits}
         )
+    imports = transition.run.spec.import_from
     try:
         plan = make_plan(transition.view, transition.run, service)
+        imported = read_imports(transition.view, plan, imports, MIN_POINTS) if imports else None
     except podcopy.NotCopyableError as refusal:
         return transition.finish(RunPhase.FAILED, refusal.reason, refusal.message)
     names = ", ".join(arm.arm for arm in plan.arms)
-    message = f"arms {names}; {plan.loads} loads each; at most {plan.budget.max_gpu_seconds} GPU-seconds"
+    if imported is None:
+        statuses = tuple(ArmStatus(arm=arm.arm, phase=ArmPhase.WAITING) for arm in plan.arms)
+        message = f"arms {names}; {plan.loads} loads each; at most {plan.budget.max_gpu_seconds} GPU-seconds"
+    else:
+        plan = plan.model_copy(update=imported.lengths())
+        statuses, message = imported.arms, f"arms {names}; {len(imported.points)} points are imported"
     return (
+        *_durable(transition, imported),
         *transition.write(
             {
                 "phase": RunPhase.STARTING,
@@ -119,8 +128,16 @@ def _admit(transition: Transition, service: SpeculativeService) -> tuple[Action,
                 "message": message[:1024],
                 "plan": plan,
                 "started_time": transition.now,
-                "arm_statuses": tuple(ArmStatus(arm=arm.arm, phase=ArmPhase.WAITING) for arm in plan.arms),
+                "arm_statuses": statuses,
             }
         ),
         EmitEvent(transition.ref, str(ClusterReason.CALIBRATION_STARTED), message),
     )
+
+
+def _durable(transition: Transition, imported: Imported | None) -> tuple[Action, ...]:
+    """Imported points stand in the status before the plan that rests on them, so that the files are never read again."""
+    if imported is None:
+        return ()
+    points = [point.to_json_object() for point in imported.points]
+    return (WriteStatus(transition.ref, {"points": points}, manager=MANAGER),)

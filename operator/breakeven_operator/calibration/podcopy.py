@@ -61,6 +61,7 @@ _POD_FIELDS = (
     "tolerations",
     "volumes",
 )
+_LOGS_OF_REQUESTS = ("--enable-log-requests", "--enable-log-outputs")
 _ENGINE_FIELDS = (
     "command",
     "env",
@@ -274,7 +275,11 @@ def pod_spec(template: Manifest, engine: Manifest, gpu_label: str, gpu_product: 
 
 
 def engine_sidecar(
-    engine: Manifest, speculative_config: Mapping[str, Any] | None, startup_s: int
+    engine: Manifest,
+    speculative_config: Mapping[str, Any] | None,
+    startup_s: int,
+    *,
+    discreet: bool = False,
 ) -> dict[str, Any]:
     """The engine as a native sidecar that counts as started when it answers.
 
@@ -285,6 +290,7 @@ def engine_sidecar(
         engine: the target's container.
         speculative_config: the arm's; None: no speculation.
         startup_s: how long it may take to answer.
+        discreet: it must not log its requests, because they are a user's own.
     """
     sidecar = {name: engine[name] for name in _ENGINE_FIELDS if name in engine}
     if "env" in sidecar:
@@ -292,6 +298,10 @@ def engine_sidecar(
     if "command" in sidecar:
         sidecar["command"] = without_speculation([str(item) for item in engine["command"]])
     arm_args = with_speculation([str(item) for item in engine.get("args") or []], speculative_config)
+    if discreet:
+        # The last of two contradicting flags wins. Engines that do not know the flag are not given it.
+        logs = [name for name in _LOGS_OF_REQUESTS if flag_value(command_line(engine), name) is not None]
+        arm_args[-1:-1] = [f"--no-{name.removeprefix('--')}" for name in logs]
     # Kubernetes would expand `$(...)` inside the arm's JSON.
     sidecar["args"] = [*arm_args[:-1], arm_args[-1].replace("$(", "$$(")]
     address = engine_address(engine)

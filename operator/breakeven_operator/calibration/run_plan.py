@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.serving.command_line import command_line, flag_value, model_of
 from breakeven_operator.calibration import podcopy
 from breakeven_operator.calibration.jobs import TrialLimits
+from breakeven_operator.calibration.sending import NOTHING_SENT, planned_workload
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.ports import RunView
 from breakeven_operator.reconcile.fingerprint import gpus_of
@@ -20,19 +21,10 @@ from breakeven_operator.resources.calibrationrun import (
 )
 from breakeven_operator.resources.speculativeservice import SpeculativeService
 
-DEFAULT_PROMPT_TOKENS = 512
-DEFAULT_OUTPUT_TOKENS = 256
 # Beside its window and warm-up a point waits for its last answers, and some points are measured twice.
 _POINT_OVERHEAD_S = 60
 _SPARE_POINTS = 3
 _STOPPING_S = 60
-
-
-class PlannedLengths(NamedTuple):
-    """Tokens of every request."""
-
-    prompt_tokens: int
-    output_tokens: int
 
 
 def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -> CalibrationPlan:
@@ -55,12 +47,14 @@ def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -
     line = command_line(engine)
     calibration = service.spec.calibration
     model = model_of(line)
-    prompt_tokens, output_tokens = _lengths(view, run.spec, service)
+    # An import sends nothing; its files say how long its requests were.
+    workload = planned_workload(view, run.spec, service) if not run.spec.import_from else NOTHING_SENT
     return CalibrationPlan(
         arms=tuple(_planned(service, arm) for arm in wanted_arms(run.spec, service)),
         loads=run.spec.loads or calibration.loads,
-        prompt_tokens=prompt_tokens,
-        output_tokens=output_tokens,
+        prompt_tokens=workload.prompt_tokens,
+        output_tokens=workload.output_tokens,
+        workload=workload.document,
         point_seconds=calibration.point_seconds,
         warmup_seconds=calibration.warmup_seconds,
         startup_deadline_seconds=calibration.startup_deadline_seconds,
@@ -82,13 +76,15 @@ def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -
 
 
 def wanted_arms(spec: CalibrationRunSpec, service: SpeculativeService) -> tuple[Arm, ...]:
-    """The arms to measure: no speculation first, because nothing can be compared without it.
+    """The arms to measure, or to import: no speculation first, because nothing can be compared without it.
 
     Raises:
-        podcopy.NotCopyableError: the run names an arm that the service does not have.
+        podcopy.NotCopyableError: the run names an arm that the service does not have, or imports without no speculation.
     """
     candidates = service.spec.candidates
     known = {arm.name: arm for arm in candidates.measurable_arms()}
+    if spec.import_from:
+        return _imported_arms(spec, known)
     unknown = [name for name in spec.arms if name not in known]
     if unknown:
         raise podcopy.NotCopyableError(
@@ -104,6 +100,26 @@ def wanted_arms(spec: CalibrationRunSpec, service: SpeculativeService) -> tuple[
     return (NO_SPECULATION, *(known[name] for name in known if name in names and name != NO_SPECULATION.name))
 
 
+def _imported_arms(spec: CalibrationRunSpec, known: Mapping[str, Arm]) -> tuple[Arm, ...]:
+    named = [one.arm for one in spec.import_from]
+    single = [name for name, arm in known.items() if not arm.scheduled]
+    problem = None
+    if spec.arms:
+        problem = "spec.arms beside spec.importFrom; expected one of the two"
+    elif NO_SPECULATION.name not in named:
+        problem = "spec.importFrom is without none; expected it, because nothing can be compared without it"
+    elif unknown := [name for name in named if name not in single]:
+        problem = (
+            f"spec.importFrom: {', '.join(unknown)} cannot be imported; expected some of {', '.join(single)}"
+        )
+    if problem is not None:
+        raise podcopy.NotCopyableError(ClusterReason.INVALID_SPEC, problem)
+    return (
+        NO_SPECULATION,
+        *(known[name] for name in single if name in named and name != NO_SPECULATION.name),
+    )
+
+
 def _planned(service: SpeculativeService, arm: Arm) -> PlannedArm:
     candidates = service.spec.candidates
     method = candidates.method_of(arm)
@@ -116,17 +132,6 @@ def _planned(service: SpeculativeService, arm: Arm) -> PlannedArm:
             candidates.speculative_config(arm) if method is None else method.speculative_config(arm.k)
         ),
     )
-
-
-def _lengths(view: RunView, spec: CalibrationRunSpec, service: SpeculativeService) -> PlannedLengths:
-    """As the run says, else the service, else what the target has seen, else 512 and 256."""
-    for workload in (spec.workload, service.spec.calibration.workload):
-        if workload is not None and workload.prompt_tokens is not None and workload.output_tokens is not None:
-            return PlannedLengths(workload.prompt_tokens, workload.output_tokens)
-    if view.seen_lengths is not None:
-        prompt_tokens, output_tokens = view.seen_lengths
-        return PlannedLengths(max(1, round(prompt_tokens)), max(2, round(output_tokens)))
-    return PlannedLengths(DEFAULT_PROMPT_TOKENS, DEFAULT_OUTPUT_TOKENS)
 
 
 def trial_limits(

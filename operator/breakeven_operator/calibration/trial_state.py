@@ -37,8 +37,13 @@ _BAD_CONFIG = re.compile(
 )
 # What stands before the driver's own words; the status has its own times.
 _LOG_TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ", re.MULTILINE)
+_WITHHELD = "its last lines are withheld, since its prompts are a user's own (kubectl logs has them)"
 _LAST_LINES = 6
 _LONGEST = 700
+
+
+WORKLOAD_UNREADABLE = 5
+"""Exit code of a driver whose file of prompts is not there, or is none."""
 
 
 class TrialStage(Enum):
@@ -98,6 +103,8 @@ def read_trial(
     events: Iterable[Manifest],
     deadlines: Deadlines,
     now: datetime,
+    *,
+    discreet: bool = False,
 ) -> TrialState:
     """Tell what became of an arm's Job.
 
@@ -107,13 +114,14 @@ def read_trial(
         events: Events about the Job.
         deadlines: how long what may take.
         now: the present.
+        discreet: the engine is asked a user's own prompts, and its last words may repeat one.
     """
     if job is None:
         return TrialState(TrialStage.ABSENT)
     mine = sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
     held_s = sum(podstatus.held_s(pod, now) for pod in mine)
     newest = mine[-1] if mine else None
-    stage, reason, message = _stage(job, newest, events, deadlines, now)
+    stage, reason, message = _stage(job, newest, events, deadlines, now, discreet=discreet)
     return TrialState(
         stage,
         reason,
@@ -140,7 +148,13 @@ class FoundStage(NamedTuple):
 
 
 def _stage(
-    job: Manifest, pod: Manifest | None, events: Iterable[Manifest], deadlines: Deadlines, now: datetime
+    job: Manifest,
+    pod: Manifest | None,
+    events: Iterable[Manifest],
+    deadlines: Deadlines,
+    now: datetime,
+    *,
+    discreet: bool,
 ) -> FoundStage:
     conditions = {
         c["type"]: c for c in (job.get("status") or {}).get("conditions") or [] if c.get("status") == "True"
@@ -148,7 +162,7 @@ def _stage(
     if "Complete" in conditions or "SuccessCriteriaMet" in conditions:
         return FoundStage(TrialStage.DONE, None, "")
     # The pod knows better than the Job why it failed, and knows it earlier.
-    trouble = _pod_trouble(pod, deadlines, now) if pod is not None else None
+    trouble = _pod_trouble(pod, deadlines, now, discreet=discreet) if pod is not None else None
     if trouble is not None:
         return trouble
     failed = conditions.get("Failed") or conditions.get("FailureTarget")
@@ -194,12 +208,12 @@ def _without_pod(
     return FoundStage(TrialStage.BROKEN if final else TrialStage.QUEUED, reason, _sentence(note))
 
 
-def _pod_trouble(pod: Manifest, deadlines: Deadlines, now: datetime) -> FoundStage | None:
+def _pod_trouble(pod: Manifest, deadlines: Deadlines, now: datetime, *, discreet: bool) -> FoundStage | None:
     """What went wrong with a pod; None when nothing did."""
     return (
         _not_started(pod, deadlines, now)
         or _evicted(pod)
-        or _engine_death(pod, deadlines)
+        or _engine_death(pod, deadlines, discreet=discreet)
         or _driver_death(pod)
     )
 
@@ -229,7 +243,7 @@ def _evicted(pod: Manifest) -> FoundStage | None:
     return FoundStage(TrialStage.QUEUED, ClusterReason.POD_DISRUPTED, _sentence(message))
 
 
-def _engine_death(pod: Manifest, deadlines: Deadlines) -> FoundStage | None:
+def _engine_death(pod: Manifest, deadlines: Deadlines, *, discreet: bool) -> FoundStage | None:
     """The engine ended before the driver had; afterwards Kubernetes ends it, and that is no death."""
     driver = (podstatus.container(pod, DRIVER).get("state") or {}).get("terminated") or {}
     crash = podstatus.ended(podstatus.container(pod, ENGINE), before=parse_time(driver.get("finishedAt")))
@@ -242,7 +256,7 @@ def _engine_death(pod: Manifest, deadlines: Deadlines) -> FoundStage | None:
         return _startup_exceeded(deadlines)
     if podstatus.started(pod, DRIVER) is not None:
         # It had answered before: whatever its last lines are about, its configuration was not refused.
-        shown = last_lines(str(crash.get("message") or "")) or "no last words"
+        shown = _WITHHELD if discreet else last_lines(str(crash.get("message") or "")) or "no last words"
         message = f"the engine ended while it was measured, with exit code {crash.get('exitCode')}: {shown}"
         return FoundStage(TrialStage.BROKEN, ClusterReason.ENGINE_CRASHED, _sentence(message))
     return _classify(crash)
@@ -253,7 +267,9 @@ def _driver_death(pod: Manifest) -> FoundStage | None:
     if ended is not None and ended.get("exitCode") != 0:
         words = _LOG_TIME.sub("", str(ended.get("message") or ""))
         said = last_lines(words) or f"the driver ended with {ended.get('exitCode')}"
-        return FoundStage(TrialStage.BROKEN, ClusterReason.DRIVER_FAILED, _sentence(said))
+        unreadable = ended.get("exitCode") == WORKLOAD_UNREADABLE
+        reason = ClusterReason.WORKLOAD_INVALID if unreadable else ClusterReason.DRIVER_FAILED
+        return FoundStage(TrialStage.BROKEN, reason, _sentence(said))
     status = pod.get("status") or {}
     if status.get("phase") == "Failed":
         return FoundStage(

@@ -48,6 +48,8 @@ from breakeven_operator.resources.servicestatus import (
 from breakeven_operator.resources.targetstatus import ArmSource, Current, PodsOfArm, Target
 
 _HISTORY = 10
+# Texts that nobody's users have written; see `breakeven.load_driver.workload`.
+_MADE_UP = frozenset({"synthetic text", "random tokens", "synthetic acceptance"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,10 +351,34 @@ def _aspects(cycle: CycleFacts, status: SpeculativeServiceStatus) -> tuple[Aspec
             str(live.reason if live is not None else cycle.verdict.reason),
             _metrics_message(live) if live is not None else cycle.verdict.message,
         ),
-        Aspect(CALIBRATED, entry is not None, str(calibrated.reason), calibrated.message),
+        Aspect(CALIBRATED, entry is not None, str(calibrated.reason), _calibrated_message(cycle, status)),
         _profitable(cycle),
         _progressing(cycle, status),
     )
+
+
+def _calibrated_message(cycle: CycleFacts, status: SpeculativeServiceStatus) -> str:
+    """The message about the profile, with a note on every drafter whose acceptance is a guess.
+
+    What was accepted of made-up text, or was imposed, says little about users' text. Live traffic on the drafter outranks it.
+    """
+    calibrated = cycle.calibrated
+    profile = calibrated.entry.profile if calibrated.entry is not None else None
+    if profile is None:
+        return calibrated.message
+    memory = status.memory
+    seen = {one.arm.partition("/")[0] for one in memory.seen} if memory is not None else set()
+    guessed: dict[str, set[str]] = {}
+    for fit in profile.arms:
+        text = fit.acceptance.text if fit.acceptance is not None else None
+        family = fit.arm.name.partition("/")[0]
+        if text in _MADE_UP and family not in seen:
+            guessed.setdefault(text, set()).add(family)
+    notes = (
+        f"; acceptance of {', '.join(sorted(families))} was measured on {text}: a guess until live traffic has been seen on it"
+        for text, families in sorted(guessed.items())
+    )
+    return f"{calibrated.message}{''.join(notes)}"
 
 
 def _metrics_message(live: Live) -> str:

@@ -25,8 +25,9 @@ from breakeven_operator.resources.base import (
     Word,
     list_map,
 )
-from breakeven_operator.resources.calibrationspec import Budget, WorkloadSpec
+from breakeven_operator.resources.calibrationspec import Budget
 from breakeven_operator.resources.meta import Condition, Metadata, ObjectReference, ServiceReference
+from breakeven_operator.resources.workloadspec import WorkloadSpec
 
 MAX_ARMS = 43  # none, and six methods with six draft lengths and a schedule each
 
@@ -77,6 +78,42 @@ class ArmPhase(StrEnum):
         return self in {ArmPhase.DONE, ArmPhase.FAILED, ArmPhase.SKIPPED}
 
 
+class ImportedFiles(Model):
+    """Keys of one ConfigMap in the namespace of the SpeculativeService."""
+
+    name: Annotated[ObjectName, Field(description="Name of the ConfigMap.")]
+    keys: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")], ...],
+        Field(
+            min_length=1,
+            max_length=32,
+            json_schema_extra=LIST_SET,
+            description="Its keys: GuideLLM reports, `vllm bench serve` results (one per rate, or appended to one file), points files.",
+        ),
+    ]
+
+
+class ImportedArm(Model):
+    """What another tool has measured of one arm."""
+
+    arm: Annotated[
+        ArmName,
+        Field(
+            description="The arm that the engine ran: none, or <name>/<draft length>; no tool's file says so."
+        ),
+    ]
+    config_map: Annotated[ImportedFiles, Field(description="Where the results are.")]
+    text: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=64,
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$",
+            description="Which text was sent, in a few words. Without it: imported results.",
+        ),
+    ] = None
+
+
 class CalibrationRunSpec(Model):
     """What to measure; what is left out comes from the service."""
 
@@ -107,6 +144,15 @@ class CalibrationRunSpec(Model):
         int | None,
         Field(ge=3, le=20, description="Operating points per arm. Without it: as the service says."),
     ] = None
+    import_from: Annotated[
+        tuple[ImportedArm, ...],
+        Field(
+            max_length=MAX_ARMS,
+            json_schema_extra=list_map("arm"),
+            description="Results of other load generators in place of measuring: no pod starts, and the fit is judged like any "
+            "other. none has to be among them, measured on the same GPU class with the image and arguments that the target has.",
+        ),
+    ] = ()
 
 
 class PlannedArm(StatusModel):
@@ -146,6 +192,14 @@ class CalibrationPlan(StatusModel):
     loads: Annotated[int, Field(ge=1, description="Operating points per arm.")]
     prompt_tokens: Annotated[int, Field(ge=1, description="Mean prompt length, tokens.")]
     output_tokens: Annotated[int, Field(ge=1, description="Mean output length, tokens.")]
+    workload: Annotated[
+        str | None,
+        Field(
+            max_length=16384,
+            description="What is sent beside the mean lengths, as the JSON of spec.workload; absent where it is made-up prose of one "
+            "length.",
+        ),
+    ] = None
     point_seconds: Annotated[int, Field(ge=1, description="Measuring time of one point.")]
     warmup_seconds: Annotated[int, Field(ge=0, description="Uncounted time at each load.")]
     startup_deadline_seconds: Annotated[int, Field(ge=1, description="How long an engine may take to start.")]
@@ -192,7 +246,15 @@ class Stored(StatusModel):
 
 
 # How long a word may be in a CRD; what the plan says of all points stands there once (workload, GPU, model).
-_LONGEST = {"method": 64, "candidate": 63, "schedule": 1024, "flag": 256, "sweep": 64, "engine_version": 64, "text_source": 64}
+_LONGEST = {
+    "method": 64,
+    "candidate": 63,
+    "schedule": 1024,
+    "flag": 256,
+    "sweep": 64,
+    "engine_version": 64,
+    "text_source": 64,
+}
 _ATOMIC_SHARES = Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
-from breakeven_operator.resources.base import Model, Rule
+from breakeven_operator.resources.base import Model
+from breakeven_operator.resources.workloadspec import WorkloadSpec
 
 
 class Budget(Model):
@@ -24,36 +25,6 @@ class Budget(Model):
         int,
         Field(ge=1, le=604800, description="Time from the first pod to the last point of one calibration."),
     ] = 14400
-
-
-class WorkloadSpec(Model):
-    """The requests that are sent."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "has(self.promptTokens) == has(self.outputTokens)",
-            "one of promptTokens and outputTokens is given without the other",
-            "both or none",
-            lambda workload: (workload.prompt_tokens is None) == (workload.output_tokens is None),
-        ),
-    )
-
-    prompt_tokens: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            le=1048576,
-            description="Mean prompt length, tokens. Without it: what the target has seen lately, else 512.",
-        ),
-    ] = None
-    output_tokens: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            le=1048576,
-            description="Mean output length, tokens. Without it: what the target has seen lately, else 256.",
-        ),
-    ] = None
 
 
 class Calibration(Model):

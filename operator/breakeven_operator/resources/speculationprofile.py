@@ -62,6 +62,13 @@ class ProfileArm(Model):
     tokens_per_step: Annotated[
         Number | None, Field(description="Tokens per request-step while it was measured.")
     ] = None
+    text: Annotated[
+        str | None,
+        Field(
+            max_length=200,
+            description="On which text that was: a dataset's name, synthetic text, synthetic acceptance, imported results.",
+        ),
+    ] = None
     points: Annotated[int | None, Field(ge=0, description="Points behind the fit.")] = None
     max_relative_error_percent: Annotated[Number | None, Field(description="Worst residual.")] = None
     believable: Annotated[bool | None, Field(description="Whether decisions may use it.")] = None

@@ -69,8 +69,8 @@ def test_a_file_without_a_request_or_with_too_many_is_refused():
 def test_a_file_too_large_for_the_drivers_memory_is_refused_unread(tmp_path):
     file = tmp_path / "huge.jsonl"
     with file.open("wb") as target:
-        target.truncate(64 * 2**20 + 1)
-    with pytest.raises(InputError, match="more than 64 MiB"):
+        target.truncate(32 * 2**20 + 1)
+    with pytest.raises(InputError, match="more than 32 MiB"):
         read_dataset(file)
 
 

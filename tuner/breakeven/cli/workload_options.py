@@ -11,7 +11,7 @@ from breakeven.cli.parameters import InputFile, Number
 
 if TYPE_CHECKING:
     from breakeven.load_driver.dataset import Dataset
-    from breakeven.load_driver.lengths import Lengths
+    from breakeven.load_driver.lengths import LengthDistribution
     from breakeven.load_driver.workload import Workload
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -142,7 +142,7 @@ def workload_of(options: Mapping[str, Any]) -> Workload:
     )
 
 
-def _lengths(options: Mapping[str, Any]) -> Lengths | None:
+def _lengths(options: Mapping[str, Any]) -> LengthDistribution | None:
     """How lengths scatter; None where they do not."""
     from breakeven.load_driver.lengths import LogNormalLengths, read_lengths
 
@@ -156,7 +156,7 @@ def _lengths(options: Mapping[str, Any]) -> Lengths | None:
     return LogNormalLengths(options["prompt_tokens"], options["output_tokens"], *scatter, options["seed"])
 
 
-def _means(lengths: Lengths | None, options: Mapping[str, Any]) -> tuple[int, int]:
+def _means(lengths: LengthDistribution | None, options: Mapping[str, Any]) -> tuple[int, int]:
     from breakeven.load_driver.lengths import EmpiricalLengths
 
     if not isinstance(lengths, EmpiricalLengths):

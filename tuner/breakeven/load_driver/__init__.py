@@ -2,6 +2,9 @@
 
     loads      when the requests of a load are sent                                  pure
     workload   what one request asks for                                             pure
+    lengths    how long prompts and answers are                                      pure
+    dataset    the user's own requests, read from a file
+    sampling   how the engine draws its tokens                                       pure
     records    what happened to one request                                          pure
     counters   /metrics pages -> tokens per step, acceptance, preemptions            pure
     window     records of a steady window -> means, quantiles, in-flight, precision  pure

@@ -16,7 +16,8 @@ from breakeven.intake import file_text
 from breakeven.load_driver.lengths import MOST_TOKENS
 
 _EXPECTED = 'JSON lines such as {"prompt": "...", "output_tokens": 120}'
-_MOST_BYTES = 64 * 2**20
+# Text, lines and requests are in memory together: several times this, in a driver that may use 512 MiB.
+_MOST_BYTES = 32 * 2**20
 _MOST_REQUESTS = 100_000
 
 
@@ -71,10 +72,10 @@ def read_dataset(path: Path, name: str | None = None) -> Dataset:
         name: what points call it; the file's own name by default.
 
     Raises:
-        InputError: it is no such file, names no request, or is larger than 64 MiB or 100,000 requests.
+        InputError: it is no such file, names no request, or is larger than 32 MiB or 100,000 requests.
     """
     if path.exists() and path.stat().st_size > _MOST_BYTES:
-        raise InputError(str(path), "more than 64 MiB", f"a smaller sample of {_EXPECTED}")
+        raise InputError(str(path), "more than 32 MiB", f"a smaller sample of {_EXPECTED}")
     return dataset_of(file_text(path, _EXPECTED), str(path), name or path.stem)
 
 

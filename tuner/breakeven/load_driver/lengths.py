@@ -42,7 +42,7 @@ class LengthPair(NamedTuple):
     output_tokens: int
 
 
-class Lengths(Protocol):
+class LengthDistribution(Protocol):
     """A joint distribution of prompt and output lengths; the same index always gives the same pair."""
 
     @property

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from breakeven.errors import InputError
 from breakeven.load_driver.dataset import Dataset, Prompt, RecordedRequest
-from breakeven.load_driver.lengths import FixedLengths, LengthPair, Lengths, digest, uniform
+from breakeven.load_driver.lengths import FixedLengths, LengthDistribution, LengthPair, digest, uniform
 from breakeven.load_driver.sampling import Sampling
 
 SYNTHETIC = "synthetic text"
@@ -136,7 +136,7 @@ class Workload:
     output_tokens: int = 128
     seed: int = 0
     name: str | None = None
-    lengths: Lengths | None = None
+    lengths: LengthDistribution | None = None
     sampling: Sampling = field(default_factory=Sampling)
     prefix_share: float = 0.0
     dataset: Dataset | None = None
@@ -151,7 +151,7 @@ class Workload:
         content = self.dataset.digest if self.dataset is not None else None
         what = digest(self.lengths, self.sampling, self.prefix_share, content, self.random_tokens)
         tokens = f"p{self.prompt_tokens}-g{self.output_tokens}-s{self.seed}" + (f"-{what}" if differs else "")
-        return "/".join(filter(None, [tokens, self.name]))[:64]
+        return "/".join(filter(None, [tokens, self.name]))
 
     @property
     def text(self) -> str:
@@ -163,7 +163,7 @@ class Workload:
         return RANDOM_TOKENS if self.random_tokens else SYNTHETIC
 
     @property
-    def drawn(self) -> Lengths:
+    def drawn(self) -> LengthDistribution:
         """The distribution of lengths, a fixed one where nothing else was asked for."""
         return self.lengths or FixedLengths(self.prompt_tokens, self.output_tokens)
 
@@ -211,7 +211,7 @@ class ProsePrompts:
 
     words: int
     seed: int
-    lengths: Lengths | None = None
+    lengths: LengthDistribution | None = None
     prefix_share: float = 0.0
 
     def prompt(self, index: int) -> str:
@@ -255,7 +255,7 @@ class TokenPrompts:
 
     tokens: int
     seed: int
-    lengths: Lengths | None = None
+    lengths: LengthDistribution | None = None
     prefix_share: float = 0.0
 
     def prompt(self, index: int) -> list[int]:
@@ -269,7 +269,7 @@ class TokenPrompts:
         return [chance.randint(_FIRST_TOKEN_ID, _LAST_TOKEN_ID) for _ in range(count)]
 
 
-def _scaled(mean: int, lengths: Lengths | None, index: int) -> int:
+def _scaled(mean: int, lengths: LengthDistribution | None, index: int) -> int:
     """Length of prompt number `index`, in the unit of `mean`."""
     if lengths is None:
         return mean
@@ -290,7 +290,7 @@ class DatasetRequests:
     """
 
     dataset: Dataset
-    others: Lengths
+    others: LengthDistribution
     seed: int
 
     def prompt(self, index: int) -> Prompt:

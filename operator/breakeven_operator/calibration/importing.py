@@ -1,0 +1,135 @@
+"""What other load generators have measured, as the points of a run: nothing starts, and the fit is judged like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from breakeven.arm import Arm
+from breakeven.errors import InputError
+from breakeven.points.point import Point
+from breakeven.readers.reading import read_text
+from breakeven_operator.calibration.measurements import measured_of, stored
+from breakeven_operator.calibration.podcopy import NotCopyableError
+from breakeven_operator.calibration.sending import text_of
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.ports import RunView
+from breakeven_operator.resources.calibrationrun import (
+    ArmPhase,
+    ArmStatus,
+    CalibrationPlan,
+    ImportedArm,
+    StoredPoint,
+)
+
+MANAGER = "breakeven-import"
+"""Field manager of imported points, as each arm's driver has its own."""
+_TEXT = "imported results"
+_MOST_POINTS = 1000
+
+
+class Imported(NamedTuple):
+    """What a run imports.
+
+    Attributes:
+        points: of all arms, as the run's status holds them.
+        arms: how each arm came out.
+    """
+
+    points: tuple[StoredPoint, ...]
+    arms: tuple[ArmStatus, ...]
+
+    def lengths(self) -> dict[str, int]:
+        """Mean lengths as a plan has them, of the points that say them."""
+        columns = ("prompt_tokens", "output_tokens")
+        known = {
+            name: [value for point in self.points if (value := getattr(point, name)) is not None]
+            for name in columns
+        }
+        return {name: max(1, round(sum(values) / len(values))) for name, values in known.items() if values}
+
+
+def read_imports(
+    view: RunView, plan: CalibrationPlan, imports: Iterable[ImportedArm], least_points: int
+) -> Imported:
+    """Read every file that a run imports.
+
+    Args:
+        view: with the ConfigMaps.
+        plan: of the run; its arms are those that are imported.
+        imports: which files are of which arm.
+        least_points: usable points below which an arm has no law worth fitting.
+
+    Raises:
+        NotCopyableError: a ConfigMap or key is not there, or a file cannot stand for its arm; says which and why.
+    """
+    found: list[StoredPoint] = []
+    for one in imports:
+        points = [point for key in one.config_map.keys for point in _points(view, plan, one, key)]
+        try:
+            found += (stored(one.arm, index, point, None) for index, point in enumerate(points))
+        except ValidationError as error:
+            field = ".".join(str(part) for part in error.errors()[0]["loc"])
+            raise _refused(f"{one.arm}: {field} does not fit a CalibrationRun") from None
+    if len(found) > _MOST_POINTS:
+        raise _refused(f"{len(found)} points; expected at most {_MOST_POINTS}")
+    arms = tuple(
+        _arm_status(arm.arm, [point for point in found if point.arm == arm.arm], least_points)
+        for arm in plan.arms
+    )
+    return Imported(tuple(found), arms)
+
+
+def _points(view: RunView, plan: CalibrationPlan, one: ImportedArm, key: str) -> list[Point]:
+    name = one.config_map.name
+    if name not in view.config_maps:
+        raise _refused(
+            f"ConfigMap {name} may not be read: grant the operator `get` on configmaps (chart: rbac)"
+        )
+    where = f"ConfigMap {name}, key {key}"
+    planned = next(arm for arm in plan.arms if arm.arm == one.arm)
+    arm = Arm(planned.method, planned.k, planned.candidate)
+    text = text_of(view.config_maps, name, key, "importFrom")
+    try:
+        points = read_text(text, where, arm)
+    except InputError as error:
+        raise _refused(str(error)) from None
+    for point in points:
+        if (point.method, point.k) != (arm.method, arm.k) or point.schedule is not None:
+            raise _refused(
+                f"{point.origin}: arm {point.arm.name}; expected {one.arm} ({arm.method}, {arm.k})"
+            )
+        _check_setting(point, plan)
+    return [
+        replace(point, candidate=arm.candidate, sweep=None, text_source=one.text or _TEXT) for point in points
+    ]
+
+
+def _check_setting(point: Point, plan: CalibrationPlan) -> None:
+    """Refuse a point that says itself that it is of another GPU or model; most files say neither."""
+    if point.gpu is not None and point.gpu != plan.gpu_product:
+        raise _refused(f"{point.origin}: gpu {point.gpu[:64]!r}; expected {plan.gpu_product}")
+    served = {plan.model, plan.served_model_name} - {None}
+    if point.model is not None and served and point.model not in served:
+        expected = " or ".join(sorted(str(name) for name in served))
+        raise _refused(f"{point.origin}: model {point.model[:64]!r}; expected {expected}")
+
+
+def _arm_status(arm: str, points: list[StoredPoint], least_points: int) -> ArmStatus:
+    usable = sum(point.usable for point in measured_of(points))
+    if usable >= least_points:
+        message = f"{usable} usable points imported"
+        return ArmStatus(
+            arm=arm, phase=ArmPhase.DONE, reason=str(ClusterReason.ARM_MEASURED), message=message
+        )
+    message = f"only {usable} of {len(points)} imported points are usable, {least_points} are needed"
+    return ArmStatus(
+        arm=arm, phase=ArmPhase.FAILED, reason=str(ClusterReason.IMPORT_REFUSED), message=message
+    )
+
+
+def _refused(message: str) -> NotCopyableError:
+    return NotCopyableError(ClusterReason.IMPORT_REFUSED, f"importFrom: {message}")

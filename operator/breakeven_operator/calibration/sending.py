@@ -1,0 +1,277 @@
+"""What a run sends, fixed at its start: lengths, the file of prompts and where it is mounted, imposed acceptance.
+
+The file reaches the load driver as a read-only volume and is read there. What the operator reads of it (a ConfigMap's key)
+is checked before a GPU is held, and forgotten: neither a plan nor a message holds anything of a prompt.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+from breakeven.errors import InputError
+from breakeven.load_driver.dataset import Dataset, dataset_of
+from breakeven.load_driver.lengths import EmpiricalLengths, LengthDistribution, LengthPair, LogNormalLengths
+from breakeven.load_driver.sampling import Sampling
+from breakeven.load_driver.workload import Workload
+from breakeven_operator.calibration.podcopy import NotCopyableError
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.labels import service_of
+from breakeven_operator.ports import Manifest, RunView
+from breakeven_operator.resources.calibrationrun import CalibrationPlan, CalibrationRunSpec
+from breakeven_operator.resources.speculativeservice import SpeculativeService
+from breakeven_operator.resources.workloadspec import PromptSource, WorkloadSpec
+
+DEFAULT_PROMPT_TOKENS = 512
+DEFAULT_OUTPUT_TOKENS = 256
+SYNTHETIC_ACCEPTANCE = "synthetic acceptance"
+"""What points call the text of an engine that accepts drafts by chance."""
+VOLUME = "breakeven-prompts"
+MOUNT_PATH = "/var/run/breakeven/prompts"
+
+
+class PlannedWorkload(NamedTuple):
+    """What is sent.
+
+    Attributes:
+        prompt_tokens, output_tokens: means.
+        document: everything else, as the JSON of a WorkloadSpec; None where there is nothing else.
+    """
+
+    prompt_tokens: int
+    output_tokens: int
+    document: str | None
+
+
+NOTHING_SENT = PlannedWorkload(DEFAULT_PROMPT_TOKENS, DEFAULT_OUTPUT_TOKENS, None)
+
+
+def planned_workload(view: RunView, spec: CalibrationRunSpec, service: SpeculativeService) -> PlannedWorkload:
+    """As the run says, else the service; lengths that neither says as the target has seen, else 512 and 256.
+
+    Raises:
+        NotCopyableError: the file of prompts is not there, or is none.
+    """
+    given = [one for one in (spec.workload, service.spec.calibration.workload) if one is not None]
+    workload = given[0] if given else WorkloadSpec()
+    _check_prompts(view, workload.prompts)
+    beside = workload.model_copy(update={"prompt_tokens": None, "output_tokens": None}).to_json_object()
+    document = json.dumps(beside, separators=(",", ":")) if any(beside.values()) else None
+    return PlannedWorkload(*_lengths(view, workload, given), document)
+
+
+def _lengths(view: RunView, workload: WorkloadSpec, given: list[WorkloadSpec]) -> tuple[int, int]:
+    if workload.lengths is not None and workload.lengths.pairs:
+        pairs = _pairs(workload, seed=0)
+        return max(1, round(pairs.mean_prompt_tokens)), max(2, round(pairs.mean_output_tokens))
+    for one in given:
+        if one.prompt_tokens is not None and one.output_tokens is not None:
+            return one.prompt_tokens, max(2, one.output_tokens)
+    if view.seen_lengths is not None:
+        prompt_tokens, output_tokens = view.seen_lengths
+        return max(1, round(prompt_tokens)), max(2, round(output_tokens))
+    return DEFAULT_PROMPT_TOKENS, DEFAULT_OUTPUT_TOKENS
+
+
+def _check_prompts(view: RunView, prompts: PromptSource | None) -> None:
+    """Refuse a file that the pod would wait for in vain or that its driver could not read, before the pod holds a GPU.
+
+    What the operator may not read is left to the pod: its driver says the same later.
+    """
+    if prompts is None:
+        return
+    if prompts.persistent_volume_claim is not None:
+        name = prompts.persistent_volume_claim.claim_name
+        if name not in {claim["metadata"]["name"] for claim in view.claims}:
+            raise NotCopyableError(
+                ClusterReason.WORKLOAD_NOT_FOUND,
+                f"workload.prompts: PersistentVolumeClaim {name} is not in this namespace",
+            )
+    if prompts.config_map is None or prompts.config_map.name not in view.config_maps:
+        return
+    where = f"ConfigMap {prompts.config_map.name}, key {prompts.config_map.key}"
+    text = text_of(view.config_maps, prompts.config_map.name, prompts.config_map.key, "workload.prompts")
+    try:
+        dataset_of(text, where, "prompts")
+    except InputError as error:
+        raise NotCopyableError(ClusterReason.WORKLOAD_INVALID, f"workload.prompts: {error}") from None
+
+
+def text_of(config_maps: Mapping[str, Manifest | None], name: str, key: str, what: str) -> str:
+    """The text that stands under a ConfigMap's key.
+
+    Args:
+        config_maps: by name; None: there is no such ConfigMap.
+        name: which.
+        key: its key.
+        what: who asks for it.
+
+    Raises:
+        NotCopyableError: there is no such ConfigMap or key, or its value is no text.
+    """
+    manifest = config_maps[name]
+    if manifest is None:
+        raise NotCopyableError(
+            ClusterReason.WORKLOAD_NOT_FOUND, f"{what}: ConfigMap {name} is not in this namespace"
+        )
+    found = (manifest.get("data") or {}).get(key)
+    if found is not None:
+        return str(found)
+    if key in (manifest.get("binaryData") or {}):
+        raise NotCopyableError(
+            ClusterReason.WORKLOAD_INVALID,
+            f"{what}: ConfigMap {name}, key {key}: binary data; expected UTF-8 text under data",
+        )
+    # Keys are named by people and may say much; how many there are is enough to find the mistake.
+    raise NotCopyableError(
+        ClusterReason.WORKLOAD_NOT_FOUND,
+        f"{what}: ConfigMap {name} has no key {key} ({len(manifest.get('data') or {})} others)",
+    )
+
+
+def named_config_maps(runs: Iterable[Manifest], services: Iterable[Manifest]) -> list[NamespacedName]:
+    """The ConfigMaps that runs without a plan read: their imports, and the prompts that they or their services name."""
+    by_name = {NamespacedName.of(service): service["spec"] for service in services}
+    found = set()
+    for run in runs:
+        if (run.get("status") or {}).get("plan") is not None:
+            continue
+        namespace, spec = run["metadata"]["namespace"], run["spec"]
+        owner = by_name.get(NamespacedName(namespace, service_of(run)), {})
+        workloads = (spec.get("workload"), (owner.get("calibration") or {}).get("workload"))
+        prompts = [(workload or {}).get("prompts") or {} for workload in workloads]
+        named = [one.get("configMap") for one in (*prompts, *(spec.get("importFrom") or ()))]
+        found |= {NamespacedName(namespace, one["name"]) for one in named if one}
+    return sorted(found)
+
+
+def workload_spec(document: str | None) -> WorkloadSpec:
+    """The workload that a plan holds.
+
+    Raises:
+        InputError: a newer version wrote what this one does not know.
+    """
+    return WorkloadSpec.read(json.loads(document), "workload") if document is not None else WorkloadSpec()
+
+
+def own_prompts(plan: CalibrationPlan) -> bool:
+    """Whether the engine is asked what its owner's users ask: its last words may then repeat it."""
+    prompts = workload_spec(plan.workload).prompts
+    return prompts is not None and bool(prompts.sources)
+
+
+def imposed(document: str | None, config: Mapping[str, Any] | None, k: int) -> Mapping[str, Any] | None:
+    """The speculative configuration of a calibration pod, with imposed acceptance where the plan's workload asks for it.
+
+    Args:
+        document: of the plan's workload.
+        config: the arm's, as it would serve; None: no speculation.
+        k: its draft length.
+    """
+    synthetic = workload_spec(document).synthetic_acceptance
+    if config is None or synthetic is None or k == 0:
+        return config
+    kept = {key: value for key, value in config.items() if not key.startswith("synthetic_acceptance_")}
+    return {
+        **kept,
+        "rejection_sample_method": "synthetic",
+        "synthetic_acceptance_rates": synthetic.of_length(k),
+    }
+
+
+def file_of(prompts: PromptSource | None) -> str | None:
+    """Where the load driver finds the file of prompts; None: there is none."""
+    if prompts is None:
+        return None
+    if prompts.config_map is not None:
+        return f"{MOUNT_PATH}/{prompts.config_map.key}"
+    source = prompts.persistent_volume_claim or prompts.image
+    return f"{MOUNT_PATH}/{source.path}" if source is not None else None
+
+
+def volume_of(prompts: PromptSource | None) -> dict[str, Any] | None:
+    """The volume that holds the file of prompts; None: there is none."""
+    if prompts is None:
+        return None
+    if prompts.config_map is not None:
+        key = prompts.config_map.key
+        source: dict[str, Any] = {
+            "configMap": {"name": prompts.config_map.name, "items": [{"key": key, "path": key}]}
+        }
+    elif prompts.persistent_volume_claim is not None:
+        source = {
+            "persistentVolumeClaim": {
+                "claimName": prompts.persistent_volume_claim.claim_name,
+                "readOnly": True,
+            }
+        }
+    elif prompts.image is not None:
+        source = {"image": {"reference": prompts.image.reference}}
+    else:
+        return None
+    return {"name": VOLUME, **source}
+
+
+def mount_of(prompts: PromptSource | None) -> list[dict[str, Any]]:
+    """How the load driver mounts it."""
+    if volume_of(prompts) is None:
+        return []
+    return [{"name": VOLUME, "mountPath": MOUNT_PATH, "readOnly": True}]
+
+
+def text_name(prompts: PromptSource) -> str:
+    """What points call the text of a file."""
+    return prompts.name or PurePosixPath(file_of(prompts) or "prompts").stem[:64]
+
+
+def sent(
+    spec: WorkloadSpec, prompt_tokens: int, output_tokens: int, dataset: Dataset | None, *, drafts: bool
+) -> Workload:
+    """The workload as the load driver takes it.
+
+    Args:
+        spec: what the plan says beside the means.
+        prompt_tokens: mean length.
+        output_tokens: likewise of the answers.
+        dataset: the file of prompts, read.
+        drafts: whether the engine speculates, so that imposed acceptance means something.
+
+    Raises:
+        InputError: a figure is out of range.
+    """
+    given = dict(spec.sampling or ())
+    sampling = {name: value for name, value in given.items() if value is not None}
+    imposing = drafts and spec.synthetic_acceptance is not None
+    shared = spec.prompts.shared_prefix_percent if spec.prompts is not None else None
+    named = spec.prompts.name if spec.prompts is not None and dataset is None else None
+    return Workload(
+        prompt_tokens,
+        output_tokens,
+        lengths=_scattering(spec, prompt_tokens, output_tokens),
+        sampling=Sampling(**sampling),
+        prefix_share=(shared or 0) / 100,
+        dataset=dataset,
+        label=SYNTHETIC_ACCEPTANCE if imposing else named,
+    )
+
+
+def _scattering(spec: WorkloadSpec, prompt_tokens: int, output_tokens: int) -> LengthDistribution | None:
+    lengths = spec.lengths
+    if lengths is None:
+        return None
+    if lengths.pairs:
+        return _pairs(spec, seed=0)
+    stdevs = lengths.prompt_tokens_stdev or 0, lengths.output_tokens_stdev or 0
+    return LogNormalLengths(prompt_tokens, output_tokens, *stdevs) if any(stdevs) else None
+
+
+def _pairs(spec: WorkloadSpec, seed: int) -> EmpiricalLengths:
+    rows = spec.lengths.pairs if spec.lengths is not None else ()
+    return EmpiricalLengths(
+        [LengthPair(row.prompt_tokens, row.output_tokens) for row in rows],
+        [float(row.weight or 1) for row in rows],
+        seed,
+    )

@@ -1,0 +1,304 @@
+"""What a calibration sends: lengths, text and sampling, as SpeculativeService and CalibrationRun say it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from breakeven_operator.resources.base import ATOMIC, Model, ObjectName, RequiredNumber, Rule
+
+_MOST_TOKENS = 1048576
+_FILE_PATTERN = r"^[A-Za-z0-9._-][A-Za-z0-9._/-]*$"
+FilePath = Annotated[str, Field(min_length=1, max_length=512, pattern=_FILE_PATTERN)]
+_INSIDE = Rule(
+    "!self.path.contains('..')",
+    "path leads out of the volume",
+    "a path without ..",
+    lambda file: ".." not in file.path,
+    ".path",
+)
+
+
+class ConfigMapKey(Model):
+    """One key of a ConfigMap in the namespace of the SpeculativeService."""
+
+    name: Annotated[ObjectName, Field(description="Name of the ConfigMap.")]
+    key: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=253,
+            pattern=r"^[-._a-zA-Z0-9]+$",
+            description="Key inside the ConfigMap.",
+        ),
+    ]
+
+
+class ClaimFile(Model):
+    """One file on a PersistentVolumeClaim in the namespace of the SpeculativeService."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (_INSIDE,)
+
+    claim_name: Annotated[ObjectName, Field(description="Name of the PersistentVolumeClaim.")]
+    path: Annotated[FilePath, Field(description="Path of the file on it, such as prompts/support.jsonl.")]
+
+
+class ImageFile(Model):
+    """One file of an image, mounted as a volume (Kubernetes 1.35 and newer, or its feature gate ImageVolume)."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (_INSIDE,)
+
+    reference: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=512,
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$",
+            description="The image, such as registry.example.com/prompts:2026-11.",
+        ),
+    ]
+    path: Annotated[FilePath, Field(description="Path of the file in it, without the leading slash.")]
+
+
+class PromptSource(Model):
+    """Which text is sent."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "[has(self.configMap), has(self.persistentVolumeClaim), has(self.image)].filter(given, given).size() <= 1",
+            "prompts has more than one source",
+            "one of configMap, persistentVolumeClaim and image",
+            lambda prompts: len(prompts.sources) <= 1,
+        ),
+        Rule(
+            "!has(self.sharedPrefixPercent) || !(has(self.configMap) || has(self.persistentVolumeClaim) || has(self.image))",
+            "sharedPrefixPercent stands beside prompts of a file",
+            "one of the two: such prompts are what they are",
+            lambda prompts: prompts.shared_prefix_percent is None or not prompts.sources,
+            ".sharedPrefixPercent",
+        ),
+    )
+
+    config_map: Annotated[
+        ConfigMapKey | None,
+        Field(
+            description='Requests of a ConfigMap: JSON lines such as {"prompt": "...", "output_tokens": 120}, or with messages in '
+            "place of prompt. They are mounted read-only into the load driver and shown nowhere."
+        ),
+    ] = None
+    persistent_volume_claim: Annotated[
+        ClaimFile | None, Field(description="Requests of a file on a volume, as of a ConfigMap.")
+    ] = None
+    image: Annotated[
+        ImageFile | None, Field(description="Requests of a file in an image, as of a ConfigMap.")
+    ] = None
+    name: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=40,
+            pattern=r"^[A-Za-z0-9]([A-Za-z0-9 ._-]*[A-Za-z0-9])?$",
+            description="What points and profile call the text. Without it: the file's name.",
+        ),
+    ] = None
+    shared_prefix_percent: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=100,
+            description="Share of a mean prompt that all made-up prompts begin with, which the prefix cache then serves. Without "
+            "it: none.",
+        ),
+    ] = None
+
+    @property
+    def sources(self) -> tuple[Model, ...]:
+        """The files that are named."""
+        return tuple(filter(None, (self.config_map, self.persistent_volume_claim, self.image)))
+
+
+class LengthsOfRequest(Model):
+    """Tokens of one kind of request."""
+
+    prompt_tokens: Annotated[int, Field(ge=1, le=_MOST_TOKENS, description="Prompt length, tokens.")]
+    output_tokens: Annotated[int, Field(ge=1, le=_MOST_TOKENS, description="Output length, tokens.")]
+    weight: Annotated[
+        int | None,
+        Field(ge=1, le=1000000, description="How often it occurs, relative to the others; 1 without it."),
+    ] = None
+
+
+class LengthsSpec(Model):
+    """How lengths scatter; without it every request is as long as the mean."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.pairs) || !(has(self.promptTokensStdev) || has(self.outputTokensStdev))",
+            "pairs stand beside standard deviations",
+            "one of the two",
+            lambda lengths: (
+                not lengths.pairs
+                or (lengths.prompt_tokens_stdev, lengths.output_tokens_stdev) == (None, None)
+            ),
+            ".pairs",
+        ),
+    )
+
+    prompt_tokens_stdev: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=_MOST_TOKENS,
+            description="Standard deviation of prompt lengths, which are lognormal, tokens.",
+        ),
+    ] = None
+    output_tokens_stdev: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=_MOST_TOKENS,
+            description="Standard deviation of output lengths, which are lognormal, tokens.",
+        ),
+    ] = None
+    pairs: Annotated[
+        tuple[LengthsOfRequest, ...],
+        Field(
+            max_length=64,
+            json_schema_extra=ATOMIC,
+            description="Lengths that occur together, in place of promptTokens, outputTokens and deviations.",
+        ),
+    ] = ()
+
+
+def _between(low: float, high: float, name: str) -> Rule:
+    field = "".join(part.capitalize() if position else part for position, part in enumerate(name.split("_")))
+    return Rule(
+        f"!has(self.{field}) || (double(self.{field}) >= {low:f} && double(self.{field}) <= {high:f})",
+        f"{field} is out of range",
+        f"a number from {low:g} to {high:g}",
+        lambda sampling: getattr(sampling, name) is None or low <= getattr(sampling, name) <= high,
+        f".{field}",
+    )
+
+
+class SamplingSpec(Model):
+    """How the engine draws tokens; the fields of its API. Without any: the likeliest token, at which most drafts are accepted."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        _between(0, 10, "temperature"),
+        _between(1e-6, 1, "top_p"),
+        _between(0, 1, "min_p"),
+        _between(-2, 2, "presence_penalty"),
+        _between(-2, 2, "frequency_penalty"),
+        _between(1e-6, 10, "repetition_penalty"),
+    )
+
+    temperature: Annotated[
+        RequiredNumber | None, Field(description="Sampling temperature, 0 to 10; 0 without it.")
+    ] = None
+    top_p: Annotated[RequiredNumber | None, Field(description="Nucleus sampling, above 0 to 1.")] = None
+    top_k: Annotated[int | None, Field(ge=-1, le=1000000, description="Likeliest tokens drawn from.")] = None
+    min_p: Annotated[
+        RequiredNumber | None, Field(description="Least probability, relative to the likeliest's, 0 to 1.")
+    ] = None
+    presence_penalty: Annotated[RequiredNumber | None, Field(description="Against repeating, -2 to 2.")] = (
+        None
+    )
+    frequency_penalty: Annotated[RequiredNumber | None, Field(description="Against repeating, -2 to 2.")] = (
+        None
+    )
+    repetition_penalty: Annotated[
+        RequiredNumber | None, Field(description="Against repeating, above 0 to 10; 1 is none.")
+    ] = None
+    seed: Annotated[
+        int | None,
+        Field(ge=0, le=9007199254740991, description="The engine's own seed, sent with every request."),
+    ] = None
+
+
+class SyntheticAcceptance(Model):
+    """Acceptance that the engine imposes by chance: cost at a chosen acceptance, with answers that are garbage."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.rates.all(rate, double(rate) >= 0.0 && double(rate) <= 1.0)",
+            "rates has a number out of range",
+            "shares from 0 to 1",
+            lambda synthetic: all(0 <= rate <= 1 for rate in synthetic.rates),
+            ".rates",
+        ),
+        Rule(
+            "self.rates.map(rate, 0.0 - double(rate)).isSorted()",
+            "rates rise",
+            "shares of all drafts, which never rise from one position to the next",
+            lambda synthetic: all(later <= earlier for earlier, later in pairwise(synthetic.rates)),
+            ".rates",
+        ),
+    )
+
+    rates: Annotated[
+        tuple[RequiredNumber, ...],
+        Field(
+            min_length=1,
+            max_length=32,
+            json_schema_extra=ATOMIC,
+            description="Share of drafts whose first tokens up to this position are all accepted, one per position (vLLM's "
+            'synthetic_acceptance_rates). Positions beyond the last follow its step: ["0.7"] means 0.7, 0.49, 0.343, ...',
+        ),
+    ]
+
+    def of_length(self, k: int) -> list[float]:
+        """The rates of a draft length."""
+        rates = list(self.rates)
+        before = rates[-2] if len(rates) > 1 else 1.0
+        step = rates[-1] / before if before > 0 else 0.0
+        while len(rates) < k:
+            rates.append(round(rates[-1] * step, 6))
+        return rates[:k]
+
+
+class WorkloadSpec(Model):
+    """The requests that are sent."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.promptTokens) == has(self.outputTokens)",
+            "one of promptTokens and outputTokens is given without the other",
+            "both or none",
+            lambda workload: (workload.prompt_tokens is None) == (workload.output_tokens is None),
+        ),
+    )
+
+    prompt_tokens: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=_MOST_TOKENS,
+            description="Mean prompt length, tokens. Without it: what the target has seen lately, else 512.",
+        ),
+    ] = None
+    output_tokens: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=_MOST_TOKENS,
+            description="Mean output length, tokens. Without it: what the target has seen lately, else 256.",
+        ),
+    ] = None
+    lengths: Annotated[LengthsSpec | None, Field(description="How lengths scatter about the means.")] = None
+    prompts: Annotated[
+        PromptSource | None,
+        Field(
+            description="Which text is sent. Without a source: made-up prose, on which acceptance is a guess."
+        ),
+    ] = None
+    sampling: Annotated[SamplingSpec | None, Field(description="How the engine draws tokens.")] = None
+    synthetic_acceptance: Annotated[
+        SyntheticAcceptance | None,
+        Field(
+            description="Measure cost at a chosen acceptance: calibration pods run with rejection_sample_method synthetic, serving "
+            "pods never do. For engines that have it (vLLM 0.21 and newer, not on CPU)."
+        ),
+    ] = None

@@ -1,0 +1,152 @@
+"""What a calibration sends, and what it imports, on the real control plane: a mounted ConfigMap, the driver, the chart's policy."""
+
+import json
+
+import pytest
+
+from operatorcluster import manifests
+from operatorcluster.stage import HOME, OPERATOR, condition
+from operatorcluster.target_engine import METHOD
+from operatorcluster.waiting import until
+
+MARKER = "xyzzy-not-for-logs"
+ARM = f"{METHOD['name']}/{METHOD['draftLengths'][0]}"
+
+
+def config_map(name, data):
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+def points(method, k, c1_s, c2_s):
+    """What another load generator has measured on an engine that obeys a law."""
+    loads = [share / c2_s for share in (0.05, 0.2, 0.35, 0.5, 0.6, 0.7)]
+    rows = [f"{method},{k},{rps:.4f},{c1_s / (1 - rps * c2_s):.5f},64,32,{MARKER}" for rps in loads]
+    header = "method,k,request_rate_rps,mean_latency_s,prompt_tokens,output_tokens,note"
+    return "\n".join([header, *rows])
+
+
+def everything(place):
+    """Statuses, events and logs of the namespace and of the operator."""
+    kinds = ("specsvc", "calrun", "specprof", "job", "pod", "event")
+    return json.dumps([*(place.all(kind) for kind in kinds), place.stage.log()])
+
+
+def test_prompts_of_a_config_map_are_sent_and_shown_nowhere(place):
+    lines = [
+        json.dumps({"prompt": f"{MARKER} what is the price of {n} loaves of bread in {n * n} towns " * 4})
+        for n in range(200)
+    ]
+    place.apply(config_map("prompts", {"support.jsonl": "\n".join(lines)}))
+    prompts = {"configMap": {"name": "prompts", "key": "support.jsonl"}}
+    lengths = manifests.service()["spec"]["calibration"]["workload"]
+    workload = {**lengths, "prompts": prompts, "sampling": {"temperature": "0.5", "seed": 1}}
+    place.apply(manifests.target(), manifests.service(calibration={"workload": workload, "loads": 3}))
+
+    def measured():
+        runs = place.all("calrun")
+        status = (runs[0].get("status") or {}) if len(runs) == 1 else {}
+        assert status.get("phase") != "Failed", status.get("message")
+        return status.get("points")
+
+    found = until("a point is measured", measured, seen=lambda: place.told("chat"))
+    assert {point["textSource"] for point in found} == {"support"}
+    assert float(found[0]["promptTokens"]) > 20
+    (pod,) = [pod for pod in place.all("pod") if "breakeven.dev/run" in pod["metadata"].get("labels", {})]
+    told = place.kubectl("logs", pod["metadata"]["name"], "--container=driver")
+    assert "point" in told
+    assert MARKER not in told
+    assert MARKER not in everything(place)
+
+
+def test_a_config_map_without_the_key_ends_the_run_with_a_word_and_no_pod(place):
+    place.apply(config_map("prompts", {"others.jsonl": MARKER}))
+    prompts = {"configMap": {"name": "prompts", "key": "support.jsonl"}}
+    place.apply(manifests.target(), manifests.service(calibration={"workload": {"prompts": prompts}}))
+
+    def refused():
+        said = condition(place.get("specsvc", "chat"), "Calibrated")
+        return said if "WorkloadNotFound" in said.get("message", "") else None
+
+    said = until("the service says so", refused, seen=lambda: place.told("chat"))
+    assert "ConfigMap prompts has no key support.jsonl" in said["message"]
+    assert place.writes("jobs") == []
+    assert place.writes() == []
+    assert MARKER not in everything(place)
+
+
+def test_imported_results_become_the_profile_in_force_and_no_pod_starts(place):
+    method, k = METHOD["method"], METHOD["draftLengths"][0]
+    data = {"none.csv": points("none", 0, 1.0, 0.05), "drafted.csv": points(method, k, 0.6, 0.055)}
+    sources = [
+        {"arm": arm, "configMap": {"name": "sweeps", "keys": [key]}}
+        for arm, key in (("none", "none.csv"), (ARM, "drafted.csv"))
+    ]
+    run = {
+        "apiVersion": "breakeven.dev/v1alpha1",
+        "kind": "CalibrationRun",
+        "metadata": {"name": "imported"},
+        "spec": {"serviceRef": {"name": "chat"}, "importFrom": sources},
+    }
+    # The run is there before its service, which otherwise would measure by itself first.
+    place.apply(config_map("sweeps", data), manifests.target(), run, manifests.service())
+
+    def ended():
+        status = place.get("calrun", "imported").get("status") or {}
+        assert status.get("phase") != "Failed", status.get("message")
+        return status if status.get("phase") == "Succeeded" else None
+
+    status = until("the import has succeeded", ended, seen=lambda: place.told("chat"))
+    assert len(status["points"]) == 12
+    found = place.until_calibrated()
+    assert found["status"]["calibration"]["profile"] == "imported"
+    created = [job for job in place.writes("jobs") if job.verb == "create"]
+    assert [job for job in created if job.body["metadata"]["labels"]["breakeven.dev/run"] == "imported"] == []
+    assert MARKER not in everything(place)
+
+
+def job(image, volume, *, read_only=True, mounted_by="driver"):
+    """A Job as the operator makes them, in the parts that the chart's policy looks at."""
+    mount = {"name": "breakeven-prompts", "mountPath": "/p", "readOnly": read_only}
+    driver = {"name": "driver", "image": image, "volumeMounts": [mount] if mounted_by == "driver" else []}
+    engine = {"name": "engine", "image": "x", "restartPolicy": "Always"}
+    engine |= {"volumeMounts": [mount] if mounted_by == "engine" else []}
+    meta = {
+        "name": "j",
+        "labels": {"app.kubernetes.io/managed-by": "breakeven", "breakeven.dev/service": "chat"},
+    }
+    spec = {"serviceAccountName": "breakeven-chat", "restartPolicy": "Never", "containers": [driver]}
+    spec |= {"initContainers": [engine], "volumes": [{"name": "breakeven-prompts", **volume}]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": meta,
+        "spec": {"template": {"spec": spec}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, None),
+        ({"image": "evil:1"}, "run its own image as their only container"),
+        (
+            {"volume": {"hostPath": {"path": "/"}}},
+            "takes prompts from a ConfigMap, an image or a read-only claim",
+        ),
+        ({"volume": {"persistentVolumeClaim": {"claimName": "c"}}}, "or a read-only claim"),
+        ({"read_only": False}, "mounts read-only, and nobody else has its prompts"),
+        ({"mounted_by": "engine"}, "mounts read-only, and nobody else has its prompts"),
+    ],
+)
+def test_the_charts_policy_holds_image_and_mounts_of_the_load_driver(place, changes, said):
+    deployment = json.loads(
+        place.stage.cluster.kubectl("get", "deployment", "breakeven", f"--namespace={HOME}", "-ojson").stdout
+    )
+    image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
+    body = job(**({"image": image, "volume": {"configMap": {"name": "prompts"}}} | changes))
+    done = place.stage.cluster.kubectl(
+        "create", "--dry-run=server", f"--as={OPERATOR}", f"--namespace={place.name}", "--filename=-",
+        stdin=json.dumps(body), check=False,
+    )  # fmt: skip
+    assert (done.returncode == 0) == (said is None), done.stderr
+    assert said is None or said in done.stderr

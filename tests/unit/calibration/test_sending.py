@@ -1,0 +1,324 @@
+"""What a run sends: the plan, the Job's volumes, the driver's reading of it, and that no prompt is ever shown."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+
+from breakeven.errors import InputError
+from breakeven_operator.calibration.sending import named_config_maps
+from breakeven_operator.driver import PromptsError
+from breakeven_operator.resources import CalibrationRun, SpeculativeService
+from fakes.calibration_world import RUN, SERVICE, TARGET, timestamp
+from fakes.trial_run import trial_environment
+
+MARKER = "xyzzy-not-for-logs"
+LINES = "\n".join(json.dumps({"prompt": f"{MARKER} {n}", "output_tokens": 8 + n % 5}) for n in range(20))
+FROM_CONFIG_MAP = {"configMap": {"name": "prompts", "key": "support.jsonl"}}
+
+
+def ask_for(world, **workload):
+    """The service asks for this workload, beside its lengths."""
+    world.service["spec"]["calibration"]["workload"] |= workload
+
+
+def with_prompts(world, text=LINES):
+    ask_for(world, prompts=FROM_CONFIG_MAP)
+    world.config_maps["prompts"] = {"metadata": {"name": "prompts"}, "data": {"support.jsonl": text}}
+
+
+def pod_of(world):
+    return world.job["spec"]["template"]["spec"]
+
+
+def everything(world):
+    """All that the operator has written or said, as one text."""
+    return json.dumps([world.status, world.jobs, world.profiles, [str(event) for event in world.said]])
+
+
+def refused(world):
+    world.turn()
+    world.turn()
+    assert world.status["phase"] == "Failed"
+    assert not world.jobs, "no GPU is held"
+    assert MARKER not in everything(world)
+    return world.status["reason"], world.status["message"]
+
+
+def test_prompts_of_a_config_map_are_mounted_read_only_into_the_driver_alone(world):
+    with_prompts(world)
+    world.turn()
+    world.turn()
+    pod = pod_of(world)
+    assert {
+        "name": "breakeven-prompts",
+        "configMap": {"name": "prompts", "items": [{"key": "support.jsonl", "path": "support.jsonl"}]},
+    } in pod["volumes"]
+    (driver,) = pod["containers"]
+    assert {
+        "name": "breakeven-prompts",
+        "mountPath": "/var/run/breakeven/prompts",
+        "readOnly": True,
+    } in driver["volumeMounts"]
+    assert world.driver_env("BREAKEVEN_PROMPTS") == "/var/run/breakeven/prompts/support.jsonl"
+    for other in pod["initContainers"]:
+        assert "breakeven-prompts" not in json.dumps(other.get("volumeMounts") or [])
+    assert MARKER not in everything(world)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "source", "path"),
+    [
+        (
+            {"persistentVolumeClaim": {"claimName": "texts", "path": "chat/may.jsonl"}},
+            {"persistentVolumeClaim": {"claimName": "texts", "readOnly": True}},
+            "chat/may.jsonl",
+        ),
+        (
+            {"image": {"reference": "registry.example.com/prompts:may", "path": "data.jsonl"}},
+            {"image": {"reference": "registry.example.com/prompts:may"}},
+            "data.jsonl",
+        ),
+    ],
+)
+def test_prompts_of_a_volume_and_of_an_image(world, prompts, source, path):
+    ask_for(world, prompts=prompts)
+    world.claims = ({"metadata": {"name": "texts"}, "spec": {"accessModes": ["ReadWriteOnce"]}},)
+    world.turn()
+    world.turn()
+    assert {"name": "breakeven-prompts", **source} in pod_of(world)["volumes"]
+    assert world.driver_env("BREAKEVEN_PROMPTS") == f"/var/run/breakeven/prompts/{path}"
+
+
+def test_a_config_map_that_is_not_there_is_a_word_and_no_pod(world):
+    ask_for(world, prompts=FROM_CONFIG_MAP)
+    world.config_maps["prompts"] = None
+    assert refused(world) == (
+        "WorkloadNotFound",
+        "workload.prompts: ConfigMap prompts is not in this namespace",
+    )
+
+
+def test_a_key_that_is_not_there_is_a_word_and_no_pod(world):
+    with_prompts(world)
+    world.config_maps["prompts"]["data"] = {MARKER: "{}"}
+    assert refused(world) == (
+        "WorkloadNotFound",
+        "workload.prompts: ConfigMap prompts has no key support.jsonl (1 others)",
+    )
+
+
+def test_binary_data_is_a_word_and_no_pod(world):
+    with_prompts(world)
+    world.config_maps["prompts"] = {"binaryData": {"support.jsonl": "AAAA"}}
+    assert refused(world)[0] == "WorkloadInvalid"
+
+
+def test_a_line_that_is_no_request_is_a_word_and_no_pod(world):
+    with_prompts(world, f'{{"prompt": "fine"}}\n{{"text": "{MARKER}"}}\n')
+    assert refused(world) == (
+        "WorkloadInvalid",
+        "workload.prompts: ConfigMap prompts, key support.jsonl: line 2: neither prompt nor messages; expected one of the two",
+    )
+
+
+def test_more_requests_than_the_driver_keeps_are_a_word_and_no_pod(world):
+    with_prompts(world, '{"prompt":"a"}\n' * 100_001)
+    assert refused(world)[0] == "WorkloadInvalid"
+
+
+def test_a_claim_that_is_not_there_is_a_word_and_no_pod(world):
+    ask_for(world, prompts={"persistentVolumeClaim": {"claimName": "texts", "path": "a.jsonl"}})
+    assert refused(world) == (
+        "WorkloadNotFound",
+        "workload.prompts: PersistentVolumeClaim texts is not in this namespace",
+    )
+
+
+def test_a_config_map_that_the_operator_may_not_read_is_left_to_the_pod(world):
+    ask_for(world, prompts=FROM_CONFIG_MAP)
+    world.turn()
+    world.turn()
+    assert "breakeven-prompts" in json.dumps(pod_of(world)["volumes"])
+
+
+def test_a_driver_that_cannot_use_its_file_has_a_word_of_its_own(world):
+    ask_for(world, prompts={"image": {"reference": "prompts:may", "path": "data.jsonl"}})
+    world.turn()
+    world.turn()
+    pod = world.place_pod()
+    pod["status"]["phase"] = "Failed"
+    said = "workload.prompts: /var/run/breakeven/prompts/data.jsonl: No such file or directory"
+    ended = {"exitCode": 5, "message": f"2026-11-22 10:00:00,123 {said}", "finishedAt": timestamp(world.now)}
+    pod["status"]["containerStatuses"][0]["state"] = {"terminated": ended}
+    status = world.turn()
+    assert (status["armStatuses"][0]["reason"], status["armStatuses"][0]["message"]) == (
+        "WorkloadInvalid",
+        said,
+    )
+
+
+def test_last_words_of_an_engine_that_was_asked_a_users_prompts_are_withheld(world):
+    with_prompts(world)
+    world.target["spec"]["template"]["spec"]["containers"][0]["args"] += ["--enable-log-requests"]
+    world.turn()
+    world.turn()
+    engine = pod_of(world)["initContainers"][-1]
+    assert engine["args"][-2] == "--no-enable-log-requests"
+    pod = world.place_pod()
+    world.turn(60)
+    world.start_driver(pod)
+    world.turn()
+    crash = {
+        "exitCode": 1,
+        "message": f"EngineDeadError while serving prompt: {MARKER}",
+        "startedAt": timestamp(world.now),
+        "finishedAt": timestamp(world.now),
+    }
+    pod["status"]["initContainerStatuses"][0] |= {
+        "restartCount": 1,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": crash},
+    }
+    world.turn()
+    assert "withheld" in world.status["armStatuses"][0]["message"]
+    assert MARKER not in everything(world)
+
+
+def test_the_last_words_of_an_engine_that_was_asked_made_up_prose_are_shown(world):
+    world.turn()
+    world.turn()
+    assert "--no-enable-log-requests" not in json.dumps(world.jobs)
+
+
+def test_imposed_acceptance_is_the_trial_pods_alone(world):
+    ask_for(world, syntheticAcceptance={"rates": ["0.8", "0.6"]})
+    world.turn()
+    world.turn()
+    none = pod_of(world)["initContainers"][-1]["args"][-1]
+    assert none == "--speculative-config=null"
+    world.measure_arm()
+    world.turn()
+    world.turn()
+    config = json.loads(pod_of(world)["initContainers"][-1]["args"][-1].partition("=")[2])
+    assert config["rejection_sample_method"] == "synthetic"
+    assert config["synthetic_acceptance_rates"] == [0.8, 0.6]
+    assert "synthetic" not in json.dumps([arm["speculativeConfig"] for arm in world.status["plan"]["arms"]])
+    world.measure_arm()
+    world.turn()
+    world.turn()
+    longer = json.loads(pod_of(world)["initContainers"][-1]["args"][-1].partition("=")[2])
+    assert longer["synthetic_acceptance_rates"] == [0.8, 0.6, 0.45, 0.3375, 0.253125, 0.189844, 0.142383]
+
+
+def test_no_candidate_that_serves_may_accept_by_chance():
+    service = copy.deepcopy(SERVICE)
+    service["spec"]["candidates"]["methods"][0]["options"] = {"rejection_sample_method": "synthetic"}
+    with pytest.raises(InputError, match="its answers are wrong"):
+        SpeculativeService.read(service, "chat")
+
+
+def test_a_change_of_the_service_does_not_bend_a_run_that_has_begun(world):
+    with_prompts(world)
+    world.turn()
+    world.service["spec"]["calibration"]["workload"] = {}
+    world.turn()
+    assert "breakeven-prompts" in json.dumps(pod_of(world)["volumes"])
+
+
+@pytest.mark.parametrize(
+    ("workload", "said"),
+    [
+        (
+            {"prompts": {**FROM_CONFIG_MAP, "image": {"reference": "a", "path": "b"}}},
+            "prompts has more than one source; expected one of configMap, persistentVolumeClaim and image",
+        ),
+        ({"prompts": {**FROM_CONFIG_MAP, "sharedPrefixPercent": 10}}, "stands beside prompts of a file"),
+        (
+            {"prompts": {"image": {"reference": "a", "path": "../etc/passwd"}}},
+            "path leads out of the volume; expected a path without ..",
+        ),
+        (
+            {
+                "lengths": {
+                    "promptTokensStdev": 4,
+                    "pairs": [{"promptTokens": 1, "outputTokens": 1}],
+                }
+            },
+            "pairs stand beside standard deviations",
+        ),
+        ({"sampling": {"topP": "1.5"}}, "topP is out of range; expected a number from 1e-06 to 1"),
+        ({"syntheticAcceptance": {"rates": ["0.5", "0.7"]}}, "rates rise"),
+        ({"syntheticAcceptance": {"rates": ["1.5"]}}, "rates has a number out of range"),
+    ],
+)
+def test_a_wrong_workload_is_one_clear_line(workload, said):
+    run = copy.deepcopy(RUN)
+    run["spec"]["workload"] = workload
+    with pytest.raises(InputError) as refusal:
+        CalibrationRun.read(run, "CalibrationRun llm/chat")
+    assert said in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_the_driver_sends_what_the_plan_says(tmp_path):
+    file = tmp_path / "support.jsonl"
+    file.write_text(LINES)
+    document = {
+        "prompts": FROM_CONFIG_MAP,
+        "sampling": {"temperature": "0.7", "topP": "0.9", "seed": 3},
+        "lengths": {"outputTokensStdev": 10},
+    }
+    trial = trial_environment(
+        "http://x", BREAKEVEN_WORKLOAD=json.dumps(document), BREAKEVEN_PROMPTS=str(file)
+    )
+    workload = trial.sweep.workload
+    assert workload.text == "support"
+    assert workload.sampling.body() == {"temperature": 0.7, "top_p": 0.9, "seed": 3}
+    assert workload.prompts().prompt(0).startswith(MARKER)
+    assert MARKER not in repr(trial)
+    pairs = {"lengths": {"pairs": [{"promptTokens": 9, "outputTokens": 5, "weight": 3}]}}
+    drawn = trial_environment("http://x", BREAKEVEN_WORKLOAD=json.dumps(pairs)).sweep.workload.drawn
+    assert drawn.pair(7) == (9, 5)
+
+
+def test_the_text_of_an_engine_that_accepts_by_chance_is_called_so_where_anything_is_drafted():
+    document = json.dumps({"syntheticAcceptance": {"rates": ["0.7"]}})
+    texts = [
+        trial_environment("http://x", arm, BREAKEVEN_WORKLOAD=document).sweep.workload.text
+        for arm in ("eagle/2", "none")
+    ]
+    assert texts == ["synthetic acceptance", "synthetic text"]
+
+
+def test_a_file_that_is_not_there_or_is_none_is_one_line_without_a_prompt(tmp_path):
+    file = tmp_path / "support.jsonl"
+    given = {"BREAKEVEN_WORKLOAD": json.dumps({"prompts": FROM_CONFIG_MAP}), "BREAKEVEN_PROMPTS": str(file)}
+    with pytest.raises(PromptsError, match="No such file"):
+        trial_environment("http://x", **given)
+    file.write_text(f'{{"prompt": ["{MARKER}"]}}')
+    with pytest.raises(PromptsError) as refusal:
+        trial_environment("http://x", **given)
+    assert MARKER not in str(refusal.value)
+
+
+def test_config_maps_are_read_by_name_and_only_before_a_run_begins(world):
+    with_prompts(world)
+    run = world.run | {"metadata": {**RUN["metadata"], "labels": {}}}
+    assert named_config_maps([run], [world.service]) == [("llm", "prompts")]
+    own = copy.deepcopy(run)
+    own["spec"]["workload"] = {"prompts": {"configMap": {"name": "others", "key": "k"}}}
+    assert named_config_maps([own], []) == [("llm", "others")]
+    begun = run | {"status": {"plan": {}}}
+    assert named_config_maps([begun], [world.service]) == []
+
+
+def test_a_template_is_copied_as_before_where_nothing_is_asked_for(world):
+    world.turn()
+    world.turn()
+    assert "breakeven-prompts" not in json.dumps(world.jobs)
+    assert "BREAKEVEN_WORKLOAD" not in json.dumps(world.jobs)
+    assert "workload" not in world.status["plan"]
+    assert world.target == TARGET
