@@ -186,7 +186,7 @@ def test_a_break_even_beyond_the_measured_loads_is_said_to_be():
 )
 def test_pays_until_names_the_break_even_and_nothing_else(verdict, rps, words):
     comparison = SimpleNamespace(
-        verdict=verdict, break_even_rps=rps, break_even_ci_rps=rps and (8.4, 9.3), c2_ratio=1.2
+        verdict=verdict, break_even_rps=rps, break_even_ci_rps=rps and (8.4, 9.3), c2_ratio=1.2, pays_rps=()
     )
     assert pays_until(comparison) == words
 
