@@ -1,6 +1,6 @@
 """`plan` is the rule of the operator without a memory: one load for ever, a roll that costs nothing, nothing at risk."""
 
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION, Arm
@@ -11,29 +11,13 @@ from breakeven.planning.expected_saving import LiveLoad, SavingMemory, Stakes, d
 from breakeven.planning.forecast import Forecast
 from breakeven.planning.objective import Slo
 from breakeven.planning.outlook import ExpectedLoad
-from breakeven.points.point import LoadMode, Point
 from breakeven.profile import Conditions, LoadPoint
 from draws import draws
+from fakes.lawful_profile import lawful_points
 
 ARMS = (NO_SPECULATION, Arm("eagle3", 2), Arm("eagle3", 5))
 FREELY = Stakes(margin=0.0, doubt=0.0, risk=1e9, start_up_s=1e-9, away_share=0.0)
 DAY_S = 86400.0
-
-
-def points(arm, c1_s, c2_s):
-    """Of an engine that follows a law."""
-    return [
-        Point(
-            method=arm.method,
-            k=arm.k,
-            load_mode=LoadMode.POISSON,
-            request_rate_rps=share / c2_s,
-            mean_latency_s=c1_s / (1.0 - share),
-            output_tokens=256.0,
-            requests=400.0,
-        )
-        for share in (0.05, 0.2, 0.35, 0.5, 0.6, 0.7)
-    ]
 
 
 @draws(20)
@@ -42,8 +26,15 @@ def points(arm, c1_s, c2_s):
     st.floats(0.05, 0.65),
     st.sampled_from(ARMS),
 )
+@example([(1.0, 0.05), (0.9, 0.05), (2.0, 0.1)], 0.3, NO_SPECULATION)
 def test_what_plan_names_is_what_the_rule_runs_where_nothing_but_latency_counts(laws, share, running):
-    profile = fit_points([row for arm, law in zip(ARMS, laws, strict=True) for row in points(arm, *law)])
+    profile = fit_points(
+        [
+            point
+            for arm, law in zip(ARMS, laws, strict=True)
+            for point in lawful_points(arm, law, 1.0, prompt_tokens=512.0, output_tokens=256.0)
+        ]
+    )
     rps = share / max(c2_s for _, c2_s in laws)
     evaluations = evaluate(profile, ARMS, LoadPoint(rps=rps), lambda _: Conditions(), Slo())
     latencies_s = sorted(one.latency_s for one in evaluations.arms)
