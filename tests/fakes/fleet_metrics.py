@@ -12,6 +12,7 @@ from breakeven_operator.kinds import PODS
 from breakeven_operator.ports import InstantSample, MetricsError, PrometheusAccess, Samples, TimedValue
 from breakeven_operator.reconcile.fleet_query import (
     EVALUATED,
+    FIRST_SEEN,
     LAST_SEEN,
     POSITION_STAT,
     PRESENT,
@@ -137,6 +138,7 @@ class FakePrometheus:
             "waiting_min": load.waiting,
             "running_growth": load.rps * load.window_s - done,
             "waiting_growth": 0.0,
+            FIRST_SEEN: self._now_s - load.age_s - load.window_s,
             LAST_SEEN: self._now_s - load.age_s,
             PRESENT: 1.0,
         }

@@ -18,7 +18,7 @@ COUNTERS = (
     *("prompt_tokens", "output_tokens", "output_n"),
 )
 GAUGES = ("running", "waiting", "waiting_min", "running_growth", "waiting_growth")
-TIMES = ("last_seen_s",)
+TIMES = ("first_seen_s", "last_seen_s")
 
 # Floats of every size, with what a reset leaves (0) and what attacks were made with.
 figures = st.one_of(
@@ -59,6 +59,7 @@ def world() -> FleetWorld:
 @example(wrong=dict.fromkeys(COUNTERS, 1e25))
 @example(wrong=dict.fromkeys(COUNTERS + GAUGES, 1e13))
 @example(wrong=dict.fromkeys(COUNTERS, 0.0))
+@example(wrong={"generated": 1e308, "steps": 1e308})
 @example(wrong={"last_seen_s": 1e25})
 def test_any_answer_leaves_a_status_that_can_be_written(world, wrong):
     asyncio.run(looked_at(world, {}))

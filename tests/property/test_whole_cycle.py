@@ -33,7 +33,8 @@ LAWS = {
 }
 STATS = (
     "completed", "started", "ttft_s", "e2e_s", "e2e_n", "generated", "steps", "prompt_tokens", "output_tokens",
-    "output_n", "running", "waiting", "waiting_min", "running_growth", "waiting_growth", "last_seen_s", "drafts",
+    "output_n", "running", "waiting", "waiting_min", "running_growth", "waiting_growth", "first_seen_s", "last_seen_s",
+    "drafts",
 )  # fmt: skip
 ODD = st.one_of(
     st.sampled_from([0.0, -1.0, 1e-300, 1e13, 1e25, 1e300, math.nan, math.inf, -math.inf]),

@@ -43,6 +43,7 @@ _PAST_STEPS = 288
 
 GROWTHS = ("running_growth", "waiting_growth")
 POSITION_STAT = "accepted"
+FIRST_SEEN = "first_seen_s"
 LAST_SEEN = "last_seen_s"
 PRESENT = "present"
 EVALUATED = "evaluated_s"
@@ -54,7 +55,7 @@ def fleet_query(namespaces: Sequence[str], extra: Sequence[Matcher], window_s: i
     Args:
         namespaces: of the services.
         extra: further matchers on every series.
-        window_s: over which rates and means are taken.
+        window_s: over which increases and means are taken.
         staleness_s: the age that counts as stale; a series is looked for over at least twice this long, so that
             "old" and "none" stay different.
 
@@ -71,6 +72,7 @@ def fleet_query(namespaces: Sequence[str], extra: Sequence[Matcher], window_s: i
     window = f"[{int(window_s)}s]"
     lookback_s = max(600, 2 * int(staleness_s))
     step_s = max(1, min(15, int(staleness_s) // 4))
+    within = f"[{int(window_s)}s:{max(1, int(window_s) // 60)}s]"
     parts = {
         **{stat: f"sum by ({_BY}) (increase({name}{chosen}{window}))" for stat, name in _INCREASES.items()},
         POSITION_STAT: f"sum by ({_BY},position) (increase({_ACCEPTED}{chosen}{window}))",
@@ -80,6 +82,8 @@ def fleet_query(namespaces: Sequence[str], extra: Sequence[Matcher], window_s: i
         "waiting_min": f"sum by ({_BY}) (min_over_time({_WAITING}{chosen}{window}))",
         "running_growth": f"sum by ({_BY}) (delta({_RUNNING}{chosen}{window}))",
         "waiting_growth": f"sum by ({_BY}) (delta({_WAITING}{chosen}{window}))",
+        # A pod serves before Prometheus has found it: by its age the first windows of a new pod would show half of its load.
+        FIRST_SEEN: f"min by ({_BY}) (min_over_time(timestamp({_RUNNING}{chosen}){within}))",
         # Staleness markers hide a series as soon as its target is gone; a subquery still sees its last sample. Times of
         # samples, not their age: an age grows no older in an answer that is given again.
         LAST_SEEN: f"max by ({_BY}) (max_over_time(timestamp({_RUNNING}{chosen})[{lookback_s}s:{step_s}s]))",

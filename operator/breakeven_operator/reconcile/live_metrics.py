@@ -16,6 +16,7 @@ from breakeven_operator.ports import InstantSample
 from breakeven_operator.reconcile.deployment import PodState
 from breakeven_operator.reconcile.fleet_query import (
     EVALUATED,
+    FIRST_SEEN,
     GROWTHS,
     LAST_SEEN,
     POSITION_STAT,
@@ -221,7 +222,7 @@ def read_service(
         _not_numbers(readings)
         or _stale(readings, fleet.evaluated_s, staleness_s, now)
         or _impossible(readings, limits, window_s)
-        or _measured(readings, limits, window_s, min_requests, now)
+        or _measured(readings, limits, window_s, min_requests, fleet.evaluated_s, now)
     )
 
 
@@ -301,9 +302,10 @@ def _measured(
     limits: EngineLimits,
     window_s: float,
     min_requests: int,
+    evaluated_s: float | None,
     now: datetime,
 ) -> Live:
-    spans = [min(window_s, max(_age(pod, now), 0.0)) for pod, _ in readings]
+    spans = [_watched_s(one, window_s, evaluated_s, now) for one in readings]
     age_s = max(now.timestamp() - min(reading.stats[LAST_SEEN] for _, reading in readings), 0.0)
     figures = _figures([reading for _, reading in readings], spans, limits, age_s)
     if figures.requests < min_requests:
@@ -315,7 +317,7 @@ def _measured(
     if min(spans) < 0.5 * window_s:
         return Live(
             ClusterReason.TOO_FEW_REQUESTS,
-            f"a pod is Ready for {min(spans):.0f} s only; half the window of {window_s:g} s is needed",
+            f"a pod has been watched for {min(spans):.0f} s only; half the window of {window_s:g} s is needed",
             figures,
         )
     return Live(
@@ -323,6 +325,17 @@ def _measured(
         f"{len(readings)} pods measured over {figures.window_s:.0f} s",
         figures,
     )
+
+
+def _watched_s(one: ReadPod, window_s: float, evaluated_s: float | None, now: datetime) -> float:
+    """The part of the window (s) in which a pod served and Prometheus looked: what its counters grew in.
+
+    Prometheus finds a pod some time after it became Ready, and one that was installed a minute ago has looked for a minute.
+    """
+    stats = one.reading.stats
+    last_s = stats[LAST_SEEN] if evaluated_s is None else evaluated_s
+    looked_s = last_s - stats.get(FIRST_SEEN, last_s)
+    return max(min(window_s, _age(one.pod, now), looked_s), 0.0)
 
 
 def _figures(

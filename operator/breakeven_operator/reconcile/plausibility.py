@@ -135,6 +135,17 @@ def _served(stats: Mapping[str, float], _: Means, __: EngineLimits, window_s: fl
     return f"{offered / window_s:.3g} requests a second, and no server takes more than {MOST_RPS:.3g}"
 
 
+def _made(stats: Mapping[str, float], _: Means, __: EngineLimits, window_s: float) -> str | None:
+    """Whoever is held makes one token in the fastest step; a count beyond that overflows the sum over pods."""
+    most = _MOST_HELD / _FASTEST_STEP_S
+    found = next(
+        (name for name in ("generated", "steps", "drafts") if stats.get(name, 0.0) > most * window_s), None
+    )
+    if found is None:
+        return None
+    return f"{found} grew by {stats[found] / window_s:.3g} a second, and no server makes more than {most:.3g}"
+
+
 def _step(stats: Mapping[str, float], means: Means, limits: EngineLimits, _: float) -> str | None:
     """A step makes one token at least, and one more than it drafts at most."""
     if "steps" not in stats or "generated" not in stats:
@@ -231,6 +242,7 @@ _CHECKS: tuple[Callable[[Mapping[str, float], Means, EngineLimits, float], str |
     _first_token,
     _little,
     _served,
+    _made,
     _queue,
 )
 

@@ -12,6 +12,7 @@ from breakeven_operator.reconcile.deployment import PodState
 from breakeven_operator.reconcile.live_metrics import Live, read_fleet, read_service
 from breakeven_operator.reconcile.plausibility import EngineLimits
 
+TIMES = ("first_seen_s", "last_seen_s")
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
@@ -47,13 +48,14 @@ STATS = {
     "waiting_min": 0.0,
     "running_growth": 0.0,
     "waiting_growth": 0.0,
+    "first_seen_s": NOW.timestamp() - 304.0,
     "last_seen_s": NOW.timestamp() - 4.0,
     "present": 1.0,
 }
 
 
 def seen(age_s):
-    return {"last_seen_s": NOW.timestamp() - age_s}
+    return {"first_seen_s": NOW.timestamp() - age_s - 300.0, "last_seen_s": NOW.timestamp() - age_s}
 
 
 def read(found, pods=("a",), **changes) -> Live:
@@ -130,6 +132,22 @@ def test_a_young_pod_is_divided_by_its_own_age():
     assert live.figures.rps == pytest.approx(3.0)
 
 
+def test_a_pod_that_prometheus_found_late_is_divided_by_the_time_it_was_watched():
+    """600 requests were counted in the 200 s since its first scrape, however long it had served before."""
+    stats = series("a", STATS | {"first_seen_s": NOW.timestamp() - 200.0})
+    asked = InstantSample({"stat": "evaluated_s"}, NOW.timestamp())
+    live = read([*stats, asked])
+    assert live.figures is not None
+    assert live.figures.rps == pytest.approx(3.0)
+    assert live.figures.window_s == pytest.approx(200.0)
+
+
+def test_a_prometheus_that_has_just_begun_to_look_shows_too_little():
+    live = read(series("a", STATS | {"first_seen_s": NOW.timestamp() - 104.0}))
+    assert live.reason == "TooFewRequests"
+    assert "watched for 100 s only" in live.message
+
+
 def test_without_requests_there_is_no_latency_and_no_zero():
     quiet = dict.fromkeys(STATS, 0.0) | seen(1.0)
     live = read(series("a", quiet))
@@ -147,7 +165,7 @@ def test_a_number_that_is_none_is_named(bad):
     assert live.figures is None
 
 
-GONE = {key: value for key, value in STATS.items() if key not in {"last_seen_s", "present"}}
+GONE = {key: value for key, value in STATS.items() if key not in {*TIMES, "present"}}
 
 
 def test_a_gauge_last_seen_too_long_ago_is_stale_and_so_is_one_beyond_the_lookback():
@@ -221,7 +239,7 @@ def test_the_wrong_model_name_says_which_was_found():
     assert "org/chat" in live.message
 
 
-@pytest.mark.parametrize("name", sorted(set(STATS) - {"last_seen_s", "present"}))
+@pytest.mark.parametrize("name", sorted(set(STATS) - {*TIMES, "present"}))
 @pytest.mark.parametrize("value", [1e13, 1e25, -1.0, -1e13])
 def test_one_counter_or_gauge_that_jumps_leaves_no_figures(name, value):
     live = read(series("a", STATS | {name: value}), limits=EngineLimits(4.0, 256, 8192))

@@ -68,6 +68,7 @@ def said(stats, limits=LIMITS, window_s=WINDOW_S):
         (served(running=70.0), "70 requests run at once, where --max-num-seqs allows 64"),
         (served(waiting=1e8), "no server holds more"),
         (served(waiting_growth=1e9), "no server takes more"),
+        (served() | {"generated": 1e14, "steps": 1e14}, "generated grew by 3.33e+11 a second"),
         (served(waiting=2.0, waiting_min=5.0), "5 requests wait at least, and 2 on average"),
         (served(waiting=9e5, waiting_min=9e5), "while others begin after 0.2 s"),
         (served(running=-1.0), "running is -1, and nothing counts below zero"),
