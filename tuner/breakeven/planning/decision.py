@@ -200,7 +200,7 @@ def _by_saving(
     policy: Policy,
     now_s: float,
 ) -> SavingDecision:
-    live = LiveLoad(load.rps, load.inflight, load.latency_s, _since_s(memory, load, now_s))
+    live = LiveLoad(load.rps, load.inflight, load.latency_s, _since_s(memory, load, now_s), load.requests)
     stakes = Stakes(
         young_s=_KNOWN_SHARE * min(_DAY_S, policy.lookback_s),
         margin=policy.min_gain,

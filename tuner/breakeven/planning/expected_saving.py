@@ -122,12 +122,14 @@ class LiveLoad:
         inflight: mean number in flight; None where it was not observed.
         latency_s: mean latency (s); None where it was not observed.
         window_s: length of the window, or the time since the last one if that is shorter (s).
+        requests: that finished in it.
     """
 
     rps: float
     inflight: float | None
     latency_s: float | None
     window_s: float
+    requests: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,14 +244,14 @@ def decide_by_saving(
     if worth:
         arm = max(worth, key=lambda one: one.surely_net).arm
     evidence = memory.evidence
-    if live.inflight is not None and live.latency_s is not None and live.window_s > 0.0:
+    if live.inflight is not None and live.latency_s is not None and live.requests > 0.0:
         evidence = with_latency(
             memory.evidence,
             known,
             memory.running,
             expected_s=laws[i].table.parts_s(live.inflight),
             latency_s=live.latency_s,
-            window_s=live.window_s,
+            requests=live.requests,
             now_s=now_s,
         )
     after = replace(memory, saved=saved, evidence=evidence, largest_rps=largest_rps)

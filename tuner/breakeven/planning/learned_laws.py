@@ -27,6 +27,8 @@ _FAMILY_SD = 0.03
 _OWN_SD = 0.02
 """Of what a fit cannot know about its own arm: two runs of the same engine differ by as much."""
 _NOISE_SD = 0.04
+_REQUEST_SD = 1.0
+"""Of the latency of one request: answers are of any length."""
 INDEPENDENT_S = 1800.0
 """Live means of windows within this time err alike: their loads and texts are the same."""
 _FORGOTTEN_S = 7 * 86400.0
@@ -127,7 +129,7 @@ def with_latency(
     *,
     expected_s: Sequence[float],
     latency_s: float,
-    window_s: float,
+    requests: float,
     now_s: float,
 ) -> dict[Arm, Evidence]:
     """Add one window's mean latency of the arm in place.
@@ -139,7 +141,7 @@ def with_latency(
         expected_s: what the profile expects of the window (s): of a lone request, and what the company that was met adds.
             Read off the arm's curve: off a straight line near it, what bends looks like an engine that changed.
         latency_s: mean latency (s).
-        window_s: length of the window (s), or the time since the last one if that is shorter.
+        requests: that it is a mean of, above 0.
         now_s: end of the window (s).
     """
     place = 2 * laws.arms.index(arm)
@@ -150,13 +152,18 @@ def with_latency(
         return dict(evidence)
     share = parts / predicted_s
     surprise = math.log(latency_s / predicted_s)
-    variance = _NOISE_SD**2 * max(INDEPENDENT_S / window_s, 1.0)
+    before = evidence.get(arm)
+    # The first window of an arm says as much as the next half hour of them: they err alike.
+    news = 1.0 if before is None else -math.expm1(min(before.at_s - now_s, 0.0) / INDEPENDENT_S)
+    if news <= 0.0:
+        return dict(evidence)
+    variance = _NOISE_SD**2 / news + _REQUEST_SD**2 / requests
     doubt = float(share @ laws.covariance[place : place + 2, place : place + 2] @ share)
     if abs(surprise) > _SURPRISING_SD * math.sqrt(doubt + variance):
         # One strange window is a strange window; several are a strange engine.
         variance *= 4.0
     towards = surprise + float(share @ mean)
-    before = evidence.get(arm, Evidence()).faded(now_s)
+    before = (before or Evidence()).faded(now_s)
     (a, b, c), (p, q) = before.precision, before.pull
     (s1, s2), weight = share.tolist(), 1.0 / variance
     after = replace(
