@@ -42,7 +42,7 @@ def test_what_plan_names_is_what_the_rule_runs_where_nothing_but_latency_counts(
     constant = (ExpectedLoad(1.0, rps),)
     decision = decide_by_saving(
         [fitted_law(one) for one in evaluations.arms],
-        LiveLoad(rps, None, None, 60.0),
+        LiveLoad(rps, None, None, 60.0, rps * 60.0),
         Forecast(constant, constant, rps, 10 * DAY_S),
         SavingMemory(running),
         FREELY,

@@ -25,7 +25,14 @@ from breakeven.planning.expected_saving import (
 from breakeven.planning.fluid_queue import waited_along
 from breakeven.planning.forecast import Forecast, forecast
 from breakeven.planning.inflight import table
-from breakeven.planning.learned_laws import Evidence, LawPrior, LearnedLaws, learned, with_latency
+from breakeven.planning.learned_laws import (
+    INDEPENDENT_S,
+    Evidence,
+    LawPrior,
+    LearnedLaws,
+    learned,
+    with_latency,
+)
 from breakeven.planning.outlook import ExpectedLoad, PastRates
 from breakeven.planning.surprise import LASTS_S, RARE_DAYS, Jump, worth_avoiding
 from breakeven.profile.curves import Curve
@@ -34,6 +41,8 @@ from draws import draws
 EAGLE, LONGER = Arm("eagle3", 3), Arm("eagle3", 5)
 DAY_S = 86400.0
 STEP_S = 150.0
+MANY = 1e9
+"""Requests of a window whose mean scatters no more."""
 STAKES = Stakes(start_up_s=120.0)
 C1 = st.floats(0.3, 5.0)
 C2 = st.floats(0.02, 0.3)
@@ -49,7 +58,7 @@ def fitted(arm: Arm, c1_s: float, c2_s: float, relative_sd: float = 0.02) -> Fit
 def resting(c1_s: float, c2_s: float, rps: float) -> LiveLoad:
     """What a window shows of an arm that follows its law at a constant rate."""
     latency_s = c1_s / (1.0 - rps * c2_s)
-    return LiveLoad(rps, rps * latency_s, latency_s, STEP_S)
+    return LiveLoad(rps, rps * latency_s, latency_s, STEP_S, rps * STEP_S)
 
 
 def constantly(rps: float, known_s: float = 5 * DAY_S) -> Forecast:
@@ -334,7 +343,7 @@ def test_live_latency_at_several_loads_teaches_both_coefficients(alone, each, c1
     prior = [fitted(arm, c1, c2).prior for arm in (NO_SPECULATION, EAGLE)]
     evidence: dict[Arm, Evidence] = {}
     for step in range(400):
-        now_s = step * 1800.0
+        now_s = step * INDEPENDENT_S
         inflight = (0.1, 3.0)[step % 2] * c1 / c2
         evidence = with_latency(
             evidence,
@@ -342,14 +351,74 @@ def test_live_latency_at_several_loads_teaches_both_coefficients(alone, each, c1
             EAGLE,
             expected_s=(c1, c2 * inflight),
             latency_s=alone * c1 + each * c2 * inflight,
-            window_s=1800.0,
+            requests=MANY,
             now_s=now_s,
         )
     laws = learned(prior, evidence, now_s)
-    assert np.exp(laws.mean[2:]) == pytest.approx([alone, each], rel=0.03)
+    assert np.exp(laws.mean[2:]) == pytest.approx([alone, each], rel=0.04)
     # What was learned of one arm is believed of another one in part, and in the same direction.
     assert abs(laws.mean[0]) < abs(math.log(alone)) + abs(math.log(each))
     assert np.all(np.linalg.eigvalsh(laws.covariance) > 0.0)
+
+
+def watched(
+    evidence: dict[Arm, Evidence], prior: list[LawPrior], now_s: float, **window: float
+) -> dict[Arm, Evidence]:
+    """Evidence after one more window of eagle, which met no company and took `factor` times what the profile says."""
+    c1_s, factor = prior[1].c1_s, window.get("factor", 1.0)
+    return with_latency(
+        evidence,
+        learned(prior, evidence, now_s),
+        EAGLE,
+        expected_s=(c1_s, 0.0),
+        latency_s=factor * c1_s,
+        requests=window.get("requests", MANY),
+        now_s=now_s,
+    )
+
+
+@draws(60)
+@given(st.integers(1, 60), st.floats(0.01, 3.0))
+def test_the_first_window_teaches_as_much_as_a_half_hour_however_often_one_looks(looks, half_hours):
+    prior = [fitted(arm, 1.0, 0.05).prior for arm in (NO_SPECULATION, EAGLE)]
+    first = watched({}, prior, 0.0)
+    evidence = first
+    for look in range(1, looks + 1):
+        evidence = watched(evidence, prior, look * half_hours * INDEPENDENT_S / looks)
+    told = evidence[EAGLE].precision[0] / first[EAGLE].precision[0]
+    # Three hours fade by a hundredth.
+    assert 0.99 * (2.0 - math.exp(-half_hours)) <= told <= 1.0 + half_hours + 1e-9
+
+
+@draws(60)
+@given(st.floats(1.0, 1e5))
+def test_a_window_teaches_no_more_than_its_requests_do(requests):
+    prior = [fitted(arm, 1.0, 0.05).prior for arm in (NO_SPECULATION, EAGLE)]
+    few = watched({}, prior, 0.0, requests=requests)[EAGLE].precision[0]
+    many = watched({}, prior, 0.0)[EAGLE].precision[0]
+    # Variances add: that of the window, and one over the requests.
+    assert 1.0 / few == pytest.approx(1.0 / many + 1.0 / requests, rel=1e-3)
+
+
+@draws(60)
+@given(st.floats(1.2, 3.0))
+def test_a_drafter_that_was_seen_to_be_wrong_is_as_wrong_where_it_was_not_seen(factor):
+    """At another draft length and in company alike; no speculation has its own speed."""
+    prior = [fitted(arm, 1.0, 0.05).prior for arm in (NO_SPECULATION, EAGLE, LONGER)]
+    evidence: dict[Arm, Evidence] = {}
+    for window in range(4):
+        evidence = watched(evidence, prior, window * INDEPENDENT_S, factor=factor)
+    mean = learned(prior, evidence, 4 * INDEPENDENT_S).mean
+    in_company, elsewhere = mean[3], mean[4:]
+    assert np.all(elsewhere > 0.6 * math.log(factor))
+    assert in_company > 0.6 * math.log(factor)
+    assert abs(mean[0]) < 0.4 * math.log(factor)
+
+
+def test_what_four_requests_scatter_says_nothing_of_a_drafter():
+    prior = [fitted(arm, 1.0, 0.05).prior for arm in (NO_SPECULATION, EAGLE, LONGER)]
+    evidence = watched({}, prior, 0.0, factor=1.5, requests=4.0)
+    assert learned(prior, evidence, 0.0).mean == pytest.approx(np.zeros(6), abs=0.05)
 
 
 @draws(30)
@@ -362,15 +431,16 @@ def test_an_arm_that_bends_and_runs_as_it_was_measured_teaches_nothing(dip, othe
     laws = [fitted(NO_SPECULATION, 1.4, 0.05), fitted(EAGLE, 1.0, 0.05)]
     laws[1] = FittedLaw(laws[1].prior, table(curve))
     latency_s = curve.among(others).latency_s
-    live = LiveLoad(others / latency_s, others, latency_s, 1800.0)
+    live = LiveLoad(others / latency_s, others, latency_s, 1800.0, 1800.0 * others / latency_s)
     decided = decide_by_saving(laws, live, constantly(live.rps), SavingMemory(EAGLE), STAKES, 0.0)
     taught = learned([law.prior for law in laws], decided.memory.evidence, 0.0)
     assert taught.mean == pytest.approx(np.zeros(4), abs=0.01)
 
 
 @draws(60)
-@given(st.floats(0.7, 1.4), st.floats(0.1, 30.0), C1, C2)
+@given(st.floats(0.98, 1.02), st.floats(0.1, 30.0), C1, C2)
 def test_evidence_takes_doubt_away_and_fades(factor, inflight, c1, c2):
+    """Where it agrees with the profile: a drafter that was measured wrong is doubted the more."""
     prior = [fitted(arm, c1, c2).prior for arm in (NO_SPECULATION, EAGLE)]
     nothing = learned(prior, {}, 0.0)
     evidence = with_latency(
@@ -379,7 +449,7 @@ def test_evidence_takes_doubt_away_and_fades(factor, inflight, c1, c2):
         EAGLE,
         expected_s=(c1, c2 * inflight),
         latency_s=factor * (c1 + c2 * inflight),
-        window_s=1800.0,
+        requests=MANY,
         now_s=0.0,
     )
     doubts = [np.trace(learned(prior, evidence, now_s).covariance) for now_s in (0.0, 7 * DAY_S, 70 * DAY_S)]
