@@ -17,6 +17,7 @@ PACKAGES = (
     "operator/breakeven_operator",
     "localcluster",
     "demo",
+    "real",
     "validation",
 )
 # Called by what they decorate for.

@@ -13,6 +13,7 @@ PACKAGES = (
     "operator/breakeven_operator",
     "localcluster",
     "demo",
+    "real",
     "validation",
     "tests/fakes",
     "tests/operatorcluster",

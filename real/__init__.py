@@ -1,0 +1,1 @@
+"""`make real`: the operator and a vLLM that nobody here wrote, on this machine."""
