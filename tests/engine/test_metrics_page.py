@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
-from prometheus_client.parser import text_string_to_metric_families
 
 from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.drafting import DraftedText
@@ -17,20 +16,10 @@ from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics
 from breakeven_sim.engine.realtime import PacedEngine
 from breakeven_sim.engine.requests import Request
 from breakeven_sim.engine.vllm_api import VllmApi
+from real.likeness import page_shape
 
 CAPTURED = json.loads(Path(__file__).with_name("vllm_0_32_metrics.json").read_text())
 CACHE = CacheInfo(16, 10_000, 1024.0, 0.92, 1024, None)
-
-
-def shape(page: str) -> dict[str, dict[str, object]]:
-    found: dict[str, dict[str, object]] = {}
-    for family in text_string_to_metric_families(page):
-        labels = sorted({key for sample in family.samples for key in sample.labels if key != "le"})
-        bounds = list(dict.fromkeys(s.labels["le"] for s in family.samples if "le" in s.labels))
-        found[family.name] = {"type": family.type, "labels": labels}
-        if bounds:
-            found[family.name]["le"] = " ".join(bounds)
-    return found
 
 
 def value(metrics: EngineMetrics, sample: str, **labels: str) -> float:
@@ -66,7 +55,7 @@ async def test_the_page_has_the_names_labels_types_and_buckets_of_the_captured_o
     expected = dict(CAPTURED["without_speculation"])
     if method:
         expected |= CAPTURED["added_by_speculation"]
-    assert shape(page) == expected
+    assert page_shape(page) == expected
 
 
 def run(config, requests, *, late=()) -> tuple[Engine, EngineMetrics]:

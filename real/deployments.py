@@ -1,0 +1,218 @@
+"""What is put into the one-machine cluster: the image of the real engine, its Deployment, a simulated twin, the service."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from localcluster import GpuNode, LocalCluster
+from real.cores import CoreSplit
+from real.engine_process import CORE
+
+ROOT = Path(__file__).resolve().parent.parent
+CHART = ROOT / "charts" / "breakeven"
+NAMESPACE = "llm"
+OPERATOR_NAMESPACE = "breakeven"
+MODEL = "chat"
+TARGET = "chat-vllm"
+SERVICE = "chat"
+PORT = 8000
+IMAGE = "vllm/vllm-openai-cpu:v0.32.0"
+SIMULATED_IMAGE = "vllm/vllm-openai:v0.32.0"
+# An engine takes one "GPU" of its node: one serves while another is measured, or comes up during a roll.
+CPU_NODE = GpuNode("cpu-0", "one-x86-64-core", 2)
+SIMULATED_NODE = GpuNode("a100-0", "NVIDIA-A100-SXM4-80GB", 4)
+PROMPT_TOKENS = 48
+OUTPUT_TOKENS = 48
+MAX_LENGTH = 1024
+LOOKUP, DRAFTER = "lookup", "drafter"
+DRAFT_LENGTH = 3
+# So many drafts pay only while few requests are in a step, which is what a schedule per batch size is made of.
+LONG_DRAFT = 8
+
+Manifest = dict[str, Any]
+
+# Times are those of a machine that somebody waits at; loads and lengths are as in production.
+_SPEC: Mapping[str, Any] = {
+    "calibration": {
+        "loads": 6,
+        "pointSeconds": 15,
+        "warmupSeconds": 3,
+        "startupDeadlineSeconds": 900,
+        "workload": {"promptTokens": PROMPT_TOKENS, "outputTokens": OUTPUT_TOKENS},
+    },
+    "metricsSource": {"windowSeconds": 30, "stalenessSeconds": 15, "minRequests": 15},
+    "updatePolicy": {
+        "cooldownSeconds": 15,
+        "stabilizationWindowSeconds": 5,
+        "lookbackSeconds": 0,
+        "replicasQuietSeconds": 10,
+        "rollDeadlineSeconds": 900,
+    },
+}
+
+
+def images(python: Path, cores: CoreSplit) -> list[Manifest]:
+    """The table of images for the node agent: the real engine's, by the Python that has vLLM, on the engine's core."""
+    launcher = str(Path(__file__).with_name("engine_process.py"))
+    return [
+        {
+            "images": ["vllm/vllm-openai-cpu:*"],
+            "entrypoint": [str(python), launcher, "serve"],
+            "aliases": [["vllm", "serve"]],
+            "defaults": {"--host": "{pod_ip}"},
+            "env": {
+                "PYTHONUNBUFFERED": "1",
+                CORE: str(cores.engine),
+                # One thread of the worker, where its process is.
+                "VLLM_CPU_OMP_THREADS_BIND": str(cores.engine),
+                "VLLM_CPU_KVCACHE_SPACE": "1",
+                "HF_HUB_OFFLINE": "1",
+                "VLLM_NO_USAGE_STATS": "1",
+                "DO_NOT_TRACK": "1",
+                "PATH": f"{python.parent}:/usr/local/bin:/usr/bin:/bin",
+            },
+        }
+    ]
+
+
+def engine_arguments(model: Path) -> list[str]:
+    """What both engines are started with, less what says which arm."""
+    return [
+        str(model),
+        f"--served-model-name={MODEL}",
+        f"--port={PORT}",
+        "--load-format=dummy",
+        "--dtype=float32",
+        "--enforce-eager",
+        f"--max-model-len={MAX_LENGTH}",
+        "--max-num-seqs=32",
+        # Every prompt is another one; what a repeated one would save is not what is measured.
+        "--no-enable-prefix-caching",
+        "--shutdown-timeout=60",
+    ]
+
+
+def target(model: Path) -> Manifest:
+    """The Deployment of the real engine, with opt-in and drain lines."""
+    return _deployment(
+        TARGET,
+        IMAGE,
+        CPU_NODE,
+        [*engine_arguments(model), "--speculative-config=$(BREAKEVEN_SPECULATIVE_CONFIG)"],
+        [
+            {
+                "name": "BREAKEVEN_SPECULATIVE_CONFIG",
+                "valueFrom": {
+                    "fieldRef": {"fieldPath": "metadata.annotations['breakeven.dev/speculative-config']"}
+                },
+            }
+        ],
+    )
+
+
+def simulated(name: str, model: Path, speculative_config: str) -> Manifest:
+    """The Deployment of the simulated engine, started with the same words."""
+    arguments = [*engine_arguments(model), f"--speculative-config={speculative_config}"]
+    return _deployment(name, SIMULATED_IMAGE, SIMULATED_NODE, arguments, [])
+
+
+def _deployment(
+    name: str, image: str, node: GpuNode, arguments: Sequence[str], env: Sequence[Mapping[str, Any]]
+) -> Manifest:
+    health = {"httpGet": {"path": "/health", "port": "http"}}
+    container = {
+        "name": "vllm",
+        "image": image,
+        "args": list(arguments),
+        "env": list(env),
+        "ports": [{"name": "http", "containerPort": PORT}],
+        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"nvidia.com/gpu": 1}},
+        "startupProbe": {**health, "periodSeconds": 2, "failureThreshold": 450},
+        "readinessProbe": {**health, "periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": 6},
+        "lifecycle": {"preStop": {"sleep": {"seconds": 5}}},
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "labels": {"app": name}},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": {"app": name}},
+            "strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            # Compiled and loaded in minutes on a busy machine; a roll is given up by the operator, not by this.
+            "progressDeadlineSeconds": 1200,
+            "template": {
+                "metadata": {
+                    "labels": {"app": name},
+                    "annotations": {"prometheus.io/scrape": "true", "prometheus.io/port": str(PORT)},
+                },
+                "spec": {
+                    "nodeSelector": {"nvidia.com/gpu.product": node.product},
+                    "terminationGracePeriodSeconds": 90,
+                    "containers": [container],
+                },
+            },
+        },
+    }
+
+
+def service(drafter: Path) -> Manifest:
+    """The SpeculativeService: no speculation, n-gram lookup and its schedule, a draft model that agrees by chance."""
+    methods = [
+        {
+            "name": LOOKUP,
+            "method": "ngram",
+            "draftLengths": [DRAFT_LENGTH, LONG_DRAFT],
+            "options": {"prompt_lookup_max": 4, "prompt_lookup_min": 2},
+        },
+        {
+            "name": DRAFTER,
+            "method": "draft_model",
+            "model": str(drafter),
+            "draftLengths": [DRAFT_LENGTH],
+            "schedule": "Never",
+        },
+    ]
+    spec = copy.deepcopy(dict(_SPEC))
+    spec["updatePolicy"]["mode"] = "Recommend"
+    return {
+        "apiVersion": "breakeven.dev/v1alpha1",
+        "kind": "SpeculativeService",
+        "metadata": {"name": SERVICE},
+        "spec": {
+            "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": TARGET},
+            "candidates": {"methods": methods},
+            **spec,
+        },
+    }
+
+
+def stand_up(cluster: LocalCluster, table: Path) -> None:
+    """Nodes, Prometheus and the operator from its chart.
+
+    Args:
+        cluster: started.
+        table: the file that `images` is written to.
+    """
+    cluster.start_nodes((CPU_NODE, SIMULATED_NODE), extra_arguments=["--images", str(table)])
+    cluster.start_prometheus(scrape_interval_s=1.0, alertmanager=False, lookback_s=10.0)
+    cluster.helm(
+        "install", "breakeven", str(CHART), f"--namespace={OPERATOR_NAMESPACE}", "--create-namespace",
+        f"--set=prometheus.address={cluster.prometheus_url}",
+        "--set=operator.cycleSeconds=3,operator.statusRefreshSeconds=3",
+        "--wait", "--timeout=300s",
+    )  # fmt: skip
+    cluster.kubectl("create", "namespace", NAMESPACE)
+    cluster.kubectl(
+        "wait", "--for=create", "serviceaccount/default", f"--namespace={NAMESPACE}", "--timeout=180s"
+    )
+
+
+def apply(cluster: LocalCluster, *documents: Manifest) -> None:
+    """`kubectl apply` in the run's namespace."""
+    cluster.kubectl("apply", f"--namespace={NAMESPACE}", "--filename=-", stdin=yaml.safe_dump_all(documents))
