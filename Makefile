@@ -31,7 +31,7 @@ demo: env ## Calibrate, decide and roll a simulated GPU fleet: 5 minutes, first 
 	@$(BIN)/python -m demo $(if $(COSTS),--costs "$(COSTS)") $(if $(KEEP),--keep)
 
 real: env ## A real vLLM on CPU through that cluster: 30 minutes, first 4 more to install (ENGINE=gpu: on one NVIDIA GPU)
-	@$(BIN)/python -m real $(if $(ENGINE),--engine "$(ENGINE)") $(if $(DRY_RUN),--dry-run)
+	@$(BIN)/python -m real $(if $(ENGINE),--engine "$(ENGINE)") $(if $(DRY_RUN),--dry-run) $(if $(LIKENESS),--likeness)
 
 load: env ## Users for the cluster that `make demo KEEP=1` left: SERVICE=chat RPS=4 (per replica) SECONDS=120
 	@$(BIN)/python -m demo.load $(or $(SERVICE),chat) $(or $(RPS),4) --seconds $(or $(SECONDS),120)

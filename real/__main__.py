@@ -40,6 +40,9 @@ def main() -> int:
     )
     parser.add_argument("--dry-run", action="store_true", help="of gpu: print the commands and run none")
     parser.add_argument("--install-only", action="store_true", help="of cpu: install vLLM and stop")
+    parser.add_argument(
+        "--likeness", action="store_true", help="of cpu: stop when the simulated engine was compared with it"
+    )
     options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 160)
     try:
@@ -48,7 +51,7 @@ def main() -> int:
         elif options.install_only:
             status, words = 0, f"vLLM is in {vllm_environment.install().parents[1]}"
         else:
-            status, words = _play(console)
+            status, words = _play(console, likeness_only=options.likeness)
     except (BreakevenError, LocalClusterError, RunError, aiohttp.ClientError, OSError) as problem:
         status, words = 1, str(problem)
         if notes := getattr(problem, "__notes__", ()):
@@ -68,7 +71,7 @@ def main() -> int:
     return status
 
 
-def _play(console: Console) -> tuple[int, str]:
+def _play(console: Console, *, likeness_only: bool) -> tuple[int, str]:
     """Install, stand up, run, tell; exit status and last line."""
     python = vllm_environment.install()
     ensure(_PROGRAMS)
@@ -95,19 +98,23 @@ def _play(console: Console) -> tuple[int, str]:
         say(
             "a node with one core for vLLM, one for its simulated twin, Prometheus, and the operator from its chart"
         )
-        seen = asyncio.run(_watched(cluster, models, python, say))
+        seen = asyncio.run(_watched(cluster, models, python, say, likeness_only=likeness_only))
         failures = operator_failures(*_operator_log(cluster))
-    told = judged(seen, failures)
-    _tell(console, seen, told)
+    told = findings.judge_likeness(seen.likeness) if likeness_only else judged(seen, failures)
+    if not likeness_only:
+        _tell(console, seen)
+    _write(console, seen, told)
     say(
         f"took {duration(time.monotonic() - started)}; profile, points and findings: {os.path.relpath(RESULTS)}"
     )
     return findings.last_line(told)
 
 
-async def _watched(cluster: LocalCluster, models: Path, python: Path, say: findings.Say) -> Seen:
+async def _watched(
+    cluster: LocalCluster, models: Path, python: Path, say: findings.Say, *, likeness_only: bool
+) -> Seen:
     async with Sight(cluster.kubeconfig, deployments.NAMESPACE, alertmanager_url="") as sight:
-        return await Play(cluster, sight, models, python, say).run()
+        return await Play(cluster, sight, models, python, say).run(likeness_only=likeness_only)
 
 
 def _operator_log(cluster: LocalCluster) -> tuple[str, int]:
@@ -151,27 +158,24 @@ def _profile(seen: Seen) -> Profile:
     return seen.profile
 
 
-def _tell(console: Console, seen: Seen, told: Sequence[findings.Judged]) -> None:
-    """The tables, the checks and the files."""
+def _tables(seen: Seen) -> list[tuple[str, Sequence[str], list[findings.Row]]]:
+    """Title, head and rows of each table."""
     profile = _profile(seen)
     found = [findings.predicted(profile, probed) for probed in seen.probes]
-    low_rps = seen.decision_rps
-    tables: list[tuple[str, Sequence[str], list[findings.Row]]] = [
+    loads_rps = (seen.decision_rps, 2 * seen.decision_rps)
+    return [
         ("What calibration found", findings.FIT_HEAD, findings.fit_rows(profile)),
-        ("Does it pay?", findings.PAYS_HEAD, findings.pays_rows(profile, (low_rps, 2 * low_rps))),
-        (
-            "Latency at loads and lengths that were not fitted",
-            findings.PREDICTION_HEAD,
-            findings.prediction_rows(found),
-        ),
+        ("Does it pay?", findings.PAYS_HEAD, findings.pays_rows(profile, loads_rps)),
+        ("Latency not fitted", findings.PREDICTION_HEAD, findings.prediction_rows(found)),
         ("Speedup there", findings.SPEEDUP_HEAD, findings.speedup_rows(findings.speedups(found))),
-        (
-            "Users and engine about the same requests",
-            findings.ACCOUNT_HEAD,
-            findings.account_rows(seen.probes),
-        ),
+        ("Users and engine on the same requests", findings.ACCOUNT_HEAD, findings.account_rows(seen.probes)),
         ("Rolls under load", findings.ROLL_HEAD, findings.roll_rows(seen.rolls)),
     ]
+
+
+def _tell(console: Console, seen: Seen) -> None:
+    """Print the tables, and write them with profile and points."""
+    tables = _tables(seen)
     for title, head, rows in tables:
         shown = Table(title=title, title_justify="left")
         for word in head:
@@ -179,18 +183,23 @@ def _tell(console: Console, seen: Seen, told: Sequence[findings.Judged]) -> None
         for row in rows:
             shown.add_row(*row)
         console.print(shown)
-    for verdict in told:
-        console.print(
-            f"{verdict.word}  {verdict.what}: {verdict.detail}", markup=False, highlight=False, soft_wrap=True
-        )
-    (RESULTS / "profile.json").write_text(profile.to_json())
+    (RESULTS / "profile.json").write_text(_profile(seen).to_json())
     (RESULTS / "points.json").write_text(
         json.dumps((seen.run.get("status") or {}).get("points", []), indent=1)
     )
+    (RESULTS / "tables.json").write_text(
+        json.dumps({title: [list(head), *map(list, rows)] for title, head, rows in tables}, indent=1)
+    )
+
+
+def _write(console: Console, seen: Seen, told: Sequence[findings.Judged]) -> None:
+    """Print checks and goals, and write them with every difference between the engines."""
+    for one in told:
+        line = f"{one.word}  {one.what}: {one.detail}"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     document = {
-        "findings": [{"what": v.what, "ok": v.ok, "detail": v.detail, "goal": v.goal} for v in told],
-        "tables": {title: [list(head), *map(list, rows)] for title, head, rows in tables},
-        "likeness": seen.likeness,
+        "findings": [{"what": o.what, "ok": o.ok, "detail": o.detail, "goal": o.goal} for o in told],
+        "differences": seen.likeness,
     }
     (RESULTS / "findings.json").write_text(json.dumps(document, indent=1))
 

@@ -81,8 +81,11 @@ class Play:
         self._endpoints = Endpoints()
         self.seen = Seen()
 
-    async def run(self) -> Seen:
+    async def run(self, *, likeness_only: bool = False) -> Seen:
         """All acts, in order.
+
+        Args:
+            likeness_only: stop when the simulated engine was compared with the real one.
 
         Raises:
             RunError: something that must happen did not.
@@ -96,6 +99,8 @@ class Play:
         url = await self._one_pod(deployments.TARGET, _START_S)
         self._say("comparing the simulated engine with it: flags, answers, metrics page")
         await self._compare(url)
+        if likeness_only:
+            return self.seen
         self._apply(deployments.service(self._models / "drafter"))
         self._say(
             "the operator calibrates: none, n-gram, a draft model, and a schedule made of what they cost"

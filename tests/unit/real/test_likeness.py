@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from real import model
 from real.likeness import answer_differences, asked_of, flag_differences, page_differences
 
 ANSWERS = json.loads((Path(__file__).parents[2] / "engine" / "vllm_0_32_answers.json").read_text())
@@ -68,6 +69,30 @@ def test_status_kind_counts_and_an_answer_without_words_are(changes):
     assert line.startswith("POST /v1/completions")
 
 
+def stream(*pieces):
+    events = [f'{{"choices":[{{"text":"{words}","finish_reason":{reason}}}]}}' for words, reason in pieces]
+    return "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"])
+
+
+def test_how_many_pieces_a_stream_came_in_is_no_difference():
+    single = stream((" a", "null"), (" b", "null"), (" c", "null"), (" d", '"length"'))
+    merged = stream((" a b", "null"), (" c", "null"), (" d", '"length"'))
+    assert answer_differences([answer(text=single)], [answer(text=merged)]) == []
+
+
+def test_how_a_stream_ends_is():
+    ended = stream((" a", "null"), (" b", '"length"'))
+    assert answer_differences([answer(text=ended)], [answer(text=stream((" a", "null"), (" b", '"stop"')))])
+    assert answer_differences([answer(text=ended)], [answer(text=ended.replace("[DONE]", ""))])
+
+
+def test_a_difference_late_in_an_answer_is_shown():
+    text = '{"usage":{"prompt_tokens":' + "1," * 200 + '"total_tokens":8}}'
+    (line,) = answer_differences([answer(text=text)], [answer(text=text.replace("8}}", "9}}"))])
+    assert "8}}" in line
+    assert "9}}" in line
+
+
 def test_a_flag_that_one_of_them_lacks_or_reads_otherwise_is_a_difference():
     real = {
         "flags": [{"names": ["--port"], "takes": "one", "type": "int"}, {"names": ["--seed"], "takes": "one"}]
@@ -83,5 +108,6 @@ def test_the_stored_requests_are_asked_of_another_model_in_words_it_knows():
     text = json.dumps(asked)
     assert "tiny" not in text
     assert "w1 w2" not in text
+    assert set(asked[15]["json"]["prompt"].split()) <= set(model.prose_words())
     assert not {"status", "text", "type"} & {key for row in asked for key in row}
     assert "/v1/models/chat" in {row["path"] for row in asked}
