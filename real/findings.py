@@ -156,7 +156,7 @@ def pays_rows(profile: Profile, loads_rps: Sequence[float]) -> list[Row]:
                     f"{rps:.2f}",
                     _number(found.speedup, 3),
                     f"{_number(low, 3)} to {_number(high, 3)}",
-                    _pays(low, high),
+                    "no" if found.saturated and not found.against_saturated else _pays(low, high),
                 )
             )
     return rows

@@ -237,6 +237,9 @@ class Play:
         await self._quiet()
         if arm.k:
             await self._probe_all(arm)
+            # A family has labels once something was counted: both pages after the same requests.
+            for app in (deployments.TARGET, "sim-ngram"):
+                await asyncio.to_thread(self._answers, await self._one_pod(app, _START_S))
             pages = [
                 await _page(await self._one_pod(app, _START_S)) for app in (deployments.TARGET, "sim-ngram")
             ]

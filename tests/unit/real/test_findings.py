@@ -47,6 +47,11 @@ def test_what_the_measurement_says_is_printed_whatever_it_is(profile):
     assert rows[DRAFTER.name, "2.00"] == "no"
 
 
+def test_an_arm_that_a_load_saturates_does_not_pay_where_none_still_answers(profile):
+    rows = {row[0]: row for row in findings.pays_rows(profile, (6.0,))}
+    assert rows[DRAFTER.name][2:] == ("0", "- to -", "no")
+
+
 def test_a_prediction_is_held_against_the_measured_latency(profile):
     (c1_s, c2_s) = LAWS[NO_SPECULATION]
     truth_s = c1_s / (1 - 3.0 * c2_s)
