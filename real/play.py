@@ -117,7 +117,7 @@ class Play:
     async def _compare(self, url: str) -> None:
         """Flags by vLLM's own parser; answers and the metrics page by the twin that was started with the same words."""
         root = deployments.ROOT
-        fresh = self._cluster.state_dir / "flags.json"
+        fresh = self._models.parent / "flags.json"
         await asyncio.to_thread(_run, [self._python, root / "tests/realvllm/flags.py", fresh])
         stored = json.loads((root / "tuner/breakeven/serving/vllm_0_32_flags.json").read_text())
         self.seen.likeness["flags"] = likeness.flag_differences(json.loads(fresh.read_text()), stored)
@@ -131,7 +131,7 @@ class Play:
     def _answers(self, url: str) -> list[dict[str, Any]]:
         root = deployments.ROOT
         table = json.loads((root / "tests/engine/vllm_0_32_answers.json").read_text())
-        file = self._cluster.state_dir / "questions.json"
+        file = self._models.parent / "questions.json"
         file.write_text(json.dumps(likeness.asked_of(table, deployments.MODEL)))
         text = _run([sys.executable, root / "tests/realvllm/answers.py", file, url])
         answers: list[dict[str, Any]] = json.loads(text)["answers"]
