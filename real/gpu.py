@@ -140,7 +140,7 @@ def plan(folder: Path, vllm: str, breakeven: str, gpu: str, port: int) -> SweepP
     calibrate = (
         breakeven, "calibrate", f"--url=http://127.0.0.1:{port}", f"--output={points}", "--loads=8",
         "--prompt-tokens=512", "--output-tokens=128", "--point-seconds=60", "--max-concurrency=128", f"--gpu={gpu}",
-        "--workload=synthetic-acceptance",
+        "--workload=synthetic-acceptance", "--text=synthetic acceptance",
     )  # fmt: skip
     arms = [SweptArm("none", serve, (*calibrate, "--method=none"))]
     for method in ("eagle3", "ngram"):

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 import real.__main__ as program
 from breakeven.cli import COMMANDS
 from breakeven.serving import command_line
+from breakeven_operator.calibration.sending import SYNTHETIC_ACCEPTANCE
 from breakeven_sim.engine.speculative_config import speculation
 from localcluster import LocalClusterError
 from real import gpu
@@ -61,6 +62,10 @@ def test_our_own_commands_exist_with_these_options(command):
     answer = CliRunner().invoke(module.command, [*command[2:], "--no-such-option"])
     assert answer.output.count("No such option") == 1
     assert "--no-such-option" in answer.output
+
+
+def test_points_name_the_text_as_the_operator_does():
+    assert all(f"--text={SYNTHETIC_ACCEPTANCE}" in arm.calibrate for arm in PLAN.arms)
 
 
 def test_everything_that_is_written_is_in_one_folder():
