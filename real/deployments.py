@@ -9,14 +9,12 @@ from typing import Any
 
 import yaml
 
+from demo.installation import CHART, NAMESPACE, OPERATOR_NAMESPACE
 from localcluster import GpuNode, LocalCluster
 from real.cores import CoreSplit
 from real.engine_process import CORE
 
 ROOT = Path(__file__).resolve().parent.parent
-CHART = ROOT / "charts" / "breakeven"
-NAMESPACE = "llm"
-OPERATOR_NAMESPACE = "breakeven"
 MODEL = "chat"
 TARGET = "chat-vllm"
 SERVICE = "chat"
@@ -35,6 +33,8 @@ DRAFT_LENGTH = 3
 LONG_DRAFT = 8
 
 Manifest = dict[str, Any]
+# vLLM's processes talk to each other by sockets on the address of the machine's first network, unless another one is given.
+LOOPBACK = {"VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}
 
 # Times are those of a machine that somebody waits at; loads and lengths are as in production.
 _SPEC: Mapping[str, Any] = {
@@ -74,6 +74,7 @@ def images(python: Path, cores: CoreSplit) -> list[Manifest]:
                 "HF_HUB_OFFLINE": "1",
                 "VLLM_NO_USAGE_STATS": "1",
                 "DO_NOT_TRACK": "1",
+                **LOOPBACK,
                 "PATH": f"{python.parent}:/usr/local/bin:/usr/bin:/bin",
             },
         }

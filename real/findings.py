@@ -8,7 +8,7 @@ what was measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,11 +31,10 @@ ACCOUNT_HEAD = (
 )  # fmt: skip
 ROLL_HEAD = ("to", "reason", "seconds", "requests of users", "lost")
 Row = tuple[str, ...]
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class RunFinding:
     """One thing that had to be so, or should have been.
 
     Attributes:
@@ -72,7 +71,7 @@ class Probed:
 
 
 @dataclass(frozen=True, slots=True)
-class RollSeen:
+class ObservedRoll:
     """A roll under load.
 
     Attributes:
@@ -128,10 +127,10 @@ def fit_rows(profile: Profile) -> list[Row]:
     return rows
 
 
-def judge_fits(profile: Profile) -> list[Judged]:
-    """Residuals of every law that decisions may rest on; an arm of points has none to keep."""
+def judge_fits(profile: Profile) -> list[RunFinding]:
+    """Residuals of every arm's law; an arm without a law misses the goal."""
     return [
-        Judged(
+        RunFinding(
             f"{fit.arm}: the law holds within {RESIDUAL_GOAL:.0%} at every load",
             fit.max_relative_error is not None and fit.max_relative_error <= RESIDUAL_GOAL,
             "no law" if fit.max_relative_error is None else f"worst {fit.max_relative_error:.1%}",
@@ -208,10 +207,10 @@ def prediction_rows(found: Sequence[PredictedLoad]) -> list[Row]:
     ]
 
 
-def judge_predictions(found: Sequence[PredictedLoad]) -> list[Judged]:
+def judge_predictions(found: Sequence[PredictedLoad]) -> list[RunFinding]:
     """Latency within the goal at every load and length that was not fitted."""
     return [
-        Judged(
+        RunFinding(
             f"{one.probed.arm}: latency predicted within {PREDICTION_GOAL:.0%} ({one.probed.what})",
             abs(one.error) <= PREDICTION_GOAL,
             f"{one.error:+.1%}",
@@ -222,7 +221,7 @@ def judge_predictions(found: Sequence[PredictedLoad]) -> list[Judged]:
 
 
 @dataclass(frozen=True, slots=True)
-class SpeedupSeen:
+class ProbedSpeedup:
     """The speedup of an arm at one probe.
 
     Attributes:
@@ -242,7 +241,7 @@ class SpeedupSeen:
         return self.predicted / self.measured - 1.0
 
 
-def speedups(found: Sequence[PredictedLoad]) -> list[SpeedupSeen]:
+def speedups(found: Sequence[PredictedLoad]) -> list[ProbedSpeedup]:
     """Pairs of the same probe on no speculation and on another arm; without those that the profile calls saturated."""
     plain = {one.probed.what: one for one in found if one.probed.arm == NO_SPECULATION}
     seen = []
@@ -256,11 +255,11 @@ def speedups(found: Sequence[PredictedLoad]) -> list[SpeedupSeen]:
         ):
             continue
         measured = other.probed.offered.latency_s / one.probed.offered.latency_s
-        seen.append(SpeedupSeen(one.probed.arm, one.probed, other.latency_s / one.latency_s, measured))
+        seen.append(ProbedSpeedup(one.probed.arm, one.probed, other.latency_s / one.latency_s, measured))
     return seen
 
 
-def speedup_rows(seen: Sequence[SpeedupSeen]) -> list[Row]:
+def speedup_rows(seen: Sequence[ProbedSpeedup]) -> list[Row]:
     """Predicted against measured speedup."""
     return [
         (
@@ -277,10 +276,10 @@ def speedup_rows(seen: Sequence[SpeedupSeen]) -> list[Row]:
     ]
 
 
-def judge_speedups(seen: Sequence[SpeedupSeen]) -> list[Judged]:
+def judge_speedups(seen: Sequence[ProbedSpeedup]) -> list[RunFinding]:
     """Speedup within the goal."""
     return [
-        Judged(
+        RunFinding(
             f"{one.arm}: speedup predicted within {PREDICTION_GOAL:.0%} ({one.of.what})",
             abs(one.error) <= PREDICTION_GOAL,
             f"{one.error:+.1%}",
@@ -311,7 +310,7 @@ def latency_difference(account: Account) -> float:
     return account.client_latency_s / account.engine_latency_s - 1.0
 
 
-def judge_accounts(probes: Sequence[Probed]) -> list[Judged]:
+def judge_accounts(probes: Sequence[Probed]) -> list[RunFinding]:
     """Users and engine count the same requests and tokens, and latencies within 5 %."""
     differences = [latency_difference(one.offered.account) for one in probes]
     worst = max(
@@ -325,12 +324,12 @@ def judge_accounts(probes: Sequence[Probed]) -> list[Judged]:
         or one.offered.account.client_tokens != one.offered.account.engine_tokens
     ]
     return [
-        Judged(
+        RunFinding(
             f"users and engine agree about latency within {ACCOUNT_LIMIT:.0%}",
             abs(worst) <= ACCOUNT_LIMIT,
             f"at most {worst:+.1%}",
         ),
-        Judged(
+        RunFinding(
             "users and engine count the same requests and tokens",
             not uneven and bool(probes),
             uneven[0] if uneven else f"{sum(one.offered.account.asked for one in probes)} requests",
@@ -338,10 +337,10 @@ def judge_accounts(probes: Sequence[Probed]) -> list[Judged]:
     ]
 
 
-def judge_likeness(differences: Mapping[str, Sequence[str]]) -> list[Judged]:
+def judge_likeness(differences: Mapping[str, Sequence[str]]) -> list[RunFinding]:
     """Nothing in which the simulated engine differs from the real one; keys say what was compared."""
     return [
-        Judged(
+        RunFinding(
             f"the simulated engine is like vLLM: {what}",
             not lines,
             f"{len(lines)} differences; first: {lines[0]}" if lines else "no difference",
@@ -350,33 +349,33 @@ def judge_likeness(differences: Mapping[str, Sequence[str]]) -> list[Judged]:
     ]
 
 
-def judge_arms(run: Mapping[str, Any], scheduled: str) -> list[Judged]:
+def judge_arms(run: Mapping[str, Any], scheduled: str) -> list[RunFinding]:
     """Every arm of the plan was measured; a schedule also where there was a reason to make none.
 
     Args:
         run: the CalibrationRun.
         scheduled: name of the method of which a schedule is made.
     """
-    told = []
+    found = []
     for arm in (run.get("status") or {}).get("armStatuses") or []:
         name, phase, reason = arm["arm"], arm.get("phase"), arm.get("reason") or ""
         spared = name == f"{scheduled}/schedule" and phase == "Skipped"
         said = ": ".join(filter(None, [str(phase), reason, arm.get("message") or ""]))
-        told.append(Judged(f"{name} was measured", phase == "Done" or spared, said))
-    return told or [Judged("arms were measured", ok=False, detail="the run names none")]
+        found.append(RunFinding(f"{name} was measured", phase == "Done" or spared, said))
+    return found or [RunFinding("arms were measured", ok=False, detail="the run names none")]
 
 
-def roll_rows(rolls: Sequence[RollSeen]) -> list[Row]:
+def roll_rows(rolls: Sequence[ObservedRoll]) -> list[Row]:
     """Every roll, and what became of the users' requests."""
     return [
         (one.to, one.reason, f"{one.seconds:.0f}", str(one.requests), str(len(one.failures))) for one in rolls
     ]
 
 
-def judge_rolls(rolls: Sequence[RollSeen]) -> list[Judged]:
+def judge_rolls(rolls: Sequence[ObservedRoll]) -> list[RunFinding]:
     """No request was lost in a roll."""
     return [
-        Judged(
+        RunFinding(
             f"no request was lost in the roll to {one.to}",
             not one.failures and one.requests > 0,
             f"{one.requests} requests"
@@ -386,10 +385,19 @@ def judge_rolls(rolls: Sequence[RollSeen]) -> list[Judged]:
     ]
 
 
-def last_line(told: Sequence[Judged]) -> tuple[int, str]:
+def judge_operator(failures: Sequence[str]) -> RunFinding:
+    """The operator's log holds no error of its own."""
+    return RunFinding(
+        "the operator met no error of its own",
+        not failures,
+        f"{len(failures)} lines of its log; first: {failures[0]}" if failures else "none in its log",
+    )
+
+
+def last_line(found: Sequence[RunFinding]) -> tuple[int, str]:
     """Exit status and its words: 1 when a check failed."""
-    checks = [one for one in told if not one.goal]
-    goals = [one for one in told if one.goal]
+    checks = [one for one in found if not one.goal]
+    goals = [one for one in found if one.goal]
     said = f"{sum(one.ok for one in goals)} of {len(goals)} goals met"
     failed = [one.what for one in checks if not one.ok]
     if failed:

@@ -29,6 +29,7 @@ from rich.console import Console
 from localcluster.failure import LocalClusterError
 from localcluster.free_ports import free_ports
 from real import model
+from real.deployments import LOOPBACK
 
 # Share of steps whose first i drafts are all accepted; about what EAGLE-3 reaches on chat at temperature 0.
 SURVIVAL = (0.75, 0.56, 0.42, 0.31, 0.23)
@@ -79,11 +80,13 @@ class SweptArm:
     Attributes:
         name: in words.
         serve: the engine's command line.
+        health: the address that answers once the engine serves.
         calibrate: the load driver's.
     """
 
     name: str
     serve: tuple[str, ...]
+    health: str
     calibrate: tuple[str, ...]
 
 
@@ -104,6 +107,7 @@ class SweepPlan:
         for arm in self.arms:
             yield f"# {arm.name}"
             yield f"{shlex.join(arm.serve)} &"
+            yield f"until curl --silent --fail {arm.health}; do sleep 1; done"
             yield shlex.join(arm.calibrate)
             yield "kill %1; wait"
         yield from map(shlex.join, self.after)
@@ -137,12 +141,13 @@ def plan(folder: Path, vllm: str, breakeven: str, gpu: str, port: int) -> SweepP
         vllm, "serve", str(target), "--load-format=dummy", "--served-model-name=llama-3.1-8b-shaped", "--host=127.0.0.1",
         f"--port={port}", "--max-model-len=4096", "--max-num-seqs=128", "--no-enable-prefix-caching",
     )  # fmt: skip
+    health = f"http://127.0.0.1:{port}/health"
     calibrate = (
         breakeven, "calibrate", f"--url=http://127.0.0.1:{port}", f"--output={points}", "--loads=8",
         "--prompt-tokens=512", "--output-tokens=128", "--point-seconds=60", "--max-concurrency=128", f"--gpu={gpu}",
         "--workload=synthetic-acceptance", "--text=synthetic acceptance",
     )  # fmt: skip
-    arms = [SweptArm("none", serve, (*calibrate, "--method=none"))]
+    arms = [SweptArm("none", serve, health, (*calibrate, "--method=none"))]
     for method in ("eagle3", "ngram"):
         for k in DRAFT_LENGTHS:
             config = json.dumps(speculative_config(method, k, head))
@@ -150,6 +155,7 @@ def plan(folder: Path, vllm: str, breakeven: str, gpu: str, port: int) -> SweepP
                 SweptArm(
                     f"{method}, k = {k}",
                     (*serve, f"--speculative-config={config}"),
+                    health,
                     (*calibrate, f"--method={method}", f"--k={k}"),
                 )
             )
@@ -173,19 +179,21 @@ def gpu_product(listing: str) -> str:
     """The one GPU's name from `nvidia-smi --query-gpu=name --format=csv,noheader`.
 
     Raises:
-        LocalClusterError: there is none; of several, name one by CUDA_VISIBLE_DEVICES and the first is taken.
+        LocalClusterError: there is none, or there are several of different names.
     """
-    names = [line.strip() for line in listing.splitlines() if line.strip()]
+    names = {line.strip() for line in listing.splitlines() if line.strip()}
     if not names:
         raise LocalClusterError("nvidia-smi lists no GPU; expected one NVIDIA GPU")
-    return names[0].replace(" ", "-")
+    if len(names) > 1:
+        raise LocalClusterError(f"nvidia-smi lists {', '.join(sorted(names))}; expected GPUs of one product")
+    return names.pop().replace(" ", "-")
 
 
 def run(folder: Path, console: Console, *, dry_run: bool) -> tuple[int, str]:
     """Sweep every arm and write points, profile and report; exit status and its words.
 
     Raises:
-        LocalClusterError: there is no GPU or no vLLM, or an engine did not start; the text is one line.
+        LocalClusterError: there is no GPU or no vLLM, an engine did not start, or a command failed; the text is one line.
     """
     home = folder / "gpu"
     breakeven = str(Path(sys.executable).with_name("breakeven"))
@@ -201,7 +209,7 @@ def run(folder: Path, console: Console, *, dry_run: bool) -> tuple[int, str]:
     if vllm is None:
         raise LocalClusterError("there is no vllm on PATH; expected an environment with vLLM 0.32 or later")
     asked = [smi, "--query-gpu=name", "--format=csv,noheader"]
-    product = gpu_product(subprocess.run(asked, capture_output=True, text=True, check=True).stdout)
+    product = gpu_product(_ended_well(asked, capture_output=True, text=True).stdout)
     (port,) = free_ports(1)
     whole = plan(home, vllm, breakeven, product, port)
     write_models(home)
@@ -210,15 +218,28 @@ def run(folder: Path, console: Console, *, dry_run: bool) -> tuple[int, str]:
         console.print(
             f"{number} of {len(whole.arms)}: {arm.name} on {product}", markup=False, highlight=False
         )
-        with _serving(arm.serve, port, home / f"engine-{number}.log"):
-            subprocess.run(arm.calibrate, check=True)
+        with _serving(arm, home / f"engine-{number}.log"):
+            _ended_well(arm.calibrate)
     for command in whole.after:
-        subprocess.run(command, check=True)
+        _ended_well(command)
     return 0, f"points, profile and report are in {os.path.relpath(home)}"
 
 
+def _ended_well(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; what it prints is seen unless the options say otherwise.
+
+    Raises:
+        LocalClusterError: its exit status is not 0.
+    """
+    done = subprocess.run(command, check=False, **options)
+    if done.returncode:
+        words = " ".join([Path(command[0]).name, *command[1:2]])
+        raise LocalClusterError(f"{words} ended with exit status {done.returncode}; what it says is above")
+    return done
+
+
 @contextlib.contextmanager
-def _serving(command: Sequence[str], port: int, log: Path) -> Iterator[None]:
+def _serving(arm: SweptArm, log: Path) -> Iterator[None]:
     """The engine, from its first answer until the block ends; nothing of it stays.
 
     Raises:
@@ -226,10 +247,16 @@ def _serving(command: Sequence[str], port: int, log: Path) -> Iterator[None]:
     """
     with log.open("wb") as output:
         # In a session of its own: its engine processes must end with it, however this run ends.
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            arm.serve,
+            env={**os.environ, **LOOPBACK},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     try:
         deadline = time.monotonic() + _START_S
-        while not _answers(port):
+        while not _answers(arm.health):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise LocalClusterError(f"vLLM did not start; its last words are in {os.path.relpath(log)}")
             time.sleep(1.0)
@@ -243,8 +270,7 @@ def _serving(command: Sequence[str], port: int, log: Path) -> Iterator[None]:
         process.wait()
 
 
-def _answers(port: int) -> bool:
-    url = f"http://127.0.0.1:{port}/health"
+def _answers(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=5) as answer:
             return bool(answer.status == 200)

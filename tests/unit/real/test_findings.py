@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,9 +12,9 @@ from breakeven.profile import Profile
 from demo.traffic import RequestShape
 from fakes.lawful_profile import lawful_profile_json
 from real import findings
-from real.findings import Judged, Probed, RollSeen
+from real.findings import ObservedRoll, Probed, RunFinding
 from real.greedy_users import Account, Offered, SteadyLoad
-from real.play import best_at, unfitted
+from real.stages import best_at, unfitted
 
 LOOKUP, DRAFTER = Arm("ngram", 3, "lookup"), Arm("draft_model", 3, "drafter")
 LAWS = {NO_SPECULATION: (0.8, 0.08), LOOKUP: (0.4, 0.08), DRAFTER: (1.6, 0.2)}
@@ -107,9 +108,9 @@ def test_users_that_asked_nothing_agree_about_nothing():
 @pytest.mark.parametrize(
     ("roll", "ok"),
     [
-        (RollSeen("lookup/3", "Switch", 80.0, 200, ()), True),
-        (RollSeen("lookup/3", "Switch", 80.0, 200, ("HTTP 500 (pod)",)), False),
-        (RollSeen("lookup/3", "Switch", 80.0, 0, ()), False),
+        (ObservedRoll("lookup/3", "Switch", 80.0, 200, ()), True),
+        (ObservedRoll("lookup/3", "Switch", 80.0, 200, ("HTTP 500 (pod)",)), False),
+        (ObservedRoll("lookup/3", "Switch", 80.0, 0, ()), False),
     ],
 )
 def test_a_request_that_a_roll_lost_fails_the_run(roll, ok):
@@ -143,14 +144,14 @@ def test_a_difference_to_the_real_engine_fails_the_run():
 
 
 @pytest.mark.parametrize(
-    ("told", "status", "words"),
+    ("found", "status", "words"),
     [
-        ([Judged("a", ok=True, detail=""), Judged("g", ok=False, detail="", goal=True)], 0, "all 1 checks hold, 0 of 1 goals met"),
-        ([Judged("a", ok=False, detail=""), Judged("b", ok=True, detail="")], 1, "1 of 2 checks failed: a; 0 of 0 goals met"),
+        ([RunFinding("a", ok=True, detail=""), RunFinding("g", ok=False, detail="", goal=True)], 0, "all 1 checks hold, 0 of 1 goals met"),
+        ([RunFinding("a", ok=False, detail=""), RunFinding("b", ok=True, detail="")], 1, "1 of 2 checks failed: a; 0 of 0 goals met"),
     ],
 )  # fmt: skip
-def test_a_check_fails_the_run_and_a_missed_goal_is_said(told, status, words):
-    assert findings.last_line(told) == (status, words)
+def test_a_check_fails_the_run_and_a_missed_goal_is_said(found, status, words):
+    assert findings.last_line(found) == (status, words)
 
 
 def test_probes_lie_between_the_loads_that_were_fitted_and_at_other_lengths(profile):
@@ -170,3 +171,10 @@ def test_asked_for_is_the_fastest_arm_and_who_is_no_slower_than_the_operator_can
     arms = [fit.arm for fit in profile.arms]
     assert best_at(profile, arms, 2.0) == {LOOKUP.name}
     assert best_at(profile, [NO_SPECULATION, DRAFTER], 2.0) == {"none"}
+
+
+def test_no_speculation_may_stay_where_the_fastest_is_not_surely_faster(profile):
+    unsure = SimpleNamespace(
+        predict=profile.predict, compare=lambda *_, **__: SimpleNamespace(speedup_ci=(0.9, 3.0))
+    )
+    assert best_at(unsure, [fit.arm for fit in profile.arms], 2.0) == {LOOKUP.name, "none"}

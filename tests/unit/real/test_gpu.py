@@ -92,10 +92,12 @@ def test_head_and_target_have_one_tokenizer_and_fitting_sizes(tmp_path):
     assert drafts["draft_vocab_size"] < drafts["vocab_size"] == config["vocab_size"]
 
 
-def test_the_first_gpu_is_named_as_a_label_would():
+def test_the_gpu_is_named_as_a_label_would():
     assert gpu.gpu_product("NVIDIA H100 80GB HBM3\nNVIDIA H100 80GB HBM3\n") == "NVIDIA-H100-80GB-HBM3"
     with pytest.raises(LocalClusterError, match="lists no GPU"):
         gpu.gpu_product("\n")
+    with pytest.raises(LocalClusterError, match="lists A100, H100; expected GPUs of one product"):
+        gpu.gpu_product("H100\nA100\n")
 
 
 def test_a_dry_run_prints_what_would_run_and_runs_nothing(capsys, monkeypatch, tmp_path):
@@ -110,11 +112,16 @@ def test_a_dry_run_prints_what_would_run_and_runs_nothing(capsys, monkeypatch, t
 
 
 @pytest.mark.parametrize(
-    ("there", "words"), [((), "there is no nvidia-smi"), (("nvidia-smi",), "there is no vllm on PATH")]
+    ("there", "words"),
+    [
+        ((), "there is no nvidia-smi"),
+        (("nvidia-smi",), "there is no vllm on PATH"),
+        (("nvidia-smi", "vllm"), "nvidia-smi --query-gpu=name ended with exit status 9"),
+    ],
 )
 def test_a_machine_without_gpu_or_vllm_is_one_line(capsys, monkeypatch, tmp_path, there, words):
     for name in there:
-        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).write_text("#!/bin/sh\nexit 9\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(program, "RESULTS", tmp_path / "results")
@@ -122,3 +129,20 @@ def test_a_machine_without_gpu_or_vllm_is_one_line(capsys, monkeypatch, tmp_path
     assert program.main() == 1
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith(f"real: exit status 1: {words}")
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--dry-run"], "--dry-run (DRY_RUN=1) needs --engine gpu (ENGINE=gpu)"),
+        (["--engine", "gpu", "--likeness"], "are for --engine cpu"),
+        (["--engine", "gpu", "--install-only"], "are for --engine cpu"),
+    ],
+)
+def test_an_option_of_the_other_engine_is_refused_before_anything_begins(
+    words, complaint, capsys, monkeypatch
+):
+    monkeypatch.setattr(sys, "argv", ["real", *words])
+    with pytest.raises(SystemExit, match="2"):
+        program.main()
+    assert capsys.readouterr().err.splitlines()[-1].endswith(complaint)

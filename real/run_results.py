@@ -1,0 +1,177 @@
+"""What a run on CPU leaves behind: a folder that is rewritten after every step, and the same on the screen.
+
+A run that is cut off keeps what it has measured: whatever is complete is in the files already.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from breakeven.profile import Profile
+from demo.sight import Object
+from localcluster.progress import duration
+from real import deployments, findings
+from real.findings import ObservedRoll, Probed, Row, RunFinding
+
+_FILES = ("progress.txt", "tables.txt", "tables.json", "findings.json", "profile.json", "points.json")
+_WIDTH = 160
+
+
+@dataclass(slots=True)
+class RunRecord:
+    """Everything that a run has seen so far.
+
+    Attributes:
+        profile: the one in force; None until calibration has ended.
+        run: the latest CalibrationRun.
+        decision_rps: the load at which the operator decides; 0 before.
+        wanted: names of the arms that the measured laws ask for there.
+        decided: name of the arm that the operator runs there, and its reason.
+        rolls, probes: in the order in which they were seen.
+        likeness: differences between the engines by what was compared.
+    """
+
+    profile: Profile | None = None
+    run: Object = field(default_factory=dict)
+    decision_rps: float = 0.0
+    wanted: frozenset[str] = frozenset()
+    decided: str = ""
+    reason: str = ""
+    rolls: list[ObservedRoll] = field(default_factory=list)
+    probes: list[Probed] = field(default_factory=list)
+    likeness: dict[str, list[str]] = field(default_factory=dict)
+
+
+class RunResults:
+    """The folder of one run. Files of an earlier run are removed.
+
+    Args:
+        folder: exists.
+        console: takes lines and tables.
+    """
+
+    def __init__(self, folder: Path, console: Console) -> None:
+        self.record = RunRecord()
+        self._folder = folder
+        self._console = console
+        self._started_s = time.monotonic()
+        for name in _FILES:
+            (folder / name).unlink(missing_ok=True)
+
+    def say(self, line: str) -> None:
+        """Print a line with the seconds since the begin, and add it to `progress.txt`."""
+        dated = f"{time.monotonic() - self._started_s:5.0f} s  {line}"
+        self._print(dated)
+        with (self._folder / "progress.txt").open("a") as file:
+            file.write(f"{dated}\n")
+
+    def keep(self) -> None:
+        """Write all that the record holds."""
+        record = self.record
+        tables = tables_of(record)
+        with (self._folder / "tables.txt").open("w") as file:
+            _print_tables(Console(file=file, width=_WIDTH), tables)
+        self._write("tables.json", {title: [list(head), *map(list, rows)] for title, head, rows in tables})
+        self._write("points.json", (record.run.get("status") or {}).get("points", []))
+        if record.profile is not None:
+            (self._folder / "profile.json").write_text(record.profile.to_json())
+        self._write_findings(findings_of(record))
+
+    def print_tables(self) -> None:
+        """Print the tables as far as they go, and where everything is."""
+        _print_tables(self._console, tables_of(self.record))
+        took = duration(time.monotonic() - self._started_s)
+        self.say(f"took {took}; tables, profile, points and findings: {os.path.relpath(self._folder)}")
+
+    def conclude(self, operator_failures: Sequence[str] | None) -> tuple[int, str]:
+        """Print and write every check and goal; exit status and its words.
+
+        Args:
+            operator_failures: from its log; None where it was asked for nothing.
+        """
+        found = findings_of(self.record)
+        if operator_failures is not None:
+            found.append(findings.judge_operator(operator_failures))
+        for one in found:
+            self._print(f"{one.word}  {one.what}: {one.detail}")
+        self._write_findings(found)
+        return findings.last_line(found)
+
+    def _print(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def _write_findings(self, found: Sequence[RunFinding]) -> None:
+        self._write(
+            "findings.json",
+            {
+                "findings": [{"what": o.what, "ok": o.ok, "detail": o.detail, "goal": o.goal} for o in found],
+                "differences": self.record.likeness,
+            },
+        )
+
+    def _write(self, name: str, content: object) -> None:
+        (self._folder / name).write_text(json.dumps(content, indent=1))
+
+
+def findings_of(record: RunRecord) -> list[RunFinding]:
+    """Every check and goal of what was seen so far; none of a step that has not been taken."""
+    found = findings.judge_likeness(record.likeness)
+    if record.profile is None:
+        return found
+    predicted = [findings.predicted(record.profile, probed) for probed in record.probes]
+    found += [*findings.judge_arms(record.run, deployments.LOOKUP), *findings.judge_fits(record.profile)]
+    if record.decided:
+        found.append(
+            RunFinding(
+                f"the operator runs what the measured laws ask for at {record.decision_rps:.2f} rps",
+                record.decided in record.wanted,
+                f"{record.decided} runs ({record.reason}); asked for: {', '.join(sorted(record.wanted))}",
+            )
+        )
+    found += findings.judge_predictions(predicted)
+    found += findings.judge_speedups(findings.speedups(predicted))
+    if record.probes:
+        found += findings.judge_accounts(record.probes)
+    return [*found, *findings.judge_rolls(record.rolls)]
+
+
+def tables_of(record: RunRecord) -> list[tuple[str, Sequence[str], list[Row]]]:
+    """Title, head and rows of each table that has any."""
+    profile = record.profile
+    if profile is None:
+        return []
+    found = [findings.predicted(profile, probed) for probed in record.probes]
+    loads_rps = (record.decision_rps, 2 * record.decision_rps) if record.decision_rps else ()
+    tables: list[tuple[str, Sequence[str], list[Row]]] = [
+        ("What calibration found", findings.FIT_HEAD, findings.fit_rows(profile)),
+        ("Does it pay?", findings.PAYS_HEAD, findings.pays_rows(profile, loads_rps)),
+        ("Latency not fitted", findings.PREDICTION_HEAD, findings.prediction_rows(found)),
+        ("Speedup there", findings.SPEEDUP_HEAD, findings.speedup_rows(findings.speedups(found))),
+        (
+            "Users and engine on the same requests",
+            findings.ACCOUNT_HEAD,
+            findings.account_rows(record.probes),
+        ),
+        ("Rolls under load", findings.ROLL_HEAD, findings.roll_rows(record.rolls)),
+    ]
+    return [table for table in tables if table[2]]
+
+
+def _print_tables(
+    console: Console, tables: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]]
+) -> None:
+    for title, head, rows in tables:
+        shown = Table(title=title, title_justify="left")
+        for word in head:
+            shown.add_column(word)
+        for row in rows:
+            shown.add_row(*row)
+        console.print(shown)
