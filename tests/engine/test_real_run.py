@@ -1,0 +1,145 @@
+"""The stages of `make real` after calibration, against the simulated engine and a cluster that answers from a script."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from aiohttp.test_utils import TestServer
+from rich.console import Console
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven_sim.engine.core import Engine
+from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics
+from breakeven_sim.engine.realtime import PacedEngine
+from breakeven_sim.engine.vllm_api import VllmApi
+from fakes.lawful_profile import lawful_profile_json
+from real import stages
+from real.run_results import RunResults
+from real.stages import RealRun
+
+LOOKUP = Arm("ngram", 3, "lookup")
+LAWS = {NO_SPECULATION: (0.8, 0.08), LOOKUP: (0.4, 0.08)}
+
+
+class ScriptedCluster:
+    """A cluster with one pod, whose operator follows the policy at once, or keeps its arm.
+
+    Args:
+        url: of the pod.
+        rolls: whether the operator rolls when it may.
+    """
+
+    def __init__(self, url: str, *, rolls: bool) -> None:
+        self.url = url
+        self.rolls = rolls
+        self.arm, self.reason = "none", "KeepsArm"
+        self.pins: list[str] = []
+
+    def kubectl(self, *words, stdin=None):
+        """Take a patch of the update policy, and nothing else."""
+        assert stdin is None or words[0] == "apply"
+        if words[0] != "patch":
+            return
+        change = json.loads(words[-2].removeprefix("--patch="))["spec"]["updatePolicy"]
+        if change == {"mode": "RollingUpdate"} and self.rolls:
+            self.arm, self.reason = LOOKUP.name, "Switch"
+        elif "pinnedArm" in change:
+            self.arm, self.reason = change["pinnedArm"], "Pinned"
+            self.pins.append(self.arm)
+
+    async def ready_pods(self, _selector, _port):
+        """The one pod, whatever is asked for."""
+        return {"pod": self.url}
+
+    async def custom(self, plural):
+        """The service, its run, its profile."""
+        profile = lawful_profile_json(
+            LAWS, {NO_SPECULATION: 1.0, LOOKUP: 3.0}, prompt_tokens=48.0, output_tokens=48.0, gpu="core"
+        )
+        done = [{"arm": name, "phase": "Done"} for name in ("none", "lookup/3")]
+        objects = {
+            "speculativeservices": {
+                "status": {
+                    "calibration": {"profile": "chat-1"},
+                    "current": {"podsByArm": [{"arm": self.arm, "pods": 1}]},
+                    "decision": {"reason": self.reason},
+                }
+            },
+            "calibrationruns": {
+                "metadata": {"name": "chat-1", "creationTimestamp": "2026-01-01T00:00:00Z"},
+                "status": {"phase": "Succeeded", "armStatuses": done, "points": []},
+            },
+            "speculationprofiles": {"metadata": {"name": "chat-1"}, "spec": {"profile": profile}},
+        }
+        return [objects[plural]]
+
+
+@pytest.fixture
+async def url(make_config):
+    engine = Engine(make_config(None, 0, step__base_s=0.002, step__per_token_s=1e-6))
+    metrics = EngineMetrics(engine, "chat", CacheInfo(16, 10_000, 1024.0, 0.92, 1024, None), created_s=1.0)
+    paced = PacedEngine(engine, metrics.record_step)
+    api = VllmApi(paced, metrics, ("chat",), "chat", 1024, None, None, 0)
+    running = asyncio.create_task(paced.run())
+    async with TestServer(api.application()) as server:
+        yield str(server.make_url("")).rstrip("/")
+    running.cancel()
+
+
+@pytest.fixture
+def results(tmp_path):
+    return RunResults(tmp_path, Console(file=io.StringIO(), width=160))
+
+
+@pytest.fixture
+def run(url, results, tmp_path, monkeypatch):
+    """Makes a run on a scripted cluster and returns the cluster, with the run's times shortened."""
+    for name, value in {
+        "_PROBE_S": 1.0, "_PROBE_WARMUP_S": 0.1, "_STAY_S": 0.1, "_CHOICE_S": 0.5, "_LOOK_S": 0.05,
+    }.items():  # fmt: skip
+        monkeypatch.setattr(stages, name, value)
+
+    async def compared(_run, _url):
+        pass
+
+    # It needs vLLM's own Python; both pages of the second comparison are the same pod's.
+    monkeypatch.setattr(RealRun, "_compare", compared)
+    monkeypatch.setattr(RealRun, "_answers", lambda _run, _url: [])
+
+    async def play(*, rolls):
+        cluster = ScriptedCluster(url, rolls=rolls)
+        await RealRun(cluster, cluster, tmp_path, Path(sys.executable), results).run()
+        return cluster
+
+    return play
+
+
+async def test_a_run_probes_both_arms_rolls_there_and_back_and_loses_nothing(run, results, tmp_path):
+    cluster = await run(rolls=True)
+    record = results.record
+    assert (record.decided, record.wanted) == (LOOKUP.name, {LOOKUP.name})
+    assert [probed.arm for probed in record.probes] == [NO_SPECULATION] * 4 + [LOOKUP] * 4
+    assert [(roll.to, roll.reason, roll.failures) for roll in record.rolls] == [
+        (LOOKUP.name, "Switch", ()),
+        ("none", "Pinned", ()),
+    ]
+    assert cluster.pins == ["none"]
+    assert record.likeness == {"metrics with speculation": []}
+    assert len(json.loads((tmp_path / "tables.json").read_text())) == 6
+    _, words = results.conclude([])
+    assert "checks" in words
+
+
+async def test_an_operator_that_stays_is_a_failed_check_with_its_reason(run, results, tmp_path):
+    cluster = await run(rolls=False)
+    assert (results.record.decided, results.record.rolls, cluster.pins) == ("none", [], [])
+    status, words = results.conclude([])
+    assert status == 1
+    assert "the operator runs what the measured laws ask for" in words
+    written = json.loads((tmp_path / "findings.json").read_text())["findings"]
+    assert "none runs (KeepsArm); asked for: lookup/3" in {one["detail"] for one in written}
