@@ -46,8 +46,6 @@ def main() -> int:
     if (options.likeness or options.install_only) and options.engine == "gpu":
         parser.error("--likeness (LIKENESS=1) and --install-only are for --engine cpu")
     console = Console(width=None if sys.stdout.isatty() else 160)
-    # Whoever ends this run by its id gets what Ctrl-C gives: engines and cluster stopped, the tables as far as they go.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if options.engine == "gpu":
             status, words = gpu.run(RESULTS, console, dry_run=options.dry_run)
@@ -111,4 +109,6 @@ async def _run_stages(
 
 
 if __name__ == "__main__":
+    # Whoever ends this run by its id gets what Ctrl-C gives: engines and cluster stopped, the tables as far as they go.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())
