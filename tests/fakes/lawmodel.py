@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.laws.law import Law
 from breakeven.profile import ArmFit, LawFit, Profile
 from breakeven.profile.fits import Acceptance, Measurement
 
@@ -38,12 +37,6 @@ class ArmLaw:
     @property
     def saturation_rps(self) -> float:
         return min(1.0 / self.c2_s, self.measured_saturation_rps or math.inf)
-
-    def at(self, tokens_per_step: float | None) -> Law:
-        factor = 1.0
-        if tokens_per_step is not None and self.tokens_per_step:
-            factor = self.tokens_per_step / tokens_per_step
-        return self._scaled(factor).law
 
     def _scaled(self, factor: float) -> LawFit:
         c1, c2 = self.c1_s * factor, self.c2_s * factor

@@ -75,6 +75,7 @@ def load_of(figures: Figures) -> Load:
         output_tokens=figures.output_tokens,
         ttft_s=figures.ttft_s,
         tpot_s=figures.tpot_s,
+        survival=figures.acceptance,
         saturated=figures.saturated,
     )
 

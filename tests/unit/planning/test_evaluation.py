@@ -2,8 +2,6 @@
 
 import math
 
-import pytest
-
 from breakeven.arm import NO_SPECULATION
 from breakeven.planning.evaluation import evaluate, evaluate_live
 from breakeven.planning.objective import Slo
@@ -58,8 +56,9 @@ def test_live_acceptance_is_carried_to_the_other_draft_lengths_of_its_drafter_on
     profile = chat(eagle_2=ArmLaw(0.6, 0.036, 2.2), lookup=ArmLaw(1.0, 0.028, 1.3))
     found = seen(profile, EAGLE, live=[LiveAcceptance(EAGLE, 2.0)])
     by_arm = {one.arm: one.tokens_per_step for one in found.arms}
-    assert by_arm == {NO_SPECULATION: None, EAGLE: 2.0, EAGLE_2: pytest.approx(1.6), LOOKUP: None}
-    assert found.of(EAGLE_2).latency_s == pytest.approx(2.2 / 1.6 * 0.6 / (1 - 3.0 * 2.2 / 1.6 * 0.036))
+    assert (by_arm[NO_SPECULATION], by_arm[EAGLE], by_arm[LOOKUP]) == (None, 2.0, None)
+    # In proportion it would be 1.6; what long drafts lose where text is hard, short ones do not.
+    assert 1.65 < by_arm[EAGLE_2] < 2.0
 
 
 def test_objectives_are_held_against_their_quantile_and_capacity_is_where_they_are_just_kept():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from operator import attrgetter
 
 import numpy as np
@@ -12,6 +13,7 @@ from breakeven.arm import Arm
 from breakeven.fitting import diagnostics
 from breakeven.fitting.observations import LeftOut, Observation, ceiling_rps, observe
 from breakeven.fitting.solve import Solution, solve
+from breakeven.fitting.step_costs import fit_steps
 from breakeven.fitting.uncertainty import (
     bounds,
     inverse_bounds,
@@ -37,6 +39,9 @@ from breakeven.reasons import Reason
 
 _SAME_LENGTH = 0.10
 """Rows whose mean output length differs by more than this from the commonest one follow another law."""
+
+_SAME_PROMPT = 0.25
+"""The same for prompts, whose length a workload draws: a second length that was measured on purpose is far from it."""
 
 _CEILING = (Reason.SATURATED_POINT, Reason.PREEMPTING)
 
@@ -69,7 +74,7 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
     ceiling = _ceiling_rps(used, excluded, ramp_share)
     c1_ci, c2_ci = _bounds(fit, confidence)
     saturation, saturation_ci = _saturation(fit, ceiling, _carried_rps(used), confidence)
-    return ArmFit(
+    found = ArmFit(
         method=arm.method,
         k=arm.k,
         candidate=arm.candidate,
@@ -109,6 +114,7 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
         kv_requests=_kv_requests(used),
         schedule=points[0].schedule,
     )
+    return replace(found, steps=fit_steps(found, points, ramp_share, confidence))
 
 
 def _fit_of_loads(solution: Solution, used: Sequence[Observation]) -> LawFit:
@@ -117,17 +123,33 @@ def _fit_of_loads(solution: Solution, used: Sequence[Observation]) -> LawFit:
 
 
 def _of_one_length(used: list[Observation]) -> tuple[list[Observation], list[Observation]]:
-    """Keep the rows of the commonest output length: a law holds for one mix of lengths."""
-    known = [one.point.output_tokens for one in used if one.point.output_tokens is not None]
-    if not known:
-        return used, []
+    """Keep the rows of the commonest lengths: a law holds for one mix of lengths."""
+    kept = used
+    for length, tolerance in ((_output_tokens, _SAME_LENGTH), (_prompt_tokens, _SAME_PROMPT)):
+        known = [tokens for one in kept if (tokens := length(one)) is not None]
+        if not known:
+            continue
 
-    def near(length: float | None, center: float) -> bool:
-        return length is None or abs(length / center - 1.0) <= _SAME_LENGTH
+        def near(
+            one: Observation, center: float, length: _Length = length, within: float = tolerance
+        ) -> bool:
+            tokens = length(one)
+            return tokens is None or abs(tokens - center) <= within * center
 
-    center = max(known, key=lambda length: sum(near(other, length) for other in known))
-    kept = [one for one in used if near(one.point.output_tokens, center)]
-    return kept, [one for one in used if not near(one.point.output_tokens, center)]
+        middle = max(known, key=lambda center: sum(near(one, center) for one in kept))
+        kept = [one for one in kept if near(one, middle)]
+    return kept, [one for one in used if one not in kept]
+
+
+_Length = Callable[[Observation], float | None]
+
+
+def _output_tokens(one: Observation) -> float | None:
+    return one.point.output_tokens
+
+
+def _prompt_tokens(one: Observation) -> float | None:
+    return one.point.prompt_tokens
 
 
 def _bounds(fit: LawFit | None, confidence: float) -> tuple[Bounds | None, Bounds | None]:
@@ -213,6 +235,7 @@ def _acceptance(arm: Arm, used: Sequence[Observation], confidence: float) -> Acc
         (point.tokens_per_step, point.requests or 1.0) for point in rows if point.tokens_per_step is not None
     ]
     bounds_of_e: Bounds | None = None
+    scatter: float | None = None
     if measured:
         values, weights = (np.array(x) for x in zip(*measured, strict=True))
         e = float(np.average(values, weights=weights))
@@ -220,6 +243,9 @@ def _acceptance(arm: Arm, used: Sequence[Observation], confidence: float) -> Acc
             spread = float(np.std(values, ddof=1)) / len(values) ** 0.5
             half = t_quantile(confidence, len(values) - 1) * spread
             bounds_of_e = max(1.0, e - half), min(arm.k + 1.0, e + half)
+            if all(point.requests for point in rows if point.tokens_per_step is not None):
+                # Each row is a mean over its requests: what is left over, times their number, is one request's.
+                scatter = float(np.sqrt(np.sum(weights * (values / e - 1.0) ** 2) / (len(values) - 1)))
     elif survival is not None and arm.method not in LOOKUP_METHODS:
         # A model drafter drafts at every step, so survival per draft is survival per step.
         e = float(1.0 + survival.sum())
@@ -231,7 +257,7 @@ def _acceptance(arm: Arm, used: Sequence[Observation], confidence: float) -> Acc
         per_step = tuple(float(x) for x in survival_per_step(survival, possible))
     drafted = [point.drafted_per_step for point in rows if point.drafted_per_step is not None]
     per_draft = float(np.mean(drafted)) if drafted else float(arm.k)
-    return Acceptance(e, bounds_of_e, per_step, per_draft, _text(rows))
+    return Acceptance(e, bounds_of_e, per_step, per_draft, _text(rows), scatter)
 
 
 def _text(rows: Sequence[Point]) -> str | None:

@@ -189,7 +189,7 @@ def with_acceptance(profile: Profile, memory: DecisionMemory, load: Load, now_s:
     weight = -math.expm1(-_since_s(memory, load, now_s) / _ACCEPTANCE_S)
     moved = load.tokens_per_step if before is None else before + weight * (load.tokens_per_step - before)
     others = tuple(seen for seen in memory.seen if seen.arm.family != running.family)
-    return replace(memory, seen=(*others, LiveAcceptance(running, moved)))
+    return replace(memory, seen=(*others, LiveAcceptance(running, moved, load.survival)))
 
 
 def _by_saving(

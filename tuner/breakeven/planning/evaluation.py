@@ -316,7 +316,7 @@ class _Question:
         fit = self.profile.arm(one.arm) if one.measured else None
         mean = one.prediction
         met = company(self.load, self.load.on(one.curve).others, mean.latency_ci_s)
-        return at_quantile(mean, self.slo.quantile, met, fit, one.conditions, self.confidence)
+        return at_quantile(mean, self.slo.quantile, met, fit, self.confidence)
 
     def compared(self, one: ArmEvaluation, other: Arm | None) -> Comparison | None:
         """Compare two arms at the load."""

@@ -7,7 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.profile import Conditions, Profile
+from breakeven.laws.acceptance_numbers import TokensPerStep
+from breakeven.laws.moved_acceptance import SeenAt, carried
+from breakeven.profile import ArmFit, Conditions, Profile
+
+_ENDS = 2.0 * 1.645
+"""Standard deviations between both ends of a range that 90 % bounds hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,7 @@ class Load:
         output_tokens: mean per request; `None`: as calibrated.
         saturated: measured, not modelled: the queue grows, requests are preempted.
         ttft_s, tpot_s: measured means of time to first token and time per output token (s); `None`: not observed.
+        survival: share of drafts whose first tokens up to each position were all accepted; empty: not observed.
     """
 
     rps: float
@@ -38,6 +44,7 @@ class Load:
     saturated: bool = False
     ttft_s: float | None = None
     tpot_s: float | None = None
+    survival: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("rps", "window_s", "requests"):
@@ -62,10 +69,17 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class LiveAcceptance:
-    """Acceptance that was measured live: it outranks the calibrated one for every arm of the same drafter."""
+    """Acceptance that was measured live: it outranks the calibrated one for every arm of the same drafter.
+
+    Attributes:
+        arm: what ran.
+        tokens_per_step: its E.
+        survival: unconditional survival per draft and position; empty where it was not seen.
+    """
 
     arm: Arm
     tokens_per_step: float
+    survival: tuple[float, ...] = ()
 
 
 def live_conditions(
@@ -78,31 +92,47 @@ def live_conditions(
         load: what was observed.
         live: acceptance measured live, the newest per drafter.
     """
-    calibrated = {fit.arm: fit.tokens_per_step for fit in profile.arms if fit.believable}
+    calibrated = {fit.arm: fit for fit in profile.arms if fit.believable}
 
     def conditions(arm: Arm) -> Conditions:
-        return Conditions(_tokens_per_step(arm, calibrated, live), load.prompt_tokens, load.output_tokens)
+        e = _tokens_per_step(arm, calibrated, live)
+        if e is None:
+            return Conditions(None, load.prompt_tokens, load.output_tokens)
+        error = math.hypot(
+            _sampling_error(calibrated.get(arm), load), (e.upper - e.lower) / (_ENDS * e.value)
+        )
+        return Conditions(e.value, load.prompt_tokens, load.output_tokens, error)
 
     return conditions
 
 
 def _tokens_per_step(
-    arm: Arm, calibrated: dict[Arm, float | None], live: Sequence[LiveAcceptance]
-) -> float | None:
-    """Live E of the arm, or the live E of another draft length of its drafter carried over; `None`: as calibrated.
-
-    Carried over, accepted drafts keep their proportion: (E - 1) scales by what live did to the arm that was seen.
-    """
+    arm: Arm, calibrated: dict[Arm, ArmFit], live: Sequence[LiveAcceptance]
+) -> TokensPerStep | None:
+    """Live E of the arm, or that of another draft length of its drafter carried over; `None`: as calibrated."""
     # What a schedule accepts is a mixture over its draft lengths, another one at every load.
     if arm == NO_SPECULATION or arm.scheduled:
         return None
     for seen in live:
         if seen.arm == arm:
-            return min(max(seen.tokens_per_step, 1.0), arm.k + 1.0)
+            e = min(max(seen.tokens_per_step, 1.0), arm.k + 1.0)
+            return TokensPerStep(e, e, e, "measured", len(seen.survival))
         if seen.arm.family != arm.family:
             continue
-        here, there = calibrated.get(arm), calibrated.get(seen.arm)
-        if here and there and there > 1:
-            kept = max(seen.tokens_per_step - 1.0, 0.0) / (there - 1.0)
-            return min(1.0 + kept * (here - 1.0), arm.k + 1.0)
+        here, there = _calibrated_at(calibrated.get(arm)), _calibrated_at(calibrated.get(seen.arm))
+        if here is not None and there is not None:
+            now = SeenAt(there.k, min(max(seen.tokens_per_step, 1.0), there.k + 1.0), seen.survival)
+            return carried(arm.method, now, there, here)
     return None
+
+
+def _calibrated_at(fit: ArmFit | None) -> SeenAt | None:
+    if fit is None or fit.acceptance is None or fit.tokens_per_step is None:
+        return None
+    return SeenAt(fit.k, fit.tokens_per_step, fit.acceptance.survival)
+
+
+def _sampling_error(fit: ArmFit | None, load: Load) -> float:
+    """Relative standard error of a live E: what requests scattered by when the arm was calibrated, over those of now."""
+    scatter = fit.acceptance.request_scatter if fit is not None and fit.acceptance is not None else None
+    return scatter / math.sqrt(load.requests) if scatter and load.requests else 0.0

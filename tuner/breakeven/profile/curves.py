@@ -16,7 +16,7 @@ from breakeven.laws.arrays import BoolArray, FloatArray, Span
 from breakeven.laws.fieller import Interval, ratio_interval
 from breakeven.laws.latency import latency_among, open_loop_latency
 from breakeven.laws.law import Law
-from breakeven.profile.fits import Bounds
+from breakeven.profile.fits import Bounds, LawFit
 
 Basis = Literal["points", "arm", "pooled"]
 
@@ -47,6 +47,8 @@ class Curve:
         ceiling_rps: measured saturation below 1/C2, if any.
         strayed: whether the conditions lie outside what was measured, so that every load does.
         beyond: the law above the knots where that is another one, as it is of a schedule's last tier; None: `law` moved.
+        ttft, tpot: laws of the means of TTFT and TPOT under the same conditions; None where they were not measured.
+        conversion_error: relative standard deviation of what moved the knots from the measured conditions.
     """
 
     law: Law
@@ -59,6 +61,9 @@ class Curve:
     ceiling_rps: float | None = None
     strayed: bool = False
     beyond: Law | None = None
+    ttft: LawFit | None = None
+    tpot: LawFit | None = None
+    conversion_error: float = 0.0
 
     @cached_property
     def saturation_rps(self) -> float:
@@ -200,7 +205,7 @@ class Curve:
         of_law = np.asarray(np.sqrt(variance) / latency_among(law.c1, law.c2, others))
         if self._knot_basis != "points":
             return of_law
-        return np.where(self._on_knots(others), self.knot_error, of_law)
+        return np.where(self._on_knots(others), np.hypot(self.knot_error, self.conversion_error), of_law)
 
     def bounds_at_rps(self, rps: float, t: float) -> Bounds | None:
         """Bounds of the latency at `rps`: Fieller's, since C1/(1 - RPS*C2) is a ratio; open near saturation."""

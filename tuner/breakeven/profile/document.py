@@ -192,14 +192,14 @@ class Profile:
             confidence: level of the bounds; None: the profile's.
         """
         fit = self.arm(arm) if self.measured(arm) else None
-        found = predict_on(arm, curve, load, confidence or self.confidence, fit=fit, conditions=conditions)
+        found = predict_on(arm, curve, load, confidence or self.confidence)
         others = load.on(curve).others
         if fit is None:
             found = self._with_parts(found, others, conditions)
         if quantile is None:
             return found
         met = company(load, others, found.latency_ci_s)
-        return at_quantile(found, quantile, met, fit, conditions, confidence or self.confidence)
+        return at_quantile(found, quantile, met, fit, confidence or self.confidence)
 
     def _with_parts(self, found: Prediction, others: float, conditions: Conditions) -> Prediction:
         """Fill in TTFT and TPOT of an arm that was not measured, as far as those that were tell them."""

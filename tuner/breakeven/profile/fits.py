@@ -149,6 +149,8 @@ class Acceptance:
         survival: per request-step and position; empty where unknown.
         drafted_per_step: drafted tokens per request-step.
         text: on which text, in a few words; None where the points do not say.
+        request_scatter: relative standard deviation of E over requests, from the scatter between points; None with fewer
+            than three, or where they do not say how many requests they had.
     """
 
     tokens_per_step: float
@@ -156,6 +158,33 @@ class Acceptance:
     survival: tuple[float, ...] = ()
     drafted_per_step: float = 0.0
     text: Annotated[str | None, _Seldom] = None
+    request_scatter: Annotated[float | None, _Seldom] = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """A duration, its standard error and its bounds (s)."""
+
+    value_s: float
+    sd_s: float
+    ci_s: Bounds | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepFit:
+    """What the steps of an arm cost, as far as its points tell: what carries it to other acceptance and lengths.
+
+    Attributes:
+        lone_step: s1, a step of a lone request.
+        other_step: s2, what one more request adds to a step.
+        prefill_token: u, prefill per prompt token; None where only one prompt length was measured.
+        kv_token: w, per token of context and step; None where only one context was measured.
+    """
+
+    lone_step: StepCost
+    other_step: StepCost
+    prefill_token: StepCost | None = None
+    kv_token: StepCost | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +219,7 @@ class ArmFit:
         schedule: draft length per batch size as text (`breakeven.tiers`); None where k holds at every batch size. Latency
             then follows the points, and c1_s and c2_s are the line nearest to them.
         beyond: of a schedule the law above its points, that of its last tier; None where that is not known.
+        steps: what its steps cost; None where nothing was measured at other lengths.
     """
 
     method: str
@@ -224,6 +254,7 @@ class ArmFit:
     kv_requests: float | None = None
     schedule: Annotated[str | None, _Seldom] = None
     beyond: Annotated[LawFit | None, _Seldom] = None
+    steps: Annotated[StepFit | None, _Seldom] = None
 
     @property
     def arm(self) -> Arm:

@@ -12,7 +12,7 @@ from breakeven.arm import Arm
 from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.profile.curves import Basis, Curve
 from breakeven.profile.fits import ArmFit, Bounds, LawFit
-from breakeven.profile.operating_conditions import Conditions, decode_factor, prompt_factor
+from breakeven.profile.operating_conditions import Conditions, measured_curve
 from breakeven.profile.quantiles import quantile_law
 from breakeven.profile.student_t import t_quantile
 
@@ -123,9 +123,6 @@ def predict_on(
     curve: Curve,
     load: LoadPoint,
     confidence: float,
-    *,
-    fit: ArmFit | None = None,
-    conditions: Conditions | None = None,
 ) -> Prediction:
     """Read the means at one load off a curve.
 
@@ -134,8 +131,6 @@ def predict_on(
         curve: its latency against load, under the conditions.
         load: the load.
         confidence: two-sided level of the bounds.
-        fit: the arm's own fit, for TTFT and TPOT; None for an arm that was not measured.
-        conditions: as the curve was made with.
     """
     latency_s, others, basis = load.on(curve)
     t = t_quantile(confidence, curve.dof)
@@ -149,7 +144,8 @@ def predict_on(
         utilisation = min(inflight / latency_s / curve.saturation_rps, 1.0)
     if np.isnan(latency_s):
         return Prediction(arm, None, None, None, None, None, utilisation, True, True, basis)
-    ttft, tpot = _parts(fit, conditions or Conditions(), company(load, others, bounds), confidence)
+    met = company(load, others, bounds)
+    ttft, tpot = (Figure.of(law, met, 1.0, confidence) for law in (curve.ttft, curve.tpot))
     outside = curve.outside_measured(others)
     return Prediction(
         arm, latency_s, bounds, ttft.value_s, tpot.value_s, inflight, utilisation, False, outside, basis,
@@ -172,7 +168,6 @@ def at_quantile(
     quantile: float,
     met: Company,
     fit: ArmFit | None,
-    conditions: Conditions,
     confidence: float,
 ) -> Prediction:
     """Put a quantile in the place of each mean; what was not measured stays a mean and is named in `means`.
@@ -184,7 +179,6 @@ def at_quantile(
         quantile: 0.5, 0.95 or 0.99.
         met: the others in flight at the load.
         fit: the arm's own fit; None for an arm that was not measured.
-        conditions: as the means were predicted for.
         confidence: two-sided level of the bounds.
     """
     if mean.latency_s is None:
@@ -196,11 +190,10 @@ def at_quantile(
     }
     own = dict.fromkeys(means, Figure())
     if fit is not None and fit.fit is not None:
-        moved = mean.latency_s / fit.fit.among(met.others)
         laws = {
-            "latency": (fit.quantiles, moved),
-            "ttft": (fit.ttft_quantiles, prompt_factor(fit, conditions)),
-            "tpot": (fit.tpot_quantiles, _acceptance_factor(fit, conditions)),
+            "latency": (fit.quantiles, _moved(fit.fit, mean.latency_s, met)),
+            "ttft": (fit.ttft_quantiles, _moved(fit.ttft, mean.ttft_s, met)),
+            "tpot": (fit.tpot_quantiles, _moved(fit.tpot, mean.tpot_s, met)),
         }
         own = {
             name: Figure.of(quantile_law(of, quantile, met.others), met, factor, confidence)
@@ -223,6 +216,11 @@ def at_quantile(
     )
 
 
+def _moved(law: LawFit | None, mean_s: float | None, met: Company) -> float:
+    """By how much a mean lies off what its law says of the measured conditions."""
+    return 1.0 if law is None or mean_s is None else mean_s / law.among(met.others)
+
+
 def refuse_unmeasured(fit: ArmFit | None, arm: Arm, quantile: float) -> None:
     """Refuse a quantile of the end-to-end latency that was not measured.
 
@@ -239,23 +237,6 @@ def refuse_unmeasured(fit: ArmFit | None, arm: Arm, quantile: float) -> None:
     if quantile not in measured:
         known = ", ".join(f"{share:g}" for share in measured)
         raise NotIdentifiedError(f"{arm}: quantile {quantile:g} was not measured; these were: {known}")
-
-
-def _parts(
-    fit: ArmFit | None, conditions: Conditions, met: Company, confidence: float
-) -> tuple[Figure, Figure]:
-    """TTFT and TPOT among `others`, under the conditions."""
-    if fit is None:
-        return Figure(), Figure()
-    return (
-        Figure.of(fit.ttft, met, prompt_factor(fit, conditions) if fit.ttft else 1.0, confidence),
-        Figure.of(fit.tpot, met, _acceptance_factor(fit, conditions) if fit.tpot else 1.0, confidence),
-    )
-
-
-def _acceptance_factor(fit: ArmFit, conditions: Conditions) -> float:
-    """Multiplier of TPOT, which does not know how many tokens follow: only acceptance changes it."""
-    return decode_factor(fit, Conditions(tokens_per_step=conditions.tokens_per_step))
 
 
 def derived_parts(
@@ -284,9 +265,9 @@ def derived_parts(
     above = max(above, 1)
     prompts_only = Conditions(prompt_tokens=conditions.prompt_tokens)
     points = [
-        (fit.k, fit.ttft.among(others) * prompt_factor(fit, prompts_only))
+        (fit.k, ttft.among(others))
         for fit in measured[above - 1 : above + 1]
-        if fit.ttft is not None
+        if (ttft := measured_curve(fit, prompts_only).ttft) is not None
     ]
     (low_k, low_s), (high_k, high_s) = points[0], points[-1]
     slope = (high_s - low_s) / (high_k - low_k) if high_k > low_k else 0.0
