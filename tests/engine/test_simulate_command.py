@@ -22,7 +22,8 @@ from breakeven_sim.replay.measured import measured_profile
 DEMO = Path(__file__).parents[2] / "examples" / "engine-costs" / "demo.json"
 KEYS = {
     "policy", "requests", "mean_latency_s", "p95_latency_s", "speedup_vs_none", "speedup_vs_oracle", "switches",
-    "seconds_below_one", "slo_attainment",
+    "seconds_below_one", "slo_attainment", "ttft_mean_s", "ttft_p95_s", "tpot_mean_s", "tpot_p95_s",
+    "tokens_per_step", "mean_inflight",
 }  # fmt: skip
 
 
@@ -140,6 +141,24 @@ def test_costs_are_calibrated_first(files):
     (row,) = found["policies"]
     assert row["speedup_vs_none"] > 1.2
     assert found["trace"] == {"kind": "requests", "rows": 400, "replicas": 2, "roll_seconds": 2.5}
+
+
+def test_an_engine_tells_what_latency_consists_of_and_a_law_does_not(files):
+    """What anyone needs who holds a prediction at other conditions against the engine."""
+    arguments = ("--trace", files / "requests.csv", "--policy", "none", "--policy", "static:eagle3:3")
+    by_engine = document("--costs", DEMO, "--arm", "eagle3:3", *arguments)
+    for row in by_engine["policies"]:
+        mean_tokens = sum(20 + i % 50 for i in range(400)) / 400
+        whole_s = row["ttft_mean_s"] + (mean_tokens - 1) * row["tpot_mean_s"]
+        assert whole_s == pytest.approx(row["mean_latency_s"], rel=1e-9)
+        assert row["ttft_p95_s"] >= row["ttft_mean_s"]
+        assert row["mean_inflight"] == pytest.approx(row["mean_latency_s"] / 0.13, rel=0.2)
+    none, eagle = by_engine["policies"]
+    assert none["tokens_per_step"] == 1.0
+    assert 1.5 < eagle["tokens_per_step"] < 4.0
+    (by_law,) = document("--profile", files / "profile.json", *arguments[:4])["policies"]
+    assert [by_law[name] for name in ("ttft_mean_s", "tpot_p95_s", "tokens_per_step")] == [None] * 3
+    assert by_law["mean_inflight"] > 0
 
 
 def test_a_rate_trace_says_which_limits_it_cannot_judge(files):

@@ -298,6 +298,16 @@ class ReplayedPolicy(JsonResult):
     """Time during which the policy was slower than no speculation."""
     slo_attainment: float | None
     """Share of requests within the objectives; null without objectives."""
+    ttft_mean_s: float | None
+    ttft_p95_s: float | None
+    """Time to first token over requests; null where laws were replayed or rates."""
+    tpot_mean_s: float | None
+    tpot_p95_s: float | None
+    """Decode time of all requests over all their tokens, and 95th percentile of a request's; null likewise."""
+    tokens_per_step: float | None
+    """E over all request-steps, bonus token included; null likewise."""
+    mean_inflight: float | None
+    """Mean number in flight, per replica."""
 
 
 class ReplayedTrace(JsonResult):

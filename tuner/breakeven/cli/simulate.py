@@ -327,9 +327,13 @@ def _row(study: Study, name: str) -> ReplayedPolicy:
 
     outcome = study.outcome(name)
     none, oracle = study.outcome("none"), study.outcome("oracle")
+    inflight = outcome.mean_inflight
+    parts = ("ttft_mean_s", "ttft_p95_s", "tpot_mean_s", "tpot_p95_s", "tokens_per_step")
     return ReplayedPolicy.of(
         outcome,
+        **{part: getattr(outcome.parts, part, None) for part in parts},
         policy=name,
+        mean_inflight=None if inflight is None else inflight / study.replicas,
         speedup_vs_none=_ratio(none, outcome),
         speedup_vs_oracle=_ratio(oracle, outcome),
         seconds_below_one=outcome.seconds_below_one(none),

@@ -21,6 +21,42 @@ _TIE = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
+class ReplayedParts:
+    """What the latency of answered requests consists of.
+
+    Attributes:
+        ttft_mean_s, ttft_p95_s: time to first token over requests.
+        tpot_mean_s: decode time of all requests over all decoded tokens; `None` where every answer was one token.
+        tpot_p95_s: 95th percentile of time per token over requests; `None` likewise.
+        tokens_per_step: E, decoded tokens over request-steps; `None` likewise.
+    """
+
+    ttft_mean_s: float
+    ttft_p95_s: float
+    tpot_mean_s: float | None
+    tpot_p95_s: float | None
+    tokens_per_step: float | None
+
+    @classmethod
+    def of(cls, finished: Sequence[Request]) -> ReplayedParts | None:
+        """Of requests that an engine answered; `None` without any."""
+        if not finished:
+            return None
+        ttft_s = np.array([r.first_token_s - r.arrival_s for r in finished])
+        decode_s = np.array([r.finished_s - r.first_token_s for r in finished])
+        tokens = np.array([r.output_tokens - 1 for r in finished])
+        steps, several = sum(r.steps for r in finished), tokens > 0
+        decoded = int(tokens.sum())
+        return cls(
+            float(ttft_s.mean()),
+            float(np.quantile(ttft_s, 0.95)),
+            float(decode_s.sum()) / decoded if decoded else None,
+            float(np.quantile(decode_s[several] / tokens[several], 0.95)) if decoded else None,
+            decoded / steps if decoded and steps else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyOutcome:
     """One policy's result.
 
@@ -33,6 +69,8 @@ class PolicyOutcome:
         slo_attainment: share of requests that kept every limit; `None` without limits.
         window_latency_s: mean per window of the trace, NaN where nobody arrived; shape (windows,).
         window_length_s: shape (windows,).
+        parts: of requests on a simulated engine what their latency consists of; `None` where laws were replayed.
+        mean_inflight: mean number in flight of the whole fleet; `None` without any time.
     """
 
     policy: str
@@ -43,6 +81,8 @@ class PolicyOutcome:
     slo_attainment: float | None
     window_latency_s: _Floats
     window_length_s: _Floats
+    parts: ReplayedParts | None = None
+    mean_inflight: float | None = None
 
     def seconds_below_one(self, none: PolicyOutcome) -> float:
         """Time in whose windows requests were slower than without speculation."""
@@ -58,8 +98,20 @@ def of_requests(
     slo: Slo,
     window_start_s: _Floats,
     window_length_s: _Floats,
+    *,
+    engine: bool = True,
 ) -> PolicyOutcome:
-    """The outcome of a replay on the event clock; requests belong to the window of their arrival."""
+    """The outcome of a replay on the event clock; requests belong to the window of their arrival.
+
+    Args:
+        policy: its name.
+        finished: the requests.
+        switches: rolls begun.
+        slo: the limits.
+        window_start_s: of the windows that are compared.
+        window_length_s: likewise.
+        engine: whether an engine answered, rather than a law that knows no first token.
+    """
     arrival = np.array([r.arrival_s for r in finished])
     latency = np.array([r.finished_s for r in finished]) - arrival
     place = np.clip(np.searchsorted(window_start_s, arrival, side="right") - 1, 0, len(window_start_s) - 1)
@@ -75,6 +127,8 @@ def of_requests(
         _kept_share(finished, latency, slo) if slo.is_set and len(finished) else None,
         means,
         window_length_s,
+        ReplayedParts.of(finished) if engine else None,
+        float(latency.sum() / window_length_s.sum()) if window_length_s.sum() > 0 else None,
     )
 
 
@@ -102,6 +156,9 @@ def of_windows(
         kept,
         means,
         length_s,
+        None,
+        # By Little's law: every request is in flight for its latency.
+        float((weight * mean).sum() / length_s.sum()),
     )
 
 

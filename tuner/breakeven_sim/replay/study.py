@@ -266,7 +266,13 @@ class Study:
         fleet.to(math.inf)
         windows = trace.rates(_COMPARED_WINDOW_S)
         return of_requests(
-            "", fleet.finished, fleet.switches, self.policy.slo, windows.start_s, windows.length_s
+            "",
+            fleet.finished,
+            fleet.switches,
+            self.policy.slo,
+            windows.start_s,
+            windows.length_s,
+            engine=isinstance(self.arms, CostArms),
         )
 
     def _replay_rates(
