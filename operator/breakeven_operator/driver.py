@@ -113,7 +113,7 @@ class TrialEnvironment:
             namespace=_text(env, "NAMESPACE"),
             run=_text(env, "RUN"),
             arm_name=_text(env, "ARM"),
-            sweep=Sweep(arm, workload, settings),
+            sweep=Sweep(arm, workload, settings, lengths=True),
             endpoint=Endpoint(
                 url=_text(env, "URL"),
                 model=env.get("BREAKEVEN_MODEL") or None,

@@ -16,7 +16,8 @@ from breakeven.points.point import LoadMode, Point
 from breakeven.readers.reading import read_file
 from fakes.lawful_engine import LawfulEngine, serving
 
-QUICK = ["--loads", "3", "--point-seconds", "1", "--warmup-seconds", "0", "--max-concurrency", "8"]
+QUICK = ["--loads", "3", "--point-seconds", "1", "--warmup-seconds", "0", "--max-concurrency", "8",
+         "--no-other-lengths"]  # fmt: skip
 SMALL = ["--prompt-tokens", "30", "--output-tokens", "30"]
 
 
@@ -251,3 +252,17 @@ def test_new_columns_are_added_to_old_rows(tmp_path):
         "mean_latency_s": "0.50",
     }, "what stands there stays as it stands"
     assert (new["k"], new["colour"], new["concurrency"], new["accept_1"]) == ("1", "", "4", "0.5")
+
+
+async def test_two_points_at_other_lengths_come_after_the_first(tmp_path):
+    file = tmp_path / "p.csv"
+    given = ("--method", "none", "-o", file, *QUICK[:-1], *SMALL)
+    async with serving(LawfulEngine()) as engine:
+        assert (await invoke("--url", engine.url, *given)).exception is None
+        sent = len(engine.bodies)
+        assert (await invoke("--url", engine.url, *given)).exception is None
+        assert len(engine.bodies) == sent, "nothing is measured twice"
+    rows = rows_of(file)
+    first = float(rows[0]["prompt_tokens"])
+    longer = [float(row["prompt_tokens"]) / first > 3 for row in rows]
+    assert longer == [False, True, True, False, False]

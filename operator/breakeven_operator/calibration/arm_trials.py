@@ -12,7 +12,7 @@ from breakeven_operator.actions import Action, Create, Delete, DoneFit, EmitEven
 from breakeven_operator.calibration import podcopy, schedule_making, sending
 from breakeven_operator.calibration.display import human_time
 from breakeven_operator.calibration.jobs import TrialLimits, arm_label, build_job, job_name
-from breakeven_operator.calibration.measurements import measured_of, points_csv
+from breakeven_operator.calibration.measurements import measured_of, points_csv, sweep_of
 from breakeven_operator.calibration.run_plan import trial_limits
 from breakeven_operator.calibration.transition import Transition, job_ref
 from breakeven_operator.calibration.trial_state import Deadlines, TrialStage, TrialState, read_trial
@@ -183,7 +183,7 @@ class Trials:
         return self._used_gpu_s >= budget.max_gpu_seconds or self._elapsed_s >= budget.max_duration_seconds
 
     def _usable(self, arm: str) -> int:
-        return sum(point.usable for point in measured_of(self.transition.run.status.points_of(arm)))
+        return sum(point.usable for point in sweep_of(self.transition.run.status.points_of(arm)))
 
     def _read_trial(self, planned: PlannedArm) -> TrialState:
         job = next(
@@ -350,7 +350,7 @@ class Trials:
     def _go_on(self, planned: PlannedArm, seen: TrialState) -> tuple[Action, ...]:
         """Follow the present arm's Job."""
         if seen.stage is TrialStage.MEASURING:
-            done = len(self.transition.run.status.points_of(planned.arm))
+            done = len(sweep_of(self.transition.run.status.points_of(planned.arm)))
             message = f"{done} of {self.plan.loads} points"
         elif seen.stage is TrialStage.QUEUED:
             message = seen.message or "its pod waits for a place"

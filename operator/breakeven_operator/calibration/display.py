@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from breakeven.load_driver.design import Line, line_through
-from breakeven_operator.calibration.measurements import measured_of
+from breakeven_operator.calibration.measurements import sweep_of
 from breakeven_operator.resources.calibrationrun import (
     ArmPhase,
     CalibrationPlan,
@@ -59,7 +59,7 @@ def seconds_left(status: CalibrationRunStatus, plan: CalibrationPlan, now: datet
         if arm.phase is not None and arm.phase.over:
             continue
         points = status.points_of(arm.arm)
-        left_s += max(0, plan.loads - len(points)) * point_s
+        left_s += max(0, plan.loads - len(sweep_of(points))) * point_s
         if arm.phase is not ArmPhase.MEASURING:
             left_s += start_s
         elif points and (last := points[-1].time) is not None:
@@ -77,7 +77,7 @@ def rough_break_even(status: CalibrationRunStatus, plan: CalibrationPlan) -> str
         arm.arm: line
         for arm in plan.arms
         if len(points := status.points_of(arm.arm)) >= 3
-        and (line := line_through(measured_of(points))) is not None
+        and (line := line_through(sweep_of(points))) is not None
     }
     dense = lines.get("none")
     rates = [

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from pydantic import ValidationError
 
+from breakeven.load_driver.design import of_the_sweep
 from breakeven.points.point import COLUMNS, LoadMode, Point
 from breakeven.points.table import written
 from breakeven_operator.resources.calibrationrun import (
@@ -41,6 +42,11 @@ def measured(point: StoredPoint) -> Point | None:
 def measured_of(points: Iterable[StoredPoint]) -> list[Point]:
     """The points as the sweep's design takes them; those it cannot go on from are left out."""
     return [found for point in points if (found := measured(point)) is not None]
+
+
+def sweep_of(points: Iterable[StoredPoint]) -> list[Point]:
+    """The points of an arm at its own lengths: the others tell what steps cost, and count towards no law."""
+    return of_the_sweep(measured_of(points))
 
 
 def points_csv(

@@ -49,6 +49,12 @@ _HEADER = f"{'arm':<12} {'load':<12} {'latency s':>10} {'in flight':>10} {'TTFT 
     "--loads", type=click.IntRange(3), default=8, show_default=True, help="Operating points, both ends too."
 )
 @workload_options
+@click.option(
+    "--other-lengths/--no-other-lengths",
+    default=True,
+    show_default=True,
+    help="Also two short points with prompts four times as long, made-up prose: they tell what a step costs, and with it what other lengths and acceptance do.",
+)
 @click.option("--max-seconds", type=Number(0, min_open=True), help="Time for the sweep.  [default: no limit]")
 @click.option("--point-seconds", type=Number(1), default=60.0, show_default=True, help="Longest window.")
 @click.option("--warmup-seconds", type=Number(0), default=5.0, show_default=True, help="Before each window.")
@@ -136,7 +142,7 @@ def _sweep(options: Mapping[str, Any]) -> Sweep:
         relative_error=options["relative_error"],
         max_seconds=options["max_seconds"],
     )
-    return Sweep(arm, workload, settings)
+    return Sweep(arm, workload, settings, lengths=options["other_lengths"])
 
 
 def _endpoint(options: Mapping[str, Any]) -> Endpoint:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
@@ -18,7 +19,6 @@ from breakeven.laws.conversion import latency_parts
 from breakeven.points.point import Point
 from breakeven.profile.fits import ArmFit, LawFit, Lengths, StepCost, StepFit
 from breakeven.profile.operating_conditions import Anchor, work_of
-from breakeven.profile.student_t import t_quantile
 
 LENGTHS_APART = 1.5
 """Prompt lengths, or contexts, that tell a slope: the longer at least this multiple of the shorter."""
@@ -35,10 +35,10 @@ class _Slope:
     value: float
     sd: float
 
-    def cost(self, t: float) -> StepCost:
+    def cost(self, z: float) -> StepCost:
         """As a cost with bounds; none is below 0."""
         value = max(self.value, 0.0)
-        return StepCost(value, self.sd, (max(value - t * self.sd, 0.0), value + t * self.sd))
+        return StepCost(value, self.sd, (max(value - z * self.sd, 0.0), value + z * self.sd))
 
 
 def fit_steps(fit: ArmFit, points: Sequence[Point], ramp_share: float, confidence: float) -> StepFit | None:
@@ -58,14 +58,15 @@ def fit_steps(fit: ArmFit, points: Sequence[Point], ramp_share: float, confidenc
     if prefill is None:
         return None
     kv = _kv_token(rows, fit, anchor, prefill)
-    t = t_quantile(confidence, 10**6)
+    # Their errors come from what rows say of themselves, not from few residuals.
+    z = NormalDist().inv_cdf(0.5 + confidence / 2.0)
     costs = anchor.costs(prefill.value, kv.value if kv else None)
     lone_sd, other_sd = _step_errors(fit.fit, fit.tpot, anchor, prefill)
     return StepFit(
-        lone_step=_Slope(costs.lone_step_s, lone_sd).cost(t),
-        other_step=_Slope(costs.other_step_s, other_sd).cost(t),
-        prefill_token=prefill.cost(t),
-        kv_token=None if kv is None else kv.cost(t),
+        lone_step=_Slope(costs.lone_step_s, lone_sd).cost(z),
+        other_step=_Slope(costs.other_step_s, other_sd).cost(z),
+        prefill_token=prefill.cost(z),
+        kv_token=None if kv is None else kv.cost(z),
     )
 
 

@@ -24,6 +24,9 @@ SAME_RATE = 0.05  # two rates closer than this, relative to the larger, are one 
 # A window grows to this multiple of what was planned: a planned one may be shorter than a request of this engine.
 _LENGTHENED = 10.0
 
+_LONGER_SURELY = 2.0
+"""A point whose prompts are this multiple of the shortest ones is one at other lengths: windows of a sweep differ by less."""
+
 
 @dataclass(frozen=True, slots=True)
 class SweepSettings:
@@ -149,6 +152,12 @@ def _inflight(point: Point) -> float:
     if counted is not None:
         return counted
     return point.load.value if point.closed else point.load.value * point.mean_latency_s
+
+
+def of_the_sweep(points: Sequence[Point]) -> list[Point]:
+    """The points at the arm's own lengths, by which its sweep goes on."""
+    shortest = min((point.prompt_tokens for point in points if point.prompt_tokens), default=0.0)
+    return [point for point in points if not (point.prompt_tokens or 0.0) > _LONGER_SURELY * shortest]
 
 
 def line_through(measured: Sequence[Point]) -> Line | None:

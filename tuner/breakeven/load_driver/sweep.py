@@ -9,7 +9,15 @@ from dataclasses import dataclass, field, replace
 from breakeven.arm import Arm
 from breakeven.load_driver.client import EngineClient, EngineError
 from breakeven.load_driver.counters import read_counters
-from breakeven.load_driver.design import Finished, SweepSettings, SweepStep, next_step, seconds_left
+from breakeven.load_driver.design import (
+    Finished,
+    SweepSettings,
+    SweepStep,
+    next_step,
+    of_the_sweep,
+    seconds_left,
+)
+from breakeven.load_driver.length_probes import measure_probes
 from breakeven.load_driver.measuring import Precision, Trial, measure
 from breakeven.load_driver.records import RequestRecord
 from breakeven.load_driver.workload import Prompts, ProsePrompts, Workload
@@ -46,12 +54,14 @@ class Sweep:
         workload: what requests ask for.
         settings: which loads, and how long.
         prompts: the prompts to use in place of the workload's own.
+        lengths: also measure the few points at other lengths that tell what a step costs.
     """
 
     arm: Arm
     workload: Workload = field(default_factory=Workload)
     settings: SweepSettings = field(default_factory=SweepSettings)
     prompts: Prompts | None = None
+    lengths: bool = False
 
     @property
     def precision(self) -> Precision:
@@ -91,14 +101,20 @@ async def run_sweep(
     """
     await client.model()
     await check_arm(client, sweep.arm)
-    points = list(measured)
+    points = of_the_sweep(measured)
     begun_s = time.monotonic()
     if isinstance(nothing := next_step(sweep.settings, points, spent_s), Finished):
         return nothing
     workload = sweep.workload
     prompts = sweep.prompts or workload.prompts() or await sized_prose(client, workload)
     trial = Trial(sweep.arm, prompts, workload.answers(), sweep.precision)
+    probing = sweep.lengths and not sweep.arm.scheduled
     while True:
+        if probing and points:
+            probing = False
+            await measure_probes(
+                client, trial, workload, sweep.settings, measured or points, on_point, sized_prose
+            )
         used_s = spent_s + time.monotonic() - begun_s
         step = next_step(sweep.settings, points, used_s)
         if isinstance(step, Finished):

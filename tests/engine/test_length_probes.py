@@ -1,0 +1,68 @@
+"""A sweep's few points at other lengths, against the simulated engine: they tell what its steps cost."""
+
+from __future__ import annotations
+
+import pytest
+
+from breakeven.arm import NO_SPECULATION
+from breakeven.fitting import fit_points
+from breakeven.load_driver.client import Endpoint, EngineClient
+from breakeven.load_driver.design import SweepSettings, of_the_sweep
+from breakeven.load_driver.sweep import Sweep, run_sweep
+from breakeven.load_driver.workload import Workload
+from breakeven.points.point import Point
+from fakes.simulated_engine import simulated
+from fakes.virtual_time import in_virtual_time
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
+
+PREFILL_S, KV_S = 2e-4, 4e-6
+WORKLOAD = Workload(64, 16)
+SETTINGS = SweepSettings(
+    loads=3,
+    point_seconds=2.0,
+    min_point_seconds=1.0,
+    warmup_seconds=0.5,
+    max_concurrency=6,
+    relative_error=0.05,
+)
+
+
+async def measured(url: str, before: list[Point], workload: Workload = WORKLOAD) -> list[Point]:
+    """The points that a sweep still measures."""
+    found: list[Point] = []
+
+    async def keep(point: Point) -> None:
+        found.append(point)
+
+    async with EngineClient(Endpoint(url)) as client:
+        sweep = Sweep(NO_SPECULATION, workload, SETTINGS, lengths=True)
+        await run_sweep(client, sweep, before, on_point=keep)
+    return found
+
+
+@in_virtual_time
+async def test_two_points_at_other_lengths_tell_prefill_and_context(document):
+    costs = document(
+        step={"base_s": 0.01, "per_token_s": 2e-4, "per_prefill_token_s": PREFILL_S, "per_kv_token_s": KV_S}
+    )
+    async with simulated(costs) as url:
+        points = await measured(url, [])
+        assert len(of_the_sweep(points)) == len(points) - 2
+        assert await measured(url, points) == []
+    steps = fit_points(points).arm(NO_SPECULATION).steps
+    assert steps is not None
+    assert steps.prefill_token is not None
+    assert steps.kv_token is not None
+    assert steps.prefill_token.value_s == pytest.approx(PREFILL_S, rel=0.05)
+    assert steps.kv_token.value_s == pytest.approx(KV_S, rel=0.3)
+
+
+@in_virtual_time
+async def test_an_engine_too_short_for_longer_prompts_is_swept_as_before(document):
+    """The engine takes 4096 tokens: prompts of 1100 are fine, of 4400 refused."""
+    step = {"base_s": 0.01, "per_token_s": 2e-4, "per_prefill_token_s": 1e-5, "per_kv_token_s": 1e-7}
+    async with simulated(document(step=step)) as url:
+        points = await measured(url, [], Workload(1100, 16))
+    assert len(points) == SETTINGS.loads
+    assert fit_points(points).arm(NO_SPECULATION).steps is None
