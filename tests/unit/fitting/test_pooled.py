@@ -115,3 +115,55 @@ def test_a_row_that_the_arm_fit_rejected_does_not_enter_the_pool() -> None:
     assert [row.reason for row in profile.arm(Arm("eagle3", 3)).excluded] == ["Outlier"]
     assert found.points == 28
     assert found.mape < 0.01
+
+
+PROMPT, LONGER = 500.0, 2000.0
+U_S, W_S = TRUTH.c2p / PROMPT, 5e-8
+
+
+def at_prompt(k, clients, p, g, rows=2):
+    """Rows of an engine that prefills at u per token and reads w per token of context, of which TRUTH holds at 500/200."""
+    # Two tokens are one step, and the first of them comes at the end of one; the form counts g/E.
+    steps = g / STEPS[k] if g > 2 else 1.0 + 1.0 / STEPS[k]
+    row = design(STEPS[k], k, steps * STEPS[k])
+    more = U_S * (p - PROMPT) + W_S * steps * (p + g / 2 - PROMPT - 100.0)
+    c1_s, c2_s = float(TRUTH.c1_s(row)) + more, float(TRUTH.c2_s(row)) + more
+    e = {"tokens_per_step": STEPS[k] if g > 2 else 1.0} if k else {}
+    return closed(
+        "eagle3" if k else "none", k, c1_s, c2_s, clients=clients, first_row=rows + 100 * k + int(p + g),
+        prompt_tokens=p, output_tokens=g, ttft_mean_s=0.9 * TRUTH.c1p + U_S * (p - PROMPT), **e,
+    )  # fmt: skip
+
+
+def swept(k, *, probed=True):
+    own = at_prompt(k, (1, 2, 4, 8, 16, 32), PROMPT, 200.0)
+    return own + at_prompt(k, (1,), LONGER, 2.0) + at_prompt(k, (16,), LONGER, 200.0) if probed else own
+
+
+def test_prefill_is_identified_by_the_points_at_other_lengths_that_a_calibration_measures() -> None:
+    _, fit = pooled(*(swept(k) for k in (0, 3, 7)))
+    assert not {"c1p", "c2p"} & set(fit.unidentified)
+    assert fit.prefill_token.value_s == pytest.approx(U_S, rel=1e-6)
+    assert fit.coefficients["c2p"] == pytest.approx(TRUTH.c2p, rel=1e-6)
+    assert fit.coefficients["c1p"] == pytest.approx(TRUTH.c1p, rel=0.02)
+    assert fit.lengths.prompt_tokens == PROMPT
+
+
+@pytest.mark.parametrize("k", [1, 5])
+def test_rows_at_other_prompts_bias_nothing_and_carry_the_form_there(k) -> None:
+    profile, _ = pooled(*(swept(j) for j in (0, 3, 7)))
+    for p, g in ((PROMPT, 200.0), (1500.0, 200.0), (250.0, 400.0)):
+        wanted = Conditions(STEPS[k], p, g)
+        truth = at_prompt(k, (1, 2), p, g)
+        law = profile.curve(Arm("eagle3", k), wanted).law
+        assert float(law.c1) == pytest.approx(truth[0].mean_latency_s, rel=0.01)
+        assert float(law.c2) == pytest.approx(truth[1].mean_latency_s - truth[0].mean_latency_s, rel=0.02)
+
+
+def test_without_the_price_of_a_prompt_token_rows_at_other_prompts_are_left_out() -> None:
+    rows = [swept(j, probed=False) for j in (0, 3, 7)]
+    _, alone = pooled(*rows)
+    _, beside = pooled(*rows, *(at_prompt(j, (4, 16), LONGER, 200.0) for j in (0, 3, 7)))
+    assert beside.prefill_token is None
+    assert beside.points == alone.points
+    assert list(beside.coefficients.values()) == pytest.approx(list(alone.coefficients.values()))

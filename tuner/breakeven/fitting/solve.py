@@ -1,6 +1,6 @@
 """The solver: nonnegative least squares of relative residuals for a law that is linear in its coefficients.
 
-    minimise  sum_i ((y_i - x_i.b) / (x_i.b))^2   with b >= 0
+    minimise  sum_i ((y_i - o_i - x_i.b) / (o_i + x_i.b))^2   with b >= 0
 
 Relative, because a benchmark's error is a share of the latency: absolute residuals let the highest load decide and
 put C1 off by up to 27 %. Weights are 1/fitted, not 1/measured: dividing by the measured value prefers laws that lie
@@ -27,7 +27,7 @@ class Solution:
 
     Attributes:
         coefficients: b, shape (p,), at least 0.
-        fitted: x.b, shape (n,).
+        fitted: o + x.b, shape (n,).
         residuals: y/fitted - 1, shape (n,).
         unscaled_covariance: (X'WX)^-1, shape (p, p): the covariance at a relative noise of 1; rows and columns of
             coefficients at the bound are 0.
@@ -46,12 +46,13 @@ class Solution:
         return float(np.sqrt(self.residuals @ self.residuals / dof)) if dof > 0 else 0.0
 
 
-def solve(design: ArrayLike, measured: ArrayLike) -> Solution:
-    """Fit `measured` by nonnegative combinations of the design's columns, with relative residuals.
+def solve(design: ArrayLike, measured: ArrayLike, offset: ArrayLike = 0.0) -> Solution:
+    """Fit `measured` by nonnegative combinations of the design's columns beside a known part, with relative residuals.
 
     Args:
         design: X, shape (n, p), at least 0, with full column rank.
         measured: y, shape (n,), above 0.
+        offset: o, what is known of y already, shape (n,). Errors stay relative to the whole.
 
     Raises:
         ValueError: shapes disagree or a measured value is not above 0.
@@ -66,17 +67,18 @@ def solve(design: ArrayLike, measured: ArrayLike) -> Solution:
     size[size == 0] = 1.0
     scaled = x / size
     weights = 1.0 / y
+    known = np.broadcast_to(np.asarray(offset, dtype=float), y.shape)
     coefficients = np.zeros(x.shape[1])
     for _ in range(_ROUNDS):
-        before, coefficients = coefficients, _nonnegative(scaled * weights[:, None], y * weights)
-        fitted = scaled @ coefficients
+        before, coefficients = coefficients, _nonnegative(scaled * weights[:, None], (y - known) * weights)
+        fitted = known + scaled @ coefficients
         if np.max(np.abs(coefficients - before)) <= _SETTLED * np.max(coefficients):
             break
         # A row that the law cannot reach must not get all the weight there is.
         weights = 1.0 / np.maximum(fitted, 0.1 * y)
     # What contributes less than rounding is at the bound: a lone request's latency of 1e-16 s is none.
     coefficients[coefficients < _NOTHING * np.max(coefficients)] = 0.0
-    fitted = np.maximum(scaled @ coefficients, 1e-3 * y)
+    fitted = np.maximum(known + scaled @ coefficients, 1e-3 * y)
     free = coefficients > 0
     covariance = np.zeros((x.shape[1], x.shape[1]))
     if free.any():

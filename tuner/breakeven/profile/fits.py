@@ -317,6 +317,8 @@ class PooledFit:
         drafted_per_step: measured drafted tokens per request-step by draft length.
         vllm_method: vLLM's own name of the method.
         departures: by draft length (others in flight, ln(measured/form)), as far as all arms leave the form alike.
+        prefill_token: u, prefill per prompt token, as its arms' steps say; None where they do not.
+        kv_token: w, per token of context and step; None likewise.
     """
 
     method: str
@@ -335,6 +337,8 @@ class PooledFit:
     drafted_per_step: Mapping[int, float]
     vllm_method: str
     departures: Mapping[int, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    prefill_token: Annotated[StepCost | None, _Seldom] = None
+    kv_token: Annotated[StepCost | None, _Seldom] = None
 
     @property
     def known_coefficients(self) -> dict[str, float | None]:

@@ -47,7 +47,7 @@ def pooled_curve(fit: PooledFit, arm: Arm, conditions: Conditions) -> Curve:
     covariance = np.asarray(fit.covariance, dtype=float)
     rows = _rows(fit, conditions, e.value, drafted, output)
     vector = np.array([fit.coefficients[name] for name in COEFFICIENTS])
-    level = rows @ vector
+    level = rows @ vector + _at_other_lengths(fit, conditions, e.value, output)
     if not np.all(level > 0):
         raise NotIdentifiedError(
             f"{arm}: the pooled form of {fit.method} has a coefficient of 0 there: too few arms"
@@ -59,7 +59,7 @@ def pooled_curve(fit: PooledFit, arm: Arm, conditions: Conditions) -> Curve:
     doubt_of_e = np.outer(slope, slope) / 12.0
     left_open = _left_open(fit, rows, vector)
     doubt = rows @ covariance @ rows.T + doubt_of_e + FORM_ERROR**2 * np.outer(level, level)
-    doubt += np.diag(left_open**2) / 12.0
+    doubt += np.diag(left_open**2) / 12.0 + _doubt_of_lengths(fit, conditions, e.value, output)
     law = Law(float(level[0]), float(level[1]), doubt)
     return Curve(
         law,
@@ -119,7 +119,7 @@ def _rows(fit: PooledFit, conditions: Conditions, e: float, drafted: float, outp
     """Both rows in all eight coefficients, shape (2, 8): C1 and C2 are their products with them."""
     prompt_ratio, kv_ratio = 1.0, 1.0
     measured = fit.lengths
-    if measured.prompt_tokens and measured.output_tokens:
+    if measured.prompt_tokens and measured.output_tokens and fit.prefill_token is None:
         prompt = conditions.prompt_tokens or measured.prompt_tokens
         prompt_ratio = prompt / measured.prompt_tokens
         here = mean_kv_tokens(prompt, output)
@@ -128,6 +128,37 @@ def _rows(fit: PooledFit, conditions: Conditions, e: float, drafted: float, outp
     rows[0, :4] = design(e, drafted, output)
     rows[1, 4:] = design(e, drafted, output, prompt_ratio=prompt_ratio, kv_ratio=kv_ratio)
     return rows
+
+
+def _more(fit: PooledFit, conditions: Conditions, e: float, output: float) -> tuple[float, float]:
+    """Prompt tokens, and token-steps of context, beyond those at which the coefficients hold."""
+    measured = fit.lengths
+    if fit.prefill_token is None or not measured.prompt_tokens or not measured.output_tokens:
+        return 0.0, 0.0
+    prompt = conditions.prompt_tokens or measured.prompt_tokens
+    square = measured.output_tokens_sq
+    there = mean_kv_tokens(measured.prompt_tokens, measured.output_tokens, square)
+    if square is not None:
+        # Spread as measured: nobody says how the lengths of now vary.
+        square *= (output / measured.output_tokens) ** 2
+    context = float(mean_kv_tokens(prompt, output, square) - there)
+    return prompt - measured.prompt_tokens, context * output / e
+
+
+def _at_other_lengths(fit: PooledFit, conditions: Conditions, e: float, output: float) -> FloatArray:
+    """What other lengths add to C1 and to C2 (s), shape (2,): every request is prefilled once, every step reads all context."""
+    prompt, context = _more(fit, conditions, e, output)
+    u_s = fit.prefill_token.value_s if fit.prefill_token else 0.0
+    w_s = fit.kv_token.value_s if fit.kv_token else 0.0
+    return np.full(2, u_s * prompt + w_s * context)
+
+
+def _doubt_of_lengths(fit: PooledFit, conditions: Conditions, e: float, output: float) -> FloatArray:
+    """Covariance of that, shape (2, 2)."""
+    prompt, context = _more(fit, conditions, e, output)
+    u_sd = fit.prefill_token.sd_s if fit.prefill_token else 0.0
+    w_sd = fit.kv_token.sd_s if fit.kv_token else 0.0
+    return np.full((2, 2), (u_sd * prompt) ** 2 + (w_sd * context) ** 2)
 
 
 def _left_open(fit: PooledFit, rows: FloatArray, vector: FloatArray) -> FloatArray:
@@ -142,10 +173,11 @@ def _left_open(fit: PooledFit, rows: FloatArray, vector: FloatArray) -> FloatArr
     arms += [(e, fit.drafted_per_step.get(k, float(k))) for k, e in fit.tokens_per_step.items()]
     measured = np.array([design(e, drafted, fit.lengths.output_tokens) for e, drafted in arms])
     widths = []
-    for half, row in ((vector[:4], rows[0, :4]), (vector[4:], rows[1, 4:])):
-        values = [float(row @ corner) for corner in _corners(measured, measured @ half)] or [
-            float(row @ half)
-        ]
+    for prefill, half, row in (("c1p", vector[:4], rows[0, :4]), ("c2p", vector[4:], rows[1, 4:])):
+        # A prefill term that was measured is no longer free.
+        known = [] if prefill in fit.unidentified else [np.array([1.0, 0.0, 0.0, 0.0])]
+        fixed = np.array([*measured, *known])
+        values = [float(row @ corner) for corner in _corners(fixed, fixed @ half)] or [float(row @ half)]
         values.append(float(row @ half))
         widths.append(max(values) - min(values))
     return np.array(widths)
