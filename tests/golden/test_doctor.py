@@ -26,6 +26,8 @@ FIGURES = {
     "vllm:num_requests_waiting": 0,
     "vllm:kv_cache_usage_perc": 0.2,
     "vllm:num_preemptions_total": 0,
+    "vllm:request_prompt_tokens_sum": 600000,
+    "vllm:request_prompt_tokens_count": 1200,
     "vllm:request_generation_tokens_sum": 38400,
     "vllm:request_generation_tokens_count": 1200,
     "vllm:spec_decode_num_drafts_total": 15900,
@@ -94,6 +96,19 @@ def test_the_text_says_the_same() -> None:
     ]
 
 
+def test_other_acceptance_and_lengths_are_judged_as_predict_does() -> None:
+    given = ("--tokens-per-step", "1.6", "--prompt-tokens", "600", "--output-tokens", "150")
+    with answering() as (url, _):
+        done = breakeven("doctor", "--prometheus", url, "--model", "chat", *PROFILE, *given, "--json")
+    found = json.loads(done.stdout)
+    # 1200 requests in 300 s at two pods.
+    at = ("--rps", "2", "--prompt-tokens", "600", "--output-tokens", "150", "--json")
+    eagle = breakeven("predict", *PROFILE[1:], "--tokens-per-step", "1.6", *at)
+    none = breakeven("predict", "points.csv", "--method", "none", *at)
+    latency = [json.loads(one.stdout)["latency_s"] for one in (none, eagle)]
+    assert found["speedup"] == pytest.approx(latency[0] / latency[1])
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
@@ -101,6 +116,7 @@ def test_the_text_says_the_same() -> None:
         (["--prometheus", "http://127.0.0.1:9", "--model", "m"], 1, "no answer"),
         (["--prometheus", "http://127.0.0.1:9", "--model", "m", "--match", "x"], 1, "expected LABEL=VALUE"),
         (["--prometheus", "http://x", "--model", "m", "--profile", "points.csv"], 1, "the arm that runs"),
+        (["--prometheus", "http://x", "--model", "m", "--prompt-tokens", "9"], 1, "a profile to judge"),
         (["--model", "m"], 2, "--prometheus"),
     ],
 )

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from breakeven.arm import NO_SPECULATION
 from breakeven.cli.profile_options import read_profile
-from breakeven.profile import Profile
+from breakeven.profile import Conditions, Profile
 from breakeven.reporting import profile_page
+from breakeven.reporting.lines import arm_curves
 from breakeven.reporting.page import Table, render_page, render_png
 from breakeven.reporting.profile_page import drawings, render_report, verdict
 
@@ -146,3 +148,18 @@ def test_parameters_are_there_with_units_and_bounds(page: str) -> None:
         "67.8 [64.9, 70.8]",
     ):
         assert text in table
+
+
+def test_a_report_for_other_acceptance_and_lengths_says_what_plan_says(profile: Profile) -> None:
+    eagle = next(fit.arm for fit in profile.arms if fit.k == 5)
+    asked = {
+        NO_SPECULATION: Conditions(None, 400.0, 150.0),
+        eagle: Conditions(1.6, 400.0, 150.0),
+    }
+    curves = arm_curves(profile, lambda arm: asked.get(arm, Conditions(None, 400.0, 150.0)))
+    moved = next(one for one in curves if one.arm == eagle)
+    alike = {"prompt_tokens": 400.0, "output_tokens": 150.0}
+    compared = profile.compare(eagle, NO_SPECULATION, rps=0.0, tokens_per_step=1.6, **alike)
+    assert moved.speedup[0] == pytest.approx(compared.speedup)
+    assert moved.break_even_rps == compared.break_even_rps
+    assert not moved.measured_rps.size, "measured points hold for the measured conditions"

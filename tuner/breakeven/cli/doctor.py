@@ -9,7 +9,7 @@ import click
 
 from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option
 from breakeven.cli.parameters import InputFile, Number, read_draft_length
-from breakeven.cli.profile_options import arm_in, read_profile
+from breakeven.cli.profile_options import arm_in, length_options, read_profile
 from breakeven.errors import BreakevenError, InputError
 
 
@@ -49,6 +49,12 @@ from breakeven.errors import BreakevenError, InputError
     metavar="K|schedule",
     help="Draft length that runs (with --profile). schedule: the measured schedule of the method.",
 )
+@click.option(
+    "--tokens-per-step",
+    type=Number(1, 1000),
+    help="Tokens per request-step to judge with, in place of the live ones (with --profile).",
+)
+@length_options
 @json_option
 def command(
     url: str,
@@ -60,23 +66,30 @@ def command(
     profile_path: Path | None,
     method: str | None,
     k: int | Literal["schedule"] | None,
+    tokens_per_step: float | None,
+    prompt_tokens: float | None,
+    output_tokens: float | None,
     *,
     as_json: bool,
 ) -> None:
     """Say whether speculation pays right now, and if not, which of the known causes it is.
 
-    With a profile of the same engine the answer has bounds; without one only the causes that the live figures show
+    With a profile of the same engine the answer has bounds, at the live acceptance and lengths unless others are given; without one only the causes that the live figures show
     by themselves can be named.
 
     \b
     Example:
       breakeven doctor --prometheus http://localhost:9090 --model chat --profile chat.json --method eagle3 --k 3
     """
+    from breakeven.profile import Conditions
     from breakeven.serving.diagnosis import diagnose
     from breakeven.serving.promql import Matcher, selector
 
     if profile_path is not None and (method is None or k is None):
         raise InputError("--profile", "given without --method and --k", "the arm that runs")
+    asked = Conditions(tokens_per_step, prompt_tokens, output_tokens)
+    if profile_path is None and asked != Conditions():
+        raise InputError("--profile", "not given", "a profile to judge other acceptance or lengths with")
     if not url.startswith(("http://", "https://")):
         raise InputError("--prometheus", repr(url), "an http:// or https:// URL")
     matchers = [Matcher("model_name", "=", model)]
@@ -94,7 +107,7 @@ def command(
     snapshot = _snapshot(url, chosen, window_seconds, timeout_seconds)
     profile = read_profile(profile_path, 0.9) if profile_path else None
     arm = arm_in(profile, method, k) if profile is not None and method is not None else None
-    diagnosis = diagnose(snapshot, profile, arm)
+    diagnosis = diagnose(snapshot, profile, arm, asked)
     if as_json:
         from breakeven.cli.results import DoctorResult
 
@@ -152,6 +165,7 @@ def _snapshot(url: str, chosen: str, window_s: int, timeout_s: float) -> Any:
         waiting_min=value(f"min(min_over_time(vllm:num_requests_waiting{chosen}[{window_s}s]))"),
         kv_usage=value(f"max(max_over_time(vllm:kv_cache_usage_perc{chosen}[{window_s}s]))"),
         preemptions=increase("num_preemptions_total"),
+        prompt_tokens=per("request_prompt_tokens_sum", "request_prompt_tokens_count"),
         output_tokens=per("request_generation_tokens_sum", "request_generation_tokens_count"),
     )
 

@@ -18,6 +18,7 @@ from breakeven.cli.profile_options import (
     load_options,
     profile_argument,
     read_profile,
+    steps_option,
 )
 from breakeven.laws.arrays import Span
 
@@ -32,13 +33,7 @@ _SECONDS = Number(min=0, max=86_400, min_open=True)
 @click.command("plan", short_help="The best arm at a load, and until which load.")
 @profile_argument
 @load_options
-@click.option(
-    "--tokens-per-step",
-    "steps",
-    multiple=True,
-    metavar="[METHOD/K=]E",
-    help="Tokens per request-step now; of one arm, or without a name of every speculative arm.",
-)
+@steps_option
 @click.option("--alpha", type=Number(0, 1), help="Independent acceptance rate now, of every speculative arm.")
 @click.option(
     "--per-position",

@@ -45,6 +45,14 @@ length_options = several(
     ),
 )
 
+steps_option = click.option(
+    "--tokens-per-step",
+    "steps",
+    multiple=True,
+    metavar="[METHOD/K=]E",
+    help="Tokens per request-step now; of one arm, or without a name of every speculative arm.",
+)
+
 
 def load_given(rps: float | None, concurrency: float | None) -> None:
     """Refuse none or both of --rps and --concurrency as wrong usage."""

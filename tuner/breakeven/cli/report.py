@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
+from breakeven.cli.condition_options import conditions_of
 from breakeven.cli.output import echo_result, json_option, write_atomically
 from breakeven.cli.parameters import InputFile, Number, OutputFile
-from breakeven.cli.profile_options import profile_argument, read_profile
+from breakeven.cli.profile_options import length_options, profile_argument, read_profile, steps_option
 from breakeven.laws.arrays import Span
 
 
@@ -33,6 +34,8 @@ from breakeven.laws.arrays import Span
 @click.option(
     "--replicas", type=click.IntRange(1), default=1, show_default=True, help="Over which --trace spreads."
 )
+@steps_option
+@length_options
 @click.option("--png/--no-png", default=False, help="Write the PNGs beside the page as well.")
 @json_option
 def command(
@@ -42,11 +45,16 @@ def command(
     load_range: Span | None,
     trace: Path | None,
     replicas: int,
+    steps: tuple[str, ...],
+    prompt_tokens: float | None,
+    output_tokens: float | None,
     *,
     png: bool,
     as_json: bool,
 ) -> None:
     """Make a page that says whether speculation pays, until which load, and what not to believe.
+
+    With --tokens-per-step or lengths it speaks of that acceptance and those lengths, as plan does; measured points then stand in the picture of the fit alone.
 
     The page is one file: pictures are inside, nothing is loaded from elsewhere, and it is light or dark as the
     reader's system is.
@@ -67,11 +75,12 @@ def command(
         raise InputError("--load-range", f"{load_range[0]:g} {load_range[1]:g}", "the lower load first")
     shaded = _trace_range(trace, replicas) if trace else load_range or None
     profile = read_profile(profile_path, 0.9)
+    conditions = conditions_of(profile, steps, None, None, prompt_tokens, output_tokens)
     written: dict[Path, str | bytes] = {}
     if output.suffix == ".html":
-        written[output] = render_report(profile, title or page_title(profile), shaded)
+        written[output] = render_report(profile, title or page_title(profile), shaded, conditions)
     if png or output.suffix == ".png":
-        for name, draw in drawings(profile, shaded).items():
+        for name, draw in drawings(profile, shaded, conditions).items():
             written[output.with_name(f"{output.stem}-{name}.png")] = render_png(draw)
     # Everything is drawn before anything is written: a failure leaves no half of a report.
     for path, content in written.items():

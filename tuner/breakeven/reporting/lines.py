@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.errors import BreakevenError
+from breakeven.errors import BreakevenError, NotIdentifiedError
 from breakeven.laws.acceptance_numbers import alpha_from_tokens_per_step, tokens_per_step_iid
-from breakeven.profile import ArmFit, Bounds, Conditions, Curve, Profile, speedups_at_rps
-from breakeven.profile.comparisons import Speedups
+from breakeven.profile import ArmFit, Bounds, Conditions, Curve, LoadPoint, Profile, speedups_at_rps
+from breakeven.profile.comparisons import JudgedCurve, Speedups, compare_curves
+from breakeven.profile.fits import Measurement
 from breakeven.profile.student_t import t_quantile
 
 Array = npt.NDArray[np.float64]
+ConditionsOf = Callable[[Arm], Conditions]
 
 # Beyond this share of an arm's saturation the law's error grows without bound; lines end here.
 _LAST_UTILISATION = 0.97
@@ -30,7 +33,7 @@ class ArmCurve:
         rps: load per replica, 1/s, up to just below the arm's own saturation.
         latency_s, latency_lower_s, latency_upper_s: mean request latency and its bounds.
         speedup, speedup_lower, speedup_upper: over no speculation at equal rate.
-        measured_rps, measured_latency_s, measured_speedup: the measured points; the speedup is taken against the
+        measured_rps, measured_latency_s, measured_speedup: the measured points, none under other conditions; the speedup is taken against the
             prediction without speculation at the same rate. Their rate is the open-loop one at which a request would
             meet as many others as it did (Little's law): a closed loop's own rate belongs to another kind of load.
         saturation_rps: of this arm; no measured point lies beyond it.
@@ -90,11 +93,25 @@ def drawable(profile: Profile) -> list[ArmFit]:
     return sorted(fits, key=lambda fit: (fit.k > 0, fit.arm.family, fit.arm.scheduled, fit.k))
 
 
-def arm_curves(profile: Profile) -> list[ArmCurve]:
-    """The curve of every arm that has a law."""
+def as_measured(_: Arm) -> Conditions:
+    """Acceptance and lengths of the measurement."""
+    return Conditions()
+
+
+def arm_curves(profile: Profile, conditions: ConditionsOf = as_measured) -> list[ArmCurve]:
+    """The curve of every arm that has a law; without those that cannot be converted to the conditions."""
     fits = drawable(profile)
-    plain = profile.curve(NO_SPECULATION) if any(fit.k == 0 for fit in fits) else None
-    return [_arm_curve(profile, fit, plain) for fit in fits]
+    curves: dict[Arm, Curve] = {}
+    for fit in fits:
+        with contextlib.suppress(NotIdentifiedError):
+            curves[fit.arm] = profile.curve(fit.arm, conditions(fit.arm))
+    moved = any(conditions(fit.arm) != Conditions() for fit in fits)
+    plain = curves.get(NO_SPECULATION)
+    return [
+        _arm_curve(fit, curves[fit.arm], plain, profile.confidence, [] if moved else fit.measurements)
+        for fit in fits
+        if fit.arm in curves
+    ]
 
 
 def measured_points(profile: Profile) -> list[Measured]:
@@ -110,8 +127,10 @@ def measured_points(profile: Profile) -> list[Measured]:
     ]
 
 
-def best_arm_map(profile: Profile, rows: int = 121, columns: int = 241) -> BestArmMap | None:
-    """The fastest measured arm over load and acceptance of one draft token (i.i.d. alpha).
+def best_arm_map(
+    profile: Profile, rows: int = 121, columns: int = 241, conditions: ConditionsOf = as_measured
+) -> BestArmMap | None:
+    """The fastest measured arm over load and acceptance of one draft token (i.i.d. alpha), at the lengths of the conditions.
 
     None where there is no speculative arm or none without speculation.
     """
@@ -121,16 +140,18 @@ def best_arm_map(profile: Profile, rows: int = 121, columns: int = 241) -> BestA
     # `believable` is not asked here: the page's warnings say which fits not to believe.
     rps = np.linspace(0.0, _LAST_UTILISATION * max(fit.saturation_rps or 0.0 for fit in fits), columns)
     alpha = np.linspace(0.0, 1.0, rows)
-    pace = np.array([[_pace(profile, fit, float(one), rps) for one in alpha] for fit in fits])
+    pace = np.array(
+        [[_pace(profile, fit, conditions(fit.arm), float(one), rps) for one in alpha] for fit in fits]
+    )
     best_other = np.array([np.max(np.delete(pace, number, axis=0), axis=0) for number in range(len(fits))])
     return BestArmMap(tuple(fit.arm for fit in fits), rps, alpha, pace - best_other, _measured_alpha(fits))
 
 
-def _pace(profile: Profile, fit: ArmFit, alpha: float, rps: Array) -> Array:
+def _pace(profile: Profile, fit: ArmFit, conditions: Conditions, alpha: float, rps: Array) -> Array:
     """1/latency (1/s) at loads; beyond saturation below 0, the least where it comes last."""
     tokens_per_step = None if fit.k == 0 else float(tokens_per_step_iid(alpha, fit.k))
     try:
-        curve = profile.curve(fit.arm, Conditions(tokens_per_step=tokens_per_step))
+        curve = profile.curve(fit.arm, replace(conditions, tokens_per_step=tokens_per_step))
     except BreakevenError:
         return np.full(len(rps), -np.inf)  # it says nothing about another acceptance than its own
     latency_s = curve.latencies_at_rps(rps)
@@ -146,23 +167,25 @@ def _measured_alpha(fits: Sequence[ArmFit]) -> float | None:
     return float(alpha_from_tokens_per_step(shortest.tokens_per_step or 1.0, shortest.k))
 
 
-def _arm_curve(profile: Profile, fit: ArmFit, plain: Curve | None) -> ArmCurve:
-    own = profile.curve(fit.arm)
+def _arm_curve(
+    fit: ArmFit, own: Curve, plain: Curve | None, confidence: float, points: Sequence[Measurement]
+) -> ArmCurve:
     rps = np.linspace(0.0, _LAST_UTILISATION * own.saturation_rps, _STEPS)
-    t = t_quantile(profile.confidence, own.dof)
+    t = t_quantile(confidence, own.dof)
     bounds = own.all_bounds_at_rps(rps, t)
     nothing = np.full(_STEPS, np.nan)
     speedups = Speedups(nothing, nothing, nothing)
     break_even_rps: float | None = None
     break_even_ci_rps: Bounds = (None, None)
-    measured_rps = np.array([point.others / point.latency_s for point in fit.measurements])
-    measured_s = np.array([point.latency_s for point in fit.measurements])
+    measured_rps = np.array([point.others / point.latency_s for point in points])
+    measured_s = np.array([point.latency_s for point in points])
     measured_speedup = np.full(len(measured_s), np.nan)
     if plain is not None:
         measured_speedup = plain.latencies_at_rps(measured_rps) / measured_s
     if plain is not None and fit.k > 0:
-        speedups = speedups_at_rps(own, plain, rps, profile.confidence)
-        comparison = profile.compare(fit.arm, NO_SPECULATION, rps=0.0)
+        speedups = speedups_at_rps(own, plain, rps, confidence)
+        pair = JudgedCurve(fit.arm, own), JudgedCurve(NO_SPECULATION, plain)
+        comparison = compare_curves(*pair, LoadPoint(rps=0.0), confidence)
         break_even_rps = comparison.break_even_rps
         break_even_ci_rps = comparison.break_even_ci_rps or (None, None)
     return ArmCurve(

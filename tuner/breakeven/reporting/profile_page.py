@@ -24,13 +24,19 @@ if TYPE_CHECKING:
 _WIDE = (9.6, 4.6)
 
 
-def render_report(profile: Profile, title: str, load_range_rps: Span | None = None) -> str:
+def render_report(
+    profile: Profile,
+    title: str,
+    load_range_rps: Span | None = None,
+    conditions: computed.ConditionsOf = computed.as_measured,
+) -> str:
     """One self-contained HTML page.
 
     Args:
         profile: of at least one arm with a law.
         title: names what was measured.
         load_range_rps: loads per replica that the fleet sees, shaded in the pictures.
+        conditions: acceptance and lengths for which everything but the fit is said.
     """
     pictures = [
         Picture(
@@ -38,12 +44,12 @@ def render_report(profile: Profile, title: str, load_range_rps: Span | None = No
             _CAPTIONS[name],
             first=name != "fit",
         )
-        for name, draw in drawings(profile, load_range_rps).items()
+        for name, draw in drawings(profile, load_range_rps, conditions).items()
     ]
     return render_page(
         title=title,
-        facts=_facts(profile, title),
-        verdict=verdict(profile, load_range_rps),
+        facts=[*_facts(profile, title), *_asked(profile, conditions)],
+        verdict=verdict(profile, load_range_rps, conditions),
         pictures=pictures,
         warnings=profile.warnings,
         tables=_tables(profile),
@@ -69,6 +75,20 @@ def _facts(profile: Profile, title: str) -> list[str]:
     return [*facts, f"bounds at {profile.confidence:.0%} confidence"]
 
 
+def _asked(profile: Profile, conditions: computed.ConditionsOf) -> list[str]:
+    """For which acceptance and lengths the page speaks, where they are other than measured."""
+    by_arm = [(fit.arm, conditions(fit.arm)) for fit in computed.drawable(profile)]
+    lengths = by_arm[0][1] if by_arm else Conditions()
+    words = (("prompt", lengths.prompt_tokens), ("output", lengths.output_tokens))
+    facts = [f"{tokens:g} {word} tokens" for word, tokens in words if tokens is not None]
+    facts += [
+        f"{one.tokens_per_step:.3g} tokens per step of {arm.name}"
+        for arm, one in by_arm
+        if arm.k and one.tokens_per_step is not None
+    ]
+    return [f"predicted for {', '.join(facts)}"] if facts else []
+
+
 def _digest(profile: Profile) -> str:
     """Twelve hexadecimal digits of the profile itself: which file a page was made from."""
     return hashlib.sha256(profile.to_json().encode()).hexdigest()[:12]
@@ -85,10 +105,14 @@ _CAPTIONS = {
 }
 
 
-def drawings(profile: Profile, load_range_rps: Span | None = None) -> dict[str, Draw]:
+def drawings(
+    profile: Profile,
+    load_range_rps: Span | None = None,
+    conditions: computed.ConditionsOf = computed.as_measured,
+) -> dict[str, Draw]:
     """Pictures of a profile by name; only those it has data for. Curves are computed once and drawn on any paper."""
-    lines = computed.arm_curves(profile)
-    best = computed.best_arm_map(profile)
+    lines = computed.arm_curves(profile, conditions)
+    best = computed.best_arm_map(profile, conditions=conditions)
     points = computed.measured_points(profile)
     arms = [line.arm for line in lines]
 
@@ -114,7 +138,11 @@ def drawings(profile: Profile, load_range_rps: Span | None = None) -> dict[str, 
     return chosen
 
 
-def verdict(profile: Profile, load_range_rps: Span | None = None) -> str:
+def verdict(
+    profile: Profile,
+    load_range_rps: Span | None = None,
+    conditions: computed.ConditionsOf = computed.as_measured,
+) -> str:
     """One sentence with bounds: does the best arm pay, at which load, until when."""
     fits = computed.drawable(profile)
     plain = next((fit for fit in fits if fit.k == 0), None)
@@ -124,9 +152,10 @@ def verdict(profile: Profile, load_range_rps: Span | None = None) -> str:
     rps = sum(load_range_rps) / 2 if load_range_rps else 0.2 * saturation_rps
     where = f"at {rps:.2g} requests/s per replica" + ("" if load_range_rps else " (a fifth of saturation)")
     arms = [fit.arm for fit in fits]
-    found = evaluate(profile, arms, LoadPoint(rps=rps), lambda _: Conditions(), Slo(), doubtful=True)
-    best = max((one.against_none for one in found.arms if one.against_none), key=lambda c: c.speedup or 0.0)
-    if best.speedup is None:
+    found = evaluate(profile, arms, LoadPoint(rps=rps), conditions, Slo(), doubtful=True)
+    compared = [one.against_none for one in found.arms if one.against_none]
+    best = max(compared, key=lambda c: c.speedup or 0.0, default=None)
+    if best is None or best.speedup is None:
         return f"Whether speculation pays {where} cannot be told from these points."
     bounds = _bounds(best.speedup_ci)
     until = ""

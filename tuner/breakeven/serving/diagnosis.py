@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.profile import Profile
+from breakeven.profile import Conditions, Profile
 from breakeven.profile.fits import Bounds
 
 # A draft position that is accepted less often than this costs more to verify than it yields on any engine measured.
@@ -48,7 +48,7 @@ class ModelSnapshot:
         latency_s, ttft_s: ratios of sums over requests. tokens_per_step: E per request-step, bonus token included.
         survival: accepted per draft, by position; empty without speculative series.
         waiting_min: the least that was queued at any time (0: the queue emptied). kv_usage: highest share in use.
-        preemptions: in the window. output_tokens: mean per request.
+        preemptions: in the window. prompt_tokens, output_tokens: means per request.
     """
 
     pods: int
@@ -62,6 +62,7 @@ class ModelSnapshot:
     waiting_min: float | None = None
     kv_usage: float | None = None
     preemptions: float | None = None
+    prompt_tokens: float | None = None
     output_tokens: float | None = None
 
     @property
@@ -90,8 +91,17 @@ class Diagnosis:
     findings: tuple[Finding, ...]
 
 
-def diagnose(snapshot: ModelSnapshot, profile: Profile | None, arm: Arm | None) -> Diagnosis:
-    """Judge one snapshot; `arm` is what runs, needed with a profile."""
+def diagnose(
+    snapshot: ModelSnapshot, profile: Profile | None, arm: Arm | None, asked: Conditions | None = None
+) -> Diagnosis:
+    """Judge one snapshot.
+
+    Args:
+        snapshot: the live figures.
+        profile: of the same engine.
+        arm: what runs, needed with a profile.
+        asked: acceptance and lengths to judge with in place of the live ones.
+    """
     if snapshot.pods == 0:
         return _unknown(
             Finding(
@@ -127,7 +137,7 @@ def diagnose(snapshot: ModelSnapshot, profile: Profile | None, arm: Arm | None) 
             else "cannot be told without a profile"
         )
         return Diagnosis(False if collapsed else None, sentence, None, None, findings)
-    return _against_profile(snapshot, profile, arm, findings)
+    return _against_profile(snapshot, profile, arm, asked or Conditions(), findings)
 
 
 def _unknown(finding: Finding) -> Diagnosis:
@@ -187,14 +197,22 @@ def _live_causes(snapshot: ModelSnapshot, *, scheduled: bool) -> Iterator[Findin
 
 
 def _against_profile(
-    snapshot: ModelSnapshot, profile: Profile, arm: Arm, findings: tuple[Finding, ...]
+    snapshot: ModelSnapshot, profile: Profile, arm: Arm, asked: Conditions, findings: tuple[Finding, ...]
 ) -> Diagnosis:
+    pair = [fit.lengths for fit in profile.arms if fit.arm in {arm, NO_SPECULATION}]
+    # Live lengths convert only from lengths that were measured; lengths that a user gives are refused without those.
+    live = Conditions(
+        None if arm.scheduled else snapshot.tokens_per_step,
+        snapshot.prompt_tokens if all(one.prompt_tokens for one in pair) else None,
+        snapshot.output_tokens,
+    )
     compared = profile.compare(
         arm,
         NO_SPECULATION,
         rps=snapshot.rps,
-        tokens_per_step=None if arm.scheduled else snapshot.tokens_per_step,
-        output_tokens=snapshot.output_tokens,
+        tokens_per_step=asked.tokens_per_step or live.tokens_per_step,
+        prompt_tokens=asked.prompt_tokens or live.prompt_tokens,
+        output_tokens=asked.output_tokens or live.output_tokens,
     )
     load = f"at {snapshot.rps:.2f} rps per pod"
     if compared.speedup is None:
