@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -135,11 +136,7 @@ def choose(
         last_switch_s=_epoch(remembered.last_switch_time),
         candidate=candidate,
         candidate_since_s=_epoch(remembered.candidate_since_time) if candidate is not None else None,
-        seen=tuple(
-            LiveAcceptance(arms[seen.arm], seen.tokens_per_step)
-            for seen in remembered.seen
-            if seen.arm in arms
-        ),
+        seen=seen_of(remembered, arms),
         saved=remembered.saved_request_seconds,
         evidence={
             arms[one.arm]: Evidence(
@@ -160,6 +157,20 @@ def choose(
     decision = decide(laws, load, past, memory, policy, now_s, fewest)
     explained = Explained(decision, evaluations, profile.confidence)
     return Choice(explained, _remember(remembered, decision.memory, running, profile_name))
+
+
+def seen_of(memory: MemoryStatus, arms: Mapping[str, Arm]) -> tuple[LiveAcceptance, ...]:
+    """Live acceptance as the library takes it, of the arms that still are."""
+    return tuple(
+        LiveAcceptance(
+            arms[seen.arm],
+            seen.tokens_per_step,
+            seen.accept,
+            ((seen.relative_error or 0.0) * seen.tokens_per_step) ** 2,
+        )
+        for seen in memory.seen
+        if seen.arm in arms
+    )
 
 
 def forget_candidate(remembered: MemoryStatus) -> MemoryStatus:
@@ -188,7 +199,12 @@ def _remember(status: MemoryStatus, memory: DecisionMemory, running: Arm, profil
             "saved_request_seconds": memory.saved,
             "largest_rps": memory.largest_rps,
             "seen": tuple(
-                SeenAcceptance(arm=seen.arm.name, tokens_per_step=seen.tokens_per_step)
+                SeenAcceptance(
+                    arm=seen.arm.name,
+                    tokens_per_step=seen.tokens_per_step,
+                    relative_error=seen.relative_error or None,
+                    accept=seen.survival,
+                )
                 for seen in memory.seen
             ),
             "evidence": tuple(_stored(arm, found) for arm, found in memory.evidence.items()),

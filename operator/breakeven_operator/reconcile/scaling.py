@@ -20,9 +20,9 @@ from breakeven.planning.capacity import (
     fewest_replicas,
     recommended_replicas,
 )
-from breakeven.planning.observed_load import LiveAcceptance, live_conditions
+from breakeven.planning.observed_load import live_conditions
 from breakeven.profile import Conditions, Profile
-from breakeven_operator.reconcile.decide import RollCost, load_of, policy_of
+from breakeven_operator.reconcile.decide import RollCost, load_of, policy_of, seen_of
 from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.reconcile.live_metrics import Figures, Live
 from breakeven_operator.reconcile.plausibility import engine_limits
@@ -111,7 +111,7 @@ def _capacities(
     arms = {
         arm.name: arm for arm in (NO_SPECULATION, *spec.candidates.arms(), *([running] if running else []))
     }
-    seen = [LiveAcceptance(arms[one.arm], one.tokens_per_step) for one in memory.seen if one.arm in arms]
+    seen = seen_of(memory, arms)
     fits = {fit.arm: fit for fit in profile.arms}
     batch = engine_limits(deployment.command_line, None, ()).running
     slo = policy_of(spec, RollCost()).slo

@@ -193,6 +193,9 @@ class DecisionStatus(StatusModel):
     )
 
 
+ATOMIC_SHARES = Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})
+
+
 class SeenAcceptance(StatusModel):
     """Acceptance measured live on the target."""
 
@@ -200,6 +203,14 @@ class SeenAcceptance(StatusModel):
     tokens_per_step: Annotated[
         RequiredNumber, Field(description="Tokens per request-step, bonus token included.")
     ]
+    relative_error: Annotated[
+        Number | None, Field(description="Its standard error over itself, by what windows of time differ by.")
+    ] = None
+    accept: Annotated[
+        tuple[RequiredNumber, ...],
+        ATOMIC_SHARES,
+        Field(description="Share of drafts whose first tokens up to each position were all accepted."),
+    ] = ()
 
 
 class LiveEvidence(StatusModel):

@@ -8,9 +8,9 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.planning.capacity import FewestReplicas, ReplicasNeeded
-from breakeven.planning.decision import Action, DecisionMemory
+from breakeven.planning.decision import Action, DecisionMemory, with_acceptance
 from breakeven.planning.objective import Slo
-from breakeven.planning.observed_load import LiveAcceptance, Load
+from breakeven.planning.observed_load import LiveAcceptance, Load, live_conditions
 from breakeven.planning.outlook import PastRates
 from breakeven.planning.policy import Policy
 from breakeven.planning.wording import sentence
@@ -157,6 +157,34 @@ def test_one_window_moves_the_live_acceptance_by_its_share_of_a_quarter_of_an_ho
     load = Load(3.0, 300, 1000, inflight=2.0, latency_s=0.6, tokens_per_step=1.0)
     found = decided(chat(), load, DecisionMemory(EAGLE), QUICK, NOW, [EAGLE]).decision
     assert found.memory.seen[0].tokens_per_step == pytest.approx(3.0 - 2.0 * (1.0 - 2.718281828 ** (-1 / 3)))
+
+
+def live_windows(values, survival=()):
+    """The memory after windows of live traffic in which E was each of these."""
+    memory = DecisionMemory(EAGLE)
+    for number, e in enumerate(values):
+        load = Load(3.0, 300, 1000, inflight=2.0, latency_s=0.6, tokens_per_step=e, survival=survival)
+        memory = with_acceptance(chat(), memory, load, NOW + 300.0 * number)
+        memory = replace(memory, decided_s=NOW + 300.0 * number)
+    return memory
+
+
+def test_what_windows_of_live_traffic_differ_by_is_the_error_of_its_acceptance():
+    calm, strange = (live_windows([2.0 + step * (-1) ** n for n in range(30)]) for step in (0.0, 0.2))
+    load = Load(3.0, 300, 1000, tokens_per_step=2.0)
+    errors = [live_conditions(chat(), load, one.seen)(EAGLE).tokens_per_step_error for one in (calm, strange)]
+    assert errors[0] == pytest.approx(0.0, abs=0.01)
+    assert errors[1] == pytest.approx(0.1, rel=0.25)
+    # One step from calibrated to live traffic is no scatter of live traffic.
+    assert live_windows([1.2]).seen[0].variance == 0
+
+
+def test_live_survival_is_averaged_as_acceptance_is():
+    seen = live_windows([2.0, 2.0], (0.6, 0.3)).seen[0]
+    assert seen.survival == pytest.approx((0.6, 0.3))
+    moved = seen.moved(2.0, (0.8, 0.1), 0.25)
+    assert moved.survival == pytest.approx((0.65, 0.25))
+    assert seen.moved(2.0, (), 0.25).survival == seen.survival
 
 
 def test_without_requests_or_a_fit_it_holds():

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from breakeven.arm import NO_SPECULATION
+from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.profile import Profile
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.reconcile.decide import seen_of
 from breakeven_operator.reconcile.deployment import Deployment, observe
 from breakeven_operator.reconcile.live_metrics import Figures, Live
 from breakeven_operator.reconcile.running_arm import RunningArm
@@ -151,3 +152,15 @@ def test_nothing_known_leaves_no_status() -> None:
     only_who = capacity_status(need(profile=None, target=deployment(SCALED)))
     assert only_who is not None
     assert (only_who.scaled_by, only_who.arms) == ("kube-controller-manager", ())
+
+
+def test_what_was_seen_live_survives_a_restart_with_its_scatter():
+    """A drafter that no longer runs shows no acceptance: other draft lengths still need its survival per position."""
+    eagle = Arm("eagle3", 3, "eagle")
+    status = MemoryStatus(
+        seen=(SeenAcceptance(arm="eagle/3", tokens_per_step=1.9, relative_error=0.1, accept=(0.6, 0.3)),)
+    )
+    read = MemoryStatus.read(status.to_json_object(), "x")
+    (found,) = seen_of(read, {"eagle/3": eagle})
+    assert (found.arm, found.tokens_per_step, found.survival) == (eagle, 1.9, (0.6, 0.3))
+    assert found.relative_error == pytest.approx(0.1)

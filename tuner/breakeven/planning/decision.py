@@ -183,13 +183,21 @@ def with_acceptance(profile: Profile, memory: DecisionMemory, load: Load, now_s:
     running = memory.running
     if load.tokens_per_step is None or running == NO_SPECULATION or running.scheduled or load.idle:
         return memory
-    before = live_conditions(profile, load, memory.seen)(running).tokens_per_step
-    if before is None:
-        before = next((fit.tokens_per_step for fit in profile.arms if fit.arm == running), None)
     weight = -math.expm1(-_since_s(memory, load, now_s) / _ACCEPTANCE_S)
-    moved = load.tokens_per_step if before is None else before + weight * (load.tokens_per_step - before)
+    known = next((seen for seen in memory.seen if seen.arm == running), None)
+    if known is not None:
+        moved = known.moved(load.tokens_per_step, load.survival, weight)
+    else:
+        before = live_conditions(profile, load, memory.seen)(running).tokens_per_step
+        if before is None:
+            before = next((fit.tokens_per_step for fit in profile.arms if fit.arm == running), None)
+        if before is None:
+            before = load.tokens_per_step
+        # What lies between a calibration, or another draft length, and traffic is no scatter of traffic.
+        e = before + weight * (load.tokens_per_step - before)
+        moved = LiveAcceptance(running, e, load.survival)
     others = tuple(seen for seen in memory.seen if seen.arm.family != running.family)
-    return replace(memory, seen=(*others, LiveAcceptance(running, moved, load.survival)))
+    return replace(memory, seen=(*others, moved))
 
 
 def _by_saving(

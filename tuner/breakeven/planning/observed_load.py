@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.acceptance_numbers import TokensPerStep
@@ -75,11 +75,33 @@ class LiveAcceptance:
         arm: what ran.
         tokens_per_step: its E.
         survival: unconditional survival per draft and position; empty where it was not seen.
+        variance: of E over windows of time about their average; 0 where only one was seen.
     """
 
     arm: Arm
     tokens_per_step: float
     survival: tuple[float, ...] = ()
+    variance: float = 0.0
+
+    @property
+    def relative_error(self) -> float:
+        """Relative standard error of E, by what windows differ by; 0 where only one was seen."""
+        return math.sqrt(self.variance) / self.tokens_per_step
+
+    def moved(self, e: float, survival: tuple[float, ...], weight: float) -> LiveAcceptance:
+        """The averages with one more window in them, at its weight; other positions than before replace theirs."""
+        missed = e - self.tokens_per_step
+        alike = len(survival) == len(self.survival)
+        return replace(
+            self,
+            tokens_per_step=self.tokens_per_step + weight * missed,
+            survival=tuple(
+                before + weight * (now - before) for before, now in zip(self.survival, survival, strict=True)
+            )
+            if alike
+            else survival or self.survival,
+            variance=(1.0 - weight) * (self.variance + weight * missed**2),
+        )
 
 
 def live_conditions(
@@ -99,7 +121,7 @@ def live_conditions(
         if e is None:
             return Conditions(None, load.prompt_tokens, load.output_tokens)
         error = math.hypot(
-            _sampling_error(calibrated.get(arm), load), (e.upper - e.lower) / (_ENDS * e.value)
+            _sampling_error(calibrated.get(arm), load, live), (e.upper - e.lower) / (_ENDS * e.value)
         )
         return Conditions(e.value, load.prompt_tokens, load.output_tokens, error)
 
@@ -132,7 +154,13 @@ def _calibrated_at(fit: ArmFit | None) -> SeenAt | None:
     return SeenAt(fit.k, fit.tokens_per_step, fit.acceptance.survival)
 
 
-def _sampling_error(fit: ArmFit | None, load: Load) -> float:
-    """Relative standard error of a live E: what requests scattered by when the arm was calibrated, over those of now."""
+def _sampling_error(fit: ArmFit | None, load: Load, live: Sequence[LiveAcceptance]) -> float:
+    """Relative standard error of a live E.
+
+    By how much windows of live traffic differ: tokens of one request are alike, and so are requests of one hour. At least
+    what requests scattered by when the arm was calibrated, over those of now: a single window does not differ from itself.
+    """
     scatter = fit.acceptance.request_scatter if fit is not None and fit.acceptance is not None else None
-    return scatter / math.sqrt(load.requests) if scatter and load.requests else 0.0
+    calibrated = scatter / math.sqrt(load.requests) if scatter and load.requests else 0.0
+    windows = [seen.relative_error for seen in live if fit is not None and seen.arm.family == fit.arm.family]
+    return max([calibrated, *windows])
