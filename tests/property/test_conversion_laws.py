@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breakeven.laws.conversion import StepCosts, Work, latency_parts
+from breakeven.laws.conversion import RequestCosts, Work, latency_parts
 from breakeven.laws.moved_acceptance import SeenAt, carried
 from breakeven_sim.engine.costs import Text
 from breakeven_sim.engine.drafting import TextSource, plan_steps
 
-COSTS = StepCosts(0.01, 0.01, 2e-4, 3e-5, 5e-8, 640.0)
+COSTS = RequestCosts(0.01, 0.01, 2e-4, 3e-5, 5e-8, 640.0)
 CHAT = Text(easy_rate=1.0, hard_rate=0.583, easy_share=0.144, depth_decay=0.02)
 
 

@@ -350,8 +350,8 @@ class Trials:
     def _go_on(self, planned: PlannedArm, seen: TrialState) -> tuple[Action, ...]:
         """Follow the present arm's Job."""
         if seen.stage is TrialStage.MEASURING:
-            done = len(sweep_of(self.transition.run.status.points_of(planned.arm)))
-            message = f"{done} of {self.plan.loads} points"
+            done = len(self.transition.run.status.points_of(planned.arm))
+            message = f"{done} of {self.plan.points_of(planned)} points"
         elif seen.stage is TrialStage.QUEUED:
             message = seen.message or "its pod waits for a place"
         else:

@@ -50,9 +50,11 @@ def seconds_left(status: CalibrationRunStatus, plan: CalibrationPlan, now: datet
     start_s = sum(starts) / len(starts) if starts else 0.0
     durations: list[float] = []
     for arm in status.arm_statuses:
-        times = [point.time for point in status.points_of(arm.arm) if point.time is not None]
-        if arm.ready_time and times:
-            durations.append((max(times) - arm.ready_time).total_seconds() / len(times))
+        points = status.points_of(arm.arm)
+        times = [point.time for point in points if point.time is not None]
+        # The short points at other lengths count as part of the others: arms to come have them too.
+        if arm.ready_time and times and (loads := len(sweep_of(points))):
+            durations.append((max(times) - arm.ready_time).total_seconds() / loads)
     point_s = sum(durations) / len(durations) if durations else plan.point_seconds + plan.warmup_seconds
     left_s = 0.0
     for arm in status.arm_statuses:
@@ -76,8 +78,8 @@ def rough_break_even(status: CalibrationRunStatus, plan: CalibrationPlan) -> str
     lines: Mapping[str, Line] = {
         arm.arm: line
         for arm in plan.arms
-        if len(points := status.points_of(arm.arm)) >= 3
-        and (line := line_through(sweep_of(points))) is not None
+        if len(points := sweep_of(status.points_of(arm.arm))) >= 3
+        and (line := line_through(points)) is not None
     }
     dense = lines.get("none")
     rates = [

@@ -152,7 +152,8 @@ def trial_limits(
         if arm.ready_time and arm.started_time
     ]
     startup_s = sum(starts) / len(starts) if starts else 0.0
-    needed_s = (plan.loads + _SPARE_POINTS) * (plan.point_seconds + plan.warmup_seconds + _POINT_OVERHEAD_S)
+    points = plan.points_of(plan.arms[index]) + _SPARE_POINTS
+    needed_s = points * (plan.point_seconds + plan.warmup_seconds + _POINT_OVERHEAD_S)
     sweep_s = max(1, round(min(needed_s, share_s - startup_s)))
     active_s = min(
         plan.pending_deadline_seconds + plan.startup_deadline_seconds + sweep_s + _STOPPING_S,

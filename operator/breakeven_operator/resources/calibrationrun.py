@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, create_model
 
 from breakeven.arm import SCHEDULE
+from breakeven.load_driver.design import POINTS_AT_OTHER_LENGTHS
 from breakeven.points.point import COLUMNS, SETTING, PointColumn
 from breakeven_operator.resources.base import (
     LIST_SET,
@@ -236,6 +237,10 @@ class CalibrationPlan(StatusModel):
         ),
     ] = None
 
+    def points_of(self, arm: PlannedArm) -> int:
+        """Points of an arm: its loads, and those at other lengths, which a schedule has not."""
+        return self.loads + (0 if arm.scheduled else POINTS_AT_OTHER_LENGTHS)
+
 
 class Stored(StatusModel):
     """One measured operating point of one arm: a row of a points file, its columns in camelCase."""
@@ -381,11 +386,12 @@ class CalibrationRunStatus(StatusModel):
     @property
     def planned_points(self) -> int:
         """Points the run will have: an arm that is over has what it has, and a sweep may replace points that were no good."""
-        loads = self.plan.loads if self.plan is not None else 0
+        planned = {} if self.plan is None else {arm.arm: self.plan.points_of(arm) for arm in self.plan.arms}
         total = 0
         for arm in self.arm_statuses:
             measured = len(self.points_of(arm.arm))
-            total += measured if arm.phase is not None and arm.phase.over else max(loads, measured)
+            over = arm.phase is not None and arm.phase.over
+            total += measured if over else max(planned.get(arm.arm, 0), measured)
         return total
 
     def points_of(self, arm: str) -> tuple[StoredPoint, ...]:

@@ -56,7 +56,7 @@ class Calibration(Model):
             ge=3,
             le=20,
             description="Operating points per arm, from one request at a time to the ceiling. Five or more allow predictions "
-            "from the points themselves where the law bends.",
+            "from the points themselves where the law bends. Two short points at longer prompts are measured beside them.",
         ),
     ] = 7
     point_seconds: Annotated[

@@ -10,6 +10,8 @@ import pytest
 
 from breakeven_operator import calibration
 from breakeven_operator.actions import Create, Delete, FitOutcome
+from breakeven_operator.calibration.display import seconds_left
+from breakeven_operator.calibration.run_plan import trial_limits
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.resources.calibrationrun import CalibrationRun
 from fakes.calibration_world import START, timestamp
@@ -90,7 +92,8 @@ def test_progress_is_what_kubectl_prints(world):
     world.turn()
     display = world.status["display"]
     assert display["arm"] == "none"
-    assert display["points"] == "0/15"
+    # Three arms with five loads and two points at other lengths each.
+    assert display["points"] == "0/21"
     assert display["gpuSeconds"] == "0/6000"
     pod = world.place_pod()
     world.turn(60)
@@ -99,8 +102,8 @@ def test_progress_is_what_kubectl_prints(world):
     world.store("none", 2)
     status = world.turn(30)
     assert status["phase"] == "Measuring"
-    assert status["message"] == "none: 2 of 5 points"
-    assert status["display"]["points"] == "2/15"
+    assert status["message"] == "none: 2 of 7 points"
+    assert status["display"]["points"] == "2/21"
     # Two GPUs held for 120 s.
     assert status["display"]["gpuSeconds"] == "240/6000"
     left = status["display"]["left"]
@@ -115,10 +118,45 @@ def test_points_measured_never_exceed_points_planned(world):
     pod = world.place_pod()
     world.start_driver(pod)
     world.turn()
-    world.store("none", 7)  # two were no good and were measured again
-    assert world.turn()["display"]["points"] == "7/17"
+    world.store("none", 9)  # two were no good and were measured again
+    assert world.turn()["display"]["points"] == "9/23"
     world.finish_job(pod)
-    assert world.turn()["display"]["points"] == "7/17"
+    assert world.turn()["display"]["points"] == "9/23"
+
+
+def test_the_time_left_counts_the_short_points_at_other_lengths_as_what_they_are(world):
+    """Two points of five seconds are no reason to expect that loads of a minute take twenty seconds."""
+    world.turn()
+    world.turn()
+    pod = world.place_pod()
+    world.start_driver(pod)
+    world.turn()
+    world.turn(60)
+    world.store("none", 1)
+    (own,) = world.status["points"]
+    for index in (1, 2):
+        world.turn(5)
+        short = {"index": index, "time": timestamp(world.now), "promptTokens": "256"}
+        world.status["points"].append({**own, **short})
+    run = CalibrationRun.read(world.run, "run")
+    (ready,) = [each.ready_time for each in run.status.arm_statuses if each.ready_time]
+    load_s = (world.now - ready).total_seconds()
+    assert 70 <= load_s <= 90
+    # Four loads of this arm and five of each of the others; their start takes no time here.
+    start_s = next(
+        (a.ready_time - a.started_time).total_seconds() for a in run.status.arm_statuses if a.ready_time
+    )
+    assert seconds_left(run.status, run.status.plan, world.now) == pytest.approx(14 * load_s + 2 * start_s)
+
+
+def test_an_arm_has_the_time_that_its_points_at_other_lengths_take(world):
+    world.budget(maxGpuSeconds=100_000, maxDurationSeconds=100_000)
+    world.turn()
+    plan = CalibrationRun.read(world.run, "run").status.plan
+    point_s = plan.point_seconds + plan.warmup_seconds + 60
+    limits = trial_limits(plan, (), 0, 0.0, 0.0)
+    # Five loads, two at other lengths, and three to measure again.
+    assert limits.sweep_s == (5 + 2 + 3) * point_s
 
 
 def test_a_rough_break_even_shows_before_the_fit(world):

@@ -46,14 +46,18 @@ _HEADER = f"{'arm':<12} {'load':<12} {'latency s':>10} {'in flight':>10} {'TTFT 
 @click.option("-o", "--output", required=True, type=OutputFile(), help="Points file.")
 @click.option("--model", help="Served model name.  [default: the engine's first]")
 @click.option(
-    "--loads", type=click.IntRange(3), default=8, show_default=True, help="Operating points, both ends too."
+    "--loads",
+    type=click.IntRange(3),
+    default=8,
+    show_default=True,
+    help="Operating points, both ends too; those of --other-lengths come on top.",
 )
 @workload_options
 @click.option(
     "--other-lengths/--no-other-lengths",
     default=True,
     show_default=True,
-    help="Also two short points with prompts four times as long, made-up prose: they tell what a step costs, and with it what other lengths and acceptance do.",
+    help="Also two short points with prompts four times as long, made-up prose, six request latencies together: they tell what a step costs, and with it what other lengths and acceptance do.",
 )
 @click.option("--max-seconds", type=Number(0, min_open=True), help="Time for the sweep.  [default: no limit]")
 @click.option("--point-seconds", type=Number(1), default=60.0, show_default=True, help="Longest window.")

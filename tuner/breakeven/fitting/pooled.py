@@ -77,7 +77,7 @@ def fit_pooled(
         return None
     usable = _entering(rows)
     y = np.array([row.observation.latency_s for row in rows])
-    x, known = _design(rows, reference, moved=u is not None), _Known.of(rows, reference, u, w)
+    x, known = _design(rows, reference, moved=u is not None), _KnownPart.of(rows, reference, u, w)
     if u is not None:
         usable[COEFFICIENTS.index("c2p")] = False
     solution = solve(x[:, usable], y, known.latency_s)
@@ -155,7 +155,7 @@ def _own_prompts(rows: Sequence[_Row]) -> list[_Row]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownPart:
     """What u and w say of the rows before anything is fitted.
 
     Attributes:
@@ -169,7 +169,9 @@ class _Known:
     slopes: tuple[tuple[float, FloatArray, FloatArray], ...] = ()
 
     @classmethod
-    def of(cls, rows: Sequence[_Row], reference: Lengths, u: StepCost | None, w: StepCost | None) -> _Known:
+    def of(
+        cls, rows: Sequence[_Row], reference: Lengths, u: StepCost | None, w: StepCost | None
+    ) -> _KnownPart:
         """Nothing is known without u."""
         nothing = cls(np.zeros(len(rows)), np.zeros(len(COEFFICIENTS)))
         if u is None or not reference.prompt_tokens:

@@ -13,7 +13,6 @@ from statistics import NormalDist
 
 import numpy as np
 
-from breakeven.errors import NotIdentifiedError
 from breakeven.fitting.observations import Observation, observe
 from breakeven.laws.conversion import latency_parts
 from breakeven.points.point import Point
@@ -57,7 +56,7 @@ def fit_steps(fit: ArmFit, points: Sequence[Point], ramp_share: float, confidenc
     prefill = _prefill_token(rows, fit.fit.noise)
     if prefill is None:
         return None
-    kv = _kv_token(rows, fit, anchor, prefill)
+    kv = _kv_token(rows, fit.fit.noise, anchor, prefill)
     # Their errors come from what rows say of themselves, not from few residuals.
     z = NormalDist().inv_cdf(0.5 + confidence / 2.0)
     costs = anchor.costs(prefill.value, kv.value if kv else None)
@@ -95,15 +94,14 @@ def _first_token_s(point: Point) -> float | None:
     return point.ttft_mean_s
 
 
-def _kv_token(rows: Sequence[Observation], fit: ArmFit, anchor: Anchor, prefill: _Slope) -> _Slope | None:
+def _kv_token(rows: Sequence[Observation], noise: float, anchor: Anchor, prefill: _Slope) -> _Slope | None:
     """Slope of a step's duration in the context of its requests; None from one context."""
     costs = anchor.costs(prefill.value, 0.0)
-    noise = _law(fit).noise
     slopes: list[float] = []
     weights: list[float] = []
     for one in rows:
         point = one.point
-        e = 1.0 if fit.k == 0 else point.tokens_per_step
+        e = point.tokens_per_step if point.k else 1.0
         if e is None or not point.prompt_tokens or (point.output_tokens or 0.0) < _FEWEST_OUTPUT:
             continue
         work = work_of(Lengths(point.prompt_tokens, point.output_tokens, point.output_tokens_sq), e)
@@ -124,12 +122,6 @@ def _kv_token(rows: Sequence[Observation], fit: ArmFit, anchor: Anchor, prefill:
     if not slopes:
         return None
     return _Slope(float(np.average(slopes, weights=weights)), float(sum(weights)) ** -0.5)
-
-
-def _law(fit: ArmFit) -> LawFit:
-    if fit.fit is None:
-        raise NotIdentifiedError(f"{fit.arm}: it has no law")
-    return fit.fit
 
 
 def _noise(point: Point, noise: float) -> float:

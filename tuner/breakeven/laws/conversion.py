@@ -53,7 +53,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class StepCosts:
+class RequestCosts:
     """Durations of the steps of one arm.
 
     Attributes:
@@ -94,7 +94,7 @@ class LatencyParts(NamedTuple):
     each_s: float
 
 
-def latency_parts(costs: StepCosts, work: Work) -> LatencyParts:
+def latency_parts(costs: RequestCosts, work: Work) -> LatencyParts:
     """What a request of this work takes, alone and for each other request of the same work in flight."""
     lone_s, other_s = costs.lone_step_at(work.context_tokens), costs.other_step_at(work.context_tokens)
     prefill_s = costs.prefill_token_s * work.prompt_tokens

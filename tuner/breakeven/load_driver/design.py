@@ -24,6 +24,9 @@ SAME_RATE = 0.05  # two rates closer than this, relative to the larger, are one 
 # A window grows to this multiple of what was planned: a planned one may be shorter than a request of this engine.
 _LENGTHENED = 10.0
 
+POINTS_AT_OTHER_LENGTHS = 2
+"""How many short points at other lengths an arm has beside those of its sweep; a schedule has none."""
+
 _LONGER_SURELY = 2.0
 """A point whose prompts are this multiple of the shortest ones is one at other lengths: windows of a sweep differ by less."""
 

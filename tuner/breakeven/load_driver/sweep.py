@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from breakeven.arm import Arm
 from breakeven.load_driver.client import EngineClient, EngineError
@@ -17,10 +20,10 @@ from breakeven.load_driver.design import (
     of_the_sweep,
     seconds_left,
 )
-from breakeven.load_driver.length_probes import measure_probes
+from breakeven.load_driver.length_probes import LONE_REQUESTS, missing_probes
 from breakeven.load_driver.measuring import Precision, Trial, measure
 from breakeven.load_driver.records import RequestRecord
-from breakeven.load_driver.workload import Prompts, ProsePrompts, Workload
+from breakeven.load_driver.workload import SYNTHETIC, Prompts, ProsePrompts, Workload
 from breakeven.points.point import Point
 
 _SIZING_REQUESTS = 5
@@ -109,31 +112,69 @@ async def run_sweep(
     prompts = sweep.prompts or workload.prompts() or await sized_prose(client, workload)
     trial = Trial(sweep.arm, prompts, workload.answers(), sweep.precision)
     probing = sweep.lengths and not sweep.arm.scheduled
+
+    def report(left_s: float, step: SweepStep, point_s: float) -> None:
+        if on_progress is not None:
+            on_progress(SweepProgress(step, len(points), step.total, point_s, max(0.0, left_s - point_s)))
+
     while True:
+        used_s = spent_s + time.monotonic() - begun_s
+        left_s = seconds_left(sweep.settings, points, used_s)
         if probing and points:
             probing = False
-            await measure_probes(
-                client, trial, workload, sweep.settings, measured or points, on_point, sized_prose
-            )
-        used_s = spent_s + time.monotonic() - begun_s
+            longest_s = (sweep.settings.max_seconds or math.inf) - used_s
+            known = measured or points
+            await _measure_other_lengths(client, sweep, known, longest_s, on_point, partial(report, left_s))
+            continue
         step = next_step(sweep.settings, points, used_s)
         if isinstance(step, Finished):
             return step
-
-        left_s = seconds_left(sweep.settings, points, used_s)
-
-        def report(point_s: float, step: SweepStep = step, left_s: float = left_s) -> None:
-            if on_progress is not None:
-                rest_s = max(0.0, left_s - point_s)
-                on_progress(SweepProgress(step, len(points), step.total, point_s, rest_s))
-
-        report(0.0)
+        report(left_s, step, 0.0)
         # One seed for all arms: they meet the same arrivals (common random numbers), each load its own.
         seed = sweep.workload.seed * 1000 + step.number
-        window = await measure(client, trial, step, seed, report)
+        window = await measure(client, trial, step, seed, partial(report, left_s, step))
         point = replace(window.point(), text_source=workload.text)
         await on_point(point)
         points.append(point)
+
+
+async def _measure_other_lengths(
+    client: EngineClient,
+    sweep: Sweep,
+    measured: Sequence[Point],
+    left_s: float,
+    on_point: Callable[[Point], Awaitable[None]],
+    report: Callable[[SweepStep, float], None],
+) -> None:
+    """Measure what is missing of the points at other lengths.
+
+    Args:
+        client: the engine, opened.
+        sweep: what is measured.
+        measured: points of this arm and workload, at least one of them at its own lengths.
+        left_s: for the rest of the sweep; infinite without a limit.
+        on_point: makes a point durable.
+        report: called with the step and the seconds spent on its point.
+    """
+    missing = missing_probes(measured, sweep.workload, sweep.settings)
+    if not missing:
+        return
+    # Made-up prose of one length, nothing shared: a prompt that the cache holds tells nothing of prefill.
+    plain = Workload(missing[0].prompt_tokens, sweep.workload.output_tokens, sweep.workload.seed)
+    # Their number is fixed: a window ends with its requests, neither with a time nor with a precision.
+    precision = Precision(math.inf, LONE_REQUESTS, 0.0, LONE_REQUESTS)
+    # Too long for the model: the arm is measured as before, and other lengths stay a range. An engine that is gone fails
+    # the sweep's next point.
+    with contextlib.suppress(EngineError):
+        prompts = await sized_prose(client, plain)
+        for probe in missing:
+            step = probe.step(sweep.settings, left_s)
+            if step is None:
+                return
+            asked = Trial(sweep.arm, prompts, probe.output_tokens, precision)
+            seed = sweep.workload.seed * 1000 + probe.number
+            window = await measure(client, asked, step, seed, partial(report, step))
+            await on_point(replace(window.point(), text_source=SYNTHETIC))
 
 
 async def check_arm(client: EngineClient, arm: Arm) -> None:

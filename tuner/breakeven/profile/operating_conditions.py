@@ -17,7 +17,7 @@ import numpy as np
 from breakeven.arm import Arm
 from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.laws.arrays import FloatArray
-from breakeven.laws.conversion import StepCosts, Work, latency_parts, wait_per_other_s
+from breakeven.laws.conversion import RequestCosts, Work, latency_parts, wait_per_other_s
 from breakeven.laws.latency import latency_among
 from breakeven.laws.law import Law
 from breakeven.laws.speculation import mean_kv_tokens
@@ -207,7 +207,7 @@ class Anchor:
         """Largest u that it allows: all that another request costs."""
         return self.company_s / self.work.prompt_tokens
 
-    def costs(self, prefill_token_s: float | None, kv_token_s: float | None) -> StepCosts:
+    def costs(self, prefill_token_s: float | None, kv_token_s: float | None) -> RequestCosts:
         """The costs of its steps.
 
         Args:
@@ -237,7 +237,7 @@ class Anchor:
             other_s = max(self.company_s - prefill_s - wait_s, 0.0) / steps
         most_w = min(other_s, lone_s) / work.context_tokens
         w = _HALF * most_w if kv_token_s is None else min(max(kv_token_s, 0.0), most_w)
-        return StepCosts(max(first_s - prefill_s, 0.0), lone_s, other_s, u, w, work.context_tokens)
+        return RequestCosts(max(first_s - prefill_s, 0.0), lone_s, other_s, u, w, work.context_tokens)
 
 
 class _Conversion:
@@ -292,7 +292,7 @@ class _Conversion:
         (v1, v12), (_, v2) = covariance.tolist()
         return replace(law, c1_s=float(level[0]), c2_s=float(level[1]), covariance=((v1, v12), (v12, v2)))
 
-    def _levels(self, now: Work, costs: StepCosts) -> FloatArray:
+    def _levels(self, now: Work, costs: RequestCosts) -> FloatArray:
         """C1, C2, both of TTFT and both of TPOT (s), shape (6,)."""
         own, fit = self._own, self._fit
         before, after = latency_parts(costs, self._works.measured), latency_parts(costs, now)
@@ -311,7 +311,7 @@ class _Conversion:
         tokens = (self._works.measured.output_tokens - 1.0) / max(now.output_tokens - 1.0, 1.0)
         return np.concatenate([moved, ttft, tpot * decoding * tokens])
 
-    def _costs(self, u: float | None = None, w: float | None = None) -> StepCosts:
+    def _costs(self, u: float | None = None, w: float | None = None) -> RequestCosts:
         """The costs, at the measured u and w where none are given."""
         u = (self._u.value_s if self._u else None) if u is None else u
         w = (self._w.value_s if self._w else None) if w is None else w
@@ -342,7 +342,7 @@ class _Conversion:
         if self._w is None:
             yield self._further(*(self._costs(w=w) for w in (0.0, math.inf)))
 
-    def _further(self, *ends: StepCosts) -> FloatArray:
+    def _further(self, *ends: RequestCosts) -> FloatArray:
         changes = [self._levels(self._works.now, end) - self.levels for end in ends]
         return max(changes, key=lambda change: float(np.max(np.abs(change[:2]) / self.levels[:2])))
 

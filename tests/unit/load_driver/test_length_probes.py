@@ -1,0 +1,45 @@
+"""Which points at other lengths a sweep has, and when its own loads need all of the time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from breakeven.load_driver.design import POINTS_AT_OTHER_LENGTHS, SweepSettings, of_the_sweep
+from breakeven.load_driver.length_probes import LONGER, missing_probes, probes_of
+from breakeven.load_driver.workload import Workload
+from breakeven.points.point import ImposedLoad, LoadMode, Point
+from sweeps import seen
+
+SETTINGS = SweepSettings(loads=8, point_seconds=60.0, min_point_seconds=5.0, max_concurrency=32)
+WORKLOAD = Workload(500, 100)
+
+
+def closed(clients: int, prompt_tokens: float) -> Point:
+    point = seen(ImposedLoad(LoadMode.CLOSED, clients), 1.0, clients, float(clients), 30.0)
+    return replace(point, prompt_tokens=prompt_tokens)
+
+
+def test_an_arm_has_two_of_them_at_the_length_that_the_engine_counted():
+    probes = missing_probes([closed(1, 520.0)], WORKLOAD, SETTINGS)
+    assert [probe.prompt_tokens for probe in probes] == [LONGER * 520] * 2
+    assert len(probes) == POINTS_AT_OTHER_LENGTHS, "what plans and estimates count with"
+
+
+def test_nothing_is_asked_before_a_point_tells_how_long_prompts_are_and_nothing_twice():
+    assert missing_probes([], WORKLOAD, SETTINGS) == ()
+    own = closed(1, 520.0)
+    first, second = missing_probes([own], WORKLOAD, SETTINGS)
+    done = closed(first.clients, 2080.0)
+    assert missing_probes([own, done], WORKLOAD, SETTINGS) == (second,)
+    assert missing_probes([own, done, closed(second.clients, 2080.0)], WORKLOAD, SETTINGS) == ()
+    assert of_the_sweep([own, done]) == [own]
+
+
+@pytest.mark.parametrize(("left_s", "window_s"), [(math.inf, 60.0), (240.0, 30.0), (39.0, None)])
+def test_the_sweeps_own_loads_come_first_where_time_is_short(left_s, window_s):
+    for probe in probes_of(500.0, 100, SETTINGS):
+        step = probe.step(SETTINGS, left_s)
+        assert (None if step is None else step.longest_s) == window_s
