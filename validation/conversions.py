@@ -62,7 +62,7 @@ class Elsewhere(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Engine:
+class CalibratedEngine:
     """What is calibrated."""
 
     name: str
@@ -71,10 +71,10 @@ class _Engine:
     arm: Arm
 
 
-_ENGINES = (
-    _Engine("dense", 512, 256, Arm("eagle3", 5)),
-    _Engine("long prompts", 2048, 256, Arm("eagle3", 5)),
-    _Engine("flat drafter", 512, 256, Arm("dflash", 7)),
+ENGINES = (
+    CalibratedEngine("dense", 512, 256, Arm("eagle3", 5)),
+    CalibratedEngine("long prompts", 2048, 256, Arm("eagle3", 5)),
+    CalibratedEngine("flat drafter", 512, 256, Arm("dflash", 7)),
 )
 
 
@@ -117,7 +117,17 @@ class _Truth(NamedTuple):
 
 
 @dataclass
-class _Judged:
+class Judged:
+    """Predictions against the engine, one after another.
+
+    Attributes:
+        latency: relative errors, both arms of every condition.
+        speedup: relative errors.
+        wrong: whether the verdict is on the wrong side of a speedup that is clear.
+        held: whether the 90 % bounds of latency hold the truth.
+        missed: conditions beyond the goal, in a few words.
+    """
+
     latency: list[float] = field(default_factory=list)
     speedup: list[float] = field(default_factory=list)
     wrong: list[bool] = field(default_factory=list)
@@ -128,9 +138,9 @@ class _Judged:
 def conversion_errors() -> Iterator[ValidationOutcome]:
     """The errors at the conditions that the rules were chosen on, and at others, with other seeds."""
     for split, conditions, seed in (("chosen on", _CHOSEN, 1), ("held out", _HELD_OUT, 7)):
-        found = _Judged()
-        for engine in _ENGINES:
-            _judge(engine, [Elsewhere(*one) for one in conditions], seed, found)
+        found = Judged()
+        for engine in ENGINES:
+            judge(engine, [Elsewhere(*one) for one in conditions], seed, found)
         note = "; ".join(found.missed)
         where = f"{split}: E 0.5-1.1, p and g 1/4-4, load to .75"
         yield error_outcome(
@@ -157,7 +167,15 @@ def conversion_errors() -> Iterator[ValidationOutcome]:
         )
 
 
-def _judge(engine: _Engine, conditions: list[Elsewhere], seed: int, found: _Judged) -> None:
+def judge(engine: CalibratedEngine, conditions: list[Elsewhere], seed: int, found: Judged) -> None:
+    """Calibrate an engine, predict both of its arms at each of the conditions, and run it there.
+
+    Args:
+        engine: what is calibrated.
+        conditions: other lengths, acceptance and loads.
+        seed: of texts and arrivals.
+        found: to which the errors are added.
+    """
     arms = CostArms(default_document().for_gpu(_GPU, "validation"), seed)
     profile = _calibrated(engine, arms, seed)
     for number, one in enumerate(conditions):
@@ -207,7 +225,7 @@ def _may_be(bounds: tuple[float | None, float | None], *, above: bool) -> bool:
     return (high is None or high > 1.0) if above else (low is None or low < 1.0)
 
 
-def _calibrated(engine: _Engine, arms: CostArms, seed: int) -> Profile:
+def _calibrated(engine: CalibratedEngine, arms: CostArms, seed: int) -> Profile:
     """The sweep and the points at other lengths, as a calibration measures them."""
     p, g = engine.prompt_tokens, engine.output_tokens
     both = (NO_SPECULATION, engine.arm)
@@ -252,7 +270,7 @@ def _closed_point(arms: CostArms, arm: Arm, clients: int, p: int, g: int, number
     )
 
 
-def _with_acceptance(engine: _Engine, share: float, seed: int) -> CostArms:
+def _with_acceptance(engine: CalibratedEngine, share: float, seed: int) -> CostArms:
     """The engine on text of another difficulty: E of about this share of the calibrated one."""
     costs = default_document().for_gpu(_GPU, "validation")
     method = costs.methods[engine.arm.method]
