@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from breakeven.arm import NO_SPECULATION
+from breakeven.fitting import fit_points
+from breakeven.laws.conversion import RequestCosts, Work, latency_parts
+from breakeven_sim.engine.costs import default_document
+from breakeven_sim.replay.fleet_arms import CostArms
+from breakeven_sim.replay.measured import measured_points
 from validation.conversions import ENGINES, Elsewhere, Judged, judge
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
@@ -23,3 +30,30 @@ def test_latency_and_speedup_at_other_acceptance_and_lengths_are_what_the_engine
     assert found.latency == pytest.approx([0.0, 0.0], abs=0.08)
     assert found.speedup == pytest.approx([0.0], abs=0.05)
     assert found.wrong == [False]
+
+
+def test_what_a_newcomer_waits_for_is_in_the_law_that_is_fitted_over_loads():
+    """Long prompts hold up whoever arrives among them: a request's fair share of the work is less than C2."""
+    arms = CostArms(default_document().for_gpu("NVIDIA-H100-80GB-HBM3", "costs"), 3)
+    prompt, output = 4096, 32
+    points = measured_points(arms, (NO_SPECULATION,), np.array([prompt]), np.array([output]), 3)
+    fit = fit_points(points).arm(NO_SPECULATION)
+
+    context = prompt + output / 2
+
+    def step_s(requests: int, prompt_tokens: int = 0) -> float:
+        times = arms.config(NO_SPECULATION).times
+        return float(times.seconds(0, requests, 0, requests * context, prompt_tokens))
+
+    costs = RequestCosts(
+        first_s=step_s(0),
+        lone_step_s=step_s(1),
+        other_step_s=step_s(2) - step_s(1),
+        prefill_token_s=(step_s(0, prompt) - step_s(0)) / prompt,
+        kv_token_s=0.0,
+        context_tokens=context,
+    )
+    parts = latency_parts(costs, Work(1.0, prompt, output, context))
+    assert fit.c1_s == pytest.approx(parts.alone_s, rel=0.01)
+    assert fit.c2_s == pytest.approx(parts.company_s, rel=0.02)
+    assert fit.c2_s > 1.08 * parts.each_s

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from breakeven.arm import Arm
 from breakeven.fitting import fit_points
 from breakeven.laws.latency import open_loop_latency
 from breakeven.points.point import LoadMode, Origin, Point
+from breakeven.profile.fits import ArmFit, StepCost, StepFit
 
 
 def lawful_profile_json(
@@ -18,6 +20,7 @@ def lawful_profile_json(
     output_tokens: float,
     gpu: str,
     schedules: Mapping[Arm, str] | None = None,
+    only_decoding: bool = False,
 ) -> str:
     """A profile of laws (C1 s, C2 s) with half a percent of scatter, so that bounds are narrow and not absurd.
 
@@ -27,6 +30,7 @@ def lawful_profile_json(
         prompt_tokens, output_tokens: of every request.
         gpu: GPU class.
         schedules: tables of the arms that run one.
+        only_decoding: points at other lengths found that prompts and context cost nothing: all latencies go with 1/E.
     """
     points = [
         point
@@ -42,7 +46,18 @@ def lawful_profile_json(
     ]
     profile = fit_points(points, provenance={"gpu": gpu})
     assert all(fit.believable for fit in profile.arms), [(fit.arm.name, fit.reason) for fit in profile.arms]
+    if only_decoding:
+        arms = tuple(_only_decoding(fit) for fit in profile.arms)
+        profile = replace(profile, arms=arms)
     return profile.to_json()
+
+
+def _only_decoding(fit: ArmFit) -> ArmFit:
+    nothing, steps = StepCost(0.0, 1e-9), (fit.lengths.output_tokens or 1.0) / (fit.tokens_per_step or 1.0)
+    each = StepFit(
+        StepCost((fit.c1_s or 0.0) / steps, 1e-6), StepCost((fit.c2_s or 0.0) / steps, 1e-6), nothing, nothing
+    )
+    return fit if fit.arm.scheduled else replace(fit, steps=each)
 
 
 def lawful_points(

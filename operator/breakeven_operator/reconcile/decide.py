@@ -166,7 +166,7 @@ def seen_of(memory: MemoryStatus, arms: Mapping[str, Arm]) -> tuple[LiveAcceptan
             arms[seen.arm],
             seen.tokens_per_step,
             seen.accept,
-            ((seen.relative_error or 0.0) * seen.tokens_per_step) ** 2,
+            ((seen.relative_scatter or 0.0) * seen.tokens_per_step) ** 2,
         )
         for seen in memory.seen
         if seen.arm in arms
@@ -202,7 +202,7 @@ def _remember(status: MemoryStatus, memory: DecisionMemory, running: Arm, profil
                 SeenAcceptance(
                     arm=seen.arm.name,
                     tokens_per_step=seen.tokens_per_step,
-                    relative_error=seen.relative_error or None,
+                    relative_scatter=seen.relative_scatter or None,
                     accept=seen.survival,
                 )
                 for seen in memory.seen

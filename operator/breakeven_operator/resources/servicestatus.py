@@ -203,8 +203,8 @@ class SeenAcceptance(StatusModel):
     tokens_per_step: Annotated[
         RequiredNumber, Field(description="Tokens per request-step, bonus token included.")
     ]
-    relative_error: Annotated[
-        Number | None, Field(description="Its standard error over itself, by what windows of time differ by.")
+    relative_scatter: Annotated[
+        Number | None, Field(description="Its standard deviation between windows of time, over itself.")
     ] = None
     accept: Annotated[
         tuple[RequiredNumber, ...],

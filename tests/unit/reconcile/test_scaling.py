@@ -158,9 +158,9 @@ def test_what_was_seen_live_survives_a_restart_with_its_scatter():
     """A drafter that no longer runs shows no acceptance: other draft lengths still need its survival per position."""
     eagle = Arm("eagle3", 3, "eagle")
     status = MemoryStatus(
-        seen=(SeenAcceptance(arm="eagle/3", tokens_per_step=1.9, relative_error=0.1, accept=(0.6, 0.3)),)
+        seen=(SeenAcceptance(arm="eagle/3", tokens_per_step=1.9, relative_scatter=0.1, accept=(0.6, 0.3)),)
     )
     read = MemoryStatus.read(status.to_json_object(), "x")
     (found,) = seen_of(read, {"eagle/3": eagle})
     assert (found.arm, found.tokens_per_step, found.survival) == (eagle, 1.9, (0.6, 0.3))
-    assert found.relative_error == pytest.approx(0.1)
+    assert found.relative_scatter == pytest.approx(0.1)

@@ -27,14 +27,12 @@ from breakeven.planning.expected_saving import (
 )
 from breakeven.planning.forecast import Forecast, forecast
 from breakeven.planning.learned_laws import INDEPENDENT_S, Evidence
-from breakeven.planning.observed_load import LiveAcceptance, Load, live_conditions
+from breakeven.planning.observed_load import AVERAGED_S, LiveAcceptance, Load, live_conditions
 from breakeven.planning.outlook import PastRates
 from breakeven.planning.policy import Policy
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
 
-_ACCEPTANCE_S = 900.0
-"""Time (s) over which live acceptance is averaged: three windows of five minutes."""
 _FALLEN = 0.85
 """Live acceptance on chat scatters by 5 to 11 % between samples of thousands of drafts; less is no collapse."""
 _GRID = 64
@@ -183,7 +181,7 @@ def with_acceptance(profile: Profile, memory: DecisionMemory, load: Load, now_s:
     running = memory.running
     if load.tokens_per_step is None or running == NO_SPECULATION or running.scheduled or load.idle:
         return memory
-    weight = -math.expm1(-_since_s(memory, load, now_s) / _ACCEPTANCE_S)
+    weight = -math.expm1(-_since_s(memory, load, now_s) / AVERAGED_S)
     known = next((seen for seen in memory.seen if seen.arm == running), None)
     if known is not None:
         moved = known.moved(load.tokens_per_step, load.survival, weight)

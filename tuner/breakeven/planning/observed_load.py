@@ -11,6 +11,9 @@ from breakeven.laws.acceptance_numbers import TokensPerStep
 from breakeven.laws.moved_acceptance import SeenAt, carried
 from breakeven.profile import ArmFit, Conditions, Profile
 
+AVERAGED_S = 900.0
+"""Time (s) over which live acceptance is averaged, with weights of e^(-age/A): three windows of five minutes."""
+
 _ENDS = 2.0 * 1.645
 """Standard deviations between both ends of a range that 90 % bounds hold."""
 
@@ -84,8 +87,8 @@ class LiveAcceptance:
     variance: float = 0.0
 
     @property
-    def relative_error(self) -> float:
-        """Relative standard error of E, by what windows differ by; 0 where only one was seen."""
+    def relative_scatter(self) -> float:
+        """Relative standard deviation of E between windows; 0 where only one was seen."""
         return math.sqrt(self.variance) / self.tokens_per_step
 
     def moved(self, e: float, survival: tuple[float, ...], weight: float) -> LiveAcceptance:
@@ -157,10 +160,13 @@ def _calibrated_at(fit: ArmFit | None) -> SeenAt | None:
 def _sampling_error(fit: ArmFit | None, load: Load, live: Sequence[LiveAcceptance]) -> float:
     """Relative standard error of a live E.
 
-    By how much windows of live traffic differ: tokens of one request are alike, and so are requests of one hour. At least
-    what requests scattered by when the arm was calibrated, over those of now: a single window does not differ from itself.
+    By how much windows of live traffic differ, over the windows that are averaged: tokens of one request are alike, and so are
+    requests of one hour. At least what requests scattered by when the arm was calibrated, over those of now: a single window
+    does not differ from itself.
     """
     scatter = fit.acceptance.request_scatter if fit is not None and fit.acceptance is not None else None
     calibrated = scatter / math.sqrt(load.requests) if scatter and load.requests else 0.0
-    windows = [seen.relative_error for seen in live if fit is not None and seen.arm.family == fit.arm.family]
-    return max([calibrated, *windows])
+    # Weights of e^(-age/A) count 2A/window windows: their squares sum to window/(2A).
+    share = math.sqrt(min(load.window_s / (2.0 * AVERAGED_S), 1.0))
+    known = [seen for seen in live if fit is not None and seen.arm.family == fit.arm.family]
+    return max([calibrated, *(share * seen.relative_scatter for seen in known)])
