@@ -177,7 +177,7 @@ def judge(engine: CalibratedEngine, conditions: list[Elsewhere], seed: int, foun
         found: to which the errors are added.
     """
     arms = CostArms(default_document().for_gpu(_GPU, "validation"), seed)
-    profile = _calibrated(engine, arms, seed)
+    profile = calibrated(engine, arms, seed)
     for number, one in enumerate(conditions):
         p, g = round(engine.prompt_tokens * one.prompt), round(engine.output_tokens * one.output)
         elsewhere = _with_acceptance(engine, one.tokens_per_step, seed)
@@ -225,8 +225,8 @@ def _may_be(bounds: tuple[float | None, float | None], *, above: bool) -> bool:
     return (high is None or high > 1.0) if above else (low is None or low < 1.0)
 
 
-def _calibrated(engine: CalibratedEngine, arms: CostArms, seed: int) -> Profile:
-    """The sweep and the points at other lengths, as a calibration measures them."""
+def calibrated(engine: CalibratedEngine, arms: CostArms, seed: int) -> Profile:
+    """The fit of a sweep and of the points at other lengths, as a calibration measures them, of the engine's arm and of none."""
     p, g = engine.prompt_tokens, engine.output_tokens
     both = (NO_SPECULATION, engine.arm)
     points = measured_points(arms, both, np.array([p]), np.array([g]), seed)

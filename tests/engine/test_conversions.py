@@ -11,7 +11,7 @@ from breakeven.laws.conversion import RequestCosts, Work, latency_parts
 from breakeven_sim.engine.costs import default_document
 from breakeven_sim.replay.fleet_arms import CostArms
 from breakeven_sim.replay.measured import measured_points
-from validation.conversions import ENGINES, Elsewhere, Judged, judge
+from validation.conversions import ENGINES, Elsewhere, Judged, calibrated, judge
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
 
@@ -57,3 +57,20 @@ def test_what_a_newcomer_waits_for_is_in_the_law_that_is_fitted_over_loads():
     assert fit.c1_s == pytest.approx(parts.alone_s, rel=0.01)
     assert fit.c2_s == pytest.approx(parts.company_s, rel=0.02)
     assert fit.c2_s > 1.08 * parts.each_s
+
+
+def test_a_calibration_finds_what_the_steps_of_an_engine_cost():
+    arms = CostArms(default_document().for_gpu("NVIDIA-H100-80GB-HBM3", "costs"), 1)
+    times = arms.config(NO_SPECULATION).times
+    found = calibrated(LONG_PROMPTS, arms, 1).arm(NO_SPECULATION).steps
+    assert found is not None
+    context = LONG_PROMPTS.prompt_tokens + LONG_PROMPTS.output_tokens / 2
+    empty_s, alone_s, two_s = (float(times.seconds(0, n, 0, n * context, 0)) for n in (0, 1, 2))
+    kv_s = float(times.seconds(0, 1, 0, 10**6, 0) - times.seconds(0, 1, 0, 0, 0)) / 10**6
+    prompt_s = float(times.seconds(0, 0, 0, 0, 10**4)) - empty_s
+    assert found.prefill_token is not None
+    assert found.kv_token is not None
+    assert found.prefill_token.value_s == pytest.approx(prompt_s / 10**4, rel=0.01)
+    assert found.kv_token.value_s == pytest.approx(kv_s, rel=0.1)
+    assert found.lone_step.value_s == pytest.approx(alone_s, rel=0.01)
+    assert found.other_step.value_s == pytest.approx(two_s - alone_s, rel=0.05)
