@@ -68,6 +68,17 @@ def test_a_lone_request_takes_its_prompt_and_its_steps(make_config):
     assert (request.steps, request.generated) == (99, 100)
 
 
+def test_a_step_reads_the_experts_that_its_tokens_touch(make_config):
+    # Of four experts each token goes to one: 8 requests that verify 4 tokens each miss an expert with (3/4)^32.
+    config = make_config("eagle3", 3, step__experts={"all_s": 1.0, "share_per_token": 0.25})
+    requests = [Request(i, 0.0, 10, 31, DraftedText([3] * 31)) for i in range(8)]
+    engine = replay(config, requests)
+    drafting = 0.002 + 3 * 0.003
+    step = 0.020 + drafting + 8 * 4 * 0.001 + 8 * 3 * 0.0001
+    read = 1.0 - 0.75**80 + 10 * (1.0 - 0.75**32)
+    assert engine.clock_s == pytest.approx(0.020 + drafting + 10 * step + read)
+
+
 def test_a_batch_pays_for_every_token_that_it_verifies(make_config):
     config = make_config("eagle3", 3)
     # Two drafts accepted at every step: 3 tokens per step, 30 tokens after the first in 10 steps.
@@ -146,13 +157,13 @@ def test_mean_in_flight_is_little_s(make_config):
     seqs=st.sampled_from([3, 10**4]),
     batched=st.sampled_from([60, 10**6]),
     rps=st.floats(0.5, 12.0),
+    experts=st.sampled_from([None, {"all_s": 0.02, "share_per_token": 0.0625}]),
     seed=st.integers(0, 1000),
 )
-def test_step_by_step_and_all_at_once_agree(make_config, method, pool, seqs, batched, rps, seed):
+def test_step_by_step_and_all_at_once_agree(make_config, method, pool, seqs, batched, rps, experts, seed):
     name, k, tiers = method
-    config = make_config(
-        name, k, tiers, pool, seqs, batched, step__per_kv_token_s=1e-5, step__per_prefill_token_s=1e-4
-    )
+    step = {"step__per_kv_token_s": 1e-5, "step__per_prefill_token_s": 1e-4, "step__experts": experts}
+    config = make_config(name, k, tiers, pool, seqs, batched, **step)
     runs = []
     for way in (replay, replay_by_steps):
         requests = poisson(config, rps, 60, 50, seed, prompt=40)

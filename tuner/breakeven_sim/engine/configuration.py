@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from breakeven_sim.engine.costs import EngineCosts
 
 
@@ -38,9 +41,8 @@ class StepTimes(Protocol):
     def per_kv_token_s(self) -> float:
         """Time that each token of context adds to a step (s)."""
 
-    @property
-    def per_drafted_s(self) -> float:
-        """Time that each drafted token adds to a step (s)."""
+    def drafts_s(self, requests: int, drafted: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Time (s) that drafted tokens add to steps of `requests` decoding requests without prompts; shape of `drafted`."""
 
     def factor(self, k: int) -> float:
         """What multiplies a whole step at draft length k."""
@@ -80,6 +82,7 @@ class StepClock:
 
     step = base + per_token*(B + drafted) + per_kv_token*context + per_prefill_token*prompt tokens
          + flat + per_position*k + per_draft_token*drafted
+         + experts * (1 - (1 - share)^(B + drafted + prompt tokens))
     A speculating engine at draft length 0 saves the drafter's time, and pays `zero_drafts_overhead` on the whole step.
     """
 
@@ -89,7 +92,7 @@ class StepClock:
         scale, step = costs.time_scale, costs.step
         draft = costs.method(method, drafter).draft if method else None
         self.per_kv_token_s = step.per_kv_token_s * scale
-        self.per_drafted_s = (step.per_token_s + (draft.per_draft_token_s if draft else 0.0)) * scale
+        self._per_drafted_s = (step.per_token_s + (draft.per_draft_token_s if draft else 0.0)) * scale
         self._per_prefill_token_s = step.per_prefill_token_s * scale
         self._per_request_s = step.per_token_s * scale
         self._by_k_s = [
@@ -97,6 +100,16 @@ class StepClock:
             for k in range(longest + 1)
         ]
         self._idle_drafter = 1.0 + (costs.zero_drafts_overhead if draft else 0.0)
+        self._experts_s = step.experts.all_s * scale if step.experts else 0.0
+        self._missed_share = 1.0 - step.experts.share_per_token if step.experts else 0.0
+
+    def drafts_s(self, requests: int, drafted: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Time (s) that drafted tokens add to steps: their own, and that of the experts that no other token touches."""
+        own_s = np.multiply(drafted, self._per_drafted_s, dtype=np.float64)
+        if self._experts_s:
+            fresh = self._missed_share**requests * (1.0 - np.power(self._missed_share, drafted))
+            own_s += self._experts_s * fresh
+        return own_s
 
     def factor(self, k: int) -> float:
         """Factor on a step's duration at draft length k: 1, or more for a speculating engine at draft length 0."""
@@ -107,9 +120,10 @@ class StepClock:
         return self.factor(k) * (
             self._by_k_s[k]
             + self._per_request_s * requests
-            + self.per_drafted_s * drafted
+            + self._per_drafted_s * drafted
             + self.per_kv_token_s * context
             + self._per_prefill_token_s * prompt_tokens
+            + self._experts_s * (1.0 - self._missed_share ** (requests + drafted + prompt_tokens))
         )
 
 
@@ -125,13 +139,16 @@ class LawClock:
     """
 
     per_kv_token_s = 0.0
-    per_drafted_s = 0.0
 
     def __init__(self, laws: Mapping[int, tuple[float, float]], tokens: float) -> None:
         # A law with C2 above C1 would need negative steps; it is no law of a batching engine.
         self._by_k = {
             k: (max(c1_s - c2_s, 1e-3 * c1_s) / tokens, c2_s / tokens) for k, (c1_s, c2_s) in laws.items()
         }
+
+    def drafts_s(self, requests: int, drafted: NDArray[np.int64]) -> NDArray[np.float64]:  # noqa: ARG002  # the protocol's
+        """Nothing: the measured law includes them."""
+        return np.zeros(drafted.shape)
 
     def factor(self, k: int) -> float:  # noqa: ARG002  # the protocol's
         """Always 1: the measured law includes every factor."""

@@ -351,7 +351,7 @@ class Engine:
         per_kv_token_s = self._time.per_kv_token_s * self._time.factor(self._k)
         seconds = np.multiply(held - gain, per_kv_token_s, dtype=np.float64)
         if self._k:
-            seconds += books.drafted[books.at : books.at + steps] * self._time.per_drafted_s
+            seconds += self._time.drafts_s(self._decoding, books.drafted[books.at : books.at + steps])
         seconds += self._time.seconds(self._k, self._decoding, 0, self._context, 0)
         seconds.cumsum(out=seconds)
         seconds += self.clock_s

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -25,8 +25,9 @@ defaults below; the GPU class comes from `BREAKEVEN_SIM_GPU` (the node label `nv
 One step of B decoding requests that verify d drafts in all (k each, fewer where a lookup found nothing), attend to c tokens of context and read p prompt tokens:
 
     step = base_s + per_token_s*(B + d) + per_kv_token_s*c + per_prefill_token_s*p + flat_s + per_position_s*k + per_draft_token_s*d
+         + experts.all_s * (1 - (1 - experts.share_per_token)^(B + d + p))
 
-Without prompts and context in the way, n output tokens at E tokens per step make the two numbers of the latency law L = C1 + others*C2:
+Without prompts, context and experts in the way, n output tokens at E tokens per step make the two numbers of the latency law L = C1 + others*C2:
 
     C1 = (n/E) * (base_s + flat_s + per_position_s*k + (k+1)*per_token_s + k*per_draft_token_s)      C2 = (n/E) * ((k+1)*per_token_s + k*per_draft_token_s)
 
@@ -61,7 +62,7 @@ def _model_of(info: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
         return info.annotation, False
     for argument in get_args(info.annotation):
         if isinstance(argument, type) and issubclass(argument, BaseModel):
-            return argument, True
+            return argument, get_origin(info.annotation) is dict
     return None, False
 
 

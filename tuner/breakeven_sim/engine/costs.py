@@ -30,6 +30,15 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+class Experts(_Strict):
+    """A mixture of experts: a step reads the experts that its tokens are routed to, each token to its own ones by chance."""
+
+    all_s: _Seconds = Field(description="seconds that a step takes longer when it reads all routed experts")
+    share_per_token: float = Field(
+        gt=0, le=1, description="share of the experts that one token is routed to: 8 of 128 are 0.0625"
+    )
+
+
 class StepTime(_Strict):
     """Duration of one engine step: a sum of what the step contains."""
 
@@ -46,6 +55,7 @@ class StepTime(_Strict):
     per_prefill_token_s: _Seconds = Field(
         default=0.0, description="seconds per prompt token computed in the step"
     )
+    experts: Experts | None = Field(default=None, description="of a mixture of experts; null: a dense model")
 
 
 class GpuMemory(_Strict):
