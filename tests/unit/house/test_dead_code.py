@@ -49,11 +49,7 @@ LIBRARY = {
     "speedup_at_rps",
 }
 # Nobody calls these but tests. May only shrink: give it a caller or a page that shows its use, or delete it.
-# The law of a mixture of experts stays: such models are served, and no fit takes it yet.
-DEBT = {
-    "ExpertLaw",
-    "is_unique",
-}
+DEBT: set[str] = set()
 
 
 def test_nothing_is_unused_but_what_is_listed():

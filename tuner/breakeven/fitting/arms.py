@@ -11,6 +11,7 @@ import numpy as np
 
 from breakeven.arm import Arm
 from breakeven.fitting import diagnostics
+from breakeven.fitting.expert_form import expert_form
 from breakeven.fitting.observations import LeftOut, Observation, ceiling_rps, observe
 from breakeven.fitting.solve import Solution, solve
 from breakeven.fitting.step_costs import fit_steps
@@ -24,11 +25,13 @@ from breakeven.fitting.uncertainty import (
 from breakeven.laws.acceptance_numbers import survival_per_step
 from breakeven.methods import LOOKUP_METHODS
 from breakeven.points.point import Point
+from breakeven.profile.curves import rescaled
 from breakeven.profile.fits import (
     Acceptance,
     ArmFit,
     Bounds,
     Excluded,
+    ExpertFit,
     LawFit,
     Lengths,
     MeasuredRange,
@@ -69,11 +72,16 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
     left_out = float(np.mean(errors)) if errors else None
     bends = diagnostics.interpolated if arm.scheduled else diagnostics.bend
     bend = bends(used, solution) if solution is not None else None
+    acceptance = _acceptance(arm, used, confidence)
+    experts = None
+    if bend is not None and not arm.scheduled:
+        experts = expert_form(used, 1.0 + (acceptance.drafted_per_step if acceptance else arm.k), bend)
+    beyond = _all_touched(fit, experts)
     t = t_quantile(confidence, fit.dof) if fit is not None else float("inf")
     believable, reason = diagnostics.verdict(used, fit, left_out, bend, t)
     ceiling = _ceiling_rps(used, excluded, ramp_share)
     c1_ci, c2_ci = _bounds(fit, confidence)
-    saturation, saturation_ci = _saturation(fit, ceiling, _carried_rps(used), confidence)
+    saturation, saturation_ci = _saturation(beyond or fit, ceiling, _carried_rps(used), confidence)
     found = ArmFit(
         method=arm.method,
         k=arm.k,
@@ -99,7 +107,7 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
         measured_range=_range(used),
         believable=believable,
         reason=reason.value,
-        basis="points" if bend is not None else "arm",
+        basis="points" if bend is not None and experts is None else "arm",
         bend=bend,
         fit=fit if fit is not None and fit.c1_s > 0 and fit.c2_s > 0 else None,
         ttft=_side_law(used, lambda point: point.ttft_mean_s),
@@ -107,14 +115,28 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
         quantiles=_quantiles(used, "p{}_latency_s"),
         ttft_quantiles=_quantiles(used, "ttft_p{}_s"),
         tpot_quantiles=_quantiles(used, "tpot_p{}_s"),
-        acceptance=_acceptance(arm, used, confidence),
+        acceptance=acceptance,
         lengths=lengths_of(used),
         measured_saturation_rps=ceiling,
         measurements=tuple(_measurement(one) for one in used),
         kv_requests=_kv_requests(used),
         schedule=points[0].schedule,
+        beyond=beyond,
+        experts=experts,
     )
     return replace(found, steps=fit_steps(found, points, ramp_share, confidence))
+
+
+def _all_touched(fit: LawFit | None, experts: ExpertFit | None) -> LawFit | None:
+    """The law at loads that touch all experts, as uncertain as the line nearest to the points."""
+    if fit is None or experts is None or not (fit.c1_s > 0 and fit.c2_s > 0):
+        return None
+    c1_s, c2_s = experts.c1u_s + experts.c1s_s, experts.c2u_s + experts.c2s_s
+    if not c2_s > 0:
+        return None
+    found = rescaled(fit.law, c1_s / fit.c1_s, c2_s / fit.c2_s)
+    (v1, v12), (_, v2) = np.asarray(found.covariance).tolist()
+    return replace(fit, c1_s=c1_s, c2_s=c2_s, covariance=((v1, v12), (v12, v2)))
 
 
 def _fit_of_loads(solution: Solution, used: Sequence[Observation]) -> LawFit:

@@ -153,6 +153,16 @@ def _arm_warnings(fit: ArmFit, share: float) -> Iterator[str]:
         yield f"{fit.arm}: not to be believed ({fit.reason}): {_MEANING[fit.reason]}"
     if fit.schedule is not None:
         yield from _schedule_warnings(fit, fit.schedule)
+    elif fit.experts is not None and fit.bend is not None:
+        unlike = (
+            ""
+            if fit.experts.law.is_unique
+            else "; at some rates it has two steady states, and a queue may outlast a peak"
+        )
+        yield (
+            f"{fit.arm}: the law bends at {fit.bend.others:.3g} others in flight (residual {fit.bend.residual:+.1%}) as a mixture "
+            f"of experts does: predictions use that law, which misses left-out loads by {fit.experts.error:.1%}{unlike}"
+        )
     elif fit.bend is not None:
         yield (
             f"{fit.arm}: the law bends at {fit.bend.others:.3g} others in flight (residual {fit.bend.residual:+.1%}): "

@@ -43,12 +43,13 @@ class Curve:
         others_range: measured range of others in flight.
         knots: (others, latency) in ascending order, shape (K, 2), where the law bends; else None. Measured, or of an
             arm that was not measured the law bent as its neighbours bend, of a schedule from a lone request on.
-        knot_error: relative standard deviation of interpolation between measured knots.
+        knot_error: relative standard deviation of interpolation between measured knots, or of the law that made them.
         ceiling_rps: measured saturation below 1/C2, if any.
         strayed: whether the conditions lie outside what was measured, so that every load does.
         beyond: the law above the knots where that is another one, as it is of a schedule's last tier; None: `law` moved.
         ttft, tpot: laws of the means of TTFT and TPOT under the same conditions; None where they were not measured.
         conversion_error: relative standard deviation of what moved the knots from the measured conditions.
+        knots_measured: whether the knots are points; those on a mixture of experts are its law's.
     """
 
     law: Law
@@ -64,6 +65,7 @@ class Curve:
     ttft: LawFit | None = None
     tpot: LawFit | None = None
     conversion_error: float = 0.0
+    knots_measured: bool = True
 
     @cached_property
     def saturation_rps(self) -> float:
@@ -129,7 +131,7 @@ class Curve:
 
     @property
     def _knot_basis(self) -> Basis:
-        return "points" if self.basis == "arm" else self.basis
+        return "points" if self.basis == "arm" and self.knots_measured else self.basis
 
     def _on_knots(self, others: FloatArray) -> BoolArray:
         """Whether a load lies between the points."""
@@ -203,7 +205,7 @@ class Curve:
         v1, v2, v12 = law.variances()
         variance = np.maximum(v1 + 2.0 * others * v12 + others**2 * v2, 0.0)
         of_law = np.asarray(np.sqrt(variance) / latency_among(law.c1, law.c2, others))
-        if self._knot_basis != "points":
+        if self.basis == "pooled":
             return of_law
         return np.where(self._on_knots(others), np.hypot(self.knot_error, self.conversion_error), of_law)
 

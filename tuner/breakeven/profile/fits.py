@@ -15,6 +15,7 @@ from pydantic import Field
 from breakeven.arm import Arm
 from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import Span
+from breakeven.laws.experts import ExpertLaw
 from breakeven.laws.law import Law
 
 Bounds = tuple[float | None, float | None]
@@ -131,6 +132,33 @@ class Bend:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertFit:
+    """An arm's law on a mixture of experts (`breakeven.laws.experts`), in place of one that bends.
+
+    Attributes:
+        c1u_s, c1s_s: latency of a lone request without any expert read, and what all of them add to it (s).
+        c2u_s, c2s_s: the same of each other request.
+        share_per_token: share of the experts that a token is routed to.
+        verified: tokens verified per request-step.
+        error: mean relative error at inner loads left out of the fit.
+    """
+
+    c1u_s: float
+    c1s_s: float
+    c2u_s: float
+    c2s_s: float
+    share_per_token: float
+    verified: float
+    error: float
+
+    @property
+    def law(self) -> ExpertLaw:
+        """The law; only how many experts there are per one that a token is routed to matters."""
+        of = 1.0 / self.share_per_token
+        return ExpertLaw(self.c1u_s, self.c1s_s, self.c2u_s, self.c2s_s, 1.0, of, self.verified)
+
+
+@dataclass(frozen=True, slots=True)
 class Lengths:
     """Mean tokens per request at which an arm was measured; None where the files do not say."""
 
@@ -206,6 +234,7 @@ class ArmFit:
         reason: the word that says why or why not.
         basis: `arm` (the law) or `points` (interpolation inside the measured range).
         bend: where the law bends, if it does.
+        experts: the law of a mixture of experts, where it explains the bend better than points do.
         fit: the law with its covariance; None where there is none.
         ttft, tpot: laws of the means of TTFT and TPOT where measured.
         quantiles: laws of the end-to-end latency's quantiles, keys "0.5", "0.95", "0.99"; those that were measured.
@@ -218,7 +247,8 @@ class ArmFit:
             its use was not measured.
         schedule: draft length per batch size as text (`breakeven.tiers`); None where k holds at every batch size. Latency
             then follows the points, and c1_s and c2_s are the line nearest to them.
-        beyond: of a schedule the law above its points, that of its last tier; None where that is not known.
+        beyond: the law above the points where that is another one: of a schedule that of its last tier, on a mixture of
+            experts that of all experts touched; None where that is not known.
         steps: what its steps cost; None where nothing was measured at other lengths.
     """
 
@@ -255,6 +285,7 @@ class ArmFit:
     schedule: Annotated[str | None, _Seldom] = None
     beyond: Annotated[LawFit | None, _Seldom] = None
     steps: Annotated[StepFit | None, _Seldom] = None
+    experts: Annotated[ExpertFit | None, _Seldom] = None
 
     @property
     def arm(self) -> Arm:

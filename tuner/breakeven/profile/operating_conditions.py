@@ -8,7 +8,7 @@ not measured at all is a range that holds both extremes: all of the decode part 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -47,6 +47,9 @@ _MANY = 1e6
 
 _ROUNDS = 8
 """Until s2 and the wait that it causes agree to a thousandth."""
+
+_LAW_KNOTS = 48
+"""Straight pieces that follow the law of a mixture of experts to a hundredth; most of them where few experts are touched."""
 
 _LEAST_S = 1e-9
 """No latency is less."""
@@ -109,7 +112,7 @@ def measured_curve(fit: ArmFit, conditions: Conditions) -> Curve:
     moved = _Conversion(fit, works, conditions) if works.now != works.measured else None
     law = fit.fit.law if moved is None else moved.law
     others = [one.others for one in fit.measurements]
-    knots = _knots(fit, fit.fit.law, law) if fit.basis == "points" else None
+    knots = _knots(fit, fit.fit.law, law) if fit.basis == "points" or fit.experts else None
     if knots is not None and fit.arm.scheduled:
         knots = _rising_from_alone(knots)
     return Curve(
@@ -119,7 +122,7 @@ def measured_curve(fit: ArmFit, conditions: Conditions) -> Curve:
         "arm",
         (min(others), max(others)),
         knots,
-        _SD_OF_MEAN_ERROR * fit.bend.points_error if fit.bend is not None else 0.0,
+        _SD_OF_MEAN_ERROR * _error_between(fit),
         fit.measured_saturation_rps if moved is None else moved.ceiling_rps,
         moved is not None and moved.extrapolated,
         # The curve moves it to the last knot, which other lengths have moved already.
@@ -127,7 +130,15 @@ def measured_curve(fit: ArmFit, conditions: Conditions) -> Curve:
         fit.ttft if moved is None else moved.ttft,
         fit.tpot if moved is None else moved.tpot,
         0.0 if moved is None else moved.relative_doubt,
+        fit.experts is None,
     )
+
+
+def _error_between(fit: ArmFit) -> float:
+    """Mean relative error where the law bends: of what takes its place."""
+    if fit.experts is not None:
+        return fit.experts.error
+    return fit.bend.points_error if fit.bend is not None else 0.0
 
 
 def work_of(lengths: Lengths, tokens_per_step: float) -> Work:
@@ -370,26 +381,34 @@ def _relative_error(fit: ArmFit) -> float:
 
 
 def _knots(fit: ArmFit, original: Law, law: Law) -> FloatArray:
-    """Measured (others, latency) in ascending load, moved with the law.
+    """(others, latency) in ascending load where an arm bends, moved with the law."""
+    knots = _measured_knots(fit.measurements)
+    if fit.experts is not None:
+        others = np.linspace(0.0, 1.0, _LAW_KNOTS) ** 2 * knots[-1, 0]
+        knots = np.stack([others, fit.experts.law.closed_loop_latency(others + 1.0)], axis=-1)
+    moved = latency_among(law.c1, law.c2, knots[:, 0]) / latency_among(original.c1, original.c2, knots[:, 0])
+    knots[:, 1] *= moved
+    return knots
+
+
+def _measured_knots(measurements: Sequence[Measurement]) -> FloatArray:
+    """Measured (others, latency) in ascending load.
 
     Rows at nearly the same load are one knot: between replicates a straight line has any slope.
     """
     groups: list[list[Measurement]] = []
-    for one in sorted(fit.measurements, key=lambda row: row.others):
+    for one in sorted(measurements, key=lambda row: row.others):
         near = groups and one.others - groups[-1][0].others <= max(0.05, 0.02 * one.others)
         if near:
             groups[-1].append(one)
         else:
             groups.append([one])
-    knots = np.array(
+    return np.array(
         [
             [np.mean([one.others for one in group]), np.mean([one.latency_s for one in group])]
             for group in groups
         ]
     )
-    moved = latency_among(law.c1, law.c2, knots[:, 0]) / latency_among(original.c1, original.c2, knots[:, 0])
-    knots[:, 1] *= moved
-    return knots
 
 
 def _rising_from_alone(knots: FloatArray) -> FloatArray:
