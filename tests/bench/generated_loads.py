@@ -19,8 +19,8 @@ _Floats = NDArray[np.float64]
 
 CHOOSING = (1, 2, 3)
 """Seeds to look at while a rule is being chosen."""
-JUDGING = (301, 302, 303)
-"""Seeds to look at once, when it has been; 101 to 203 were."""
+JUDGING = (401, 402, 403)
+"""Seeds to look at once, when it has been; 101 to 303 were."""
 WINDOW_S = 150.0
 DAYS = 10.0
 _DAY_S = 86400.0
