@@ -86,7 +86,7 @@ class RealRun:
         self._say("waiting for vLLM to start in its pod")
         url = await self._one_pod(deployments.TARGET, _START_S)
         self._say("comparing the simulated engine with it: flags, answers, metrics page")
-        await self._compare(url)
+        await self.compare_engines(url)
         self._results.keep()
         if likeness_only:
             return
@@ -110,7 +110,7 @@ class RealRun:
     def _apply(self, *documents: Mapping[str, Any]) -> None:
         deployments.apply(self._cluster, *map(dict, documents))
 
-    async def _compare(self, url: str) -> None:
+    async def compare_engines(self, url: str) -> None:
         """Flags by vLLM's own parser; answers and the metrics page by the twin that was started with the same words."""
         root = deployments.ROOT
         fresh = self._models.parent / "flags.json"
@@ -118,7 +118,7 @@ class RealRun:
         stored = json.loads((root / "tuner/breakeven/serving/vllm_0_32_flags.json").read_text())
         self._record.likeness["flags"] = likeness.flag_differences(json.loads(fresh.read_text()), stored)
         twin = await self._one_pod("sim-none", _START_S)
-        real, simulated = [await asyncio.to_thread(self._answers, one) for one in (url, twin)]
+        real, simulated = [await asyncio.to_thread(self.answers_of, one) for one in (url, twin)]
         self._record.likeness[f"answers to {len(real)} requests"] = likeness.answer_differences(
             real, simulated
         )
@@ -126,7 +126,8 @@ class RealRun:
             await _page(url), await _page(twin)
         )
 
-    def _answers(self, url: str) -> list[dict[str, Any]]:
+    def answers_of(self, url: str) -> list[dict[str, Any]]:
+        """What an engine answers to the questions of the table; blocks."""
         root = deployments.ROOT
         table = json.loads((root / "tests/engine/vllm_0_32_answers.json").read_text())
         file = self._models.parent / "questions.json"
@@ -242,7 +243,7 @@ class RealRun:
         pages = []
         for app in (deployments.TARGET, "sim-ngram"):
             url = await self._one_pod(app, _START_S)
-            await asyncio.to_thread(self._answers, url)
+            await asyncio.to_thread(self.answers_of, url)
             pages.append(await _page(url))
         self._record.likeness["metrics with speculation"] = likeness.page_differences(*pages)
 

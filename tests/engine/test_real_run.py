@@ -108,8 +108,8 @@ def run(url, results, tmp_path, monkeypatch):
         pass
 
     # It needs vLLM's own Python; both pages of the second comparison are the same pod's.
-    monkeypatch.setattr(RealRun, "_compare", compared)
-    monkeypatch.setattr(RealRun, "_answers", lambda _run, _url: [])
+    monkeypatch.setattr(RealRun, "compare_engines", compared)
+    monkeypatch.setattr(RealRun, "answers_of", lambda _run, _url: [])
 
     async def play(*, rolls):
         cluster = ScriptedCluster(url, rolls=rolls)
