@@ -111,6 +111,24 @@ def test_beyond_its_points_latency_follows_the_law_of_all_experts_touched(mixtur
     assert beyond.at_rps(rps).latency_s == pytest.approx(truth_s, rel=0.1)
 
 
+def test_a_knee_is_no_mixture_of_experts():
+    """Latency that rises faster where a batch is large: n*phi alone would bend like it, and points do as well."""
+    others = np.array([0.0, 1.0, 3.0, 7.0, 15.0, 31.0, 63.0])
+    points = [
+        Point(
+            load_mode=LoadMode.CLOSED,
+            concurrency=n + 1.0,
+            mean_inflight=n + 1.0,
+            mean_latency_s=1.0 + 0.02 * n + 0.002 * n * n,
+            requests=1000,
+            origin=Origin("knee", number),
+        )
+        for number, n in enumerate(others.tolist(), start=1)
+    ]
+    fit = fit_points(points).arms[0]
+    assert (fit.reason, fit.experts) == ("LawBends", None)
+
+
 def test_a_dense_engine_has_none_and_six_loads_are_needed(mixture):
     assert [fit.experts for fit in swept(engine(None)).arms] == [None, None]
     assert [fit.experts for fit in swept(mixture, CLIENTS[:5]).arms] == [None, None]
