@@ -179,3 +179,10 @@ def test_curves_that_cross_more_than_once_pay_in_ranges_of_load() -> None:
 )
 def test_one_crossing_or_noise_makes_no_ranges(factors: tuple[float, ...], knot_error: float) -> None:
     assert compared(dipping(factors, knot_error)).pays_rps == ()
+
+
+def test_points_that_say_nothing_leave_the_bounds_open() -> None:
+    """An error that no number holds is as good as none: warnings are errors here."""
+    low, high = compared(dipping((0.8, 0.8, 1.2, 1.2, 0.8), knot_error=1e4)).speedup_ci or (None, None)
+    assert low == pytest.approx(0.0)
+    assert high is None or high == float("inf")

@@ -202,7 +202,9 @@ def _of_parts(speedup: FloatArray, first: FloatArray, second: FloatArray) -> tup
     """Bounds of a ratio of two independent latencies from their relative half-widths."""
     spread = np.hypot(first, second)
     known = np.isfinite(spread)
-    factor = np.exp(np.where(known, spread, 0.0))
+    # Beyond all numbers the end is open, as where nothing is known.
+    with np.errstate(over="ignore"):
+        factor = np.exp(np.where(known, spread, 0.0))
     return np.where(known, speedup / factor, np.nan), np.where(known, speedup * factor, np.inf)
 
 
