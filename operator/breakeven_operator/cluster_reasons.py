@@ -338,7 +338,7 @@ class ClusterReason(StrEnum):
     )
     ROLL_DISPROVED = (
         "RollDisproved",
-        "For three windows requests have taken longer than either arm is predicted to at their load.",
+        "Requests have taken longer than either arm is predicted to at their load: for three windows, or by so much that going back pays at once.",
         "Look for changed lengths or acceptance; ask for a calibration.",
     )
     ROLL_BLOCKED = (

@@ -177,12 +177,18 @@ async def test_a_roll_that_the_measurement_disproves_is_undone():
     await world.until(lambda: world.phase == "Confirming")
     world.prometheus.traffic.latency_s = 2.0
     world.prometheus.traffic.tokens_per_step = 2.5
+    finished = world.clock.now()
     await world.until(lambda: world.phase == "Undoing")
+    # What a roll leaves behind is worked off within two windows; the next one teaches the decision enough to go back.
+    assert 2.0 <= (world.clock.now() - finished).total_seconds() / 300.0 < 2.5
     assert world.reason == "RollDisproved"
     assert world.memory["failures"] == 1
+    assert {one["arm"] for one in world.memory["evidence"]} == {"none", "eagle/3"}
     await world.until(lambda: world.phase is None)
     told = world.status["history"][0]["message"]
-    assert told.startswith("none runs again; none -> eagle/3 was undone (RollDisproved): for three windows ")
+    assert told.startswith(
+        "none runs again; none -> eagle/3 was undone (RollDisproved): requests have taken longer "
+    )
     assert "come up" not in told
 
 

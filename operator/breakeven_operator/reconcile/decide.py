@@ -63,7 +63,7 @@ class Choice:
         return self.explained.against_none if self.explained is not None else None
 
 
-def load_of(figures: Figures) -> Load:
+def load_of(figures: Figures, *, settled: bool = True) -> Load:
     """The decision's view of the figures."""
     return Load(
         rps=figures.rps,
@@ -78,6 +78,7 @@ def load_of(figures: Figures) -> Load:
         tpot_s=figures.tpot_s,
         survival=figures.acceptance,
         saturated=figures.saturated,
+        settled=settled,
     )
 
 
@@ -113,6 +114,8 @@ def choose(
     now: datetime,
     past: PastRates,
     fewest: FewestReplicas | None = None,
+    *,
+    settled: bool = True,
 ) -> Choice:
     """Ask the library.
 
@@ -127,6 +130,7 @@ def choose(
         now: time of the observation.
         past: loads per replica before now.
         fewest: which arm needs fewest replicas, where an autoscaler scales the target.
+        settled: whether the figures' latency is that of their load.
     """
     arms = {arm.name: arm for arm in (*spec.candidates.arms(), running, NO_SPECULATION)}
     candidate = arms.get(remembered.candidate_arm or "")
@@ -150,7 +154,7 @@ def choose(
         largest_rps=remembered.largest_rps,
         decided_s=_epoch(remembered.decided_time),
     )
-    load, policy, now_s = load_of(figures), policy_of(spec, roll), now.timestamp()
+    load, policy, now_s = load_of(figures, settled=settled), policy_of(spec, roll), now.timestamp()
     memory = with_acceptance(profile, memory, load, now_s)
     evaluations = evaluate_live(profile, load, running, spec.candidates.arms(), memory.seen, policy.slo)
     laws = [fitted_law(one) for one in evaluations.arms]

@@ -23,6 +23,7 @@ from breakeven_operator.reconcile.scaling import FleetNeed
 from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
 from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND, STAY, SWITCH, Verdict
+from breakeven_operator.reconcile.verification import settled
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.servicestatus import RolloutPhase
 from breakeven_operator.resources.updatepolicy import Mode
@@ -60,6 +61,7 @@ def judge(
                 context.now,
                 live.past.rates,
                 need.fewest if need is not None and need.scaled_by is not None else None,
+                settled=settled(context, service.spec.metrics_source.window_seconds),
             )
         except BreakevenError as error:
             # What was measured does not tell about this load, these lengths or this arm.

@@ -31,7 +31,7 @@ from breakeven_operator.reconcile.status_report import CycleFacts, report
 from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
 from breakeven_operator.reconcile.target import Refusal, refuse_rolls, refuse_target
 from breakeven_operator.reconcile.verdict import HOLD, SWITCH, Verdict
-from breakeven_operator.reconcile.verification import confirm
+from breakeven_operator.reconcile.verification import confirm, disproved
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
 from breakeven_operator.resources.servicestatus import MemoryStatus, RolloutPhase, ServiceWorkings
 from breakeven_operator.resources.updatepolicy import Mode
@@ -107,12 +107,17 @@ def reconcile(
             queued = "other services are being rolled; this one is next"
             message = f"{verdict.arm} should run ({verdict.reason}), but {queued}"
             held = Verdict(HOLD, verdict.arm, ClusterReason.ROLL_QUEUED, message)
-        if held is None:
-            value = service.spec.candidates.speculative_config(verdict.arm)
+        rolled, wanted = replace(context, memory=memory), verdict.arm
+        undoing = disproved(rolled, profile, live, wanted) if held is None else None
+        if undoing is not None:
+            step, memory = _joined(step, undoing), undoing.memory
+            verdict = Verdict(HOLD, wanted, ClusterReason.ROLL_DISPROVED, undoing.message)
+        elif held is None:
+            value = service.spec.candidates.speculative_config(wanted)
             started = begin(
-                replace(context, memory=memory),
+                rolled,
                 running.arm,
-                verdict.arm,
+                wanted,
                 value,
                 str(verdict.reason),
                 _prediction(choice, live),

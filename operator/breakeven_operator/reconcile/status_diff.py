@@ -35,7 +35,8 @@ _FIGURES = (
 _LEARNED = tuple(
     f"workings.memory.{name}" for name in ("evidence", "savedRequestSeconds", "largestRps", "seen")
 )
-_DECIDED = "workings.memory.decidedTime"
+# The first window of an arm teaches as much as the next half hour: it is written at once.
+_OF_TIMES = frozenset({"workings.memory.decidedTime", "workings.memory.evidence.time"})
 # ... but not these of them.
 _STATE = frozenset(
     {
@@ -81,7 +82,7 @@ def worth_writing(
         key = _generic(path)
         if key in _STAMPS or before.get(path) == after.get(path):
             continue
-        if key == _DECIDED:
+        if key in _OF_TIMES:
             if _older(before.get(path), after.get(path)):
                 return True
             continue
@@ -96,7 +97,7 @@ def worth_writing(
 
 
 def _older(before: str | None, after: str | None) -> bool:
-    """Whether what is stored was decided so long ago that a window since then is independent of it."""
+    """Whether what is stored was decided, or taught, so long ago that a window since then is independent of it."""
     if before is None or after is None:
         return True
     passed = datetime.fromisoformat(after) - datetime.fromisoformat(before)

@@ -19,12 +19,13 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.live_metrics import Figures, Live
 from breakeven_operator.reconcile.rollout import end, undo
 from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
-from breakeven_operator.resources.servicestatus import HistoryResult
+from breakeven_operator.resources.servicestatus import HistoryResult, Rollout
 
 # Below about 5 % a difference is noise (day-to-day scatter of identical runs is up to 6 %).
 _NOISE = 0.05
 # While the load changes, and while what waited through the roll is worked off, the mean latency of a window belongs to no
 # single load. A disproof must outlast that: one window for the change, one for what it leaves behind.
+_SETTLED_WINDOWS = 2
 _DISPROVED_WINDOWS = 3
 _GIVE_UP_WINDOWS = 6
 
@@ -45,8 +46,7 @@ def confirm(
     if windows < 1:
         return None
     change = f"{rollout.from_arm} -> {rollout.to_arm}"
-    arms = {fit.arm.name: fit.arm for fit in profile.arms} if profile is not None else {}
-    old, new = arms.get(rollout.from_arm or ""), arms.get(rollout.to_arm or "")
+    old, new = _measured_arms(rollout, profile)
     figures = live.figures if live.usable else None
     if profile is None or old is None or new is None or figures is None or not figures.latency_s:
         if windows < _GIVE_UP_WINDOWS:
@@ -67,6 +67,53 @@ def confirm(
         return undo(context, rollout, ClusterReason.ROLL_DISPROVED, f"{found.ratio}; {found.latencies}")
     message = f"{change}: {found.ratio}; {found.latencies}"
     return end(context, HistoryResult.UNCONFIRMED, message, found.speedup)
+
+
+def settled(context: RolloutContext, window_s: float) -> bool:
+    """Whether a window's mean latency belongs to its load: not while it holds what a roll has left behind."""
+    rollout = context.rollout
+    if rollout is None:
+        return True
+    if rollout.finished_time is None:
+        return False
+    return (context.now - rollout.finished_time).total_seconds() > _SETTLED_WINDOWS * window_s
+
+
+def disproved(
+    context: RolloutContext, profile: Profile | None, live: Live, wanted: Arm
+) -> RolloutStep | None:
+    """The undoing of a roll that the decision wants to go back on; None: the way back is a change like any other.
+
+    It is an undoing where requests surely take longer than both arms are predicted to: what the decision goes back on is
+    then what was measured, not a load that has changed.
+
+    Args:
+        context: with the roll that is being confirmed, if any.
+        profile: in force.
+        live: figures of this cycle.
+        wanted: the arm that the decision wants.
+    """
+    rollout, figures = context.rollout, live.figures
+    if rollout is None or profile is None or figures is None or not figures.latency_s:
+        return None
+    old, new = _measured_arms(rollout, profile)
+    if old is None or old != wanted or new is None or rollout.reason == ClusterReason.PINNED:
+        return None
+    try:
+        found = _compare(
+            profile, old, new, figures, figures.latency_s, context.policy.max_utilization_percent / 100
+        )
+    except BreakevenError:
+        return None
+    if not found.sure:
+        return None
+    return undo(context, rollout, ClusterReason.ROLL_DISPROVED, f"{found.ratio}; {found.latencies}")
+
+
+def _measured_arms(rollout: Rollout, profile: Profile | None) -> tuple[Arm | None, Arm | None]:
+    """The old and the new arm of a roll; None where the profile holds none of that name."""
+    arms = {fit.arm.name: fit.arm for fit in profile.arms} if profile is not None else {}
+    return arms.get(rollout.from_arm or ""), arms.get(rollout.to_arm or "")
 
 
 @dataclass(frozen=True, slots=True)

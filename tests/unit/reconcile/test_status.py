@@ -86,6 +86,26 @@ def test_a_sentence_in_which_figures_alone_move_is_never_written_for_itself():
     assert not worth_writing(before, after, NOW - timedelta(hours=1), NOW, 60.0)
 
 
+def taught(*windows):
+    """A status whose memory holds the evidence of such arms, taught so many minutes before now."""
+    evidence = [
+        {"arm": arm, "time": (NOW - timedelta(minutes=ago)).isoformat(), "pullAlone": str(ago)}
+        for arm, ago in windows
+    ]
+    return {**STATUS, "workings": {"memory": {"failures": 0, "evidence": evidence}}}
+
+
+def test_the_first_window_of_an_arm_is_written_at_once_and_the_next_ones_each_half_hour():
+    """The decision learns from the status as it was written."""
+    known = taught(("none", 20))
+    for new, worthy in (
+        (taught(("none", 0)), False),
+        (taught(("none", 20), ("eagle/3", 0)), True),
+    ):
+        assert worth_writing(known, new, NOW - timedelta(minutes=20), NOW, 1e9) is worthy
+    assert worth_writing(taught(("none", 30)), taught(("none", 0)), NOW - timedelta(minutes=30), NOW, 1e9)
+
+
 def test_the_order_of_conditions_is_no_change():
     two = [{"type": "A", "status": "True"}, {"type": "B", "status": "False"}]
     assert not worth_writing(

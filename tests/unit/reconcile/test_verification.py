@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -15,7 +16,7 @@ from breakeven.profile import Profile
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.live_metrics import Figures, Live
 from breakeven_operator.reconcile.steps import RolloutContext
-from breakeven_operator.reconcile.verification import confirm
+from breakeven_operator.reconcile.verification import confirm, disproved, settled
 from breakeven_operator.resources.servicestatus import MemoryStatus, Rollout, RolloutPhase
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 from draws import draws
@@ -31,7 +32,7 @@ def law_s(arm, rps):
     return float(open_loop_latency(*LAWS[arm], rps))
 
 
-def judged(
+def measured(
     old,
     new,
     *,
@@ -40,10 +41,9 @@ def judged(
     windows=3.5,
     requests=10_000.0,
     reason="GainAboveThreshold",
-    profile=PROFILE,
     prompt_tokens=200.0,
 ):
-    """The step that a measurement leads to so many windows after the roll."""
+    """A roll and what is seen so many windows after it."""
     finished = NOW - timedelta(seconds=windows * WINDOW_S)
     rollout = Rollout(
         id="x",
@@ -75,7 +75,19 @@ def judged(
         replicas=2,
         age_s=1.0,
     )
-    return confirm(context, profile, Live(ClusterReason.METRICS_AVAILABLE, "2 pods", figures), WINDOW_S)
+    return context, Live(ClusterReason.METRICS_AVAILABLE, "2 pods", figures)
+
+
+def judged(old, new, *, profile=PROFILE, **seen):
+    """The step that a measurement leads to."""
+    context, live = measured(old, new, **seen)
+    return confirm(context, profile, live, WINDOW_S)
+
+
+def gone_back(old, new, **seen):
+    """The step where the decision wants the old arm back."""
+    context, live = measured(old, new, **seen)
+    return disproved(context, PROFILE, live, old)
 
 
 def outcome(step):
@@ -126,6 +138,42 @@ def test_an_arm_faster_than_one_that_would_be_saturated_is_confirmed():
     assert outcome(step) == "Confirmed"
     assert step.ended[0].measured_speedup is None
     assert "where eagle/3 would be saturated" in step.ended[0].message
+
+
+def test_a_decision_that_goes_back_on_what_was_measured_undoes_the_roll():
+    """By so much that going back pays: no window is waited for, and the next change waits longer."""
+    step = gone_back(NO_SPECULATION, EAGLE, rps=3.0, latency_s=2.0, windows=0.5)
+    assert outcome(step) == "Undoing"
+    assert (step.reason, step.memory.failures) == ("RollDisproved", 3)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        {"latency_s": law_s(EAGLE, 3.0)},
+        {"latency_s": law_s(NO_SPECULATION, 3.0)},
+        {"latency_s": 2.0, "reason": "Pinned"},
+        {"latency_s": 2.0, "requests": 3.0},
+        {"latency_s": None},
+    ],
+    ids=["as promised", "no slower than the old one", "a person's", "by chance", "not measured"],
+)
+def test_going_back_for_any_other_reason_is_a_change_of_its_own(seen):
+    assert gone_back(NO_SPECULATION, EAGLE, rps=3.0, windows=0.5, **seen) is None
+
+
+def test_windows_teach_once_what_a_roll_left_behind_is_worked_off():
+    seen = {"rps": 3.0, "latency_s": 2.0}
+    context, _ = measured(NO_SPECULATION, EAGLE, **seen, windows=2.0)
+    assert not settled(context, WINDOW_S)
+    context, _ = measured(NO_SPECULATION, EAGLE, **seen, windows=2.05)
+    assert settled(context, WINDOW_S)
+    assert settled(replace(context, rollout=None), WINDOW_S)
+
+
+def test_a_third_arm_undoes_nothing():
+    context, live = measured(NO_SPECULATION, EAGLE, rps=3.0, latency_s=2.0)
+    assert disproved(context, PROFILE, live, EAGLE) is None
 
 
 def test_a_disproof_must_outlast_the_windows_of_a_load_that_changed():

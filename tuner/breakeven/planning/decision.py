@@ -206,7 +206,8 @@ def _by_saving(
     policy: Policy,
     now_s: float,
 ) -> SavingDecision:
-    live = LiveLoad(load.rps, load.inflight, load.latency_s, _since_s(memory, load, now_s), load.requests)
+    telling = load.requests if load.settled else 0.0
+    live = LiveLoad(load.rps, load.inflight, load.latency_s, _since_s(memory, load, now_s), telling)
     stakes = Stakes(
         young_s=_KNOWN_SHARE * min(_DAY_S, policy.lookback_s),
         margin=policy.min_gain,

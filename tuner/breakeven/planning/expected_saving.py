@@ -122,7 +122,7 @@ class LiveLoad:
         inflight: mean number in flight; None where it was not observed.
         latency_s: mean latency (s); None where it was not observed.
         window_s: length of the window, or the time since the last one if that is shorter (s).
-        requests: that finished in it.
+        requests: that finished in it and tell of the arm's law.
     """
 
     rps: float

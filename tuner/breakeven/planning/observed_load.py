@@ -34,6 +34,8 @@ class Load:
         saturated: measured, not modelled: the queue grows, requests are preempted.
         ttft_s, tpot_s: measured means of time to first token and time per output token (s); `None`: not observed.
         survival: share of drafts whose first tokens up to each position were all accepted; empty: not observed.
+        settled: whether the latency is that of this load; while what waited through a roll is worked off it teaches
+            nothing of a law.
     """
 
     rps: float
@@ -48,6 +50,7 @@ class Load:
     ttft_s: float | None = None
     tpot_s: float | None = None
     survival: tuple[float, ...] = ()
+    settled: bool = True
 
     def __post_init__(self) -> None:
         for name in ("rps", "window_s", "requests"):
