@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
-from aiohttp.test_utils import TestServer
 
-from breakeven_sim.engine.core import Engine
-from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics
-from breakeven_sim.engine.realtime import PacedEngine
-from breakeven_sim.engine.vllm_api import VllmApi
 from demo.traffic import Endpoints, RequestShape
+from fakes.simulated_engine import simulated
 from real.greedy_users import SteadyLoad, Users
 
 _STEP_S = 0.01
 
 
 @pytest.fixture
-async def served(make_config):
-    engine = Engine(make_config(None, 0, step__base_s=_STEP_S, step__per_token_s=1e-6))
-    metrics = EngineMetrics(engine, "chat", CacheInfo(16, 10_000, 1024.0, 0.92, 1024, None), created_s=1.0)
-    paced = PacedEngine(engine, metrics.record_step)
-    api = VllmApi(paced, metrics, ("chat",), "chat", 1024, None, None, 0)
-    running = asyncio.create_task(paced.run())
-    async with TestServer(api.application()) as server:
-        yield str(server.make_url("")).rstrip("/")
-    running.cancel()
+async def served(document):
+    async with simulated(document(step__base_s=_STEP_S, step__per_token_s=1e-6), model="chat") as url:
+        yield url
 
 
 async def test_users_and_engine_count_the_same_requests(served):

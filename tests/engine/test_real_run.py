@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import sys
 from pathlib import Path
 
 import pytest
-from aiohttp.test_utils import TestServer
 from rich.console import Console
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven_sim.engine.core import Engine
-from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics
-from breakeven_sim.engine.realtime import PacedEngine
-from breakeven_sim.engine.vllm_api import VllmApi
 from fakes.lawful_profile import lawful_profile_json
+from fakes.simulated_engine import simulated
 from real import stages
 from real.run_results import RunResults
 from real.stages import RealRun
@@ -80,15 +75,9 @@ class ScriptedCluster:
 
 
 @pytest.fixture
-async def url(make_config):
-    engine = Engine(make_config(None, 0, step__base_s=0.002, step__per_token_s=1e-6))
-    metrics = EngineMetrics(engine, "chat", CacheInfo(16, 10_000, 1024.0, 0.92, 1024, None), created_s=1.0)
-    paced = PacedEngine(engine, metrics.record_step)
-    api = VllmApi(paced, metrics, ("chat",), "chat", 1024, None, None, 0)
-    running = asyncio.create_task(paced.run())
-    async with TestServer(api.application()) as server:
-        yield str(server.make_url("")).rstrip("/")
-    running.cancel()
+async def url(document):
+    async with simulated(document(step__base_s=0.002, step__per_token_s=1e-6), model="chat") as url:
+        yield url
 
 
 @pytest.fixture

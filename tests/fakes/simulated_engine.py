@@ -25,13 +25,16 @@ _MODEL, _MAX_MODEL_LEN = "tiny", 4096
 
 @contextlib.asynccontextmanager
 async def simulated(
-    document: Mapping[str, Any], speculative_config: Mapping[str, Any] | None = None
+    document: Mapping[str, Any],
+    speculative_config: Mapping[str, Any] | None = None,
+    model: str = _MODEL,
 ) -> AsyncIterator[str]:
     """Serve it, with room for every request; yields its URL.
 
     Args:
         document: the engine's costs.
         speculative_config: as vLLM's flag takes it.
+        model: the name it is served under.
     """
     costs = parse_costs(json.dumps(document), "", "costs")
     spec = speculation(speculative_config)
@@ -42,10 +45,10 @@ async def simulated(
         kv_pool_tokens=_POOL_TOKENS,
     )
     engine = Engine(config)
-    metrics = EngineMetrics(engine, _MODEL, CacheInfo(16, _POOL_TOKENS, 1.0, 0.9, _MAX_MODEL_LEN, None), 0.0)
+    metrics = EngineMetrics(engine, model, CacheInfo(16, _POOL_TOKENS, 1.0, 0.9, _MAX_MODEL_LEN, None), 0.0)
     paced = PacedEngine(engine, metrics.record_step)
     texts = TextSource(costs.method(spec.method).text, 0) if spec else None
-    api = VllmApi(paced, metrics, (_MODEL,), _MODEL, _MAX_MODEL_LEN, None, texts, 0)
+    api = VllmApi(paced, metrics, (model,), model, _MAX_MODEL_LEN, None, texts, 0)
     runner = web.AppRunner(
         api.application(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1
     )

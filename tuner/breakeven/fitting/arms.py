@@ -12,7 +12,15 @@ import numpy as np
 from breakeven.arm import Arm
 from breakeven.fitting import diagnostics
 from breakeven.fitting.expert_form import expert_form
-from breakeven.fitting.observations import LeftOut, Observation, ceiling_rps, observe
+from breakeven.fitting.observations import (
+    SAME_OUTPUT,
+    SAME_PROMPT,
+    LeftOut,
+    Observation,
+    ceiling_rps,
+    observe,
+    of_commonest_length,
+)
 from breakeven.fitting.solve import Solution, solve
 from breakeven.fitting.step_costs import fit_steps
 from breakeven.fitting.uncertainty import (
@@ -39,12 +47,6 @@ from breakeven.profile.fits import (
 )
 from breakeven.profile.student_t import t_quantile
 from breakeven.reasons import Reason
-
-_SAME_LENGTH = 0.10
-"""Rows whose mean output length differs by more than this from the commonest one follow another law."""
-
-_SAME_PROMPT = 0.25
-"""The same for prompts, whose length a workload draws: a second length that was measured on purpose is far from it."""
 
 _CEILING = (Reason.SATURATED_POINT, Reason.PREEMPTING)
 
@@ -146,32 +148,9 @@ def _fit_of_loads(solution: Solution, used: Sequence[Observation]) -> LawFit:
 
 def _of_one_length(used: list[Observation]) -> tuple[list[Observation], list[Observation]]:
     """Keep the rows of the commonest lengths: a law holds for one mix of lengths."""
-    kept = used
-    for length, tolerance in ((_output_tokens, _SAME_LENGTH), (_prompt_tokens, _SAME_PROMPT)):
-        known = [tokens for one in kept if (tokens := length(one)) is not None]
-        if not known:
-            continue
-
-        def near(
-            one: Observation, center: float, length: _Length = length, within: float = tolerance
-        ) -> bool:
-            tokens = length(one)
-            return tokens is None or abs(tokens - center) <= within * center
-
-        middle = max(known, key=lambda center: sum(near(one, center) for one in kept))
-        kept = [one for one in kept if near(one, middle)]
+    kept = of_commonest_length(used, lambda one: one.point.output_tokens, SAME_OUTPUT)
+    kept = of_commonest_length(kept, lambda one: one.point.prompt_tokens, SAME_PROMPT)
     return kept, [one for one in used if one not in kept]
-
-
-_Length = Callable[[Observation], float | None]
-
-
-def _output_tokens(one: Observation) -> float | None:
-    return one.point.output_tokens
-
-
-def _prompt_tokens(one: Observation) -> float | None:
-    return one.point.prompt_tokens
 
 
 def _bounds(fit: LawFit | None, confidence: float) -> tuple[Bounds | None, Bounds | None]:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from breakeven.laws.latency import mean_inflight_closed, others_met_at_constant_rate
 from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.points.quality import few_generations, reason_against, shows_unanswered
 from breakeven.reasons import Reason
 
+SAME_OUTPUT, SAME_PROMPT = 0.10, 0.25
+"""Lengths that differ by less than this share are the same. A workload draws its prompts; a second prompt length that was
+measured on purpose is far from the first."""
+
 RAMP_SHARE = 0.5
 """rho where no row of the files tells it: measured 0.2 to 0.8 on published closed-loop sweeps."""
 
 _REQUESTS_PER_CLIENT = 10.0
+
+Row = TypeVar("Row")
 
 
 class LeftOut(NamedTuple):
@@ -57,6 +63,26 @@ class Observation:
     def load(self) -> ImposedLoad:
         """What was imposed: rows with the same load are replicates of each other."""
         return self.point.load
+
+
+def of_commonest_length(
+    rows: Sequence[Row], length: Callable[[Row], float | None], within: float
+) -> list[Row]:
+    """The rows whose length is the commonest one, and those that say none.
+
+    Args:
+        rows: of any kind.
+        length: mean tokens of a row; None or 0: not known.
+        within: share by which the same lengths may differ.
+    """
+
+    def near(row: Row, center: float) -> bool:
+        tokens = length(row)
+        return not tokens or abs(tokens - center) <= within * center
+
+    known = [tokens for row in rows if (tokens := length(row))]
+    center = max(known, key=lambda tokens: sum(near(row, tokens) for row in rows), default=0.0)
+    return [row for row in rows if near(row, center)]
 
 
 def observe(points: Sequence[Point], ramp_share: float) -> tuple[list[Observation], list[LeftOut]]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from breakeven.fitting.arms import lengths_of
 from breakeven.fitting.departures import Miss, departures
-from breakeven.fitting.observations import Observation, observe
+from breakeven.fitting.observations import SAME_PROMPT, Observation, observe, of_commonest_length
 from breakeven.fitting.solve import Solution, solve
 from breakeven.laws.arrays import BoolArray, FloatArray
 from breakeven.laws.speculation import COEFFICIENTS, design, estimable, latency_design, mean_kv_tokens
@@ -27,9 +27,6 @@ from breakeven.reasons import Reason
 
 _LENGTHS_DIFFER = 1.15
 """Ratio of the largest to the smallest output length that the fit needs to separate prefill from decoding."""
-
-_SAME_PROMPT = 0.25
-"""Prompts that differ by less from the commonest ones are as long as those."""
 
 _FEW_TOKENS = 8.0
 """Answers of fewer tokens end in the middle of a step: their E is no acceptance."""
@@ -68,7 +65,7 @@ def fit_pooled(
     if not speculating:
         return None
     u, w = (_of_all(members, name) for name in ("prefill_token", "kv_token"))
-    own = _own_prompts(rows)
+    own = of_commonest_length(rows, lambda row: row.observation.point.prompt_tokens, SAME_PROMPT)
     reference = lengths_of([row.observation for row in own])
     u = u if reference.prompt_tokens else None
     if u is None:
@@ -140,18 +137,6 @@ def _of_all(fits: Sequence[ArmFit], name: str) -> StepCost | None:
     weights = [1.0 / max(cost.sd_s, 1e-3 * cost.value_s, 1e-15) ** 2 for cost in costs]
     value_s = float(np.average([cost.value_s for cost in costs], weights=weights))
     return StepCost(value_s, float(sum(weights)) ** -0.5)
-
-
-def _own_prompts(rows: Sequence[_Row]) -> list[_Row]:
-    """The rows of the commonest prompt length, and those that say none."""
-    known = [tokens for row in rows if (tokens := row.observation.point.prompt_tokens)]
-
-    def near(row: _Row, center: float) -> bool:
-        tokens = row.observation.point.prompt_tokens
-        return not tokens or abs(tokens - center) <= _SAME_PROMPT * center
-
-    center = max(known, key=lambda tokens: sum(near(row, tokens) for row in rows), default=0.0)
-    return [row for row in rows if near(row, center)]
 
 
 @dataclass(frozen=True, slots=True)
