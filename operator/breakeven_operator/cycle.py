@@ -32,7 +32,7 @@ from breakeven_operator.reconcile.target import Claim, older_claim
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.calibrationrun import CalibrationRun, read_run
 from breakeven_operator.resources.meta import Condition
-from breakeven_operator.resources.servicestatus import RolloutPhase
+from breakeven_operator.resources.rolloutstatus import RolloutPhase
 from breakeven_operator.serve.logs import CYCLE
 from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_operator.writer import Writer, WriteResult, is_stale

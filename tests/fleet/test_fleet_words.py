@@ -12,7 +12,7 @@ from breakeven.arm import NO_SPECULATION
 from breakeven_operator.kinds import DEPLOYMENTS, EVENTS
 from breakeven_operator.reconcile.rollout import ExpectedSpeedup, begin
 from breakeven_operator.reconcile.steps import RolloutContext
-from breakeven_operator.resources.servicestatus import MemoryStatus
+from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 from fakes.fleet_world import BREAK_EVEN_RPS, EAGLE, VALUE, FleetWorld
 

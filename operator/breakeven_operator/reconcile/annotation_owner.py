@@ -13,7 +13,8 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.reconcile.running_arm import same_value
 from breakeven_operator.reconcile.steps import Event, RolloutContext, RolloutStep, ended
-from breakeven_operator.resources.servicestatus import HistoryResult, MemoryStatus
+from breakeven_operator.resources.memorystatus import MemoryStatus
+from breakeven_operator.resources.rolloutstatus import HistoryResult
 
 # A person who removes the key means it; who replaces the whole object with a manifest from elsewhere usually does not.
 _MEANT_IT = ("kubectl-edit", "kubectl-patch", "kubectl-annotate", "kubectl-rollout", "kubectl")

@@ -20,7 +20,7 @@ from breakeven.planning.wording import Explained
 from breakeven.profile import Comparison, Profile
 from breakeven_operator.reconcile.live_metrics import Figures
 from breakeven_operator.resources import SpeculativeServiceSpec
-from breakeven_operator.resources.servicestatus import LiveEvidence, MemoryStatus, SeenAcceptance
+from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus, SeenAcceptance
 
 # Without any measured start of this engine.
 _UNKNOWN_ROLL_S = 600.0

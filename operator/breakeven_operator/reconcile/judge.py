@@ -25,7 +25,7 @@ from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND, STAY, SWITCH, Verdict
 from breakeven_operator.reconcile.verification import settled
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.resources.servicestatus import RolloutPhase
+from breakeven_operator.resources.rolloutstatus import RolloutPhase
 from breakeven_operator.resources.updatepolicy import Mode
 
 

@@ -10,7 +10,7 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.reconcile.live_metrics import Figures
 from breakeven_operator.reconcile.target import Refusal
-from breakeven_operator.resources.servicestatus import MemoryStatus
+from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.targetstatus import Target
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 

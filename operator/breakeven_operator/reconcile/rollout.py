@@ -21,7 +21,7 @@ from breakeven_operator.reconcile.annotation_owner import check_ownership, forei
 from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.reconcile.running_arm import same_value
 from breakeven_operator.reconcile.steps import Event, RolloutContext, RolloutStep, ended
-from breakeven_operator.resources.servicestatus import HistoryResult, Rollout, RolloutPhase
+from breakeven_operator.resources.rolloutstatus import HistoryResult, Rollout, RolloutPhase
 
 # Without any measured start of this engine: long enough for a large model from a cold disk.
 _UNKNOWN_STARTUP_S = 1800.0

@@ -29,7 +29,7 @@ from breakeven_operator.reconcile.plausibility import engine_limits
 from breakeven_operator.reconcile.running_arm import RunningArm, arm_of_value
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.capacitystatus import ArmCapacity, CapacityStatus
-from breakeven_operator.resources.servicestatus import MemoryStatus
+from breakeven_operator.resources.memorystatus import MemoryStatus
 
 # A load summed over pods that were watched for less than this share of the window is mostly chance.
 _WATCHED = 0.5

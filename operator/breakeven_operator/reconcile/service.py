@@ -33,7 +33,9 @@ from breakeven_operator.reconcile.target import Refusal, refuse_rolls, refuse_ta
 from breakeven_operator.reconcile.verdict import HOLD, SWITCH, Verdict
 from breakeven_operator.reconcile.verification import confirm, disproved
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
-from breakeven_operator.resources.servicestatus import MemoryStatus, RolloutPhase, ServiceWorkings
+from breakeven_operator.resources.memorystatus import MemoryStatus
+from breakeven_operator.resources.rolloutstatus import RolloutPhase
+from breakeven_operator.resources.servicestatus import ServiceWorkings
 from breakeven_operator.resources.updatepolicy import Mode
 
 RESUME_ANNOTATION = "breakeven.dev/resume"

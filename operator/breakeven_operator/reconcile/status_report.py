@@ -37,10 +37,10 @@ from breakeven_operator.reconcile.steps import RolloutStep
 from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND, Verdict
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
+from breakeven_operator.resources.rolloutstatus import HistoryEntry
 from breakeven_operator.resources.servicestatus import (
     Alternative,
     DecisionStatus,
-    HistoryEntry,
     PaysWhereStatus,
     ServiceDisplay,
     ServiceWorkings,

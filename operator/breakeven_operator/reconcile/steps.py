@@ -10,7 +10,8 @@ from breakeven.reasons import Reason
 from breakeven_operator.actions import WriteAnnotation
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.deployment import Deployment
-from breakeven_operator.resources.servicestatus import HistoryEntry, HistoryResult, MemoryStatus, Rollout
+from breakeven_operator.resources.memorystatus import MemoryStatus
+from breakeven_operator.resources.rolloutstatus import HistoryEntry, HistoryResult, Rollout
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 
 

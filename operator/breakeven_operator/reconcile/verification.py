@@ -19,7 +19,7 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.live_metrics import Figures, Live
 from breakeven_operator.reconcile.rollout import end, undo
 from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
-from breakeven_operator.resources.servicestatus import HistoryResult, Rollout
+from breakeven_operator.resources.rolloutstatus import HistoryResult, Rollout
 
 # Below about 5 % a difference is noise (day-to-day scatter of identical runs is up to 6 %).
 _NOISE = 0.05

@@ -15,7 +15,6 @@ from breakeven_operator.resources.base import (
     Instant,
     Number,
     ObjectName,
-    RequiredNumber,
     Sentence,
     StatusModel,
     Time,
@@ -23,7 +22,9 @@ from breakeven_operator.resources.base import (
     list_map,
 )
 from breakeven_operator.resources.capacitystatus import CapacityStatus
+from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.meta import Condition
+from breakeven_operator.resources.rolloutstatus import HistoryEntry, Rollout
 from breakeven_operator.resources.targetstatus import Current, Target
 
 
@@ -36,24 +37,6 @@ class PaysWhereStatus(StrEnum):
     NEVER = "Never"
     TIE = "Tie"
     UNCERTAIN = "Uncertain"
-
-
-class RolloutPhase(StrEnum):
-    """How far a change of arm has come."""
-
-    INTENDED = "Intended"
-    ROLLING = "Rolling"
-    CONFIRMING = "Confirming"
-    UNDOING = "Undoing"
-
-
-class HistoryResult(StrEnum):
-    """How a change of arm ended."""
-
-    CONFIRMED = "Confirmed"
-    UNCONFIRMED = "Unconfirmed"
-    UNDONE = "Undone"
-    SUPERSEDED = "Superseded"
 
 
 class Alternative(StatusModel):
@@ -191,192 +174,6 @@ class DecisionStatus(StatusModel):
     profile: Annotated[ObjectName | None, Field(description="SpeculationProfile the figures come from.")] = (
         None
     )
-
-
-ATOMIC_SHARES = Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})
-
-
-class SeenAcceptance(StatusModel):
-    """Acceptance measured live on the target."""
-
-    arm: Annotated[ArmName, Field(description="The arm that ran.")]
-    tokens_per_step: Annotated[
-        RequiredNumber, Field(description="Tokens per request-step, bonus token included.")
-    ]
-    relative_scatter: Annotated[
-        Number | None, Field(description="Its standard deviation between windows of time, over itself.")
-    ] = None
-    accept: Annotated[
-        tuple[RequiredNumber, ...],
-        ATOMIC_SHARES,
-        Field(description="Share of drafts whose first tokens up to each position were all accepted."),
-    ] = ()
-
-
-class LiveEvidence(StatusModel):
-    """What the live latency of an arm has said about its law: a Gaussian over the logarithms of two factors.
-
-    The first factor is on C1 (a request alone), the second on C2 (its company); see docs/model.md.
-    """
-
-    arm: Annotated[ArmName, Field(description="The arm.")]
-    time: Annotated[Instant, Field(description="When it was last added to; it fades from then on.")]
-    precision_alone: Annotated[RequiredNumber, Field(description="Precision of the first factor.")]
-    precision_both: Annotated[RequiredNumber, Field(description="Precision that both share.")]
-    precision_company: Annotated[RequiredNumber, Field(description="Precision of the second factor.")]
-    pull_alone: Annotated[RequiredNumber, Field(description="Precision times mean, of the first factor.")]
-    pull_company: Annotated[RequiredNumber, Field(description="Precision times mean, of the second factor.")]
-
-
-class MemoryStatus(StatusModel):
-    """What the decision remembers from one cycle to the next, so that a restart changes nothing."""
-
-    running_arm: Annotated[ArmName | None, Field(description="The arm that was running.")] = None
-    last_switch_time: Annotated[
-        Instant | None, Field(description="When the arm was last changed; starts the cool-down.")
-    ] = None
-    candidate_arm: Annotated[
-        ArmName | None, Field(description="A speculative arm that would be entered if no limit held it back.")
-    ] = None
-    candidate_since_time: Annotated[
-        Instant | None, Field(description="Since when entering one has been worth it.")
-    ] = None
-    decided_time: Annotated[Instant | None, Field(description="When it was last decided on figures.")] = None
-    profile: Annotated[
-        ObjectName | None,
-        Field(description="Profile that the evidence is about; under another one it does not count."),
-    ] = None
-    saved_request_seconds: Annotated[
-        RequiredNumber,
-        Field(description="Request time per replica that speculation has saved; it fades over ten days."),
-    ] = 0.0
-    largest_rps: Annotated[
-        RequiredNumber,
-        Field(description="Largest load per replica that was ever seen; it fades over ten days."),
-    ] = 0.0
-    evidence: Annotated[
-        tuple[LiveEvidence, ...],
-        Field(
-            max_length=64,
-            json_schema_extra=list_map("arm"),
-            description="What live latency has said about each arm that ever ran.",
-        ),
-    ] = ()
-    seen: Annotated[
-        tuple[SeenAcceptance, ...],
-        Field(
-            max_length=8,
-            json_schema_extra=list_map("arm"),
-            description="Newest live acceptance per drafter; it outranks the calibrated one until a new profile counts.",
-        ),
-    ] = ()
-    pays: Annotated[
-        bool | None,
-        Field(description="Whether speculation paid when the bounds last told; a flip is said in an event."),
-    ] = None
-    failures: Annotated[int, Field(ge=0, description="Rolls undone in a row.")] = 0
-    backoff_until_time: Annotated[Instant | None, Field(description="No roll before this.")] = None
-    restores: Annotated[
-        int, Field(ge=0, description="How often the annotation was put back after somebody dropped it.")
-    ] = 0
-    others_wrote_time: Annotated[
-        Instant | None,
-        Field(
-            description="Newest change of the target by another field manager that was seen while the annotation stood; only a later one can have dropped it."
-        ),
-    ] = None
-    written_value: Annotated[
-        str | None,
-        Field(
-            max_length=8192,
-            description="The annotation's value as last written by the operator; anything else is somebody's.",
-        ),
-    ] = None
-    recalibrate: Annotated[
-        str | None,
-        Field(max_length=256, description="Value of the recalibrate annotation that was last acted upon."),
-    ] = None
-    resume: Annotated[
-        str | None,
-        Field(max_length=256, description="Value of the resume annotation that was last acted upon."),
-    ] = None
-    taken_over_by: Annotated[
-        str | None,
-        Field(max_length=128, description="Field manager that owns the annotation in the operator's place."),
-    ] = None
-    force_next: Annotated[
-        bool,
-        Field(
-            description="Whether the next write takes the annotation from whoever owns it; a person handed it back."
-        ),
-    ] = False
-    pause_seen: Annotated[
-        bool,
-        Field(
-            description="Whether spec.paused was set since then; unset again it hands the annotation back."
-        ),
-    ] = False
-
-
-class Rollout(StatusModel):
-    """A change of arm on its way; written before the target is."""
-
-    id: Annotated[str, Field(max_length=64, description="Name of this change in events and logs.")]
-    from_arm: Annotated[ArmName | None, Field(description="The arm that ran.")] = None
-    to_arm: Annotated[ArmName | None, Field(description="The arm that shall run.")] = None
-    reason: Annotated[Word | None, Field(description="Why, in one word.")] = None
-    phase: Annotated[RolloutPhase, Field(description="Intended, Rolling, Confirming or Undoing.")] = (
-        RolloutPhase.INTENDED
-    )
-    value: Annotated[
-        str | None, Field(max_length=8192, description="The annotation's value that is written.")
-    ] = None
-    previous_value: Annotated[
-        str | None,
-        Field(max_length=8192, description="The annotation's value to go back to; absent: there was none."),
-    ] = None
-    started_time: Annotated[Instant | None, Field(description="When it was decided.")] = None
-    deadline_time: Annotated[
-        Instant | None, Field(description="When it is undone unless it has finished.")
-    ] = None
-    unschedulable_since_time: Annotated[
-        Instant | None, Field(description="Since when a new pod has found no GPU.")
-    ] = None
-    finished_time: Annotated[
-        Instant | None, Field(description="When all pods ran the new arm; measuring starts here.")
-    ] = None
-    target_generation: Annotated[
-        int | None, Field(ge=0, description="The target's generation after the write.")
-    ] = None
-    predicted_speedup: Annotated[
-        Number | None, Field(description="Predicted latency ratio, old arm over new.")
-    ] = None
-    predicted_speedup_lower: Annotated[Number | None, Field(description="Lower bound.")] = None
-    predicted_speedup_upper: Annotated[Number | None, Field(description="Upper bound.")] = None
-    load_rps: Annotated[Number | None, Field(description="Load per replica at which it was decided.")] = None
-    latency_before_seconds: Annotated[
-        Number | None, Field(description="Measured mean latency before it.")
-    ] = None
-
-
-class HistoryEntry(StatusModel):
-    """A change of arm that has ended."""
-
-    time: Annotated[Time, Field(description="When it ended.")]
-    from_arm: Annotated[ArmName | None, Field(description="The arm that ran.")] = None
-    to_arm: Annotated[ArmName | None, Field(description="The arm that should run.")] = None
-    reason: Annotated[Word | None, Field(description="Why, in one word.")] = None
-    result: Annotated[
-        HistoryResult, Field(description="Confirmed, Unconfirmed (not enough data), Undone or Superseded.")
-    ]
-    predicted_speedup: Annotated[
-        Number | None, Field(description="Predicted latency ratio, old arm over new.")
-    ] = None
-    measured_speedup: Annotated[
-        Number | None, Field(description="Measured latency ratio, corrected for load.")
-    ] = None
-    seconds: Annotated[Number | None, Field(description="How long it took.")] = None
-    message: Annotated[Sentence | None, Field(description="The same as a sentence.")] = None
 
 
 class CalibrationStatus(StatusModel):

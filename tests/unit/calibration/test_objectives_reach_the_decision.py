@@ -23,7 +23,7 @@ from breakeven_operator.reconcile.decide import RollCost, choose
 from breakeven_operator.reconcile.live_metrics import Figures
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.calibrationrun import CalibrationRun
-from breakeven_operator.resources.servicestatus import MemoryStatus
+from breakeven_operator.resources.memorystatus import MemoryStatus
 
 NONE, TWO, SEVEN = NO_SPECULATION, Arm("eagle3", 2, "eagle"), Arm("eagle3", 7, "eagle")
 # C1, C2 (s) of the mean; eagle/7 is fastest at low load and has the longest tail of TPOT.

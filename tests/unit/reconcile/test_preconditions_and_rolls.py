@@ -18,7 +18,8 @@ from breakeven_operator.reconcile.preconditions import refuse_capacity, refuse_n
 from breakeven_operator.reconcile.rollout import deadline_s, undo
 from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.resources.servicestatus import MemoryStatus, Rollout
+from breakeven_operator.resources.memorystatus import MemoryStatus
+from breakeven_operator.resources.rolloutstatus import Rollout
 from breakeven_operator.resources.targetstatus import Target
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 from fakes.fleet_world import EAGLE, SERVICE, TARGET, FleetWorld, profile_json

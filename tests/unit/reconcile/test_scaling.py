@@ -18,7 +18,7 @@ from breakeven_operator.reconcile.live_metrics import Figures, Live
 from breakeven_operator.reconcile.running_arm import RunningArm
 from breakeven_operator.reconcile.scaling import FleetNeed, capacity_status, fleet_need
 from breakeven_operator.resources import SpeculativeServiceSpec
-from breakeven_operator.resources.servicestatus import MemoryStatus, SeenAcceptance
+from breakeven_operator.resources.memorystatus import MemoryStatus, SeenAcceptance
 from fakes.fleet_world import EAGLE, SERVICE, TARGET, VALUE, profile_json
 
 PROFILE = Profile.from_json(profile_json())

@@ -17,7 +17,8 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.live_metrics import Figures, Live
 from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.reconcile.verification import confirm, disproved, settled
-from breakeven_operator.resources.servicestatus import MemoryStatus, Rollout, RolloutPhase
+from breakeven_operator.resources.memorystatus import MemoryStatus
+from breakeven_operator.resources.rolloutstatus import Rollout, RolloutPhase
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 from draws import draws
 from fakes.fleet_world import BREAK_EVEN_RPS, EAGLE, LAWS, FleetWorld, profile_json

@@ -10,13 +10,9 @@ from hypothesis import strategies as st
 from breakeven.errors import InputError
 from breakeven_operator.resources.base import DECIMAL_PATTERN, decimal_string, fits
 from breakeven_operator.resources.calibrationrun import CalibrationRunStatus, StoredPoint
+from breakeven_operator.resources.memorystatus import MemoryStatus, SeenAcceptance
 from breakeven_operator.resources.meta import Condition
-from breakeven_operator.resources.servicestatus import (
-    DecisionStatus,
-    MemoryStatus,
-    SeenAcceptance,
-    SpeculativeServiceStatus,
-)
+from breakeven_operator.resources.servicestatus import DecisionStatus, SpeculativeServiceStatus
 
 
 @given(st.floats(min_value=-1e14, max_value=1e14).filter(lambda value: value == 0 or abs(value) > 1e-6))

@@ -1,0 +1,89 @@
+"""A change of arm in the status of a SpeculativeService: the one on its way, and those that have ended."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from breakeven_operator.resources.base import ArmName, Instant, Number, Sentence, StatusModel, Time, Word
+
+
+class RolloutPhase(StrEnum):
+    """How far a change of arm has come."""
+
+    INTENDED = "Intended"
+    ROLLING = "Rolling"
+    CONFIRMING = "Confirming"
+    UNDOING = "Undoing"
+
+
+class HistoryResult(StrEnum):
+    """How a change of arm ended."""
+
+    CONFIRMED = "Confirmed"
+    UNCONFIRMED = "Unconfirmed"
+    UNDONE = "Undone"
+    SUPERSEDED = "Superseded"
+
+
+class Rollout(StatusModel):
+    """A change of arm on its way; written before the target is."""
+
+    id: Annotated[str, Field(max_length=64, description="Name of this change in events and logs.")]
+    from_arm: Annotated[ArmName | None, Field(description="The arm that ran.")] = None
+    to_arm: Annotated[ArmName | None, Field(description="The arm that shall run.")] = None
+    reason: Annotated[Word | None, Field(description="Why, in one word.")] = None
+    phase: Annotated[RolloutPhase, Field(description="Intended, Rolling, Confirming or Undoing.")] = (
+        RolloutPhase.INTENDED
+    )
+    value: Annotated[
+        str | None, Field(max_length=8192, description="The annotation's value that is written.")
+    ] = None
+    previous_value: Annotated[
+        str | None,
+        Field(max_length=8192, description="The annotation's value to go back to; absent: there was none."),
+    ] = None
+    started_time: Annotated[Instant | None, Field(description="When it was decided.")] = None
+    deadline_time: Annotated[
+        Instant | None, Field(description="When it is undone unless it has finished.")
+    ] = None
+    unschedulable_since_time: Annotated[
+        Instant | None, Field(description="Since when a new pod has found no GPU.")
+    ] = None
+    finished_time: Annotated[
+        Instant | None, Field(description="When all pods ran the new arm; measuring starts here.")
+    ] = None
+    target_generation: Annotated[
+        int | None, Field(ge=0, description="The target's generation after the write.")
+    ] = None
+    predicted_speedup: Annotated[
+        Number | None, Field(description="Predicted latency ratio, old arm over new.")
+    ] = None
+    predicted_speedup_lower: Annotated[Number | None, Field(description="Lower bound.")] = None
+    predicted_speedup_upper: Annotated[Number | None, Field(description="Upper bound.")] = None
+    load_rps: Annotated[Number | None, Field(description="Load per replica at which it was decided.")] = None
+    latency_before_seconds: Annotated[
+        Number | None, Field(description="Measured mean latency before it.")
+    ] = None
+
+
+class HistoryEntry(StatusModel):
+    """A change of arm that has ended."""
+
+    time: Annotated[Time, Field(description="When it ended.")]
+    from_arm: Annotated[ArmName | None, Field(description="The arm that ran.")] = None
+    to_arm: Annotated[ArmName | None, Field(description="The arm that should run.")] = None
+    reason: Annotated[Word | None, Field(description="Why, in one word.")] = None
+    result: Annotated[
+        HistoryResult, Field(description="Confirmed, Unconfirmed (not enough data), Undone or Superseded.")
+    ]
+    predicted_speedup: Annotated[
+        Number | None, Field(description="Predicted latency ratio, old arm over new.")
+    ] = None
+    measured_speedup: Annotated[
+        Number | None, Field(description="Measured latency ratio, corrected for load.")
+    ] = None
+    seconds: Annotated[Number | None, Field(description="How long it took.")] = None
+    message: Annotated[Sentence | None, Field(description="The same as a sentence.")] = None
