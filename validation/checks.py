@@ -16,6 +16,7 @@ from validation import published
 from validation.accepted import resampling, tokens_per_step_elsewhere
 from validation.conversions import conversion_errors
 from validation.outcomes import Goal, ValidationOutcome, error_outcome
+from validation.purchases import bought_points
 from validation.simulated import (
     bounds_coverage,
     break_even_coverage,
@@ -40,6 +41,7 @@ def all_checks(folder: Path | None) -> Iterator[ValidationOutcome]:
     yield from open_loop_coverage()
     yield verdicts_on_equal_arms()
     yield from conversion_errors()
+    yield from bought_points()
 
 
 _LOAD_GOALS = {"mean": Goal(0.03, below=True), "p90": Goal(0.06, below=True), "worst": Goal(0.09, below=True)}

@@ -6,6 +6,7 @@ import asyncio
 import csv
 import json
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -88,6 +89,45 @@ async def test_what_is_there_is_not_measured_again(tmp_path):
         assert len(rows_of(file)) == 6
 
 
+async def test_a_dry_run_prints_plan_and_cost_and_asks_the_engine_nothing(tmp_path):
+    file = tmp_path / "points.csv"
+    ask = ["--url", "http://127.0.0.1:9", "--method", "none", "-o", file, "--dry-run"]
+    text = await invoke(*ask)
+    assert text.exception is None
+    assert "1 client" in text.output
+    assert "GPU-seconds" in text.output
+    evenly = json.loads((await invoke(*ask, "--json")).stdout)
+    longer = [point for point in evenly["plan"] if point["prompt_tokens"]]
+    assert [point["concurrency"] for point in longer] == [1, 16]
+    assert len(evenly["plan"]) == 8 + len(longer)
+    assert ", prompts of 1024" in text.output
+    plain = json.loads((await invoke(*ask, "--no-other-lengths", "--json")).stdout)
+    assert len(plain["plan"]) == 8
+    assert evenly["seconds"] == pytest.approx(plain["seconds"] + sum(point["seconds"] for point in longer))
+    chosen = json.loads(
+        (await invoke(*ask, "--loads", "auto", "--max-seconds", 60, "--expected-rps", 3, "--json")).stdout
+    )
+    assert chosen["plan"][0]["concurrency"] == 1
+    assert chosen["seconds"] == sum(point["seconds"] for point in chosen["plan"]) <= 60
+    assert not file.exists()
+
+
+async def test_on_request_the_decision_says_which_loads_are_measured(tmp_path):
+    file = tmp_path / "points.csv"
+    auto = ["--loads", "auto", *QUICK[2:], *SMALL, "--max-seconds", 12, "--expected-rps", 20, "--json"]
+    async with serving(LawfulEngine()) as engine:
+        first = await invoke("--url", engine.url, "--method", "none", "-o", file, *auto)
+        assert first.exception is None
+    document = json.loads(first.stdout)
+    assert [point["concurrency"] for point in document["points"][:2]] == [1, 8]
+    assert len(document["points"]) >= 3
+    # Points of the first arm are there for the second one's choice, and are not taken for its own.
+    other = ["--url", "http://127.0.0.1:9", "--method", "eagle3", "--k", 3, "-o", file]
+    plan = json.loads((await invoke(*other, *auto, "--dry-run")).stdout)
+    assert plan["measured"] == 0
+    assert plan["plan"][0]["concurrency"] == 1
+
+
 async def test_a_schedule_is_measured_as_an_arm_beside_its_longest_draft_length(tmp_path):
     file = tmp_path / "points.csv"
     async with serving(LawfulEngine(speculative_tokens=3)) as engine:
@@ -119,6 +159,9 @@ async def test_the_fits_reader_takes_the_file(tmp_path):
         (["--method", "none", "--prompts", "{file}", "--random-tokens"], "exclude each other"),
         (["--method", "none", "--dataset", "{file}", "--prefix-share", "0.5"], "--prefix-share excludes"),
         (["--method", "none", "--lengths", "{file}", "--prompt-tokens-stdev", "5"], "--lengths excludes"),
+        (["--method", "none", "--loads", "2"], "'2' is no number of loads"),
+        (["--method", "none", "--expected-rps", "3"], "--expected-rps needs --loads auto"),
+        (["--method", "none", "--target-regret-percent", "1"], "--target-regret-percent needs --loads auto"),
     ],
 )
 async def test_wrong_usage_is_named(tmp_path, arguments, said):
@@ -126,7 +169,7 @@ async def test_wrong_usage_is_named(tmp_path, arguments, said):
     texts.write_text("hello\n")
     given = [argument.replace("{file}", str(texts)) for argument in arguments]
     result = await invoke("--url", "http://127.0.0.1:9", "-o", tmp_path / "p.csv", *given)
-    assert type(result.exception).__name__ == "UsageError"
+    assert isinstance(result.exception, click.UsageError)
     assert said in str(result.exception)
     assert not (tmp_path / "p.csv").exists()
 

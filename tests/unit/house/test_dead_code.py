@@ -42,6 +42,7 @@ LIBRARY = {
     "capacity_interval_rps",
     "closed_loop_rps",
     "end_to_end",
+    "expected_regret",
     "fastest_among",
     "inflight_distribution",
     "saturation_ratio",

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from breakeven.load_driver.design import POINTS_AT_OTHER_LENGTHS, SweepSettings, of_the_sweep
-from breakeven.load_driver.length_probes import LONGER, missing_probes, probes_of
+from breakeven.load_driver.length_probes import LONGER, missing_probes, planned_probes, probes_of
 from breakeven.load_driver.workload import Workload
 from breakeven.points.point import ImposedLoad, LoadMode, Point
 from sweeps import seen
@@ -43,3 +43,17 @@ def test_the_sweeps_own_loads_come_first_where_time_is_short(left_s, window_s):
     for probe in probes_of(500.0, 100, SETTINGS):
         step = probe.step(SETTINGS, left_s)
         assert (None if step is None else step.longest_s) == window_s
+
+
+def test_a_plan_counts_what_they_take():
+    steps = planned_probes([], WORKLOAD, SETTINGS, math.inf, lambda clients: 1.0 + 0.1 * (clients - 1))
+    assert [(step.load.clients, step.prompt_tokens) for step in steps] == [(1, 2000), (16, 2000)]
+    # Seven answers one after the other, of four steps for the prompt and one more; six generations of 2.5 s.
+    assert [step.expected_s for step in steps] == pytest.approx([7 * 0.05, 6 * 2.5])
+    timed = replace(closed(1, 500.0), ttft_mean_s=0.1)
+    lone, busy = planned_probes([timed], WORKLOAD, SETTINGS, math.inf, lambda _: 1.0)
+    assert lone.expected_s == pytest.approx(7 * 0.41)
+    done = closed(busy.load.clients or 0, 2000.0)
+    left = planned_probes([timed, done], WORKLOAD, SETTINGS, math.inf, lambda _: 1.0)
+    assert [step.load.clients for step in left] == [1]
+    assert planned_probes([timed], WORKLOAD, SETTINGS, 39.0, lambda _: 1.0) == ()

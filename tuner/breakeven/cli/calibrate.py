@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option, write_atomically
-from breakeven.cli.parameters import InputFile, Number, OutputFile, read_length_or_schedule
+from breakeven.cli.parameters import InputFile, Number, OutputFile, read_length_or_schedule, read_loads
 from breakeven.cli.workload_options import workload_of, workload_options
 from breakeven.errors import InputError
 from breakeven.intake import file_text
@@ -24,12 +24,17 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
+    from breakeven.arm import Arm
     from breakeven.load_driver.client import Endpoint
-    from breakeven.load_driver.design import Finished
+    from breakeven.load_driver.design import Finished, SweepSettings, SweepStep
+    from breakeven.load_driver.question import Question
     from breakeven.load_driver.sweep import Sweep, SweepProgress
+    from breakeven.load_driver.workload import Workload
     from breakeven.points.point import Point
 
-_IDENTITY = ("sweep", "model", "gpu", "schedule")
+_SETTING = ("sweep", "model", "gpu")
+_MOST_LOADS = 12
+_GUESSED_STEP_S = 0.01  # 7 ms on an H100 with 8 billion parameters, four times as much with 70
 _HEADER = f"{'arm':<12} {'load':<12} {'latency s':>10} {'in flight':>10} {'TTFT s':>8} {'TPOT ms':>8} {'E':>6} {'requests':>9}"
 
 
@@ -47,10 +52,25 @@ _HEADER = f"{'arm':<12} {'load':<12} {'latency s':>10} {'in flight':>10} {'TTFT 
 @click.option("--model", help="Served model name.  [default: the engine's first]")
 @click.option(
     "--loads",
-    type=click.IntRange(3),
-    default=8,
+    callback=read_loads,
+    default="8",
     show_default=True,
-    help="Operating points, both ends too; those of --other-lengths come on top.",
+    metavar="N|auto",
+    help="Operating points, both ends too: so many, spread evenly, or at most 12, those that the decision hangs on; those of --other-lengths come on top.",
+)
+@click.option(
+    "--expected-rps",
+    multiple=True,
+    type=Number(0, min_open=True),
+    help="With --loads auto: load for which you decide; may be given several times.  [default: 15 to 75 % of the capacity]",
+)
+@click.option(
+    "--target-regret-percent",
+    type=Number(0, 100, min_open=True),
+    help="With --loads auto: stop when the recommendation may cost no more than this, in expectation.  [default: 0.5]",
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Print what would be measured and what it costs; ask the engine nothing."
 )
 @workload_options
 @click.option(
@@ -90,6 +110,9 @@ _HEADER = f"{'arm':<12} {'load':<12} {'latency s':>10} {'in flight':>10} {'TTFT 
 def command(**options: Any) -> None:
     """Sweep one running engine: from one client to the throughput ceiling, and open-loop rates between.
 
+    With --loads auto the next load and its time are those that tell most, per second, about which arm is fastest at the
+    expected loads, given the points of all arms in the file. It begins with one client.
+
     Each point is in the file before the next one starts. Stop with Ctrl-C and give the same command again to go
     on; points that are there are not measured twice. Nothing else may use the engine meanwhile.
 
@@ -97,6 +120,7 @@ def command(**options: Any) -> None:
       breakeven calibrate --url http://localhost:8000 --method none -o points.csv
       breakeven calibrate --url http://localhost:8001 --method eagle3 --k 3 -o points.csv
       breakeven calibrate --url http://localhost:8002 --method eagle3 --k 1-8:5,9-32:2,33-:0 -o points.csv
+      breakeven calibrate --url http://localhost:8003 --method eagle3 --k 5 --loads auto --dry-run -o points.csv
       breakeven fit points.csv -o profile.json
     """
     as_json = options.pop("as_json")
@@ -104,6 +128,9 @@ def command(**options: Any) -> None:
     file = PointsFile(options["output"])
     schedule = str(options["k"]) if sweep.arm.scheduled else None
     run = _Run(sweep, endpoint, file, schedule, gpu=options["gpu"] or "", as_json=as_json)
+    if options["dry_run"]:
+        run.show_plan()
+        return
     finished = asyncio.run(run.sweep_engine())
     if as_json:
         from breakeven.cli.results import CalibrateResult
@@ -136,8 +163,9 @@ def _sweep(options: Mapping[str, Any]) -> Sweep:
         k = 0
     arm = arm_of(method, k, options["candidate"])
     workload = workload_of(options)
+    loads = _MOST_LOADS if options["loads"] == "auto" else options["loads"]
     settings = SweepSettings(
-        loads=options["loads"],
+        loads=loads,
         arrivals=LoadMode(options["arrivals"]),
         max_concurrency=options["max_concurrency"],
         point_seconds=options["point_seconds"],
@@ -146,7 +174,35 @@ def _sweep(options: Mapping[str, Any]) -> Sweep:
         relative_error=options["relative_error"],
         max_seconds=options["max_seconds"],
     )
-    return Sweep(arm, workload, settings, lengths=options["other_lengths"])
+    question = _question(arm, settings, workload, options)
+    return Sweep(arm, workload, settings, question=question, lengths=options["other_lengths"])
+
+
+def _question(
+    arm: Arm, settings: SweepSettings, workload: Workload, options: Mapping[str, Any]
+) -> Question | None:
+    """What the loads are chosen for; None where they are spread evenly."""
+    from breakeven.load_driver.question import Question
+
+    expected_rps, target_percent = tuple(options["expected_rps"]), options["target_regret_percent"]
+    if options["loads"] != "auto":
+        for flag, given in (("--expected-rps", expected_rps), ("--target-regret-percent", target_percent)):
+            if given:
+                raise click.UsageError(f"{flag} needs --loads auto: other loads are spread evenly")
+        return None
+    question = Question(
+        (arm,),
+        settings,
+        expected_rps=expected_rps,
+        running=arm,
+        lone_s=_guessed_lone_s(workload.output_tokens),
+    )
+    return question if target_percent is None else replace(question, target_regret=target_percent / 100.0)
+
+
+def _guessed_lone_s(output_tokens: int) -> float:
+    """Latency of a lone request (s) before there is a point."""
+    return _GUESSED_STEP_S * output_tokens
 
 
 def _endpoint(options: Mapping[str, Any]) -> Endpoint:
@@ -241,7 +297,7 @@ class _Run:
                 "schedule": self.schedule,
             }
             await check_arm(client, self.sweep.arm)
-            self.points = [point for point in existing if self._same_sweep(point)]
+            self._take_over(existing)
             if self.points:
                 click.echo(f"{self.file.path}: going on after {len(self.points)} points", err=True)
             for point in self.points:
@@ -259,11 +315,60 @@ class _Run:
                     client, self.sweep, tuple(self.points), on_point=self._keep, on_progress=self._show
                 )
 
-    def _same_sweep(self, point: Point) -> bool:
-        """The point belongs to this arm, workload, model and GPU, and so need not be measured again."""
-        return point.arm == self.sweep.arm and all(
-            getattr(point, name) == self._constant[name] for name in _IDENTITY
+    def show_plan(self) -> None:
+        """Print what would be measured. Which model the engine serves is not known: the file's points count as its."""
+        from breakeven.cli.results import CalibratePlanResult, PlannedPoint
+        from breakeven.cli.tables import figure, print_table
+
+        self._constant = {
+            "gpu": self.gpu or None,
+            "sweep": self.sweep.workload.identity,
+            "schedule": self.schedule,
+        }
+        self._take_over(self.file.points())
+        arm = self.sweep.arm
+        steps = self.sweep.steps(self.points, _guessed_lone_s(self.sweep.workload.output_tokens))
+        seconds = sum(step.expected_s for step in steps)
+        if self.as_json:
+            plan = tuple(
+                PlannedPoint(
+                    load_mode=step.load.mode.value,
+                    concurrency=step.load.clients,
+                    request_rate_rps=step.load.rps,
+                    prompt_tokens=step.prompt_tokens,
+                    latency_s=step.latency_s,
+                    seconds=step.expected_s,
+                )
+                for step in steps
+            )
+            echo_result(
+                CalibratePlanResult(
+                    arm=arm,
+                    file=str(self.file.path),
+                    measured=len(self.points),
+                    plan=plan,
+                    seconds=seconds,
+                    confidence=DEFAULT_CONFIDENCE,
+                )
+            )
+            return
+        rows = [(arm.name, _asked(step), figure(step.latency_s), f"{step.expected_s:.0f}") for step in steps]
+        print_table(("arm", "load", "latency s", "GPU s"), rows)
+        there = f" beside {len(self.points)} that are there" if self.points else ""
+        click.echo(
+            f"{len(steps)} points{there}, about {seconds:.0f} GPU-seconds; each one measured may change those after it"
         )
+
+    def _take_over(self, existing: list[Point]) -> None:
+        """Go on from the points of this arm, workload, model and GPU; those of other arms tell where its own matter."""
+        known = [name for name in _SETTING if name in self._constant]
+        here = [
+            point for point in existing if all(getattr(point, name) == self._constant[name] for name in known)
+        ]
+        own = [point.arm == self.sweep.arm and point.schedule == self.schedule for point in here]
+        self.points = [point for point, mine in zip(here, own, strict=True) if mine]
+        others = tuple(point for point in here if point.arm != self.sweep.arm)
+        self.sweep = replace(self.sweep, others=others)
 
     async def _keep(self, measured: Point) -> None:
         point = replace(measured, **self._constant)
@@ -283,6 +388,12 @@ class _Run:
             share = min(0.95, progress.point_seconds / progress.step.expected_s)
             detail = f"{progress.step.load}, {progress.done}/{progress.total} points, {_minutes(progress.seconds_left)} left"
             bar.update(task, completed=progress.done + share, total=progress.total, detail=detail)
+
+
+def _asked(step: SweepStep) -> str:
+    """The load of a step, and its prompts where they are others than the sweep's."""
+    longer = f", prompts of {step.prompt_tokens}" if step.prompt_tokens else ""
+    return f"{step.load}{longer}"
 
 
 def _minutes(seconds: float) -> str:

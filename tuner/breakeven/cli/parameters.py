@@ -64,6 +64,15 @@ def _draft_length(value: str, other: str) -> int:
     return int(value)
 
 
+def read_loads(_ctx: click.Context, _param: click.Parameter, value: str) -> int | Literal["auto"]:
+    """Read a number of loads from 3 to 1000, or the word for those that are chosen; wrong usage if it is neither."""
+    if value == "auto":
+        return "auto"
+    if not (value.isascii() and value.isdecimal() and 3 <= int(value) <= 1000):
+        raise click.BadParameter(f"{value!r} is no number of loads (3 to 1000), nor the word auto.")
+    return int(value)
+
+
 def read_draft_lengths(
     _ctx: click.Context, _param: click.Parameter, value: str | None
 ) -> tuple[int, ...] | None:

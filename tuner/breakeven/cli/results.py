@@ -356,6 +356,38 @@ class CalibrateResult(JsonResult):
     """As everywhere; a fit of the points has intervals."""
 
 
+class PlannedPoint(JsonResult):
+    """A point that would be measured."""
+
+    load_mode: str
+    concurrency: int | None
+    request_rate_rps: float | None
+    """The load: clients of a closed loop, or a rate."""
+    prompt_tokens: int | None
+    """Wanted prompt length where it is another one than the sweep's: see `--other-lengths`."""
+    latency_s: float | None
+    """Mean latency as it is believed now."""
+    seconds: float
+    """GPU time of its warm-up, its window and its last answers."""
+
+
+class CalibratePlanResult(JsonResult):
+    """`calibrate --dry-run`."""
+
+    arm: _SweptArm
+    """What the engine runs."""
+    file: str
+    """Where the points would be."""
+    measured: int
+    """Points of this sweep that are there."""
+    plan: tuple[PlannedPoint, ...]
+    """What would be measured, if every point came out as it is believed now."""
+    seconds: float
+    """GPU time in all."""
+    confidence: float
+    """As everywhere."""
+
+
 class ReportResult(JsonResult):
     """`report`."""
 
@@ -446,9 +478,9 @@ RESULTS: dict[str, tuple[type[JsonResult], ...]] = {
     "acceptance": (AcceptanceResult,),
     "schedule": (ScheduleResult,),
     "simulate": (SimulateResult,),
-    "calibrate": (CalibrateResult,),
+    "calibrate": (CalibrateResult, CalibratePlanResult),
     "report": (ReportResult,),
     "lint": (LintResult,),
     "doctor": (DoctorResult,),
 }
-"""By command; `fit` has another one for `--group-by`."""
+"""By command; `fit` has another one for `--group-by`, `calibrate` for `--dry-run`."""

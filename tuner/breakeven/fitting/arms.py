@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,6 +38,7 @@ from breakeven.profile.curves import rescaled
 from breakeven.profile.fits import (
     Acceptance,
     ArmFit,
+    Bend,
     Bounds,
     Excluded,
     ExpertFit,
@@ -60,27 +62,14 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
         ramp_share: rho of short closed-loop runs, from `loads.ramp_share_of`.
         confidence: two-sided level of all bounds.
     """
-    used, rejected = observe(points, ramp_share)
-    excluded = list(rejected)
-    used, other_lengths = _of_one_length(used)
-    excluded += [LeftOut(one.point, Reason.OTHER_LENGTHS) for one in other_lengths]
-    # Where one tier ends and the next begins, a good point is off the law of all others.
-    bad = set() if arm.scheduled else set(diagnostics.outliers(used))
-    excluded += [LeftOut(used[i].point, Reason.OUTLIER) for i in sorted(bad)]
-    used = [one for i, one in enumerate(used) if i not in bad]
-    solution = diagnostics.fit_law(used)
-    fit = _fit_of_loads(solution, used) if solution is not None else None
-    errors = diagnostics.left_out_errors(used)
-    left_out = float(np.mean(errors)) if errors else None
-    bends = diagnostics.interpolated if arm.scheduled else diagnostics.bend
-    bend = bends(used, solution) if solution is not None else None
+    used, excluded, solution, fit, left_out, bend, believable, reason = _checked(
+        arm, points, ramp_share, confidence
+    )
     acceptance = _acceptance(arm, used, confidence)
     experts = None
     if bend is not None and not arm.scheduled:
         experts = expert_form(used, 1.0 + (acceptance.drafted_per_step if acceptance else arm.k), bend)
     beyond = _all_touched(fit, experts)
-    t = t_quantile(confidence, fit.dof) if fit is not None else float("inf")
-    believable, reason = diagnostics.verdict(used, fit, left_out, bend, t)
     ceiling = _ceiling_rps(used, excluded, ramp_share)
     c1_ci, c2_ci = _bounds(fit, confidence)
     saturation, saturation_ci = _saturation(beyond or fit, ceiling, _carried_rps(used), confidence)
@@ -127,6 +116,44 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
         experts=experts,
     )
     return replace(found, steps=fit_steps(found, points, ramp_share, confidence))
+
+
+def is_believable(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: float) -> bool:
+    """Whether decisions may rest on the law of these rows, as `fit_arm` says; its arguments."""
+    return _checked(arm, points, ramp_share, confidence).believable
+
+
+class _Checked(NamedTuple):
+    used: list[Observation]
+    excluded: list[LeftOut]
+    solution: Solution | None
+    fit: LawFit | None
+    left_out: float | None
+    bend: Bend | None
+    believable: bool
+    reason: Reason
+
+
+def _checked(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: float) -> _Checked:
+    """The straight law of an arm's rows, and whether it is believed."""
+    used, rejected = observe(points, ramp_share)
+    excluded = list(rejected)
+    used, other_lengths = _of_one_length(used)
+    excluded += [LeftOut(one.point, Reason.OTHER_LENGTHS) for one in other_lengths]
+    # Where one tier ends and the next begins, a good point is off the law of all others.
+    bad = set() if arm.scheduled else set(diagnostics.outliers(used))
+    excluded += [LeftOut(used[i].point, Reason.OUTLIER) for i in sorted(bad)]
+    used = [one for i, one in enumerate(used) if i not in bad]
+    solution = diagnostics.fit_law(used)
+    fit = _fit_of_loads(solution, used) if solution is not None else None
+    errors = diagnostics.left_out_errors(used)
+    left_out = float(np.mean(errors)) if errors else None
+    bends = diagnostics.interpolated if arm.scheduled else diagnostics.bend
+    bend = bends(used, solution) if solution is not None else None
+    t = t_quantile(confidence, fit.dof) if fit is not None else float("inf")
+    return _Checked(
+        used, excluded, solution, fit, left_out, bend, *diagnostics.verdict(used, fit, left_out, bend, t)
+    )
 
 
 def _all_touched(fit: LawFit | None, experts: ExpertFit | None) -> LawFit | None:

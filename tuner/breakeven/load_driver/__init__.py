@@ -10,6 +10,11 @@
     window     records of a steady window -> means, quantiles, in-flight, precision  pure
     measured_window  both sides of one load -> a point with its flags                pure
     design     which load to measure next, and when to stop                          pure
+    question   what a calibration is to decide, and what its points say so far       pure
+    beliefs    what points tell of the laws of several arms                          pure
+    regret     what it may cost not to know better                                   pure
+    next_point which point saves most of that per second                             pure
+    course     loads spread evenly or bought: one arm's sweep, step by step          pure
     client     the only socket: streamed completions and the metrics page
     measuring  one operating point under a steady load
     sweep      design and measuring in a loop: resumable, budgeted, reporting

@@ -118,6 +118,7 @@ class SweepStep:
         longest_s: how long the window may become where it is too short for what it needs to tell.
         number: which point of the sweep this is, from 1.
         total: points the sweep will have.
+        prompt_tokens: wanted prompt length where it is another one than the sweep's.
     """
 
     load: ImposedLoad
@@ -129,6 +130,7 @@ class SweepStep:
     longest_s: float
     number: int
     total: int
+    prompt_tokens: int | None = None
 
     @property
     def expected_s(self) -> float:

@@ -8,12 +8,13 @@ one second and up to 20 on the simulated H100. A sweep that has little time left
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from breakeven.load_driver.design import SweepSettings, SweepStep, of_the_sweep
 from breakeven.load_driver.workload import Workload
 from breakeven.points.point import ImposedLoad, LoadMode, Point
+from breakeven.points.quality import FEWEST_GENERATIONS
 
 LONGER = 4
 """The second prompt length over the first: live lengths up to four times the calibrated ones are then between points."""
@@ -61,6 +62,7 @@ class LengthProbe:
             longest_s=longest_s,
             number=self.number,
             total=settings.loads,
+            prompt_tokens=self.prompt_tokens,
         )
 
 
@@ -94,3 +96,45 @@ def missing_probes(
     return tuple(
         probe for probe in probes_of(known[0], workload.output_tokens, settings) if probe.clients not in there
     )
+
+
+def planned_probes(
+    measured: Sequence[Point],
+    workload: Workload,
+    settings: SweepSettings,
+    left_s: float,
+    latency_s: Callable[[int], float],
+) -> tuple[SweepStep, ...]:
+    """The steps at other lengths that are left, as long as they are expected to take.
+
+    Args:
+        measured: points of the arm so far, those at other lengths included; before any the workload says how long prompts are.
+        workload: of the sweep.
+        settings: of the sweep.
+        left_s: for the rest of the sweep; infinite without a limit.
+        latency_s: believed latency (s) of the sweep's requests among so many clients.
+    """
+    missing = (
+        missing_probes(measured, workload, settings)
+        if of_the_sweep(measured)
+        else probes_of(workload.prompt_tokens, workload.output_tokens, settings)
+    )
+    steps = []
+    for probe in missing:
+        step = probe.step(settings, left_s)
+        if step is None:
+            break
+        asked_s = (
+            _lone_s(measured, latency_s(1), workload) if probe.clients == 1 else latency_s(probe.clients)
+        )
+        answers = max(LONE_REQUESTS / probe.clients, FEWEST_GENERATIONS if probe.clients > 1 else 0.0)
+        window_s = min(answers * asked_s, step.window_s)
+        steps.append(replace(step, latency_s=asked_s, warmup_s=asked_s, window_s=window_s))
+    return tuple(steps)
+
+
+def _lone_s(measured: Sequence[Point], lone_s: float, workload: Workload) -> float:
+    """Latency of a lone request with the longer prompt and a short answer; a prompt that was not timed takes a step."""
+    step_s = lone_s / workload.output_tokens
+    first_s = next((point.ttft_mean_s for point in of_the_sweep(measured) if point.ttft_mean_s), step_s)
+    return LONGER * first_s + (LONE_TOKENS - 1) * step_s

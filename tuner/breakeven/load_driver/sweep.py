@@ -12,16 +12,11 @@ from functools import partial
 from breakeven.arm import Arm
 from breakeven.load_driver.client import EngineClient, EngineError
 from breakeven.load_driver.counters import read_counters
-from breakeven.load_driver.design import (
-    Finished,
-    SweepSettings,
-    SweepStep,
-    next_step,
-    of_the_sweep,
-    seconds_left,
-)
-from breakeven.load_driver.length_probes import LONE_REQUESTS, missing_probes
+from breakeven.load_driver.course import Course
+from breakeven.load_driver.design import Finished, SweepSettings, SweepStep, of_the_sweep
+from breakeven.load_driver.length_probes import LONE_REQUESTS, missing_probes, planned_probes
 from breakeven.load_driver.measuring import Precision, Trial, measure
+from breakeven.load_driver.question import Question
 from breakeven.load_driver.records import RequestRecord
 from breakeven.load_driver.workload import SYNTHETIC, Prompts, ProsePrompts, Workload
 from breakeven.points.point import Point
@@ -58,6 +53,8 @@ class Sweep:
         settings: which loads, and how long.
         prompts: the prompts to use in place of the workload's own.
         lengths: also measure the few points at other lengths that tell what a step costs.
+        question: what the points are to decide; None: loads are spread evenly.
+        others: points of other arms, which tell where this one's matter.
     """
 
     arm: Arm
@@ -65,6 +62,40 @@ class Sweep:
     settings: SweepSettings = field(default_factory=SweepSettings)
     prompts: Prompts | None = None
     lengths: bool = False
+    question: Question | None = None
+    others: tuple[Point, ...] = ()
+
+    @property
+    def course(self) -> Course:
+        """How its loads are chosen."""
+        return Course(self.settings, self.question, self.others)
+
+    @property
+    def probes(self) -> bool:
+        """Whether points at other lengths are measured; those of a schedule would be a mixture over its tiers."""
+        return self.lengths and not self.arm.scheduled
+
+    def steps(self, measured: Sequence[Point], lone_s: float) -> tuple[SweepStep, ...]:
+        """All steps that are left, those at other lengths included, if every point comes out as it is believed now.
+
+        Args:
+            measured: points of this arm and workload from earlier starts.
+            lone_s: guess at a lone request's latency without speculation (s), used while there is no point.
+        """
+        own, course = of_the_sweep(measured), self.course
+        if not self.probes or isinstance(course.next_step(own), Finished):
+            return course.steps(self.arm, own, lone_s)
+        probes = planned_probes(
+            measured,
+            self.workload,
+            self.settings,
+            self.settings.max_seconds or math.inf,
+            lambda clients: course.latency_s(self.arm, own, clients, lone_s),
+        )
+        steps = course.steps(self.arm, own, lone_s, sum(probe.expected_s for probe in probes))
+        # A first point tells how long prompts are.
+        first = 0 if own else 1
+        return (*steps[:first], *probes, *steps[first:])
 
     @property
     def precision(self) -> Precision:
@@ -106,12 +137,12 @@ async def run_sweep(
     await check_arm(client, sweep.arm)
     points = of_the_sweep(measured)
     begun_s = time.monotonic()
-    if isinstance(nothing := next_step(sweep.settings, points, spent_s), Finished):
+    if isinstance(nothing := sweep.course.next_step(points, spent_s), Finished):
         return nothing
     workload = sweep.workload
     prompts = sweep.prompts or workload.prompts() or await sized_prose(client, workload)
     trial = Trial(sweep.arm, prompts, workload.answers(), sweep.precision)
-    probing = sweep.lengths and not sweep.arm.scheduled
+    probing = sweep.probes
 
     def report(left_s: float, step: SweepStep, point_s: float) -> None:
         if on_progress is not None:
@@ -119,14 +150,14 @@ async def run_sweep(
 
     while True:
         used_s = spent_s + time.monotonic() - begun_s
-        left_s = seconds_left(sweep.settings, points, used_s)
+        left_s = sweep.course.seconds_left(points, used_s)
         if probing and points:
             probing = False
             longest_s = (sweep.settings.max_seconds or math.inf) - used_s
             known = measured or points
             await _measure_other_lengths(client, sweep, known, longest_s, on_point, partial(report, left_s))
             continue
-        step = next_step(sweep.settings, points, used_s)
+        step = sweep.course.next_step(points, used_s)
         if isinstance(step, Finished):
             return step
         report(left_s, step, 0.0)

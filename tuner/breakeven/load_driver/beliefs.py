@@ -1,0 +1,249 @@
+"""What points tell of the laws of several arms: a joint Gaussian over three coefficients of each.
+
+    ln L = ln(C1 + n*C2) + b*4*s*(1 - s),   s = n*C2/(C1 + n*C2)
+
+b bends the law between its ends, a lone request and the ceiling: up where few requests already load most experts, down
+where arithmetic hides behind reading weights. A sweep needs more than a fit: before an arm has any point something is
+believed of it, because arms with neighbouring draft lengths resemble each other, and a point that was not measured yet has
+a known effect on the uncertainty (the law's Fisher information), whatever it will show. Laws that are reported come from
+`breakeven.fitting`; these only choose loads.
+
+Before any point: no speculation costs about what `lone_s` says, give or take a factor of twenty; another arm costs
+exp(ratio) of it, where the ratios of one drafter are a smooth function of ln(k + 1) around a common level.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.laws.arrays import FloatArray
+
+BEND = 0.02
+"""By how much (1, standard deviation) a steady engine is off the straight law at one load."""
+
+REQUEST_SPREAD = 0.2
+"""Standard deviation of a request's latency over its mean, its company given: acceptance differs between texts."""
+
+COEFFICIENTS = 3
+"""Per arm: ln C1, ln C2, b."""
+
+_HIGHEST = 0.95
+"""Share s of company above which a law predicts no figure, only that the load is not worth having."""
+
+_UNKNOWN_SCALE = (3.0, 1.2, 0.15)
+_COMPANY_SHARE = 1.0 / 30.0
+_RATIO = np.array([-0.3, 0.1, 0.0])
+_OWN_BEND = 0.07
+_FAMILY, _SMOOTH, _OWN = 0.35, 0.35, 0.05
+_LENGTHS_ALIKE = 0.7
+_BELIEVED_BENDS = 4.0
+_ROUNDS = 30
+_CLOSE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One usable point.
+
+    Attributes:
+        arm: index of the arm.
+        others: mean number of others that a request met, at least 0.
+        latency_s: mean latency, above 0.
+        requests: requests behind it, above 0.
+    """
+
+    arm: int
+    others: float
+    latency_s: float
+    requests: float
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """A latency as it is believed.
+
+    Attributes:
+        latency_s: the mean latency.
+        others: mean number of others that a request meets.
+        share: s, the part of it that company makes, 0 to 1.
+        slopes: derivative of its logarithm by ln C1, ln C2 and b.
+    """
+
+    latency_s: float
+    others: float
+    share: float
+    slopes: tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Belief:
+    """Three coefficients of every arm, arm after arm.
+
+    Attributes:
+        arms: the arms; no speculation is the first.
+        mean: shape (3 * arms,): ln C1, ln C2 (seconds) and b of each.
+        covariance: shape (3 * arms, 3 * arms).
+        bend: how far a point is off the law without chance (1), as the points so far say.
+    """
+
+    arms: tuple[Arm, ...]
+    mean: FloatArray
+    covariance: FloatArray
+    bend: float = BEND
+
+    def c2_s(self, arm: int) -> float:
+        """What another request in flight costs near the ceiling (s)."""
+        return float(np.exp(self.mean[COEFFICIENTS * arm + 1]))
+
+    def curvature(self, arm: int) -> float:
+        """b: how far the law bends between its ends (1)."""
+        return float(self.mean[COEFFICIENTS * arm + 2])
+
+    def among(self, arm: int, others: float) -> Latency:
+        """Latency of a request that meets so many others."""
+        log_c1, log_c2, b = self.mean[COEFFICIENTS * arm : COEFFICIENTS * arm + COEFFICIENTS].tolist()
+        alone_s, company_s = math.exp(log_c1), others * math.exp(log_c2)
+        line_s = alone_s + company_s
+        s = company_s / line_s
+        moved = 4.0 * b * (1.0 - 2.0 * s) * s * (1.0 - s)
+        hump = 4.0 * s * (1.0 - s)
+        return Latency(line_s * math.exp(b * hump), others, s, (1.0 - s - moved, s + moved, hump))
+
+    def at_rps(self, arm: int, rps: float, ceiling_rps: float = math.inf) -> Latency:
+        """Open-loop latency, and how it moves; at and beyond saturation that of the fullest engine that is predicted.
+
+        Args:
+            arm: index of the arm.
+            rps: rate (1/s).
+            ceiling_rps: lowest rate at which the arm was seen saturated.
+        """
+        log_c1, log_c2, _ = self.mean[COEFFICIENTS * arm : COEFFICIENTS * arm + COEFFICIENTS].tolist()
+        least, most = 1e-9, _HIGHEST / (1.0 - _HIGHEST) * math.exp(log_c1 - log_c2)
+        full = self.among(arm, most)
+        if rps >= ceiling_rps:
+            return replace(full, slopes=(1.0, 0.0, 0.0))
+        if most <= rps * full.latency_s:
+            return replace(full, slopes=_amplified(full))
+        # ln n - ln L(n) grows with n; where a step of Newton's leaves the bracket, its middle is taken.
+        others = math.sqrt(least * most)
+        for _ in range(_ROUNDS):
+            found = self.among(arm, others)
+            off = math.log(others / (rps * found.latency_s))
+            least, most = (others, most) if off < 0.0 else (least, others)
+            if abs(off) < _CLOSE:
+                break
+            nearer = others * math.exp(-off / max(1.0 - found.slopes[1], 1.0 - _HIGHEST))
+            others = nearer if least < nearer < most else math.sqrt(least * most)
+        return replace(found, slopes=_amplified(found))
+
+    def row(self, arm: int, latency: Latency) -> FloatArray:
+        """The latency's derivative by all coefficients, shape (3 * arms,)."""
+        found = np.zeros_like(self.mean)
+        found[COEFFICIENTS * arm : COEFFICIENTS * arm + COEFFICIENTS] = latency.slopes
+        return found
+
+    def noise(self, requests: float) -> float:
+        """Relative standard deviation of a point of so many requests around the law."""
+        return float(np.hypot(self.bend, REQUEST_SPREAD / np.sqrt(max(requests, 1.0))))
+
+    def step(self, arm: int, others: float, requests: float) -> FloatArray:
+        """How a point that is not measured yet will move the mean, as one standard deviation, shape (3 * arms,).
+
+        The covariance falls by the outer product of this vector with itself, whatever the point shows.
+        """
+        row = self.row(arm, self.among(arm, others))
+        along = self.covariance @ row
+        return np.asarray(along / np.sqrt(row @ along + self.noise(requests) ** 2))
+
+    def after(self, step: FloatArray) -> Belief:
+        """The belief once a point has been measured, its mean unmoved."""
+        return Belief(self.arms, self.mean, self.covariance - np.outer(step, step), self.bend)
+
+    def given(self, known: Sequence[int]) -> Belief:
+        """The belief if some arms' laws were known exactly."""
+        fixed = [COEFFICIENTS * arm + which for arm in known for which in range(COEFFICIENTS)]
+        across = self.covariance[:, fixed]
+        inverse = np.linalg.pinv(self.covariance[np.ix_(fixed, fixed)], hermitian=True)
+        return Belief(self.arms, self.mean, self.covariance - across @ inverse @ across.T, self.bend)
+
+
+def _amplified(latency: Latency) -> tuple[float, float, float]:
+    """Slopes at a given rate from those among given others: at an imposed rate a slower engine also fills up."""
+    own = max(1.0 - latency.slopes[1], 1.0 - _HIGHEST)
+    first, second, third = latency.slopes
+    return first / own, second / own, third / own
+
+
+def before_any_point(arms: Sequence[Arm], lone_s: float) -> Belief:
+    """What is believed of arms of which nothing was measured.
+
+    Args:
+        arms: no speculation first.
+        lone_s: a guess at a lone request's latency without speculation (s), good to a factor of twenty.
+
+    Raises:
+        ValueError: no speculation is not the first arm.
+    """
+    if not arms or arms[0] != NO_SPECULATION:
+        raise ValueError(f"arms: {arms!r} does not begin with no speculation")
+    others = arms[1:]
+    depth = np.log1p([arm.k for arm in others])
+    # A schedule drafts less the fuller the batch is: it resembles no single draft length.
+    kinds = [(arm.family, arm.scheduled) for arm in others]
+    alike = np.array([[float(one == other) for other in kinds] for one in kinds], dtype=float)
+    alike = alike.reshape(len(kinds), len(kinds))
+    near = np.exp(-0.5 * ((depth[:, None] - depth[None, :]) / _LENGTHS_ALIKE) ** 2)
+    ratios = alike * (_FAMILY**2 + _SMOOTH**2 * near) + _OWN**2 * np.eye(len(others))
+    count = len(arms)
+    mean, covariance = np.empty((count, COEFFICIENTS)), np.zeros((count, COEFFICIENTS, count, COEFFICIENTS))
+    mean[0] = np.log(lone_s), np.log(lone_s * _COMPANY_SHARE), 0.0
+    mean[1:] = mean[0] + _RATIO
+    for which, scale in enumerate(_UNKNOWN_SCALE):
+        covariance[:, which, :, which] = scale**2
+    for which in (0, 1):
+        covariance[1:, which, 1:, which] += ratios
+    covariance[1:, 2, 1:, 2] += _OWN_BEND**2 * np.eye(len(others))
+    size = COEFFICIENTS * count
+    return Belief(tuple(arms), mean.reshape(-1), covariance.reshape(size, size))
+
+
+def after_points(prior: Belief, seen: Sequence[Seen]) -> Belief:
+    """What is believed after some points: the Gaussian at the mode (Gauss and Newton), its noise learned from residuals.
+
+    Args:
+        prior: the belief before any of them.
+        seen: the points, in any order.
+    """
+    if not seen:
+        return prior
+    found = _mode(prior, seen)
+    squares, spare = 0.0, max(len(seen) - 2.0 * len({one.arm for one in seen}), 0.0)
+    for one in seen:
+        residual = np.log(one.latency_s / found.among(one.arm, one.others).latency_s)
+        squares += float(max(residual**2 - REQUEST_SPREAD**2 / one.requests, 0.0))
+    bend = float(np.sqrt((_BELIEVED_BENDS * BEND**2 + squares) / (_BELIEVED_BENDS + spare)))
+    return _mode(Belief(prior.arms, prior.mean, prior.covariance, bend), seen)
+
+
+def _mode(prior: Belief, seen: Sequence[Seen]) -> Belief:
+    precision = np.linalg.inv(prior.covariance)
+    weights = np.array([prior.noise(one.requests) ** -2 for one in seen])
+    measured = np.log([one.latency_s for one in seen])
+    belief = prior
+    for _ in range(_ROUNDS):
+        found = [belief.among(one.arm, one.others) for one in seen]
+        rows = np.stack([belief.row(one.arm, latency) for one, latency in zip(seen, found, strict=True)])
+        now = np.log([latency.latency_s for latency in found])
+        information = precision + rows.T @ (weights[:, None] * rows)
+        covariance = np.linalg.inv(information)
+        pull = rows.T @ (weights * (measured - now)) + precision @ (prior.mean - belief.mean)
+        move = np.clip(covariance @ pull, -1.0, 1.0)
+        belief = Belief(prior.arms, belief.mean + move, 0.5 * (covariance + covariance.T), prior.bend)
+        if np.max(np.abs(move)) < 1e-9:
+            break
+    return belief

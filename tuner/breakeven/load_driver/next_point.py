@@ -1,0 +1,375 @@
+"""Which point to buy next: the arm, load and window that save the most regret per second of GPU.
+
+At every expected load one arm is recommended, the fastest of those that were measured; `regret` says what it may cost not to
+know better. A point removes regret(|delta|, s) of it in expectation, where s is by how much the point will move the believed
+delta; a rival that becomes one that may be recommended gives back what it is ahead. One number so holds both things that a
+decision hangs on: arms that are close in rank, and the load at which two of them change places, near which delta is 0.
+
+An arm may be recommended where `plan` would name it: where the fit believes its law and its points reach the load. Until it
+has a law its loads are spread: alone, as far as it would be trusted, then the middle of the widest gap. The first arm, no
+speculation where it is in question, begins with its ceiling and gets a law even where it surely loses: speedups and
+break-evens are said against it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from breakeven.arm import Arm
+from breakeven.laws.arrays import FloatArray
+from breakeven.load_driver.design import SAME_RATE, Finished, SweepSettings
+from breakeven.load_driver.question import ROUNDING, Knowledge, MorePoints, Question, known_from
+from breakeven.load_driver.regret import (
+    RivalPairs,
+    expected_losses,
+    log_latencies,
+    rival_pairs,
+    tellable_regret,
+)
+from breakeven.points.point import ImposedLoad, LoadMode, Point, significant
+from breakeven.points.quality import FEWEST_GENERATIONS
+
+_FEWEST_REQUESTS = 5
+_PLAN_STEPS = 500
+_LEAST_GAIN = 1e-9
+"""Regret per second below which a point saves nothing but rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Purchase:
+    """Measure this next.
+
+    Attributes:
+        arm: on this engine.
+        load: under this load.
+        latency_s: expected mean latency.
+        inflight: expected number in flight.
+        company_s: C2 as believed.
+        warmup_s: load before the window.
+        window_s: planned window.
+        startup_s: GPU time of starting the engine; 0 where it runs.
+        regret: expected regret (share of latency) as things stand.
+        saved: how much of it this point is expected to remove, per second; NaN for the first points of an arm that runs.
+    """
+
+    arm: Arm
+    load: ImposedLoad
+    latency_s: float
+    inflight: float
+    company_s: float
+    warmup_s: float
+    window_s: float
+    startup_s: float
+    regret: float
+    saved: float
+
+    @property
+    def measuring_s(self) -> float:
+        """GPU time (s) of the point, its warm-up and its last answers included, without a start."""
+        return self.warmup_s + self.window_s + self.latency_s
+
+    @property
+    def cost_s(self) -> float:
+        """GPU time (s) of the point and the start before it."""
+        return self.startup_s + self.measuring_s
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """A point that could be bought, and what moves with it."""
+
+    purchase: Purchase
+    others: float
+    requests: float
+
+
+def next_point(
+    question: Question, measured: Sequence[Point], left_s: float = math.inf, startups_left_s: float = math.inf
+) -> Purchase | Finished:
+    """Choose the next point, or say why there is none.
+
+    Equal inputs give an equal choice, whatever the order of the points.
+
+    Args:
+        question: what is to be decided.
+        measured: every point so far, of all arms, those with a flag included.
+        left_s: GPU time that is left for measuring (s); the point fits into it with its warm-up and its tail.
+        startups_left_s: GPU time that is left for starting engines (s), counted apart.
+    """
+    state = known_from(question, measured)
+    pairs = rival_pairs(state)
+    regret = tellable_regret(state, pairs)
+    opening = [offer for arm in _startable(state) for offer in _opening(state, arm)[:1]]
+    running = [offer for offer in opening if offer.purchase.arm == question.running]
+    if running and (first := _affordable(state, running, left_s, startups_left_s)):
+        return replace(first[0].purchase, regret=regret, saved=math.nan)
+    if regret <= question.target_regret and any(state.recommendable(at) for at in range(len(state.rates))):
+        return Finished(
+            complete=True, reason=f"expected regret {regret:.2%}, asked for {question.target_regret:.2%}"
+        )
+    wanted = [offer for arm in _startable(state) for offer in _offers(state, arm)]
+    offers = _affordable(state, wanted, left_s, startups_left_s)
+    if not offers:
+        return Finished(complete=False, reason=_why_nothing(state, left_s))
+    gains = [_gain_per_second(state, pairs, offer) for offer in offers]
+    # Rounded, so that the last bits of a sum do not choose between offers that are equally good.
+    best = max(range(len(offers)), key=lambda i: (float(f"{gains[i]:.9g}"), -i))
+    if gains[best] <= _LEAST_GAIN:
+        return Finished(complete=True, reason=f"no point tells more; expected regret {regret:.2%}")
+    return replace(offers[best].purchase, regret=regret, saved=gains[best])
+
+
+def expected_regret(question: Question, measured: Sequence[Point]) -> float:
+    """What the recommendation may still cost, as a share of latency, and points of the arms in question can tell.
+
+    What only an arm can tell that cannot be measured any more is not counted.
+    """
+    state = known_from(question, measured)
+    return tellable_regret(state, rival_pairs(state))
+
+
+def recommended(question: Question, measured: Sequence[Point]) -> tuple[tuple[float, Arm | None], ...]:
+    """Per expected load (1/s) the arm that is believed fastest of those with points enough; None where there is none."""
+    state = known_from(question, measured)
+    logs, _ = log_latencies(state)
+    found = list[tuple[float, Arm | None]]()
+    for at, rate in enumerate(state.rates):
+        best = min(state.recommendable(at), key=lambda i: float(logs[i, at]), default=None)
+        found.append((rate, None if best is None else state.belief.arms[best]))
+    return tuple(found)
+
+
+def planned(
+    question: Question, measured: Sequence[Point], left_s: float = math.inf, startups_left_s: float = math.inf
+) -> tuple[Purchase, ...]:
+    """The points that would be bought if every one came out as it is believed now; an engine stays up until another starts.
+
+    Args:
+        question: what is to be decided.
+        measured: every point so far.
+        left_s: GPU time for measuring (s).
+        startups_left_s: GPU time for starts (s).
+    """
+    points, plan = list(measured), list[Purchase]()
+    while len(plan) < _PLAN_STEPS:
+        step = next_point(question, points, left_s, startups_left_s)
+        if isinstance(step, Finished):
+            break
+        plan.append(step)
+        points.append(_imagined(step))
+        question = replace(question, running=step.arm)
+        left_s -= step.measuring_s
+        startups_left_s -= step.startup_s
+    return tuple(plan)
+
+
+def _startable(state: Knowledge) -> list[int]:
+    """Arms that may have another point."""
+    question = state.question
+    most = question.settings.loads + question.settings.extra_attempts
+    return [
+        i
+        for i, arm in enumerate(state.belief.arms)
+        if arm in question.arms
+        and state.usable[i] < question.settings.loads
+        and len(state.measured[i]) < most
+    ]
+
+
+def _opening(state: Knowledge, arm: int) -> list[_Offer]:
+    """What is missing of the first points of an arm: a lone client, of the first arm also the ceiling and a law.
+
+    The expected loads are shares of that ceiling. A law that bends would put it elsewhere; of the other arms only the loads
+    that are expected matter.
+    """
+    if arm != state.in_question[0]:
+        return [] if state.measured[arm] else _spread(state, arm, 1)
+    settings = state.question.settings
+    clients = [point.load.clients or 0 for point in state.measured[arm]]
+    ends = [(1, 1 in clients), (settings.max_concurrency, any(count > 1 for count in clients))]
+    missing = [ImposedLoad(LoadMode.CLOSED, count) for count, there in ends if not there]
+    offers = [_offer(state, arm, load, settings.min_point_seconds) for load in missing]
+    return offers or _spread(state, arm, state.wanted(arm) - state.usable[arm])
+
+
+def _spread(state: Knowledge, arm: int, count: int) -> list[_Offer]:
+    """The next loads with which an arm gets a law: alone, as far as it would be trusted, then the widest gap's middle.
+
+    A law that bends is followed through its points, so they must lie close to each other on a logarithmic scale.
+    """
+    settings, met = state.question.settings, list(state.met[arm])
+    clients = [ImposedLoad(LoadMode.CLOSED, 1), *_clients(settings)]
+    clients.append(ImposedLoad(LoadMode.CLOSED, settings.max_concurrency))
+    left = [
+        _offer(state, arm, load, settings.min_point_seconds)
+        for load in _unmeasured(state, arm, [*_rates(state, arm), *clients])
+    ]
+    trusted = [one.others for at, one in enumerate(state.latencies[arm]) if state.trusted(arm, at)]
+    far = max(trusted, default=state.latencies[arm][0].others)
+    found = list[_Offer]()
+    while left and len(found) < count:
+        closed = [offer for offer in left if offer.purchase.load.clients]
+        beyond = [offer for offer in closed if offer.others >= far]
+        if not met:
+            best = min(left, key=lambda offer: offer.others)
+        elif max(met) * ROUNDING < far and beyond:
+            best = min(beyond, key=lambda offer: offer.others)
+        else:
+            places = np.log1p(sorted(met))
+            widest = int(np.argmax(np.diff(places))) if len(places) > 1 else 0
+            middle = float(np.mean(places[widest : widest + 2]))
+            best = left[int(np.argmin([abs(math.log1p(offer.others) - middle) for offer in left]))]
+        left.remove(best)
+        found.append(best)
+        met.append(best.others)
+    return found
+
+
+def _offers(state: Knowledge, arm: int) -> Iterator[_Offer]:
+    """Every load and window worth looking at; of an arm without a law only what it needs first."""
+    if opening := _opening(state, arm) or ([] if state.lawful[arm] else _spread(state, arm, 1)):
+        yield opening[0]
+        return
+    settings = state.question.settings
+    ceiling = ImposedLoad(LoadMode.CLOSED, settings.max_concurrency)
+    for load in _unmeasured(state, arm, [*_rates(state, arm), *_clients(settings), ceiling]):
+        window_s = settings.min_point_seconds
+        while True:
+            yield _offer(state, arm, load, window_s)
+            if window_s >= settings.point_seconds:
+                break
+            window_s = min(2.0 * window_s, settings.point_seconds)
+
+
+def _rates(state: Knowledge, arm: int) -> list[ImposedLoad]:
+    """Expected loads that the arm is believed to carry; a rate that was measured elsewhere stands in for one beside it."""
+    settings, belief = state.question.settings, state.belief
+    most = min(settings.highest_utilisation / belief.c2_s(arm), state.ceilings[arm] * (1.0 - SAME_RATE))
+    rates = []
+    for wanted in state.rates:
+        near = min(settings.reference_rps, key=lambda rate: abs(rate - wanted), default=wanted)
+        rates.append(near if abs(near - wanted) <= 2.0 * SAME_RATE * wanted else significant(wanted))
+    return [ImposedLoad(settings.arrivals, rate) for rate in dict.fromkeys(rates) if rate <= most]
+
+
+def _unmeasured(state: Knowledge, arm: int, loads: Sequence[ImposedLoad]) -> list[ImposedLoad]:
+    done = [point.load for point in state.measured[arm]]
+    return [
+        load
+        for load in loads
+        if not any(
+            load.mode == other.mode and abs(load.value - other.value) <= SAME_RATE * load.value
+            for other in done
+        )
+    ]
+
+
+def _clients(settings: SweepSettings) -> list[ImposedLoad]:
+    counts = [2**power for power in range(1, 20) if 2**power < settings.max_concurrency]
+    return [ImposedLoad(LoadMode.CLOSED, count) for count in counts]
+
+
+def _offer(state: Knowledge, arm: int, load: ImposedLoad, window_s: float) -> _Offer:
+    belief, settings, question = state.belief, state.question.settings, state.question
+    if load.clients is not None:
+        others, clients = load.clients - 1.0, float(load.clients)
+        latency_s = belief.among(arm, others).latency_s
+        least = max(_FEWEST_REQUESTS, FEWEST_GENERATIONS * clients if clients > 1 else 0.0)
+        rate, inflight = clients / latency_s, clients
+    else:
+        found = belief.at_rps(arm, load.value)
+        latency_s, others, least = found.latency_s, found.others, float(_FEWEST_REQUESTS)
+        rate, inflight = load.value, others
+    window_s = max(window_s, least / rate)
+    name = belief.arms[arm]
+    purchase = Purchase(
+        arm=name,
+        load=load,
+        latency_s=latency_s,
+        inflight=inflight,
+        company_s=belief.c2_s(arm),
+        warmup_s=max(settings.warmup_seconds, latency_s),
+        window_s=window_s,
+        startup_s=0.0 if name == question.running else question.startup_s,
+        regret=math.nan,
+        saved=math.nan,
+    )
+    return _Offer(purchase, others, rate * window_s)
+
+
+def _affordable(
+    state: Knowledge, offers: Sequence[_Offer], left_s: float, startups_left_s: float
+) -> list[_Offer]:
+    """What fits, together with the points that must follow: an arm without a law is money thrown away."""
+    return [
+        offer
+        for offer in offers
+        if sum(one.purchase.measuring_s for one in _needed(state, offer)) <= left_s
+        and offer.purchase.startup_s <= startups_left_s
+    ]
+
+
+def _gain_per_second(state: Knowledge, pairs: RivalPairs, offer: _Offer) -> float:
+    """Expected regret that a point removes per second; the first one of an arm counts with those that must follow."""
+    arm, bundle = state.belief.arms.index(offer.purchase.arm), _needed(state, offer)
+    cost_s = bundle[0].purchase.startup_s + sum(one.purchase.measuring_s for one in bundle)
+    belief, steps = state.belief, list[FloatArray]()
+    for one in bundle:
+        steps.append(belief.step(arm, one.others, one.requests))
+        belief = belief.after(steps[-1]) if len(bundle) > 1 else belief
+    moved = np.linalg.norm(np.stack(steps) @ pairs.rows.T, axis=0)
+    gain = expected_losses(np.abs(pairs.ahead), moved)
+    more = MorePoints(arm, len(bundle), max(one.others for one in bundle))
+    opens = np.array([state.may_recommend(arm, at, more) for at in range(len(state.rates))])[pairs.loads]
+    gain = gain + np.where(opens & (pairs.rivals == arm), np.maximum(-pairs.ahead, 0.0), 0.0)
+    return float(gain.sum()) / len(state.rates) / cost_s
+
+
+def _needed(state: Knowledge, offer: _Offer) -> list[_Offer]:
+    """The point and those that its arm needs besides before it may be recommended; which these are shows later."""
+    arm = state.belief.arms.index(offer.purchase.arm)
+    return [offer, *_spread(state, arm, state.wanted(arm) - state.usable[arm])[1:]]
+
+
+def believed_point(
+    question: Question, measured: Sequence[Point], load: ImposedLoad, window_s: float
+) -> Point:
+    """The point that a load is believed to give on the first arm in question.
+
+    Args:
+        question: what is to be decided.
+        measured: every point so far.
+        load: the load.
+        window_s: its window (s).
+    """
+    state = known_from(question, measured)
+    return _imagined(_offer(state, state.belief.arms.index(question.arms[0]), load, window_s).purchase)
+
+
+def _imagined(step: Purchase) -> Point:
+    """The point as it is expected."""
+    rate = step.inflight / step.latency_s
+    closed = step.load.clients is not None
+    return Point(
+        method=step.arm.method,
+        k=step.arm.k,
+        candidate=step.arm.candidate,
+        schedule=f"1-:{step.arm.k}" if step.arm.scheduled else None,
+        load_mode=step.load.mode,
+        concurrency=float(step.load.value) if closed else None,
+        request_rate_rps=None if closed else step.load.value,
+        mean_latency_s=significant(step.latency_s),
+        mean_inflight=significant(max(step.inflight, 1e-6)),
+        requests=max(significant(rate * step.window_s), 1.0),
+        window_s=significant(step.window_s),
+    )
+
+
+def _why_nothing(state: Knowledge, left_s: float) -> str:
+    if not _startable(state):
+        return f"every arm has {state.question.settings.loads} points"
+    return "no load is left" if left_s == math.inf else f"nothing more fits into {left_s:.0f} s"
