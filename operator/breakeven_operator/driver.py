@@ -27,7 +27,8 @@ from breakeven.arm import Arm
 from breakeven.errors import InputError
 from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
 from breakeven.load_driver.dataset import Dataset, read_dataset
-from breakeven.load_driver.design import Finished, SweepSettings
+from breakeven.load_driver.design import Finished, SweepSettings, of_the_sweep
+from breakeven.load_driver.question import Question
 from breakeven.load_driver.sweep import Sweep, SweepProgress, run_sweep
 from breakeven.points.point import Point
 from breakeven.tiers import Schedule
@@ -105,6 +106,8 @@ class TrialEnvironment:
             warmup_seconds=_whole(env, "WARMUP_SECONDS", least=0),
             max_seconds=_whole(env, "MAX_SECONDS"),
         )
+        loads = env.get("BREAKEVEN_DECIDE_FOR_RPS")
+        question = None if loads is None else Question((arm,), settings, _rates(loads), running=arm)
         ca_file = env.get("BREAKEVEN_CA_FILE")
         spec = workload_spec(env.get("BREAKEVEN_WORKLOAD") or None)
         prompts, output = _whole(env, "PROMPT_TOKENS"), _whole(env, "OUTPUT_TOKENS", least=2)
@@ -113,7 +116,7 @@ class TrialEnvironment:
             namespace=_text(env, "NAMESPACE"),
             run=_text(env, "RUN"),
             arm_name=_text(env, "ARM"),
-            sweep=Sweep(arm, workload, settings, lengths=True),
+            sweep=Sweep(arm, workload, settings, lengths=True, question=question),
             endpoint=Endpoint(
                 url=_text(env, "URL"),
                 model=env.get("BREAKEVEN_MODEL") or None,
@@ -159,6 +162,14 @@ def _whole(env: Mapping[str, str], name: str, *, least: int = 1, default: int | 
     if not text.isdigit() or int(text) < least:
         raise InputError(f"BREAKEVEN_{name}", repr(text), f"a whole number, at least {least}")
     return int(text)
+
+
+def _rates(text: str) -> tuple[float, ...]:
+    """Loads in requests per second, separated by commas; none: those that the choice of points expects by itself."""
+    try:
+        return tuple(float(one) for one in text.split(",") if one)
+    except ValueError as error:
+        raise InputError("BREAKEVEN_DECIDE_FOR_RPS", repr(text), "numbers separated by commas") from error
 
 
 class RunGoneError(Exception):
@@ -261,7 +272,10 @@ async def run_trial(trial: TrialEnvironment, runs: Runs) -> Finished:
             "workload.prompts: the file changed since the arm before it was measured; expected the same text for all arms"
         )
     rates = tuple(sorted({point.load.rps for point in others if point.load.rps is not None and point.usable}))
-    sweep = replace(trial.sweep, settings=replace(trial.sweep.settings, reference_rps=rates))
+    settings, question = replace(trial.sweep.settings, reference_rps=rates), trial.sweep.question
+    if question is not None:
+        question = replace(question, settings=settings)
+    sweep = replace(trial.sweep, settings=settings, question=question, others=tuple(of_the_sweep(others)))
     if store.points:
         _LOG.info("%s: going on after %d points", trial.arm_name, len(store.points))
     shown = ""

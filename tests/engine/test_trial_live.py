@@ -9,6 +9,7 @@ import logging
 import pytest
 
 from breakeven.load_driver.client import EngineError
+from breakeven_operator.calibration.measurements import sweep_of
 from breakeven_operator.driver import PromptsError, run_trial
 from breakeven_operator.resources.calibrationrun import CalibrationRun
 from fakes.calibration_world import World
@@ -115,3 +116,18 @@ async def test_a_file_that_changes_between_two_arms_ends_the_trial(stored, tmp_p
     async with serving(LawfulEngine(speculative_tokens=2)) as engine:
         with pytest.raises(PromptsError, match="the file changed since the arm before it"):
             await run_trial(trial_environment(engine.url, "eagle/2", **given), stored)
+
+
+@in_virtual_time
+async def test_loads_that_are_bought_stop_early_for_an_arm_that_surely_loses(stored):
+    given = {"BREAKEVEN_LOADS": "8", "BREAKEVEN_DECIDE_FOR_RPS": "20,60"}
+    async with serving(LawfulEngine()) as engine:
+        await run_trial(trial_environment(engine.url, "none", **given), stored)
+    async with serving(LawfulEngine(token_s=0.006, speculative_tokens=2)) as engine:
+        finished = await run_trial(trial_environment(engine.url, **given), stored)
+    run = CalibrationRun.read(stored.run, "run")
+    loads = {arm: len(sweep_of(run.status.points_of(arm))) for arm in ("none", "eagle/2")}
+    assert loads["none"] < 8
+    # An arm three times as slow is not worth more than a first look.
+    assert loads["eagle/2"] <= 3, finished.reason
+    assert finished.complete

@@ -26,6 +26,7 @@ from breakeven_operator.labels import (
 )
 from breakeven_operator.ports import Manifest, TrialSettings
 from breakeven_operator.resources.calibrationrun import CalibrationPlan, PlannedArm
+from breakeven_operator.resources.calibrationspec import LoadChoice
 from breakeven_operator.resources.candidates import table_of
 
 DRIVER = "driver"
@@ -178,7 +179,12 @@ def _driver(
         {"name": "BREAKEVEN_MAX_CONCURRENCY", "value": str(podcopy.max_concurrency(engine))},
     ]
     prompts = sending.workload_spec(plan.workload).prompts
-    given = {"BREAKEVEN_WORKLOAD": plan.workload, "BREAKEVEN_PROMPTS": sending.file_of(prompts)}
+    auto = plan.load_choice is LoadChoice.AUTO
+    given = {
+        "BREAKEVEN_WORKLOAD": plan.workload,
+        "BREAKEVEN_PROMPTS": sending.file_of(prompts),
+        "BREAKEVEN_DECIDE_FOR_RPS": ",".join(f"{rps:g}" for rps in plan.expected_rps) if auto else None,
+    }
     env += [{"name": name, "value": value} for name, value in given.items() if value is not None]
     driver: dict[str, Any] = {"name": DRIVER, "image": settings.image}
     mounts: list[dict[str, Any]] = [TOKEN_MOUNT, *sending.mount_of(prompts)]

@@ -26,6 +26,7 @@ from breakeven_operator.resources.calibrationrun import (
     RunPhase,
     read_run,
 )
+from breakeven_operator.resources.calibrationspec import LoadChoice
 from breakeven_operator.resources.speculativeservice import SpeculativeService
 
 
@@ -115,7 +116,10 @@ def _admit(transition: Transition, service: SpeculativeService) -> tuple[Action,
     names = ", ".join(arm.arm for arm in plan.arms)
     if imported is None:
         statuses = tuple(ArmStatus(arm=arm.arm, phase=ArmPhase.WAITING) for arm in plan.arms)
-        message = f"arms {names}; {plan.loads} loads each; at most {plan.budget.max_gpu_seconds} GPU-seconds"
+        most = "at most " if plan.load_choice is LoadChoice.AUTO else ""
+        message = (
+            f"arms {names}; {most}{plan.loads} loads each; at most {plan.budget.max_gpu_seconds} GPU-seconds"
+        )
     else:
         plan = plan.model_copy(update=imported.lengths())
         statuses, message = imported.arms, f"arms {names}; {len(imported.points)} points are imported"

@@ -19,6 +19,7 @@ from breakeven_operator.resources.calibrationrun import (
     CalibrationRunSpec,
     PlannedArm,
 )
+from breakeven_operator.resources.calibrationspec import LoadChoice
 from breakeven_operator.resources.speculativeservice import SpeculativeService
 
 # Beside its window and warm-up a point waits for its last answers, and some points are measured twice.
@@ -52,6 +53,8 @@ def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -
     return CalibrationPlan(
         arms=tuple(_planned(service, arm) for arm in wanted_arms(run.spec, service)),
         loads=run.spec.loads or calibration.loads,
+        load_choice=calibration.load_choice,
+        expected_rps=_expected_rps(service) if calibration.load_choice is LoadChoice.AUTO else (),
         prompt_tokens=workload.prompt_tokens,
         output_tokens=workload.output_tokens,
         workload=workload.document,
@@ -132,6 +135,13 @@ def _planned(service: SpeculativeService, arm: Arm) -> PlannedArm:
             candidates.speculative_config(arm) if method is None else method.speculative_config(arm.k)
         ),
     )
+
+
+def _expected_rps(service: SpeculativeService) -> tuple[float, ...]:
+    """Loads per replica that the last decision was made for: the present one and the highest that is expected again."""
+    decision = service.status.decision
+    loads = (decision.load_rps, decision.expected_peak_rps) if decision is not None else ()
+    return tuple(sorted({rps for rps in loads if rps}))
 
 
 def trial_limits(

@@ -12,6 +12,7 @@ from breakeven.arm import SCHEDULE
 from breakeven.load_driver.design import POINTS_AT_OTHER_LENGTHS
 from breakeven.points.point import COLUMNS, SETTING, PointColumn
 from breakeven_operator.resources.base import (
+    ATOMIC,
     LIST_SET,
     ArmName,
     Cell,
@@ -26,7 +27,7 @@ from breakeven_operator.resources.base import (
     Word,
     list_map,
 )
-from breakeven_operator.resources.calibrationspec import Budget
+from breakeven_operator.resources.calibrationspec import Budget, LoadChoice
 from breakeven_operator.resources.meta import Condition, Metadata, ObjectReference, ServiceReference
 from breakeven_operator.resources.workloadspec import WorkloadSpec
 
@@ -190,7 +191,20 @@ class CalibrationPlan(StatusModel):
             description="Arms in the order of measuring.",
         ),
     ] = ()
-    loads: Annotated[int, Field(ge=1, description="Operating points per arm.")]
+    loads: Annotated[
+        int, Field(ge=1, description="Operating points per arm; the most of them with loadChoice Auto.")
+    ]
+    load_choice: Annotated[LoadChoice, Field(description="Which loads an arm is measured at.")] = (
+        LoadChoice.EVEN
+    )
+    expected_rps: Annotated[
+        tuple[RequiredNumber, ...],
+        Field(
+            max_length=8,
+            json_schema_extra=ATOMIC,
+            description="Loads per replica that loadChoice Auto decides for; without any, 15 to 75 % of what no speculation carries.",
+        ),
+    ] = ()
     prompt_tokens: Annotated[int, Field(ge=1, description="Mean prompt length, tokens.")]
     output_tokens: Annotated[int, Field(ge=1, description="Mean output length, tokens.")]
     workload: Annotated[

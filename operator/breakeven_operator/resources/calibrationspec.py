@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field
 
 from breakeven_operator.resources.base import Model
 from breakeven_operator.resources.workloadspec import WorkloadSpec
+
+
+class LoadChoice(StrEnum):
+    """Which loads an arm is measured at."""
+
+    EVEN = "Even"
+    AUTO = "Auto"
 
 
 class Budget(Model):
@@ -59,6 +67,14 @@ class Calibration(Model):
             "from the points themselves where the law bends. Two short points at longer prompts are measured beside them.",
         ),
     ] = 7
+    load_choice: Annotated[
+        LoadChoice,
+        Field(
+            description="Even: as many loads as `loads` says, spread over what the arm carries. Auto: at most so many, each next one "
+            "the load that tells most, per second of GPU, about which arm is fastest at the service's present and expected "
+            "loads; an arm that surely loses gets no more points than its law needs."
+        ),
+    ] = LoadChoice.EVEN
     point_seconds: Annotated[
         int, Field(ge=1, le=3600, description="Measuring time of one point, after its warm-up.")
     ] = 60

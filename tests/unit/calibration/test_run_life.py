@@ -711,6 +711,19 @@ def test_a_run_by_hand_measures_its_arms_and_always_none(world):
     assert (plan.loads, plan.prompt_tokens, plan.output_tokens) == (4, 10, 20)
 
 
+def test_loads_to_buy_are_those_that_the_service_decides_for(world):
+    world.service["spec"].setdefault("calibration", {})["loadChoice"] = "Auto"
+    world.service.setdefault("status", {})["decision"] = {"loadRps": "2.5", "expectedPeakRps": "7"}
+    status = world.turn()
+    assert status["plan"]["expectedRps"] == ["2.5", "7"]
+    assert "at most 5 loads each" in status["message"]
+    world.turn()
+    (job,) = world.jobs.values()
+    (driver,) = job["spec"]["template"]["spec"]["containers"]
+    given = {variable["name"]: variable.get("value") for variable in driver["env"]}
+    assert given["BREAKEVEN_DECIDE_FOR_RPS"] == "2.5,7"
+
+
 def test_points_against_which_something_speaks_do_not_make_an_arm(world):
     world.turn()
     world.turn()
