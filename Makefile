@@ -91,7 +91,7 @@ crds-baseline: env ## Take today's CRDs as those that users have (a narrower fie
 
 coverage: env ## All tests but those on the cluster, which lines none of them runs, and the floor
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -q tests/unit tests/property tests/reference tests/golden tests/engine tests/fleet
+	@$(BIN)/coverage run -m pytest -q --numprocesses=auto --dist=loadfile tests/unit tests/property tests/reference tests/golden tests/engine tests/fleet
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 
