@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +31,8 @@ from breakeven_sim.replay.measured import measured_points
 from validation.outcomes import Goal, ValidationOutcome, error_outcome
 
 _GPU = "NVIDIA-H100-80GB-HBM3"
-_REQUESTS = 1500
+_REQUESTS = 500
+"""Of a run, over the square of the idle share of the engine: the nearer to saturation, the longer a mean takes."""
 _WARM_UP = 0.25
 _TEXTS = 400
 _CLEAR = 0.05
@@ -45,11 +47,13 @@ _CHOSEN = tuple(
     for g in (0.25, 1.0, 4.0)
     for e, load in ((0.6, 0.35), (1.0, 0.7))
 )
-_HELD_OUT = (
+# Others were held out once; they were looked at since, and count with those that the rules were chosen on.
+_LOOKED_AT = (
     (0.3, 0.5, 0.5, 0.72), (0.3, 3.0, 1.1, 0.45), (0.5, 1.4, 0.8, 0.72), (0.7, 0.3, 0.9, 0.6), (0.7, 2.0, 0.55, 0.3),
     (1.4, 0.4, 0.7, 0.72), (1.4, 3.5, 1.0, 0.6), (2.0, 0.3, 0.5, 0.5), (2.0, 0.7, 1.1, 0.72), (2.5, 2.5, 0.85, 0.72),
     (3.5, 0.35, 0.6, 0.7), (3.5, 1.2, 0.75, 0.4), (3.8, 3.8, 0.65, 0.72), (0.26, 0.26, 0.95, 0.72),
 )  # fmt: skip
+_HELD_OUT_COUNT, _HELD_OUT_SEED = 14, 20261123
 
 
 class Elsewhere(NamedTuple):
@@ -59,6 +63,15 @@ class Elsewhere(NamedTuple):
     output: float
     tokens_per_step: float
     load: float
+
+
+def held_out() -> list[Elsewhere]:
+    """Conditions drawn from all over the range; nothing was chosen on them."""
+    random = np.random.default_rng(_HELD_OUT_SEED)
+    prompt, output = np.exp(random.uniform(-math.log(4.0), math.log(4.0), (2, _HELD_OUT_COUNT))).round(2)
+    e, load = random.uniform(0.5, 1.1, _HELD_OUT_COUNT), random.uniform(0.2, 0.75, _HELD_OUT_COUNT)
+    drawn = zip(prompt, output, e.round(2), load.round(2), strict=True)
+    return [Elsewhere(*map(float, one)) for one in drawn]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +123,10 @@ class _OneArm:
 
 
 class _Truth(NamedTuple):
-    """What the engine does: mean latency (s) at the rate that was asked for, and E."""
+    """What the engine does: mean latency (s) at the rate that was asked for, its relative error, and E."""
 
     latency_s: float
+    error: float
     tokens_per_step: float
 
 
@@ -125,6 +139,7 @@ class Judged:
         speedup: relative errors.
         wrong: whether the verdict is on the wrong side of a speedup that is clear.
         held: whether the 90 % bounds of latency hold the truth.
+        noise: relative errors of the truth itself, from runs that differ in their arrivals.
         missed: conditions beyond the goal, in a few words.
     """
 
@@ -132,16 +147,24 @@ class Judged:
     speedup: list[float] = field(default_factory=list)
     wrong: list[bool] = field(default_factory=list)
     held: list[bool] = field(default_factory=list)
+    noise: list[float] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
 
 
 def conversion_errors() -> Iterator[ValidationOutcome]:
     """The errors at the conditions that the rules were chosen on, and at others, with other seeds."""
-    for split, conditions, seed in (("chosen on", _CHOSEN, 1), ("held out", _HELD_OUT, 7)):
-        found = Judged()
-        for engine in ENGINES:
-            judge(engine, [Elsewhere(*one) for one in conditions], seed, found)
-        note = "; ".join(found.missed)
+    looked_at = [Elsewhere(*one) for one in (*_CHOSEN, *_LOOKED_AT)]
+    for split, conditions, seed in (("chosen on", looked_at, 1), ("held out", held_out(), 7)):
+        with ProcessPoolExecutor() as pool:
+            parts = list(pool.map(judge, ENGINES, [conditions] * len(ENGINES), [seed] * len(ENGINES)))
+        found = Judged(
+            **{
+                one.name: [item for part in parts for item in getattr(part, one.name)]
+                for one in fields(Judged)
+            }
+        )
+        note = f"the truth itself errs by {max(found.noise):.1%} at most; beyond the goal: "
+        note += "; ".join(found.missed) or "none"
         where = f"{split}: E 0.5-1.1, p and g 1/4-4, load to .75"
         yield error_outcome(
             "other conditions: latency", "event clock, 3 engines", where, found.latency, GOALS, note
@@ -167,15 +190,15 @@ def conversion_errors() -> Iterator[ValidationOutcome]:
         )
 
 
-def judge(engine: CalibratedEngine, conditions: list[Elsewhere], seed: int, found: Judged) -> None:
-    """Calibrate an engine, predict both of its arms at each of the conditions, and run it there.
+def judge(engine: CalibratedEngine, conditions: list[Elsewhere], seed: int) -> Judged:
+    """Calibrate an engine, predict both of its arms at each of the conditions, and run it there; the errors.
 
     Args:
         engine: what is calibrated.
         conditions: other lengths, acceptance and loads.
         seed: of texts and arrivals.
-        found: to which the errors are added.
     """
+    found = Judged()
     arms = CostArms(default_document().for_gpu(_GPU, "validation"), seed)
     profile = calibrated(engine, arms, seed)
     for number, one in enumerate(conditions):
@@ -187,7 +210,8 @@ def judge(engine: CalibratedEngine, conditions: list[Elsewhere], seed: int, foun
             for arm in (NO_SPECULATION, engine.arm)
         }
         rps = one.load * min(curve.saturation_rps for curve in curves.values())
-        truth = {arm: _truth(elsewhere, arm, rps, p, g, seed + number) for arm in curves}
+        count = round(_REQUESTS / (1.0 - one.load) ** 2)
+        truth = {arm: _truth(elsewhere, arm, rps, p, g, count, seed + number) for arm in curves}
         now = {
             arm: profile.curve(arm, Conditions(truth[arm].tokens_per_step if arm.k else None, p, g))
             for arm in curves
@@ -195,6 +219,7 @@ def judge(engine: CalibratedEngine, conditions: list[Elsewhere], seed: int, foun
         latency = {arm: now[arm].at_rps(rps).latency_s for arm in now}
         for arm, curve in now.items():
             found.latency.append(latency[arm] / truth[arm].latency_s - 1.0)
+            found.noise.append(truth[arm].error)
             found.held.append(_within(truth[arm].latency_s, curve.bounds_at_rps(rps, 1.7)))
         true_speedup = truth[NO_SPECULATION].latency_s / truth[engine.arm].latency_s
         speedup = latency[NO_SPECULATION] / latency[engine.arm]
@@ -206,13 +231,12 @@ def judge(engine: CalibratedEngine, conditions: list[Elsewhere], seed: int, foun
         sure = compare_curves(*pair, LoadPoint(rps=rps), 0.9).speedup_ci or (None, None)
         surely_wrong = clear and not _may_be(sure, above=true_speedup > 1.0)
         found.wrong.append(surely_wrong or (clear and (speedup > 1.0) != (true_speedup > 1.0)))
-        if (
-            max(abs(error), *(abs(latency[arm] / truth[arm].latency_s - 1.0) for arm in now))
-            > GOALS["worst"].limit
-        ):
-            found.missed.append(
-                f"{engine.name} p {p} g {g} E {truth[engine.arm].tokens_per_step:.2f} at {one.load:g}"
-            )
+        off = {arm: latency[arm] / truth[arm].latency_s - 1.0 for arm in now}
+        if max(abs(error), *map(abs, off.values())) > GOALS["worst"].limit:
+            e_now = truth[engine.arm].tokens_per_step
+            errors = ", ".join(f"{arm} {share:+.1%}" for arm, share in off.items())
+            found.missed.append(f"{engine.name} p {p} g {g} E {e_now:.2f} at {one.load:g}: {errors}")
+    return found
 
 
 def _within(value: float, bounds: tuple[float | None, float | None] | None) -> bool:
@@ -284,26 +308,28 @@ def _with_acceptance(engine: CalibratedEngine, share: float, seed: int) -> CostA
     return CostArms(costs.model_copy(update={"methods": methods}), seed + 1)
 
 
-def _truth(arms: CostArms, arm: Arm, rps: float, p: int, g: int, seed: int) -> _Truth:
+def _truth(arms: CostArms, arm: Arm, rps: float, p: int, g: int, count: int, seed: int) -> _Truth:
     """Mean latency at a rate, from runs of finite length.
 
     A mean over N requests strays by L/C1*sqrt(2/N), mostly because more or fewer were in flight than at this rate: that part
     is taken out (a control variate), with the slope of latency in the number in flight that the engine's own costs give.
     """
     one = _OneArm(arms, arm)
-    runs = [_run(one, arm, rps, p, g, 100 * seed + i) for i in range(2)]
-    latency_s, inflight, slope_s, e = np.mean(runs, axis=0)
-    return _Truth(float((latency_s - inflight * slope_s) / (1.0 - rps * slope_s)), float(e))
+    runs = np.array([_run(one, arm, rps, p, g, count, 100 * seed + i) for i in range(4)])
+    latency_s, inflight, slope_s, e = runs.T
+    found_s = (latency_s - inflight * slope_s) / (1.0 - rps * slope_s)
+    error = float(np.std(found_s, ddof=1) / math.sqrt(len(runs)) / found_s.mean())
+    return _Truth(float(found_s.mean()), error, float(e.mean()))
 
 
-def _run(arms: Arms, arm: Arm, rps: float, p: int, g: int, seed: int) -> NDArray[np.float64]:
+def _run(arms: Arms, arm: Arm, rps: float, p: int, g: int, count: int, seed: int) -> NDArray[np.float64]:
     """Mean latency (s), mean number in flight, its slope (s) and E of one run."""
     random = np.random.default_rng(seed)
-    arrival_s = np.cumsum(random.exponential(1.0 / rps, _REQUESTS))
+    arrival_s = np.cumsum(random.exponential(1.0 / rps, count))
     requests = [Request(i, at, p, g) for i, at in enumerate(arrival_s.tolist())]
     open_loop(arms, arm, requests)
     finished_s = np.array([one.finished_s for one in requests])
-    first = int(_WARM_UP * _REQUESTS)
+    first = int(_WARM_UP * count)
     start_s, end_s = arrival_s[first], arrival_s[-1]
     inflight = (finished_s.clip(start_s, end_s) - arrival_s.clip(start_s, end_s)).sum() / (end_s - start_s)
     counted = requests[first:]

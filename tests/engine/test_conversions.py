@@ -11,7 +11,7 @@ from breakeven.laws.conversion import RequestCosts, Work, latency_parts
 from breakeven_sim.engine.costs import default_document
 from breakeven_sim.replay.fleet_arms import CostArms
 from breakeven_sim.replay.measured import measured_points
-from validation.conversions import ENGINES, Elsewhere, Judged, calibrated, judge
+from validation.conversions import ENGINES, Elsewhere, calibrated, judge
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
 
@@ -25,8 +25,7 @@ LONG_PROMPTS = next(engine for engine in ENGINES if engine.name == "long prompts
 )
 def test_latency_and_speedup_at_other_acceptance_and_lengths_are_what_the_engine_does(condition):
     """A rule that scaled all of C2 with 1/E was off by a quarter where prompts are long, and rolled away from a faster arm."""
-    found = Judged()
-    judge(LONG_PROMPTS, [condition], 1, found)
+    found = judge(LONG_PROMPTS, [condition], 1)
     assert found.latency == pytest.approx([0.0, 0.0], abs=0.08)
     assert found.speedup == pytest.approx([0.0], abs=0.05)
     assert found.wrong == [False]
