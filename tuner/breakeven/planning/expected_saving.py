@@ -249,6 +249,7 @@ def decide_by_saving(
             memory.evidence,
             known,
             memory.running,
+            level_s=laws[i].prior.level_s,
             expected_s=laws[i].table.parts_s(live.inflight),
             latency_s=live.latency_s,
             requests=live.requests,

@@ -32,6 +32,8 @@ _REQUEST_SD = 1.0
 INDEPENDENT_S = 1800.0
 """Live means of windows within this time err alike: their loads and texts are the same."""
 _FORGOTTEN_S = 7 * 86400.0
+_CONVERTED_SD = 0.5
+"""Share of a conversion (of its logarithm) by which it may be wrong, beside its known errors: other texts cost what they cost."""
 _SURPRISING_SD = 3.0
 
 
@@ -43,17 +45,45 @@ class Evidence:
         precision: of (u1, u1), (u1, u2) and (u2, u2).
         pull: precision times mean, of u1 and u2.
         at_s: when it was last added to (s); it fades from then on.
+        level_s: C1 and C2 (s) of the profile's law, as converted to the acceptance and lengths of that time; None: as now.
     """
 
     precision: tuple[float, float, float] = (0.0, 0.0, 0.0)
     pull: tuple[float, float] = (0.0, 0.0)
     at_s: float = 0.0
+    level_s: tuple[float, float] | None = None
 
     def faded(self, now_s: float) -> Evidence:
         """The same, older: engines and requests change."""
         kept = math.exp(-max(now_s - self.at_s, 0.0) / _FORGOTTEN_S)
         a, b, c = self.precision
-        return Evidence((a * kept, b * kept, c * kept), (self.pull[0] * kept, self.pull[1] * kept), now_s)
+        pull = (self.pull[0] * kept, self.pull[1] * kept)
+        return replace(self, precision=(a * kept, b * kept, c * kept), pull=pull, at_s=now_s)
+
+    def converted(self, level_s: tuple[float, float]) -> Evidence:
+        """The same about a law that was converted to other conditions since: in as much more doubt as that moved it.
+
+        What was measured at one acceptance says what requests take there. That they take what the conversion says at another
+        one is the profile's word, and without this doubt hours of the one would outweigh what is measured at the other.
+        """
+        doubt, precision = np.diag(self._moved(level_s)), self._matrix
+        kept = np.linalg.inv(np.eye(2) + precision @ doubt)
+        (a, b), (_, c) = (kept @ precision).tolist()
+        p, q = (kept @ np.asarray(self.pull)).tolist()
+        return replace(self, precision=(a, b, c), pull=(p, q), level_s=level_s)
+
+    def strayed(self, level_s: tuple[float, float]) -> bool:
+        """Whether that doubt outweighs what it says."""
+        return float(self._moved(level_s) @ np.diag(self._matrix)) > 1.0
+
+    @property
+    def _matrix(self) -> FloatArray:
+        a, b, c = self.precision
+        return np.array([[a, b], [b, c]])
+
+    def _moved(self, level_s: tuple[float, float]) -> FloatArray:
+        """Variances of what a conversion since then may have got wrong."""
+        return np.asarray((_CONVERTED_SD * np.log(np.divide(level_s, self.level_s or level_s))) ** 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +100,11 @@ class LawPrior:
     c1_s: float
     c2_s: float
     relative_covariance: FloatArray
+
+    @property
+    def level_s(self) -> tuple[float, float]:
+        """Both coefficients."""
+        return self.c1_s, self.c2_s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,7 +138,10 @@ class LearnedLaws:
 def learned(priors: Sequence[LawPrior], evidence: Mapping[Arm, Evidence], now_s: float) -> LearnedLaws:
     """What is known of all arms: the profile, and what was seen live."""
     size = 2 * len(priors)
-    seen = {arm: one.faded(now_s) for arm, one in evidence.items()}
+    levels_s = {one.arm: one.level_s for one in priors}
+    seen = {
+        arm: one.faded(now_s).converted(levels_s[arm]) for arm, one in evidence.items() if arm in levels_s
+    }
     family_variance = _family_variances(priors, seen)
     prior = np.full((size, size), _SHARED_SD**2)
     for i, one in enumerate(priors):
@@ -154,6 +192,7 @@ def with_latency(
     laws: LearnedLaws,
     arm: Arm,
     *,
+    level_s: tuple[float, float],
     expected_s: Sequence[float],
     latency_s: float,
     requests: float,
@@ -165,6 +204,7 @@ def with_latency(
         evidence: so far.
         laws: what was known before this window.
         arm: in place.
+        level_s: C1 and C2 of its law, as converted to the present acceptance and lengths.
         expected_s: what the profile expects of the window (s): of a lone request, and what the company that was met adds.
             Read off the arm's curve: off a straight line near it, what bends looks like an engine that changed.
         latency_s: mean latency (s).
@@ -180,8 +220,11 @@ def with_latency(
     share = parts / predicted_s
     surprise = math.log(latency_s / predicted_s)
     before = evidence.get(arm)
-    # The first window of an arm says as much as the next half hour of them: they err alike.
-    news = 1.0 if before is None else -math.expm1(min(before.at_s - now_s, 0.0) / INDEPENDENT_S)
+    # The first window of an arm, or at another acceptance, says as much as the next half hour of them: they err alike.
+    if before is None or before.strayed(level_s):
+        news = 1.0
+    else:
+        news = -math.expm1(min(before.at_s - now_s, 0.0) / INDEPENDENT_S)
     if news <= 0.0:
         return dict(evidence)
     variance = _NOISE_SD**2 / news + _REQUEST_SD**2 / requests
@@ -190,7 +233,9 @@ def with_latency(
         # One strange window is a strange window; several are a strange engine.
         variance *= 4.0
     towards = surprise + float(share @ mean)
-    before = (before or Evidence()).faded(now_s)
+    before = (before or Evidence(level_s=level_s)).faded(now_s)
+    if before.level_s is None or before.strayed(level_s):
+        before = before.converted(level_s)
     (a, b, c), (p, q) = before.precision, before.pull
     (s1, s2), weight = share.tolist(), 1.0 / variance
     after = replace(
