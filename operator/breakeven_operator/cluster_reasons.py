@@ -185,6 +185,36 @@ class ClusterReason(StrEnum):
         "The profile was written by another version or damaged.",
         "Delete the SpeculationProfile; it is measured anew.",
     )
+    MODEL_AGREES = (
+        "ModelAgrees",
+        "Requests of the arm in place take as long as the profile predicts for their load.",
+    )
+    MODEL_UNTESTED = (
+        "ModelUntested",
+        "The arm in place has not been measured for updatePolicy.disagreementSeconds since it was entered or the profile came into force.",
+        "Wait; a lower updatePolicy.disagreementSeconds judges sooner.",
+    )
+    MODEL_DISAGREES = (
+        "ModelDisagrees",
+        "Requests of the arm in place have surely taken longer, or less long, than the profile's own bounds for updatePolicy.disagreementSeconds: it is not taken at its word any more, and a calibration is asked for.",
+        "Wait for the calibration. If the next profile disagrees as well, look for what calibration pods do not have: another node, neighbours on the GPU, a proxy in the measured latency, other prompts.",
+    )
+    PROFILE_SUSPECT = (
+        "ProfileSuspect",
+        "The profile in force is under suspicion, and another arm should run by its word alone: it is not entered.",
+        "Wait for the calibration; the condition ModelAgrees says why, and what may be decided until then.",
+    )
+    TEXT_AS_CALIBRATED = "TextAsCalibrated", "Live requests are such as the profile was measured with."
+    ACCEPTANCE_DRIFTED = (
+        "AcceptanceDrifted",
+        "Drafts are accepted otherwise than when the arm was calibrated, for updatePolicy.disagreementSeconds: predictions are converted to the live acceptance, with wider bounds.",
+        "Let calibrations send your users' prompts (calibration.workload.prompts). If the first position fell alone, look for another tokenizer, head, engine version or sampling.",
+    )
+    LENGTHS_DRIFTED = (
+        "LengthsDrifted",
+        "Prompts or answers are of other lengths than the profile's conversions were measured at, for updatePolicy.disagreementSeconds: predictions are extrapolations.",
+        "Wait for the calibration, which sends requests of the live lengths; with a workload of your own, set its lengths.",
+    )
     PROFILE_SUPERSEDED = "ProfileSuperseded", "A newer profile is in force."
 
     # Calibration.

@@ -162,13 +162,15 @@ async def test_one_impossible_answer_rolls_nothing_and_is_not_remembered(wrong):
 
 async def test_a_collapse_of_acceptance_is_acted_upon_when_windows_go_on_saying_so():
     world = await speculating()
+    # What is drafted costs as before and yields nothing.
     world.prometheus.traffic.tokens_per_step = 1.01
+    world.prometheus.traffic.latency_s *= 2.5
     first = world.clock.now()
     await world.cycle()
     assert (world.decision["action"], world.reason) == ("Stay", "BelowBreakEven")
     world.restart()
     await world.until(lambda: world.value in {None, "null"})
-    assert 300 <= (world.clock.now() - first).total_seconds() < 1800
+    assert 60 <= (world.clock.now() - first).total_seconds() < 600
     assert world.status["rollout"]["reason"] == "AcceptanceCollapsed"
     assert "tokens per step (2.50 when it was calibrated)" in world.decision["message"]
 
@@ -232,7 +234,7 @@ async def test_queries_and_requests_do_not_grow_with_services():
     assert (dict(world.cluster.requests), len(world.prometheus.queries)) == alone
 
 
-async def test_a_quiet_service_is_not_written_every_cycle():
+async def test_a_quiet_service_is_written_once_per_window_of_its_account_and_not_every_cycle():
     world = FleetWorld(lambda spec: spec["updatePolicy"].update(mode="Recommend"))
     world.calibrate()
     world.load(3.0)
@@ -242,4 +244,5 @@ async def test_a_quiet_service_is_not_written_every_cycle():
     for number in range(20):
         world.load(3.0 + 0.05 * (number % 2))
         await world.cycle()
-    assert len(world.cluster.writes) == before
+    # Twenty cycles are one window of five minutes.
+    assert len(world.cluster.writes) - before <= 1

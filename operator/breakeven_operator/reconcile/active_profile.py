@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -27,6 +27,15 @@ _LONGEST_SAYING = 500
 _WORDS = {reason.value: reason for reason in ClusterReason}
 # A run that ended for these has not answered what it was asked.
 _OPEN = frozenset({str(ClusterReason.TARGET_CHANGED), str(ClusterReason.TARGET_NOT_FOUND)})
+# What live traffic says against a profile that is in force.
+_DOUBTS = frozenset(
+    {
+        Trigger.MODEL_DISAGREES,
+        Trigger.ROLL_DISPROVED,
+        Trigger.ACCEPTANCE_DRIFTED,
+        Trigger.LENGTHS_DRIFTED,
+    }
+)
 # What mode Disabled still measures.
 _ASKED_FOR = frozenset({Trigger.MANUAL, Trigger.REQUESTED, Trigger.SCHEDULE})
 
@@ -61,6 +70,13 @@ class ProfileEntry:
     failed: tuple[FailedArm, ...] = ()
 
 
+class Doubt(NamedTuple):
+    """What live traffic says against a profile: what to measure anew for; `dispelled`: it was tested, and nothing does."""
+
+    trigger: Trigger | None = None
+    dispelled: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Calibrated:
     """Where a service stands with its profile.
@@ -93,6 +109,7 @@ def calibrated(
     runs: Sequence[CalibrationRun],
     startup_s: float | None,
     now: datetime,
+    doubt: Callable[[ProfileEntry], Doubt] | None = None,
 ) -> Calibrated:
     """Find the profile in force, account for runs that ended, and ask for a new run when one is due.
 
@@ -103,6 +120,7 @@ def calibrated(
         runs: of this service, unfinished or not yet accounted for.
         startup_s: longest start of the target's own pods.
         now: time of the observation.
+        doubt: says what live traffic says against a profile.
     """
     status, ended = _account(service, runs)
     if startup_s is not None and startup_s > (status.startup_seconds or 0.0):
@@ -111,7 +129,9 @@ def calibrated(
     again = _to_measure_again(service, ended)
     asked = service.metadata.annotations.get(RECALIBRATE_ANNOTATION) or None
     seen = service.status.memory.recalibrate if service.status.memory else None
-    entry, reason, message, trigger = _in_force(service, identity, profiles, status.failures, now)
+    entry, reason, message, trigger, dispelled = _in_force(
+        service, identity, profiles, status.failures, now, doubt
+    )
     if asked and asked != seen:
         trigger = Trigger.REQUESTED
     elif trigger is Trigger.INITIAL and identity is None:
@@ -126,7 +146,7 @@ def calibrated(
         trigger = again.spec.trigger
         create = _once_more(service, again)
     elif trigger is not None:
-        held = _held_back(service, status, trigger, identity, now)
+        held = _held_back(service, status, trigger, identity, entry, now)
         if held is None:
             create = _create(service, trigger, identity, asked, status)
         else:
@@ -142,6 +162,7 @@ def calibrated(
             "profile": entry.name if entry else None,
             "profile_time": entry.created if entry else None,
             "fingerprint": entry.fingerprint if entry else None,
+            "doubts": 0 if dispelled else status.doubts + (create is not None and trigger in _DOUBTS),
             **_progress(run),
         }
     )
@@ -175,12 +196,13 @@ def with_measured_schedules(
 
 
 class InForce(NamedTuple):
-    """The profile in force, why it is or none is, and what to measure for; None: nothing."""
+    """The profile in force, why it is or none is, what to measure for (None: nothing), and whether all doubt is gone."""
 
     entry: ProfileEntry | None
     reason: ClusterReason
     message: str
     trigger: Trigger | None
+    dispelled: bool = False
 
 
 def _in_force(
@@ -189,6 +211,7 @@ def _in_force(
     profiles: Sequence[ProfileEntry],
     failures: int,
     now: datetime,
+    doubt: Callable[[ProfileEntry], Doubt] | None,
 ) -> InForce:
     newest = sorted(profiles, key=lambda entry: (entry.created, entry.name), reverse=True)
     if not newest:
@@ -232,7 +255,9 @@ def _in_force(
             f"{entry.name} is in force without {', '.join(missing)}, not yet measured",
             Trigger.CANDIDATES_CHANGED,
         )
-    return InForce(entry, ClusterReason.PROFILE_IN_FORCE, _summary(entry) + _later(service, entry), None)
+    doubted = doubt(entry) if doubt is not None else Doubt()
+    message = f"{_summary(entry)}{_later(service, entry)}{f'; {doubted.trigger}' if doubted.trigger else ''}"
+    return InForce(entry, ClusterReason.PROFILE_IN_FORCE, message, doubted.trigger, doubted.dispelled)
 
 
 def _held_back(
@@ -240,9 +265,14 @@ def _held_back(
     status: CalibrationStatus,
     trigger: Trigger,
     identity: Identity | None,
+    entry: ProfileEntry | None,
     now: datetime,
 ) -> str | None:
-    """Why a run that is due is not created now."""
+    """Why a run that is due is not created now.
+
+    A profile that is doubted as soon as it is in force will hardly be mended by the next one: each such run in a row
+    doubles the pause, as each failure does.
+    """
     if service.spec.paused:
         return "no run starts while paused"
     if identity is None or identity.gpu_product is None:
@@ -251,12 +281,13 @@ def _held_back(
         return None
     if service.spec.update_policy.mode is Mode.DISABLED:
         return "mode Disabled measures on request only"
-    if status.last_run_time is None:
+    doubts = status.doubts if trigger in _DOUBTS else 0
+    measured = entry.created if entry is not None and trigger in _DOUBTS else None
+    last = max((time for time in (status.last_run_time, measured) if time is not None), default=None)
+    if last is None:
         return None
-    factor = min(2**status.failures, _MAX_PAUSE_FACTOR)
-    next_time = status.last_run_time + timedelta(
-        seconds=service.spec.calibration.min_interval_seconds * factor
-    )
+    factor = min(2 ** (status.failures + doubts), _MAX_PAUSE_FACTOR)
+    next_time = last + timedelta(seconds=service.spec.calibration.min_interval_seconds * factor)
     # The first failure already waits the interval; a first success never ran before, so nothing waits for it.
     if now >= next_time:
         return None

@@ -17,6 +17,9 @@ METRICS = "MetricsAvailable"
 CALIBRATED = "Calibrated"
 PROFITABLE = "Profitable"
 PROGRESSING = "Progressing"
+MODEL = "ModelAgrees"
+ACCEPTANCE = "AcceptanceAsCalibrated"
+LENGTHS = "LengthsAsCalibrated"
 _STATUS = {True: ConditionStatus.TRUE, False: ConditionStatus.FALSE, None: ConditionStatus.UNKNOWN}
 
 

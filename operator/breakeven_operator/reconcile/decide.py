@@ -11,6 +11,7 @@ from breakeven.planning.capacity import FewestReplicas
 from breakeven.planning.decision import Decision, DecisionMemory, decide, with_acceptance
 from breakeven.planning.evaluation import evaluate_live
 from breakeven.planning.expected_saving import fitted_law
+from breakeven.planning.known_speedup import KnownSpeedup, known_speedup
 from breakeven.planning.learned_laws import Evidence
 from breakeven.planning.objective import Slo
 from breakeven.planning.observed_load import LiveAcceptance, Load
@@ -47,10 +48,13 @@ class Choice:
     Attributes:
         explained: the decision beside every arm's figures; None when it was not asked (no profile, no usable figures).
         memory: for the status.
+        speedup: of the arm in place at the present load, by the profile and what live latency has said about it; None
+            where it has none.
     """
 
     explained: Explained | None
     memory: MemoryStatus
+    speedup: KnownSpeedup | None = None
 
     @property
     def decision(self) -> Decision | None:
@@ -147,6 +151,9 @@ def choose(
                 (one.precision_alone, one.precision_both, one.precision_company),
                 (one.pull_alone, one.pull_company),
                 one.time.timestamp(),
+                (one.alone_seconds, one.company_seconds)
+                if one.alone_seconds and one.company_seconds
+                else None,
             )
             for one in remembered.evidence
             if same and one.arm in arms
@@ -160,7 +167,8 @@ def choose(
     laws = [fitted_law(one) for one in evaluations.arms]
     decision = decide(laws, load, past, memory, policy, now_s, fewest)
     explained = Explained(decision, evaluations, profile.confidence)
-    return Choice(explained, _remember(remembered, decision.memory, running, profile_name))
+    speedup = known_speedup(laws, decision.memory.evidence, running, load.rps, now_s, profile.confidence)
+    return Choice(explained, _remember(remembered, decision.memory, running, profile_name), speedup)
 
 
 def seen_of(memory: MemoryStatus, arms: Mapping[str, Arm]) -> tuple[LiveAcceptance, ...]:
@@ -218,6 +226,7 @@ def _remember(status: MemoryStatus, memory: DecisionMemory, running: Arm, profil
 
 def _stored(arm: Arm, evidence: Evidence) -> LiveEvidence:
     alone, both, company = evidence.precision
+    alone_s, company_s = evidence.level_s or (None, None)
     return LiveEvidence(
         arm=arm.name,
         time=datetime.fromtimestamp(evidence.at_s, UTC),
@@ -226,6 +235,8 @@ def _stored(arm: Arm, evidence: Evidence) -> LiveEvidence:
         precision_company=company,
         pull_alone=evidence.pull[0],
         pull_company=evidence.pull[1],
+        alone_seconds=alone_s,
+        company_seconds=company_s,
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from breakeven.planning.wording import figures_text
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.status_report import CycleFacts, pays
+from breakeven_operator.reconcile.paying import pays_now
+from breakeven_operator.reconcile.status_report import CycleFacts, doubt_aspects
 from breakeven_operator.reconcile.steps import Event
 from breakeven_operator.reconcile.verdict import HOLD
 from breakeven_operator.resources import SpeculativeServiceStatus
@@ -24,6 +25,11 @@ def events(cycle: CycleFacts, old: SpeculativeServiceStatus) -> tuple[Event, ...
         said.append(Event(verdict.reason, verdict.message, warning, throttled=True))
     elif (flip := _flip(cycle, old)) is not None:
         said.append(flip)
+    for aspect in doubt_aspects(cycle):
+        condition = old.condition(aspect.type)
+        told = condition is not None and (condition.status, condition.reason) == ("False", aspect.reason)
+        if aspect.holds is False and not told and aspect.reason not in {str(event.reason) for event in said}:
+            said.append(Event(_WORDS[aspect.reason], aspect.message, warning=True))
     if cycle.calibrated.create is not None and verdict.reason is not ClusterReason.CALIBRATION_REQUESTED:
         said.append(Event(ClusterReason.CALIBRATION_REQUESTED, cycle.calibrated.message))
     return tuple(said)
@@ -32,7 +38,7 @@ def events(cycle: CycleFacts, old: SpeculativeServiceStatus) -> tuple[Event, ...
 def _flip(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
     """Speculation pays and last did not, or the other way round; bounds that hold both answers neither make nor undo one."""
     explained, comparison = cycle.choice.explained, cycle.choice.against_none
-    now, before = pays(comparison), old.memory.pays if old.memory is not None else None
+    now, before = pays_now(cycle.choice), old.memory.pays if old.memory is not None else None
     if explained is None or comparison is None or now is None or before is None or now is before:
         return None
     words = {True: "Yes", False: "No"}
@@ -40,6 +46,7 @@ def _flip(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
     return Event(ClusterReason.PAYS_CHANGED, message, throttled=True)
 
 
+_WORDS = {str(reason): reason for reason in ClusterReason}
 # Holding for these is nothing that a person need look at.
 _WARNINGS = frozenset(ClusterReason) - {
     ClusterReason.DISABLED,
@@ -88,6 +95,7 @@ def facts(cycle: CycleFacts, status: SpeculativeServiceStatus) -> dict[str, obje
         "mode": str(cycle.service.spec.update_policy.mode),
         "metrics": str(cycle.live.reason) if cycle.live is not None else None,
         "calibrated": str(cycle.calibrated.reason),
+        "doubts": [aspect.reason for aspect in doubt_aspects(cycle) if aspect.holds is False],
         "rollout": str(status.rollout.phase) if status.rollout is not None else None,
         **{key: decision[key] for key in shown if key in decision},
     }

@@ -17,7 +17,12 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.active_profile import Calibrated
 from breakeven_operator.reconcile.decide import Choice, RollCost, choose, forget_candidate
 from breakeven_operator.reconcile.live_metrics import Live
-from breakeven_operator.reconcile.preconditions import refuse_capacity, refuse_now, scaled_time
+from breakeven_operator.reconcile.preconditions import (
+    refuse_capacity,
+    refuse_now,
+    refuse_suspect,
+    scaled_time,
+)
 from breakeven_operator.reconcile.running_arm import RunningArm
 from breakeven_operator.reconcile.scaling import FleetNeed
 from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
@@ -154,6 +159,7 @@ def blocked(
     running: Arm,
     verdict: Verdict,
     cannot_roll: Refusal | None,
+    choice: Choice,
 ) -> Verdict | None:
     """The verdict in place of a change that is due and must not be made; None: make it."""
     spec, deployment = service.spec, context.deployment
@@ -164,6 +170,12 @@ def blocked(
         Refusal(ClusterReason.PAUSED, "spec.paused is set")
         if spec.paused
         else cannot_roll
+        or refuse_suspect(
+            context.memory,
+            state.entry.name,
+            choice.decision if verdict.reason != ClusterReason.PINNED else None,
+            verdict.arm or running,
+        )
         or refuse_now(
             deployment,
             spec.update_policy,

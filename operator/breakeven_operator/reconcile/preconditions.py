@@ -4,15 +4,47 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from breakeven.arm import Arm
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.planning.decision import Decision
 from breakeven.profile import Profile
+from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.reconcile.live_metrics import Figures
+from breakeven_operator.reconcile.suspicion import suspicion_of
 from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.targetstatus import Target
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
+
+# What is measured asks for these at once, not a profile.
+_URGENT = frozenset({Reason.ENTERED_SATURATION, Reason.SLO_VIOLATED})
+
+
+def refuse_suspect(
+    memory: MemoryStatus, profile_name: str, decision: Decision | None, wanted: Arm
+) -> Refusal | None:
+    """Why an arm is not entered on the word of a profile that measurements have contradicted; None: it may be.
+
+    No speculation is where nothing can be lost against, and an arm that has evidence of its own has been seen at work.
+
+    Args:
+        memory: of the service.
+        profile_name: of the profile in force.
+        decision: that wants the arm; None: a person does.
+        wanted: the arm.
+    """
+    suspicion = suspicion_of(memory, profile_name)
+    if suspicion is None or decision is None or wanted == NO_SPECULATION or decision.reason in _URGENT:
+        return None
+    if memory.profile == profile_name and wanted.name in {one.arm for one in memory.evidence}:
+        return None
+    return Refusal(
+        ClusterReason.PROFILE_SUSPECT,
+        f"{profile_name} alone speaks for it, which is under suspicion ({suspicion.reason}: "
+        f"{suspicion.message or 'measured latency has contradicted it'}); no speculation, and arms whose own latency was "
+        "measured here, may be entered, and any arm while requests queue up or miss an objective",
+    )
 
 
 def refuse_now(

@@ -16,6 +16,7 @@ from breakeven_operator.reconcile.annotation_owner import hand_back, note_writer
 from breakeven_operator.reconcile.carried import with_carried
 from breakeven_operator.reconcile.decide import Choice
 from breakeven_operator.reconcile.deployment import Deployment
+from breakeven_operator.reconcile.doubts import doubt_of, rules_of, take_account
 from breakeven_operator.reconcile.events import events, facts
 from breakeven_operator.reconcile.fingerprint import Identity, identify
 from breakeven_operator.reconcile.judge import blocked, judge
@@ -31,7 +32,7 @@ from breakeven_operator.reconcile.status_report import CycleFacts, report
 from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
 from breakeven_operator.reconcile.target import Refusal, refuse_rolls, refuse_target
 from breakeven_operator.reconcile.verdict import HOLD, SWITCH, Verdict
-from breakeven_operator.reconcile.verification import confirm, disproved
+from breakeven_operator.reconcile.verification import confirm, disproved, settled
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.rolloutstatus import RolloutPhase
@@ -82,6 +83,7 @@ def reconcile(
         observation.runs,
         deployment.startup_s,
         now,
+        lambda entry: doubt_of(service.status.memory or MemoryStatus(), entry, rules_of(service.spec), now),
     )
     service = with_measured_schedules(service, state.entry, observation.profiles)
     running = running_arm(deployment, service.spec.candidates)
@@ -102,14 +104,25 @@ def reconcile(
     profile = state.entry.profile if state.entry is not None else None
     need = fleet_need(service.spec, profile, deployment, running, live, context.memory)
     verdict, choice = judge(service, context, state, live, running, step, need)
-    memory = choice.memory
+    memory = take_account(
+        choice.memory,
+        service.spec,
+        profile,
+        state.entry.name if state.entry is not None else None,
+        running.measured_instead or running.arm,
+        choice,
+        live,
+        now,
+        settled=settled(context, service.spec.metrics_source.window_seconds),
+    )
+    context = replace(context, memory=memory)
     if verdict.action == SWITCH and verdict.arm is not None and running.arm is not None:
-        held = blocked(service, context, state, live, running.arm, verdict, cannot_roll)
+        held = blocked(service, context, state, live, running.arm, verdict, cannot_roll, choice)
         if held is None and not limits.may_roll:
             queued = "other services are being rolled; this one is next"
             message = f"{verdict.arm} should run ({verdict.reason}), but {queued}"
             held = Verdict(HOLD, verdict.arm, ClusterReason.ROLL_QUEUED, message)
-        rolled, wanted = replace(context, memory=memory), verdict.arm
+        rolled, wanted = context, verdict.arm
         undoing = disproved(rolled, profile, live, wanted) if held is None else None
         if undoing is not None:
             step, memory = _joined(step, undoing), undoing.memory

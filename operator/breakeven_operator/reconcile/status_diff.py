@@ -24,6 +24,7 @@ _STAMPS = frozenset({"decision.time", "decision.evidenceTime"})
 _FIGURES = (
     "decision.",
     "capacity.",
+    "model.",
     "workings.display.",
     "calibration.",
     "conditions.message",
@@ -53,6 +54,8 @@ _STATE = frozenset(
         "workings.display.pays",
         "workings.display.recommended",
         "capacity.scaledBy",
+        "model.arm",
+        "model.profile",
         "capacity.fewestReplicasArm",
         "calibration.run",
         "calibration.profile",

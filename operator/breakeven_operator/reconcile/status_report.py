@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -27,9 +26,13 @@ from breakeven_operator.reconcile.conditions import (
 )
 from breakeven_operator.reconcile.decide import Choice
 from breakeven_operator.reconcile.deployment import Deployment
+from breakeven_operator.reconcile.doubts import aspects, present_drift, rules_of
+from breakeven_operator.reconcile.drift import MADE_UP_TEXT, Drift
 from breakeven_operator.reconcile.fingerprint import Identity
 from breakeven_operator.reconcile.formatting import break_even, figure, pays_until, ratio, speedup
 from breakeven_operator.reconcile.live_metrics import Live
+from breakeven_operator.reconcile.model_report import model_status
+from breakeven_operator.reconcile.paying import pays_now, with_measured
 from breakeven_operator.reconcile.preconditions import scaled_time
 from breakeven_operator.reconcile.running_arm import RunningArm, arm_of_value
 from breakeven_operator.reconcile.scaling import FleetNeed, capacity_status
@@ -48,8 +51,6 @@ from breakeven_operator.resources.servicestatus import (
 from breakeven_operator.resources.targetstatus import ArmSource, Current, PodsOfArm, Target
 
 _HISTORY = 10
-# Texts that nobody's users have written; see `breakeven.load_driver.workload`.
-_MADE_UP = frozenset({"synthetic text", "random tokens", "synthetic acceptance"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def report(cycle: CycleFacts) -> SpeculativeServiceStatus:
     if old.calibration is not None and profile is not None and old.calibration.profile not in {None, profile}:
         # Acceptance seen before belongs to the profile before.
         memory = memory.model_copy(update={"seen": ()})
-    paying = pays(cycle.choice.against_none)
+    paying = pays_now(cycle.choice)
     if paying is not None:
         memory = memory.model_copy(update={"pays": paying})
     status = SpeculativeServiceStatus(
@@ -91,6 +92,9 @@ def report(cycle: CycleFacts) -> SpeculativeServiceStatus:
         decision=decision,
         rollout=step.rollout,
         capacity=capacity_status(cycle.need) if cycle.need is not None else None,
+        model=model_status(
+            service.spec, cycle.calibrated.entry, cycle.choice, memory, rules_of(service.spec), cycle.now
+        ),
         calibration=cycle.calibrated.status,
         history=history,
         workings=ServiceWorkings(memory=memory, display=_display(cycle, current)),
@@ -167,7 +171,7 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
         "arm": verdict.arm.name if verdict.arm is not None else None,
         "running_arm": running.name if running is not None else None,
         "reason": str(verdict.reason),
-        "message": _with_overload(verdict.message, explained)[:1024],
+        "message": with_measured(_with_overload(verdict.message, explained), cycle.choice)[:1024],
         "profile": cycle.calibrated.entry.name if cycle.calibrated.entry is not None else None,
     }
     if figures is not None:
@@ -287,19 +291,6 @@ def _alternative(explained: Explained) -> Alternative | None:
     )
 
 
-def pays(comparison: Comparison | None) -> bool | None:
-    """Whether speculation pays at this load; None when the bounds contain both."""
-    if comparison is None or comparison.speedup is None:
-        return None
-    if comparison.speedup_ci is None:
-        # One of the two is saturated at this load: there is no ratio to have bounds, and no doubt either.
-        return {0.0: False, math.inf: True}.get(comparison.speedup)
-    lower, upper = comparison.speedup_ci
-    if lower is not None and lower > 1:
-        return True
-    return False if upper is not None and upper < 1 else None
-
-
 def _calibrated(cycle: CycleFacts) -> Comparison | None:
     """Without live figures: the running arm with its calibrated acceptance, which still has a break-even."""
     entry, running = cycle.calibrated.entry, cycle.running
@@ -327,7 +318,7 @@ def _display(cycle: CycleFacts, current: Current | None) -> ServiceDisplay:
     return ServiceDisplay(
         target=f"{target.kind}/{target.name}"[:128],
         arm=(current.arm if current is not None else None) or "?",
-        pays={True: "Yes", False: "No", None: "?"}[pays(comparison)],
+        pays={True: "Yes", False: "No", None: "?"}[pays_now(cycle.choice)],
         speedup=speedup(comparison),
         break_even=break_even(comparison or _calibrated(cycle)),
         load=figure(figures.rps, "rps") if figures is not None else "-",
@@ -354,7 +345,22 @@ def _aspects(cycle: CycleFacts, status: SpeculativeServiceStatus) -> tuple[Aspec
         Aspect(CALIBRATED, entry is not None, str(calibrated.reason), _calibrated_message(cycle, status)),
         _profitable(cycle),
         _progressing(cycle, status),
+        *doubt_aspects(cycle),
     )
+
+
+def doubt_aspects(cycle: CycleFacts) -> tuple[Aspect, ...]:
+    """What live traffic says against the profile in force."""
+    spec, entry, live = cycle.service.spec, cycle.calibrated.entry, cycle.live
+    running = cycle.running.arm if cycle.running is not None else None
+    memory = cycle.step.memory
+
+    def found() -> Drift:
+        if entry is None or live is None:
+            return Drift()
+        return present_drift(memory, spec, entry.profile, running, live)
+
+    return aspects(memory, entry.name if entry is not None else None, found, rules_of(spec), cycle.now)
 
 
 def _calibrated_message(cycle: CycleFacts, status: SpeculativeServiceStatus) -> str:
@@ -372,7 +378,7 @@ def _calibrated_message(cycle: CycleFacts, status: SpeculativeServiceStatus) -> 
     for fit in profile.arms:
         text = fit.acceptance.text if fit.acceptance is not None else None
         family = fit.arm.name.partition("/")[0]
-        if text in _MADE_UP and family not in seen:
+        if text in MADE_UP_TEXT and family not in seen:
             guessed.setdefault(text, set()).add(family)
     notes = (
         f"; acceptance of {', '.join(sorted(families))} was measured on {text}: a guess until live traffic has been seen on it"
@@ -420,7 +426,8 @@ def _profitable(cycle: CycleFacts) -> Aspect:
     message = figures_text(explained)
     if comparison.break_even_rps is None:
         message += f"; {pays_until(comparison)}"
-    return Aspect(PROFITABLE, pays(comparison), str(explained.decision.reason), message)
+    message = with_measured(message, cycle.choice)
+    return Aspect(PROFITABLE, pays_now(cycle.choice), str(explained.decision.reason), message)
 
 
 def _progressing(cycle: CycleFacts, status: SpeculativeServiceStatus) -> Aspect:

@@ -45,6 +45,10 @@ class Trigger(StrEnum):
     PROFILE_EXPIRED = "ProfileExpired"
     PROFILE_UNREADABLE = "ProfileUnreadable"
     CANDIDATES_CHANGED = "CandidatesChanged"
+    MODEL_DISAGREES = "ModelDisagrees"
+    ROLL_DISPROVED = "RollDisproved"
+    ACCEPTANCE_DRIFTED = "AcceptanceDrifted"
+    LENGTHS_DRIFTED = "LengthsDrifted"
 
 
 class RunPhase(StrEnum):

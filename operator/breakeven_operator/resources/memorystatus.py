@@ -17,6 +17,7 @@ from breakeven_operator.resources.base import (
     Word,
     list_map,
 )
+from breakeven_operator.resources.modelstatus import ModelAccount
 
 _ATOMIC_SHARES = Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})
 
@@ -51,6 +52,13 @@ class LiveEvidence(StatusModel):
     precision_company: Annotated[RequiredNumber, Field(description="Precision of the second factor.")]
     pull_alone: Annotated[RequiredNumber, Field(description="Precision times mean, of the first factor.")]
     pull_company: Annotated[RequiredNumber, Field(description="Precision times mean, of the second factor.")]
+    alone_seconds: Annotated[
+        Number | None,
+        Field(
+            description="C1 that the profile gave at the acceptance and lengths of then; a law that was converted since is in more doubt."
+        ),
+    ] = None
+    company_seconds: Annotated[Number | None, Field(description="C2, likewise.")] = None
 
 
 class Suspicion(StatusModel):
@@ -106,6 +114,12 @@ class MemoryStatus(StatusModel):
             description="Newest live acceptance per drafter; it outranks the calibrated one until a new profile counts.",
         ),
     ] = ()
+    account: Annotated[
+        ModelAccount | None,
+        Field(
+            description="Measured over predicted latency of the arm in place, window by window; a change of arm or profile begins anew."
+        ),
+    ] = None
     suspicion: Annotated[
         Suspicion | None,
         Field(description="Why the profile in force is not taken at its word; a new profile begins anew."),

@@ -24,6 +24,7 @@ from breakeven_operator.resources.base import (
 from breakeven_operator.resources.capacitystatus import CapacityStatus
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.meta import Condition
+from breakeven_operator.resources.modelstatus import ModelStatus
 from breakeven_operator.resources.rolloutstatus import HistoryEntry, Rollout
 from breakeven_operator.resources.targetstatus import Current, Target
 
@@ -199,6 +200,13 @@ class CalibrationStatus(StatusModel):
     failures: Annotated[
         int, Field(ge=0, description="Runs that failed in a row; each doubles the pause.")
     ] = 0
+    doubts: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="Runs in a row that were asked for by what live traffic says against the profile; each doubles the pause.",
+        ),
+    ] = 0
     startup_seconds: Annotated[
         Number | None, Field(description="Longest engine start-up seen; sets the deadline of rolls.")
     ] = None
@@ -244,7 +252,8 @@ class SpeculativeServiceStatus(StatusModel):
             max_length=16,
             json_schema_extra=list_map("type"),
             description="Ready: spec valid and the operator able to act. MetricsAvailable: fresh figures of every ready pod. Calibrated: a profile is in force. Profitable: speculation "
-            "pays at this load. Progressing: a roll is under way.",
+            "pays at this load. Progressing: a roll is under way. ModelAgrees: measured latency is as the profile predicts. "
+            "AcceptanceAsCalibrated, LengthsAsCalibrated: live requests are such as were calibrated.",
         ),
     ] = ()
     target: Annotated[Target | None, Field(description="What the target was found to be.")] = None
@@ -256,6 +265,10 @@ class SpeculativeServiceStatus(StatusModel):
     capacity: Annotated[
         CapacityStatus | None,
         Field(description="How much load the target's replicas carry, and how many it needs."),
+    ] = None
+    model: Annotated[
+        ModelStatus | None,
+        Field(description="What measured latency says of the profile's predictions for the arm in place."),
     ] = None
     calibration: Annotated[CalibrationStatus | None, Field(description="Where measuring stands.")] = None
     history: Annotated[

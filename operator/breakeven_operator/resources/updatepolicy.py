@@ -148,6 +148,16 @@ class UpdatePolicy(Model):
             "that moves it in steps is taken to be done then.",
         ),
     ] = 60
+    disagreement_seconds: Annotated[
+        int,
+        Field(
+            ge=60,
+            le=86400,
+            description="How long measured latency must lie outside of what the profile predicts before the profile is not taken at "
+            "its word any more (ModelDisagrees), and how long acceptance or lengths must lie outside of what was calibrated "
+            "before it is said (AcceptanceDrifted, LengthsDrifted). Either asks for a calibration.",
+        ),
+    ] = 1800
     backoff_seconds: Annotated[
         int,
         Field(

@@ -120,6 +120,38 @@ def _target_replicas(service: SpeculativeService, _: datetime) -> Iterator[Label
     return _one(target.replicas if target is not None else None, scaled_by or "")
 
 
+def _model_error(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
+    model = service.status.model
+    if model is not None:
+        yield from _bounds(
+            model.arm, model.latency_ratio, model.latency_ratio_lower, model.latency_ratio_upper
+        )
+
+
+def _measured_speedup(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
+    model = service.status.model
+    if model is not None:
+        yield from _bounds(
+            model.arm, model.measured_speedup, model.measured_speedup_lower, model.measured_speedup_upper
+        )
+
+
+def _survival(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
+    model = service.status.model
+    if model is None or model.arm is None:
+        return
+    for one in model.survival:
+        for seen, value in (("live", one.live_accept), ("calibrated", one.calibrated_accept)):
+            yield from _one(value, model.arm, str(one.position), seen)
+
+
+def _doubts(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
+    for type_, word in DOUBTS.items():
+        condition = service.status.condition(type_)
+        if condition is not None and condition.status != "Unknown":
+            yield from _one(float(condition.status == "False"), word)
+
+
 def _c1_ratio(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
     decision = _decision(service)
     return _one(decision.c1_ratio, decision.compared_arm) if decision.compared_arm else iter(())
@@ -161,6 +193,12 @@ def _timestamp(time: datetime | None) -> Iterator[LabelledValue]:
     return _one(time.timestamp() if time else None)
 
 
+# What a condition is against where it is False; a profile may be under suspicion for another word as well.
+DOUBTS = {
+    "ModelAgrees": "ModelDisagrees",
+    "AcceptanceAsCalibrated": "AcceptanceDrifted",
+    "LengthsAsCalibrated": "LengthsDrifted",
+}
 SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
     ServiceGauge(
         "breakeven_service_info",
@@ -264,6 +302,32 @@ SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
         "breakeven_predicted_latency_seconds",
         "Mean latency that the profile predicts for the running arm at the present load.",
         lambda service, _: _one(_decision(service).predicted_latency_seconds),
+    ),
+    ServiceGauge(
+        "breakeven_model_error_ratio",
+        "Measured over predicted mean latency of the running arm at the same load, lengths and acceptance: the median of the "
+        "last windows.",
+        _model_error,
+        ("arm", "bound"),
+    ),
+    ServiceGauge(
+        "breakeven_measured_speedup_ratio",
+        "Predicted latency without speculation over the measured latency of the running arm; no law of that arm is in it.",
+        _measured_speedup,
+        ("arm", "bound"),
+    ),
+    ServiceGauge(
+        "breakeven_draft_survival_ratio",
+        "Share of drafts whose first tokens up to a position (from 1) were all accepted, on live traffic and in the calibration.",
+        _survival,
+        ("arm", "position", "seen"),
+    ),
+    ServiceGauge(
+        "breakeven_doubt",
+        "1 while live traffic says this against the profile in force (ModelDisagrees: it is under suspicion, AcceptanceDrifted, "
+        "LengthsDrifted), 0 where it surely does not; absent while not known.",
+        _doubts,
+        ("reason",),
     ),
     ServiceGauge(
         "breakeven_evidence_timestamp_seconds",

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from breakeven_operator.reconcile.conditions import Aspect, merge
 from breakeven_operator.reconcile.formatting import break_even, figure, pays_until, ratio, speedup
+from breakeven_operator.reconcile.paying import pays as pays_of
 from breakeven_operator.reconcile.status_diff import worth_writing
-from breakeven_operator.reconcile.status_report import pays as pays_of
 from breakeven_operator.resources.meta import Condition, ConditionStatus
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

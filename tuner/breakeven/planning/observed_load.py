@@ -127,7 +127,7 @@ def live_conditions(
         if e is None:
             return Conditions(None, load.prompt_tokens, load.output_tokens)
         error = math.hypot(
-            _sampling_error(calibrated.get(arm), load, live), (e.upper - e.lower) / (_ENDS * e.value)
+            sampling_error(calibrated.get(arm), load, live), (e.upper - e.lower) / (_ENDS * e.value)
         )
         return Conditions(e.value, load.prompt_tokens, load.output_tokens, error)
 
@@ -160,7 +160,7 @@ def _calibrated_at(fit: ArmFit | None) -> SeenAt | None:
     return SeenAt(fit.k, fit.tokens_per_step, fit.acceptance.survival)
 
 
-def _sampling_error(fit: ArmFit | None, load: Load, live: Sequence[LiveAcceptance]) -> float:
+def sampling_error(fit: ArmFit | None, load: Load, live: Sequence[LiveAcceptance]) -> float:
     """Relative standard error of a live E.
 
     By how much windows of live traffic differ, over the windows that are averaged: tokens of one request are alike, and so are

@@ -1,0 +1,268 @@
+"""What live traffic says against the profile in force: its latencies disagree, or the text is another one than was measured.
+
+A disagreement makes the profile suspect: nothing is entered on its word until another one is in force. A text that has
+drifted makes its figures converted ones, which is no reason to distrust them. Either asks for a calibration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from breakeven.arm import Arm
+from breakeven.profile import Profile
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.reconcile.active_profile import Doubt, ProfileEntry
+from breakeven_operator.reconcile.conditions import ACCEPTANCE, LENGTHS, MODEL, Aspect
+from breakeven_operator.reconcile.decide import Choice, load_of, seen_of
+from breakeven_operator.reconcile.drift import MADE_UP_TEXT, Drift, drift
+from breakeven_operator.reconcile.live_metrics import Live
+from breakeven_operator.reconcile.model_account import (
+    AccountRules,
+    latency_ratio,
+    of_arm,
+    predicted_bounds,
+    recent,
+    span_s,
+    typical,
+    with_window,
+)
+from breakeven_operator.reconcile.suspicion import suspected, suspicion_of
+from breakeven_operator.resources import SpeculativeServiceSpec
+from breakeven_operator.resources.calibrationrun import Trigger
+from breakeven_operator.resources.memorystatus import MemoryStatus, Suspicion
+from breakeven_operator.resources.modelstatus import AccountWindow
+
+RUNS_DIFFER = 0.05
+"""Two runs of one engine differ by as much: identical ones scatter by up to 6 % from day to day."""
+STILL_ALLOWED = (
+    "until another profile is in force no arm is entered on its word: no speculation, and arms whose own latency was "
+    "measured here, may be, and so may any arm while requests queue up or miss an objective"
+)
+_DRIFTS = {
+    ACCEPTANCE: ClusterReason.ACCEPTANCE_DRIFTED,
+    LENGTHS: ClusterReason.LENGTHS_DRIFTED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AccountFindings:
+    """What the account of the arm in place says at this moment.
+
+    Attributes:
+        windows: that still count, oldest first.
+        lasting: whether they span updatePolicy.disagreementSeconds.
+        disagreement: a sentence with both figures; None: latency agrees with the prediction, or the windows are too few.
+    """
+
+    windows: tuple[AccountWindow, ...]
+    lasting: bool
+    disagreement: str | None
+
+    def drifted(self, word: ClusterReason) -> bool | None:
+        """Whether something lay surely outside in every window of the account; None: too early to say."""
+        if not self.windows or (str(word) in self.windows[-1].drifted and not self.lasting):
+            return None
+        return all(str(word) in one.drifted for one in self.windows) if self.lasting else False
+
+
+def rules_of(spec: SpeculativeServiceSpec) -> AccountRules:
+    """How the account of a service is kept."""
+    policy = spec.update_policy
+    return AccountRules(
+        spec.metrics_source.window_seconds, policy.disagreement_seconds, policy.confidence_percent / 100
+    )
+
+
+def findings_of(
+    memory: MemoryStatus, profile: str | None, rules: AccountRules, now: datetime
+) -> AccountFindings:
+    """What is known under the profile in force of the arm in place, whose account it is."""
+    account = memory.account
+    if account is None or account.profile != profile:
+        return AccountFindings((), lasting=False, disagreement=None)
+    windows = recent(account, rules, now)
+    lasting = span_s(windows) >= rules.lasting_s
+    said = _disagreement(windows, rules, f"{profile} predicts for {account.arm}") if lasting else None
+    return AccountFindings(windows, lasting, said)
+
+
+def take_account(
+    memory: MemoryStatus,
+    spec: SpeculativeServiceSpec,
+    profile: Profile | None,
+    profile_name: str | None,
+    arm: Arm | None,
+    choice: Choice,
+    live: Live,
+    now: datetime,
+    *,
+    settled: bool,
+) -> MemoryStatus:
+    """The memory with the present window in the account, and with a suspicion where the account gives rise to one.
+
+    Args:
+        memory: of this cycle.
+        spec: of the service.
+        profile: in force.
+        profile_name: its name.
+        arm: in place.
+        choice: the library's answer of this cycle.
+        live: its figures.
+        now: time of the observation.
+        settled: whether latencies belong to their loads; while a roll is under way, and for a while after it, they do not.
+    """
+    rules = rules_of(spec)
+    account = of_arm(memory.account, profile_name, arm) if settled else None
+    explained, figures = choice.explained, live.figures
+    running = explained.of(arm) if explained is not None else None
+    if settled and profile is not None and profile_name and explained and running and figures:
+        account = with_window(
+            account,
+            profile_name,
+            running,
+            explained.evaluations.none,
+            figures,
+            lambda: _words(present_drift(memory, spec, profile, arm, live)),
+            rules,
+            now,
+        )
+    kept: dict[str, object] = {"account": account}
+    if profile_name is not None and suspicion_of(memory, profile_name) is None:
+        kept["suspicion"] = None
+    memory = memory.model_copy(update=kept)
+    said = findings_of(memory, profile_name, rules, now).disagreement
+    if said is None or profile_name is None:
+        return memory
+    return suspected(memory, profile_name, ClusterReason.MODEL_DISAGREES, said, now)
+
+
+def present_drift(
+    memory: MemoryStatus, spec: SpeculativeServiceSpec, profile: Profile | None, arm: Arm | None, live: Live
+) -> Drift:
+    """What of the present text lies outside of what was calibrated."""
+    figures = live.figures if live.usable else None
+    if profile is None or arm is None or figures is None:
+        return Drift()
+    arms = {one.name: one for one in (*spec.candidates.arms(), arm)}
+    return drift(profile, arm, seen_of(memory, arms), load_of(figures))
+
+
+def doubt_of(memory: MemoryStatus, entry: ProfileEntry, rules: AccountRules, now: datetime) -> Doubt:
+    """What live traffic says against a profile, as a reason to measure anew."""
+    suspicion = suspicion_of(memory, entry.name)
+    if suspicion is not None:
+        words = {str(trigger): trigger for trigger in Trigger}
+        return Doubt(words.get(suspicion.reason, Trigger.MODEL_DISAGREES))
+    findings, account = findings_of(memory, entry.name, rules, now), memory.account
+    # What calibrations send is the user's to say: another sample of made-up text is accepted as the last one was.
+    fits = entry.profile.arms if entry.profile is not None else ()
+    texts = {
+        fit.acceptance.text for fit in fits if account and fit.arm.name == account.arm and fit.acceptance
+    }
+    if findings.drifted(ClusterReason.ACCEPTANCE_DRIFTED) and not texts & MADE_UP_TEXT:
+        return Doubt(Trigger.ACCEPTANCE_DRIFTED)
+    if findings.drifted(ClusterReason.LENGTHS_DRIFTED):
+        return Doubt(Trigger.LENGTHS_DRIFTED)
+    return Doubt(dispelled=findings.lasting)
+
+
+def aspects(
+    memory: MemoryStatus,
+    profile: str | None,
+    found: Callable[[], Drift],
+    rules: AccountRules,
+    now: datetime,
+) -> tuple[Aspect, ...]:
+    """The conditions about the profile: does it agree with what is measured, is the text the one that was calibrated.
+
+    Args:
+        memory: after this cycle's window.
+        profile: name of the one in force.
+        found: says what of the present text has drifted; asked only where something has.
+        rules: how the account is kept.
+        now: time of the observation.
+    """
+    findings = findings_of(memory, profile, rules, now)
+    suspicion = suspicion_of(memory, profile)
+    return (_model(findings, suspicion, profile, rules), *_drifts(findings, found, profile, rules))
+
+
+def _model(
+    findings: AccountFindings, suspicion: Suspicion | None, profile: str | None, rules: AccountRules
+) -> Aspect:
+    if suspicion is not None:
+        said = f"{suspicion.message or suspicion.reason}; {STILL_ALLOWED}"
+        return Aspect(MODEL, False, suspicion.reason, said)
+    if not findings.lasting or profile is None:
+        said = _too_early(findings, profile, rules)
+        return Aspect(MODEL, None, str(ClusterReason.MODEL_UNTESTED), said)
+    ratio = latency_ratio(findings.windows, rules.confidence)
+    told = f"requests take {ratio.value:.2f} times what {profile} predicts" if ratio else ""
+    return Aspect(MODEL, True, str(ClusterReason.MODEL_AGREES), f"{told}, {_behind(findings.windows)}")
+
+
+def _drifts(
+    findings: AccountFindings, found: Callable[[], Drift], profile: str | None, rules: AccountRules
+) -> Iterator[Aspect]:
+    for name, word in _DRIFTS.items():
+        drifted = findings.drifted(word)
+        if drifted:
+            now = found()
+            said = {ACCEPTANCE: now.acceptance, LENGTHS: now.lengths}[
+                name
+            ] or "outside of what was calibrated"
+            yield Aspect(
+                name,
+                False,
+                str(word),
+                f"{said}, for {span_s(findings.windows) / 60:.0f} minutes; {profile} predicts for it with wider bounds, "
+                "and is believed within them",
+            )
+        elif drifted is None:
+            yield Aspect(name, None, str(ClusterReason.MODEL_UNTESTED), _too_early(findings, profile, rules))
+        else:
+            yield Aspect(
+                name,
+                True,
+                str(ClusterReason.TEXT_AS_CALIBRATED),
+                "nothing lies surely outside of what was calibrated",
+            )
+
+
+def _too_early(findings: AccountFindings, profile: str | None, rules: AccountRules) -> str:
+    if profile is None:
+        return "no profile is in force"
+    return (
+        f"the arm in place was measured for {span_s(findings.windows) / 60:.0f} minutes under {profile}; "
+        f"updatePolicy.disagreementSeconds asks for {rules.lasting_s / 60:.0f}"
+    )
+
+
+def _disagreement(windows: tuple[AccountWindow, ...], rules: AccountRules, predicted: str) -> str | None:
+    """The sentence where the account's interval lies outside of the prediction's own; None: it does not."""
+    ratio = latency_ratio(windows, rules.confidence)
+    if ratio is None:
+        return None
+    lower, upper = predicted_bounds(windows)
+    if ratio.lower <= upper * (1.0 + RUNS_DIFFER) and ratio.upper >= lower / (1.0 + RUNS_DIFFER):
+        return None
+    observed_s = typical(one.observed_seconds for one in windows) or 0.0
+    predicted_s = typical(one.observed_seconds / one.latency_ratio for one in windows) or 0.0
+    return (
+        f"requests take {observed_s:.3g} s where {predicted} {predicted_s:.3g} s: {ratio.value:.2f} times as long "
+        f"({ratio.lower:.2f} to {ratio.upper:.2f}, against its own bounds {lower:.2f} to {upper:.2f}), {_behind(windows)}"
+    )
+
+
+def _behind(windows: tuple[AccountWindow, ...]) -> str:
+    requests = sum(one.requests for one in windows)
+    return f"by {requests} requests in {len(windows)} windows of {span_s(windows) / 60:.0f} minutes"
+
+
+def _words(found: Drift) -> Iterator[str]:
+    if found.acceptance:
+        yield str(ClusterReason.ACCEPTANCE_DRIFTED)
+    if found.lengths:
+        yield str(ClusterReason.LENGTHS_DRIFTED)

@@ -1,0 +1,220 @@
+"""The account of a profile's predictions: measured over predicted latency of the arm in place, window by window.
+
+One window is noise, and a mean over windows is moved by the one that met a backlog; so the account's figure is the median
+of windows that do not overlap, bounded by how they differ and at least by the number of requests in them. It is about one
+arm under one profile, and begins anew with either, and after a roll.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from statistics import NormalDist, median
+from typing import NamedTuple
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.laws.latency import mean_latency_error
+from breakeven.planning.evaluation import ArmEvaluation
+from breakeven.profile import Prediction
+from breakeven.profile.student_t import t_quantile
+from breakeven_operator.reconcile.live_metrics import Figures
+from breakeven_operator.resources.modelstatus import MOST_WINDOWS, AccountWindow, ModelAccount
+
+_WINDOWS_THAT_LAST = 8
+"""Windows of the account in updatePolicy.disagreementSeconds: shorter ones are passed over, or the account could not span it."""
+_SD_PER_DEVIATION = 1.4826
+"""Standard deviation of normal figures over the median of their distances from their median."""
+_MEDIAN_ERROR = math.sqrt(math.pi / 2.0)
+"""Standard error of a median over that of a mean."""
+_MOST = 1e6
+_WIDEST = 20.0
+"""Logarithm of the widest bounds: what lies beyond says as little."""
+
+
+class Bounded(NamedTuple):
+    """An estimate above 0 with its bounds."""
+
+    value: float
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True, slots=True)
+class AccountRules:
+    """How an account is kept.
+
+    Attributes:
+        window_s: over which figures are means.
+        lasting_s: how long something must last to count.
+        confidence: of every bound, two-sided.
+    """
+
+    window_s: float
+    lasting_s: float
+    confidence: float
+
+    @property
+    def spacing_s(self) -> float:
+        """Time between the ends of two windows of the account."""
+        return max(self.window_s, self.lasting_s / _WINDOWS_THAT_LAST)
+
+
+def with_window(
+    account: ModelAccount | None,
+    profile: str,
+    running: ArmEvaluation,
+    none: ArmEvaluation | None,
+    figures: Figures,
+    drifted: Callable[[], Iterable[str]],
+    rules: AccountRules,
+    now: datetime,
+) -> ModelAccount | None:
+    """The account with the present window in it, where that neither overlaps the last one nor tells nothing.
+
+    Args:
+        account: of this arm and profile; None: there is none yet.
+        profile: that predicts.
+        running: the arm in place at the present load.
+        none: no speculation at the present load; None where it has no law.
+        figures: of the window; settled and usable.
+        drifted: says what lies outside of what was calibrated; asked only where a window is added.
+        rules: how the account is kept.
+        now: end of the window.
+    """
+    kept = recent(account, rules, now)
+    if kept and (now - kept[-1].time).total_seconds() < rules.spacing_s:
+        return account
+    window = _window(running, none, figures, tuple(drifted()), rules, now)
+    if window is None:
+        return account
+    return ModelAccount(arm=running.arm.name, profile=profile, windows=(*kept, window)[-MOST_WINDOWS:])
+
+
+def recent(account: ModelAccount | None, rules: AccountRules, now: datetime) -> tuple[AccountWindow, ...]:
+    """Windows that still count: an account of yesterday's traffic says nothing of today's."""
+    oldest = now - timedelta(seconds=MOST_WINDOWS * rules.spacing_s)
+    return tuple(one for one in account.windows if oldest < one.time <= now) if account is not None else ()
+
+
+def of_arm(account: ModelAccount | None, profile: str | None, arm: Arm | None) -> ModelAccount | None:
+    """The account if it is of this arm under this profile."""
+    if account is None or arm is None or (account.profile, account.arm) != (profile, arm.name):
+        return None
+    return account
+
+
+def span_s(windows: Sequence[AccountWindow]) -> float:
+    """Time (s) from the begin of the oldest window to the end of the newest; 0 without any."""
+    if not windows:
+        return 0.0
+    return (windows[-1].time - windows[0].time).total_seconds() + windows[0].window_seconds
+
+
+def latency_ratio(windows: Sequence[AccountWindow], confidence: float) -> Bounded | None:
+    """Measured over predicted latency: the median; None without a window."""
+    return _median([one.latency_ratio for one in windows], windows, 0.0, confidence)
+
+
+def measured_speedup(windows: Sequence[AccountWindow], confidence: float) -> Bounded | None:
+    """Predicted latency without speculation over the measured one; None where it has no bounds, or nothing is measured."""
+    told = [(one, one.speedup, one.speedup_error) for one in windows]
+    known = [(one, speedup, error) for one, speedup, error in told if speedup and error is not None]
+    if not known:
+        return None
+    # All windows rest on one prediction: its error does not shrink with their number.
+    common = median(error for _, _, error in known)
+    return _median([speedup for _, speedup, _ in known], [one for one, _, _ in known], common, confidence)
+
+
+def predicted_bounds(windows: Sequence[AccountWindow]) -> tuple[float, float]:
+    """The prediction's own bounds over the prediction, of the middle window; an open end is 0 or infinite."""
+    lower = median(one.predicted_lower or 0.0 for one in windows)
+    upper = median(math.inf if one.predicted_upper is None else one.predicted_upper for one in windows)
+    return lower, upper
+
+
+def typical(values: Iterable[float | None]) -> float | None:
+    """The median of what is known."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def _median(
+    values: Sequence[float], windows: Sequence[AccountWindow], common: float, confidence: float
+) -> Bounded | None:
+    """The median of positive values, one of each window, and bounds.
+
+    Args:
+        values: of the windows.
+        windows: what the values are of.
+        common: relative standard error that all of them share.
+        confidence: two-sided.
+    """
+    if not values:
+        return None
+    logs, size = [math.log(value) for value in values], len(values)
+    middle, z = median(logs), NormalDist().inv_cdf(0.5 + confidence / 2.0)
+    root = _MEDIAN_ERROR / math.sqrt(size) if size > 1 else 1.0
+    sampling = z * root * math.sqrt(sum(one.sampling_error**2 for one in windows) / size)
+    scatter = _SD_PER_DEVIATION * median(abs(one - middle) for one in logs)
+    seen = t_quantile(confidence, size - 1) * root * scatter if size > 1 else 0.0
+    half = min(math.hypot(max(sampling, seen), z * common), _WIDEST)
+    return Bounded(math.exp(middle), math.exp(middle - half), math.exp(middle + half))
+
+
+def _window(
+    running: ArmEvaluation,
+    none: ArmEvaluation | None,
+    figures: Figures,
+    drifted: tuple[str, ...],
+    rules: AccountRules,
+    now: datetime,
+) -> AccountWindow | None:
+    """What the present figures add; None where the profile has no figure for this load, or nothing was measured."""
+    predicted, observed_s = running.prediction, figures.latency_s
+    if not predicted.latency_s or not observed_s or not 0.0 < figures.requests < _MOST**2:
+        return None
+    ratio = _within(observed_s / predicted.latency_s)
+    if ratio is None or _within(observed_s) is None:
+        return None
+    bounds = predicted.latency_ci_s or (None, None)
+    lower, upper = (_within(end / predicted.latency_s) if end else None for end in bounds)
+    against = none.prediction if none is not None and running.arm != NO_SPECULATION else None
+    return AccountWindow(
+        time=now,
+        window_seconds=min(figures.window_s, rules.window_s),
+        requests=round(figures.requests),
+        observed_seconds=observed_s,
+        latency_ratio=ratio,
+        sampling_error=min(
+            float(mean_latency_error(float(running.curve.law.c1), observed_s, figures.requests)), _MOST
+        ),
+        predicted_lower=lower,
+        predicted_upper=upper,
+        ttft_ratio=_ratio(figures.ttft_s, predicted.ttft_s),
+        tpot_ratio=_ratio(figures.tpot_s, predicted.tpot_s),
+        speedup=_ratio(against.latency_s, observed_s) if against is not None else None,
+        speedup_error=_relative_error(against, rules.confidence) if against is not None else None,
+        drifted=drifted,
+    )
+
+
+def _ratio(part: float | None, whole: float | None) -> float | None:
+    return _within(part / whole) if part and whole else None
+
+
+def _within(value: float) -> float | None:
+    """A figure that a status can hold and a logarithm can be taken of."""
+    return value if 1.0 / _MOST < value < _MOST else None
+
+
+def _relative_error(prediction: Prediction, confidence: float) -> float | None:
+    """Relative standard error that a prediction's bounds stand for; None where one is open."""
+    lower, upper = prediction.latency_ci_s or (None, None)
+    if not lower or upper is None:
+        return None
+    return _within(
+        max(math.log(upper / lower) / (2.0 * NormalDist().inv_cdf(0.5 + confidence / 2.0)), 2.0 / _MOST)
+    )

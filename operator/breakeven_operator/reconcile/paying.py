@@ -1,0 +1,46 @@
+"""Whether speculation pays at the present load: by the profile, and by measured latency where that surely says otherwise."""
+
+from __future__ import annotations
+
+import math
+
+from breakeven.profile import Comparison
+from breakeven_operator.reconcile.decide import Choice
+
+
+def pays(comparison: Comparison | None) -> bool | None:
+    """Whether speculation pays at this load; None when the bounds contain both."""
+    if comparison is None or comparison.speedup is None:
+        return None
+    if comparison.speedup_ci is None:
+        # One of the two is saturated at this load: there is no ratio to have bounds, and no doubt either.
+        return {0.0: False, math.inf: True}.get(comparison.speedup)
+    lower, upper = comparison.speedup_ci
+    if lower is not None and lower > 1:
+        return True
+    return False if upper is not None and upper < 1 else None
+
+
+def pays_now(choice: Choice) -> bool | None:
+    """Whether speculation pays at this load, by the profile; where measured latency surely says otherwise, by that."""
+    by_profile, known = pays(choice.against_none), choice.speedup
+    if known is None or not _contradicted(choice):
+        return by_profile
+    return True if known.lower > 1 else False if known.upper < 1 else by_profile
+
+
+def _contradicted(choice: Choice) -> bool:
+    """Whether what is known of the arm in place lies outside of the bounds that the profile alone has for its speedup."""
+    comparison, known = choice.against_none, choice.speedup
+    if comparison is None or comparison.speedup_ci is None or known is None:
+        return False
+    lower, upper = comparison.speedup_ci
+    return (upper is not None and known.lower > upper) or (lower is not None and known.upper < lower)
+
+
+def with_measured(message: str, choice: Choice) -> str:
+    """The sentence, with what measured latency says where the profile's figure does not hold."""
+    known = choice.speedup
+    if known is None or not _contradicted(choice):
+        return message
+    return f"{message}; by measured latency it is {known.value:.2f}x ({known.lower:.2f} to {known.upper:.2f})"

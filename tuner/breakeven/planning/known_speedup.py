@@ -1,0 +1,61 @@
+"""What is known of the speedup of the arm in place: the profile's laws as live latency has corrected them, with what doubt is left."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.laws.arrays import FloatArray
+from breakeven.planning.expected_saving import STANDARD, FittedLaw
+from breakeven.planning.inflight import FULL
+from breakeven.planning.learned_laws import Evidence, learned
+
+
+class KnownSpeedup(NamedTuple):
+    """Latency without speculation over latency with an arm, and bounds."""
+
+    value: float
+    lower: float
+    upper: float
+
+
+def known_speedup(
+    laws: Sequence[FittedLaw],
+    evidence: Mapping[Arm, Evidence],
+    arm: Arm,
+    rps: float,
+    now_s: float,
+    confidence: float,
+) -> KnownSpeedup | None:
+    """The speedup at a rate by the laws that decisions rest on; None where it has none: saturated, idle, or no such law.
+
+    Args:
+        laws: of no speculation, the arm and all others that have evidence.
+        evidence: what live latency has said about each.
+        arm: a speculative one.
+        rps: rate per replica (1/s).
+        now_s: on the clock of the evidence (s).
+        confidence: two-sided, of the bounds.
+    """
+    arms = [law.prior.arm for law in laws]
+    if arm == NO_SPECULATION or arm not in arms or NO_SPECULATION not in arms or not rps > 0.0:
+        return None
+    known = learned([law.prior for law in laws], evidence, now_s)
+    likely = np.exp(known.mean).reshape(1, -1, 2)
+    places = [arms.index(one) for one in (NO_SPECULATION, arm)]
+    if any(rps > FULL * float(laws[i].table.saturations(likely[:, i])[0]) for i in places):
+        return None
+
+    def logarithm(factors: FloatArray) -> FloatArray:
+        # At equal rates the ratio of latencies is that of requests in flight.
+        none, other = (np.log(laws[i].table.at(np.array([rps]), factors[:, i], 0.0)[:, 0]) for i in places)
+        return np.asarray(none - other)
+
+    value = float(logarithm(likely)[0])
+    half = NormalDist().inv_cdf(0.5 + confidence / 2.0) * float(logarithm(known.draws(STANDARD)).std())
+    return KnownSpeedup(math.exp(value), math.exp(value - half), math.exp(value + half))
