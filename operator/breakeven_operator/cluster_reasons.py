@@ -162,6 +162,21 @@ class ClusterReason(StrEnum):
         "Wait for traffic, lengthen windowSeconds, or lower minRequests.",
     )
 
+    # Objectives, as users see them.
+    OBJECTIVES_KEPT = (
+        "ObjectivesKept",
+        "The measured quantiles keep every objective of spec.slo, their bounds considered.",
+    )
+    OBJECTIVE_UNCERTAIN = (
+        "ObjectiveUncertain",
+        "The bounds of a measured quantile hold both: the objective is kept, and it is missed; or it has been missed for less than a window.",
+        "Wait for traffic. If it stays so, put the limit on an edge of vLLM's histogram; docs/runbooks/BreakevenObjectiveBurningFast.md lists them.",
+    )
+    NO_OBJECTIVE = (
+        "NoObjective",
+        "No objective is held against measurements: spec.slo sets none any more, or there is no target.",
+    )
+
     # Profile.
     NO_PROFILE = "NoProfile", "Nothing has been measured for this target yet.", "Wait for the calibration."
     PROFILE_IN_FORCE = "ProfileInForce", "A believable profile fits the target's fingerprint."

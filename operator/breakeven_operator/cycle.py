@@ -196,6 +196,7 @@ class Reconciler:
                 self._observer.watch_of(service), FleetReading({}, frozenset(), "not asked")
             ),
             past=world.pasts.get(lookback) if lookback is not None else None,
+            latencies=world.latencies.get(self._observer.watch_of(service)),
             known_pods=world.pod_names.get(namespace, frozenset()),
             profiles=tuple(world.profiles.get(NamespacedName(namespace, name), ())),
             runs=tuple(sorted(runs, key=_age)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,8 +19,10 @@ from breakeven_operator.reconcile.fleet_query import (
     STAT,
     WORKLOAD,
 )
+from breakeven_operator.reconcile.latency_metrics import SIBLINGS, siblings_of
 from fakes.api_server import FakeCluster
 from fakes.manual_clock import FakeClock
+from fakes.vllm_buckets import vllm_buckets
 
 DEADLINE_S = 10.0
 """Of one query."""
@@ -42,6 +44,8 @@ class PodTraffic:
     window_s: float = 300.0
     age_s: float = 1.0
     model_name: str = "chat"
+    latencies: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """What requests took (s), by figure: e2e, ttft, tpot."""
 
 
 @dataclass
@@ -58,6 +62,8 @@ class FakePrometheus:
         queries: texts that were asked, of now. past_queries: and of the past.
         delay_s: how long an answer takes, by address; past_delay_s: of the past, everywhere.
         asked: (address, loop's time in s) of every query of now.
+        latency_queries: texts that were asked of latencies. latencies_down: no answer to these alone.
+        wrong_buckets: counts in place of the true ones, by upper edge.
     """
 
     cluster: FakeCluster
@@ -78,15 +84,23 @@ class FakePrometheus:
     delay_s: dict[str, float] = field(default_factory=dict)
     past_delay_s: float = 0.0
     asked: list[tuple[str, float]] = field(default_factory=list)
+    latency_queries: list[str] = field(default_factory=list)
+    latencies_down: bool = False
+    wrong_buckets: dict[str, float] = field(default_factory=dict)
 
     async def query(self, source: PrometheusAccess, promql: str) -> Sequence[InstantSample]:
-        self.queries.append(promql)
+        latencies = "_bucket" in promql
+        (self.latency_queries if latencies else self.queries).append(promql)
         self.asked.append((source.address, asyncio.get_running_loop().time()))
+        if latencies and self.latencies_down:
+            raise MetricsError("Prometheus at prometheus:9090 refused the query: too many samples")
         await _answered(source, self.delay_s.get(source.address, 0.0))
         if self.down:
             raise MetricsError("Prometheus at prometheus:9090 is not reached (ConnectionError)")
         if self.empty:
             return []
+        if latencies:
+            return self._latencies()
         if self.frozen is None:
             return self._answer()
         self.frozen = self.frozen or self._answer()
@@ -99,6 +113,23 @@ class FakePrometheus:
     def _answer(self) -> list[InstantSample]:
         pods = [series for pod in self.cluster.of(PODS) if _runs(pod) for series in self.series_of(pod)]
         return [*pods, InstantSample({STAT: EVALUATED}, self._now_s)]
+
+    def _latencies(self) -> list[InstantSample]:
+        counts: dict[tuple[str, str, str, str], list[float]] = {}
+        for pod in filter(_runs, self.cluster.of(PODS)):
+            meta = pod["metadata"]
+            load = self.by_pod.get(meta["name"], self.traffic)
+            for figure, took_s in load.latencies.items():
+                key = meta["namespace"], siblings_of(meta["name"]), load.model_name, figure
+                counts[key] = [*counts.get(key, ()), *took_s]
+        return [
+            InstantSample(
+                {"namespace": namespace, SIBLINGS: siblings, "model_name": model, STAT: figure, "le": edge},
+                self.wrong_buckets.get(edge, count),
+            )
+            for (namespace, siblings, model, figure), took_s in counts.items()
+            for edge, count in vllm_buckets(figure, took_s).items()
+        ]
 
     async def query_past(self, source: PrometheusAccess, promql: str) -> Sequence[Samples]:
         self.past_queries.append(promql)

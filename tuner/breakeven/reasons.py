@@ -77,7 +77,7 @@ class Reason(StrEnum):
     NEVER_PAYS = "NeverPays", "The arm, or every arm, is slower than no speculation at every load."
     SLO_VIOLATED = (
         "SloViolated",
-        "The running arm misses a latency objective at this load and another arm keeps it.",
+        "A latency objective is missed: for longer than a window by measurements, or by the running arm's law where another arm keeps it.",
     )
     ENTERED_SATURATION = (
         "EnteredSaturation",

@@ -15,7 +15,8 @@ from breakeven.profile import Profile
 from breakeven.serving.promql import Matcher
 from breakeven_operator.adapters.background import SETTLE_S
 from breakeven_operator.adapters.past_loads import History, Lookback
-from breakeven_operator.adapters.present_loads import Present, Watch
+from breakeven_operator.adapters.present_latencies import PresentLatencies
+from breakeven_operator.adapters.present_loads import Present, Watch, prometheus_of
 from breakeven_operator.calibration.sending import named_config_maps
 from breakeven_operator.kinds import (
     BUDGETS,
@@ -42,16 +43,14 @@ from breakeven_operator.ports import (
     Clock,
     Cluster,
     ClusterError,
-    Header,
     Manifest,
     Metrics,
     PrometheusAccess,
-    SecretHeader,
-    SecretKey,
 )
 from breakeven_operator.reconcile.active_profile import FailedArm, ProfileEntry
 from breakeven_operator.reconcile.deployment import owner_uid, parse_time
 from breakeven_operator.reconcile.fleet_query import past_step_s
+from breakeven_operator.reconcile.latency_metrics import LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.past_metrics import PastReading
 from breakeven_operator.reconcile.target import Claim
@@ -84,7 +83,7 @@ class Snapshot:
         claims: of services, by target.
         node_labels: by node name.
         profiles: by service.
-        readings: newest answer of each Prometheus about the present. pasts: and about the past.
+        readings: newest answer of each Prometheus about the present. pasts: and about the past. latencies: and about objectives.
         selectors, events, volume_claims: only of namespaces in which a calibration is under way.
         config_maps: those that runs before their start name; None where there is no such one.
     """
@@ -105,6 +104,7 @@ class Snapshot:
     profiles: Mapping[NamespacedName, Sequence[ProfileEntry]]
     readings: Mapping[Watch, FleetReading]
     pasts: Mapping[Lookback, PastReading] = field(default_factory=dict)
+    latencies: Mapping[Watch, LatencyReading] = field(default_factory=dict)
     selectors: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     events: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     volume_claims: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
@@ -142,11 +142,12 @@ class Observer:
         self._services: dict[str, SpeculativeService] = {}
         tell = counted or (lambda _outcome: None)
         self._present = Present(metrics, clock, tell, settle_s)
+        self._latencies = PresentLatencies(metrics, clock, tell, settle_s)
         self._history = History(metrics, clock, tell, settle_s)
 
     async def close(self) -> None:
         """End the queries that are under way."""
-        await asyncio.gather(self._present.close(), self._history.close())
+        await asyncio.gather(self._present.close(), self._latencies.close(), self._history.close())
 
     async def observe(self) -> Snapshot:
         """One cycle's reading.
@@ -157,7 +158,7 @@ class Observer:
         manifests = await self._everywhere(SERVICES)
         services, invalid = self._parsed(manifests)
         if not manifests:
-            await asyncio.gather(self._readings(()), self._pasts(()))
+            await asyncio.gather(self._readings(()), self._pasts(()), self._latencies.read((), self.watch_of))
             return _nothing()
         scope = self._scope(manifests)
         deployments, sets, pods, jobs, crons, runs, heads, nodes = await asyncio.gather(
@@ -171,8 +172,16 @@ class Observer:
             self._nodes(),
         )
         busy = sorted({run["metadata"]["namespace"] for run in runs})
-        (profiles, readings, pasts), (selectors, events, volume_claims, config_maps) = await asyncio.gather(
-            asyncio.gather(self._known_profiles(heads), self._readings(services), self._pasts(services)),
+        (
+            (profiles, readings, pasts, latencies),
+            (selectors, events, volume_claims, config_maps),
+        ) = await asyncio.gather(
+            asyncio.gather(
+                self._known_profiles(heads),
+                self._readings(services),
+                self._pasts(services),
+                self._latencies.read(services, self.watch_of),
+            ),
             asyncio.gather(
                 self._selectors(busy),
                 self._events(busy),
@@ -200,6 +209,7 @@ class Observer:
             profiles=profiles,
             readings=readings,
             pasts=pasts,
+            latencies=latencies,
             selectors=selectors,
             events=events,
             volume_claims=volume_claims,
@@ -211,7 +221,7 @@ class Observer:
         source = service.spec.metrics_source
         matchers = tuple(Matcher(m.label, m.operator.sign, m.value) for m in source.prometheus.extra_matchers)
         return Watch(
-            _source_of(service) or self._default_source,
+            prometheus_of(service) or self._default_source,
             matchers,
             source.window_seconds,
             source.staleness_seconds,
@@ -399,35 +409,6 @@ def read_profile(manifest: Manifest) -> ProfileEntry:
         problem=problem,
         in_force=parsed.status.in_force,
         failed=tuple(FailedArm(*item) for item in sorted(failed.items())),
-    )
-
-
-def _source_of(service: SpeculativeService) -> PrometheusAccess | None:
-    """The Prometheus a service names; None when it names none."""
-    given = service.spec.metrics_source.prometheus
-    if given.address is None:
-        return None
-    bearer, authority, tls, tenant = (
-        given.bearer_token_secret_ref,
-        given.ca_secret_ref,
-        given.client_cert_secret_ref,
-        given.tenant_header,
-    )
-    secret = tenant.value_secret_ref if tenant is not None else None
-    return PrometheusAccess(
-        address=given.address,
-        # Only where Secrets are read does the namespace make two sources different.
-        namespace=service.metadata.namespace if any((bearer, authority, tls, secret)) else "",
-        bearer_secret=SecretKey(bearer.name, bearer.key) if bearer is not None else None,
-        ca_secret=SecretKey(authority.name, authority.key) if authority is not None else None,
-        cert_secret=SecretKey(tls.name, "tls.crt") if tls is not None else None,
-        key_secret=SecretKey(tls.name, "tls.key") if tls is not None else None,
-        headers=(Header(tenant.name, tenant.value),)
-        if tenant is not None and tenant.value is not None
-        else (),
-        secret_headers=(SecretHeader(tenant.name, SecretKey(secret.name, secret.key)),)
-        if tenant is not None and secret is not None
-        else (),
     )
 
 

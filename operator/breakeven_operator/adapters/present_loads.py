@@ -10,9 +10,18 @@ from dataclasses import dataclass
 
 from breakeven.serving.promql import Matcher
 from breakeven_operator.adapters.background import Background
-from breakeven_operator.ports import Clock, Metrics, MetricsError, PrometheusAccess
+from breakeven_operator.ports import (
+    Clock,
+    Header,
+    Metrics,
+    MetricsError,
+    PrometheusAccess,
+    SecretHeader,
+    SecretKey,
+)
 from breakeven_operator.reconcile.fleet_query import fleet_query
 from breakeven_operator.reconcile.live_metrics import FleetReading, read_fleet
+from breakeven_operator.resources import SpeculativeService
 
 _LOG = logging.getLogger(__name__)
 
@@ -40,6 +49,35 @@ class _LastAnswer:
     namespaces: frozenset[str]
     reading: FleetReading
     asked_s: float
+
+
+def prometheus_of(service: SpeculativeService) -> PrometheusAccess | None:
+    """The Prometheus a service names; None when it names none."""
+    given = service.spec.metrics_source.prometheus
+    if given.address is None:
+        return None
+    bearer, authority, tls, tenant = (
+        given.bearer_token_secret_ref,
+        given.ca_secret_ref,
+        given.client_cert_secret_ref,
+        given.tenant_header,
+    )
+    secret = tenant.value_secret_ref if tenant is not None else None
+    return PrometheusAccess(
+        address=given.address,
+        # Only where Secrets are read does the namespace make two sources different.
+        namespace=service.metadata.namespace if any((bearer, authority, tls, secret)) else "",
+        bearer_secret=SecretKey(bearer.name, bearer.key) if bearer is not None else None,
+        ca_secret=SecretKey(authority.name, authority.key) if authority is not None else None,
+        cert_secret=SecretKey(tls.name, "tls.crt") if tls is not None else None,
+        key_secret=SecretKey(tls.name, "tls.key") if tls is not None else None,
+        headers=(Header(tenant.name, tenant.value),)
+        if tenant is not None and tenant.value is not None
+        else (),
+        secret_headers=(SecretHeader(tenant.name, SecretKey(secret.name, secret.key)),)
+        if tenant is not None and secret is not None
+        else (),
+    )
 
 
 class Present:

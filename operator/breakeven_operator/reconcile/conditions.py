@@ -20,6 +20,7 @@ PROGRESSING = "Progressing"
 MODEL = "ModelAgrees"
 ACCEPTANCE = "AcceptanceAsCalibrated"
 LENGTHS = "LengthsAsCalibrated"
+OBJECTIVES = "ObjectivesKept"
 _STATUS = {True: ConditionStatus.TRUE, False: ConditionStatus.FALSE, None: ConditionStatus.UNKNOWN}
 
 

@@ -18,7 +18,7 @@ from breakeven.planning.observed_load import LiveAcceptance, Load
 from breakeven.planning.outlook import PastRates
 from breakeven.planning.policy import Policy
 from breakeven.planning.wording import Explained
-from breakeven.profile import Comparison, Profile
+from breakeven.profile import Bounds, Comparison, Profile
 from breakeven_operator.reconcile.live_metrics import Figures
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus, SeenAcceptance
@@ -67,8 +67,8 @@ class Choice:
         return self.explained.against_none if self.explained is not None else None
 
 
-def load_of(figures: Figures, *, settled: bool = True) -> Load:
-    """The decision's view of the figures."""
+def load_of(figures: Figures, *, settled: bool = True, strain: Bounds | None = None) -> Load:
+    """The decision's view of the figures, and of the objectives as users see them."""
     return Load(
         rps=figures.rps,
         window_s=figures.window_s,
@@ -83,6 +83,7 @@ def load_of(figures: Figures, *, settled: bool = True) -> Load:
         survival=figures.acceptance,
         saturated=figures.saturated,
         settled=settled,
+        strain=strain,
     )
 
 
@@ -120,6 +121,7 @@ def choose(
     fewest: FewestReplicas | None = None,
     *,
     settled: bool = True,
+    strain: Bounds | None = None,
 ) -> Choice:
     """Ask the library.
 
@@ -135,6 +137,7 @@ def choose(
         past: loads per replica before now.
         fewest: which arm needs fewest replicas, where an autoscaler scales the target.
         settled: whether the figures' latency is that of their load.
+        strain: bounds of the largest ratio of a measured quantile to its limit; None: not known.
     """
     arms = {arm.name: arm for arm in (*spec.candidates.arms(), running, NO_SPECULATION)}
     candidate = arms.get(remembered.candidate_arm or "")
@@ -161,7 +164,11 @@ def choose(
         largest_rps=remembered.largest_rps,
         decided_s=_epoch(remembered.decided_time),
     )
-    load, policy, now_s = load_of(figures, settled=settled), policy_of(spec, roll), now.timestamp()
+    load, policy, now_s = (
+        load_of(figures, settled=settled, strain=strain),
+        policy_of(spec, roll),
+        now.timestamp(),
+    )
     memory = with_acceptance(profile, memory, load, now_s)
     evaluations = evaluate_live(profile, load, running, spec.candidates.arms(), memory.seen, policy.slo)
     laws = [fitted_law(one) for one in evaluations.arms]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from breakeven.planning.wording import figures_text
+from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.reconcile.conditions import OBJECTIVES
+from breakeven_operator.reconcile.objectives import objectives_message
 from breakeven_operator.reconcile.paying import pays_now
 from breakeven_operator.reconcile.status_report import CycleFacts, doubt_aspects
 from breakeven_operator.reconcile.steps import Event
@@ -30,6 +33,8 @@ def events(cycle: CycleFacts, old: SpeculativeServiceStatus) -> tuple[Event, ...
         told = condition is not None and (condition.status, condition.reason) == ("False", aspect.reason)
         if aspect.holds is False and not told and aspect.reason not in {str(event.reason) for event in said}:
             said.append(Event(_WORDS[aspect.reason], aspect.message, warning=True))
+    if (breach := _breach(cycle, old)) is not None and breach.reason not in {event.reason for event in said}:
+        said.append(breach)
     if cycle.calibrated.create is not None and verdict.reason is not ClusterReason.CALIBRATION_REQUESTED:
         said.append(Event(ClusterReason.CALIBRATION_REQUESTED, cycle.calibrated.message))
     return tuple(said)
@@ -47,6 +52,20 @@ def _flip(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
 
 
 _WORDS = {str(reason): reason for reason in ClusterReason}
+
+
+def _breach(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
+    """Users began or ceased to wait longer than is promised."""
+    objectives, before = cycle.objectives, old.condition(OBJECTIVES)
+    if objectives is None or objectives.holds is None:
+        return None
+    was_missed = before is not None and before.reason == Reason.SLO_VIOLATED
+    if objectives.holds is not was_missed:
+        return None
+    message = objectives_message(objectives, objectives.figures)
+    return Event(objectives.reason, message, not objectives.holds, throttled=True)
+
+
 # Holding for these is nothing that a person need look at.
 _WARNINGS = frozenset(ClusterReason) - {
     ClusterReason.DISABLED,
@@ -96,6 +115,7 @@ def facts(cycle: CycleFacts, status: SpeculativeServiceStatus) -> dict[str, obje
         "metrics": str(cycle.live.reason) if cycle.live is not None else None,
         "calibrated": str(cycle.calibrated.reason),
         "doubts": [aspect.reason for aspect in doubt_aspects(cycle) if aspect.holds is False],
+        "objectives": str(cycle.objectives.reason) if cycle.objectives is not None else None,
         "rollout": str(status.rollout.phase) if status.rollout is not None else None,
         **{key: decision[key] for key in shown if key in decision},
     }

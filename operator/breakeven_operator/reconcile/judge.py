@@ -17,6 +17,7 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.active_profile import Calibrated
 from breakeven_operator.reconcile.decide import Choice, RollCost, choose, forget_candidate
 from breakeven_operator.reconcile.live_metrics import Live
+from breakeven_operator.reconcile.objectives import Objectives
 from breakeven_operator.reconcile.preconditions import (
     refuse_capacity,
     refuse_now,
@@ -42,6 +43,7 @@ def judge(
     running: RunningArm,
     step: RolloutStep,
     need: FleetNeed | None = None,
+    objectives: Objectives | None = None,
 ) -> tuple[Verdict, Choice]:
     """The verdict before anything that only forbids acting on it, and the figures behind it."""
     idle = Choice(explained=None, memory=forget_candidate(context.memory))
@@ -67,6 +69,7 @@ def judge(
                 live.past.rates,
                 need.fewest if need is not None and need.scaled_by is not None else None,
                 settled=settled(context, service.spec.metrics_source.window_seconds),
+                strain=objectives.strain if objectives is not None else None,
             )
         except BreakevenError as error:
             # What was measured does not tell about this load, these lengths or this arm.

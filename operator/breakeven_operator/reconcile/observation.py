@@ -8,6 +8,7 @@ from typing import Any
 
 from breakeven_operator.reconcile.active_profile import ProfileEntry
 from breakeven_operator.reconcile.deployment import Deployment
+from breakeven_operator.reconcile.latency_metrics import LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.past_metrics import PastReading
 from breakeven_operator.resources import CalibrationRun
@@ -22,6 +23,7 @@ class ServiceObservation:
         managed_by: an older SpeculativeService on the same target.
         fleet: answer of the Prometheus this service is watched with.
         past: what it says about the past; None: it was not asked.
+        latencies: what it says of latencies; None: it was not asked.
         known_pods: names of all pods of the namespace.
         profiles: SpeculationProfiles of this service.
         runs: CalibrationRuns of this service that are unfinished or not yet accounted for.
@@ -35,6 +37,7 @@ class ServiceObservation:
     profiles: Sequence[ProfileEntry] = ()
     runs: Sequence[CalibrationRun] = ()
     past: PastReading | None = None
+    latencies: LatencyReading | None = None
     written: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -20,7 +20,9 @@ from breakeven_operator.reconcile.doubts import doubt_of, rules_of, take_account
 from breakeven_operator.reconcile.events import events, facts
 from breakeven_operator.reconcile.fingerprint import Identity, identify
 from breakeven_operator.reconcile.judge import blocked, judge
+from breakeven_operator.reconcile.latency_metrics import latencies_of
 from breakeven_operator.reconcile.live_metrics import Live, read_service
+from breakeven_operator.reconcile.objectives import Objectives, measured
 from breakeven_operator.reconcile.observation import CycleLimits, ServiceObservation
 from breakeven_operator.reconcile.past_metrics import LoadOwner, past_of
 from breakeven_operator.reconcile.plausibility import engine_limits
@@ -88,6 +90,7 @@ def reconcile(
     service = with_measured_schedules(service, state.entry, observation.profiles)
     running = running_arm(deployment, service.spec.candidates)
     live = _live(service, observation, deployment, identity, running, now)
+    objectives = _objectives(service, observation, deployment, identity, live, now)
     state = with_carried(state, running.arm, live)
     context = RolloutContext(
         policy=service.spec.update_policy,
@@ -103,7 +106,7 @@ def reconcile(
     cannot_roll = refuse_rolls(service.spec, deployment)
     profile = state.entry.profile if state.entry is not None else None
     need = fleet_need(service.spec, profile, deployment, running, live, context.memory)
-    verdict, choice = judge(service, context, state, live, running, step, need)
+    verdict, choice = judge(service, context, state, live, running, step, need, objectives)
     memory = take_account(
         choice.memory,
         service.spec,
@@ -156,6 +159,7 @@ def reconcile(
         cannot_roll=cannot_roll,
         now=now,
         need=need,
+        objectives=objectives,
     )
     return _outcome(cycle, observation.written, limits)
 
@@ -241,6 +245,22 @@ def _live(
         # speaks for would be entered by every restart.
         return replace(live, reason=ClusterReason.METRICS_MISSING, message=past.problem)
     return replace(live, past=past)
+
+
+def _objectives(
+    service: SpeculativeService,
+    observation: ServiceObservation,
+    deployment: Deployment,
+    identity: Identity,
+    live: Live,
+    now: datetime,
+) -> Objectives | None:
+    source = service.spec.metrics_source
+    model_name = source.served_model_name or identity.served_model or ""
+    latencies = latencies_of(
+        observation.latencies, service.metadata.namespace, deployment.serving, model_name, live
+    )
+    return measured(service.spec.slo, latencies, service.status.objectives, source.window_seconds, now)
 
 
 def _go_on(

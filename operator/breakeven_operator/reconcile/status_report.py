@@ -18,6 +18,7 @@ from breakeven_operator.reconcile.active_profile import Calibrated
 from breakeven_operator.reconcile.conditions import (
     CALIBRATED,
     METRICS,
+    OBJECTIVES,
     PROFITABLE,
     PROGRESSING,
     READY,
@@ -32,6 +33,7 @@ from breakeven_operator.reconcile.fingerprint import Identity
 from breakeven_operator.reconcile.formatting import break_even, figure, pays_until, ratio, speedup
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.model_report import model_status
+from breakeven_operator.reconcile.objectives import Objectives, objectives_aspect, with_predictions
 from breakeven_operator.reconcile.paying import pays_now, with_measured
 from breakeven_operator.reconcile.preconditions import scaled_time
 from breakeven_operator.reconcile.running_arm import RunningArm, arm_of_value
@@ -69,6 +71,12 @@ class CycleFacts:
     cannot_roll: Refusal | None
     now: datetime
     need: FleetNeed | None = None
+    objectives: Objectives | None = None
+
+
+def _running(cycle: CycleFacts) -> ArmEvaluation | None:
+    explained = cycle.choice.explained
+    return explained.of(explained.decision.running) if explained is not None else None
 
 
 def report(cycle: CycleFacts) -> SpeculativeServiceStatus:
@@ -95,6 +103,7 @@ def report(cycle: CycleFacts) -> SpeculativeServiceStatus:
         model=model_status(
             service.spec, cycle.calibrated.entry, cycle.choice, memory, rules_of(service.spec), cycle.now
         ),
+        objectives=with_predictions(cycle.objectives, _running(cycle)),
         calibration=cycle.calibrated.status,
         history=history,
         workings=ServiceWorkings(memory=memory, display=_display(cycle, current)),
@@ -334,6 +343,11 @@ def _display(cycle: CycleFacts, current: Current | None) -> ServiceDisplay:
 def _aspects(cycle: CycleFacts, status: SpeculativeServiceStatus) -> tuple[Aspect, ...]:
     calibrated, live = cycle.calibrated, cycle.live
     entry = calibrated.entry
+    kept = objectives_aspect(
+        cycle.objectives,
+        status.objectives,
+        asked_before=cycle.service.status.condition(OBJECTIVES) is not None,
+    )
     return (
         _ready(cycle),
         Aspect(
@@ -346,6 +360,7 @@ def _aspects(cycle: CycleFacts, status: SpeculativeServiceStatus) -> tuple[Aspec
         _profitable(cycle),
         _progressing(cycle, status),
         *doubt_aspects(cycle),
+        *((kept,) if kept is not None else ()),
     )
 
 

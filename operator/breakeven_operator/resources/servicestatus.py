@@ -25,6 +25,7 @@ from breakeven_operator.resources.capacitystatus import CapacityStatus
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.meta import Condition
 from breakeven_operator.resources.modelstatus import ModelStatus
+from breakeven_operator.resources.objectivestatus import ObjectiveStatus
 from breakeven_operator.resources.rolloutstatus import HistoryEntry, Rollout
 from breakeven_operator.resources.targetstatus import Current, Target
 
@@ -253,7 +254,7 @@ class SpeculativeServiceStatus(StatusModel):
             json_schema_extra=list_map("type"),
             description="Ready: spec valid and the operator able to act. MetricsAvailable: fresh figures of every ready pod. Calibrated: a profile is in force. Profitable: speculation "
             "pays at this load. Progressing: a roll is under way. ModelAgrees: measured latency is as the profile predicts. "
-            "AcceptanceAsCalibrated, LengthsAsCalibrated: live requests are such as were calibrated.",
+            "AcceptanceAsCalibrated, LengthsAsCalibrated: live requests are such as were calibrated. ObjectivesKept: measured latency keeps spec.slo.",
         ),
     ] = ()
     target: Annotated[Target | None, Field(description="What the target was found to be.")] = None
@@ -270,6 +271,14 @@ class SpeculativeServiceStatus(StatusModel):
         ModelStatus | None,
         Field(description="What measured latency says of the profile's predictions for the arm in place."),
     ] = None
+    objectives: Annotated[
+        tuple[ObjectiveStatus, ...],
+        Field(
+            max_length=8,
+            json_schema_extra=list_map("figure"),
+            description="What users wait, from vLLM's histograms, held against spec.slo; absent without an objective.",
+        ),
+    ] = ()
     calibration: Annotated[CalibrationStatus | None, Field(description="Where measuring stands.")] = None
     history: Annotated[
         tuple[HistoryEntry, ...],

@@ -11,8 +11,7 @@ scraped pod have those names and would rename ours to `exported_namespace` unles
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -26,15 +25,11 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.servicestatus import DecisionStatus
+from breakeven_operator.serve.objective_gauges import OBJECTIVE_GAUGES
+from breakeven_operator.serve.service_gauges import LabelledValue, ServiceGauge, one_value
+from breakeven_operator.serve.state_gauges import STATE_GAUGES
 
 SERVICE_LABELS = ("specsvc_namespace", "specsvc")
-
-
-class LabelledValue(NamedTuple):
-    """One sample: the values of its own labels, and the figure."""
-
-    labels: tuple[str, ...]
-    value: float
 
 
 class ServiceCounter(NamedTuple):
@@ -44,35 +39,13 @@ class ServiceCounter(NamedTuple):
     labels: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceGauge:
-    """A gauge of every service.
-
-    Attributes:
-        name: metric name with its unit.
-        help: what the value means.
-        samples: (values of `labels`, value) of one service at a time; none where there is nothing to say.
-        labels: labels beside those that name the service.
-    """
-
-    name: str
-    help: str
-    samples: Callable[[SpeculativeService, datetime], Iterator[LabelledValue]]
-    labels: tuple[str, ...] = ()
-
-
-def _one(value: float | None, *labels: str) -> Iterator[LabelledValue]:
-    if value is not None:
-        yield LabelledValue(labels, float(value))
-
-
 def _bounds(
     arm: str | None, estimate: float | None, lower: float | None, upper: float | None
 ) -> Iterator[LabelledValue]:
     if arm is None:
         return
     for bound, value in (("estimate", estimate), ("lower", lower), ("upper", upper)):
-        yield from _one(value, arm, bound)
+        yield from one_value(value, arm, bound)
 
 
 def _decision(service: SpeculativeService) -> DecisionStatus:
@@ -111,13 +84,13 @@ def _capacity(service: SpeculativeService, _: datetime) -> Iterator[LabelledValu
 def _replicas(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
     # What is acted upon must not be of an earlier cycle.
     capacity = service.status.capacity if not service.status.undecided else None
-    return _one(capacity.recommended_replicas if capacity is not None else None)
+    return one_value(capacity.recommended_replicas if capacity is not None else None)
 
 
 def _target_replicas(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
     target, capacity = service.status.target, service.status.capacity
     scaled_by = capacity.scaled_by if capacity is not None else None
-    return _one(target.replicas if target is not None else None, scaled_by or "")
+    return one_value(target.replicas if target is not None else None, scaled_by or "")
 
 
 def _model_error(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
@@ -142,55 +115,57 @@ def _survival(service: SpeculativeService, _: datetime) -> Iterator[LabelledValu
         return
     for one in model.survival:
         for seen, value in (("live", one.live_accept), ("calibrated", one.calibrated_accept)):
-            yield from _one(value, model.arm, str(one.position), seen)
+            yield from one_value(value, model.arm, str(one.position), seen)
 
 
 def _doubts(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
     for type_, word in DOUBTS.items():
         condition = service.status.condition(type_)
         if condition is not None and condition.status != "Unknown":
-            yield from _one(float(condition.status == "False"), word)
+            yield from one_value(float(condition.status == "False"), word)
 
 
 def _c1_ratio(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
     decision = _decision(service)
-    return _one(decision.c1_ratio, decision.compared_arm) if decision.compared_arm else iter(())
+    return one_value(decision.c1_ratio, decision.compared_arm) if decision.compared_arm else iter(())
 
 
 def _info(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
     target = service.spec.target_ref
     found = service.status.target
     gpu_product = found.gpu_product if found and found.gpu_product else ""
-    yield from _one(1.0, str(service.spec.update_policy.mode), f"{target.kind}/{target.name}", gpu_product)
+    yield from one_value(
+        1.0, str(service.spec.update_policy.mode), f"{target.kind}/{target.name}", gpu_product
+    )
 
 
 def _running(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
     current = service.status.current
-    return _one(1.0, current.arm) if current and current.arm else iter(())
+    return one_value(1.0, current.arm) if current and current.arm else iter(())
 
 
 def _recommended(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
     arm = _decision(service).arm
-    return _one(1.0, arm) if arm else iter(())
+    return one_value(1.0, arm) if arm else iter(())
 
 
 def _draft_tokens(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
-    return _one(service.status.current.draft_length if service.status.current else None)
+    return one_value(service.status.current.draft_length if service.status.current else None)
 
 
 def _ready(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
     condition = service.status.condition("Ready")
-    return _one(float(condition.status == "True") if condition else None)
+    return one_value(float(condition.status == "True") if condition else None)
 
 
 def _profile_age(service: SpeculativeService, now: datetime) -> Iterator[LabelledValue]:
     calibration = service.status.calibration
     measured = calibration.profile_time if calibration and calibration.profile else None
-    return _one((now - measured).total_seconds() if measured else None)
+    return one_value((now - measured).total_seconds() if measured else None)
 
 
 def _timestamp(time: datetime | None) -> Iterator[LabelledValue]:
-    return _one(time.timestamp() if time else None)
+    return one_value(time.timestamp() if time else None)
 
 
 # What a condition is against where it is False; a profile may be under suspicion for another word as well.
@@ -210,10 +185,12 @@ SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
     ServiceGauge(
         "breakeven_stale",
         "1 while a defect of the operator keeps it from deciding: the service's other series are those of its last decision.",
-        lambda service, _: _one(float(service.status.undecided)),
+        lambda service, _: one_value(float(service.status.undecided)),
     ),
     ServiceGauge(
-        "breakeven_paused", "1 if spec.paused is set.", lambda service, _: _one(float(service.spec.paused))
+        "breakeven_paused",
+        "1 if spec.paused is set.",
+        lambda service, _: one_value(float(service.spec.paused)),
     ),
     ServiceGauge(
         "breakeven_current_arm_info", "1 for the arm that the target's pods run.", _running, ("arm",)
@@ -252,12 +229,12 @@ SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
     ServiceGauge(
         "breakeven_load_requests_per_second",
         "Offered load per replica.",
-        lambda service, _: _one(_decision(service).load_rps),
+        lambda service, _: one_value(_decision(service).load_rps),
     ),
     ServiceGauge(
         "breakeven_expected_peak_requests_per_second",
         "Highest load per replica that is expected; absent where the present load is taken to last.",
-        lambda service, _: _one(_decision(service).expected_peak_rps),
+        lambda service, _: one_value(_decision(service).expected_peak_rps),
     ),
     ServiceGauge(
         "breakeven_capacity_requests_per_second",
@@ -281,27 +258,27 @@ SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
     ServiceGauge(
         "breakeven_inflight_requests",
         "Mean requests in flight per replica.",
-        lambda service, _: _one(_decision(service).inflight),
+        lambda service, _: one_value(_decision(service).inflight),
     ),
     ServiceGauge(
         "breakeven_utilization_ratio",
         "Load over the running arm's saturation.",
-        lambda service, _: _one(_decision(service).utilization),
+        lambda service, _: one_value(_decision(service).utilization),
     ),
     ServiceGauge(
         "breakeven_tokens_per_step",
         "Measured tokens per request-step of the running arm, bonus token included.",
-        lambda service, _: _one(_decision(service).tokens_per_step),
+        lambda service, _: one_value(_decision(service).tokens_per_step),
     ),
     ServiceGauge(
         "breakeven_observed_latency_seconds",
         "Measured mean latency of a request.",
-        lambda service, _: _one(_decision(service).observed_latency_seconds),
+        lambda service, _: one_value(_decision(service).observed_latency_seconds),
     ),
     ServiceGauge(
         "breakeven_predicted_latency_seconds",
         "Mean latency that the profile predicts for the running arm at the present load.",
-        lambda service, _: _one(_decision(service).predicted_latency_seconds),
+        lambda service, _: one_value(_decision(service).predicted_latency_seconds),
     ),
     ServiceGauge(
         "breakeven_model_error_ratio",
@@ -345,8 +322,10 @@ SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
     ServiceGauge(
         "breakeven_rollout_in_progress",
         "1 while the operator changes the arm of the target.",
-        lambda service, _: _one(float(service.status.rollout is not None)),
+        lambda service, _: one_value(float(service.status.rollout is not None)),
     ),
+    *OBJECTIVE_GAUGES,
+    *STATE_GAUGES,
 )
 
 # By name without `_total`.

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.planning.capacity import FewestReplicas, ReplicasNeeded
 from breakeven.planning.decision import Action, DecisionMemory, with_acceptance
 from breakeven.planning.objective import Slo
+from breakeven.planning.objective_strain import tail_factor
 from breakeven.planning.observed_load import LiveAcceptance, Load, live_conditions
 from breakeven.planning.outlook import PastRates
 from breakeven.planning.policy import Policy
@@ -125,6 +129,56 @@ def test_an_objective_that_is_missed_by_measurement_waits_for_no_limit(measured_
     if measured_s > 0.010:
         assert found.decision.reason is Reason.SLO_VIOLATED
         assert "none misses the objective (TPOT" in sentence(found)
+
+
+@pytest.mark.parametrize("strain", [None, (0.5, 0.99), (1.2, 1.5), (1.2, None)])
+def test_a_measured_quantile_beyond_its_limit_waits_for_no_limit_although_the_law_keeps_it(strain):
+    """By its law none answers with a TPOT p95 of 36 ms of 50; eagle/7 with 7."""
+    model = law_model(
+        {NO_SPECULATION: ArmLaw(1.1, 0.03, p95_over_mean=3.0), EAGLE: ArmLaw(0.5, 0.03, 3.0, p95_over_mean=1.1)}
+    )  # fmt: skip
+    cooling = DecisionMemory(NO_SPECULATION, NOW - 600.0)
+    policy = replace(QUICK, slo=Slo(tpot_s=0.050, quantile=0.95))
+    found = ask(model, 3.0, policy=policy, memory=cooling, strain=strain)
+    if strain is None or strain[0] < 1.0:
+        assert (found.decision.action, found.decision.reason) == (Action.HOLD, Reason.COOLING_DOWN)
+    else:
+        assert (found.decision.action, found.decision.reason) == (Action.SWITCH, Reason.SLO_VIOLATED)
+        assert "none misses the objective (measured: at least 1.2 times the limit)" in sentence(found)
+
+
+def test_a_measured_breach_is_evidence_against_every_arm_whose_tail_would_be_as_long():
+    """By their laws both keep 40 ms: none with 36 and eagle/7 with 20. Users see three times as much of none."""
+    model = law_model(
+        {NO_SPECULATION: ArmLaw(1.1, 0.03, p95_over_mean=3.0), EAGLE: ArmLaw(0.6, 0.03, 3.0, p95_over_mean=3.0)}
+    )  # fmt: skip
+    cooling = DecisionMemory(NO_SPECULATION, NOW - 600.0)
+    policy = replace(QUICK, slo=Slo(tpot_s=0.040, quantile=0.95))
+    found = ask(model, 3.0, policy=policy, memory=cooling, strain=(2.7, None))
+    assert (found.decision.action, found.decision.reason) == (Action.HOLD, Reason.COOLING_DOWN)
+
+
+def test_an_objective_that_users_see_kept_is_no_reason_to_leave_an_arm():
+    """By its law eagle/7 has a TPOT p95 of 24 ms of 20, and none one of 13."""
+    model = law_model(
+        {NO_SPECULATION: ArmLaw(1.1, 0.03, p95_over_mean=1.1), EAGLE: ArmLaw(0.53, 0.0434, 3.0, p95_over_mean=4.0)}
+    )  # fmt: skip
+    policy = replace(QUICK, slo=Slo(tpot_s=0.020, quantile=0.95))
+    believed = ask(model, 3.0, EAGLE, policy)
+    assert (believed.decision.arm, believed.decision.reason) == (NO_SPECULATION, Reason.SLO_VIOLATED)
+    seen = ask(model, 3.0, EAGLE, policy, strain=(0.5, 0.75))
+    assert (seen.decision.arm, seen.decision.action) == (EAGLE, Action.STAY)
+
+
+@given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3), st.one_of(st.none(), st.floats(1.0, 10.0)))
+def test_a_strain_is_moved_as_little_as_the_measurement_allows(expected, lower, width):
+    upper = None if width is None else lower * width
+    (moved,) = expected * tail_factor(np.array([expected]), (lower, upper))
+    assert moved >= lower * (1 - 1e-9)
+    assert upper is None or moved <= upper * (1 + 1e-9)
+    if lower <= expected and (upper is None or expected <= upper):
+        assert moved == expected
+    assert tail_factor(np.array([expected]), None) == 1.0
 
 
 def test_an_objective_outweighs_speed():

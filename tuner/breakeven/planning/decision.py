@@ -27,6 +27,7 @@ from breakeven.planning.expected_saving import (
 )
 from breakeven.planning.forecast import Forecast, forecast
 from breakeven.planning.learned_laws import INDEPENDENT_S, Evidence
+from breakeven.planning.objective_strain import tail_factor
 from breakeven.planning.observed_load import AVERAGED_S, LiveAcceptance, Load, live_conditions
 from breakeven.planning.outlook import PastRates
 from breakeven.planning.policy import Policy
@@ -207,7 +208,8 @@ def _by_saving(
     now_s: float,
 ) -> SavingDecision:
     telling = load.requests if load.settled else 0.0
-    live = LiveLoad(load.rps, load.inflight, load.latency_s, _since_s(memory, load, now_s), telling)
+    since_s = _since_s(memory, load, now_s)
+    live = LiveLoad(load.rps, load.inflight, load.latency_s, since_s, telling, load.strain)
     stakes = Stakes(
         young_s=_KNOWN_SHARE * min(_DAY_S, policy.lookback_s),
         margin=policy.min_gain,
@@ -330,8 +332,10 @@ class _Asked:
         return (self._breached() and self._keeps(wanted)) or self._beyond_capacity()
 
     def _breached(self) -> bool:
-        """Whether a measured mean misses an objective; a mean beyond the limit of a quantile misses it for most requests."""
+        """Whether what users see misses an objective: a measured quantile surely does, or a mean, which then misses it for most."""
         slo, load = self.policy.slo, self.load
+        if load.strain is not None and load.strain[0] is not None and load.strain[0] > 1.0:
+            return True
         pairs = ((load.latency_s, slo.e2e_s), (load.ttft_s, slo.ttft_s), (load.tpot_s, slo.tpot_s))
         return any(value is not None and limit is not None and value > limit for value, limit in pairs)
 
@@ -344,11 +348,18 @@ class _Asked:
         return self._strain(arm) <= 1.0 < self._strain(self.memory.running)
 
     def _strain(self, arm: Arm) -> float:
-        law = self._law(arm)
+        """Ratio of what is promised to its limit, by the law as means and quantiles of live requests have corrected it."""
+        running = np.array([self._by_means(self.memory.running)])
+        return self._by_means(arm) * float(tail_factor(running, self.load.strain)[0])
+
+    def _by_means(self, arm: Arm) -> float:
+        """That ratio by the law as mean latency alone has corrected it; 0 where nothing is promised."""
+        law, known = self._law(arm), self.found.known
         if law.strain is None:
             return 0.0
-        held = law.table.at(np.array([self.load.rps]), np.ones((1, 2)))[0]
-        return float(np.interp(held, law.strain.others, law.strain.ratio)[0])
+        factors = np.exp(known.mean).reshape(-1, 2)[[known.arms.index(arm)]]
+        held = law.table.at(np.array([self.load.rps]), factors)
+        return float(law.strain.at(held, factors)[0, 0])
 
     def _law(self, arm: Arm) -> FittedLaw:
         return next(law for law in self.laws if law.prior.arm == arm)

@@ -27,9 +27,10 @@ from breakeven.planning.fluid_queue import waited_along
 from breakeven.planning.forecast import Forecast
 from breakeven.planning.inflight import FULL, InflightTable, in_flight, table
 from breakeven.planning.learned_laws import Evidence, LawPrior, LearnedLaws, learned, with_latency
-from breakeven.planning.objective_strain import ObjectiveStrain
+from breakeven.planning.objective_strain import ObjectiveStrain, tail_factor
 from breakeven.planning.outlook import ExpectedLoad
 from breakeven.planning.surprise import LASTS_S, RARE_DAYS, Jump, worth_avoiding
+from breakeven.profile import Bounds
 
 _DAY_S = 86400.0
 ACCOUNT_S = RARE_DAYS * _DAY_S
@@ -123,6 +124,7 @@ class LiveLoad:
         latency_s: mean latency (s); None where it was not observed.
         window_s: length of the window, or the time since the last one if that is shorter (s).
         requests: that finished in it and tell of the arm's law.
+        strain: bounds of the largest ratio of a measured quantile to its limit; None where none is known.
     """
 
     rps: float
@@ -130,6 +132,7 @@ class LiveLoad:
     latency_s: float | None
     window_s: float
     requests: float
+    strain: Bounds | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +232,8 @@ def decide_by_saving(
     known = learned([one.prior for one in laws], memory.evidence, now_s)
     kept = math.exp(-live.window_s / ACCOUNT_S)
     largest_rps = max(memory.largest_rps * kept, ahead.largest_rps)
-    view = _View(laws, known.draws(STANDARD), live, ahead, stakes, largest_rps)
     i, none = arms.index(memory.running), arms.index(NO_SPECULATION)
+    view = _View(laws, known.draws(STANDARD), live, ahead, stakes, largest_rps, i)
     held = float(view.now[i].mean()) if live.inflight is None else live.inflight
     spared = (float(view.now[none].mean()) - held) * live.window_s
     if i == none:
@@ -291,6 +294,9 @@ class _View:
     ahead: Forecast
     stakes: Stakes
     largest_rps: float
+    running: int
+    tails: FloatArray = field(init=False)
+    """What users see of the arm in place over what its law says, shape (M, 1)."""
     now: FloatArray = field(init=False)
     """In flight at the present rate, shape (A, M)."""
     fewer: FloatArray = field(init=False)
@@ -313,6 +319,7 @@ class _View:
         # What waits in queues is reckoned along the paths of the load.
         held, past = in_flight(tables, asked, self.factors, 0.0), 2 + len(rates)
         self.now, self.fewer, self.taken = held[:, :, 0], held[:, :, 1], held[:, :, 2:past] @ shares
+        self.tails = self._tails()
         counted = held * self._weights(held)
         self.expected = counted[:, :, 2:past] @ shares
         self.carries = np.stack([one.saturations(self.factors[:, i]) for i, one in enumerate(tables)])
@@ -320,11 +327,19 @@ class _View:
         queued = np.maximum(past_rates - FULL * self.carries[..., None], 0.0) * (LASTS_S / 2.0)
         self.usual = (counted[:, :, past:] + queued) @ past_shares
 
+    def _tails(self) -> FloatArray:
+        strain, factors = self.laws[self.running].strain, self.factors[:, self.running]
+        if strain is None:
+            return np.ones((len(factors), 1))
+        return tail_factor(strain.at(self.now[self.running][:, None], factors), self.live.strain)
+
     def _weights(self, held: FloatArray) -> FloatArray:
         """How much a request in flight counts; shape of `held`, (A, M, X)."""
         return np.stack(
             [
-                np.ones_like(among) if law.strain is None else law.strain.weights(among, self.factors[:, i])
+                np.ones_like(among)
+                if law.strain is None
+                else law.strain.weights(among, self.factors[:, i], self.tails)
                 for i, (law, among) in enumerate(zip(self.laws, held, strict=True))
             ]
         )

@@ -13,7 +13,7 @@ import numpy as np
 from breakeven.arm import Arm
 from breakeven.laws.arrays import FloatArray
 from breakeven.planning.objective import Slo
-from breakeven.profile import Conditions, LoadPoint, Profile
+from breakeven.profile import Bounds, Conditions, LoadPoint, Profile
 from breakeven.profile.curves import Curve
 
 _MISSED_COUNTS = 10.0
@@ -35,17 +35,38 @@ class ObjectiveStrain:
     ratio: FloatArray
     alone_share: FloatArray
 
-    def weights(self, inflight: FloatArray, factors: FloatArray) -> FloatArray:
+    def weights(self, inflight: FloatArray, factors: FloatArray, tails: FloatArray) -> FloatArray:
         """How much a request in flight counts.
 
         Args:
             inflight: mean number in flight, drawn at several loads; shape (M, X).
             factors: on C1 and C2, shape (M, 2).
+            tails: on the ratio, by what users see of the arm in place, shape (M, 1).
         """
+        return np.where(tails * self.at(inflight, factors) > 1.0, _MISSED_COUNTS, 1.0)
+
+    def at(self, inflight: FloatArray, factors: FloatArray) -> FloatArray:
+        """The ratio by laws with these factors, as learned from mean latency; shapes as in `weights`."""
         ratio = np.interp(inflight, self.others, self.ratio)
         alone = np.interp(inflight, self.others, self.alone_share)
-        moved = ratio * (factors[:, :1] * alone + factors[:, 1:] * (1.0 - alone))
-        return np.where(moved > 1.0, _MISSED_COUNTS, 1.0)
+        return np.asarray(ratio * (factors[:, :1] * alone + factors[:, 1:] * (1.0 - alone)))
+
+
+def tail_factor(expected: FloatArray, measured: Bounds | None) -> FloatArray:
+    """By what a ratio of law and mean latency must be multiplied to be one that was measured.
+
+    It is as near to 1 as the bounds of the measurement allow: a prediction within them stands. Long answers and bursts
+    stretch the tail whichever arm runs, so the factor is that of all arms; what is wrong with one arm alone shows in its mean.
+
+    Args:
+        expected: the ratio of the arm in place at its load, above 0.
+        measured: bounds of the measured one; an upper one of None is open. None: nothing was measured.
+    """
+    if measured is None:
+        return np.ones_like(expected)
+    lower, upper = measured
+    within = np.clip(expected, lower, np.inf if upper is None else upper)
+    return np.asarray(np.divide(within, expected, out=np.ones_like(expected), where=expected > 0.0))
 
 
 def objective_strain(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.acceptance_numbers import TokensPerStep
 from breakeven.laws.moved_acceptance import SeenAt, carried
-from breakeven.profile import ArmFit, Conditions, Profile
+from breakeven.profile import ArmFit, Bounds, Conditions, Profile
 
 AVERAGED_S = 900.0
 """Time (s) over which live acceptance is averaged, with weights of e^(-age/A): three windows of five minutes."""
@@ -34,6 +34,8 @@ class Load:
         saturated: measured, not modelled: the queue grows, requests are preempted.
         ttft_s, tpot_s: measured means of time to first token and time per output token (s); `None`: not observed.
         survival: share of drafts whose first tokens up to each position were all accepted; empty: not observed.
+        strain: bounds of the largest ratio of a measured quantile to the objective's limit, of what has stood for longer than a
+            window; an upper one of `None` is open; `None`: not known.
         settled: whether the latency is that of this load; while what waited through a roll is worked off it teaches
             nothing of a law.
     """
@@ -51,6 +53,7 @@ class Load:
     tpot_s: float | None = None
     survival: tuple[float, ...] = ()
     settled: bool = True
+    strain: Bounds | None = None
 
     def __post_init__(self) -> None:
         for name in ("rps", "window_s", "requests"):

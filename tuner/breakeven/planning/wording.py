@@ -219,8 +219,11 @@ def _fewer(explained: Explained) -> str:
 def _violated(explained: Explained) -> str:
     decision = explained.decision
     standing = explained.of(decision.running)
-    missed = ", ".join(standing.missed) if standing is not None and standing.missed else "a limit"
-    return f"{decision.running} misses the objective ({missed}) and {decision.arm} keeps it"
+    missed = list(standing.missed) if standing is not None else []
+    least = decision.load.strain[0] if decision.load.strain is not None else None
+    if least is not None and least > 1.0:
+        missed.append(f"measured: at least {least:.3g} times the limit")
+    return f"{decision.running} misses the objective ({', '.join(missed) or 'a limit'}) and {decision.arm} keeps it"
 
 
 def _entered_saturation(explained: Explained) -> str:

@@ -1,0 +1,194 @@
+"""What users wait: vLLM's own histograms of the pods that count, or the one reason why there are none.
+
+They have a query of their own. Sixty-five buckets per pod would be more than everything else that is asked about a fleet, and an
+answer that grows too large must not take the load away from the decisions. So only services with objectives are asked about,
+and Prometheus adds the buckets up over the pods of a ReplicaSet, whose names differ in their last five letters: the answer
+grows with services, not with pods, and still leaves out pods of an arm that is being replaced.
+
+Of vLLM's times between tokens only the one per request is a time per output token. `inter_token_latency_seconds` counts steps,
+which speculation makes longer while it makes requests faster.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from breakeven.planning.attainment import Histogram
+from breakeven.serving.promql import Matcher, any_of, selector
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.ports import InstantSample
+from breakeven_operator.reconcile.deployment import PodState
+from breakeven_operator.reconcile.fleet_query import STAT
+from breakeven_operator.reconcile.live_metrics import Live
+
+E2E, TTFT, TPOT = "e2e", "ttft", "tpot"
+_HISTOGRAMS = {
+    E2E: "vllm:e2e_request_latency_seconds",
+    TTFT: "vllm:time_to_first_token_seconds",
+    TPOT: "vllm:request_time_per_output_token_seconds",
+}
+# A Pod's name is that of its ReplicaSet, cut where it would be too long, and five letters.
+_LETTERS = 5
+SIBLINGS = "siblings"
+# Prometheus extrapolates each bucket by itself: by so much one may come out below the one before it.
+_SLACK_SHARE, _SLACK_REQUESTS = 0.05, 5.0
+
+
+class LatencyOwner(NamedTuple):
+    """Whose latencies they are: pods of one ReplicaSet, by what their names share, under one model name."""
+
+    namespace: str
+    siblings: str
+    model_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyReading:
+    """The answer to one query of latencies; or why there is none.
+
+    Attributes:
+        counts: requests by figure (e2e, ttft, tpot) and upper edge (s), by owner.
+        error: one line when Prometheus gave no usable answer.
+    """
+
+    counts: Mapping[LatencyOwner, Mapping[str, Mapping[float, float]]] = field(default_factory=dict)
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """Histograms of one service's pods, or why they may not be used.
+
+    Attributes:
+        reason: MetricsAvailable, or why there are none.
+        message: a whole sentence.
+        histograms: by figure (e2e, ttft, tpot); a figure that the engine does not count is absent.
+    """
+
+    reason: ClusterReason
+    message: str
+    histograms: Mapping[str, Histogram] = field(default_factory=dict)
+
+
+def latency_query(targets: Iterable[NamespacedName], extra: Sequence[Matcher], window_s: int) -> str:
+    """Requests by latency over the window, of all pods of some Deployments.
+
+    Args:
+        targets: the Deployments.
+        extra: further matchers on every series.
+        window_s: over which requests are counted.
+
+    Returns:
+        An instant query whose result has the labels namespace, siblings, model_name, le and `stat` (e2e, ttft or tpot).
+
+    Raises:
+        ValueError: a matcher that is none.
+    """
+    wanted = list(targets)
+    own = selector(
+        [
+            Matcher("namespace", "=~", any_of({target.namespace for target in wanted})),
+            Matcher("pod", "=~", f"({any_of({target.name for target in wanted})})-.+"),
+            *extra,
+        ]
+    )
+    parts = (
+        f"sum by (namespace,{SIBLINGS},model_name,le) (label_replace("
+        f'increase({name}_bucket{own}[{int(window_s)}s]), "{SIBLINGS}", "$1", "pod", "(.+).{{{_LETTERS}}}"))'
+        for name in _HISTOGRAMS.values()
+    )
+    return "\nor ".join(
+        f'label_replace({part}, "{STAT}", "{figure}", "", "")'
+        for part, figure in zip(parts, _HISTOGRAMS, strict=True)
+    )
+
+
+def siblings_of(pod_name: str) -> str:
+    """What the names of a ReplicaSet's pods have in common."""
+    return pod_name[:-_LETTERS]
+
+
+def read_latencies(series: Iterable[InstantSample]) -> LatencyReading:
+    """Sort the elements of a latency query's result by owner; an edge that is no number is left out."""
+    found: dict[LatencyOwner, dict[str, dict[float, float]]] = defaultdict(lambda: defaultdict(dict))
+    for element in series:
+        labels = element.labels
+        edge_s = _edge_s(labels.get("le", ""))
+        if labels.get(STAT) not in _HISTOGRAMS or edge_s is None:
+            continue
+        owner = LatencyOwner(
+            labels.get("namespace", ""), labels.get(SIBLINGS, ""), labels.get("model_name", "")
+        )
+        found[owner][labels[STAT]][edge_s] = element.value
+    return LatencyReading(found)
+
+
+def latencies_of(
+    reading: LatencyReading | None, namespace: str, pods: Sequence[PodState], model_name: str, live: Live
+) -> Latencies | None:
+    """The latencies of one service's requests; None: nobody asked for them.
+
+    Args:
+        reading: of its Prometheus; None: not asked.
+        namespace: of the service.
+        pods: the pods that count: Ready, of the newest ReplicaSet.
+        model_name: vLLM's `model_name` of this service.
+        live: its figures: what is wrong with them is wrong here, too, but for few requests, which widen the bounds by themselves.
+    """
+    if reading is None:
+        return None
+    if not live.usable and live.reason is not ClusterReason.TOO_FEW_REQUESTS:
+        return Latencies(live.reason, live.message)
+    if reading.error is not None:
+        return Latencies(ClusterReason.METRICS_MISSING, f"Prometheus gives no latencies: {reading.error}")
+    merged: dict[str, dict[float, float]] = {}
+    for siblings in sorted({siblings_of(pod.name) for pod in pods}):
+        for figure, counts in reading.counts.get(LatencyOwner(namespace, siblings, model_name), {}).items():
+            wrong = _wrong(counts)
+            if wrong is not None:
+                reason, said = wrong
+                return Latencies(reason, f"{_HISTOGRAMS[figure]} of the pods {siblings}...: {said}")
+            into = merged.setdefault(figure, {})
+            for edge_s, count in counts.items():
+                into[edge_s] = into.get(edge_s, 0.0) + count
+    histograms = {
+        figure: histogram
+        for figure, counts in merged.items()
+        if (histogram := Histogram.of(counts)) is not None
+    }
+    if not histograms:
+        names = ", ".join(f"{name}_bucket" for name in _HISTOGRAMS.values())
+        return Latencies(
+            ClusterReason.METRICS_EMPTY,
+            f"Prometheus holds no histogram of the target's pods: does a relabelling drop {names}?",
+        )
+    return Latencies(ClusterReason.METRICS_AVAILABLE, "latencies measured", histograms)
+
+
+def _wrong(counts: Mapping[float, float]) -> tuple[ClusterReason, str] | None:
+    """What keeps the buckets of one histogram from being one."""
+    before_s, before = 0.0, 0.0
+    for edge_s, count in sorted(counts.items()):
+        if not math.isfinite(count):
+            return ClusterReason.METRICS_NAN, f"the count up to {edge_s:g} s is not a number"
+        slack = _SLACK_SHARE * abs(before) + _SLACK_REQUESTS
+        if count < before - slack:
+            return (
+                ClusterReason.METRICS_IMPOSSIBLE,
+                f"{before:.3g} requests took at most {before_s:g} s, and {count:.3g} at most {edge_s:g} s",
+            )
+        before_s, before = edge_s, max(before, count)
+    return None
+
+
+def _edge_s(text: str) -> float | None:
+    try:
+        edge_s = float(text)
+    except ValueError:
+        return None
+    return edge_s if edge_s > 0.0 else None

@@ -1,0 +1,259 @@
+"""Objectives held against what users see: measured quantiles with their bounds, whatever the model says.
+
+An objective is kept or missed where the bounds of the measured quantile lie on one side of its limit. They hold the width of
+a bucket, so a limit between two edges of vLLM's histogram may stay uncertain for ever; one on an edge does not.
+A finding counts once it has stood for longer than a window: two windows that share no request then say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from breakeven.planning.attainment import Band
+from breakeven.planning.evaluation import ArmEvaluation
+from breakeven.profile import Bounds
+from breakeven.reasons import Reason
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.reconcile.conditions import OBJECTIVES, Aspect
+from breakeven_operator.reconcile.latency_metrics import E2E, TPOT, TTFT, Latencies
+from breakeven_operator.resources.objectivestatus import ObjectiveFinding, ObjectiveStatus
+from breakeven_operator.resources.speculativeservice import ServiceLevel
+
+QUANTILE = 0.95
+_ABOVE = 1.0 + 1e-6
+_SHOWN = {"p50": 0.5, "p95": QUANTILE, "p99": 0.99}
+# How a prediction calls them.
+_PREDICTED = {E2E: "latency", TTFT: "ttft", TPOT: "tpot"}
+_NAMES = {E2E: "E2E", TTFT: "TTFT", TPOT: "TPOT"}
+
+
+@dataclass(frozen=True, slots=True)
+class Objectives:
+    """What was measured of a service's objectives in one cycle.
+
+    Attributes:
+        figures: e2e, ttft and tpot, without predictions.
+        latencies: what they rest on.
+        settled: figures whose finding has stood for longer than a window, so that it may be acted upon.
+    """
+
+    figures: tuple[ObjectiveStatus, ...]
+    latencies: Latencies
+    settled: frozenset[str]
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether all objectives are kept; False when one has been missed for longer than a window; None: not known."""
+        asked = [one for one in self.figures if one.finding is not None]
+        missed = {one.figure for one in asked if one.finding is ObjectiveFinding.MISSED}
+        if missed & self.settled:
+            return False
+        return True if all(one.finding is ObjectiveFinding.KEPT for one in asked) else None
+
+    @property
+    def reason(self) -> Reason | ClusterReason:
+        """The same in one word."""
+        if self.holds is not None:
+            return ClusterReason.OBJECTIVES_KEPT if self.holds else Reason.SLO_VIOLATED
+        if self.latencies.reason is not ClusterReason.METRICS_AVAILABLE:
+            return self.latencies.reason
+        return ClusterReason.OBJECTIVE_UNCERTAIN
+
+    @property
+    def strain(self) -> Bounds | None:
+        """Bounds of the largest ratio of a measured quantile to its limit; None where no finding has settled.
+
+        An objective of which nothing has settled may be missed by any factor: the upper bound is then open.
+        """
+        asked = [one for one in self.figures if one.limit_seconds is not None]
+        known = [one for one in asked if one.figure in self.settled]
+        # A quantile lies above the lower edge of its bucket, and a limit is missed from there on.
+        ends = [
+            (
+                _ABOVE * one.p95_lower_seconds / one.limit_seconds,
+                _over(one.p95_upper_seconds, one.limit_seconds),
+            )
+            for one in known
+            if one.p95_lower_seconds is not None and one.limit_seconds is not None
+        ]
+        if not ends:
+            return None
+        uppers = [upper for _, upper in ends if upper is not None]
+        closed = len(uppers) == len(asked)
+        return max(lower for lower, _ in ends), max(uppers) if closed else None
+
+
+def objectives_of(slo: ServiceLevel) -> dict[str, float]:
+    """Limits (s) by figure, of those that are set."""
+    limits = {E2E: slo.e2e_p95_milliseconds, TTFT: slo.ttft_p95_milliseconds, TPOT: slo.tpot_p95_milliseconds}
+    return {figure: limit / 1000.0 for figure, limit in limits.items() if limit is not None}
+
+
+def measured(
+    slo: ServiceLevel,
+    latencies: Latencies | None,
+    before: Sequence[ObjectiveStatus],
+    window_s: float,
+    now: datetime,
+) -> Objectives | None:
+    """Hold the objectives against the measured latencies; None without objectives.
+
+    Args:
+        slo: of the service.
+        latencies: of its pods; None: nobody asked, as for a target that cannot be looked at.
+        before: from the last status.
+        window_s: over which the latencies were counted.
+        now: time of the observation.
+    """
+    limits = objectives_of(slo)
+    if not limits or latencies is None:
+        return None
+    old = {one.figure: one for one in before}
+    figures = tuple(
+        _figure(figure, limits.get(figure), latencies, old.get(figure), now) for figure in (E2E, TTFT, TPOT)
+    )
+    settled = frozenset(
+        one.figure
+        for one in figures
+        if one.finding in {ObjectiveFinding.KEPT, ObjectiveFinding.MISSED}
+        and one.since_time is not None
+        and now - one.since_time >= timedelta(seconds=window_s)
+    )
+    return Objectives(figures, latencies, settled)
+
+
+def _figure(
+    figure: str, limit_s: float | None, latencies: Latencies, old: ObjectiveStatus | None, now: datetime
+) -> ObjectiveStatus:
+    histogram = latencies.histograms.get(figure)
+    fields: dict[str, object] = {}
+    p95 = Band(None, None, None)
+    if histogram is not None and histogram.requests > 0.0:
+        for name, share in _SHOWN.items():
+            fields |= _banded(name, histogram.quantile(share))
+        p95 = histogram.quantile(QUANTILE)
+        fields["requests"] = round(histogram.requests)
+    if limit_s is None:
+        return ObjectiveStatus(figure=figure, **fields)
+    finding = _finding(p95, limit_s)
+    same = old is not None and old.finding is finding and old.limit_seconds == limit_s
+    fields |= {
+        "finding": finding,
+        "since_time": old.since_time if old is not None and same else now,
+        "limit_seconds": limit_s,
+        "target_percent": round(100 * QUANTILE),
+    }
+    if histogram is not None and histogram.requests > 0.0:
+        within = histogram.within(limit_s)
+        fields |= {
+            "attainment_percent": _percent(within.value),
+            "attainment_lower_percent": _percent(within.lower),
+            "attainment_upper_percent": _percent(within.upper),
+            "missed_requests": round(histogram.missed(limit_s)),
+        }
+    return ObjectiveStatus(figure=figure, **fields)
+
+
+def _finding(p95: Band, limit_s: float) -> ObjectiveFinding:
+    if p95.lower is None:
+        return ObjectiveFinding.UNMEASURED
+    if p95.lower >= limit_s:
+        return ObjectiveFinding.MISSED
+    return (
+        ObjectiveFinding.KEPT
+        if p95.upper is not None and p95.upper <= limit_s
+        else ObjectiveFinding.UNCERTAIN
+    )
+
+
+def with_predictions(
+    objectives: Objectives | None, running: ArmEvaluation | None
+) -> tuple[ObjectiveStatus, ...]:
+    """The figures beside what the profile predicts for the running arm; a mean is no quantile and is left out."""
+    if objectives is None:
+        return ()
+    promised = running.promised if running is not None else None
+    found = []
+    for one in objectives.figures:
+        field = _PREDICTED[one.figure]
+        bounds = Band(None, None, None)
+        if promised is not None and one.finding is not None and f"{field}_s" not in promised.means:
+            ends = getattr(promised, f"{field}_ci_s") or (None, None)
+            bounds = Band(getattr(promised, f"{field}_s"), *ends)
+        found.append(one.model_copy(update=_banded("predicted_p95", bounds)))
+    return tuple(found)
+
+
+def objectives_aspect(
+    objectives: Objectives | None, figures: Sequence[ObjectiveStatus], *, asked_before: bool
+) -> Aspect | None:
+    """Whether users get what is promised; None for a service that never promised anything.
+
+    Args:
+        objectives: of this cycle; None: nothing is promised, or the target could not be looked at.
+        figures: the same with predictions.
+        asked_before: whether the status has such a condition.
+    """
+    if objectives is not None:
+        message = objectives_message(objectives, figures)
+        return Aspect(OBJECTIVES, objectives.holds, str(objectives.reason), message)
+    if not asked_before:
+        return None
+    said = "no objective is held against measurements now: spec.slo sets none, or there is no target"
+    return Aspect(OBJECTIVES, None, str(ClusterReason.NO_OBJECTIVE), said)
+
+
+def objectives_message(objectives: Objectives, figures: Sequence[ObjectiveStatus]) -> str:
+    """What was measured of each objective, the worst first, beside what is predicted."""
+    if objectives.latencies.reason is not ClusterReason.METRICS_AVAILABLE:
+        return objectives.latencies.message
+    order = list(ObjectiveFinding)
+    asked = [one for one in figures if one.finding is not None]
+    worst = (ObjectiveFinding.MISSED, ObjectiveFinding.UNCERTAIN, ObjectiveFinding.UNMEASURED)
+    asked.sort(key=lambda one: worst.index(one.finding) if one.finding in worst else len(order))
+    return "; ".join(map(_sentence, asked))
+
+
+def _sentence(one: ObjectiveStatus) -> str:
+    name, limit = _NAMES[one.figure], _time(one.limit_seconds)
+    if one.finding is ObjectiveFinding.UNMEASURED:
+        return f"{name} p95 shall be at most {limit} and is not measured"
+    said = f"{name} p95 is {_time(one.p95_seconds)}{_between(one.p95_lower_seconds, one.p95_upper_seconds)}"
+    kept = f"{one.attainment_percent:.3g} %" if one.attainment_percent is not None else "?"
+    said += f" and shall be at most {limit}: {kept} of {one.requests} requests kept it, {one.target_percent} % should"
+    if one.predicted_p95_seconds is None:
+        return said
+    bounds = _between(one.predicted_p95_lower_seconds, one.predicted_p95_upper_seconds)
+    return f"{said} (predicted: {_time(one.predicted_p95_seconds)}{bounds})"
+
+
+def _banded(name: str, band: Band) -> dict[str, object]:
+    return {
+        f"{name}_seconds": band.value,
+        f"{name}_lower_seconds": band.lower,
+        f"{name}_upper_seconds": band.upper,
+    }
+
+
+def _between(lower_s: float | None, upper_s: float | None) -> str:
+    if lower_s is None:
+        return ""
+    return (
+        f" ({_time(lower_s)} to {_time(upper_s)})" if upper_s is not None else f" (at least {_time(lower_s)})"
+    )
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "beyond the histogram"
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100.0 * share
+
+
+def _over(value: float | None, limit: float) -> float | None:
+    return None if value is None else value / limit

@@ -1,0 +1,129 @@
+"""How many requests kept a limit, and which latency a share of them kept, out of the buckets of a histogram.
+
+A histogram says of each edge how many requests took at most that long, and nothing of what lies between two edges. What is
+read off it is therefore a band: its ends are edges, chosen so far apart that sampling cannot have moved the figure beyond
+them. The number in the middle is interpolated, as `histogram_quantile` of Prometheus does it.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+
+CONFIDENCE = 0.9
+"""Two-sided level of the bounds here, as of a profile's by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A figure and its bounds; None: not known, or open.
+
+    Attributes:
+        value: interpolated between the edges.
+        lower, upper: what it is at least and at most.
+    """
+
+    value: float | None
+    lower: float | None
+    upper: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Latencies of requests, in buckets.
+
+    Attributes:
+        edges_s: upper edges, ascending; the last one is infinite.
+        counts: requests that took at most so long, ascending; the last one is of all requests.
+    """
+
+    edges_s: tuple[float, ...]
+    counts: tuple[float, ...]
+
+    @classmethod
+    def of(cls, counts: Mapping[float, float]) -> Histogram | None:
+        """The histogram with these counts by upper edge (s); None where the count of all requests is not among them.
+
+        Prometheus extrapolates every bucket to the ends of the window by itself, so that one may come out a little below the
+        one before it: it then counts as much as that one, as in `histogram_quantile`.
+        """
+        edges_s = tuple(sorted(counts))
+        if not edges_s or not math.isinf(edges_s[-1]):
+            return None
+        most, ascending = 0.0, []
+        for edge_s in edges_s:
+            most = max(most, counts[edge_s])
+            ascending.append(most)
+        return cls(edges_s, tuple(ascending))
+
+    @property
+    def requests(self) -> float:
+        """How many there are."""
+        return self.counts[-1]
+
+    def missed(self, limit_s: float) -> float:
+        """Requests that surely took longer: those above the first edge that is not below the limit."""
+        return self.requests - self.counts[bisect_left(self.edges_s, limit_s)]
+
+    def within(self, limit_s: float) -> Band:
+        """Share of requests that kept a limit (s); nothing without requests.
+
+        Between two edges every request of that bucket may have kept it, or none. Sampling widens that by Wilson's interval, which
+        stays within 0 and 1 also where all requests did.
+        """
+        if not self.requests > 0.0:
+            return Band(None, None, None)
+        above = bisect_left(self.edges_s, limit_s)
+        exact = self.edges_s[above] == limit_s
+        low = self.counts[above] if exact else self.counts[above - 1] if above else 0.0
+        lower, _ = _wilson(low / self.requests, self.requests)
+        _, upper = _wilson(self.counts[above] / self.requests, self.requests)
+        return Band(self._interpolated(limit_s, above) / self.requests, lower, upper)
+
+    def quantile(self, share: float) -> Band:
+        """Latency (s) that a share of requests kept, in (0, 1); nothing without requests.
+
+        The upper bound is open, and there is no value, where it lies beyond the last finite edge.
+        """
+        if not self.requests > 0.0:
+            return Band(None, None, None)
+        below, above = (rank * self.requests for rank in _wilson(share, self.requests))
+        first, last = bisect_left(self.counts, below), bisect_left(self.counts, above)
+        upper_s = self.edges_s[min(last, len(self.edges_s) - 1)]
+        return Band(
+            self._at(share * self.requests),
+            self.edges_s[first - 1] if first else 0.0,
+            upper_s if math.isfinite(upper_s) else None,
+        )
+
+    def _at(self, rank: float) -> float | None:
+        i = min(bisect_left(self.counts, rank), len(self.counts) - 1)
+        if math.isinf(self.edges_s[i]):
+            return None
+        low_s, before = (self.edges_s[i - 1], self.counts[i - 1]) if i else (0.0, 0.0)
+        inside = self.counts[i] - before
+        return low_s + (self.edges_s[i] - low_s) * ((rank - before) / inside if inside > 0.0 else 1.0)
+
+    def _interpolated(self, limit_s: float, above: int) -> float:
+        low_s, before = (self.edges_s[above - 1], self.counts[above - 1]) if above else (0.0, 0.0)
+        # Of the last bucket nobody knows how far it goes: its requests count as missed.
+        part = (limit_s - low_s) / (self.edges_s[above] - low_s)
+        return before + part * (self.counts[above] - before)
+
+
+def _wilson(share: float, requests: float) -> tuple[float, float]:
+    """Between which shares the true one lies when so many requests showed this one."""
+    z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2.0)
+    middle = (share + z * z / (2.0 * requests)) / (1.0 + z * z / requests)
+    half = (
+        z
+        * math.sqrt(share * (1.0 - share) / requests + (z / (2.0 * requests)) ** 2)
+        / (1.0 + z * z / requests)
+    )
+    return max(middle - half, 0.0), min(middle + half, 1.0)
+
+
+__all__ = ["CONFIDENCE", "Band", "Histogram"]
