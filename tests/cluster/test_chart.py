@@ -120,7 +120,9 @@ def test_alert_rules_take_delays_severities_and_links(cluster):
     )
     (rule,) = only(documents, "PrometheusRule")
     assert rule["metadata"]["labels"]["release"] == "kps"
-    (config_map,) = only(documents, "ConfigMap")
+    (config_map,) = [
+        one for one in only(documents, "ConfigMap") if one["metadata"]["name"].endswith("-rules")
+    ]
     assert yaml.safe_load(config_map["data"]["breakeven.rules.yaml"])["groups"] == rule["spec"]["groups"]
     (alert,) = [
         item for item in rule["spec"]["groups"][0]["rules"] if item.get("alert") == "SpeculationUnprofitable"
@@ -163,6 +165,12 @@ def test_promtool_tests_of_every_alert(cluster):
             "only the running arm counts",
         ),
         (("> 1\n            and on", "> 0\n            and on"), "beyond the break-even, not below it"),
+        (("measured_speedup:ratio >= 1", "measured_speedup:ratio >= 9"), "measured latency outranks the law"),
+        (
+            ("max by (specsvc_namespace, specsvc, figure) (breakeven_objective_m", "(breakeven_objective_m"),
+            "a restart",
+        ),
+        (("share_5m > 14.4", "share_5m > -1"), "a burn that is over"),
         (('breakeven_c2_ratio{bound="estimate"} > 1', "breakeven_c2_ratio"), "a gain that grows with load"),
         (('breakeven_speedup_ratio{bound="upper"} < 1', "vector(0) < 0"), "an arm that never pays"),
         (
