@@ -151,6 +151,17 @@ def test_an_alert_can_be_left_out_and_rules_go_where_the_kind_is_known(cluster):
     assert only(render(cluster, "--api-versions=monitoring.coreos.com/v1/PrometheusRule"), "PrometheusRule")
 
 
+def test_the_dashboard_is_found_by_its_label_and_can_be_left_out(cluster):
+    (found,) = only(render(cluster), "ConfigMap")
+    assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert json.loads(found["data"]["breakeven.json"]) == json.loads(
+        (CHART / "files" / "dashboard.json").read_text()
+    )
+    (folder,) = only(render(cluster, "--set=dashboard.annotations.grafana_folder=LLM"), "ConfigMap")
+    assert folder["metadata"]["annotations"] == {"grafana_folder": "LLM"}
+    assert not only(render(cluster, "--set=dashboard.enabled=false"), "ConfigMap")
+
+
 def test_promtool_tests_of_every_alert(cluster):
     for test in sorted((CHART / "tests").glob("*_test.yaml")):
         assert "SUCCESS" in cluster.promtool("test", "rules", str(test)).stdout

@@ -1,6 +1,6 @@
 """Generated files: `python -m breakeven_operator.generate` prints the CRDs, `--write` and `--check` keep the copies.
 
-The copies are committed so that `kubectl apply -f crds/` and the chart work without Python; `--check` (in
+The copies are committed so that `kubectl apply -f crds/`, the chart and its dashboard work without Python; `--check` (in
 `make check`) holds them equal to the models.
 """
 
@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from breakeven_operator.generate.dashboard import dashboard_json
 from breakeven_operator.generate.pages import api_page, metrics_page, reasons_page
 from breakeven_operator.resources.definitions import DEFINITIONS, to_yaml
 
@@ -22,6 +23,7 @@ def generated() -> dict[Path, str]:
     """Every generated file, relative to the repository's root, with its text."""
     crds = {definition.file_name: to_yaml(definition) for definition in DEFINITIONS}
     files = {folder / name: text for folder in CRD_FOLDERS for name, text in crds.items()}
+    files[Path("charts/breakeven/files/dashboard.json")] = dashboard_json()
     files[Path("docs/api.md")] = api_page()
     files[Path("docs/metrics.md")] = metrics_page()
     files[Path("docs/reasons.md")] = reasons_page()
