@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
-import socket
-import subprocess
 import time
-import urllib.request
 from typing import Any
 
 import pytest
@@ -18,8 +14,8 @@ from breakeven_operator.adapters.prometheus_api import PrometheusClient
 from breakeven_operator.ports import PrometheusAccess
 from breakeven_operator.reconcile.fleet_query import past_query
 from breakeven_operator.reconcile.past_metrics import read_past
-from localcluster.binaries import ensure
 from operatorcluster import manifests
+from operatorcluster.made_up_prometheus import prometheus_of
 from operatorcluster.stage import decision
 from operatorcluster.users import users
 
@@ -102,41 +98,9 @@ def the_day():
 @pytest.fixture(scope="module")
 def day(tmp_path_factory):
     """(address, end of the day) of a Prometheus that holds it and scrapes nothing."""
-    folder = tmp_path_factory.mktemp("prometheus")
-    programs = ensure(("prometheus", "promtool"))
     made = the_day()
-    (folder / "day.txt").write_text(made.text())
-    (folder / "prometheus.yml").write_text("{}")
-    subprocess.run(
-        [programs["promtool"], "tsdb", "create-blocks-from", "openmetrics", "day.txt", "data"],
-        cwd=folder, check=True, capture_output=True,
-    )  # fmt: skip
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [
-        programs["prometheus"],
-        f"--web.listen-address=127.0.0.1:{port}",
-        "--storage.tsdb.path=data",
-        "--config.file=prometheus.yml",
-    ]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
-    try:
-        address = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + 60
-        while not _ready(address):
-            assert time.monotonic() < deadline, (folder / "log").read_text()[-2000:]
-            time.sleep(0.1)
+    with prometheus_of(tmp_path_factory.mktemp("prometheus"), made.text()) as address:
         yield address, made.end
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def _ready(address):
-    with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/-/ready") as answer:
-        return answer.status == 200
-    return False
 
 
 def past(address, end, *matchers, namespaces=("llm",), hours=HOURS):

@@ -1,0 +1,180 @@
+"""What a real Prometheus makes of our queries: latencies that an engine on the event clock counted, and the dashboard's panels."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from breakeven.planning.attainment import Histogram
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.generate.dashboard import ROWS
+from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.reconcile.deployment import PodState
+from breakeven_operator.reconcile.latency_metrics import latencies_of, latency_query, read_latencies
+from breakeven_operator.reconcile.live_metrics import Live
+from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.serve.telemetry import Telemetry
+from breakeven_sim.engine.configuration import DraftLengths, engine_config
+from breakeven_sim.engine.core import Engine
+from breakeven_sim.engine.costs import parse_costs
+from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics
+from breakeven_sim.engine.requests import Request
+from operatorcluster.made_up_prometheus import asked, prometheus_of, series_of
+from operatorcluster.waiting import until
+
+ROOT = Path(__file__).parents[2]
+RULES = ROOT / "charts" / "breakeven" / "files" / "rules.yaml"
+COSTS = ROOT / "examples" / "engine-costs" / "demo.json"
+SCRAPE_S, WINDOW_S, SECONDS = 15, 300, 900
+FIGURES = {"e2e_request_latency_seconds": "e2e", "time_to_first_token_seconds": "ttft"}
+
+
+class ScrapedEngine:
+    """An engine on the event clock, users who come at random, and what scrapes of its page see."""
+
+    def __init__(self, seed, *, slower=1):
+        costs = parse_costs(COSTS.read_text(), "NVIDIA-H100-80GB-HBM3", str(COSTS))
+        engine = Engine(engine_config(costs, None, DraftLengths(0), kv_pool_tokens=10**6))
+        metrics = EngineMetrics(engine, "chat", CacheInfo(16, 10**6, 1.0, 0.9, 4096, None), 0.0)
+        draw, at, number = random.Random(seed), 0.0, 0
+        while at < SECONDS:
+            number += 1
+            at += draw.expovariate(4.0)
+            tokens = max(2, round(draw.expovariate(1.0 / (40 * slower))))
+            engine.submit(Request(number, at, 100, tokens))
+        self.finished, self.scrapes = [], []
+        for scrape_s in range(0, SECONDS + 1, SCRAPE_S):
+            while engine.outstanding and engine.clock_s < scrape_s:
+                report = engine.step()
+                metrics.record_step(report)
+                for gain in report.progress:
+                    gain.request.last_token_s = report.end_s
+                for request in report.finished:
+                    metrics.record_finished(request, "length", request.output_tokens)
+                    self.finished.append(request)
+            self.scrapes.append({family.name: family for family in metrics.collect()})
+
+    def lines(self, pod, end_s):
+        """By family, so that those of several engines can be joined in one text."""
+        for family in FIGURES:
+            name = f"vllm:{family}"
+            for i, scrape in enumerate(self.scrapes):
+                at = end_s - SECONDS + i * SCRAPE_S
+                for sample in scrape[name].samples:
+                    if sample.name == f"{name}_bucket":
+                        labels = {**sample.labels, "namespace": "llm", "pod": pod}
+                        shown = ",".join(f'{key}="{value}"' for key, value in labels.items())
+                        yield family, f"{sample.name}{{{shown}}} {sample.value} {at}"
+
+
+def test_the_quantiles_of_an_engine_lie_within_what_is_read_of_its_histograms(tmp_path):
+    """Of the pods that count: those of the ReplicaSet that was replaced, ten times as slow, would move every quantile."""
+    end_s = int(time.time())
+    pods = {"chat-7d9f8b6c5d-b2c4d": ScrapedEngine(1), "chat-7d9f8b6c5d-f5g6h": ScrapedEngine(2)}
+    old = {"chat-64bd5fcf9-zzzzz": ScrapedEngine(3, slower=10)}
+    by_family = {family: [] for family in FIGURES}
+    for name, engine in {**pods, **old}.items():
+        for family, line in engine.lines(name, end_s):
+            by_family[family].append(line)
+    text = "\n".join([*(line for lines in by_family.values() for line in lines), "# EOF", ""])
+    with prometheus_of(tmp_path, text) as address:
+        query = latency_query([NamespacedName("llm", "chat")], [], WINDOW_S)
+        # As of the last scrape, whenever the test looks.
+        answer = asked(address, query.replace(f"[{WINDOW_S}s]", f"[{WINDOW_S}s] @ {end_s}"))
+    counted = [PodState(name, name, True, None, 20.0, None, False, "node", "", None, "") for name in pods]
+    fresh = Live(ClusterReason.METRICS_AVAILABLE, "fresh")
+    found = latencies_of(read_latencies(answer), "llm", counted, "chat", fresh)
+    assert set(found.histograms) == {"e2e", "ttft"}
+    lately = [
+        request
+        for engine in pods.values()
+        for request in engine.finished
+        if request.finished_s > SECONDS - WINDOW_S
+    ]
+    truth = {
+        "e2e": sorted(request.finished_s - request.arrival_s for request in lately),
+        "ttft": sorted(request.first_token_s - request.arrival_s for request in lately),
+    }
+    for figure, took_s in truth.items():
+        histogram: Histogram = found.histograms[figure]
+        assert histogram.requests == pytest.approx(len(took_s), rel=0.1)
+        for share in (0.5, 0.95, 0.99):
+            band = histogram.quantile(share)
+            assert band.lower <= took_s[math.ceil(share * len(took_s)) - 1] <= (band.upper or math.inf)
+
+
+def everything_known() -> SpeculativeService:
+    """A service whose status has every figure that is ever exported."""
+    bounds = {"Lower": "0.9", "": "1.0", "Upper": "1.1"}
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    figure = {f"p{q}{end}Seconds": "0.5" for q in (50, 95, 99) for end in bounds}
+    figure |= {f"predictedP95{end}Seconds": "0.4" for end in bounds}
+    figure |= {f"attainment{end}Percent": "90" for end in bounds}
+    figure |= {"limitSeconds": "0.5", "requests": 1000, "missedRequests": 100}
+    decision = {f"{name}{end}": "1.0" for name in ("speedup", "c2Ratio") for end in bounds}
+    decision |= {f"breakEven{end}Rps": "9" for end in bounds}
+    decision |= {
+        **dict.fromkeys(("c1Ratio", "inflight", "utilization", "tokensPerStep", "loadRps", "expectedPeakRps"), "1"),
+        "observedLatencySeconds": "1", "predictedLatencySeconds": "1", "evidenceTime": now, "time": now,
+        "action": "Stay", "reason": "BelowBreakEven", "arm": "eagle/3", "comparedArm": "eagle/3",
+    }  # fmt: skip
+    capacity = {"arm": "eagle/3", "capacityRps": "9", "lowerRps": "8", "upperRps": "10"}
+    status = {
+        "target": {"replicas": 2, "gpuProduct": "H100"},
+        "current": {"arm": "eagle/3", "draftLength": 3},
+        "decision": decision,
+        "rollout": {"id": "r1", "deadlineTime": now},
+        "objectives": [{"figure": name, **figure} for name in ("e2e", "ttft", "tpot")],
+        "capacity": {"recommendedReplicas": 3, "scaledBy": "keda", "arms": [capacity]},
+        "calibration": {"profile": "chat-p1", "profileTime": now, "failures": 1},
+        "conditions": [{"type": "Ready", "status": "True", "reason": "Watching", "lastTransitionTime": now}],
+        "workings": {"memory": {"failures": 1}},
+    }
+    candidate = {"name": "eagle", "method": "eagle3", "model": "org/head", "draftLengths": [3]}
+    return SpeculativeService.read(
+        {
+            "apiVersion": "breakeven.dev/v1alpha1",
+            "kind": "SpeculativeService",
+            "metadata": {"name": "chat", "namespace": "llm"},
+            "spec": {"targetRef": {"name": "chat"}, "candidates": {"methods": [candidate]}},
+            "status": status,
+        },
+        "service",
+    )
+
+
+def test_every_panel_of_the_dashboard_shows_something(tmp_path):
+    """What the operator exports, scraped for a quarter of an hour, with the chart's recording rules."""
+    registry = CollectorRegistry()
+    telemetry = Telemetry(registry)
+    service = everything_known()
+    telemetry.lead(acts=True)
+    telemetry.services.set(1)
+    telemetry.fleet.publish([service], datetime.now(UTC))
+    telemetry.fleet.count("breakeven_rollouts", service, "Confirmed")
+    telemetry.fleet.count("breakeven_calibrations", service, "CalibrationSucceeded")
+    telemetry.cycle_duration.observe(0.2)
+    telemetry.errors.labels("ApiError").inc()
+    telemetry.prometheus_queries.labels("ok").inc()
+    telemetry.api_requests.labels("GET", "200").inc()
+    # The last scrape is of now, and is seen for five minutes: no sample may be written where a block lies already.
+    begin = int(time.time()) - 900
+    lines = []
+    for family in registry.collect():
+        for sample in family.samples:
+            if not sample.name.endswith("_created"):
+                labels = ",".join(f'{key}="{value}"' for key, value in sample.labels.items())
+                lines += [f"{sample.name}{{{labels}}} {sample.value} {begin + i * 15}" for i in range(61)]
+    with prometheus_of(tmp_path, "\n".join([*lines, "# EOF", ""]), RULES) as address:
+        recorded = "specsvc_figure:breakeven_objective_missed:share_5m"
+        until("the recording rules are evaluated", lambda: series_of(address, recorded) or None)
+        for panel in (panel for panels in ROWS.values() for panel in panels):
+            for line in panel.lines:
+                query = line.query.replace("$namespace", "llm").replace("$service", "chat")
+                assert series_of(address, query), f"{panel.title}: {query}"
