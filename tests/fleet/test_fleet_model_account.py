@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -166,3 +167,20 @@ async def test_a_profile_that_is_doubted_again_is_not_measured_again_within_the_
     assert len(world.cluster.of(RUNS)) == 1, "twice the pause of an hour"
     await minutes(world, 40)
     assert len(world.cluster.of(RUNS)) == 2
+
+
+async def test_where_speculation_does_not_pay_the_status_says_why_and_what_to_do():
+    def speculates(target: dict[str, Any]) -> None:
+        target["spec"]["template"]["metadata"]["annotations"]["breakeven.dev/speculative-config"] = VALUE
+
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(mode="Recommend"), speculates)
+    world.calibrate()
+    world.load(BREAK_EVEN_RPS * 1.15)
+    await minutes(world, 15, lambda: "cause" in world.status.get("model", {}))
+    model = world.status["model"]
+    assert model["cause"] == "BeyondBreakEven"
+    assert "the break-even is 9." in model["causeEvidence"]
+    assert "run without speculation" in model["remedy"]
+    world.load(2.0)
+    await minutes(world, 15, lambda: "cause" not in world.status["model"])
+    assert "cause" not in world.status["model"]

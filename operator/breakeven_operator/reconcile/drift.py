@@ -47,7 +47,7 @@ def survival(profile: Profile, arm: Arm, seen: Sequence[LiveAcceptance]) -> tupl
     """Live and calibrated survival by draft position; empty for what drafts nothing, or lengths that follow the load."""
     live = next((one.survival for one in seen if one.arm == arm), ())
     fit = _fit(profile, arm)
-    calibrated = _per_draft(fit) if fit is not None else ()
+    calibrated = fit.survival_per_draft if fit is not None else ()
     if arm.k == 0 or arm.scheduled:
         return ()
     size = min(max(len(live), len(calibrated)), arm.k)
@@ -115,12 +115,3 @@ def _of_lengths(profile: Profile, fit: ArmFit, load: Load) -> str:
 
 def _fit(profile: Profile, arm: Arm) -> ArmFit | None:
     return next((fit for fit in profile.arms if fit.arm == arm), None)
-
-
-def _per_draft(fit: ArmFit) -> tuple[float, ...]:
-    """Calibrated survival per draft, as the engine counts it; a profile has it per step, and some steps draft nothing."""
-    found = fit.acceptance
-    if found is None or not found.survival:
-        return ()
-    drafting = min(found.drafted_per_step / fit.k, 1.0) if found.drafted_per_step else 1.0
-    return tuple(min(share / drafting, 1.0) for share in found.survival)

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from breakeven.arm import Arm
+from breakeven.errors import BreakevenError
+from breakeven.profile import Profile
+from breakeven.serving.causes import Finding, ModelSnapshot
+from breakeven.serving.diagnosis import diagnose
 from breakeven_operator.reconcile.active_profile import ProfileEntry
 from breakeven_operator.reconcile.decide import Choice, seen_of
 from breakeven_operator.reconcile.drift import survival
+from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.model_account import (
     AccountRules,
     Bounded,
@@ -16,6 +22,7 @@ from breakeven_operator.reconcile.model_account import (
     recent,
     typical,
 )
+from breakeven_operator.reconcile.paying import pays_now
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.modelstatus import ModelStatus, PositionSurvival
@@ -25,6 +32,7 @@ def model_status(
     spec: SpeculativeServiceSpec,
     entry: ProfileEntry | None,
     choice: Choice,
+    live: Live | None,
     memory: MemoryStatus,
     rules: AccountRules,
     now: datetime,
@@ -35,6 +43,7 @@ def model_status(
         spec: of the service.
         entry: the profile in force.
         choice: the library's answer of this cycle.
+        live: its figures.
         memory: after this cycle's window.
         rules: how the account is kept.
         now: time of the observation.
@@ -49,6 +58,7 @@ def model_status(
     lower, upper = predicted_bounds(windows)
     arms = {arm.name: arm for arm in (*spec.candidates.arms(), *(fit.arm for fit in entry.profile.arms))}
     arm = arms.get(account.arm)
+    told = _first_cause(entry.profile, arm, choice, live)
     positions = survival(entry.profile, arm, seen_of(memory, arms)) if arm is not None else ()
     return ModelStatus(
         profile=account.profile,
@@ -65,11 +75,42 @@ def model_status(
         tpot_ratio=typical(one.tpot_ratio for one in windows),
         **_bounded("measured_speedup", measured_speedup(windows, rules.confidence)),
         **_bounded("speedup", choice.speedup),
+        cause=told.cause if told is not None else None,
+        cause_evidence=told.evidence[:1024] if told is not None else None,
+        remedy=told.remedy[:1024] if told is not None else None,
         survival=tuple(
             PositionSurvival(position=one.position, live_accept=one.live, calibrated_accept=one.calibrated)
             for one in positions
         ),
     )
+
+
+def _first_cause(profile: Profile, arm: Arm | None, choice: Choice, live: Live | None) -> Finding | None:
+    """Why the arm in place does not surely pay, the cause that the others follow from; None where it does, or none is known.
+
+    What `breakeven doctor` reads of the KV pool and of inter-token latency the operator does not.
+    """
+    figures = live.figures if live is not None and live.usable else None
+    if arm is None or arm.k == 0 or figures is None or choice.explained is None or pays_now(choice):
+        return None
+    snapshot = ModelSnapshot(
+        pods=figures.replicas,
+        requests=figures.rps * figures.window_s * figures.replicas,
+        window_s=figures.window_s,
+        latency_s=figures.latency_s,
+        ttft_s=figures.ttft_s,
+        tokens_per_step=figures.tokens_per_step,
+        survival=figures.acceptance,
+        speculating=True,
+        waiting_min=1.0 if figures.saturated else 0.0,
+        prompt_tokens=figures.prompt_tokens,
+        output_tokens=figures.output_tokens,
+    )
+    try:
+        return next(iter(diagnose(snapshot, profile, arm).findings), None)
+    except BreakevenError:
+        # The profile does not tell about these lengths; the decision says so.
+        return None
 
 
 def _bounded(name: str, found: Bounded | tuple[float, float, float] | None) -> dict[str, float | None]:

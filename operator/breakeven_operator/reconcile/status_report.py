@@ -101,7 +101,13 @@ def report(cycle: CycleFacts) -> SpeculativeServiceStatus:
         rollout=step.rollout,
         capacity=capacity_status(cycle.need) if cycle.need is not None else None,
         model=model_status(
-            service.spec, cycle.calibrated.entry, cycle.choice, memory, rules_of(service.spec), cycle.now
+            service.spec,
+            cycle.calibrated.entry,
+            cycle.choice,
+            cycle.live,
+            memory,
+            rules_of(service.spec),
+            cycle.now,
         ),
         objectives=with_predictions(cycle.objectives, _running(cycle)),
         calibration=cycle.calibrated.status,

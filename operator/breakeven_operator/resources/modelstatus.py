@@ -13,6 +13,7 @@ from breakeven_operator.resources.base import (
     Number,
     ObjectName,
     RequiredNumber,
+    Sentence,
     StatusModel,
     Word,
     list_map,
@@ -143,6 +144,14 @@ class ModelStatus(StatusModel):
     ] = None
     speedup_lower: Annotated[Number | None, Field(description="Lower bound.")] = None
     speedup_upper: Annotated[Number | None, Field(description="Upper bound.")] = None
+    cause: Annotated[
+        Word | None,
+        Field(
+            description="Why speculation does not surely pay, as `breakeven doctor` says it; absent where it does."
+        ),
+    ] = None
+    cause_evidence: Annotated[Sentence | None, Field(description="The figures that show the cause.")] = None
+    remedy: Annotated[Sentence | None, Field(description="What to do first.")] = None
     survival: Annotated[
         tuple[PositionSurvival, ...],
         Field(

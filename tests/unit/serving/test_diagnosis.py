@@ -9,7 +9,8 @@ import pytest
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
 from breakeven.profile import Profile
-from breakeven.serving.diagnosis import Cause, Diagnosis, ModelSnapshot, diagnose
+from breakeven.serving.causes import Cause, ModelSnapshot
+from breakeven.serving.diagnosis import Diagnosis, diagnose
 from breakeven.tiers import Schedule
 from fakes.lawful_profile import lawful_profile_json
 from fakes.scheduled_points import STEEP, all_points

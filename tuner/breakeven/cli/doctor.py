@@ -128,7 +128,7 @@ def command(
 
 def _snapshot(url: str, chosen: str, window_s: int, timeout_s: float) -> Any:
     from breakeven.laws.acceptance_numbers import tokens_per_step_from_counters
-    from breakeven.serving.diagnosis import ModelSnapshot
+    from breakeven.serving.causes import ModelSnapshot
 
     def value(promql: str) -> float | None:
         return _instant(url, promql, timeout_s).get("", None)
@@ -164,6 +164,7 @@ def _snapshot(url: str, chosen: str, window_s: int, timeout_s: float) -> Any:
         speculating=drafts is not None,
         waiting_min=value(f"min(min_over_time(vllm:num_requests_waiting{chosen}[{window_s}s]))"),
         kv_usage=value(f"max(max_over_time(vllm:kv_cache_usage_perc{chosen}[{window_s}s]))"),
+        itl_s=per("inter_token_latency_seconds_sum", "inter_token_latency_seconds_count"),
         preemptions=increase("num_preemptions_total"),
         prompt_tokens=per("request_prompt_tokens_sum", "request_prompt_tokens_count"),
         output_tokens=per("request_generation_tokens_sum", "request_generation_tokens_count"),

@@ -293,6 +293,18 @@ class ArmFit:
         return Arm(self.method, self.k, self.candidate, scheduled=self.scheduled)
 
     @property
+    def survival_per_draft(self) -> tuple[float, ...]:
+        """Share of drafts whose first tokens up to each position were accepted, as the engine counts it; empty where unknown.
+
+        The acceptance is per request-step, and some steps of a lookup method draft nothing.
+        """
+        found = self.acceptance
+        if found is None or not self.k:
+            return ()
+        drafting = min(found.drafted_per_step / self.k, 1.0) if found.drafted_per_step else 1.0
+        return tuple(min(share / drafting, 1.0) for share in found.survival)
+
+    @property
     def scheduled(self) -> bool:
         """Whether the draft length follows the batch size."""
         return self.schedule is not None

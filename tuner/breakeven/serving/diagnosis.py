@@ -7,77 +7,17 @@ that needs the engine's speed without it; the figures alone still show why it ca
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.profile import Conditions, Profile
 from breakeven.profile.fits import Bounds
+from breakeven.serving.causes import DEAD_POSITION, FULL_POOL, Cause, Finding, ModelSnapshot, prompt_bound
+from breakeven.serving.profiled_causes import Against, first_causes, last_causes
 
-# A draft position that is accepted less often than this costs more to verify than it yields on any engine measured.
-_DEAD_POSITION = 0.05
 # Tokens per request-step below which drafting is pure cost (1 is what no speculation yields).
 _COLLAPSED_TOKENS_PER_STEP = 1.05
-# Share of the KV pool in use at which the next tokens are paid for with preemptions.
-_FULL_POOL = 0.95
-
-
-class Cause(StrEnum):
-    """Why speculation does not pay, or cannot be judged."""
-
-    NO_SERIES = "NoSeries"
-    NO_REQUESTS = "NoRequests"
-    NOT_SPECULATING = "NotSpeculating"
-    ACCEPTANCE_COLLAPSED = "AcceptanceCollapsed"
-    DRAFT_TOO_LONG = "DraftTooLong"
-    BEYOND_BREAK_EVEN = "BeyondBreakEven"
-    SATURATED = "Saturated"
-    KV_CACHE_FULL = "KvCacheFull"
-    PREFILL_DOMINATES = "PrefillDominates"
-    SCHEDULE_RESTS = "ScheduleRests"
-    NO_PROFILE = "NoProfile"
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSnapshot:
-    """Figures of one model over one window, summed over its pods; None where there is no series.
-
-    Attributes:
-        pods: with series of this model. requests: finished in the window. window_s: its length.
-        latency_s, ttft_s: ratios of sums over requests. tokens_per_step: E per request-step, bonus token included.
-        survival: accepted per draft, by position; empty without speculative series.
-        waiting_min: the least that was queued at any time (0: the queue emptied). kv_usage: highest share in use.
-        preemptions: in the window. prompt_tokens, output_tokens: means per request.
-    """
-
-    pods: int
-    requests: float
-    window_s: float
-    latency_s: float | None = None
-    ttft_s: float | None = None
-    tokens_per_step: float | None = None
-    survival: Sequence[float] = ()
-    speculating: bool = False
-    waiting_min: float | None = None
-    kv_usage: float | None = None
-    preemptions: float | None = None
-    prompt_tokens: float | None = None
-    output_tokens: float | None = None
-
-    @property
-    def rps(self) -> float:
-        """Finished requests per second and pod."""
-        return self.requests / self.window_s / max(self.pods, 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One cause, the figures that show it, and what to do first."""
-
-    cause: Cause
-    evidence: str
-    remedy: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +107,7 @@ def _live_causes(snapshot: ModelSnapshot, *, scheduled: bool) -> Iterator[Findin
             "restart one pod and compare: acceptance lost for good until a restart is an engine fault; otherwise "
             "the drafter does not fit the model or the text",
         )
-    dead = next((place for place, share in enumerate(snapshot.survival) if share < _DEAD_POSITION), None)
+    dead = next((place for place, share in enumerate(snapshot.survival) if share < DEAD_POSITION), None)
     # Short tiers draft no late positions, which says nothing against long ones.
     if dead and not scheduled:
         yield Finding(
@@ -181,14 +121,14 @@ def _live_causes(snapshot: ModelSnapshot, *, scheduled: bool) -> Iterator[Findin
             f"at least {snapshot.waiting_min:.0f} requests waited at any time",
             "add replicas; past saturation speculation only takes capacity",
         )
-    full = snapshot.kv_usage is not None and snapshot.kv_usage > _FULL_POOL
+    full = snapshot.kv_usage is not None and snapshot.kv_usage > FULL_POOL
     if full or (snapshot.preemptions or 0) > 0:
         yield Finding(
             Cause.KV_CACHE_FULL,
             f"KV cache up to {snapshot.kv_usage or 0:.0%} full, {snapshot.preemptions or 0:.0f} preemptions",
             "the drafter takes its share of the pool: lower --max-num-seqs, shorten contexts, or add replicas",
         )
-    if snapshot.latency_s and snapshot.ttft_s and snapshot.ttft_s > 0.5 * snapshot.latency_s:
+    if prompt_bound(snapshot) and snapshot.latency_s and snapshot.ttft_s:
         yield Finding(
             Cause.PREFILL_DOMINATES,
             f"the first token takes {snapshot.ttft_s:.2f} s of {snapshot.latency_s:.2f} s",
@@ -206,25 +146,28 @@ def _against_profile(
         snapshot.prompt_tokens if all(one.prompt_tokens for one in pair) else None,
         snapshot.output_tokens,
     )
+    conditions = Conditions(
+        asked.tokens_per_step or live.tokens_per_step,
+        asked.prompt_tokens or live.prompt_tokens,
+        asked.output_tokens or live.output_tokens,
+    )
     compared = profile.compare(
         arm,
         NO_SPECULATION,
         rps=snapshot.rps,
-        tokens_per_step=asked.tokens_per_step or live.tokens_per_step,
-        prompt_tokens=asked.prompt_tokens or live.prompt_tokens,
-        output_tokens=asked.output_tokens or live.output_tokens,
+        tokens_per_step=conditions.tokens_per_step,
+        prompt_tokens=conditions.prompt_tokens,
+        output_tokens=conditions.output_tokens,
     )
+    against = Against(snapshot, profile, arm, conditions, compared)
+    findings = (*first_causes(against, findings), *last_causes(against))
     load = f"at {snapshot.rps:.2f} rps per pod"
     if compared.speedup is None:
         return Diagnosis(None, f"{arm} and no speculation are both saturated {load}", None, None, findings)
     lower, upper = compared.speedup_ci or (None, None)
-    until = f"; the break-even is {compared.break_even_rps:.2f} rps" if compared.break_even_rps else ""
-    beyond = "run without speculation at this load, or spread it over more replicas"
     if compared.saturated:
         lost = f"{arm} is saturated {load}, no speculation is not"
-        return Diagnosis(
-            False, lost, 0.0, None, (Finding(Cause.BEYOND_BREAK_EVEN, lost + until, beyond), *findings)
-        )
+        return Diagnosis(False, lost, 0.0, None, findings)
     if compared.against_saturated:
         return Diagnosis(
             True, f"without speculation the pods would be saturated {load}", None, None, findings
@@ -232,7 +175,6 @@ def _against_profile(
     bounds = f"{lower or 0.0:.2f} to {upper:.2f}" if upper is not None else "no upper bound"
     at = f"{compared.speedup:.2f}x ({bounds}) {load}"
     if upper is not None and upper < 1:
-        findings = (Finding(Cause.BEYOND_BREAK_EVEN, at + until, beyond), *findings)
         return Diagnosis(
             False, f"speculation slows requests: {at}", compared.speedup, (lower, upper), findings
         )

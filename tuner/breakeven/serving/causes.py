@@ -1,0 +1,95 @@
+"""The known causes for which speculation does not pay, and the figures that they are told by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+FULL_POOL = 0.95
+"""Share of the KV pool in use at which the next tokens are paid for with preemptions."""
+
+DEAD_POSITION = 0.05
+"""A draft position that is accepted less often costs more to verify than it yields on any engine measured."""
+
+
+class Cause(StrEnum):
+    """Why speculation does not pay, or cannot be judged."""
+
+    NO_SERIES = "NoSeries"
+    NO_REQUESTS = "NoRequests"
+    NOT_SPECULATING = "NotSpeculating"
+    ACCEPTANCE_COLLAPSED = "AcceptanceCollapsed"
+    DRAFT_TOO_LONG = "DraftTooLong"
+    BEYOND_BREAK_EVEN = "BeyondBreakEven"
+    SATURATED = "Saturated"
+    KV_CACHE_FULL = "KvCacheFull"
+    PREFILL_DOMINATES = "PrefillDominates"
+    DRAFTER_MISMATCH = "DrafterMismatch"
+    NEVER_PAYS = "NeverPays"
+    SLOW_DRAFTER = "SlowDrafter"
+    TOO_LITTLE_LOAD = "TooLittleLoad"
+    DRAFTER_IN_KV_POOL = "DrafterInKvPool"
+    PROMPTS_SHIFTED = "PromptsShifted"
+    ITL_IS_NOT_TPOT = "ItlIsNotTpot"
+    SCHEDULE_RESTS = "ScheduleRests"
+    NO_PROFILE = "NoProfile"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSnapshot:
+    """Figures of one model over one window, summed over its pods; None where there is no series.
+
+    Attributes:
+        pods: with series of this model. requests: finished in the window. window_s: its length.
+        latency_s, ttft_s: ratios of sums over requests. tokens_per_step: E per request-step, bonus token included.
+        survival: accepted per draft, by position; empty without speculative series.
+        waiting_min: the least that was queued at any time (0: the queue emptied). kv_usage: highest share in use.
+        preemptions: in the window. itl_s: mean time between outputs of a request, each of which carries E tokens. prompt_tokens, output_tokens: means per request.
+    """
+
+    pods: int
+    requests: float
+    window_s: float
+    latency_s: float | None = None
+    ttft_s: float | None = None
+    tokens_per_step: float | None = None
+    survival: Sequence[float] = ()
+    speculating: bool = False
+    waiting_min: float | None = None
+    kv_usage: float | None = None
+    preemptions: float | None = None
+    prompt_tokens: float | None = None
+    output_tokens: float | None = None
+    itl_s: float | None = None
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Time per output token after the first (s)."""
+        if self.latency_s is None or self.ttft_s is None or not self.output_tokens or self.output_tokens <= 1:
+            return None
+        return max(self.latency_s - self.ttft_s, 0.0) / (self.output_tokens - 1.0)
+
+    @property
+    def rps(self) -> float:
+        """Finished requests per second and pod."""
+        return self.requests / self.window_s / max(self.pods, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One cause, the figures that show it, and what to do first."""
+
+    cause: Cause
+    evidence: str
+    remedy: str
+
+
+def prompt_bound(snapshot: ModelSnapshot) -> bool:
+    """Whether most of a request's time passes before its first token."""
+    return bool(snapshot.latency_s and snapshot.ttft_s and snapshot.ttft_s > 0.5 * snapshot.latency_s)
+
+
+def pool_is_full(snapshot: ModelSnapshot) -> bool:
+    """Whether tokens are paid for with preemptions."""
+    return (snapshot.kv_usage or 0.0) > FULL_POOL or (snapshot.preemptions or 0.0) > 0

@@ -1,0 +1,247 @@
+"""Causes that only a profile of the same engine can tell: what its steps cost, what was accepted and sent when it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.errors import BreakevenError
+from breakeven.laws.moved_acceptance import SeenAt, carried
+from breakeven.profile import ArmFit, Comparison, Conditions, Profile
+from breakeven.profile.operating_conditions import Anchor
+from breakeven.serving.causes import DEAD_POSITION, Cause, Finding, ModelSnapshot, pool_is_full, prompt_bound
+
+_MISMATCH = 0.75
+"""Share of the calibrated first position below which no other text explains what is accepted."""
+_POOL_SHARE = 0.03
+"""Of the KV pool that a drafter takes, below which it explains nothing."""
+_SHIFTED = 1.5
+"""Prompts of so many times the calibrated length, or of so small a part of it, are other requests."""
+_MISREAD = 1.1
+"""Time between outputs over what a token takes without speculation, from which it looks like a loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """A window beside its profile.
+
+    Attributes:
+        snapshot: the live figures. profile: of the same engine. arm: what runs.
+        conditions: that it is judged under.
+        compared: the arm against no speculation there.
+    """
+
+    snapshot: ModelSnapshot
+    profile: Profile
+    arm: Arm
+    conditions: Conditions
+    compared: Comparison
+
+    @property
+    def fit(self) -> ArmFit | None:
+        """What was measured of the arm."""
+        return next((fit for fit in self.profile.arms if fit.arm == self.arm), None)
+
+    @property
+    def loses(self) -> bool:
+        """Whether speculation surely slows requests at this load."""
+        upper = self.compared.speedup_ci[1] if self.compared.speedup_ci is not None else None
+        return self.compared.speedup == 0.0 or (upper is not None and upper < 1.0)
+
+    def elsewhere(self, arm: Arm, conditions: Conditions) -> Comparison | None:
+        """An arm against no speculation under other conditions at the same load; None where the profile cannot tell."""
+        try:
+            return self.profile.compare(
+                arm,
+                NO_SPECULATION,
+                rps=self.snapshot.rps,
+                tokens_per_step=conditions.tokens_per_step,
+                prompt_tokens=conditions.prompt_tokens,
+                output_tokens=conditions.output_tokens,
+            )
+        except BreakevenError:
+            return None
+
+
+def first_causes(against: Against, live: tuple[Finding, ...]) -> Iterator[Finding]:
+    """All causes but the last ones, the one that the others follow from first.
+
+    Args:
+        against: the window beside its profile.
+        live: causes that the figures show by themselves.
+    """
+    found = [*_mismatch(against), *_drafter_in_pool(against), *_prompts(against)]
+    yield from found
+    prefill = [one for one in live if one.cause is Cause.PREFILL_DOMINATES]
+    told = {one.cause for one in found}
+    if against.loses and Cause.PROMPTS_SHIFTED not in told:
+        # What is slow before the first token no draft makes slower: it is what leaves drafts nothing to gain.
+        yield from prefill
+    if against.loses:
+        yield _why_it_loses(against)
+    for one in live:
+        if one.cause is Cause.DRAFT_TOO_LONG:
+            yield replace(one, remedy=f"{one.remedy}{_gain_of_shorter(against)}")
+        elif one not in prefill or not against.loses or Cause.PROMPTS_SHIFTED in told:
+            yield one
+
+
+def last_causes(against: Against) -> Iterator[Finding]:
+    """What only looks like a loss."""
+    snapshot, e = against.snapshot, against.snapshot.tokens_per_step
+    if snapshot.itl_s is None or snapshot.tpot_s is None or e is None:
+        return
+    try:
+        without = against.profile.predict(
+            NO_SPECULATION,
+            rps=snapshot.rps,
+            prompt_tokens=against.conditions.prompt_tokens,
+            output_tokens=against.conditions.output_tokens,
+        ).tpot_s
+    except BreakevenError:
+        return
+    if without is not None and snapshot.itl_s > _MISREAD * without and snapshot.tpot_s < without:
+        yield Finding(
+            Cause.ITL_IS_NOT_TPOT,
+            f"{1e3 * snapshot.itl_s:.1f} ms pass between outputs of {e:.2f} tokens: {1e3 * snapshot.tpot_s:.1f} ms per token, "
+            f"where a token takes {1e3 * without:.1f} ms without speculation",
+            "judge by time per output token or by latency: under speculation inter-token latency is the time of a step",
+        )
+
+
+def _mismatch(against: Against) -> Iterator[Finding]:
+    fit, survival = against.fit, against.snapshot.survival
+    calibrated = fit.survival_per_draft if fit is not None and not against.arm.scheduled else ()
+    if survival and calibrated and survival[0] < _MISMATCH * calibrated[0]:
+        yield Finding(
+            Cause.DRAFTER_MISMATCH,
+            f"position 1 survives in {survival[0]:.0%} of drafts where {calibrated[0]:.0%} were calibrated",
+            "compare pods with what was calibrated: tokenizer, engine version, the drafter's weights (a head of another model), "
+            "sampling temperature; if all are equal, the text is another one: calibrate with users' prompts",
+        )
+
+
+def _drafter_in_pool(against: Against) -> Iterator[Finding]:
+    if not pool_is_full(against.snapshot):
+        return
+    fits = {fit.arm: fit.kv_requests for fit in against.profile.arms}
+    own, without = fits.get(against.arm), fits.get(NO_SPECULATION)
+    if not own or not without or own > (1.0 - _POOL_SHARE) * without:
+        return
+    yield Finding(
+        Cause.DRAFTER_IN_KV_POOL,
+        f"the drafter takes {1.0 - own / without:.0%} of the KV pool: {own:.0f} requests fit, {without:.0f} without speculation",
+        "raise --gpu-memory-utilization, draft with fewer or no weights (a shorter head, n-gram), or run without speculation "
+        "at such loads",
+    )
+
+
+def _prompts(against: Against) -> Iterator[Finding]:
+    fit, live = against.fit, against.conditions.prompt_tokens
+    calibrated = fit.lengths.prompt_tokens if fit is not None else None
+    if live is None or not calibrated or 1.0 / _SHIFTED < live / calibrated < _SHIFTED:
+        return
+    before = against.elsewhere(
+        against.arm, replace(against.conditions, prompt_tokens=None, output_tokens=None)
+    )
+    now = against.compared.speedup
+    if before is None or before.speedup is None or now is None or not now < before.speedup:
+        return
+    if against.loses or prompt_bound(against.snapshot):
+        yield Finding(
+            Cause.PROMPTS_SHIFTED,
+            f"prompts of {live:.0f} tokens where {calibrated:.0f} were calibrated: {now:.2f}x, {before.speedup:.2f}x at those",
+            "calibrate at the live lengths; look for what made prompts grow, and at prefix caching",
+        )
+
+
+class _StepParts(NamedTuple):
+    """A lone request's step (s): without speculation, and what drafting and verifying add to it."""
+
+    without_s: float
+    draft_s: float
+    verify_s: float
+
+
+def _step_parts(against: Against) -> _StepParts | None:
+    """What a step is made of, as far as the profile tells.
+
+    Verifying k drafts costs at most what k more requests add to a step without speculation: their tokens are computed alike,
+    and have contexts of their own beside. What is left of the difference is drafting, at the least.
+    """
+    try:
+        own, none = (_lone(against.profile.arm(arm)) for arm in (against.arm, NO_SPECULATION))
+    except BreakevenError:
+        return None
+    added_s = own[0] - none[0]
+    if against.arm.scheduled or added_s <= 0.0:
+        return None
+    verify_s = min(against.arm.k * none[1], added_s)
+    return _StepParts(none[0], added_s - verify_s, verify_s)
+
+
+def _lone(fit: ArmFit) -> tuple[float, float]:
+    steps = fit.steps
+    costs = Anchor.of(fit).costs(
+        steps.prefill_token.value_s if steps and steps.prefill_token else None,
+        steps.kv_token.value_s if steps and steps.kv_token else None,
+    )
+    return costs.lone_step_s, costs.other_step_s
+
+
+def _why_it_loses(against: Against) -> Finding:
+    compared = against.compared
+    at = (
+        f"{against.arm} is saturated at {against.snapshot.rps:.2f} rps per pod, no speculation is not"
+        if compared.saturated
+        else f"{compared.speedup:.2f}x at {against.snapshot.rps:.2f} rps per pod"
+    )
+    if compared.c1_ratio <= 1.0:
+        until = f"; the break-even is {compared.break_even_rps:.2f} rps" if compared.break_even_rps else ""
+        return Finding(
+            Cause.BEYOND_BREAK_EVEN,
+            at + until,
+            "run without speculation at this load, or spread it over more replicas",
+        )
+    alone = f"a lone request takes {compared.c1_ratio:.2f} times as long with {against.arm}"
+    if compared.c2_ratio < 1.0:
+        return Finding(
+            Cause.TOO_LITTLE_LOAD,
+            f"{at}; {alone}, one in company {compared.c2_ratio:.2f} times",
+            "run without speculation at this load: it pays at higher loads only",
+        )
+    parts = _step_parts(against)
+    if parts is not None and parts.draft_s > parts.verify_s:
+        return Finding(
+            Cause.SLOW_DRAFTER,
+            f"{at}; {alone}: drafting adds {1e3 * parts.draft_s:.1f} ms and verifying {1e3 * parts.verify_s:.1f} ms to a step of "
+            f"{1e3 * parts.without_s:.1f} ms",
+            "a cheaper drafter (fewer layers, n-gram), fewer draft tokens, CUDA graphs for it, or none",
+        )
+    return Finding(
+        Cause.NEVER_PAYS,
+        f"{at}; {alone}, one in company {compared.c2_ratio:.2f} times: it pays at no load",
+        "another drafter, n-gram or none: a step without speculation is too fast here for what a draft costs",
+    )
+
+
+def _gain_of_shorter(against: Against) -> str:
+    """`: 1.12x of what it is now`, for the draft length before the first dead position; empty where it is not known."""
+    fit, snapshot = against.fit, against.snapshot
+    dead = next((place for place, share in enumerate(snapshot.survival) if share < DEAD_POSITION), 0)
+    shorter = next((one for one in against.profile.arms if one.arm == replace(against.arm, k=dead)), None)
+    if fit is None or shorter is None or fit.tokens_per_step is None or shorter.tokens_per_step is None:
+        return ""
+    e = carried(
+        against.arm.method,
+        SeenAt(fit.k, min(max(snapshot.tokens_per_step or 1.0, 1.0), fit.k + 1.0), tuple(snapshot.survival)),
+        SeenAt(fit.k, fit.tokens_per_step, fit.acceptance.survival if fit.acceptance else ()),
+        SeenAt(shorter.k, shorter.tokens_per_step, shorter.acceptance.survival if shorter.acceptance else ()),
+    ).value
+    found = against.elsewhere(shorter.arm, replace(against.conditions, tokens_per_step=e))
+    now = against.compared.speedup
+    if found is None or not found.speedup or not now:
+        return ""
+    return f": {found.speedup:.2f}x against no speculation, where {against.arm} is {now:.2f}x"
