@@ -104,9 +104,10 @@ async def test_a_new_profile_ends_the_suspicion():
     assert world.condition("ModelAgrees")["status"] == "Unknown"
 
 
-async def test_a_suspect_profile_takes_the_fleet_nowhere_it_has_not_been():
+@pytest.mark.parametrize("mode", ["RollingUpdate", "Recommend"])
+async def test_a_suspect_profile_takes_the_fleet_nowhere_it_has_not_been(mode):
     """No speculation is slower than predicted; that eagle/3 would be entered at a lower load is the profile's word alone."""
-    world = FleetWorld()
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(mode=mode))
     world.calibrate()
     world.load(BREAK_EVEN_RPS * 1.1)
     world.prometheus.traffic.latency_s *= 1.4

@@ -49,6 +49,10 @@ STRETCH = st.fixed_dictionaries(
         "latency_s": st.one_of(st.none(), st.floats(1e-6, 1e6)),
         "waiting": st.sampled_from([0.0, 0.0, 5.0, 500.0]),
         "tokens_per_step": st.one_of(st.none(), st.floats(0.1, 10.0)),
+        "acceptance": st.sampled_from(
+            [(), (0.9, 0.6, 0.3), (0.0, 0.0, 0.0), (0.5,), (1.0, 1.0, 1.0, 1.0, 1.0)]
+        ),
+        "prompt_tokens": st.sampled_from([200.0, 200.0, 9000.0, 0.0]),
         "distorted": st.dictionaries(st.sampled_from(STATS), ODD, max_size=3),
         "cycles": st.integers(1, 6),
     }
@@ -58,6 +62,8 @@ POLICY = st.fixed_dictionaries(
         "mode": st.sampled_from(["RollingUpdate", "RollingUpdate", "Recommend", "Disabled"]),
         "lookbackSeconds": st.sampled_from([0, 86400]),
         "stabilizationWindowSeconds": st.sampled_from([0, 60]),
+        # By the shorter one a window is enough to doubt a profile.
+        "disagreementSeconds": st.sampled_from([60, 1800]),
     },
     optional={"pinnedArm": st.sampled_from(["none", "eagle/3"])},
 )
@@ -101,6 +107,8 @@ class World(FleetWorld):
         traffic.waiting = stretch["waiting"]
         traffic.latency_s = stretch["latency_s"] or traffic.latency_s
         traffic.tokens_per_step = stretch["tokens_per_step"] or traffic.tokens_per_step
+        traffic.acceptance = stretch["acceptance"]
+        traffic.prompt_tokens = stretch["prompt_tokens"]
         self.prometheus.wrong = stretch["distorted"]
 
 
@@ -135,6 +143,8 @@ def test_no_world_makes_a_cycle_fail_or_fall_silent(law, policy, slo, stretches,
         "latency_s": None,
         "waiting": 0.0,
         "tokens_per_step": None,
+        "acceptance": (0.9, 0.6, 0.3),
+        "prompt_tokens": 200.0,
         "distorted": {},
         "cycles": 9,
     }

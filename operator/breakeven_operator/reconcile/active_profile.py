@@ -256,7 +256,7 @@ def _in_force(
             Trigger.CANDIDATES_CHANGED,
         )
     doubted = doubt(entry) if doubt is not None else Doubt()
-    message = f"{_summary(entry)}{_later(service, entry)}{f'; {doubted.trigger}' if doubted.trigger else ''}"
+    message = f"{_summary(entry)}{_later(service, entry)}{f'; to be measured anew ({doubted.trigger})' if doubted.trigger else ''}"
     return InForce(entry, ClusterReason.PROFILE_IN_FORCE, message, doubted.trigger, doubted.dispelled)
 
 

@@ -166,19 +166,20 @@ def blocked(
 ) -> Verdict | None:
     """The verdict in place of a change that is due and must not be made; None: make it."""
     spec, deployment = service.spec, context.deployment
-    if spec.update_policy.mode is Mode.RECOMMEND:
-        return replace(verdict, action=RECOMMEND)
     assert state.entry is not None and state.entry.profile is not None  # noqa: PT018, S101 - no verdict without one
+    suspect = refuse_suspect(
+        context.memory,
+        state.entry.name,
+        choice.decision if verdict.reason != ClusterReason.PINNED else None,
+        verdict.arm or running,
+    )
+    if spec.update_policy.mode is Mode.RECOMMEND and suspect is None:
+        return replace(verdict, action=RECOMMEND)
     refusal = (
         Refusal(ClusterReason.PAUSED, "spec.paused is set")
         if spec.paused
-        else cannot_roll
-        or refuse_suspect(
-            context.memory,
-            state.entry.name,
-            choice.decision if verdict.reason != ClusterReason.PINNED else None,
-            verdict.arm or running,
-        )
+        else suspect
+        or cannot_roll
         or refuse_now(
             deployment,
             spec.update_policy,

@@ -122,7 +122,9 @@ def _doubts(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]
     for type_, word in DOUBTS.items():
         condition = service.status.condition(type_)
         if condition is not None and condition.status != "Unknown":
-            yield from one_value(float(condition.status == "False"), word)
+            # A profile comes under suspicion by a roll that was disproved as well.
+            against = condition.status == "False"
+            yield from one_value(float(against), condition.reason if against else word)
 
 
 def _c1_ratio(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
@@ -301,8 +303,8 @@ SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
     ),
     ServiceGauge(
         "breakeven_doubt",
-        "1 while live traffic says this against the profile in force (ModelDisagrees: it is under suspicion, AcceptanceDrifted, "
-        "LengthsDrifted), 0 where it surely does not; absent while not known.",
+        "1 while live traffic says this against the profile in force (ModelDisagrees and RollDisproved: it is under suspicion; "
+        "AcceptanceDrifted, LengthsDrifted), 0 where it surely does not; absent while not known.",
         _doubts,
         ("reason",),
     ),

@@ -130,6 +130,46 @@ def test_every_figure_of_the_status_has_its_series(registry, telemetry):
     assert sample(registry, "breakeven_rollout_in_progress") == 1
 
 
+def test_the_account_of_the_model_has_its_series(registry, telemetry):
+    model = {
+        "arm": "eagle/3",
+        "latencyRatio": "1.41",
+        "latencyRatioLower": "1.38",
+        "measuredSpeedup": "1.2",
+        "measuredSpeedupUpper": "1.3",
+        "survival": [
+            {"position": 1, "liveAccept": "0.57", "calibratedAccept": "0.92"},
+            {"position": 2, "liveAccept": "0.3"},
+        ],
+    }
+
+    def said(type_: str, status: str, reason: str) -> dict[str, str]:
+        return {
+            "type": type_,
+            "status": status,
+            "reason": reason,
+            "lastTransitionTime": "2026-11-21T11:00:00Z",
+        }
+
+    conditions = [
+        said("ModelAgrees", "False", "RollDisproved"),
+        said("AcceptanceAsCalibrated", "True", "TextAsCalibrated"),
+        said("LengthsAsCalibrated", "Unknown", "ModelUntested"),
+    ]
+    telemetry.fleet.publish([service(model=model, conditions=conditions)], NOW)
+    arm = {"arm": "eagle/3"}
+    assert sample(registry, "breakeven_model_error_ratio", bound="estimate", **arm) == 1.41
+    assert sample(registry, "breakeven_model_error_ratio", bound="lower", **arm) == 1.38
+    assert sample(registry, "breakeven_model_error_ratio", bound="upper", **arm) is None
+    assert sample(registry, "breakeven_measured_speedup_ratio", bound="upper", **arm) == 1.3
+    assert sample(registry, "breakeven_draft_survival_ratio", position="1", seen="live", **arm) == 0.57
+    assert sample(registry, "breakeven_draft_survival_ratio", position="1", seen="calibrated", **arm) == 0.92
+    assert sample(registry, "breakeven_draft_survival_ratio", position="2", seen="calibrated", **arm) is None
+    assert sample(registry, "breakeven_doubt", reason="RollDisproved") == 1, "the word is what was measured"
+    assert sample(registry, "breakeven_doubt", reason="AcceptanceDrifted") == 0
+    assert sample(registry, "breakeven_doubt", reason="LengthsDrifted") is None
+
+
 def test_what_is_not_known_has_no_series_rather_than_zero(registry, telemetry):
     telemetry.fleet.publish([service(**FULL)], NOW)
     # An open bound.
