@@ -78,7 +78,7 @@ def test_the_quantiles_of_an_engine_lie_within_what_is_read_of_its_histograms(tm
     end_s = int(time.time())
     pods = {"chat-7d9f8b6c5d-b2c4d": ScrapedEngine(1), "chat-7d9f8b6c5d-f5g6h": ScrapedEngine(2)}
     old = {"chat-64bd5fcf9-zzzzz": ScrapedEngine(3, slower=10)}
-    by_family = {family: [] for family in FIGURES}
+    by_family: dict[str, list[str]] = {family: [] for family in FIGURES}
     for name, engine in {**pods, **old}.items():
         for family, line in engine.lines(name, end_s):
             by_family[family].append(line)

@@ -12,9 +12,10 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 from breakeven_operator.adapters.prometheus_api import PrometheusClient
-from breakeven_operator.ports import InstantSample, PrometheusAccess
+from breakeven_operator.ports import Cluster, InstantSample, PrometheusAccess
 from localcluster.binaries import ensure
 
 
@@ -38,7 +39,7 @@ def prometheus_of(folder: Path, openmetrics: str, rules: Path | None = None) -> 
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [
-        programs["prometheus"],
+        str(programs["prometheus"]),
         f"--web.listen-address=127.0.0.1:{port}",
         "--storage.tsdb.path=data",
         "--config.file=prometheus.yml",
@@ -67,7 +68,8 @@ def asked(address: str, promql: str) -> Sequence[InstantSample]:
     """What the operator's own client reads of it."""
 
     async def ask() -> Sequence[InstantSample]:
-        client = PrometheusClient(None)
+        # Without Secrets in the access no API server is asked for any.
+        client = PrometheusClient(cast("Cluster", None))
         try:
             return await client.query(PrometheusAccess(address), promql)
         finally:

@@ -265,3 +265,61 @@ def test_a_replica_that_does_not_act_says_nothing_about_services(registry, telem
     assert registry.get_sample_value("breakeven_leader") == 0
     telemetry.fleet.publish([service(**FULL)], NOW)
     assert sample(registry, "breakeven_ready") == 1
+
+
+READY = FULL["conditions"][0]
+MISSED = {
+    "figure": "ttft",
+    "finding": "Missed",
+    "limitSeconds": "0.5",
+    "requests": 200,
+    "missedRequests": 40,
+    "attainmentPercent": "80",
+    "p95Seconds": "3",
+    "p95LowerSeconds": "2.5",
+    "predictedP95Seconds": "0.4",
+}
+
+
+def test_objectives_have_their_series_and_a_figure_without_one_its_quantiles_alone(registry, telemetry):
+    telemetry.fleet.publish([service(objectives=[MISSED, {"figure": "e2e", "p50Seconds": "1"}])], NOW)
+    assert sample(registry, "breakeven_objective_seconds", figure="ttft") == 0.5
+    assert sample(registry, "breakeven_objective_attainment_ratio", figure="ttft", bound="estimate") == 0.8
+    assert sample(registry, "breakeven_objective_attainment_ratio", figure="ttft", bound="lower") is None
+    assert sample(registry, "breakeven_objective_predicted_seconds", figure="ttft", bound="estimate") == 0.4
+    assert sample(registry, "breakeven_objective_requests", figure="e2e") is None
+    quantiles = {"figure": "e2e", "quantile": "0.5", "bound": "estimate"}
+    assert sample(registry, "breakeven_latency_quantile_seconds", **quantiles) == 1
+
+
+def test_requests_of_an_earlier_cycle_are_not_counted_again(registry, telemetry):
+    stuck = {**READY, "status": "False", "reason": "InternalError"}
+    telemetry.fleet.publish([service(objectives=[MISSED], conditions=[stuck])], NOW)
+    assert sample(registry, "breakeven_objective_requests", figure="ttft") is None
+    assert sample(registry, "breakeven_stale") == 1
+
+
+def test_alerts_find_words_deadlines_and_what_failed_in_a_row(registry, telemetry):
+    deadline = {"id": "r1", "deadlineTime": "2026-11-21T12:10:00Z"}
+    made = {"action": "Hold", "reason": "BackingOff"}
+    telemetry.fleet.publish(
+        [
+            service(
+                conditions=[READY],
+                rollout=deadline,
+                decision=made,
+                calibration={"failures": 2},
+                workings={"memory": {"failures": 3}},
+            ),
+            service("done", rollout={**deadline, "finishedTime": "2026-11-21T11:50:00Z"}),
+        ],
+        NOW,
+    )
+    ready = {"condition": "Ready", "status": "True", "reason": "Watching"}
+    assert sample(registry, "breakeven_condition_info", **ready) == 1
+    assert sample(registry, "breakeven_decision_info", **made) == 1
+    assert sample(registry, "breakeven_rollout_deadline_timestamp_seconds") == NOW.timestamp() + 600
+    assert sample(registry, "breakeven_calibrations_failed") == 2
+    assert sample(registry, "breakeven_rolls_undone") == 3
+    done = {"specsvc_namespace": "llm", "specsvc": "done"}
+    assert registry.get_sample_value("breakeven_rollout_deadline_timestamp_seconds", done) is None

@@ -119,10 +119,13 @@ def command(
         return
     click.echo(f"{arm} at {where}: {what} {bounds(found.latency_s, found.latency_ci_s)} s")
     parts = ""
-    for name, field, value in (("TTFT", "ttft_s", found.ttft_s), ("TPOT", "tpot_s", found.tpot_s)):
+    for name, field, value, interval in (
+        ("TTFT", "ttft_s", found.ttft_s, found.ttft_ci_s),
+        ("TPOT", "tpot_s", found.tpot_s, found.tpot_ci_s),
+    ):
         if value is not None:
             kind = "" if quantile is None else " mean" if field in found.means else f" quantile {quantile:g}"
-            parts += f"{name}{kind} {figure(value)} s, "
+            parts += f"{name}{kind} {bounds(value, interval)} s, "
     click.echo(
         f"{parts}{figure(found.inflight)} in flight, utilisation {found.utilisation:.2f}, from {_BASIS[found.basis]}"
     )

@@ -132,7 +132,9 @@ class PredictResult(JsonResult):
     latency_ci_s: Interval
     """Mean request latency, or the asked quantile; null when saturated."""
     ttft_s: float | None
+    ttft_ci_s: Interval
     tpot_s: float | None
+    tpot_ci_s: Interval
     """Time to the first token, and per further token: means, or the asked quantile."""
     quantile: float | None
     """What was asked for, null for means."""
@@ -151,8 +153,11 @@ class PredictResult(JsonResult):
 
 class _QuantileFigures(JsonResult):
     latency_s: float | None
+    latency_ci_s: Interval
     ttft_s: float | None
+    ttft_ci_s: Interval
     tpot_s: float | None
+    tpot_ci_s: Interval
     """As in `predict`."""
     means: tuple[str, ...]
     """Those that are means all the same, because that quantile was not measured."""
