@@ -375,16 +375,27 @@ class ClusterReason(StrEnum):
     ROLL_FINISHED = "RollFinished", "All pods of the target run the new arm."
     ROLL_CONFIRMED = (
         "RollConfirmed",
-        "The new arm is as fast as predicted at the present load, or no slower than the old one would be.",
+        "Measured: requests are faster on the new arm than on the old one at equal load, and not surely less so than was promised for it.",
     )
-    ROLL_UNCONFIRMED = (
-        "RollUnconfirmed",
-        "Measured latency does not tell: few requests came, the load is beyond any law, or a person pinned the arm.",
+    ROLL_NOT_WORSE = (
+        "RollNotWorse",
+        "Measured: the new arm is no slower than the old one, within bounds that hold 1; or it gains, and surely less than was promised.",
+        "Compare promise and measurement in status.history; where the measurement falls short of the promise, ask for a calibration.",
+    )
+    ROLL_UNMEASURED = (
+        "RollUnmeasured",
+        "Whether the roll gained was not measured: an arm was saturated, too few requests came, Prometheus had no figures, another change began first, or the gain is one of other loads; the message says which.",
+        "Nothing to do, unless the message names what Prometheus or the profile lacks.",
     )
     ROLL_DISPROVED = (
         "RollDisproved",
-        "Requests have taken longer than either arm is predicted to at their load: for three windows, or by so much that going back pays at once.",
+        "Measured: requests are surely slower on the new arm than on the old one at equal load, and surely slower than was promised; the roll is undone at once, a pinned arm stays.",
         "Look for changed lengths or acceptance; ask for a calibration.",
+    )
+    ROLLS_STOPPED = (
+        "RollsStopped",
+        "Three rolls in a row that the profile in force asked for were measured to lose: it asks for none any more, but where requests queue or an objective is missed.",
+        "Ask for a calibration; a new value of the SpeculativeService's annotation breakeven.dev/resume lets the present profile try again.",
     )
     ROLL_BLOCKED = (
         "RollBlocked",

@@ -189,12 +189,12 @@ class Reconciler:
                 except InputError as error:
                     self._warn_once(manifest["metadata"]["uid"], str(error))
         lookback = self._observer.lookback_of(service)
+        watch = self._observer.watch_of(service)
         return ServiceObservation(
             deployment=self._deployment(world, service),
             managed_by=_managed_by(world, service),
-            fleet=world.readings.get(
-                self._observer.watch_of(service), FleetReading({}, frozenset(), "not asked")
-            ),
+            fleet=world.readings.get(watch, FleetReading({}, frozenset(), "not asked")),
+            roll=world.rolls.get(watch),
             past=world.pasts.get(lookback) if lookback is not None else None,
             latencies=world.latencies.get(self._observer.watch_of(service)),
             known_pods=world.pod_names.get(namespace, frozenset()),

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pytest
 
 from breakeven.serving.promql import Matcher
 from breakeven_operator.adapters.prometheus_api import PrometheusClient
 from breakeven_operator.ports import PrometheusAccess
-from breakeven_operator.reconcile.fleet_query import past_query
+from breakeven_operator.reconcile.fleet_query import past_query, roll_query
 from breakeven_operator.reconcile.past_metrics import read_past
+from breakeven_operator.reconcile.roll_metrics import RolledPods, both_arms, read_roll
 from operatorcluster import manifests
 from operatorcluster.made_up_prometheus import prometheus_of
 from operatorcluster.stage import decision
@@ -26,6 +29,8 @@ UNMARKED_H = 5 / 60
 LONG = "a-deployment-with-a-name-of-fifty-letters-and-more"
 _GAUGES = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 _DONE = "vllm:request_success_total"
+_SPENT, _ANSWERED = "vllm:e2e_request_latency_seconds_sum", "vllm:e2e_request_latency_seconds_count"
+BLOCK_S = 60
 
 
 class Day:
@@ -34,10 +39,19 @@ class Day:
     def __init__(self):
         self.end = int(time.time()) // STEP_S * STEP_S
         self.begin = self.end - HOURS * 3600
-        self.samples: dict[str, list[Any]] = {_DONE: [], _GAUGES[0]: [], _GAUGES[1]: []}
+        self.samples: dict[str, list[Any]] = {name: [] for name in (_DONE, *_GAUGES, _SPENT, _ANSWERED)}
 
     def pod(
-        self, name, rate, *, first_h=0.0, last_h=HOURS, model="chat", waiting=lambda _hour: 0.0, **labels
+        self,
+        name,
+        rate,
+        *,
+        first_h=0.0,
+        last_h=HOURS,
+        model="chat",
+        waiting=lambda _hour: 0.0,
+        latency_s=1.0,
+        **labels,
     ):
         """A pod that serves `rate(hour)` requests per second from one hour to another; half of them end by length."""
         shown = ",".join(
@@ -49,11 +63,14 @@ class Day:
             done += rate(hour) * SCRAPE_S
             for reason in ("stop", "length"):
                 self.samples[_DONE].append(f'{_DONE}{{{shown},finished_reason="{reason}"}} {done / 2} {at}')
+            for counter, value in ((_ANSWERED, done), (_SPENT, done * latency_s)):
+                self.samples[counter].append(f"{counter}{{{shown}}} {value} {at}")
             self.samples[_GAUGES[0]].append(f"{_GAUGES[0]}{{{shown}}} 2 {at}")
             self.samples[_GAUGES[1]].append(f"{_GAUGES[1]}{{{shown}}} {waiting(hour)} {at}")
 
     def text(self):
-        kinds = {_DONE: "counter", _GAUGES[0]: "gauge", _GAUGES[1]: "gauge"}
+        # Of a histogram promtool wants all parts; each of the two that are asked for does as well alone.
+        kinds = {_DONE: "counter"} | dict.fromkeys((*_GAUGES, _SPENT, _ANSWERED), "gauge")
         lines = []
         for name, samples in self.samples.items():
             lines += [f"# TYPE {name.removesuffix('_total')} {kinds[name]}", *samples]
@@ -65,8 +82,8 @@ def the_day():
     steady = lambda rps: lambda _hour: rps  # noqa: E731
     # Two replicas, replaced by two of another ReplicaSet after an hour, and joined by two more after two: 2, 5, 2.5 each.
     for suffix in ("b2c4d", "f5g6h"):
-        day.pod(f"chat-7d9f8b6c5d-{suffix}", steady(2.0), last_h=1.0 - UNMARKED_H)
-        day.pod(f"chat-64bd5fcf9-{suffix}", lambda hour: 5.0 if hour < 2 else 2.5, first_h=1.0)
+        day.pod(f"chat-7d9f8b6c5d-{suffix}", steady(2.0), last_h=1.0 - UNMARKED_H, latency_s=1.2)
+        day.pod(f"chat-64bd5fcf9-{suffix}", lambda hour: 5.0 if hour < 2 else 2.5, first_h=1.0, latency_s=0.8)
         day.pod(f"chat-64bd5fcf9-x{suffix[1:]}", steady(2.5), first_h=2.0)
     # Those whose names begin alike: another Deployment, calibrations of `chat` and of a run, a Job, a StatefulSet, a bare pod.
     day.pod("chat-large-7d9f8b6c5d-b2c4d", steady(40.0))
@@ -103,9 +120,8 @@ def day(tmp_path_factory):
         yield address, made.end
 
 
-def past(address, end, *matchers, namespaces=("llm",), hours=HOURS):
-    # `@`: at the day's end, whenever the test looks.
-    promql = past_query(namespaces, matchers, hours * 3600, STEP_S)
+def asked_of(address, end, promql):
+    """A range vector, as of the day's end, whenever the test looks."""
     asked = re.sub(r"(\[\d+s:\d+s\])$", rf"\1 @ {end}", promql)
     assert asked != promql
 
@@ -116,7 +132,12 @@ def past(address, end, *matchers, namespaces=("llm",), hours=HOURS):
         finally:
             await prometheus.close()
 
-    return {key: rates.rps for key, rates in read_past(asyncio.run(ask())).rates.items()}
+    return asyncio.run(ask())
+
+
+def past(address, end, *matchers, namespaces=("llm",), hours=HOURS):
+    promql = past_query(namespaces, matchers, hours * 3600, STEP_S)
+    return {key: rates.rps for key, rates in read_past(asked_of(address, end, promql)).rates.items()}
 
 
 def settled(rates):
@@ -133,6 +154,28 @@ def test_a_service_s_past_is_that_of_its_deployment_s_pods_per_replica(day):
     assert sum(rate not in {2.0, 5.0, 2.5} for rate in rates) <= 3
     assert min(rates[1:]) >= 1.9
     assert max(rates) <= 5.1
+
+
+def test_the_blocks_of_a_roll_are_what_its_pods_counted(day):
+    """Two pods that were replaced by two of another ReplicaSet: every block whole, none of anybody else's."""
+    address, end = day
+    began = end - (HOURS - 1) * 3600
+    reading = read_roll(asked_of(address, end, roll_query([("llm", "chat")], (), HOURS * 3600, BLOCK_S)))
+    started = datetime.fromtimestamp(began - 2 * BLOCK_S, UTC)
+    found = both_arms(reading, RolledPods("llm", "chat", "chat-7d9f8b6c5d", "chat-64bd5fcf9", started))
+    times_s = np.array(reading.times_s)
+    for blocks, rps, latency_s, here in (
+        (found.old, 2.0, 1.2, times_s < began - 600),
+        (found.new, 5.0, 0.8, (times_s > began + 120) & (times_s < began + 3600)),
+    ):
+        pods = blocks.finished[np.nansum(blocks.finished, axis=1) > 0][:2, here]
+        counted = pods[np.isfinite(pods)]
+        assert counted.size > 60
+        assert np.allclose(counted, rps * BLOCK_S)
+        ratio = blocks.spent_s[:2, here] / blocks.finished[:2, here]
+        assert np.allclose(ratio[np.isfinite(ratio)], latency_s)
+        assert np.nanmax(blocks.watched_s[:, here]) == BLOCK_S
+    assert found.old.finished.shape[0] == 2
 
 
 def test_names_that_begin_alike_are_others(day):

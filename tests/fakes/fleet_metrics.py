@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from breakeven_operator.kinds import PODS
 from breakeven_operator.ports import InstantSample, MetricsError, PrometheusAccess, Samples, TimedValue
@@ -16,6 +20,7 @@ from breakeven_operator.reconcile.fleet_query import (
     LAST_SEEN,
     POSITION_STAT,
     PRESENT,
+    SAMPLED,
     STAT,
     WORKLOAD,
 )
@@ -26,6 +31,7 @@ from fakes.vllm_buckets import vllm_buckets
 
 DEADLINE_S = 10.0
 """Of one query."""
+_SPAN = re.compile(r"\[(\d+)s:(\d+)s\]$")
 
 
 @dataclass
@@ -48,6 +54,16 @@ class PodTraffic:
     """What requests took (s), by figure: e2e, ttft, tpot."""
 
 
+class Counters(NamedTuple):
+    """What a pod has counted by a time, and what it has in flight."""
+
+    time_s: float
+    e2e_s: float
+    e2e_n: float
+    running: float
+    waiting: float
+
+
 @dataclass
 class FakePrometheus:
     """The `Metrics` port.
@@ -64,6 +80,9 @@ class FakePrometheus:
         asked: (address, loop's time in s) of every query of now.
         latency_queries: texts that were asked of latencies. latencies_down: no answer to these alone.
         wrong_buckets: counts in place of the true ones, by upper edge.
+        roll_queries: texts that were asked about rolls. roll_error: what such a query gets.
+        latency_of: mean latency (s) of a pod's requests; None: that of its traffic.
+        counted: what each pod has counted, over time; from the moment it became Ready.
     """
 
     cluster: FakeCluster
@@ -87,10 +106,15 @@ class FakePrometheus:
     latency_queries: list[str] = field(default_factory=list)
     latencies_down: bool = False
     wrong_buckets: dict[str, float] = field(default_factory=dict)
+    roll_queries: list[str] = field(default_factory=list)
+    roll_error: str = ""
+    latency_of: Callable[[dict[str, Any]], float | None] = field(default=lambda _pod: None)
+    counted: dict[tuple[str, str], list[Counters]] = field(default_factory=dict)
 
     async def query(self, source: PrometheusAccess, promql: str) -> Sequence[InstantSample]:
         latencies = "_bucket" in promql
         (self.latency_queries if latencies else self.queries).append(promql)
+        self.count()
         self.asked.append((source.address, asyncio.get_running_loop().time()))
         if latencies and self.latencies_down:
             raise MetricsError("Prometheus at prometheus:9090 refused the query: too many samples")
@@ -131,7 +155,49 @@ class FakePrometheus:
             for edge, count in vllm_buckets(figure, took_s).items()
         ]
 
+    def count(self) -> None:
+        """Let every Ready pod count what it did since it was last looked at."""
+        now_s = self.clock.now().timestamp()
+        for pod in filter(_runs, self.cluster.of(PODS)):
+            key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
+            load = self.by_pod.get(key[1], self.traffic)
+            latency_s = self.latency_of(pod) or load.latency_s
+            state = (load.rps * latency_s, load.waiting)
+            seen = self.counted.setdefault(key, [Counters(_ready_s(pod), 0.0, 0.0, *state)])
+            last = seen[-1]
+            done = load.answered_share * load.rps * (now_s - last.time_s)
+            if now_s > last.time_s:
+                seen.append(Counters(now_s, last.e2e_s + done * latency_s, last.e2e_n + done, *state))
+
+    def _blocks(self, promql: str) -> list[Samples]:
+        span_s, step_s = map(int, _SPAN.search(promql).groups())  # type: ignore[union-attr]
+        last_s = self._now_s // step_s * step_s
+        found = []
+        for (namespace, name), seen in self.counted.items():
+            times_s, *counted = np.array(seen).T
+            ends_s = np.arange(last_s - span_s // step_s * step_s, last_s + step_s, step_s, dtype=float)
+            ends_s = ends_s[(ends_s >= times_s[0]) & (ends_s <= times_s[-1])]
+            if not ends_s.size:
+                continue
+            stats = {
+                stat: np.interp(ends_s, times_s, values)
+                for stat, values in zip(("e2e_s", "e2e_n", "running", "waiting"), counted, strict=True)
+            }
+            stats[SAMPLED] = ends_s
+            labels = {"namespace": namespace, "pod": name, "model_name": self.traffic.model_name}
+            for stat, values in stats.items():
+                shown = np.full(ends_s.shape, self.wrong[stat]) if stat in self.wrong else values
+                timed = tuple(TimedValue(*pair) for pair in zip(ends_s.tolist(), shown.tolist(), strict=True))
+                found.append(Samples(self.relabel({**labels, STAT: stat}), timed))
+        return found
+
     async def query_past(self, source: PrometheusAccess, promql: str) -> Sequence[Samples]:
+        if SAMPLED in promql:
+            self.roll_queries.append(promql)
+            if self.down or self.roll_error:
+                raise MetricsError(f"Prometheus at prometheus:9090 refused the query: {self.roll_error}")
+            self.count()
+            return self._blocks(promql)
         self.past_queries.append(promql)
         await _answered(source, self.past_delay_s)
         if self.down or self.past_down:
@@ -195,3 +261,8 @@ async def _answered(source: PrometheusAccess, delay_s: float) -> None:
 
 def _runs(pod: dict[str, Any]) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"]["conditions"])
+
+
+def _ready_s(pod: dict[str, Any]) -> float:
+    ready = next(c for c in pod["status"]["conditions"] if c["type"] == "Ready")
+    return datetime.fromisoformat(ready["lastTransitionTime"]).timestamp()

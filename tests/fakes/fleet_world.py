@@ -84,6 +84,8 @@ class FleetWorld:
     """A cluster with one serving target and one service.
 
     Attributes:
+        laws: C1 and C2 (s) that the pods of each arm have.
+        loaded_s: latency (s) that the last `load` set.
         leads: whether the writer may act.
         shown: lines of a dry run.
     """
@@ -98,7 +100,9 @@ class FleetWorld:
         self.clock = FakeClock()
         self.cluster = FakeCluster(self.clock)
         self.kubelet = FakeKubelet(self.cluster, self.clock)
-        self.prometheus = FakePrometheus(self.cluster, self.clock)
+        self.prometheus = FakePrometheus(self.cluster, self.clock, latency_of=self._latency_of)
+        self.laws = dict(LAWS)
+        self.loaded_s: float | None = None
         self.fits = RecordedFits()
         self.leads = True
         self.shown: list[str] = []
@@ -187,11 +191,27 @@ class FleetWorld:
     def load(self, rps: float) -> None:
         """Every pod gets this rate, and answers with the latency of the arm it runs."""
         arm = EAGLE if self.value not in {None, "null"} else NO_SPECULATION
-        c1_s, c2_s = LAWS[arm]
+        _, c2_s = self.laws[arm]
         traffic = self.prometheus.traffic
+        if self.loaded_s is not None:
+            # What has been counted until now was counted at the load before.
+            self.prometheus.count()
         traffic.rps, traffic.answered_share = rps, min(1.0, 1 / c2_s / max(rps, 1e-9))
-        traffic.latency_s = float(open_loop_latency(c1_s, c2_s, rps)) if rps * c2_s < 0.95 else 30.0
+        traffic.latency_s = self.loaded_s = self._lawful_s(arm, rps)
         traffic.tokens_per_step = 2.5 if arm == EAGLE else 1.0
+
+    def _lawful_s(self, arm: Arm, rps: float) -> float:
+        c1_s, c2_s = self.laws[arm]
+        return float(open_loop_latency(c1_s, c2_s, rps)) if rps * c2_s < 0.95 else 30.0
+
+    def _latency_of(self, pod: dict[str, Any]) -> float | None:
+        """Of a pod's own arm; where a test has set the latency by hand, of the pods that run the target's template."""
+        value = (pod["metadata"].get("annotations") or {}).get("breakeven.dev/speculative-config")
+        traffic = self.prometheus.traffic
+        if self.loaded_s is None or (traffic.latency_s != self.loaded_s and value == self.value):
+            return None
+        arm = EAGLE if value not in {None, "null"} else NO_SPECULATION
+        return self._lawful_s(arm, traffic.rps)
 
     @property
     def target(self) -> Any:

@@ -17,6 +17,7 @@ from breakeven_operator.adapters.background import SETTLE_S
 from breakeven_operator.adapters.past_loads import History, Lookback
 from breakeven_operator.adapters.present_latencies import PresentLatencies
 from breakeven_operator.adapters.present_loads import Present, Watch, prometheus_of
+from breakeven_operator.adapters.roll_blocks import RollBlocks, under_way
 from breakeven_operator.calibration.sending import named_config_maps
 from breakeven_operator.kinds import (
     BUDGETS,
@@ -53,6 +54,7 @@ from breakeven_operator.reconcile.fleet_query import past_step_s
 from breakeven_operator.reconcile.latency_metrics import LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.past_metrics import PastReading
+from breakeven_operator.reconcile.roll_metrics import RollReading
 from breakeven_operator.reconcile.target import Claim
 from breakeven_operator.resources import SpeculationProfile, SpeculativeService
 
@@ -84,6 +86,7 @@ class Snapshot:
         node_labels: by node name.
         profiles: by service.
         readings: newest answer of each Prometheus about the present. pasts: and about the past. latencies: and about objectives.
+        rolls: and about rolls.
         selectors, events, volume_claims: only of namespaces in which a calibration is under way.
         config_maps: those that runs before their start name; None where there is no such one.
     """
@@ -105,6 +108,7 @@ class Snapshot:
     readings: Mapping[Watch, FleetReading]
     pasts: Mapping[Lookback, PastReading] = field(default_factory=dict)
     latencies: Mapping[Watch, LatencyReading] = field(default_factory=dict)
+    rolls: Mapping[Watch, RollReading] = field(default_factory=dict)
     selectors: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     events: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     volume_claims: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
@@ -144,10 +148,12 @@ class Observer:
         self._present = Present(metrics, clock, tell, settle_s)
         self._latencies = PresentLatencies(metrics, clock, tell, settle_s)
         self._history = History(metrics, clock, tell, settle_s)
+        self._rolls = RollBlocks(metrics, clock, tell, settle_s)
 
     async def close(self) -> None:
         """End the queries that are under way."""
-        await asyncio.gather(self._present.close(), self._latencies.close(), self._history.close())
+        parts = (self._present, self._latencies, self._history, self._rolls)
+        await asyncio.gather(*(part.close() for part in parts))
 
     async def observe(self) -> Snapshot:
         """One cycle's reading.
@@ -158,7 +164,8 @@ class Observer:
         manifests = await self._everywhere(SERVICES)
         services, invalid = self._parsed(manifests)
         if not manifests:
-            await asyncio.gather(self._readings(()), self._pasts(()), self._latencies.read((), self.watch_of))
+            nobody = (self._latencies.read((), self.watch_of), self._rolls.read({}))
+            await asyncio.gather(self._readings(()), self._pasts(()), *nobody)
             return _nothing()
         scope = self._scope(manifests)
         deployments, sets, pods, jobs, crons, runs, heads, nodes = await asyncio.gather(
@@ -173,7 +180,7 @@ class Observer:
         )
         busy = sorted({run["metadata"]["namespace"] for run in runs})
         (
-            (profiles, readings, pasts, latencies),
+            (profiles, readings, pasts, latencies, rolls),
             (selectors, events, volume_claims, config_maps),
         ) = await asyncio.gather(
             asyncio.gather(
@@ -181,6 +188,7 @@ class Observer:
                 self._readings(services),
                 self._pasts(services),
                 self._latencies.read(services, self.watch_of),
+                self._rolls.read(under_way(services, self.watch_of)),
             ),
             asyncio.gather(
                 self._selectors(busy),
@@ -210,6 +218,7 @@ class Observer:
             readings=readings,
             pasts=pasts,
             latencies=latencies,
+            rolls=rolls,
             selectors=selectors,
             events=events,
             volume_claims=volume_claims,

@@ -12,7 +12,7 @@ from breakeven_operator.actions import WriteAnnotation
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.reconcile.running_arm import same_value
-from breakeven_operator.reconcile.steps import Event, RolloutContext, RolloutStep, ended
+from breakeven_operator.reconcile.steps import NO_FAILURES, Event, RolloutContext, RolloutStep, ended
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.rolloutstatus import HistoryResult
 
@@ -153,8 +153,7 @@ def hand_back(context: RolloutContext, resume: str, *, paused: bool) -> RolloutS
                 "resume": resume or None,
                 "restores": 0,
                 "written_value": context.deployment.value,
-                "failures": 0,
-                "backoff_until_time": None,
+                **NO_FAILURES,
                 # Applying the value that stands there would only share its ownership: the next *change* must be forced.
                 "force_next": True,
             }
@@ -172,7 +171,7 @@ def _backoff_ended(context: RolloutContext, memory: MemoryStatus) -> RolloutStep
     message = f"breakeven.dev/resume has a new value: the back-off after {undone} has ended"
     return RolloutStep(
         rollout=context.rollout,
-        memory=memory.model_copy(update={"failures": 0, "backoff_until_time": None}),
+        memory=memory.model_copy(update=NO_FAILURES),
         events=(Event(ClusterReason.RESUMED, message),),
         reason=ClusterReason.RESUMED,
         message=message,

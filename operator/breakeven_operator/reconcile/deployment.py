@@ -45,6 +45,7 @@ class PodState:
         image_id: digest of the engine's image as the node resolved it; empty until it runs.
         value: the arm's annotation on the pod; None when absent.
         trouble: what the container waits for or died of (`CrashLoopBackOff`, `ImagePullBackOff`), empty when nothing.
+        replica_set: name of the ReplicaSet that made it.
     """
 
     name: str
@@ -58,6 +59,7 @@ class PodState:
     image_id: str
     value: str | None
     trouble: str
+    replica_set: str = ""
 
     @property
     def ready(self) -> bool:
@@ -130,6 +132,13 @@ class Deployment:
     def serving(self) -> tuple[PodState, ...]:
         """Ready pods of the newest ReplicaSet."""
         return tuple(pod for pod in self.pods if pod.current and pod.ready)
+
+    @property
+    def newest_replica_set(self) -> str | None:
+        """Name of the ReplicaSet whose pods run the template as it stands; None before the first of them exists."""
+        if self.observed_generation < self.generation:
+            return None
+        return next((pod.replica_set for pod in self.pods if pod.current and pod.replica_set), None)
 
     @property
     def identifiable(self) -> bool:
@@ -351,5 +360,8 @@ def _pod(pod: Manifest, *, current: bool, container: str) -> PodState:
         trouble=str(
             (state.get("waiting") or {}).get("reason", "")
             or (state.get("terminated") or {}).get("reason", "")
+        ),
+        replica_set=next(
+            (str(owner["name"]) for owner in meta.get("ownerReferences") or [] if owner.get("controller")), ""
         ),
     )

@@ -8,7 +8,7 @@ pods count is decided afterwards, in memory, from the pods' names. Text of users
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from breakeven.serving.promql import Matcher, any_of
 
@@ -47,6 +47,10 @@ FIRST_SEEN = "first_seen_s"
 LAST_SEEN = "last_seen_s"
 PRESENT = "present"
 EVALUATED = "evaluated_s"
+SAMPLED = "sampled_s"
+_BLOCKS_PER_WINDOW = 5
+# A name is cut where it grows too long for a pod's; what is left of it still begins alike.
+_KEPT_OF_NAME = 40
 
 
 def fleet_query(namespaces: Sequence[str], extra: Sequence[Matcher], window_s: int, staleness_s: int) -> str:
@@ -132,6 +136,56 @@ def past_query(namespaces: Sequence[str], extra: Sequence[Matcher], lookback_s: 
     present = f"sum by ({_BY}) ({_RUNNING}{chosen})"
     replicas = f"count by (namespace,{WORKLOAD},model_name) ({_of_deployment(present)})"
     return f"({rates} / {replicas})[{int(lookback_s)}s:{int(step_s)}s]"
+
+
+def block_s(window_s: int) -> int:
+    """Length (s) of the blocks that a roll is measured in: a fifth of the window.
+
+    Blocks must be many for their scatter to be known, and a window after a roll is one at most. A block may be shorter
+    than two scrapes: it lies between two samples of a counter, not in a range that must hold two.
+    """
+    return max(1, window_s // _BLOCKS_PER_WINDOW)
+
+
+def roll_query(
+    deployments: Iterable[tuple[str, str]], extra: Sequence[Matcher], span_s: int, step_s: int
+) -> str:
+    """Counters of the pods of some Deployments, once per block of the past, for the blocks in which they were rolled.
+
+    Counters, not increases: what grew between two samples is exact, whereas `increase` extrapolates to the ends of its
+    range and wants two samples in it. The times of a subquery are whole multiples of its step, so that every cycle reads
+    the same blocks, however often it asks.
+
+    Args:
+        deployments: namespace and name of those that are rolled; pods of others whose names begin alike come along.
+        extra: further matchers on every series.
+        span_s: how far back.
+        step_s: length of a block.
+
+    Returns:
+        An instant query whose result is a range vector with the labels namespace, pod, model_name and `stat`.
+
+    Raises:
+        ValueError: a matcher that is none.
+    """
+    wanted = sorted(set(deployments))
+    pods = any_of({name[:_KEPT_OF_NAME] for _, name in wanted})
+    own = [
+        Matcher("namespace", "=~", any_of({namespace for namespace, _ in wanted})),
+        Matcher("pod", "=~", f"({pods}).*"),
+        *extra,
+    ]
+    chosen = "{" + ",".join(matcher.render() for matcher in own) + "}"
+    parts = {
+        **{stat: f"sum by ({_BY}) ({_INCREASES[stat]}{chosen})" for stat in ("e2e_s", "e2e_n")},
+        "running": f"sum by ({_BY}) ({_RUNNING}{chosen})",
+        "waiting": f"sum by ({_BY}) ({_WAITING}{chosen})",
+        SAMPLED: f"max by ({_BY}) (timestamp({_RUNNING}{chosen}))",
+    }
+    joined = "\nor ".join(
+        f'label_replace({expression}, "{STAT}", "{stat}", "", "")' for stat, expression in parts.items()
+    )
+    return f"({joined})[{int(span_s)}s:{int(step_s)}s]"
 
 
 def _of_deployment(expression: str) -> str:

@@ -29,10 +29,15 @@ from breakeven_operator.reconcile.scaling import FleetNeed
 from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
 from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND, STAY, SWITCH, Verdict
-from breakeven_operator.reconcile.verification import settled
+from breakeven_operator.reconcile.verification import rolls_stopped, settled
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.rolloutstatus import RolloutPhase
 from breakeven_operator.resources.updatepolicy import Mode
+
+# Measured need, whatever rolls before have brought: requests queue at every pod, or an objective is missed.
+_URGENT = frozenset({Reason.ENTERED_SATURATION, Reason.SATURATED, Reason.SLO_VIOLATED})
+# A person's choice is no profile's.
+_ORDERED = frozenset({ClusterReason.PINNED})
 
 
 def judge(
@@ -175,17 +180,20 @@ def blocked(
     )
     if spec.update_policy.mode is Mode.RECOMMEND and suspect is None:
         return replace(verdict, action=RECOMMEND)
+    urgent = verdict.reason in _URGENT
     refusal = (
         Refusal(ClusterReason.PAUSED, "spec.paused is set")
         if spec.paused
         else suspect
         or cannot_roll
+        or (None if urgent or verdict.reason in _ORDERED else rolls_stopped(context.memory, state.entry.name))
         or refuse_now(
             deployment,
             spec.update_policy,
             scaled_time(deployment, service.status.target, context.now),
             context.memory,
             context.now,
+            urgent=urgent,
         )
         or refuse_capacity(
             spec.update_policy,

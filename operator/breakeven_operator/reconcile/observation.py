@@ -11,6 +11,7 @@ from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.reconcile.latency_metrics import LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.past_metrics import PastReading
+from breakeven_operator.reconcile.roll_metrics import RollReading
 from breakeven_operator.resources import CalibrationRun
 
 
@@ -24,6 +25,7 @@ class ServiceObservation:
         fleet: answer of the Prometheus this service is watched with.
         past: what it says about the past; None: it was not asked.
         latencies: what it says of latencies; None: it was not asked.
+        roll: what it says about the roll that is under way; None: it was not asked.
         known_pods: names of all pods of the namespace.
         profiles: SpeculationProfiles of this service.
         runs: CalibrationRuns of this service that are unfinished or not yet accounted for.
@@ -38,6 +40,7 @@ class ServiceObservation:
     runs: Sequence[CalibrationRun] = ()
     past: PastReading | None = None
     latencies: LatencyReading | None = None
+    roll: RollReading | None = None
     written: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -53,6 +53,8 @@ def refuse_now(
     scaled: datetime | None,
     memory: MemoryStatus,
     now: datetime,
+    *,
+    urgent: bool = False,
 ) -> Refusal | None:
     """Why no roll of this workload may begin at this moment; None when nothing forbids it.
 
@@ -65,9 +67,13 @@ def refuse_now(
         scaled: when the number of wanted replicas was last seen to change; None: never.
         memory: of the service.
         now: time of the observation.
+        urgent: whether requests queue, or an objective is missed; a roll that was measured to lose then holds up no other.
+            One whose pods did not come up still does.
     """
-    if memory.backoff_until_time is not None and now < memory.backoff_until_time:
-        left_s = (memory.backoff_until_time - now).total_seconds()
+    measured = memory.backoff_reason == ClusterReason.ROLL_DISPROVED
+    until = None if urgent and measured else memory.backoff_until_time
+    if until is not None and now < until:
+        left_s = (until - now).total_seconds()
         undone = (
             f"the last {memory.failures} rolls were undone"
             if memory.failures > 1

@@ -20,7 +20,7 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.annotation_owner import check_ownership, foreign
 from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.reconcile.running_arm import same_value
-from breakeven_operator.reconcile.steps import Event, RolloutContext, RolloutStep, ended
+from breakeven_operator.reconcile.steps import NO_FAILURES, Event, RolloutContext, RolloutStep, ended
 from breakeven_operator.resources.rolloutstatus import HistoryResult, Rollout, RolloutPhase
 
 # Without any measured start of this engine: long enough for a large model from a cold disk.
@@ -87,10 +87,11 @@ def begin(
         predicted_speedup_lower=_storable(prediction.lower),
         predicted_speedup_upper=_storable(prediction.upper),
         load_rps=prediction.load_rps,
+        from_replica_set=deployment.newest_replica_set,
         latency_before_seconds=prediction.latency_s,
     )
     earlier = (
-        (ended(context, HistoryResult.UNCONFIRMED, "another change began first"),) if context.rollout else ()
+        (ended(context, HistoryResult.UNMEASURED, "another change began first"),) if context.rollout else ()
     )
     message = f"{from_arm} -> {to_arm} ({reason})" + _predicted(from_arm, prediction)
     return RolloutStep(
@@ -164,6 +165,7 @@ def undo(context: RolloutContext, rollout: Rollout, reason: ClusterReason, why: 
             update={
                 "failures": failures,
                 "backoff_until_time": context.now + timedelta(seconds=pause_s),
+                "backoff_reason": str(reason),
                 "written_value": value,
                 "running_arm": rollout.from_arm,
             }
@@ -176,20 +178,16 @@ def undo(context: RolloutContext, rollout: Rollout, reason: ClusterReason, why: 
     )
 
 
-def end(
-    context: RolloutContext, result: HistoryResult, message: str, measured_speedup: float | None
-) -> RolloutStep:
-    """Finish the confirmation of a change."""
-    confirmed = result is HistoryResult.CONFIRMED
+def end(context: RolloutContext, result: HistoryResult, reason: ClusterReason, message: str) -> RolloutStep:
+    """Finish the measurement of a change that stays."""
+    memory = context.memory
+    if result is HistoryResult.CONFIRMED:
+        memory = memory.model_copy(update=NO_FAILURES)
     return RolloutStep(
         rollout=None,
-        memory=context.memory.model_copy(update={"failures": 0, "backoff_until_time": None})
-        if confirmed
-        else context.memory,
-        ended=(ended(context, result, message, measured_speedup),),
-        events=(
-            Event(ClusterReason.ROLL_CONFIRMED if confirmed else ClusterReason.ROLL_UNCONFIRMED, message),
-        ),
+        memory=memory,
+        ended=(ended(context, result, message),),
+        events=(Event(reason, message, warning=result is HistoryResult.DISPROVED),),
     )
 
 
@@ -238,8 +236,11 @@ def _intended(context: RolloutContext, rollout: Rollout) -> RolloutStep:
     )
 
 
-def _rolling(context: RolloutContext, rollout: Rollout) -> RolloutStep:
+def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
     deployment, now = context.deployment, context.now
+    newest = deployment.newest_replica_set
+    known = begun.to_replica_set or (newest if newest != begun.from_replica_set else None)
+    rollout = begun.model_copy(update={"to_replica_set": known})
     if not same_value(deployment.value, rollout.value) or deployment.value is None:
         return foreign(context)
     if deployment.settled:

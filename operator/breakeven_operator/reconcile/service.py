@@ -34,7 +34,7 @@ from breakeven_operator.reconcile.status_report import CycleFacts, report
 from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
 from breakeven_operator.reconcile.target import Refusal, refuse_rolls, refuse_target
 from breakeven_operator.reconcile.verdict import HOLD, SWITCH, Verdict
-from breakeven_operator.reconcile.verification import confirm, disproved, settled
+from breakeven_operator.reconcile.verification import RollEvidence, settled, so_far, verify
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.rolloutstatus import RolloutPhase
@@ -101,7 +101,15 @@ def reconcile(
         startup_s=state.status.startup_seconds,
         now=now,
     )
-    step = _go_on(service, context, state, live)
+    evidence = RollEvidence(
+        observation.roll,
+        service.metadata.namespace,
+        service.spec.metrics_source.served_model_name or identity.served_model or "",
+        state.entry,
+        _lengths(live),
+        service.spec.metrics_source.window_seconds,
+    )
+    step = _go_on(service, context, evidence)
     context = replace(context, memory=step.memory, rollout=step.rollout)
     cannot_roll = refuse_rolls(service.spec, deployment)
     profile = state.entry.profile if state.entry is not None else None
@@ -125,17 +133,13 @@ def reconcile(
             queued = "other services are being rolled; this one is next"
             message = f"{verdict.arm} should run ({verdict.reason}), but {queued}"
             held = Verdict(HOLD, verdict.arm, ClusterReason.ROLL_QUEUED, message)
-        rolled, wanted = context, verdict.arm
-        undoing = disproved(rolled, profile, live, wanted) if held is None else None
-        if undoing is not None:
-            step, memory = _joined(step, undoing), undoing.memory
-            verdict = Verdict(HOLD, wanted, ClusterReason.ROLL_DISPROVED, undoing.message)
-        elif held is None:
-            value = service.spec.candidates.speculative_config(wanted)
+        if held is None:
+            value = service.spec.candidates.speculative_config(verdict.arm)
+            measured_so_far = so_far(context.rollout, evidence) if context.rollout is not None else None
             started = begin(
-                rolled,
+                replace(context, rollout=measured_so_far),
                 running.arm,
-                wanted,
+                verdict.arm,
                 value,
                 str(verdict.reason),
                 _prediction(choice, live),
@@ -263,9 +267,7 @@ def _objectives(
     return measured(service.spec.slo, latencies, service.status.objectives, source.window_seconds, now)
 
 
-def _go_on(
-    service: SpeculativeService, context: RolloutContext, state: Calibrated, live: Live
-) -> RolloutStep:
+def _go_on(service: SpeculativeService, context: RolloutContext, evidence: RollEvidence) -> RolloutStep:
     """Whatever is under way, before anything new is thought of."""
     seen = service.status.target
     if seen is not None and seen.uid not in {None, context.deployment.ref.uid}:
@@ -279,11 +281,10 @@ def _go_on(
         step = _joined(handed, watch(context))
     else:
         step = watch(context)
-    if step.busy or step.rollout is None or step.rollout.phase is not RolloutPhase.CONFIRMING:
+    rolling = step.rollout is not None and step.rollout.phase is RolloutPhase.ROLLING
+    if step.write is not None or (step.busy and not rolling):
         return step
-    profile = state.entry.profile if state.entry is not None else None
-    confirming = replace(context, memory=step.memory, rollout=step.rollout)
-    judged = confirm(confirming, profile, live, service.spec.metrics_source.window_seconds)
+    judged = verify(replace(context, memory=step.memory, rollout=step.rollout), evidence)
     return _joined(step, judged) if judged is not None else step
 
 

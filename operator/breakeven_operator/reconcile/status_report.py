@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -479,7 +480,7 @@ def _last_roll(last: HistoryEntry) -> str:
     change = f"{last.from_arm} -> {last.to_arm}"
     why = f" ({last.reason})" if last.reason else ""
     how = (last.message or "").removeprefix(f"{change}: ").removeprefix(f"{change} ")
-    result = str(last.result or "").lower()
+    result = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", str(last.result)).lower()
     ended = how if how.startswith(result) else f"{result}: {how}"
     return f"last roll, ended {last.time:%Y-%m-%d %H:%M} UTC: {change}{why}, {ended}"
 

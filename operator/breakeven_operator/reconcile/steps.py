@@ -11,8 +11,22 @@ from breakeven_operator.actions import WriteAnnotation
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.resources.memorystatus import MemoryStatus
-from breakeven_operator.resources.rolloutstatus import HistoryEntry, HistoryResult, Rollout
+from breakeven_operator.resources.rolloutstatus import (
+    HistoryEntry,
+    HistoryResult,
+    PromiseAndMeasurement,
+    Rollout,
+)
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
+
+NO_FAILURES: dict[str, object] = {
+    "failures": 0,
+    "disproved": 0,
+    "disproved_profile": None,
+    "backoff_until_time": None,
+    "backoff_reason": None,
+}
+"""What the memory holds of failed rolls once one was confirmed, or a person said so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +81,19 @@ class RolloutContext:
     now: datetime = field(kw_only=True)
 
 
-def ended(
-    context: RolloutContext, result: HistoryResult, message: str, measured_speedup: float | None = None
-) -> HistoryEntry:
-    """The change that is under way, or its confirmation, as a line of the history."""
+def ended(context: RolloutContext, result: HistoryResult, message: str) -> HistoryEntry:
+    """The change that is under way, or its measurement, as a line of the history; with what was measured of it so far."""
     rollout = context.rollout
     started = rollout.started_time if rollout else None
     finished = (rollout.finished_time if rollout else None) or context.now
+    figures = {name: getattr(rollout, name) for name in PromiseAndMeasurement.model_fields} if rollout else {}
     return HistoryEntry(
+        **figures,
         time=context.now,
         from_arm=rollout.from_arm if rollout else NO_SPECULATION.name,
         to_arm=rollout.to_arm if rollout else NO_SPECULATION.name,
         reason=rollout.reason if rollout else None,
         result=result,
-        predicted_speedup=rollout.predicted_speedup if rollout else None,
-        measured_speedup=measured_speedup,
         seconds=(finished - started).total_seconds() if started else None,
         message=message[:1024],
     )

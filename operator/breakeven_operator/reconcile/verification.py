@@ -1,72 +1,152 @@
-"""After a roll: is the new arm as fast as the model promised? If it is surely slower than either arm should be, go back.
+"""Every roll is an experiment: was the new arm measured to be faster, and is what was promised for this load true?
 
-Both arms' predictions are made for the *present* load and lengths. A roll is disproved only by requests that take
-longer than the new arm's own prediction and longer than the old arm's. Where the new arm is as fast as promised the
-roll was right as decided; whether it still gains, at a load that has changed since, is the next decision's question.
+The measurement compares the pods of both arms (`breakeven.planning.roll_experiment`). The model contributes the promise
+that it is held against, made for the very load of the measurement, and nothing else. While the roll goes on and while it
+is measured, bounds that hold at all looks together undo it as soon as it surely loses; the last word is spoken once.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
 
 from breakeven.arm import Arm
 from breakeven.errors import BreakevenError
-from breakeven.laws.latency import longest_by_chance
-from breakeven.planning.trust import extrapolated
-from breakeven.profile import Prediction, Profile
+from breakeven.laws.arrays import FloatArray
+from breakeven.planning.roll_experiment import (
+    LatencyAt,
+    MeasuredSpeedup,
+    RollExperiment,
+    SpeedupBounds,
+    Witness,
+    experiment,
+)
+from breakeven.profile import Conditions, Curve, Profile
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.live_metrics import Figures, Live
+from breakeven_operator.ports import MeanLengths
+from breakeven_operator.reconcile.active_profile import ProfileEntry
+from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, both_arms
+from breakeven_operator.reconcile.roll_outcome import (
+    CONFIDENCE,
+    GIVE_UP_WINDOWS,
+    JUDGED_WINDOWS,
+    Promise,
+    outcome,
+)
 from breakeven_operator.reconcile.rollout import end, undo
-from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
-from breakeven_operator.resources.rolloutstatus import HistoryResult, Rollout
+from breakeven_operator.reconcile.steps import Event, RolloutContext, RolloutStep
+from breakeven_operator.reconcile.suspicion import suspected
+from breakeven_operator.reconcile.target import Refusal
+from breakeven_operator.resources.memorystatus import MemoryStatus
+from breakeven_operator.resources.rolloutstatus import MEASURED_PHASES, HistoryResult, Rollout
 
-# Below about 5 % a difference is noise (day-to-day scatter of identical runs is up to 6 %).
-_NOISE = 0.05
-# While the load changes, and while what waited through the roll is worked off, the mean latency of a window belongs to no
-# single load. A disproof must outlast that: one window for the change, one for what it leaves behind.
+# What waited through the roll is worked off in so many windows.
 _SETTLED_WINDOWS = 2
-_DISPROVED_WINDOWS = 3
-_GIVE_UP_WINDOWS = 6
+_MOST_DISPROVED = 3
+_HOW = {
+    Witness.SIDE_BY_SIDE: "side by side",
+    Witness.BEFORE_AFTER: "before and after",
+    Witness.BOTH: "side by side, before and after",
+}
 
 
-def confirm(
-    context: RolloutContext, profile: Profile | None, live: Live, window_s: float
-) -> RolloutStep | None:
-    """Judge a finished roll once its pods have run for a whole window; None: too early to say.
+@dataclass(frozen=True, slots=True)
+class RollEvidence:
+    """What a roll is measured by.
 
-    - Confirmed: the new arm is as fast as promised, or no slower than the old one would be.
-    - Undone: from the first window to the third, requests take longer than both.
-    - Unconfirmed: the figures allow neither, or nobody promised anything (a pinned arm).
+    Attributes:
+        reading: blocks of its pods; None: not asked.
+        namespace, model_name: of the service.
+        entry: the profile in force, if any.
+        lengths: mean lengths of present requests; None: those that the profile was measured with.
+        window_s: of the service.
+    """
+
+    reading: RollReading | None
+    namespace: str
+    model_name: str
+    entry: ProfileEntry | None
+    lengths: MeanLengths | None
+    window_s: float
+
+
+class _Finding(NamedTuple):
+    """A measured speedup beside what was promised for its load."""
+
+    measured: MeasuredSpeedup
+    promise: Promise
+
+    def said(self, bounds: SpeedupBounds) -> str:
+        """Both in words."""
+        one, promise = self.measured, self.promise
+        ends = (
+            f" ({promise.lower:.2f} to {promise.upper:.2f})"
+            if promise.lower is not None and promise.upper is not None
+            else ""
+        )
+        return (
+            f"measured {one.speedup:.2f}x ({bounds.lower:.2f} to {bounds.upper:.2f}) against promised "
+            f"{promise.speedup:.2f}x{ends} at {one.rps:.3g} rps per replica, from {one.requests:.0f} requests "
+            f"{_HOW[one.witness]}"
+        )
+
+    def kept_in(self, rollout: Rollout, bounds: SpeedupBounds) -> Rollout:
+        """The change with promise and measurement, for the history."""
+        one, promise = self.measured, self.promise
+        return rollout.model_copy(
+            update={
+                "predicted_speedup": _storable(promise.speedup),
+                "predicted_speedup_lower": _storable(promise.lower),
+                "predicted_speedup_upper": _storable(promise.upper),
+                "load_rps": one.rps,
+                "measured_speedup": _storable(one.speedup),
+                "measured_speedup_lower": _storable(bounds.lower),
+                "measured_speedup_upper": _storable(bounds.upper),
+                "measured_requests": round(one.requests),
+                "witness": one.witness,
+            }
+        )
+
+
+def verify(context: RolloutContext, evidence: RollEvidence) -> RolloutStep | None:
+    """Judge a roll by what was measured of it so far; None: too early to say, or nothing is measured.
+
+    - Undone: its speedup is surely below 1 and surely below what was promised for this load; from the first blocks on, in
+      the middle of the roll too. An arm that a person pinned stays, and is said to lose.
+    - Its last word: three windows after the roll has finished; up to six while too few requests came.
     """
     rollout = context.rollout
-    if rollout is None or rollout.finished_time is None:
+    if rollout is None or rollout.phase not in MEASURED_PHASES:
         return None
-    windows = (context.now - rollout.finished_time).total_seconds() / window_s
-    if windows < 1:
-        return None
-    change = f"{rollout.from_arm} -> {rollout.to_arm}"
-    old, new = _measured_arms(rollout, profile)
-    figures = live.figures if live.usable else None
-    if profile is None or old is None or new is None or figures is None or not figures.latency_s:
-        if windows < _GIVE_UP_WINDOWS:
+    windows = _windows_since(context, rollout, evidence.window_s)
+    found = _find(rollout, evidence)
+    if isinstance(found, str):
+        if windows < GIVE_UP_WINDOWS:
             return None
-        why = "the profile in force does not hold both arms" if live.usable else live.message
-        return end(context, HistoryResult.UNCONFIRMED, f"{change} could not be measured: {why}", None)
-    try:
-        found = _compare(
-            profile, old, new, figures, figures.latency_s, context.policy.max_utilization_percent / 100
-        )
-    except BreakevenError as error:
-        return end(context, HistoryResult.UNCONFIRMED, f"{change} could not be judged: {error}", None)
-    if found.latency_s <= found.longest_s:
-        return end(context, HistoryResult.CONFIRMED, f"{change}: {found.ratio}", found.speedup)
-    if windows < _DISPROVED_WINDOWS:
+        message = f"{rollout.from_arm} -> {rollout.to_arm} was not measured: {found}"
+        return end(context, HistoryResult.UNMEASURED, ClusterReason.ROLL_UNMEASURED, message)
+    word = outcome(found.measured, found.promise, windows)
+    if word is None:
         return None
-    if found.sure and rollout.reason != ClusterReason.PINNED:
-        return undo(context, rollout, ClusterReason.ROLL_DISPROVED, f"{found.ratio}; {found.latencies}")
-    message = f"{change}: {found.ratio}; {found.latencies}"
-    return end(context, HistoryResult.UNCONFIRMED, message, found.speedup)
+    remark = word.remark
+    if word.result is HistoryResult.DISPROVED:
+        if rollout.reason != ClusterReason.PINNED:
+            return _disproved(context, rollout, evidence, found, word.bounds)
+        if windows < JUDGED_WINDOWS:
+            return None
+        remark = "; it stays, for a person pinned it"
+    message = f"{rollout.from_arm} -> {rollout.to_arm}: {found.said(word.bounds)}{remark}"
+    measured = replace(context, rollout=found.kept_in(rollout, word.bounds))
+    return end(measured, word.result, word.reason, message)
+
+
+def so_far(rollout: Rollout, evidence: RollEvidence) -> Rollout:
+    """The change with what was measured of it until now, for one that ends before its last word."""
+    found = _find(rollout, evidence)
+    return rollout if isinstance(found, str) else found.kept_in(rollout, found.measured.bounds(CONFIDENCE))
 
 
 def settled(context: RolloutContext, window_s: float) -> bool:
@@ -74,114 +154,135 @@ def settled(context: RolloutContext, window_s: float) -> bool:
     rollout = context.rollout
     if rollout is None:
         return True
+    return _windows_since(context, rollout, window_s) > _SETTLED_WINDOWS
+
+
+def rolls_stopped(memory: MemoryStatus, profile_name: str) -> Refusal | None:
+    """Why this profile's word starts no roll any more; None: it does."""
+    if memory.disproved < _MOST_DISPROVED or memory.disproved_profile != profile_name:
+        return None
+    return Refusal(
+        ClusterReason.ROLLS_STOPPED,
+        f"the last {memory.disproved} rolls that profile {profile_name} asked for were measured to lose: none begins until a "
+        "new profile is in force, or the annotation breakeven.dev/resume of the SpeculativeService gets a new value",
+    )
+
+
+def _windows_since(context: RolloutContext, rollout: Rollout, window_s: float) -> float:
+    """Windows since all pods ran the new arm; below 0 before."""
     if rollout.finished_time is None:
-        return False
-    return (context.now - rollout.finished_time).total_seconds() > _SETTLED_WINDOWS * window_s
+        return -1.0
+    return (context.now - rollout.finished_time).total_seconds() / window_s
 
 
-def disproved(
-    context: RolloutContext, profile: Profile | None, live: Live, wanted: Arm
-) -> RolloutStep | None:
-    """The undoing of a roll that the decision wants to go back on; None: the way back is a change like any other.
-
-    It is an undoing where requests surely take longer than both arms are predicted to: what the decision goes back on is
-    then what was measured, not a load that has changed.
-
-    Args:
-        context: with the roll that is being confirmed, if any.
-        profile: in force.
-        live: figures of this cycle.
-        wanted: the arm that the decision wants.
-    """
-    rollout, figures = context.rollout, live.figures
-    if rollout is None or profile is None or figures is None or not figures.latency_s:
-        return None
-    old, new = _measured_arms(rollout, profile)
-    if old is None or old != wanted or new is None or rollout.reason == ClusterReason.PINNED:
-        return None
-    try:
-        found = _compare(
-            profile, old, new, figures, figures.latency_s, context.policy.max_utilization_percent / 100
-        )
-    except BreakevenError:
-        return None
-    if not found.sure:
-        return None
-    return undo(context, rollout, ClusterReason.ROLL_DISPROVED, f"{found.ratio}; {found.latencies}")
-
-
-def _measured_arms(rollout: Rollout, profile: Profile | None) -> tuple[Arm | None, Arm | None]:
-    """The old and the new arm of a roll; None where the profile holds none of that name."""
+def _find(rollout: Rollout, evidence: RollEvidence) -> _Finding | str:
+    """What was measured beside what was promised; or why nothing was, as the end of a sentence."""
+    reading, entry = evidence.reading, evidence.entry
+    rolled = RolledPods.of(rollout, evidence.namespace, evidence.model_name)
+    if reading is None or reading.error is not None:
+        return f"Prometheus gives no figures of it ({reading.error if reading else 'it was not asked'})"
+    if rolled is None:
+        return "which pods run which arm was not seen"
+    profile = entry.profile if entry is not None else None
     arms = {fit.arm.name: fit.arm for fit in profile.arms} if profile is not None else {}
-    return arms.get(rollout.from_arm or ""), arms.get(rollout.to_arm or "")
+    old, new = arms.get(rollout.from_arm or ""), arms.get(rollout.to_arm or "")
+    if profile is None or old is None or new is None:
+        return "the profile in force does not hold both arms"
+    pods = both_arms(reading, rolled)
+    try:
+        laws = [_law(profile.curve(arm, _conditions(evidence.lengths))) for arm in (old, new)]
+        result = experiment(pods.old, pods.new, *laws)
+        if result.found is None:
+            return _why_nothing(result, old, new)
+        return _Finding(
+            result.found, _promise(profile, rollout, old, new, result.found.rps, evidence.lengths)
+        )
+    except BreakevenError as error:
+        return str(error)
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A measurement beside what was predicted for its load.
+def _why_nothing(result: RollExperiment, old: Arm, new: Arm) -> str:
+    for arm, blocks, saturated in (
+        (old, result.old_blocks, result.old_saturated),
+        (new, result.new_blocks, result.new_saturated),
+    ):
+        if not blocks:
+            return f"hardly any requests finished on {arm}"
+        if saturated == blocks:
+            return f"{arm} was saturated at this load, where no latency is its own"
+    return "no block of time was steady"
 
-    Attributes:
-        latency_s: measured mean (s).
-        longest_s: what a right roll may bring (s): the longer of both predictions, at its upper bound.
-        sure: more than that by more than chance explains, where both laws may be believed.
-        speedup: predicted latency of the old arm over the measured one; None where the old arm would be saturated.
-        ratio, latencies: the comparison in words.
+
+def _promise(
+    profile: Profile, rollout: Rollout, old: Arm, new: Arm, rps: float, lengths: MeanLengths | None
+) -> Promise:
+    """What was promised, for the rate that was measured.
+
+    The decision's own figure knows what was accepted live on either arm. It is moved to the measured rate as latencies are,
+    by what the laws say of both rates; without one, the laws alone promise.
     """
+    prompt_tokens, output_tokens = lengths or (None, None)
 
-    latency_s: float
-    longest_s: float
-    sure: bool
-    speedup: float | None
-    ratio: str
-    latencies: str
+    def compared(at_rps: float) -> Promise | None:
+        found = profile.compare(
+            new, old, rps=at_rps, prompt_tokens=prompt_tokens, output_tokens=output_tokens
+        )
+        if found.speedup is None or not 0.0 < found.speedup < math.inf:
+            return None
+        return Promise(found.speedup, *(found.speedup_ci or (None, None)))
+
+    now = compared(rps)
+    if now is None:
+        return Promise(1.0, None, None)
+    decided = compared(rollout.load_rps) if rollout.load_rps is not None else None
+    if rollout.predicted_speedup is None or decided is None:
+        return now
+    factor = rollout.predicted_speedup / decided.speedup
+    return Promise(*(None if value is None else factor * value for value in now))  # type: ignore[arg-type]
 
 
-def _compare(
-    profile: Profile, old: Arm, new: Arm, figures: Figures, latency_s: float, max_utilisation: float
-) -> _Found:
-    """Hold a measured mean latency (s) against both arms' predictions, believed up to a utilisation.
-
-    Raises:
-        BreakevenError: the profile does not tell about these lengths.
-    """
-
-    def predict(arm: Arm, rps: float) -> Prediction:
-        # No live acceptance: the old arm's is not known any more, and the new one's already shows in the measurement.
-        lengths = (figures.prompt_tokens, figures.output_tokens)
-        return profile.predict(arm, rps=rps, prompt_tokens=lengths[0], output_tokens=lengths[1])
-
-    alone, after, before = predict(new, 0.0), predict(new, figures.rps), predict(old, figures.rps)
-    # Whatever an arm takes is faster than one that saturates; an arm that saturates by its own law promises nothing.
-    longest_s = (1.0 + _NOISE) * max(_slowest_s(before, math.inf), _slowest_s(after, 0.0))
-    by_chance_s = (
-        longest_by_chance(alone.latency_s, longest_s, figures.requests, profile.confidence)
-        if alone.latency_s and math.isfinite(longest_s)
-        else math.inf
+def _disproved(
+    context: RolloutContext,
+    rollout: Rollout,
+    evidence: RollEvidence,
+    found: _Finding,
+    bounds: SpeedupBounds,
+) -> RolloutStep:
+    """Undo the roll, suspect the profile that asked for it, and stop after three in a row."""
+    said = found.said(bounds)
+    step = undo(context, found.kept_in(rollout, bounds), ClusterReason.ROLL_DISPROVED, said)
+    entry = evidence.entry
+    if step.write is None or entry is None:
+        return step
+    memory = step.memory
+    count = (memory.disproved if memory.disproved_profile == entry.name else 0) + 1
+    memory = memory.model_copy(update={"disproved": count, "disproved_profile": entry.name})
+    memory = suspected(
+        memory,
+        entry.name,
+        ClusterReason.ROLL_DISPROVED,
+        f"{rollout.from_arm} -> {rollout.to_arm}: {said}",
+        context.now,
     )
-    speedup = before.latency_s / latency_s if before.latency_s is not None else None
-    at = f"at {figures.rps:.3g} rps per replica"
-    if before.latency_s is None or speedup is None:
-        ratio = f"measured {latency_s:.3g} s {at}, where {old} would be saturated"
-    else:
-        promised = f"{before.latency_s / after.latency_s:.2f}x" if after.latency_s else "saturation"
-        ratio = f"measured {speedup:.2f}x against predicted {promised} {at}"
-    return _Found(
-        latency_s=latency_s,
-        longest_s=longest_s,
-        sure=latency_s > by_chance_s
-        and not any(extrapolated(one, max_utilisation) for one in (before, after)),
-        speedup=speedup,
-        ratio=ratio,
-        latencies=f"requests take {latency_s:.3g} s where {new} is predicted to take {_said(after)} and {old} {_said(before)}",
+    stop = rolls_stopped(memory, entry.name)
+    events = (
+        (*step.events, Event(stop.reason, stop.message, warning=True)) if stop is not None else step.events
     )
+    return replace(step, memory=memory, events=events)
 
 
-def _slowest_s(prediction: Prediction, saturated_s: float) -> float:
-    """Upper bound of a predicted latency (s); where it is open the latency itself; `saturated_s` where there is none."""
-    if prediction.latency_s is None:
-        return saturated_s
-    return max(prediction.latency_s, (prediction.latency_ci_s or (None, None))[1] or 0.0)
+def _law(curve: Curve) -> LatencyAt:
+    def at(rps: FloatArray) -> FloatArray:
+        return np.asarray(curve.latencies_at_rps(np.asarray(rps, dtype=float)))
+
+    return at
 
 
-def _said(prediction: Prediction) -> str:
-    return "ever longer (saturated)" if prediction.latency_s is None else f"{prediction.latency_s:.3g} s"
+def _conditions(lengths: MeanLengths | None) -> Conditions:
+    # No live acceptance: what is accepted now shows in the measurement, and no slope hangs on it much.
+    return Conditions(None, *lengths) if lengths is not None else Conditions()
+
+
+def _storable(value: float | None) -> float | None:
+    """What a decimal of the status can hold."""
+    return value if value is not None and 1e-9 < value < 1e12 else None

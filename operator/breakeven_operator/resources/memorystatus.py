@@ -129,6 +129,16 @@ class MemoryStatus(StatusModel):
         Field(description="Whether speculation paid when the bounds last told; a flip is said in an event."),
     ] = None
     failures: Annotated[int, Field(ge=0, description="Rolls undone in a row.")] = 0
+    disproved: Annotated[
+        int, Field(ge=0, description="Rolls in a row that measurement disproved, under one profile.")
+    ] = 0
+    disproved_profile: Annotated[
+        ObjectName | None, Field(description="The profile that they were decided on.")
+    ] = None
+    backoff_reason: Annotated[
+        Word | None,
+        Field(description="Why the last roll was undone; urgent rolls do not wait for a measurement."),
+    ] = None
     backoff_until_time: Annotated[Instant | None, Field(description="No roll before this.")] = None
     restores: Annotated[
         int, Field(ge=0, description="How often the annotation was put back after somebody dropped it.")

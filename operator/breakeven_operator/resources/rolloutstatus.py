@@ -7,7 +7,17 @@ from typing import Annotated
 
 from pydantic import Field
 
-from breakeven_operator.resources.base import ArmName, Instant, Number, Sentence, StatusModel, Time, Word
+from breakeven.planning.roll_experiment import Witness
+from breakeven_operator.resources.base import (
+    ArmName,
+    Instant,
+    Number,
+    ObjectName,
+    Sentence,
+    StatusModel,
+    Time,
+    Word,
+)
 
 
 class RolloutPhase(StrEnum):
@@ -19,16 +29,54 @@ class RolloutPhase(StrEnum):
     UNDOING = "Undoing"
 
 
+MEASURED_PHASES = frozenset({RolloutPhase.ROLLING, RolloutPhase.CONFIRMING})
+"""Phases in which a change is an experiment under way."""
+
+
 class HistoryResult(StrEnum):
-    """How a change of arm ended."""
+    """How a change of arm ended; `Unconfirmed` stands in entries of earlier versions only."""
 
     CONFIRMED = "Confirmed"
+    NOT_WORSE = "NotWorse"
+    DISPROVED = "Disproved"
+    UNMEASURED = "Unmeasured"
     UNCONFIRMED = "Unconfirmed"
     UNDONE = "Undone"
     SUPERSEDED = "Superseded"
 
 
-class Rollout(StatusModel):
+class PromiseAndMeasurement(StatusModel):
+    """What a change of arm was expected to bring, and what it was measured to bring."""
+
+    predicted_speedup: Annotated[
+        Number | None,
+        Field(
+            description="Predicted latency ratio, old arm over new; once it is measured, for the load that was measured."
+        ),
+    ] = None
+    predicted_speedup_lower: Annotated[Number | None, Field(description="Lower bound of it.")] = None
+    predicted_speedup_upper: Annotated[Number | None, Field(description="Upper bound of it.")] = None
+    load_rps: Annotated[
+        Number | None,
+        Field(description="Load per replica at which it was decided; once it is measured, at which it was."),
+    ] = None
+    measured_speedup: Annotated[
+        Number | None, Field(description="Measured latency ratio, old arm over new, at equal load.")
+    ] = None
+    measured_speedup_lower: Annotated[Number | None, Field(description="Lower bound of it.")] = None
+    measured_speedup_upper: Annotated[Number | None, Field(description="Upper bound of it.")] = None
+    measured_requests: Annotated[int | None, Field(ge=0, description="Requests behind the measurement.")] = (
+        None
+    )
+    witness: Annotated[
+        Witness | None,
+        Field(
+            description="What the measurement rests on: SideBySide (both arms at the same time), BeforeAfter, or Both."
+        ),
+    ] = None
+
+
+class Rollout(PromiseAndMeasurement):
     """A change of arm on its way; written before the target is."""
 
     id: Annotated[str, Field(max_length=64, description="Name of this change in events and logs.")]
@@ -55,21 +103,21 @@ class Rollout(StatusModel):
     finished_time: Annotated[
         Instant | None, Field(description="When all pods ran the new arm; measuring starts here.")
     ] = None
+    from_replica_set: Annotated[
+        ObjectName | None, Field(description="The ReplicaSet whose pods run the old arm.")
+    ] = None
+    to_replica_set: Annotated[
+        ObjectName | None, Field(description="The ReplicaSet whose pods run the new arm.")
+    ] = None
     target_generation: Annotated[
         int | None, Field(ge=0, description="The target's generation after the write.")
     ] = None
-    predicted_speedup: Annotated[
-        Number | None, Field(description="Predicted latency ratio, old arm over new.")
-    ] = None
-    predicted_speedup_lower: Annotated[Number | None, Field(description="Lower bound.")] = None
-    predicted_speedup_upper: Annotated[Number | None, Field(description="Upper bound.")] = None
-    load_rps: Annotated[Number | None, Field(description="Load per replica at which it was decided.")] = None
     latency_before_seconds: Annotated[
         Number | None, Field(description="Measured mean latency before it.")
     ] = None
 
 
-class HistoryEntry(StatusModel):
+class HistoryEntry(PromiseAndMeasurement):
     """A change of arm that has ended."""
 
     time: Annotated[Time, Field(description="When it ended.")]
@@ -77,13 +125,11 @@ class HistoryEntry(StatusModel):
     to_arm: Annotated[ArmName | None, Field(description="The arm that should run.")] = None
     reason: Annotated[Word | None, Field(description="Why, in one word.")] = None
     result: Annotated[
-        HistoryResult, Field(description="Confirmed, Unconfirmed (not enough data), Undone or Superseded.")
+        HistoryResult,
+        Field(
+            description="What was measured (Confirmed, NotWorse, Disproved and left in place, Unmeasured), Undone or "
+            "Superseded; Unconfirmed in entries of earlier versions."
+        ),
     ]
-    predicted_speedup: Annotated[
-        Number | None, Field(description="Predicted latency ratio, old arm over new.")
-    ] = None
-    measured_speedup: Annotated[
-        Number | None, Field(description="Measured latency ratio, corrected for load.")
-    ] = None
     seconds: Annotated[Number | None, Field(description="How long it took.")] = None
     message: Annotated[Sentence | None, Field(description="The same as a sentence.")] = None

@@ -155,6 +155,18 @@ def _draft_tokens(service: SpeculativeService, _: datetime) -> Iterator[Labelled
     return one_value(service.status.current.draft_length if service.status.current else None)
 
 
+def _roll_speedup(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
+    last = next((one for one in service.status.history if one.measured_speedup is not None), None)
+    if last is None:
+        return
+    for said, figures in (
+        ("promised", (last.predicted_speedup, last.predicted_speedup_lower, last.predicted_speedup_upper)),
+        ("measured", (last.measured_speedup, last.measured_speedup_lower, last.measured_speedup_upper)),
+    ):
+        for bound, value in zip(("estimate", "lower", "upper"), figures, strict=True):
+            yield from one_value(value, last.from_arm or "", last.to_arm or "", str(last.result), said, bound)
+
+
 def _ready(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
     condition = service.status.condition("Ready")
     return one_value(float(condition.status == "True") if condition else None)
@@ -328,6 +340,13 @@ SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
     ),
     *OBJECTIVE_GAUGES,
     *STATE_GAUGES,
+    ServiceGauge(
+        "breakeven_roll_speedup",
+        "Latency of the old arm over that of the new one in the last change of arm that was measured: what was promised for "
+        "the load of the measurement, and what was measured of the pods of both arms.",
+        _roll_speedup,
+        ("from_arm", "to_arm", "result", "figure", "bound"),
+    ),
 )
 
 # By name without `_total`.

@@ -34,7 +34,8 @@ CALLED_FROM_OUTSIDE = {
     "_Response",  # named in a string, for the type checker only
 }
 # Values of a field: users write them, the code asks for the others.
-VALUES = {"NOT_EQUAL", "MATCHES", "NOT_MATCHES", "ACCEPT_LOSS", "REJECTED"}
+# Entries of earlier versions hold UNCONFIRMED.
+VALUES = {"NOT_EQUAL", "MATCHES", "NOT_MATCHES", "ACCEPT_LOSS", "REJECTED", "UNCONFIRMED"}
 # Formulas for users of the library: docs/library.md shows each, and a test runs what it shows.
 LIBRARY = {
     "StepCosts",

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven.serving.promql import Matcher, any_of, quoted
-from breakeven_operator.reconcile.fleet_query import fleet_query, past_query, past_step_s
+from breakeven_operator.reconcile.fleet_query import block_s, fleet_query, past_query, past_step_s, roll_query
 
 _LITERAL = re.compile(r'"((?:[^"\\\n]|\\[\\"nrt]|\\x[0-9a-f]{2})*)"')
 
@@ -96,3 +96,17 @@ def test_the_query_of_the_past_is_one_subquery_over_whole_seconds_and_every_matc
     assert query.count('{namespace=~"a|b",cluster="c1"}') == query.count("vllm:") == 4
     assert query.count("[300s]") == 3
     assert query.isascii()
+
+
+def test_the_query_of_a_roll_is_one_subquery_of_counters_at_whole_multiples_of_a_block():
+    query = roll_query([("b", "chat"), ("a", "x" * 60)], [Matcher("cluster", "=", "c1")], 1800, 60)
+    assert query.endswith(")[1800s:60s]")
+    chosen = f'{{namespace=~"a|b",pod=~"(chat|{"x" * 40}).*",cluster="c1"}}'
+    assert query.count(chosen) == query.count("vllm:") == 5
+    assert "increase" not in query
+    assert query.isascii()
+
+
+@pytest.mark.parametrize(("window_s", "expected_s"), [(300, 60), (6, 1), (1, 1), (86400, 17280)])
+def test_a_block_is_a_fifth_of_the_window_and_a_second_at_least(window_s, expected_s):
+    assert block_s(window_s) == expected_s

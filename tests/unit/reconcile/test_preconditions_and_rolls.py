@@ -17,6 +17,7 @@ from breakeven_operator.reconcile.live_metrics import Figures
 from breakeven_operator.reconcile.preconditions import refuse_capacity, refuse_now, scaled_time
 from breakeven_operator.reconcile.rollout import deadline_s, undo
 from breakeven_operator.reconcile.steps import RolloutContext
+from breakeven_operator.reconcile.verification import rolls_stopped
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.rolloutstatus import Rollout
@@ -54,9 +55,11 @@ def test_a_roll_waits_for_what_is_pending(changes, expected):
     assert now(dataclasses.replace(DEPLOYMENT, **changes)) == expected
 
 
-def now(deployment=DEPLOYMENT, scaled_s_ago=None, memory=None, time=NOW):
+def now(deployment=DEPLOYMENT, scaled_s_ago=None, memory=None, time=NOW, *, urgent=False):
     scaled = NOW - timedelta(seconds=scaled_s_ago) if scaled_s_ago is not None else None
-    return reason(refuse_now(deployment, UpdatePolicy(), scaled, memory or MemoryStatus(), time))
+    return reason(
+        refuse_now(deployment, UpdatePolicy(), scaled, memory or MemoryStatus(), time, urgent=urgent)
+    )
 
 
 def test_a_roll_waits_until_the_number_of_replicas_has_stood_still():
@@ -81,6 +84,25 @@ def test_a_roll_waits_for_the_back_off():
     memory = MemoryStatus(failures=1, backoff_until_time=NOW + timedelta(seconds=1))
     assert now(memory=memory) == "BackingOff"
     assert now(memory=memory, time=NOW + timedelta(seconds=2)) is None
+
+
+def test_an_urgent_roll_waits_for_no_measurement_but_for_pods_that_did_not_come_up():
+    until = NOW + timedelta(seconds=60)
+    for undone_for, held in (
+        ("RollDisproved", None),
+        ("InsufficientGPU", "BackingOff"),
+        (None, "BackingOff"),
+    ):
+        memory = MemoryStatus(failures=1, backoff_until_time=until, backoff_reason=undone_for)
+        assert now(memory=memory) == "BackingOff"
+        assert now(memory=memory, urgent=True) == held
+
+
+def test_three_disproved_rolls_in_a_row_of_one_profile_stop_it():
+    for count, asked_by, stops in ((2, "p1", False), (3, "p1", True), (5, "p1", True), (3, "p2", False)):
+        memory = MemoryStatus(disproved=count, disproved_profile="p1")
+        assert (rolls_stopped(memory, asked_by) is not None) is stops
+    assert reason(rolls_stopped(memory.model_copy(update={"disproved": 3}), "p1")) == "RollsStopped"
 
 
 def capacity(total_rps, *, unavailable, desired=2):

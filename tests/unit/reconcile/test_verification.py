@@ -1,4 +1,4 @@
-"""What a measurement after a roll confirms, what it disproves, and what it leaves open."""
+"""The word for a roll from what was measured and promised, and what a service does with it."""
 
 from __future__ import annotations
 
@@ -6,255 +6,213 @@ import math
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION
-from breakeven.laws.latency import open_loop_latency
-from breakeven.profile import Profile
-from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.live_metrics import Figures, Live
+from breakeven.planning.roll_experiment import MeasuredSpeedup, Witness
+from breakeven_operator.ports import Samples, TimedValue
+from breakeven_operator.reconcile.fleet_query import SAMPLED, STAT
+from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, both_arms, read_roll
+from breakeven_operator.reconcile.roll_outcome import Promise, outcome
 from breakeven_operator.reconcile.steps import RolloutContext
-from breakeven_operator.reconcile.verification import confirm, disproved, settled
+from breakeven_operator.reconcile.verification import RollEvidence, settled, verify
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.rolloutstatus import Rollout, RolloutPhase
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 from draws import draws
-from fakes.fleet_world import BREAK_EVEN_RPS, EAGLE, LAWS, FleetWorld, profile_json
+from fakes.fleet_world import EAGLE, FleetWorld
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 WINDOW_S = 300.0
 WORKLOAD = FleetWorld().target
-PROFILE = Profile.from_json(profile_json())
 
 
-def law_s(arm, rps):
-    return float(open_loop_latency(*LAWS[arm], rps))
+def measured(speedup, sd=0.02):
+    return MeasuredSpeedup(math.log(speedup), sd, sd, 9, 0.0, 3.0, 5000.0, Witness.SIDE_BY_SIDE)
 
 
-def measured(
-    old,
-    new,
-    *,
-    rps,
-    latency_s,
-    windows=3.5,
-    requests=10_000.0,
-    reason="GainAboveThreshold",
-    prompt_tokens=200.0,
-):
-    """A roll and what is seen so many windows after it."""
-    finished = NOW - timedelta(seconds=windows * WINDOW_S)
-    rollout = Rollout(
-        id="x",
-        from_arm=old.name,
-        to_arm=new.name,
-        reason=reason,
-        phase=RolloutPhase.CONFIRMING,
-        finished_time=finished,
-    )
-    memory = MemoryStatus(failures=2, backoff_until_time=NOW)
-    context = RolloutContext(
-        UpdatePolicy(), WORKLOAD, memory, rollout, may_write=True, startup_s=20.0, now=NOW
-    )
-    figures = Figures(
-        rps=rps,
-        total_rps=2 * rps,
-        requests=requests,
-        window_s=WINDOW_S,
-        inflight=rps * (latency_s or 0.0),
-        waiting=0.0,
-        latency_s=latency_s,
-        ttft_s=0.1,
-        tpot_s=0.01,
-        tokens_per_step=1.0,
-        acceptance=(),
-        prompt_tokens=prompt_tokens,
-        output_tokens=100.0,
-        saturated=False,
-        replicas=2,
-        age_s=1.0,
-    )
-    return context, Live(ClusterReason.METRICS_AVAILABLE, "2 pods", figures)
-
-
-def judged(old, new, *, profile=PROFILE, **seen):
-    """The step that a measurement leads to."""
-    context, live = measured(old, new, **seen)
-    return confirm(context, profile, live, WINDOW_S)
-
-
-def gone_back(old, new, **seen):
-    """The step where the decision wants the old arm back."""
-    context, live = measured(old, new, **seen)
-    return disproved(context, PROFILE, live, old)
-
-
-def outcome(step):
-    if step is None:
-        return "too early"
-    return step.ended[0].result if step.ended else step.rollout.phase
-
-
-def test_an_arm_as_fast_as_promised_is_confirmed_though_the_load_fell_to_where_the_old_one_is_faster():
-    """Left at a high load, which fell before the measurement: the roll was right, and there is nothing to undo."""
-    assert BREAK_EVEN_RPS > 3.0
-    promised_s = law_s(NO_SPECULATION, 3.0)
-    assert promised_s > 1.5 * law_s(EAGLE, 3.0)
-    step = judged(
-        EAGLE, NO_SPECULATION, rps=3.0, latency_s=0.98 * promised_s, reason="BeyondBreakEven", windows=1
-    )
-    assert outcome(step) == "Confirmed"
-    assert step.memory.failures == 0
-    assert step.ended[0].measured_speedup < 0.8
-    assert "measured 0.57x against predicted 0.56x at 3 rps per replica" in step.ended[0].message
-
-
-@pytest.mark.parametrize("reason", ["PeakAhead", "AcceptanceCollapsed", "SloViolated", "NeverPays"])
-def test_whatever_it_was_decided_for_an_arm_as_fast_as_promised_is_confirmed(reason):
-    """After a collapse the old arm's calibrated law promises what no text accepts any more."""
-    step = judged(EAGLE, NO_SPECULATION, rps=3.0, latency_s=law_s(NO_SPECULATION, 3.0), reason=reason)
-    assert outcome(step) == "Confirmed"
-
-
-def test_requests_that_take_longer_than_either_arm_should_disprove_a_roll():
-    step = judged(NO_SPECULATION, EAGLE, rps=3.0, latency_s=2.0)
-    assert outcome(step) == "Undoing"
-    assert (step.reason, step.rollout.reason) == ("RollDisproved", "RollDisproved")
-    assert step.memory.failures == 3
-    assert step.message == (
-        "none -> eagle/3 undone: measured 0.59x against predicted 1.79x at 3 rps per replica; requests take 2 s where "
-        "eagle/3 is predicted to take 0.657 s and none 1.18 s; next change in 7200 s at the earliest"
-    )
-
-
-def test_a_gain_smaller_than_promised_is_a_gain():
-    between_s = (law_s(EAGLE, 3.0) + law_s(NO_SPECULATION, 3.0)) / 2
-    assert outcome(judged(NO_SPECULATION, EAGLE, rps=3.0, latency_s=between_s, windows=1)) == "Confirmed"
-
-
-def test_an_arm_faster_than_one_that_would_be_saturated_is_confirmed():
-    step = judged(EAGLE, NO_SPECULATION, rps=13.0, latency_s=law_s(NO_SPECULATION, 13.0), windows=1)
-    assert outcome(step) == "Confirmed"
-    assert step.ended[0].measured_speedup is None
-    assert "where eagle/3 would be saturated" in step.ended[0].message
-
-
-def test_a_decision_that_goes_back_on_what_was_measured_undoes_the_roll():
-    """By so much that going back pays: no window is waited for, and the next change waits longer."""
-    step = gone_back(NO_SPECULATION, EAGLE, rps=3.0, latency_s=2.0, windows=0.5)
-    assert outcome(step) == "Undoing"
-    assert (step.reason, step.memory.failures) == ("RollDisproved", 3)
+def word(speedup, promise=1.5, *, sd=0.02, windows=3.5):
+    found = outcome(measured(speedup, sd), Promise(promise, 0.9 * promise, 1.1 * promise), windows)
+    return None if found is None else str(found.reason)
 
 
 @pytest.mark.parametrize(
-    "seen",
+    ("speedup", "promise", "said"),
     [
-        {"latency_s": law_s(EAGLE, 3.0)},
-        {"latency_s": law_s(NO_SPECULATION, 3.0)},
-        {"latency_s": 2.0, "reason": "Pinned"},
-        {"latency_s": 2.0, "requests": 3.0},
-        {"latency_s": None},
+        (1.5, 1.5, "RollConfirmed"),
+        (2.0, 1.5, "RollConfirmed"),
+        (1.15, 1.8, "RollNotWorse"),
+        (1.0, 1.5, "RollNotWorse"),
+        (0.8, 1.5, "RollDisproved"),
+        (0.8, 0.8, "RollUnmeasured"),
+        (0.5, 0.8, "RollDisproved"),
+        (0.98, 0.8, "RollNotWorse"),
     ],
-    ids=["as promised", "no slower than the old one", "a person's", "by chance", "not measured"],
-)
-def test_going_back_for_any_other_reason_is_a_change_of_its_own(seen):
-    assert gone_back(NO_SPECULATION, EAGLE, rps=3.0, windows=0.5, **seen) is None
+    ids=[
+        "as promised", "better than promised", "surely short of its promise", "no gain", "a loss",
+        "a loss that was promised", "a greater loss than was promised", "better than the loss that was promised",
+    ],
+)  # fmt: skip
+def test_a_word_is_what_was_measured_against_the_promise_for_that_load(speedup, promise, said):
+    assert word(speedup, promise) == said
+
+
+def test_a_gain_that_falls_short_of_its_promise_says_so():
+    found = outcome(measured(1.15), Promise(1.8, 1.6, 2.0), 3.5)
+    assert found.remark == "; it gains, and surely less than was promised"
+
+
+def test_only_a_sure_loss_is_said_before_three_windows_have_passed():
+    for windows in (-1.0, 0.0, 2.9):
+        assert word(1.5, windows=windows) is None
+        assert word(1.0, windows=windows) is None
+        assert word(0.7, windows=windows) == "RollDisproved"
+    # Bounds for all looks are wider than those for one.
+    assert word(0.93, windows=1.0) is None
+    assert word(0.93, windows=3.0) == "RollDisproved"
+
+
+def test_few_requests_are_waited_for_and_then_nothing_is_said_of_them():
+    assert word(1.0, sd=0.15, windows=5.9) is None
+    assert word(1.0, sd=0.15, windows=6.0) == "RollUnmeasured"
+    assert word(2.5, sd=0.15, windows=6.0) == "RollConfirmed"
+
+
+@draws(60)
+@given(st.floats(0.3, 3.0), st.floats(0.3, 3.0), st.floats(0.001, 1.0), st.floats(-1.0, 10.0))
+def test_what_is_confirmed_gains_surely_and_what_is_disproved_loses_surely(speedup, promise, sd, windows):
+    found = outcome(measured(speedup, sd), Promise(promise, 0.9 * promise, 1.1 * promise), windows)
+    assume(found is not None)
+    lower, upper = found.bounds
+    if found.reason == "RollConfirmed":
+        assert lower > 1.0
+        assert upper >= 0.9 * promise
+    assert (found.reason == "RollDisproved") <= (upper < min(1.0, 0.9 * promise))
+
+
+def context(*, windows=1.0, reason="GainAboveThreshold", phase=RolloutPhase.CONFIRMING, **changes):
+    rollout = Rollout(
+        id="x",
+        from_arm=NO_SPECULATION.name,
+        to_arm=EAGLE.name,
+        reason=reason,
+        phase=phase,
+        started_time=NOW - timedelta(seconds=(windows + 1) * WINDOW_S),
+        finished_time=NOW - timedelta(seconds=windows * WINDOW_S)
+        if phase is RolloutPhase.CONFIRMING
+        else None,
+        from_replica_set="chat-vllm-7d9f8b6c5d",
+        to_replica_set="chat-vllm-64bd5fcf9",
+        **changes,
+    )
+    memory = MemoryStatus(failures=2, backoff_until_time=NOW)
+    return RolloutContext(UpdatePolicy(), WORKLOAD, memory, rollout, may_write=True, startup_s=20.0, now=NOW)
+
+
+def without(reading):
+    return RollEvidence(reading, "llm", "chat", None, None, WINDOW_S)
+
+
+def test_a_roll_without_figures_ends_unmeasured_after_six_windows_and_says_why():
+    for reading, why in (
+        (None, "it was not asked"),
+        (RollReading(error="query timed out"), "query timed out"),
+        (RollReading(), "the profile in force does not hold both arms"),
+    ):
+        assert verify(context(windows=5.9), without(reading)) is None
+        step = verify(context(windows=6.0), without(reading))
+        assert step.ended[0].result == "Unmeasured"
+        assert why in step.ended[0].message
+        assert step.memory.failures == 2, "nothing was confirmed, and nothing failed"
+    unseen = replace(context(windows=6.0), rollout=context().rollout.model_copy(update={"to_replica_set": None,
+        "finished_time": NOW - timedelta(hours=1)}))  # fmt: skip
+    assert "which pods run which arm was not seen" in verify(unseen, without(RollReading())).ended[0].message
+
+
+def test_a_roll_that_is_only_intended_or_undone_is_not_measured():
+    for phase in (RolloutPhase.INTENDED, RolloutPhase.UNDOING):
+        assert verify(context(phase=phase), without(None)) is None
+    assert verify(replace(context(), rollout=None), without(None)) is None
 
 
 def test_windows_teach_once_what_a_roll_left_behind_is_worked_off():
-    seen = {"rps": 3.0, "latency_s": 2.0}
-    context, _ = measured(NO_SPECULATION, EAGLE, **seen, windows=2.0)
-    assert not settled(context, WINDOW_S)
-    context, _ = measured(NO_SPECULATION, EAGLE, **seen, windows=2.05)
-    assert settled(context, WINDOW_S)
-    assert settled(replace(context, rollout=None), WINDOW_S)
+    assert not settled(context(windows=2.0), WINDOW_S)
+    assert settled(context(windows=2.05), WINDOW_S)
+    assert settled(replace(context(), rollout=None), WINDOW_S)
+    assert not settled(context(phase=RolloutPhase.ROLLING), WINDOW_S)
 
 
-def test_a_third_arm_undoes_nothing():
-    context, live = measured(NO_SPECULATION, EAGLE, rps=3.0, latency_s=2.0)
-    assert disproved(context, PROFILE, live, EAGLE) is None
+OLD, NEW = "chat-vllm-7d9f8b6c5d-b2c4d", "chat-vllm-64bd5fcf9-x2c4d"
 
 
-def test_a_disproof_must_outlast_the_windows_of_a_load_that_changed():
-    slow = {"rps": 3.0, "latency_s": 2.0}
-    assert outcome(judged(NO_SPECULATION, EAGLE, **slow, windows=0.9)) == "too early"
-    assert outcome(judged(NO_SPECULATION, EAGLE, **slow, windows=1.0)) == "too early"
-    assert outcome(judged(NO_SPECULATION, EAGLE, **slow, windows=2.9)) == "too early"
-    assert outcome(judged(NO_SPECULATION, EAGLE, **slow, windows=3.0)) == "Undoing"
+def series(pod, *, every_s=60.0, first=0, count=20, n_each=100.0, latency_s=1.0, model_name="chat", **odd):
+    """Counters of a pod that is scraped so often, read once a minute."""
+    start_s = NOW.timestamp() - 1200.0
+    times = [start_s + 60.0 * index for index in range(first, count)]
+    sampled = [start_s + (time - start_s) // every_s * every_s for time in times]
+    done = [n_each * (at - start_s) / 60.0 for at in sampled]
+    stats = {
+        "e2e_s": [latency_s * n for n in done],
+        "e2e_n": done,
+        "running": [5.0] * len(times),
+        "waiting": [0.0] * len(times),
+        SAMPLED: sampled,
+    } | odd
+    labels = {"namespace": "llm", "pod": pod, "model_name": model_name}
+    return [
+        Samples({**labels, STAT: stat}, tuple(map(TimedValue, times, values)))
+        for stat, values in stats.items()
+    ]
 
 
-def test_what_chance_explains_disproves_nothing():
-    """Forty requests that share an engine tell little: 30 % more than promised is within their scatter."""
-    slow_s = 1.3 * law_s(NO_SPECULATION, 8.0)
-    assert outcome(judged(NO_SPECULATION, EAGLE, rps=8.0, latency_s=slow_s, requests=40)) == "Unconfirmed"
-    assert outcome(judged(NO_SPECULATION, EAGLE, rps=8.0, latency_s=slow_s)) == "Undoing"
+def blocks(*samples):
+    rolled = RolledPods.of(context(windows=1.0).rollout, "llm", "chat")
+    return both_arms(read_roll([one for pod in samples for one in pod]), rolled)
 
 
-def test_where_no_law_is_to_be_trusted_nothing_is_disproved():
-    # Eagle is at 92 % of its saturation, then beyond it.
-    assert outcome(judged(NO_SPECULATION, EAGLE, rps=11.5, latency_s=20.0)) == "Unconfirmed"
-    beyond = judged(NO_SPECULATION, EAGLE, rps=13.0, latency_s=20.0)
-    assert outcome(beyond) == "Unconfirmed"
-    assert "eagle/3 is predicted to take ever longer (saturated)" in beyond.ended[0].message
+def test_pods_are_told_apart_by_their_replica_sets_and_those_of_others_are_left_out():
+    found = blocks(
+        series(OLD),
+        series(NEW, first=12),
+        series("chat-vllm-large-7d9f8b6c5d-b2c4d", n_each=999.0),
+        series(f"{OLD[:-5]}zzzzz", model_name="another", n_each=999.0),
+    )
+    assert found.old.finished.shape == found.new.finished.shape == (1, 20)
+    assert np.nansum(found.old.finished) == 1900.0
+    assert np.nansum(found.new.finished) == 700.0
 
 
-def test_a_pinned_arm_is_not_undone_by_figures():
-    step = judged(NO_SPECULATION, EAGLE, rps=3.0, latency_s=2.0, reason="Pinned")
-    assert outcome(step) == "Unconfirmed"
-    assert step.write is None
-    assert outcome(judged(NO_SPECULATION, EAGLE, rps=3.0, latency_s=0.6, reason="Pinned")) == "Confirmed"
+def test_a_replica_set_that_is_brought_back_has_no_blocks_of_the_roll_before():
+    """The new arm's template has run before: what its pods did then is of another roll."""
+    found = blocks(series(OLD), series(NEW))
+    began = NOW.timestamp() - 2 * WINDOW_S
+    times = np.array([NOW.timestamp() - 1200.0 + 60.0 * index for index in range(20)])
+    assert (np.isfinite(found.new.finished[0]) == (times > began)).all()
 
 
-def test_a_change_that_cannot_be_measured_ends_unconfirmed_after_six_windows():
-    for missing in ({"latency_s": None}, {"latency_s": 1.0, "profile": None}):
-        assert outcome(judged(NO_SPECULATION, EAGLE, rps=3.0, windows=5.9, **missing)) == "too early"
-        step = judged(NO_SPECULATION, EAGLE, rps=3.0, windows=6.0, **missing)
-        assert outcome(step) == "Unconfirmed"
-        assert "none -> eagle/3 could not be measured: " in step.ended[0].message
+def test_a_time_without_a_new_sample_ends_no_block():
+    """Scrapes every two minutes and blocks of one: each block between two samples is counted once."""
+    found = blocks(series(OLD, every_s=120.0))
+    seen = np.isfinite(found.old.finished[0])
+    assert seen.sum() == 9
+    assert set(found.old.watched_s[0][seen]) == {120.0}
+    assert set(found.old.finished[0][seen]) == {200.0}
 
 
-MEASURED = st.fixed_dictionaries(
-    {
-        "requests": st.floats(1.0, 1e6),
-        "windows": st.floats(0.0, 10.0),
-        "reason": st.sampled_from(["GainAboveThreshold", "BeyondBreakEven", "Pinned", "PeakAhead"]),
-    }
-)
+def test_counters_that_fall_or_are_none_make_no_block():
+    restarted = series(OLD, e2e_n=[100.0 * (i % 10) for i in range(20)])
+    assert np.isfinite(blocks(restarted).old.finished).sum() == 18
+    odd = series(OLD, e2e_s=[math.nan, -1.0, 1e300, math.inf] * 5)
+    assert not np.isfinite(blocks(odd).old.finished).any()
+    assert not np.isfinite(blocks(series(OLD)[:3]).old.finished).any()
+    assert not np.isfinite(blocks().old.finished).any()
 
 
-@draws(60)
-@given(st.booleans(), st.floats(0.1, 25.0), st.floats(0.001, 1.029), MEASURED)
-def test_what_is_as_fast_as_one_of_the_predictions_is_never_undone(entering, rps, factor, measured):
-    old, new = (NO_SPECULATION, EAGLE) if entering else (EAGLE, NO_SPECULATION)
-    slower_s = max(law_s(old, rps), law_s(new, rps))
-    # Beyond saturation no latency is predicted, and none is too high.
-    latency_s = factor * (slower_s if math.isfinite(slower_s) else 60.0)
-    assert outcome(judged(old, new, rps=rps, latency_s=latency_s, **measured)) != "Undoing"
-
-
-@draws(60)
-@given(
-    st.booleans(),
-    st.floats(0.1, 25.0),
-    st.floats(0.05, 60.0),
-    MEASURED,
-    st.floats(0.0, 3.0, exclude_max=True),
-)
-def test_nothing_is_undone_before_the_third_window_nor_against_a_pin(
-    entering, rps, latency_s, measured, early
-):
-    old, new = (NO_SPECULATION, EAGLE) if entering else (EAGLE, NO_SPECULATION)
-    for given_up in ({"windows": early}, {"reason": "Pinned"}):
-        step = judged(old, new, rps=rps, latency_s=latency_s, **{**measured, **given_up})
-        assert outcome(step) != "Undoing"
-
-
-@draws(60)
-@given(st.booleans(), st.floats(0.1, 20.0), st.floats(1.3, 60.0, exclude_min=True), MEASURED)
-def test_what_is_slower_than_both_predictions_is_never_confirmed(entering, rps, factor, measured):
-    old, new = (NO_SPECULATION, EAGLE) if entering else (EAGLE, NO_SPECULATION)
-    assume(rps < 1 / LAWS[new][1])
-    step = judged(old, new, rps=rps, latency_s=factor * max(law_s(old, rps), law_s(new, rps)), **measured)
-    assert outcome(step) != "Confirmed"
+def test_a_name_that_kubernetes_cut_still_tells_its_replica_set():
+    long = "a-deployment-with-a-name-of-fifty-letters-and-more-7d9f8b6c5d"
+    rolled = RolledPods("llm", "chat", long, "chat-vllm-64bd5fcf9", NOW)
+    pod = f"{long}-"[:58] + "b2c4d"
+    assert np.nansum(both_arms(read_roll(series(pod)), rolled).old.finished) == 1900.0

@@ -41,6 +41,19 @@ FULL: dict[str, Any] = {
     "current": {"arm": "eagle/7", "draftLength": 7},
     "calibration": {"profile": "chat-v3", "profileTime": "2026-11-21T11:00:00Z"},
     "rollout": {"id": "r1"},
+    "history": [
+        {"time": "2026-11-21T11:40:00Z", "result": "Superseded"},
+        {
+            "time": "2026-11-21T11:30:00Z",
+            "result": "Confirmed",
+            "fromArm": "none",
+            "toArm": "eagle/7",
+            "predictedSpeedup": "1.82",
+            "measuredSpeedup": "1.71",
+            "measuredSpeedupLower": "1.55",
+            "measuredSpeedupUpper": "1.88",
+        },
+    ],
     "capacity": {
         "arms": [
             {"arm": "none", "capacityRps": "5.1", "lowerRps": "4.9", "upperRps": "5.3"},
@@ -108,6 +121,13 @@ def test_every_figure_of_the_status_has_its_series(registry, telemetry):
     assert sample(registry, "breakeven_speedup_ratio", bound="estimate", **arm) == 1.82
     assert sample(registry, "breakeven_speedup_ratio", bound="lower", **arm) == 1.74
     assert sample(registry, "breakeven_speedup_ratio", bound="upper", **arm) == 1.9
+    roll = {"from_arm": "none", "to_arm": "eagle/7", "result": "Confirmed"}
+    found = [
+        sample(registry, "breakeven_roll_speedup", figure=figure, bound=bound, **roll)
+        for figure in ("promised", "measured")
+        for bound in ("estimate", "lower", "upper")
+    ]
+    assert found == [1.82, None, None, 1.71, 1.55, 1.88]
     assert sample(registry, "breakeven_c1_ratio", **arm) == 0.48
     assert sample(registry, "breakeven_c2_ratio", bound="estimate", **arm) == 1.48
     assert sample(registry, "breakeven_break_even_requests_per_second", bound="estimate", **arm) == 8.9

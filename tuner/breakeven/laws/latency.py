@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -182,19 +181,6 @@ def mean_latency_error(c1_s: ArrayLike, latency_s: ArrayLike, requests: ArrayLik
     slowed = nonnegative("latency_s", latency_s) / positive("c1_s", c1_s)
     with np.errstate(divide="ignore"):
         return np.asarray(slowed * np.sqrt(2.0 / nonnegative("requests", requests)))
-
-
-def longest_by_chance(c1_s: float, latency_s: float, requests: float, confidence: float) -> float:
-    """Upper end (s) of the mean latency that so many requests show where `latency_s` is the true mean.
-
-    Args:
-        c1_s: latency of a lone request (s), above 0.
-        latency_s: true mean latency (s).
-        requests: how many are averaged; without any it is infinite.
-        confidence: two-sided, between 0 and 1.
-    """
-    error = float(mean_latency_error(c1_s, latency_s, requests))
-    return latency_s * (1.0 + NormalDist().inv_cdf((1.0 + confidence) / 2.0) * error)
 
 
 def end_to_end(ttft_s: ArrayLike, tpot_s: ArrayLike, output_tokens: ArrayLike) -> FloatArray:

@@ -1,0 +1,113 @@
+"""Blocks of the rolls that are under way: asked for in each cycle while there are any, and at no other time."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import datetime
+
+from breakeven_operator.adapters.background import Background
+from breakeven_operator.adapters.present_loads import Watch
+from breakeven_operator.ports import Clock, Metrics, MetricsError
+from breakeven_operator.reconcile.fleet_query import block_s, roll_query
+from breakeven_operator.reconcile.roll_metrics import RollReading, read_roll
+from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.rolloutstatus import MEASURED_PHASES
+
+_LOG = logging.getLogger(__name__)
+# As many windows before a roll as it is measured for after it.
+_WINDOWS_BEFORE = 3
+# A roll that takes longer is measured by its last hours: the answer must not grow without an end.
+_LONGEST_S = 6 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class RolledTarget:
+    """A Deployment that is rolled, and since when."""
+
+    namespace: str
+    deployment: str
+    started: datetime
+
+
+def under_way(
+    services: Iterable[SpeculativeService], watch_of: Callable[[SpeculativeService], Watch]
+) -> dict[Watch, set[RolledTarget]]:
+    """The targets whose rolls are measured now, by how their services are watched; mostly none."""
+    targets: dict[Watch, set[RolledTarget]] = defaultdict(set)
+    for service in services:
+        rollout = service.status.rollout
+        if rollout is None or rollout.phase not in MEASURED_PHASES or rollout.started_time is None:
+            continue
+        name = service.spec.target_ref.name
+        targets[watch_of(service)].add(RolledTarget(service.metadata.namespace, name, rollout.started_time))
+    return targets
+
+
+class RollBlocks:
+    """The newest answers, one per Watch with a roll under way.
+
+    A query that does not end while a cycle waits goes on; until its answer is there, the one before it stands: blocks of
+    the past do not change.
+
+    Args:
+        metrics, clock: ports.
+        counted: is called with the outcome of every query: ok, empty or error.
+        settle_s: longest time a cycle waits.
+    """
+
+    def __init__(
+        self, metrics: Metrics, clock: Clock, counted: Callable[[str], None], settle_s: float
+    ) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._counted = counted
+        self._queries: Background[Watch] = Background(settle_s)
+        self._answers: dict[Watch, RollReading] = {}
+
+    async def read(self, wanted: Mapping[Watch, AbstractSet[RolledTarget]]) -> dict[Watch, RollReading]:
+        """The newest answer about these targets; a failure is an answer too.
+
+        Args:
+            wanted: targets by what is asked; nothing else is remembered.
+        """
+        self._answers = {watch: answer for watch, answer in self._answers.items() if watch in wanted}
+        due = {
+            watch: functools.partial(self._ask, watch, frozenset(targets))
+            for watch, targets in wanted.items()
+            if watch.source is not None
+        }
+        await self._queries.run(wanted, due)
+        return dict(self._answers)
+
+    async def close(self) -> None:
+        """End the queries that are under way."""
+        await self._queries.close()
+
+    async def _ask(self, watch: Watch, targets: frozenset[RolledTarget]) -> None:
+        assert watch.source is not None  # noqa: S101 - only those are due
+        started = min(target.started for target in targets)
+        since_s = (self._clock.now() - started).total_seconds() + _WINDOWS_BEFORE * watch.window_s
+        try:
+            promql = roll_query(
+                [(target.namespace, target.deployment) for target in targets],
+                watch.matchers,
+                int(min(since_s, _LONGEST_S)),
+                block_s(watch.window_s),
+            )
+            reading = read_roll(await self._metrics.query_past(watch.source, promql))
+            self._counted("ok" if reading.pods else "empty")
+        except (MetricsError, ValueError) as error:
+            self._counted("error")
+            reading = RollReading(error=str(error))
+        except Exception as error:  # noqa: BLE001 - reported in full, and the other sources' rolls go on
+            _LOG.exception("reading the answer of %s failed", watch.source.name)
+            self._counted("error")
+            reading = RollReading(
+                error=f"reading the answer of {watch.source.name} failed ({type(error).__name__})"
+            )
+        self._answers[watch] = reading

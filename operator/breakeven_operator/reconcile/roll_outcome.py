@@ -1,0 +1,77 @@
+"""The word for a roll, from a measured speedup and the promise for the same load."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from breakeven.planning.roll_experiment import MeasuredSpeedup, SpeedupBounds
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.resources.rolloutstatus import HistoryResult
+
+# What waited through the roll is worked off in two windows, and one measures.
+JUDGED_WINDOWS = 3
+GIVE_UP_WINDOWS = 6
+CONFIDENCE = 0.95
+# Of looks in every cycle: one roll in a hundred that loses nothing may be undone.
+_CONFIDENCE_OF_ALL_LOOKS = 0.98
+# Bounds that are further apart, by this factor, and hold 1 tell neither that an arm gains nor that it does not.
+_TOO_WIDE = 1.5
+
+
+class Promise(NamedTuple):
+    """A predicted speedup and its bounds; None: open."""
+
+    speedup: float
+    lower: float | None = None
+    upper: float | None = None
+
+    @property
+    def bar(self) -> float:
+        """The speedup that a roll must not surely fall short of: 1, or the lower end of what was promised below it.
+
+        An arm that is entered for a peak may lose until then, as far as that was promised.
+        """
+        return min(1.0, self.speedup if self.lower is None else self.lower)
+
+
+class Outcome(NamedTuple):
+    """How a roll has ended, what is said beside the figures, and the bounds that it rests on."""
+
+    result: HistoryResult
+    reason: ClusterReason
+    bounds: SpeedupBounds
+    remark: str = ""
+
+
+def outcome(measured: MeasuredSpeedup, promise: Promise, windows: float) -> Outcome | None:
+    """The word, or None while it is too early for one.
+
+    A loss that is sure by bounds that hold at all looks together is said at any time. Everything else is said once, when
+    three windows have passed since the roll finished; after six where bounds are too wide.
+
+    Args:
+        measured: so far.
+        promise: for the load of the measurement.
+        windows: since all pods ran the new arm; below 0 before.
+    """
+    at_any_look = measured.always_valid(_CONFIDENCE_OF_ALL_LOOKS)
+    if at_any_look.upper < promise.bar:
+        return Outcome(HistoryResult.DISPROVED, ClusterReason.ROLL_DISPROVED, at_any_look)
+    bounds = measured.bounds(CONFIDENCE)
+    wide = bounds.upper > _TOO_WIDE * bounds.lower
+    if windows < (GIVE_UP_WINDOWS if wide else JUDGED_WINDOWS):
+        return None
+    if bounds.lower > 1.0:
+        if promise.lower is not None and bounds.upper < promise.lower:
+            remark = "; it gains, and surely less than was promised"
+            return Outcome(HistoryResult.NOT_WORSE, ClusterReason.ROLL_NOT_WORSE, bounds, remark)
+        return Outcome(HistoryResult.CONFIRMED, ClusterReason.ROLL_CONFIRMED, bounds)
+    if bounds.upper < promise.bar:
+        return Outcome(HistoryResult.DISPROVED, ClusterReason.ROLL_DISPROVED, bounds)
+    if bounds.upper < 1.0:
+        remark = "; no more was promised for this load, and the gain that was is one of other loads"
+        return Outcome(HistoryResult.UNMEASURED, ClusterReason.ROLL_UNMEASURED, bounds, remark)
+    if wide:
+        remark = "; too few requests or pods to tell"
+        return Outcome(HistoryResult.UNMEASURED, ClusterReason.ROLL_UNMEASURED, bounds, remark)
+    return Outcome(HistoryResult.NOT_WORSE, ClusterReason.ROLL_NOT_WORSE, bounds)

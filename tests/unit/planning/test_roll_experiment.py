@@ -1,0 +1,219 @@
+"""What blocks of two arms say about a speedup: drawn worlds whose truth is known, and blocks that say nothing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from breakeven.planning.roll_experiment import ArmBlocks, Witness, experiment
+from draws import draws
+
+BLOCK_S = 60.0
+# What a lone request takes (s), and the rate at which no more is carried.
+ALONE_S, CARRIED_RPS = 1.0, 20.0
+
+
+def slowed(rps):
+    """How much longer than alone a request takes at a rate."""
+    return 1.0 / (1.0 - np.asarray(rps, dtype=float) / CARRIED_RPS)
+
+
+def law(rps):
+    """A law of the wrong level: only its slope may count."""
+    rate = np.asarray(rps, dtype=float)
+    return np.where(rate < CARRIED_RPS, 7.0 * slowed(np.minimum(rate, 0.99 * CARRIED_RPS)), np.nan)
+
+
+def pods(rng, latency_s, rates, present, *, pod_sd=0.0, block=None):
+    """Pods of one arm that serve in some blocks.
+
+    Args:
+        latency_s: of a lone request.
+        rates: per block.
+        present: shape (pods, blocks).
+        pod_sd: by which pods differ.
+        block: factor of every block; None: 1.
+    """
+    shape = present.shape
+    finished = rng.poisson(np.broadcast_to(rates, shape) * BLOCK_S).astype(float)
+    # Sums of latencies that scatter as a lone engine's do.
+    means = latency_s * slowed(rates) * np.exp(pod_sd * rng.standard_normal((shape[0], 1)))
+    spent = means * rng.gamma(np.maximum(finished, 1e-9)) * (1.0 if block is None else block)
+    parts = [spent, finished, np.full(shape, BLOCK_S), rng.normal(0.0, 2.0, shape), np.zeros(shape)]
+    return ArmBlocks(*(np.where(present, part, np.nan) for part in parts))
+
+
+def rolled(
+    seed,
+    speedup,
+    *,
+    replicas=8,
+    blocks=45,
+    rps=3.0,
+    pod_sd=0.0,
+    block=None,
+    old_rps=None,
+    new_rps=None,
+    began=15,
+    ended=23,
+):
+    """A fleet whose pods change, one after another."""
+    rng = np.random.default_rng(seed)
+    here = np.arange(blocks)
+    first = np.linspace(began, ended, replicas, endpoint=False).astype(int)[:, None]
+    # Pods of the next arm come as those of the last one go.
+    old = pods(rng, ALONE_S, np.full(blocks, old_rps or rps), here < first + 1, pod_sd=pod_sd, block=block)
+    new = pods(
+        rng, ALONE_S / speedup, np.full(blocks, new_rps or rps), here >= first, pod_sd=pod_sd, block=block
+    )
+    return old, new
+
+
+def found(old, new):
+    return experiment(old, new, law, law).found
+
+
+def until(blocks, seen):
+    return ArmBlocks(*(getattr(blocks, one.name)[:, :seen] for one in fields(ArmBlocks)))
+
+
+@pytest.mark.parametrize("speedup", [0.8, 1.0, 1.1, 1.8])
+def test_the_truth_lies_within_the_bounds_whatever_level_a_law_has(speedup):
+    inside = 0
+    for seed in range(20):
+        low, high = found(*rolled(seed, speedup)).bounds(0.95)
+        inside += low <= speedup <= high
+    assert inside >= 18
+    one = found(*rolled(0, speedup))
+    assert one.witness is Witness.BOTH
+    assert one.rps == pytest.approx(3.0, rel=0.05)
+    assert high / low < 1.2
+
+
+def test_a_true_gain_is_never_surely_a_loss_though_it_is_looked_at_after_every_block():
+    for seed in range(8):
+        old, new = rolled(seed, 1.1, pod_sd=0.03)
+        for seen in range(17, 46):
+            looked = found(until(old, seen), until(new, seen))
+            assert looked is None or looked.always_valid(0.98).upper > 1.0, (seed, seen)
+
+
+def test_an_arm_that_loses_a_fifth_is_seen_to_while_the_roll_goes_on():
+    for seed in range(4):
+        old, new = rolled(seed, 0.75, pod_sd=0.01, ended=31)
+        looks = [found(until(old, seen), until(new, seen)) for seen in range(19, 31)]
+        assert any(look.always_valid(0.98).upper < 1.0 for look in looks if look is not None)
+        assert all(look.witness is not Witness.BEFORE_AFTER for look in looks[4:] if look is not None)
+
+
+def test_neighbouring_blocks_that_err_alike_widen_the_bounds():
+    rng = np.random.default_rng(5)
+    alike = np.exp(0.2 * np.repeat(rng.standard_normal(12), 4)[:45])
+    # One replica: nothing is side by side, and what lasts for four blocks is in one arm's mean only.
+    plain, lasting = (found(*rolled(3, 1.2, replicas=1, block=block)) for block in (None, alike))
+    single = found(*rolled(3, 1.2, replicas=1, block=np.exp(0.2 * rng.standard_normal(45))))
+    assert plain.time_sd < single.time_sd < lasting.time_sd
+
+
+def test_what_both_arms_share_at_a_time_is_no_doubt_about_their_ratio():
+    alike = np.exp(0.3 * np.sin(np.arange(45) / 3.0))
+    old, new = rolled(4, 1.3, block=alike, began=2, ended=43)
+    one = found(old, new)
+    assert 1.2 < one.speedup < 1.4
+    assert one.time_sd < 0.04
+
+
+def test_an_arm_that_a_balancer_sends_more_requests_is_not_called_slower_for_it():
+    """Two replicas of the new arm get 9 rps each where the old ones get 5: what they take is moved to one rate."""
+    rates = {"old_rps": 5.0, "new_rps": 9.0}
+    old, new = rolled(6, 1.0, replicas=4, **rates)
+    raw = (
+        np.nansum(old.spent_s) / np.nansum(old.finished) / (np.nansum(new.spent_s) / np.nansum(new.finished))
+    )
+    assert raw < 0.8
+    one = found(old, new)
+    assert one.speedup == pytest.approx(1.0, abs=0.06)
+    # A slope has an error, and what was moved far is known the less.
+    assert one.between_sd > found(*rolled(6, 1.0, replicas=4)).between_sd + 0.05
+
+
+def test_pods_that_differ_widen_the_bounds_and_more_of_them_narrow_them():
+    alike, unlike = (found(*rolled(7, 1.2, pod_sd=pod_sd)) for pod_sd in (0.0, 0.12))
+    assert alike.pods_sd < 0.03 < unlike.pods_sd
+    assert found(*rolled(7, 1.2, pod_sd=0.12, replicas=40)).pods_sd < 0.6 * unlike.pods_sd
+
+
+def test_one_replica_is_compared_before_and_after_with_what_that_costs():
+    # In the one block that both serve in, the new pod is cold.
+    apart = found(*rolled(8, 1.5, replicas=1, ended=16))
+    assert apart.witness is Witness.BEFORE_AFTER
+    assert apart.between_sd >= 0.05
+    low, high = apart.bounds(0.95)
+    assert 1.0 < low < 1.5 < high
+
+
+def test_a_saturated_arm_says_so_and_is_compared_with_nothing():
+    old, new = rolled(9, 1.5)
+    queued = replace(old, queued=np.where(np.isfinite(old.queued), 3.0, np.nan))
+    result = experiment(queued, new, law, law)
+    assert result.found is None
+    assert result.old_saturated == result.old_blocks > 0 == result.new_saturated
+    beyond = experiment(old, new, lambda rps: np.where(np.asarray(rps) < 2.0, law(rps), np.nan), law)
+    assert beyond.found is None
+    assert beyond.old_saturated == beyond.old_blocks
+    one_queues = replace(old, queued=np.where(np.arange(8)[:, None] < 1, queued.queued, old.queued))
+    assert experiment(one_queues, new, law, law).found is not None, "seven others answer at once"
+
+
+def test_blocks_without_figures_change_nothing_else():
+    old, new = rolled(10, 1.3)
+    holes = np.random.default_rng(0).random(old.spent_s.shape) < 0.2
+    pierced = ArmBlocks(*(np.where(holes, np.nan, getattr(old, f.name)) for f in fields(ArmBlocks)))
+    assert found(pierced, new).speedup == pytest.approx(1.3, rel=0.08)
+    nothing = ArmBlocks(*(np.full_like(old.spent_s, np.nan) for _ in fields(ArmBlocks)))
+    assert experiment(nothing, new, law, law).found is None
+    assert experiment(old, nothing, law, law).new_blocks == 0
+
+
+def test_a_pods_first_block_does_not_count():
+    """Its graphs and caches are made in it."""
+    old, new = rolled(11, 1.3)
+    first = np.cumsum(np.isfinite(new.spent_s), axis=1) == 1
+    cold = replace(new, spent_s=np.where(first, 50.0 * new.spent_s, new.spent_s))
+    assert found(old, cold) == found(old, new)
+
+
+def test_blocks_in_which_a_pile_grows_or_shrinks_count_little():
+    old, new = rolled(12, 1.3)
+    piling = (np.arange(45) >= 30) & (np.arange(45) < 40)
+    disturbed = replace(
+        new,
+        spent_s=np.where(piling, 3.0 * new.spent_s, new.spent_s),
+        grown=np.where(piling, 2.0 * new.finished, new.grown),
+    )
+    assert found(old, disturbed).speedup == pytest.approx(found(old, new).speedup, rel=0.15)
+
+
+ODD = np.array([math.nan, 0.0, -1.0, 1e-9, 1e9, 3.0, 60.0, 200.0])
+
+
+@draws(40)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 9), st.booleans())
+def test_no_blocks_make_it_fail(seed, count, blocks, tame):
+    rng = np.random.default_rng(seed)
+
+    def drawn():
+        parts = (
+            rng.choice(ODD, (5, count, blocks)) if not tame else rng.uniform(0.0, 300.0, (5, count, blocks))
+        )
+        return ArmBlocks(*parts)
+
+    one = found(drawn(), drawn())
+    if one is not None:
+        for bounds in (one.bounds(0.95), one.always_valid(0.98)):
+            assert 0.0 <= bounds.lower <= bounds.upper
