@@ -21,6 +21,7 @@ FIGURES = {
     "vllm:time_to_first_token_seconds_count": 1200,
     "vllm:time_to_first_token_seconds_sum": 67,
     "vllm:inter_token_latency_seconds_count": 15900,
+    "vllm:inter_token_latency_seconds_sum": 353,
     "vllm:e2e_request_latency_seconds_sum": 420,
     "vllm:e2e_request_latency_seconds_count": 1200,
     "vllm:num_requests_waiting": 0,
