@@ -40,6 +40,19 @@ def worth(new, *, after_s=10.0):
     return worth_writing(STATUS, new, NOW - timedelta(seconds=after_s), NOW, 60.0)
 
 
+def test_a_finding_about_an_objective_is_written_at_once_and_its_figures_now_and_then():
+    one = {"figure": "ttft", "finding": "Kept", "sinceTime": "t0", "limitSeconds": "0.5", "p95Seconds": "0.4"}
+    before = {**STATUS, "objectives": [one]}
+
+    def news(after_s, **changes):
+        after = {**STATUS, "objectives": [{**one, **changes}]}
+        return worth_writing(before, after, NOW - timedelta(seconds=after_s), NOW, 60.0)
+
+    assert news(10.0, finding="Missed", sinceTime="t1")
+    assert not news(10.0, p95Seconds="0.2")
+    assert news(61.0, p95Seconds="0.2")
+
+
 def test_the_first_status_is_written():
     assert worth_writing({}, STATUS, None, NOW, 60.0)
 
