@@ -199,6 +199,28 @@ def test_blocks_in_which_a_pile_grows_or_shrinks_count_little():
     assert found(old, disturbed).speedup == pytest.approx(found(old, new).speedup, rel=0.15)
 
 
+def test_blocks_of_a_second_that_hold_two_requests_are_joined_until_they_tell_a_rate():
+    """Every second two requests: alone each block would be at a rate of its own, some beyond what the arm carries."""
+    rng = np.random.default_rng(2)
+    # What the pods did in minutes, seen in sixty parts each.
+    old, new = rolled(13, 1.6, replicas=2, blocks=30, rps=1.0, began=10, ended=14)
+
+    def split(blocks):
+        seconds = np.full((5, 2, 30, 60), np.nan)
+        for pod, minute in np.argwhere(np.isfinite(blocks.spent_s)):
+            done = rng.multinomial(int(blocks.finished[pod, minute]), np.full(60, 1 / 60))
+            spent = blocks.spent_s[pod, minute] * done / blocks.finished[pod, minute]
+            seconds[:, pod, minute] = (spent, done, np.ones(60), np.zeros(60), np.zeros(60))
+        return ArmBlocks(*seconds.reshape(5, 2, -1))
+
+    fine = experiment(split(old), split(new), law, law)
+    whole = found(old, new)
+    assert fine.new_saturated == fine.old_saturated == 0
+    assert fine.found.speedup == pytest.approx(whole.speedup, rel=0.05)
+    assert fine.found.requests == pytest.approx(whole.requests, rel=0.1)
+    assert fine.found.time_sd < 2.0 * whole.time_sd
+
+
 ODD = np.array([math.nan, 0.0, -1.0, 1e-9, 1e9, 3.0, 60.0, 200.0])
 
 

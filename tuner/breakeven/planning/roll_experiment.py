@@ -42,6 +42,8 @@ _SLOPE_ERROR = 0.25
 _EXPECTED_EFFECT = 0.2
 """Logarithm of a speedup for which the always-valid bound is tightest."""
 _BATCHES = (1, 2, 4)
+_ENOUGH_REQUESTS = 20.0
+"""Of an arm in a block, on average; blocks that hold fewer are joined with their neighbours."""
 _FEWEST_REQUESTS = 5.0
 
 LatencyAt = Callable[[FloatArray], FloatArray]
@@ -163,7 +165,7 @@ class _Arm:
         variance: of the latency's logarithm, from the requests behind it and from what is in flight at a block's ends.
         usable: blocks that tell something.
         busy: blocks in which requests finished. saturated: those of them without a latency of their own.
-        warm: which pods count in which block, shape (pods, blocks).
+        known: which pods count in which block, shape (pods, blocks).
     """
 
     latency_s: FloatArray
@@ -173,7 +175,7 @@ class _Arm:
     usable: BoolArray
     busy: BoolArray
     saturated: BoolArray
-    warm: BoolArray
+    known: BoolArray
 
 
 class _Stream(NamedTuple):
@@ -201,6 +203,7 @@ def experiment(old: ArmBlocks, new: ArmBlocks, old_law: LatencyAt, new_law: Late
         old_law: predicted latencies of the old arm, of which only the slope is used.
         new_law: and of the new one.
     """
+    old, new = _joined(_without_first(old), _without_first(new))
     before, after = _arm(old, old_law), _arm(new, new_law)
     counted = [arm.usable for arm in (before, after)]
     total_s = sum(_watched_s(blocks, arm) for blocks, arm in ((old, before), (new, after)))
@@ -219,9 +222,9 @@ def experiment(old: ArmBlocks, new: ArmBlocks, old_law: LatencyAt, new_law: Late
 
 
 def _arm(blocks: ArmBlocks, law: LatencyAt) -> _Arm:
-    warm = _warm(blocks)
+    known = np.isfinite(blocks.spent_s)
     spent_s, finished, watched_s, grown = (
-        np.where(warm, part, 0.0).sum(axis=0)
+        np.where(known, part, 0.0).sum(axis=0)
         for part in (blocks.spent_s, blocks.finished, blocks.watched_s, blocks.grown)
     )
     busy = (finished >= _FEWEST_REQUESTS) & (spent_s > 0.0)
@@ -230,24 +233,60 @@ def _arm(blocks: ArmBlocks, law: LatencyAt) -> _Arm:
     rps = np.maximum(many + grown, 0.0) / np.where(busy, watched_s, np.nan)
     with np.errstate(invalid="ignore"):
         slowed = law(np.where(busy, rps, 0.0)) / float(law(np.zeros(1))[0])
-        queued = np.where(warm, blocks.queued > 0.0, True).all(axis=0) & warm.any(axis=0)
+        queued = np.where(known, blocks.queued > 0.0, True).all(axis=0) & known.any(axis=0)
         # Requests that share an engine wait together. Where more, or fewer, are in flight at a block's end than at its begin,
         # those that finished are not those that came: a pod fills, drains or falls behind.
         variance = mean_latency_error(1.0, slowed, many) ** 2 + (grown / many) ** 2
     saturated = busy & (queued | ~np.isfinite(slowed))
     usable = busy & ~saturated & np.isfinite(variance)
-    return _Arm(spent_s / many, finished, rps, variance, usable, busy, saturated, warm)
+    return _Arm(spent_s / many, finished, rps, variance, usable, busy, saturated, known)
 
 
-def _warm(blocks: ArmBlocks) -> BoolArray:
-    """Where a pod has figures, but for its first block: its caches and graphs are made in it."""
-    parts = (blocks.spent_s, blocks.finished, blocks.watched_s, blocks.grown, blocks.queued)
-    known = np.logical_and.reduce([np.isfinite(part) for part in parts]) & (blocks.watched_s > 0.0)
-    return np.asarray(known & (np.cumsum(known, axis=1) > 1))
+def _without_first(blocks: ArmBlocks) -> ArmBlocks:
+    """Figures where all of a pod's are known, but for its first block: its caches and graphs are made in it."""
+    parts = np.stack([blocks.spent_s, blocks.finished, blocks.watched_s, blocks.grown, blocks.queued])
+    known = np.isfinite(parts).all(axis=0) & (blocks.watched_s > 0.0)
+    return ArmBlocks(*np.where(known & (np.cumsum(known, axis=1) > 1), parts, np.nan))
+
+
+def _joined(old: ArmBlocks, new: ArmBlocks) -> tuple[ArmBlocks, ArmBlocks]:
+    """Both arms in blocks so long that each holds enough requests of either.
+
+    A rate per block is what a latency is moved by: of two requests a second there is none.
+    """
+    length = 1
+    for blocks in (old, new):
+        here = np.isfinite(blocks.finished)
+        if here.any() and (total := float(np.where(here, blocks.finished, 0.0).sum())) > 0.0:
+            length = max(length, math.ceil(_ENOUGH_REQUESTS * here.any(axis=0).sum() / total))
+    return _of_length(old, length), _of_length(new, length)
+
+
+def _of_length(blocks: ArmBlocks, length: int) -> ArmBlocks:
+    """So many neighbouring blocks as one; the last one may be shorter."""
+    count = blocks.spent_s.shape[1]
+    if length == 1 or not count:
+        return blocks
+    begins = np.arange(0, count, length)
+    known = np.isfinite(blocks.spent_s)
+    any_known = np.logical_or.reduceat(known, begins, axis=1)
+
+    def total(part: FloatArray) -> FloatArray:
+        summed = np.add.reduceat(np.where(known, part, 0.0), begins, axis=1)
+        return np.where(any_known, summed, np.nan)
+
+    queued = np.minimum.reduceat(np.where(known, blocks.queued, np.inf), begins, axis=1)
+    return ArmBlocks(
+        total(blocks.spent_s),
+        total(blocks.finished),
+        total(blocks.watched_s),
+        total(blocks.grown),
+        np.where(any_known, queued, np.nan),
+    )
 
 
 def _watched_s(blocks: ArmBlocks, arm: _Arm) -> float:
-    return float(np.where(arm.warm & arm.usable, blocks.watched_s, 0.0).sum())
+    return float(np.where(arm.known & arm.usable, blocks.watched_s, 0.0).sum())
 
 
 def _compared(
@@ -350,7 +389,7 @@ def _pod_scatter(
     """How much pods of one arm differ: each against the other pods of its arm in the same blocks."""
     excess, observations, usual = 0.0, _USUAL_COUNTS_AS, _USUAL_POD_SD**2
     for part, arm, law in zip(blocks, arms, laws, strict=True):
-        counts = np.where(arm.warm & arm.usable, part.finished, 0.0)
+        counts = np.where(arm.known & arm.usable, part.finished, 0.0)
         several = (counts > 0.0).sum(axis=0) > 1
         counts = counts * several
         requests = counts.sum(axis=1)
@@ -377,5 +416,5 @@ def _pod_scatter(
 
 def _concentration(blocks: ArmBlocks, arm: _Arm) -> float:
     """Sum of the squares of the pods' shares in an arm's requests: 1 over their number where they serve alike."""
-    requests = np.where(arm.warm & arm.usable, blocks.finished, 0.0).sum(axis=1)
+    requests = np.where(arm.known & arm.usable, blocks.finished, 0.0).sum(axis=1)
     return float((requests**2).sum() / requests.sum() ** 2)
