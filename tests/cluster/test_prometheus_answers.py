@@ -124,11 +124,20 @@ def everything_known() -> SpeculativeService:
         "observedLatencySeconds": "1", "predictedLatencySeconds": "1", "evidenceTime": now, "time": now,
         "action": "Stay", "reason": "BelowBreakEven", "arm": "eagle/3", "comparedArm": "eagle/3",
     }  # fmt: skip
+    ratios = ("latencyRatio", "measuredSpeedup")
+    survival = [{"position": 1, "liveAccept": "0.8", "calibratedAccept": "0.9"}]
+    model = {"arm": "eagle/3", "survival": survival} | {
+        f"{name}{end}": "1.0" for name in ratios for end in bounds
+    }
+    speedups = {f"{name}Speedup{end}": "1.1" for name in ("predicted", "measured") for end in bounds}
+    roll = {"fromArm": "none", "toArm": "eagle/3", "result": "Confirmed", "time": now, **speedups}
     capacity = {"arm": "eagle/3", "capacityRps": "9", "lowerRps": "8", "upperRps": "10"}
     status = {
         "target": {"replicas": 2, "gpuProduct": "H100"},
         "current": {"arm": "eagle/3", "draftLength": 3},
         "decision": decision,
+        "model": model,
+        "history": [roll],
         "rollout": {"id": "r1", "deadlineTime": now},
         "objectives": [{"figure": name, **figure} for name in ("e2e", "ttft", "tpot")],
         "capacity": {"recommendedReplicas": 3, "scaledBy": "keda", "arms": [capacity]},

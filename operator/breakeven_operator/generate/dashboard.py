@@ -95,7 +95,18 @@ ROWS: dict[str, tuple[PanelText, ...]] = {
             "none",
             (
                 *_bounded("breakeven_speedup_ratio", "promised"),
-                PanelQuery(_of("specsvc_arm:breakeven_measured_speedup:ratio", "arm"), "measured {{arm}}"),
+                *_bounded("breakeven_measured_speedup_ratio", "measured"),
+            ),
+        ),
+        PanelText(
+            "The last roll: promise against measurement",
+            "Latency of the old arm over that of the new one, measured between the pods of both at one rate, and what was promised for that rate.",
+            "none",
+            (
+                PanelQuery(
+                    _of("breakeven_roll_speedup", "from_arm", "to_arm", "result", "figure", "bound"),
+                    "{{from_arm}} to {{to_arm}} ({{result}}): {{figure}} ({{bound}})",
+                ),
             ),
         ),
         PanelText(
@@ -177,14 +188,15 @@ ROWS: dict[str, tuple[PanelText, ...]] = {
         ),
         PanelText(
             "Measured over predicted latency",
-            "1 where the profile is right.",
+            "Median of the last windows, with bounds; 1 where the profile is right.",
             "none",
-            (
-                PanelQuery(
-                    f"{_of('breakeven_observed_latency_seconds')} / {_of('breakeven_predicted_latency_seconds')}",
-                    "measured over predicted",
-                ),
-            ),
+            _bounded("breakeven_model_error_ratio", "measured over predicted"),
+        ),
+        PanelText(
+            "Acceptance by position",
+            "Share of drafts whose first tokens up to a position were all accepted, live and when the arm was calibrated.",
+            "percentunit",
+            (PanelQuery(_of("breakeven_draft_survival_ratio", "position", "seen"), "{{position}} {{seen}}"),),
         ),
         PanelText(
             "Tokens per step",
