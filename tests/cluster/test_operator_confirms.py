@@ -148,7 +148,7 @@ def test_a_roll_that_was_disproved_is_undone_and_said_to_be(place, posed):
     assert (change["result"], change["reason"]) == ("Undone", "RollDisproved")
     assert change["message"].startswith("eagle/3 runs again; eagle/3 -> none was undone (RollDisproved): ")
     assert float(change["measuredSpeedupUpper"]) < 1.0
-    assert "x against promised " in place.reasons()["RollUndone"]
+    assert " against promised " in place.reasons()["RollUndone"]
     assert found["status"]["workings"]["memory"]["suspicion"]["reason"] == "RollDisproved"
 
 

@@ -15,12 +15,13 @@ from breakeven_operator.adapters.present_loads import Watch
 from breakeven_operator.ports import Clock, Metrics, MetricsError
 from breakeven_operator.reconcile.fleet_query import block_s, roll_query
 from breakeven_operator.reconcile.roll_metrics import RollReading, read_roll
+from breakeven_operator.reconcile.roll_outcome import GIVE_UP_WINDOWS
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.rolloutstatus import MEASURED_PHASES
 
 _LOG = logging.getLogger(__name__)
-# As many windows before a roll as it is measured for after it.
-_WINDOWS_BEFORE = 3
+# As many windows before a roll as it is measured for after it at most.
+_WINDOWS_BEFORE = GIVE_UP_WINDOWS
 # A roll that takes longer is measured by its last hours: the answer must not grow without an end.
 _LONGEST_S = 6 * 3600
 

@@ -72,6 +72,6 @@ def outcome(measured: MeasuredSpeedup, promise: Promise, windows: float) -> Outc
         remark = "; no more was promised for this load, and the gain that was is one of other loads"
         return Outcome(HistoryResult.UNMEASURED, ClusterReason.ROLL_UNMEASURED, bounds, remark)
     if wide:
-        remark = "; too few requests or pods to tell"
+        remark = "; the bounds are too wide to tell"
         return Outcome(HistoryResult.UNMEASURED, ClusterReason.ROLL_UNMEASURED, bounds, remark)
     return Outcome(HistoryResult.NOT_WORSE, ClusterReason.ROLL_NOT_WORSE, bounds)

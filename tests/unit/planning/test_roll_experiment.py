@@ -221,6 +221,13 @@ def test_blocks_of_a_second_that_hold_two_requests_are_joined_until_they_tell_a_
     assert fine.found.time_sd < 2.0 * whole.time_sd
 
 
+def test_joined_blocks_in_which_one_arm_follows_the_other_are_not_side_by_side():
+    old, new = rolled(14, 1.5, replicas=1, blocks=40, rps=0.05, began=17, ended=18)
+    alone = np.arange(40) < 17
+    gone = ArmBlocks(*(np.where(alone, getattr(old, f.name), np.nan) for f in fields(ArmBlocks)))
+    assert found(gone, new).witness is Witness.BEFORE_AFTER
+
+
 ODD = np.array([math.nan, 0.0, -1.0, 1e-9, 1e9, 3.0, 60.0, 200.0])
 
 

@@ -203,14 +203,14 @@ def experiment(old: ArmBlocks, new: ArmBlocks, old_law: LatencyAt, new_law: Late
         old_law: predicted latencies of the old arm, of which only the slope is used.
         new_law: and of the new one.
     """
-    old, new = _joined(_without_first(old), _without_first(new))
+    old, new, together = _joined(_without_first(old), _without_first(new))
     before, after = _arm(old, old_law), _arm(new, new_law)
     counted = [arm.usable for arm in (before, after)]
     total_s = sum(_watched_s(blocks, arm) for blocks, arm in ((old, before), (new, after)))
     requests = float(before.finished[counted[0]].sum() + after.finished[counted[1]].sum())
     found = None
     if total_s > 0.0 and all(usable.any() for usable in counted):
-        found = _compared((old, new), (before, after), (old_law, new_law), requests / total_s)
+        found = _compared((old, new), (before, after), (old_law, new_law), together, requests / total_s)
     return RollExperiment(
         found,
         int(before.busy.sum()),
@@ -249,8 +249,8 @@ def _without_first(blocks: ArmBlocks) -> ArmBlocks:
     return ArmBlocks(*np.where(known & (np.cumsum(known, axis=1) > 1), parts, np.nan))
 
 
-def _joined(old: ArmBlocks, new: ArmBlocks) -> tuple[ArmBlocks, ArmBlocks]:
-    """Both arms in blocks so long that each holds enough requests of either.
+def _joined(old: ArmBlocks, new: ArmBlocks) -> tuple[ArmBlocks, ArmBlocks, BoolArray]:
+    """Both arms in blocks so long that each holds enough requests of either; and in which of them both served at a time.
 
     A rate per block is what a latency is moved by: of two requests a second there is none.
     """
@@ -259,7 +259,9 @@ def _joined(old: ArmBlocks, new: ArmBlocks) -> tuple[ArmBlocks, ArmBlocks]:
         here = np.isfinite(blocks.finished)
         if here.any() and (total := float(np.where(here, blocks.finished, 0.0).sum())) > 0.0:
             length = max(length, math.ceil(_ENOUGH_REQUESTS * here.any(axis=0).sum() / total))
-    return _of_length(old, length), _of_length(new, length)
+    served = [np.isfinite(blocks.finished).any(axis=0) for blocks in (old, new)]
+    together = np.logical_or.reduceat(served[0] & served[1], np.arange(0, served[0].size, length))
+    return _of_length(old, length), _of_length(new, length), together
 
 
 def _of_length(blocks: ArmBlocks, length: int) -> ArmBlocks:
@@ -293,6 +295,7 @@ def _compared(
     blocks: tuple[ArmBlocks, ArmBlocks],
     arms: tuple[_Arm, _Arm],
     laws: tuple[LatencyAt, LatencyAt],
+    together: BoolArray,
     rps: float,
 ) -> MeasuredSpeedup | None:
     """The speedup at one rate per replica (1/s); None where an arm's law has no latency for it."""
@@ -309,7 +312,8 @@ def _compared(
         logs.append(math.log(mean_s) + adjusted_s / mean_s - 1.0)
         moved.append(float(np.average(slope, weights=weight)))
     (old, new), (old_log, new_log) = arms, logs
-    both, alone_old, alone_new = old.usable & new.usable, old.usable & ~new.usable, new.usable & ~old.usable
+    both = old.usable & new.usable & together
+    alone_old, alone_new = old.usable & ~both, new.usable & ~both
     beside = _stream((old_log - new_log)[both], (old.variance + new.variance)[both])
     first, then = (
         _stream(log[where], arm.variance[where])
