@@ -91,6 +91,8 @@ def reconcile(
     running = running_arm(deployment, service.spec.candidates)
     live = _live(service, observation, deployment, identity, running, now)
     objectives = _objectives(service, observation, deployment, identity, live, now)
+    # A roll is measured with the laws as they were measured: what a saturated arm was seen to carry bends their slopes.
+    measured_entry = state.entry
     state = with_carried(state, running.arm, live)
     context = RolloutContext(
         policy=service.spec.update_policy,
@@ -105,7 +107,7 @@ def reconcile(
         observation.roll,
         service.metadata.namespace,
         service.spec.metrics_source.served_model_name or identity.served_model or "",
-        state.entry,
+        measured_entry,
         _lengths(live),
         service.spec.metrics_source.window_seconds,
     )

@@ -46,6 +46,9 @@ from breakeven_operator.resources.rolloutstatus import MEASURED_PHASES, HistoryR
 # What waited through the roll is worked off in so many windows.
 _SETTLED_WINDOWS = 2
 _MOST_DISPROVED = 3
+# Beyond this share of an arm's saturation its law has no slope to move a latency by: a saturation that is a few percent off
+# makes any number of it, and an arm that was left because it was saturated would look fast.
+_NEAR_SATURATION = 0.9
 _HOW = {
     Witness.SIDE_BY_SIDE: "side by side",
     Witness.BEFORE_AFTER: "before and after",
@@ -209,7 +212,7 @@ def _why_nothing(result: RollExperiment, old: Arm, new: Arm) -> str:
         if not blocks:
             return f"hardly any requests finished on {arm}"
         if saturated == blocks:
-            return f"{arm} was saturated at this load, where no latency is its own"
+            return f"{arm} was saturated at this load, or nearly, where no latency is its own"
     return "no block of time was steady"
 
 
@@ -273,7 +276,9 @@ def _disproved(
 
 def _law(curve: Curve) -> LatencyAt:
     def at(rps: FloatArray) -> FloatArray:
-        return np.asarray(curve.latencies_at_rps(np.asarray(rps, dtype=float)))
+        rates = np.asarray(rps, dtype=float)
+        near = rates > _NEAR_SATURATION * curve.saturation_rps
+        return np.where(near, np.nan, curve.latencies_at_rps(np.where(near, 0.0, rates)))
 
     return at
 
