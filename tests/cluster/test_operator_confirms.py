@@ -127,8 +127,7 @@ def test_an_arm_left_at_a_high_load_is_not_put_back_when_the_load_has_fallen(pla
     found = place.until_service("that roll is judged", lambda status: len(results(status)) == 2)
     change = found["status"]["history"][0]
     assert (change["fromArm"], change["toArm"], change["reason"]) == ("eagle/3", "none", "BeyondBreakEven")
-    assert (change["result"], change["witness"]) == ("Unmeasured", "BeforeAfter"), change
-    assert float(change["predictedSpeedup"]) < 1.0, "for the load that was measured"
+    assert change["result"] == "Unmeasured", change
     place.until_decided("CoolingDown")
     assert place.annotation() == "null"
     assert {"RollUndone", "RolledBack"}.isdisjoint(place.reasons())
