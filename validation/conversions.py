@@ -96,11 +96,11 @@ class _Repeated:
 
     def __init__(self, source: Texts) -> None:
         self._source = source
-        self._drawn: dict[tuple[int, int], DraftedText] = {}
+        self._drawn: dict[tuple[int, int, int], DraftedText] = {}
 
-    def draw(self, number: int, total: int) -> DraftedText:
+    def draw(self, number: int, total: int, prompt_tokens: int = 0) -> DraftedText:
         """As the source."""
-        key = number % _TEXTS, total
+        key = number % _TEXTS, total, prompt_tokens
         if key not in self._drawn:
             self._drawn[key] = self._source.draw(*key)
         return self._drawn[key]

@@ -81,6 +81,17 @@ def test_lookup_methods_draft_in_easy_text_and_seldom_in_hard():
     assert matches.mean() == pytest.approx(0.5 + 0.5 * 0.1, abs=0.06)
 
 
+def test_beyond_the_context_that_a_drafter_knows_all_text_is_hard():
+    easy = {"easy_rate": 1.0, "hard_rate": 0.0, "mean_easy_stretch_tokens": 10_000}
+    knows = TextSource(Text(**easy, easy_share=1.0, familiar_context_tokens=100), 1)
+    assert min(knows.draw(0, 20, 79).yields) > 1
+    assert knows.draw(0, 20, 100).yields == [1] * 20
+    crossing = knows.draw(0, 20, 90).yields
+    assert min(crossing[:10]) > 1
+    assert crossing[10:] == [1] * 10
+    assert TextSource(Text(**easy, easy_share=1.0), 1).draw(0, 20, 79) == knows.draw(0, 20, 79)
+
+
 def test_imposed_acceptance_replaces_the_text():
     text = Text(easy_rate=0.1, hard_rate=0.1, easy_share=0.5)
     e, s = replayed(TextSource(text, 2, imposed=[1.0, 1.0, 0.25]), 3)

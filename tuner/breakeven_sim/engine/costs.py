@@ -117,6 +117,11 @@ class Text(_Strict):
     depth_decay: float = Field(
         default=0.0, ge=0, le=1, description="per position: how fast the drafter's quality falls"
     )
+    familiar_context_tokens: float | None = Field(
+        default=None,
+        gt=0,
+        description="context beyond which all text is hard: drafters are trained on texts of some length; null: no limit",
+    )
     easy_match: _Share = Field(
         default=1.0, description="probability that a step in easy text drafts at all (lookup methods)"
     )

@@ -7,6 +7,7 @@ Replaying draft length k, each step advances by min(yields[i], k + 1): changing 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -101,27 +102,29 @@ class TextSource:
             curves = [survival(text.easy_rate, text.depth_decay), survival(text.hard_rate, text.depth_decay)]
             self._match = np.array([text.easy_match, text.hard_match])
             self._easy_share = text.easy_share
+            self._familiar = text.familiar_context_tokens
         else:
             curves = [np.asarray(imposed, np.float64)] * 2
             self._match = np.ones(2)
             self._easy_share = 1.0
+            self._familiar = None
         # Ascending, so that searchsorted counts the positions whose survival lies at or below a uniform draw.
         self._rising = [np.ascontiguousarray(curve[::-1]) for curve in curves]
         mean_easy = text.mean_easy_stretch_tokens
         share = self._easy_share
         self._lengths = (mean_easy, max(1.0, mean_easy * (1 - share) / share) if share > 0 else 1.0)
 
-    def draw(self, number: int, total: int) -> DraftedText:
-        """The text of request `number` (its place in the order of arrival) with `total` output tokens."""
+    def draw(self, number: int, total: int, prompt_tokens: int = 0) -> DraftedText:
+        """The text of request `number` (its place in the order of arrival) with `total` output tokens after its prompt."""
         random = np.random.default_rng((self._seed, number))
         uniform = random.random(total)
         if 0.0 < self._easy_share < 1.0:
             hard = self._stretches(random, total)
-            easy_yield = self._count(0, uniform)
-            yields = np.where(hard, self._count(1, uniform), easy_yield)
         else:
             hard = np.full(total, self._easy_share == 0.0)
-            yields = self._count(int(self._easy_share == 0.0), uniform)
+        if self._familiar is not None:
+            hard[max(math.ceil(self._familiar) - prompt_tokens, 0) :] = True
+        yields = np.where(hard, self._count(1, uniform), self._count(0, uniform))
         if self._match.min() == 1.0:
             return DraftedText(yields.tolist())
         matches = random.random(total) < self._match[hard.astype(np.int64)]

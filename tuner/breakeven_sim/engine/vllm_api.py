@@ -169,7 +169,7 @@ class VllmApi:
         number = self._count
         self._count += 1
         total, reason = self._length(generation, number)
-        text = self._texts.draw(number, total) if self._texts is not None else None
+        text = self._texts.draw(number, total, generation.prompt_tokens) if self._texts is not None else None
         stream = self._paced.submit(Request(number, 0.0, generation.prompt_tokens, total, text))
         identifier = f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex[:16]}"
         try:

@@ -25,8 +25,8 @@ from breakeven_sim.engine.requests import Request
 class Texts(Protocol):
     """Where a method's drafts come from."""
 
-    def draw(self, number: int, total: int) -> DraftedText:
-        """The text of request `number` with `total` output tokens; equal for equal arguments."""
+    def draw(self, number: int, total: int, prompt_tokens: int = 0) -> DraftedText:
+        """The text of request `number` with `total` output tokens after its prompt; equal for equal arguments."""
 
 
 class Arms(Protocol):
@@ -48,7 +48,9 @@ class _Replica:
 
     def text_of(self, request: Request) -> DraftedText | None:
         """A request's text under this replica's arm."""
-        return self.texts.draw(request.number, request.output_tokens) if self.texts is not None else None
+        if self.texts is None:
+            return None
+        return self.texts.draw(request.number, request.output_tokens, request.prompt_tokens)
 
 
 def renewed_at_once(replicas: int) -> int:

@@ -16,7 +16,7 @@ def open_loop(arms: Arms, arm: Arm, requests: Sequence[Request]) -> Engine:
     engine, texts = Engine(arms.config(arm)), arms.texts(arm)
     for request in requests:
         if texts is not None:
-            request.text = texts.draw(request.number, request.output_tokens)
+            request.text = texts.draw(request.number, request.output_tokens, request.prompt_tokens)
         engine.advance(request.arrival_s)
         engine.submit(request)
     engine.advance(math.inf)
@@ -35,7 +35,7 @@ def closed_loop(arms: Arms, arm: Arm, requests: Sequence[Request], clients: int)
         for _, request in zip(range(count), coming, strict=False):
             request.arrival_s = engine.clock_s
             if texts is not None:
-                request.text = texts.draw(request.number, request.output_tokens)
+                request.text = texts.draw(request.number, request.output_tokens, request.prompt_tokens)
             engine.submit(request)
 
     send(clients)

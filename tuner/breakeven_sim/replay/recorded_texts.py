@@ -36,8 +36,8 @@ class RecordedTexts:
         self._hard_match = hard_match
         self._seed = seed
 
-    def draw(self, number: int, total: int) -> DraftedText:
-        """The text of request `number` with `total` output tokens."""
+    def draw(self, number: int, total: int, prompt_tokens: int = 0) -> DraftedText:  # noqa: ARG002  # the protocol's
+        """The text of request `number` with `total` output tokens, whatever its prompt: it was recorded with its own."""
         text = self._texts[number % len(self._texts)]
         yields = list(text) * -(-total // len(text))
         del yields[total:]
