@@ -140,15 +140,20 @@ class Director:
                 raise StoryError(account)
             self._view.step(f"{account}; measured again")
             await again(name, len(seen[name]) + 1)
-        profiles = {
-            item["metadata"]["name"]: item for item in await self._sight.custom("speculationprofiles")
-        }
         for name, player in self._players.items():
-            profile_name = player.status["calibration"]["profile"]
-            found[name] = Profile.from_json(
-                profiles[profile_name]["spec"]["profile"], f"specprof/{profile_name}"
-            )
+            found[name] = await self.profile(player.status["calibration"]["profile"])
         return found
+
+    async def profile(self, name: str) -> Profile:
+        """The fit in a SpeculationProfile.
+
+        Raises:
+            StoryError: there is none of that name.
+        """
+        for item in await self._sight.custom("speculationprofiles"):
+            if item["metadata"]["name"] == name:
+                return Profile.from_json(item["spec"]["profile"], f"specprof/{name}")
+        raise StoryError(f"SpeculationProfile {name}: not there")
 
     async def play(self, phases: Mapping[str, Phase], *, timeout_s: float, measure_s: float) -> None:
         """Run one phase on every player until each has settled and has been measured, or the time is over."""

@@ -105,17 +105,20 @@ def alert_rules(cluster: LocalCluster, folder: Path) -> list[Path]:
 
 def apply_examples(cluster: LocalCluster) -> dict[str, Manifest]:
     """Apply both Deployments and both SpeculativeServices; returns the latter by name."""
-    cluster.kubectl("create", "namespace", NAMESPACE)
-    chat = _fast(_load("vllm-a100.yaml"), replicas=2)
-    code = _fast(_load("vllm-h100.yaml"), replicas=1)
+    chat, code = deployment("vllm-a100.yaml", replicas=2), deployment("vllm-h100.yaml", replicas=1)
     _run_statically(code[0])
     services = [
         service("chat", "chat-vllm", "RollingUpdate"),
         service("code", "code-vllm", "Recommend"),
     ]
-    cluster.kubectl("apply", "--namespace", NAMESPACE, "-f", "-", stdin=yaml.safe_dump_all([*chat, *code]))
-    cluster.kubectl("apply", "--namespace", NAMESPACE, "-f", "-", stdin=yaml.safe_dump_all(services))
+    apply(cluster, *chat, *code, *services)
     return {item["metadata"]["name"]: item for item in services}
+
+
+def apply(cluster: LocalCluster, *manifests: Manifest) -> None:
+    """Apply manifests, in order, in the demo's namespace, which is made."""
+    cluster.kubectl("create", "namespace", NAMESPACE)
+    cluster.kubectl("apply", "--namespace", NAMESPACE, "-f", "-", stdin=yaml.safe_dump_all(manifests))
 
 
 def measure_again(cluster: LocalCluster, service: str, attempt: int) -> None:
@@ -180,7 +183,9 @@ def shortened() -> list[tuple[str, str, str]]:
     return rows
 
 
-def _fast(manifests: list[Manifest], replicas: int) -> list[Manifest]:
+def deployment(example: str, replicas: int) -> list[Manifest]:
+    """The Deployment of an example and its Service, with probes and draining made short."""
+    manifests = _load(example)
     pod = manifests[0]["spec"]["template"]["spec"]
     manifests[0]["spec"]["replicas"] = replicas
     container = pod["containers"][0]

@@ -115,6 +115,11 @@ def _best(profile: Profile, arms: Sequence[Arm], rps: float, min_gain: float) ->
     return NO_SPECULATION if plain is not None and plain < alive[fastest] * (1 + min_gain) else fastest
 
 
+def fastest_arm(profile: Profile, rps: float, min_gain: float) -> Arm:
+    """The arm that should run at a load (per replica) by a profile's laws: speculation must gain a minimum."""
+    return _best(profile, [fit.arm for fit in profile.arms if fit.believable], rps, min_gain)
+
+
 def _phase(profile: Profile, arms: Sequence[Arm], name: str, rps: float, min_gain: float) -> Phase:
     best = _best(profile, arms, rps, min_gain)
     other_side = [arm for arm in arms if (arm.k > 0) != (best.k > 0)]

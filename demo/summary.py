@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rich.console import Console
+
 from demo.record import PhaseResult, Record, ServiceRecord
 from demo.story import Story
 
@@ -91,22 +93,35 @@ def judge(
             checks += _alert_checks(service)
         else:
             checks.append(_rolls_check(service, story, writes))
-    checks.append(
+    return checks + safety_checks(record, failures)
+
+
+def safety_checks(record: Record, failures: Sequence[str]) -> list[Check]:
+    """What holds in every story: the operator met no error (arguments as of `judge`), and no request was lost."""
+    return [
         Check(
             "the operator met no error of its own",
             not failures,
             f"{len(failures)} lines of its log; first: {failures[0]}" if failures else "none in its log",
-        )
-    )
-    checks.append(
+        ),
         Check(
             "no request failed or was cut off",
             not record.failures,
             f"{record.requests} requests"
             + (f"; first failure: {record.failures[0]}" if record.failures else ""),
+        ),
+    ]
+
+
+def tell_checks(console: Console, checks: Sequence[Check]) -> None:
+    """Print one line per check."""
+    for check in checks:
+        console.print(
+            f"{'ok  ' if check.ok else 'FAIL'}  {check.what}: {check.detail}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
         )
-    )
-    return checks
 
 
 def _rolls_check(service: ServiceRecord, story: Story, writes: Sequence[str]) -> Check:

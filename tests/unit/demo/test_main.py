@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import demo.__main__ as program
+from demo import performance
 from demo.summary import Check
 from localcluster import LocalClusterError
 
@@ -25,7 +26,7 @@ def told(capsys, monkeypatch, *arguments: str) -> tuple[int, list[str]]:
     [(True, 0, "all 2 checks hold"), (False, 1, "1 of 2 checks failed: no request failed")],
 )
 def test_the_last_line_is_the_exit_status(capsys, monkeypatch, keep, ok, status, words):
-    def play(costs, console, *, keep):
+    def play(story, costs, console, *, keep):
         console.print("what to try" if keep else "the cluster is gone")
         return [Check("something", True, ""), Check("no request failed", ok, "")]
 
@@ -81,9 +82,9 @@ def test_what_a_first_run_builds_is_no_part_of_the_demo_s_time(capsys, monkeypat
         def start_nodes(self, **_):
             raise LocalClusterError("enough seen")
 
-    monkeypatch.setattr(program, "ensure", build)
-    monkeypatch.setattr(program, "LocalCluster", Cluster)
-    monkeypatch.setattr(program, "RESULTS", tmp_path)
+    monkeypatch.setattr(performance, "ensure", build)
+    monkeypatch.setattr(performance, "LocalCluster", Cluster)
+    monkeypatch.setattr(performance, "RESULTS", tmp_path)
     monkeypatch.setattr(time, "time", lambda: now["s"])
     _, lines = told(capsys, monkeypatch)
     assert lines[0].startswith("    9 s  control plane is up"), lines

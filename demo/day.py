@@ -1,0 +1,163 @@
+"""The default story: a day of load on two services, one that is rolled and one that is only advised."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table as TerminalTable
+
+from breakeven.profile import Profile
+from breakeven.reporting.page import Picture, Table, render_page, render_png
+from demo import installation
+from demo.performance import CALIBRATION_TIMEOUT_S, RESULTS, Casting, Stage, perform
+from demo.picture import draw
+from demo.record import Record
+from demo.story import Story, tell
+from demo.summary import PHASE_HEAD, Check, judge, phase_rows, tell_checks
+from localcluster import LocalCluster
+
+# While arms are measured, users already ask a little: the service has its figures when the profile is there.
+_EARLY_RPS = 1.0
+# Many times what a quiet machine takes: what happens is not waited for any longer.
+_PHASE_TIMEOUT_S = 240.0
+_MEASURE_S = 10.0
+MIN_GAIN = 0.05
+_CAST = (
+    Casting("chat", "A100", "RollingUpdate", replicas=2),
+    Casting("code", "H100", "Recommend", 1, seed=2),
+)
+
+
+def play(costs: Path, console: Console, *, keep: bool) -> list[Check]:
+    """Play it, and write what was seen; whether each promise was kept."""
+    started = time.time()
+    performance = perform(costs, console, _CAST, _installed, _acts, keep=keep)
+    stories, profiles = performance.told
+    checks = judge(performance.record, stories, performance.writes, performance.failures)
+    _tell(console, performance.record, profiles, stories, checks)
+    console.print(f"took {time.time() - started:.0f} s")
+    if keep:
+        _what_to_try(console, performance.cluster)
+    return checks
+
+
+def _installed(cluster: LocalCluster) -> str:
+    installation.apply_examples(cluster)
+    return "two Deployments and two SpeculativeServices applied"
+
+
+async def _acts(stage: Stage) -> tuple[dict[str, Story], dict[str, Profile]]:
+    """Calibration, then the three loads."""
+    director, view = stage.director, stage.view
+    for player in stage.players.values():
+        player.traffic.set_rate(_EARLY_RPS * player.replicas)
+    view.step("calibrating every arm on pods of their own, users already asking a little")
+
+    async def again(service: str, attempt: int) -> None:
+        await asyncio.to_thread(installation.measure_again, stage.cluster, service, attempt)
+
+    profiles = await director.calibrated(CALIBRATION_TIMEOUT_S, again)
+    stories = {name: tell(profile, MIN_GAIN) for name, profile in profiles.items()}
+    for name, story in stories.items():
+        view.step(f"measured: {name}: {story.sentence}")
+    for number in range(3):
+        phases = {name: story.phases[number] for name, story in stories.items()}
+        loads = ", ".join(f"{name} {phase.rps:.1f} rps" for name, phase in phases.items())
+        view.step(f"{phases['chat'].name} load: {loads} per replica")
+        await director.play(
+            phases,
+            timeout_s=_PHASE_TIMEOUT_S,
+            measure_s=_MEASURE_S,
+        )
+    return stories, profiles
+
+
+def _tell(
+    console: Console,
+    record: Record,
+    profiles: Mapping[str, Profile],
+    stories: Mapping[str, Story],
+    checks: Sequence[Check],
+) -> None:
+    rows = phase_rows(record)
+    summary = TerminalTable(title="What happened", title_justify="left")
+    for head in PHASE_HEAD:
+        summary.add_column(head)
+    for row in rows:
+        summary.add_row(*row)
+    console.print(summary)
+    short = TerminalTable(title="Shortened for the demo", title_justify="left")
+    for head in ("setting", "production", "here"):
+        short.add_column(head)
+    for row in record.shortened:
+        short.add_row(*row)
+    console.print(short)
+    tell_checks(console, checks)
+    png, page, data = RESULTS / "demo.png", RESULTS / "demo.html", RESULTS / "checks.json"
+    png.write_bytes(render_png(lambda theme: draw(record, profiles, theme), dots_per_inch=120))
+    page.write_text(_page(record, profiles, stories, checks))
+    data.write_text(json.dumps([{"what": c.what, "ok": c.ok, "detail": c.detail} for c in checks], indent=2))
+    console.print(f"picture: {os.path.relpath(png)}   page: {os.path.relpath(page)}", markup=False)
+
+
+def _page(
+    record: Record, profiles: Mapping[str, Profile], stories: Mapping[str, Story], checks: Sequence[Check]
+) -> str:
+    failed = [f"{check.what}: {check.detail}" for check in checks if not check.ok]
+    return render_page(
+        title="Breakeven demo: a simulated GPU fleet through a day of load",
+        facts=[f"{service.name}: {service.gpu}, {service.mode}" for service in record.services.values()],
+        verdict="; ".join(f"{name}: {story.sentence}" for name, story in stories.items()),
+        pictures=[
+            Picture(
+                lambda theme: draw(record, profiles, theme),
+                "Above: what calibration measured (points), the fitted law with its bounds, and the break-even; the dashed "
+                "lines are the loads of this run. Below: the run.",
+                first=True,
+            )
+        ],
+        warnings=failed,
+        tables=[
+            Table("What happened", PHASE_HEAD, phase_rows(record)),
+            Table(
+                "Checks",
+                ("check", "", "detail"),
+                [(c.what, "ok" if c.ok else "FAILED", c.detail) for c in checks],
+            ),
+            Table("Shortened for the demo", ("setting", "production", "here"), record.shortened),
+            Table(
+                "Events",
+                ("seconds", "object", "reason", "message"),
+                [(f"{e.at_s - record.started_s:.0f}", e.service, e.reason, e.message) for e in record.events],
+            ),
+        ],
+        footer="The engine is simulated; control plane, operator, Prometheus and Helm are real. Loads and expectations come from the measured profiles.",
+    )
+
+
+def _what_to_try(console: Console, cluster: LocalCluster) -> None:
+    console.print(
+        f"""The cluster stays up, without users: PAYS is ? until there is load again. Try, in another terminal:
+  make load SERVICE=chat RPS=4        # users for two minutes; more than the break-even: RPS=16
+and here:
+  export KUBECONFIG={cluster.kubeconfig} PATH={cluster.state_dir / "bin"}:{Path(sys.executable).parent}:$PATH
+  kubectl get specsvc,calrun,specprof -n {installation.NAMESPACE} -o wide
+  kubectl describe specsvc chat -n {installation.NAMESPACE}
+  kubectl explain specsvc.spec.updatePolicy
+  kubectl patch specsvc chat -n {installation.NAMESPACE} --type merge -p '{{"spec":{{"updatePolicy":{{"pinnedArm":"none"}}}}}}'
+  kubectl patch specsvc chat -n {installation.NAMESPACE} --type merge -p '{{"spec":{{"updatePolicy":{{"pinnedArm":null}}}}}}'
+  kubectl annotate specsvc chat -n {installation.NAMESPACE} --overwrite breakeven.dev/recalibrate="$(date +%s)"
+  kubectl get specprof -n {installation.NAMESPACE} -o jsonpath='{{.items[0].spec.profile}}' > profile.json
+  breakeven plan profile.json --rps 12
+  Prometheus {cluster.prometheus_url}   Alertmanager {cluster.alertmanager_url}
+End it with: make cluster-down""",
+        markup=False,
+        highlight=False,
+    )

@@ -1,0 +1,176 @@
+"""`make demo STORY=drift`: the text under a service changes half-way; what was measured is not true of it any more.
+
+The drafter was trained on short texts. Users begin with prompts that it knows, and it pays; then their prompts grow beyond
+that, and hardly a draft is accepted. Nobody tells the operator. It must notice, leave the arm on measured latency, measure
+anew at the lengths that users send now, and come to the arm that is right for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.profile import Profile
+from demo import installation
+from demo.director import Director
+from demo.performance import CALIBRATION_TIMEOUT_S, Casting, Stage, perform
+from demo.story import fastest_arm
+from demo.summary import Check, safety_checks, tell_checks
+from demo.traffic import RequestShape
+from localcluster import LocalCluster
+
+_LONG_PROMPT_TOKENS = 400
+_MIN_GAIN = 0.05
+_RPS = 3.0
+_TIMEOUT_S = 400.0
+_CAST = Casting("chat", "A100", "RollingUpdate", replicas=2)
+_DISAGREES_S = 40
+"""So long must measurements contradict the profile before it is suspected; half an hour in production."""
+NOTICED = frozenset({"AcceptanceDrifted", "LengthsDrifted", "ModelDisagrees"})
+"""Words of which one at least must be said."""
+_ALIKE = 0.15
+"""Mean lengths that differ by less are the same lengths."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was seen.
+
+    Attributes:
+        changed_s: wall clock at which the text changed.
+        left_s: another arm was in place from then on.
+        measured_s: another profile was in force from then on.
+        prompt_tokens: mean prompt length that the first and the last profile were measured at.
+        right: the fastest arm by the first and by the last profile.
+        running: the arm in place before the change and at the end.
+    """
+
+    changed_s: float
+    left_s: float
+    measured_s: float
+    prompt_tokens: tuple[float, float]
+    right: tuple[Arm, Arm]
+    running: tuple[str, str]
+
+
+def play(costs: Path, console: Console, *, keep: bool) -> list[Check]:
+    """Play it; whether the operator came to the right arm for the new text."""
+    performance = perform(costs, console, (_CAST,), _installed, _acts, keep=keep)
+    seen, events = performance.told, performance.record.events
+    words = [event.reason for event in events if event.service == _CAST.name and event.at_s >= seen.changed_s]
+    checks = judge(seen, words)
+    checks += safety_checks(performance.record, performance.failures)
+    tell_checks(console, checks)
+    return checks
+
+
+def _installed(cluster: LocalCluster) -> str:
+    service = installation.service(_CAST.name, f"{_CAST.name}-vllm", _CAST.mode)
+    # Lengths as the users' own traffic shows them, at every calibration.
+    service["spec"]["calibration"].pop("workload")
+    service["spec"]["calibration"]["minIntervalSeconds"] = 30
+    service["spec"]["updatePolicy"]["disagreementSeconds"] = _DISAGREES_S
+    installation.apply(cluster, *installation.deployment("vllm-a100.yaml", _CAST.replicas), service)
+    return "a Deployment and a SpeculativeService that measures at its users' lengths"
+
+
+async def _acts(stage: Stage) -> Seen:
+    """Short prompts until the right arm runs; then long ones until the right arm runs again."""
+    player, director = stage.players[_CAST.name], stage.director
+
+    def running() -> str:
+        return player.record.samples[-1].arm if player.record.samples else ""
+
+    def profile_name() -> str:
+        return str((player.status.get("calibration") or {}).get("profile") or "")
+
+    def settled(arm: Arm) -> bool:
+        return running() == arm.name and not player.status.get("rollout")
+
+    player.traffic.set_rate(_RPS * player.replicas)
+    stage.view.step(
+        f"users send {installation.PROMPT_TOKENS} tokens; every arm is calibrated on pods of its own"
+    )
+    await director.until("a first profile", lambda: bool(profile_name()), CALIBRATION_TIMEOUT_S)
+    first = profile_name()
+    before = await director.profile(first)
+    right_before = fastest_arm(before, _RPS, _MIN_GAIN)
+    await director.until(
+        f"{right_before} runs and its roll is judged",
+        lambda: settled(right_before) and bool(player.status.get("history")),
+        _TIMEOUT_S,
+    )
+    running_before, changed_s = running(), time.time()
+    player.traffic.shape = RequestShape(_LONG_PROMPT_TOKENS, installation.OUTPUT_TOKENS)
+    stage.view.step(f"from now on users send {_LONG_PROMPT_TOKENS} tokens; nobody tells the operator")
+    left_s, measured_s = await asyncio.gather(
+        _when(director, "the arm is left", lambda: running() not in {"", running_before}),
+        _when(director, "another profile", lambda: profile_name() not in {"", first}),
+    )
+    stage.view.step(f"{running_before} was left, and every arm measured anew")
+    after = await director.profile(profile_name())
+    right_after = fastest_arm(after, _RPS, _MIN_GAIN)
+    await director.until(f"{right_after} runs", lambda: settled(right_after), _TIMEOUT_S)
+    return Seen(
+        changed_s,
+        left_s,
+        measured_s,
+        (_prompt_tokens(before), _prompt_tokens(after)),
+        (right_before, right_after),
+        (running_before, running()),
+    )
+
+
+async def _when(director: Director, what: str, happened: Callable[[], bool]) -> float:
+    """Wall clock at which something was first seen to have happened."""
+    await director.until(what, happened, CALIBRATION_TIMEOUT_S)
+    return time.time()
+
+
+def _prompt_tokens(profile: Profile) -> float:
+    """Mean prompt length that a profile was measured at."""
+    return float(profile.arm(NO_SPECULATION).lengths.prompt_tokens or 0.0)
+
+
+def judge(seen: Seen, words: Sequence[str]) -> list[Check]:
+    """Whether everything happened that the change of text asks for.
+
+    Args:
+        seen: before and after.
+        words: reasons of the service's events since the text changed, in order of time.
+    """
+    noticed = [word for word in words if word in NOTICED]
+    lengths = " and then ".join(f"{tokens:.0f}" for tokens in seen.prompt_tokens)
+    return [
+        Check(
+            f"{seen.right[0]} ran while the text was the one that was measured",
+            seen.running[0] == seen.right[0].name and seen.right[0].k > 0,
+            seen.running[0],
+        ),
+        Check(
+            "the change was noticed, and said in a word",
+            bool(noticed),
+            ", ".join(dict.fromkeys(noticed)) or "no word",
+        ),
+        Check(
+            "the arm was left on what was measured, before anything was calibrated anew",
+            seen.left_s < seen.measured_s,
+            f"left {seen.left_s - seen.changed_s:.0f} s after the change, another profile {seen.measured_s - seen.changed_s:.0f} s after it",
+        ),
+        Check(
+            "it was calibrated anew at the lengths that users send now",
+            abs(seen.prompt_tokens[1] / _LONG_PROMPT_TOKENS - 1.0) < _ALIKE,
+            f"prompts of {lengths} tokens",
+        ),
+        Check(
+            "the arm that is right for the new text runs",
+            seen.running[1] == seen.right[1].name,
+            f"{seen.running[1]}, {seen.right[1]} expected",
+        ),
+    ]

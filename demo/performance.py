@@ -1,0 +1,178 @@
+"""One run of the demo on a cluster of its own: what is set up before the acts, and what is read after them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from rich.console import Console
+
+from demo import installation
+from demo.director import Director, Player
+from demo.record import Record, ServiceRecord
+from demo.sight import Sight
+from demo.summary import operator_failures
+from demo.traffic import Endpoints, RequestShape, Traffic
+from demo.view import View
+from localcluster import LocalCluster
+from localcluster.binaries import ensure
+from localcluster.catalog import CONTROL_PLANE, MONITORING
+
+STATE = installation.ROOT / ".local"
+RESULTS = installation.ROOT / ".demo"
+# Many times what a quiet machine takes: what happens is not waited for any longer.
+PODS_TIMEOUT_S = 300.0
+CALIBRATION_TIMEOUT_S = 1200.0
+
+Told = TypeVar("Told")
+
+
+@dataclass(frozen=True, slots=True)
+class Casting:
+    """A service of the demo.
+
+    Attributes:
+        name: of the SpeculativeService; its Deployment is `<name>-vllm`.
+        gpu: as the picture calls it.
+        mode: of its update policy.
+        replicas: of the Deployment.
+        seed: of its users.
+    """
+
+    name: str
+    gpu: str
+    mode: str
+    replicas: int
+    seed: int = 1
+
+    def player(self, record: ServiceRecord) -> Player:
+        """The service with its users, who ask nothing yet."""
+        shape = RequestShape(installation.PROMPT_TOKENS, installation.OUTPUT_TOKENS)
+        traffic = Traffic(self.name, shape, Endpoints(), seed=self.seed)
+        return Player(record, traffic, {"app": f"{self.name}-vllm"}, 8000, self.replicas, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What the acts play on."""
+
+    cluster: LocalCluster
+    director: Director
+    players: Mapping[str, Player]
+    view: View
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Performance(Generic[Told]):
+    """A run that came to its end.
+
+    Attributes:
+        record: what was seen.
+        told: what the acts returned.
+        writes: of the operator's account to each Deployment, by service, from the API server's own audit log.
+        failures: of the operator itself, one line each.
+        cluster: that it ran on; still up where it was to be kept.
+    """
+
+    record: Record
+    told: Told
+    writes: Mapping[str, list[str]]
+    failures: list[str]
+    cluster: LocalCluster
+
+
+def perform(
+    costs: Path,
+    console: Console,
+    cast: tuple[Casting, ...],
+    installed: Callable[[LocalCluster], str],
+    acts: Callable[[Stage], Awaitable[Told]],
+    *,
+    keep: bool,
+) -> Performance[Told]:
+    """Stand everything up, play the acts, and take everything down.
+
+    Args:
+        costs: of the simulated engine.
+        console: to tell it on.
+        cast: the services.
+        installed: applies them; says in words what it did.
+        acts: from the first Ready pod to the end.
+        keep: leave the cluster up.
+    """
+    RESULTS.mkdir(exist_ok=True)
+    # A first run builds for minutes; the demo, and the time axis of its picture, begin after that.
+    ensure((*CONTROL_PLANE, *MONITORING, "helm"))
+    services = {one.name: ServiceRecord(one.name, one.gpu, one.mode) for one in cast}
+    record = Record(time.time(), services, shortened=installation.shortened())
+    with contextlib.ExitStack() as ending:
+        cluster = ending.enter_context(LocalCluster(STATE))
+        with View(record, console) as view:
+            view.step(f"control plane is up (kubectl --kubeconfig {os.path.relpath(cluster.kubeconfig)})")
+            cluster.start_nodes(environment={"BREAKEVEN_SIM_COSTS": str(costs)})
+            view.step("two nodes with 8 GPUs each: A100 and H100")
+            cluster.start_prometheus(
+                installation.alert_rules(cluster, RESULTS), scrape_interval_s=1.0, lookback_s=5.0
+            )
+            view.step("Prometheus and Alertmanager run")
+            installation.install_operator(cluster)
+            view.step(f"operator installed by Helm; {installed(cluster)}")
+            told = asyncio.run(_play(cluster, record, view, cast, acts))
+        failures = operator_failures(*installation.operator_log(cluster))
+        performance = Performance(record, told, _writes(cluster, cast), failures, cluster)
+        if keep:
+            ending.pop_all()
+            cluster.detach()
+    return performance
+
+
+async def _play(
+    cluster: LocalCluster,
+    record: Record,
+    view: View,
+    cast: tuple[Casting, ...],
+    acts: Callable[[Stage], Awaitable[Told]],
+) -> Told:
+    players = {one.name: one.player(record.services[one.name]) for one in cast}
+    async with Sight(cluster.kubeconfig, installation.NAMESPACE, cluster.alertmanager_url) as sight:
+        director = Director(sight, record, players, view)
+        try:
+            async with asyncio.TaskGroup() as running:
+                # A watch that dies ends the demo: nothing would ever be seen to happen again.
+                tasks = [running.create_task(director.watch())]
+                tasks += [running.create_task(player.traffic.run()) for player in players.values()]
+                await director.until(
+                    "vLLM pods ready",
+                    lambda: all(player.traffic.endpoints.urls for player in players.values()),
+                    PODS_TIMEOUT_S,
+                )
+                told = await acts(Stage(cluster, director, players, view, record))
+                for task in tasks:
+                    task.cancel()
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from failures
+        outcomes = [outcome for player in players.values() for outcome in player.traffic.outcomes]
+        record.requests = len(outcomes)
+        record.failures = [f"{o.error} ({o.pod})" for o in outcomes if o.error]
+    return told
+
+
+def _writes(cluster: LocalCluster, cast: tuple[Casting, ...]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {one.name: [] for one in cast}
+    for event in cluster.audit_events():
+        is_operator = event.user.startswith(f"system:serviceaccount:{installation.OPERATOR_NAMESPACE}:")
+        if (
+            is_operator
+            and event.wrote
+            and event.resource == "deployments"
+            and event.namespace == installation.NAMESPACE
+        ):
+            found.setdefault(event.name.removesuffix("-vllm"), []).append(f"{event.verb} {event.name}")
+    return found
