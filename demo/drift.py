@@ -32,7 +32,9 @@ _TIMEOUT_S = 400.0
 _CAST = Casting("chat", "A100", "RollingUpdate", replicas=2)
 _DISAGREES_S = 40
 """So long must measurements contradict the profile before it is suspected; half an hour in production."""
-NOTICED = frozenset({"AcceptanceDrifted", "LengthsDrifted", "ModelDisagrees"})
+NOTICED = frozenset(
+    {ClusterReason.ACCEPTANCE_DRIFTED, ClusterReason.LENGTHS_DRIFTED, ClusterReason.MODEL_DISAGREES}
+)
 """Words of which one at least must be said."""
 _ALIKE = 0.15
 """Mean lengths that differ by less are the same lengths."""
