@@ -17,6 +17,7 @@ from rich.console import Console
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.profile import Profile
+from breakeven_operator.cluster_reasons import ClusterReason
 from demo import installation
 from demo.director import Director
 from demo.performance import CALIBRATION_TIMEOUT_S, Casting, Stage, perform
@@ -30,7 +31,7 @@ _MIN_GAIN = 0.05
 _RPS = 3.0
 _TIMEOUT_S = 400.0
 _CAST = Casting("chat", "A100", "RollingUpdate", replicas=2)
-_DISAGREES_S = 40
+_DISAGREES_S = 60
 """So long must measurements contradict the profile before it is suspected; half an hour in production."""
 NOTICED = frozenset(
     {ClusterReason.ACCEPTANCE_DRIFTED, ClusterReason.LENGTHS_DRIFTED, ClusterReason.MODEL_DISAGREES}
