@@ -31,6 +31,7 @@ _MIN_GAIN = 0.05
 _RPS = 3.0
 _TIMEOUT_S = 400.0
 _CAST = Casting("chat", "A100", "RollingUpdate", replicas=2)
+_TRAFFIC_S = 20.0
 _DISAGREES_S = 60
 """So long must measurements contradict the profile before it is suspected; half an hour in production."""
 NOTICED = frozenset(
@@ -74,13 +75,17 @@ def play(costs: Path, console: Console, *, keep: bool) -> list[Check]:
 
 
 def _installed(cluster: LocalCluster) -> str:
+    installation.apply(cluster, *installation.deployment("vllm-a100.yaml", _CAST.replicas))
+    return "a Deployment, and nobody who watches it yet"
+
+
+def _service() -> installation.Manifest:
     service = installation.service(_CAST.name, f"{_CAST.name}-vllm", _CAST.mode)
     # Lengths as the users' own traffic shows them, at every calibration.
     service["spec"]["calibration"].pop("workload")
     service["spec"]["calibration"]["minIntervalSeconds"] = 30
     service["spec"]["updatePolicy"]["disagreementSeconds"] = _DISAGREES_S
-    installation.apply(cluster, *installation.deployment("vllm-a100.yaml", _CAST.replicas), service)
-    return "a Deployment and a SpeculativeService that measures at its users' lengths"
+    return service
 
 
 async def _acts(stage: Stage) -> Seen:

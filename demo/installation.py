@@ -116,8 +116,9 @@ def apply_examples(cluster: LocalCluster) -> dict[str, Manifest]:
 
 
 def apply(cluster: LocalCluster, *manifests: Manifest) -> None:
-    """Apply manifests, in order, in the demo's namespace, which is made."""
-    cluster.kubectl("create", "namespace", NAMESPACE)
+    """Apply manifests, in order, in the demo's namespace, which is made where it is missing."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(namespace))
     cluster.kubectl("apply", "--namespace", NAMESPACE, "-f", "-", stdin=yaml.safe_dump_all(manifests))
 
 

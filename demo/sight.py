@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
 from kubernetes.aio import client, config
+from kubernetes.aio.client.exceptions import ApiException
 
 GROUP, VERSION = "breakeven.dev", "v1alpha1"
 ALERT = "SpeculationUnprofitable"
@@ -37,11 +40,19 @@ class Sight:
         await self._exits.aclose()
 
     async def custom(self, plural: str) -> list[Object]:
-        """All objects of one of our kinds."""
-        listing: Any = await client.CustomObjectsApi(self._api).list_namespaced_custom_object(
-            GROUP, VERSION, self._namespace, plural
-        )
-        return list(listing["items"])
+        """All objects of one of our kinds; a kind whose storage the API server is still making is waited for."""
+        api = client.CustomObjectsApi(self._api)
+        while True:
+            try:
+                listing: Any = await api.list_namespaced_custom_object(
+                    GROUP, VERSION, self._namespace, plural
+                )
+            except ApiException as refusal:
+                if refusal.status != HTTPStatus.TOO_MANY_REQUESTS:
+                    raise
+                await asyncio.sleep(float((refusal.headers or {}).get("Retry-After", 1)))
+            else:
+                return list(listing["items"])
 
     async def ready_pods(self, selector: Mapping[str, str], port: int) -> dict[str, str]:
         """Name to base URL of the pods an EndpointSlice would call ready: Ready and not being deleted."""
