@@ -75,7 +75,8 @@ class Director:
             player = self._players.get(service["metadata"]["name"])
             if player is not None:
                 player.status = service.get("status") or {}
-                player.traffic.endpoints.learn(await self._sight.ready_pods(player.selector, player.port))
+        for player in self._players.values():
+            player.traffic.endpoints.learn(await self._sight.ready_pods(player.selector, player.port))
         self._runs = runs
         now = time.time()
         for name, player in self._players.items():
