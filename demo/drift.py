@@ -102,9 +102,12 @@ async def _acts(stage: Stage) -> Seen:
         return running() == arm.name and not player.status.get("rollout")
 
     player.traffic.set_rate(_RPS * player.replicas)
-    stage.view.step(
-        f"users send {installation.PROMPT_TOKENS} tokens; every arm is calibrated on pods of its own"
-    )
+    stage.view.step(f"users send {installation.PROMPT_TOKENS} tokens")
+    # A calibration sends what users were seen to send: there must have been some.
+    asked_s = time.time()
+    await director.until("some traffic", lambda: time.time() > asked_s + _TRAFFIC_S, _TIMEOUT_S)
+    await asyncio.to_thread(installation.apply, stage.cluster, _service())
+    stage.view.step("a SpeculativeService is applied: every arm is calibrated at the users' lengths")
     await director.until("a first profile", lambda: bool(profile_name()), CALIBRATION_TIMEOUT_S)
     first = profile_name()
     before = await director.profile(first)
