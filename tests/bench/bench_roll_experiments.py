@@ -49,7 +49,7 @@ TOO_HIGH = 1.5
 PROMISES = ("right", "too high")
 WORDS = ("Confirmed", "NotWorse", "Disproved", "Unmeasured")
 ROLLS = 150
-CHOSEN_ON, JUDGED_ON = 0, 10_000
+CHOSEN_ON, JUDGED_ON = 0, 20_000
 
 
 @dataclass(frozen=True)
