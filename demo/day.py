@@ -20,7 +20,7 @@ from demo.performance import CALIBRATION_TIMEOUT_S, RESULTS, Casting, Stage, per
 from demo.picture import draw
 from demo.record import Record
 from demo.story import Story, tell
-from demo.summary import PHASE_HEAD, Check, judge, phase_rows, tell_checks
+from demo.summary import PHASE_HEAD, ROLL_HEAD, Check, judge, phase_rows, roll_rows, tell_checks
 from localcluster import LocalCluster
 
 # While arms are measured, users already ask a little: the service has its figures when the profile is there.
@@ -93,6 +93,13 @@ def _tell(
     for row in rows:
         summary.add_row(*row)
     console.print(summary)
+    if rolls := roll_rows(record):
+        told = TerminalTable(title="Promise against measurement", title_justify="left")
+        for head in ROLL_HEAD:
+            told.add_column(head)
+        for row in rolls:
+            told.add_row(*row)
+        console.print(told)
     short = TerminalTable(title="Shortened for the demo", title_justify="left")
     for head in ("setting", "production", "here"):
         short.add_column(head)
@@ -119,13 +126,14 @@ def _page(
             Picture(
                 lambda theme: draw(record, profiles, theme),
                 "Above: what calibration measured (points), the fitted law with its bounds, and the break-even; the dashed "
-                "lines are the loads of this run. Below: the run.",
+                "lines are the loads of this run. Below: the run, and of each roll what it promised and what was measured.",
                 first=True,
             )
         ],
         warnings=failed,
         tables=[
             Table("What happened", PHASE_HEAD, phase_rows(record)),
+            Table("Promise against measurement", ROLL_HEAD, roll_rows(record)),
             Table(
                 "Checks",
                 ("check", "", "detail"),

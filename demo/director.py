@@ -10,7 +10,7 @@ from typing import Any
 
 from breakeven.profile import Profile
 from breakeven_operator.cluster_reasons import ClusterReason
-from demo.record import Happening, PhaseResult, Record, Sample, ServiceRecord
+from demo.record import EndedRoll, Happening, PhaseResult, Record, Sample, ServiceRecord, Speedup
 from demo.sight import Object, Sight
 from demo.story import Phase
 from demo.traffic import Traffic, mean_latency_s
@@ -80,6 +80,7 @@ class Director:
         self._runs = runs
         now = time.time()
         for name, player in self._players.items():
+            player.record.rolls = ended_rolls(player.status)
             player.record.samples.append(_sample(player, _progress(runs, name), name in alerting, now))
         known = {(event.at_s, event.service, event.reason, event.message) for event in self._record.events}
         self._record.events += [
@@ -245,6 +246,29 @@ def _sample(player: Player, calibration: str, alert: bool, now: float) -> Sample
         alert=alert,
         calibration=calibration,
     )
+
+
+def ended_rolls(status: Object) -> list[EndedRoll]:
+    """The changes of arm in a status, oldest first."""
+    return [
+        EndedRoll(
+            at_s=_timestamp(str(entry["time"])),
+            from_arm=str(entry.get("fromArm", "")),
+            to_arm=str(entry.get("toArm", "")),
+            result=str(entry["result"]),
+            promised=_speedup(entry, "predicted"),
+            measured=_speedup(entry, "measured"),
+            requests=int(entry.get("measuredRequests", 0)),
+        )
+        for entry in reversed(status.get("history") or ())
+    ]
+
+
+def _speedup(entry: Object, which: str) -> Speedup | None:
+    value, *bounds = (entry.get(f"{which}Speedup{end}") for end in ("", "Lower", "Upper"))
+    if value is None:
+        return None
+    return Speedup(float(value), *(None if bound is None else float(bound) for bound in bounds))
 
 
 def failed_runs(runs: Sequence[Object], service: str) -> list[Object]:

@@ -22,15 +22,17 @@ if TYPE_CHECKING:
 
 # A load's name stands to the right of its line, but not where it would leave the picture: this far along the axis.
 _NAMED_TO_THE_LEFT = 0.8
+# Promise and measurement of a roll stand side by side.
+_BESIDE = 0.12
 
 
 def draw(record: Record, profiles: Mapping[str, Profile], theme: Theme) -> Figure:
-    """Draw one column per service: speedup and latency against load, and below them the run."""
+    """Draw one column per service: speedup and latency against load, below them the run, and what each roll promised and brought."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - the terminal part of the demo does without it
 
-    figure = Figure(figsize=(13.0, 11.0))
+    figure = Figure(figsize=(13.0, 13.0))
     axes = figure.subplots(
-        4, len(record.services), squeeze=False, gridspec_kw={"height_ratios": [3, 3, 2.2, 1.4]}
+        5, len(record.services), squeeze=False, gridspec_kw={"height_ratios": [3, 3, 2.2, 1.4, 1.8]}
     )
     for column, service in enumerate(record.services.values()):
         profile = profiles[service.name]
@@ -46,6 +48,7 @@ def draw(record: Record, profiles: Mapping[str, Profile], theme: Theme) -> Figur
         )
         edges = _break_evens(profile)
         _run(axes[2][column], axes[3][column], record, service, by_name, edges, theme)
+        _rolls(axes[4][column], service, by_name, theme)
     return figure
 
 
@@ -169,6 +172,34 @@ def _ribbon(
                 weight="bold",
                 color=theme.paper,
             )
+
+
+def _rolls(axes: Axes, service: ServiceRecord, strokes: Mapping[str, Stroke], theme: Theme) -> None:
+    """Speedup of each roll: promised (hollow) beside measured (filled, in the colour of the new arm), with their bounds."""
+    axes.axhline(1.0, color=theme.faint, linewidth=0.9)
+    for place, roll in enumerate(service.rolls):
+        colour = strokes[roll.to_arm].colour if roll.to_arm in strokes else theme.faint
+        for shift, speedup, filled in ((-_BESIDE, roll.promised, False), (_BESIDE, roll.measured, True)):
+            if speedup is None:
+                continue
+            lower = speedup.value if speedup.lower is None else speedup.lower
+            upper = speedup.value if speedup.upper is None else speedup.upper
+            axes.errorbar(
+                [place + shift],
+                [speedup.value],
+                yerr=[[max(speedup.value - lower, 0.0)], [max(upper - speedup.value, 0.0)]],
+                fmt="o",
+                color=colour,
+                markerfacecolor=colour if filled else theme.paper,
+                capsize=3,
+            )
+    names = [f"{roll.from_arm} to {roll.to_arm}\n{roll.result}" for roll in service.rolls]
+    axes.set_xticks(range(len(names)), names, fontsize=8)
+    axes.set_xlim(-0.6, max(len(names), 1) - 0.4)
+    axes.set_ylabel("speedup")
+    axes.set_title(
+        "Each roll: promised (hollow) and measured (filled)" if names else "No roll: it is only advised"
+    )
 
 
 def _stretches(times: FloatArray, values: Sequence[object]) -> list[tuple[float, float, str]]:

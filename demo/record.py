@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from demo.story import Phase
 
@@ -68,6 +69,36 @@ class PhaseResult:
     alert: bool
 
 
+class Speedup(NamedTuple):
+    """Latency of the old arm over that of the new one, with its bounds; None: open."""
+
+    value: float
+    lower: float | None = None
+    upper: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRoll:
+    """A change of arm that has ended, as the service's history tells it.
+
+    Attributes:
+        at_s: wall clock at which its last word was spoken.
+        from_arm, to_arm: the arms.
+        result: that word.
+        promised: for the load of the measurement; None: there was none.
+        measured: of the pods of both arms; None: nothing could be measured.
+        requests: behind the measurement.
+    """
+
+    at_s: float
+    from_arm: str
+    to_arm: str
+    result: str
+    promised: Speedup | None
+    measured: Speedup | None
+    requests: int
+
+
 @dataclass(slots=True)
 class ServiceRecord:
     """Everything seen of one service."""
@@ -77,6 +108,7 @@ class ServiceRecord:
     mode: str
     samples: list[Sample] = field(default_factory=list)
     phases: list[PhaseResult] = field(default_factory=list)
+    rolls: list[EndedRoll] = field(default_factory=list)
 
 
 @dataclass(slots=True)

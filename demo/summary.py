@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from demo.record import PhaseResult, Record, ServiceRecord
+from demo.record import PhaseResult, Record, ServiceRecord, Speedup
 from demo.story import Story
 
 PHASE_HEAD = (
@@ -22,6 +22,9 @@ PHASE_HEAD = (
     "other arm, predicted s",
     "reason",
 )
+
+
+ROLL_HEAD = ("service", "roll", "result", "promised", "measured", "requests")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,29 @@ def _row(service: ServiceRecord, result: PhaseResult) -> tuple[str, ...]:
         f"{phase.other.name} {other}",
         result.reason,
     )
+
+
+def roll_rows(record: Record) -> list[tuple[str, ...]]:
+    """One row per change of arm: what it promised, and what was measured of it."""
+    return [
+        (
+            service.name,
+            f"{roll.from_arm} -> {roll.to_arm}",
+            roll.result,
+            _speedup_text(roll.promised),
+            _speedup_text(roll.measured),
+            str(roll.requests) if roll.requests else "-",
+        )
+        for service in record.services.values()
+        for roll in service.rolls
+    ]
+
+
+def _speedup_text(speedup: Speedup | None) -> str:
+    if speedup is None:
+        return "-"
+    lower, upper = ("" if end is None else f"{end:.2f}" for end in speedup[1:])
+    return f"{speedup.value:.2f}x" + (f" ({lower} to {upper})" if lower or upper else "")
 
 
 def judge(

@@ -8,8 +8,9 @@ import contextlib
 import pytest
 
 from breakeven.arm import NO_SPECULATION
-from demo.director import ATTEMPTS, Director, Player, StoryError
-from demo.record import Record, ServiceRecord
+from demo.director import ATTEMPTS, Director, Player, StoryError, ended_rolls
+from demo.record import Record, ServiceRecord, Speedup
+from demo.summary import roll_rows
 from demo.traffic import Endpoints, RequestShape, Traffic
 from fakes.virtual_time import in_virtual_time
 from operatorcluster.target_engine import profile_json
@@ -90,3 +91,23 @@ async def test_a_measurement_that_is_not_believed_is_made_again_and_told():
 async def test_any_other_failure_and_the_last_attempt_end_it_with_the_reason(reasons):
     with pytest.raises(StoryError, match=f"chat: {reasons[0]}: why"):
         await calibrated(Sight(*reasons), View())
+
+
+def test_the_history_of_a_status_is_what_each_roll_promised_and_brought():
+    newest = {"time": "2026-11-23T07:00:09Z", "fromArm": "eagle/3", "toArm": "none", "result": "Unmeasured"}
+    first = {
+        "time": "2026-11-23T07:00:00Z", "fromArm": "none", "toArm": "eagle/3", "result": "Confirmed",
+        "predictedSpeedup": "1.72", "measuredSpeedup": "1.83", "measuredSpeedupLower": "1.4",
+        "measuredSpeedupUpper": "2.39", "measuredRequests": 908,
+    }  # fmt: skip
+    confirmed, unmeasured = ended_rolls({"history": [newest, first]})
+    assert (confirmed.promised, confirmed.measured) == (Speedup(1.72), Speedup(1.83, 1.4, 2.39))
+    assert (unmeasured.promised, unmeasured.measured, unmeasured.requests) == (None, None, 0)
+    assert unmeasured.at_s - confirmed.at_s == 9.0
+    record = Record(
+        0.0, {"chat": ServiceRecord("chat", "A100", "RollingUpdate", rolls=[confirmed, unmeasured])}
+    )
+    assert roll_rows(record) == [
+        ("chat", "none -> eagle/3", "Confirmed", "1.72x", "1.83x (1.40 to 2.39)", "908"),
+        ("chat", "eagle/3 -> none", "Unmeasured", "-", "-", "-"),
+    ]

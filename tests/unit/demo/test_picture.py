@@ -14,7 +14,7 @@ from breakeven.profile import Profile
 from breakeven.reporting.lines import arm_curves
 from breakeven.reporting.theme import LIGHT, drawing
 from demo.picture import draw
-from demo.record import PhaseResult, Record, Sample, ServiceRecord
+from demo.record import EndedRoll, PhaseResult, Record, Sample, ServiceRecord, Speedup
 from demo.story import tell
 from fakes.lawful_profile import lawful_profile_json
 
@@ -51,6 +51,10 @@ def drawn(request):
         service.phases.append(
             PhaseResult(phase, float(start), float(end), float(start), 0.5, 9, arm, arm, "Any", False)
         )
+    service.rolls += [
+        EndedRoll(0.0, "none", "eagle/3", "Confirmed", Speedup(1.7, 1.6, 1.8), Speedup(1.8, 1.4, 2.4), 900),
+        EndedRoll(1.0, "eagle/3", "none", "Unmeasured", Speedup(1.2), None, 0),
+    ]
     with drawing(LIGHT):
         # Two columns, as in the demo: names have as little room as they have there.
         services = {"chat": service, "code": replace(service, name="code")}
@@ -105,3 +109,11 @@ def _ceiling_at(profile: Profile, rps: float) -> Profile:
         for fit in profile.arms
     )
     return replace(profile, arms=arms)
+
+
+def test_every_roll_shows_what_it_promised_and_what_was_measured(drawn):
+    axes = next(axes for axes in drawn.axes if axes.get_title(loc="left").startswith("Each roll"))
+    heights = [float(bar.lines[0].get_ydata()[0]) for bar in axes.containers]
+    assert heights == [1.7, 1.8, 1.2]
+    names = [tick.get_text() for tick in axes.get_xticklabels()]
+    assert names == ["none to eagle/3\nConfirmed", "eagle/3 to none\nUnmeasured"]
