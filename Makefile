@@ -30,7 +30,7 @@ $(VENV)/.installed: requirements/dev.lock pyproject.toml
 demo: env ## Calibrate, decide and roll a simulated GPU fleet: 5 minutes, first 10 more to build (COSTS=file, KEEP=1, STORY=drift or liar)
 	@$(BIN)/python -m demo $(if $(STORY),--story "$(STORY)") $(if $(COSTS),--costs "$(COSTS)") $(if $(KEEP),--keep)
 
-real: env ## A real vLLM on CPU through that cluster: 30 minutes, first 4 more to install (ENGINE=gpu: on one NVIDIA GPU)
+real: env ## A real vLLM on CPU through that cluster: 45 minutes, first 4 more to install (ENGINE=gpu: on one NVIDIA GPU)
 	@$(BIN)/python -m real $(if $(ENGINE),--engine "$(ENGINE)") $(if $(DRY_RUN),--dry-run) $(if $(LIKENESS),--likeness)
 
 load: env ## Users for the cluster that `make demo KEEP=1` left: SERVICE=chat RPS=4 (per replica) SECONDS=120
