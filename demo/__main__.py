@@ -24,7 +24,7 @@ COSTS = EXAMPLES / "engine-costs"
 STORIES: dict[str, tuple[Path, Callable[..., list[Check]]]] = {
     "day": (COSTS / "demo.json", day.play),
     "drift": (COSTS / "short-context.json", drift.play),
-    "liar": (COSTS / "slightly-loses.json", liar.play),
+    "liar": (COSTS / "hardly-accepts.json", liar.play),
 }
 """The engine and the play of each story."""
 

@@ -32,6 +32,7 @@ NONE = NO_SPECULATION
 # Which arm should run at the demo's low and high load.
 EXPECTED = {
     "demo": (EAGLE, NONE),
+    "short-context": (EAGLE, NONE),
     "pays-until-half": (EAGLE, NONE),
     "always-pays": (EAGLE, EAGLE),
     "hardly-accepts": (NONE, NONE),
@@ -109,3 +110,12 @@ def test_acceptance_is_what_makes_the_difference_only_where_the_name_says_so(mea
         assert 1.0 < tokens_per_step < 1.2
     elif measured.name != "never-pays":
         assert tokens_per_step > 2.5
+
+
+@pytest.mark.parametrize("gpu", ["A100", "H100"])
+def test_prompts_beyond_what_the_drafter_knows_are_why_the_short_context_does_not_pay(gpu):
+    file = FOLDER / "short-context.json"
+    arms = CostArms(parse_costs(file.read_text(), gpu, file.name))
+    profile = measured_profile(arms, [NONE, EAGLE], np.array([400]), np.array([OUTPUT_TOKENS]), seed=1)
+    assert 1.0 < profile.arm(EAGLE).tokens_per_step < 1.5
+    assert profile.compare(EAGLE, NONE, rps=0.0).speedup < 1.0
