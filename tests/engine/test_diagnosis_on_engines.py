@@ -101,10 +101,10 @@ def sound() -> Profile:
     return profile_of(engine())
 
 
-def profile_of(costs: EngineCosts) -> Profile:
+def profile_of(costs: EngineCosts, prompt: int = PROMPT, output: int = OUTPUT) -> Profile:
     """A calibration of the engine; survival by position as a lone replica shows it."""
-    profile = calibrated(CalibratedEngine("one", PROMPT, OUTPUT, EAGLE), CostArms(costs, 1), 1)
-    accepted = looked_at(costs, 1.0).survival
+    profile = calibrated(CalibratedEngine("one", prompt, output, EAGLE), CostArms(costs, 1), 1)
+    accepted = looked_at(costs, 1.0, prompt=prompt, output=output).survival
     return replace(
         profile,
         arms=tuple(
@@ -199,3 +199,21 @@ def test_positions_that_nothing_survives_to_name_the_shorter_length_and_what_it_
     told = next(one for one in diagnose(seen, profile, EAGLE).findings if one.cause is Cause.DRAFT_TOO_LONG)
     assert told.remedy.startswith("try num_speculative_tokens 2: ")
     assert "x against no speculation, where eagle3/5 is" in told.remedy
+
+
+def test_prompts_that_were_always_long_are_told_before_the_drafter():
+    """Nothing has shifted: most of a request passes before its first token, where no draft helps."""
+    slow, lengths = engine(draft={"flat_s": 0.004, "per_position_s": 0.004}), {"prompt": 6144, "output": 8}
+    found = diagnose(looked_at(slow, 0.7, **lengths), profile_of(slow, **lengths), EAGLE)
+    assert found.pays is False
+    assert causes(found)[0] is Cause.PREFILL_DOMINATES
+    assert "prefix caching" in found.findings[0].remedy
+
+
+def test_an_arm_that_pays_in_company_only_is_told_to_rest_at_low_load_not_for_good():
+    """Context is read once per step: drafts share that in company, and a lone request pays for the drafter alone."""
+    dear = engine(step={"base_s": 0.002, "per_kv_token_s": 4e-6}, draft={"flat_s": 0.012})
+    found = diagnose(looked_at(dear, 0.3), profile_of(dear), EAGLE)
+    assert found.pays is False
+    assert causes(found)[0] is Cause.TOO_LITTLE_LOAD
+    assert "pays at higher loads only" in found.findings[0].remedy
