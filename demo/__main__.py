@@ -12,7 +12,7 @@ from rich.console import Console
 
 from breakeven.errors import BreakevenError
 from breakeven_sim.engine.costs import parse_costs
-from demo import day, drift, liar
+from demo import changing_text, day, liar
 from demo.director import StoryError
 from demo.installation import EXAMPLES
 from demo.performance import RESULTS
@@ -23,7 +23,7 @@ from localcluster.nodes import DEFAULT as NODES
 COSTS = EXAMPLES / "engine-costs"
 STORIES: dict[str, tuple[Path, Callable[..., list[Check]]]] = {
     "day": (COSTS / "demo.json", day.play),
-    "drift": (COSTS / "short-context.json", drift.play),
+    "drift": (COSTS / "short-context.json", changing_text.play),
     "liar": (COSTS / "hardly-accepts.json", liar.play),
 }
 """The engine and the play of each story."""

@@ -16,7 +16,7 @@ from rich.table import Table as TerminalTable
 from breakeven.profile import Profile
 from breakeven.reporting.page import Picture, Table, render_page, render_png
 from demo import installation
-from demo.performance import CALIBRATION_TIMEOUT_S, RESULTS, Casting, Stage, perform
+from demo.performance import CALIBRATION_TIMEOUT_S, RESULTS, Casting, Scene, perform
 from demo.picture import draw
 from demo.record import Record
 from demo.story import Story, tell
@@ -53,15 +53,15 @@ def _installed(cluster: LocalCluster) -> str:
     return "two Deployments and two SpeculativeServices applied"
 
 
-async def _acts(stage: Stage) -> tuple[dict[str, Story], dict[str, Profile]]:
+async def _acts(scene: Scene) -> tuple[dict[str, Story], dict[str, Profile]]:
     """Calibration, then the three loads."""
-    director, view = stage.director, stage.view
-    for player in stage.players.values():
+    director, view = scene.director, scene.view
+    for player in scene.players.values():
         player.traffic.set_rate(_EARLY_RPS * player.replicas)
     view.step("calibrating every arm on pods of their own, users already asking a little")
 
     async def again(service: str, attempt: int) -> None:
-        await asyncio.to_thread(installation.measure_again, stage.cluster, service, attempt)
+        await asyncio.to_thread(installation.measure_again, scene.cluster, service, attempt)
 
     profiles = await director.calibrated(CALIBRATION_TIMEOUT_S, again)
     stories = {name: tell(profile, MIN_GAIN) for name, profile in profiles.items()}

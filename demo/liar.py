@@ -27,7 +27,7 @@ from breakeven_sim.engine.costs import parse_costs
 from breakeven_sim.replay.fleet_arms import CostArms
 from breakeven_sim.replay.measured import measured_points
 from demo import installation
-from demo.performance import CALIBRATION_TIMEOUT_S, Casting, Stage, perform
+from demo.performance import CALIBRATION_TIMEOUT_S, Casting, Scene, perform
 from demo.summary import Check, safety_checks, tell_checks
 from localcluster import LocalCluster
 from localcluster.nodes import DEFAULT as NODES
@@ -44,7 +44,7 @@ _ARM = Arm("eagle3", 3, "eagle")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RollsSeen:
     """What the status said.
 
     Attributes:
@@ -111,9 +111,9 @@ def _promised_points(costs: Path) -> dict[Arm, list[Point]]:
     return {NO_SPECULATION: true, _ARM: better}
 
 
-async def _acts(stage: Stage) -> Seen:
+async def _acts(scene: Scene) -> RollsSeen:
     """Load, the promise in force, the roll, its end, and a while in which nothing may happen."""
-    player, director = stage.players[_CAST.name], stage.director
+    player, director = scene.players[_CAST.name], scene.director
 
     def status() -> Mapping[str, Any]:
         return player.status
@@ -124,23 +124,25 @@ async def _acts(stage: Stage) -> Seen:
         lambda: bool((status().get("calibration") or {}).get("profile")),
         CALIBRATION_TIMEOUT_S,
     )
-    stage.view.step(f"the profile promises {PROMISED}x; users ask {_RPS:g} rps per replica")
+    scene.view.step(f"the profile promises {PROMISED}x; users ask {_RPS:g} rps per replica")
     await director.until("a roll begins", lambda: bool(status().get("rollout")), _ROLL_TIMEOUT_S)
-    stage.view.step("the first roll has begun")
+    scene.view.step("the first roll has begun")
     await director.until(
         "the roll ends",
         lambda: bool(status().get("history")) and not status().get("rollout"),
         _ROLL_TIMEOUT_S,
     )
-    stage.view.step(f"it has ended: {status()['history'][0].get('message')}")
+    scene.view.step(f"it has ended: {status()['history'][0].get('message')}")
     ended_s = time.time()
     await director.until(
         "a while in which nothing happens", lambda: time.time() > ended_s + _AFTERWARDS_S, 10 * _AFTERWARDS_S
     )
-    return Seen(tuple(status().get("history") or ()), str((status().get("current") or {}).get("arm", "")))
+    return RollsSeen(
+        tuple(status().get("history") or ()), str((status().get("current") or {}).get("arm", ""))
+    )
 
 
-def judge(seen: Seen, words: Sequence[str], writes: Sequence[str]) -> list[Check]:
+def judge(seen: RollsSeen, words: Sequence[str], writes: Sequence[str]) -> list[Check]:
     """Whether the lie was found out.
 
     Args:

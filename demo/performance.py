@@ -59,7 +59,7 @@ class Casting:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class Scene:
     """What the acts play on."""
 
     cluster: LocalCluster
@@ -93,7 +93,7 @@ def perform(
     console: Console,
     cast: tuple[Casting, ...],
     installed: Callable[[LocalCluster], str],
-    acts: Callable[[Stage], Awaitable[Told]],
+    acts: Callable[[Scene], Awaitable[Told]],
     *,
     keep: bool,
 ) -> Performance[Told]:
@@ -138,7 +138,7 @@ async def _play(
     record: Record,
     view: View,
     cast: tuple[Casting, ...],
-    acts: Callable[[Stage], Awaitable[Told]],
+    acts: Callable[[Scene], Awaitable[Told]],
 ) -> Told:
     players = {one.name: one.player(record.services[one.name]) for one in cast}
     async with Sight(cluster.kubeconfig, installation.NAMESPACE, cluster.alertmanager_url) as sight:
@@ -153,7 +153,7 @@ async def _play(
                     lambda: all(player.traffic.endpoints.urls for player in players.values()),
                     PODS_TIMEOUT_S,
                 )
-                told = await acts(Stage(cluster, director, players, view, record))
+                told = await acts(Scene(cluster, director, players, view, record))
                 for task in tasks:
                     task.cancel()
         except ExceptionGroup as failures:

@@ -16,7 +16,8 @@ from breakeven.serving.promql import Matcher
 from breakeven_operator.adapters.background import SETTLE_S
 from breakeven_operator.adapters.past_loads import History, Lookback
 from breakeven_operator.adapters.present_latencies import PresentLatencies
-from breakeven_operator.adapters.present_loads import Present, Watch, prometheus_of
+from breakeven_operator.adapters.present_loads import Present, prometheus_of
+from breakeven_operator.adapters.prometheus_answers import Watch
 from breakeven_operator.adapters.roll_blocks import RollBlocks, under_way
 from breakeven_operator.calibration.sending import named_config_maps
 from breakeven_operator.kinds import (

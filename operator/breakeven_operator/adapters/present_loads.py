@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-import logging
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
-from breakeven.serving.promql import Matcher
-from breakeven_operator.adapters.background import Background
+from breakeven_operator.adapters.prometheus_answers import Answer, PrometheusAnswers, Said, Watch
 from breakeven_operator.ports import (
     Clock,
     Header,
     Metrics,
-    MetricsError,
     PrometheusAccess,
     SecretHeader,
     SecretKey,
@@ -22,33 +17,6 @@ from breakeven_operator.ports import (
 from breakeven_operator.reconcile.fleet_query import fleet_query
 from breakeven_operator.reconcile.live_metrics import FleetReading, read_fleet
 from breakeven_operator.resources import SpeculativeService
-
-_LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """What one Prometheus is asked for the services that share it."""
-
-    source: PrometheusAccess | None
-    matchers: tuple[Matcher, ...]
-    window_s: int
-    staleness_s: int
-
-
-@dataclass(frozen=True, slots=True)
-class _LastAnswer:
-    """The newest answer to a Watch.
-
-    Attributes:
-        namespaces: that were asked about.
-        reading: the figures, or the error.
-        asked_s: when the question was put; monotonic, s.
-    """
-
-    namespaces: frozenset[str]
-    reading: FleetReading
-    asked_s: float
 
 
 def prometheus_of(service: SpeculativeService) -> PrometheusAccess | None:
@@ -83,8 +51,8 @@ def prometheus_of(service: SpeculativeService) -> PrometheusAccess | None:
 class Present:
     """The newest answers, one per Watch.
 
-    A query that does not end while a cycle waits goes on, and its answer serves a later cycle as long as it is no
-    older than the Watch's staleness. Until then its services, and no others, have no figures.
+    An answer of an earlier cycle counts as long as it is no older than the Watch's staleness. Until then the Watch's services,
+    and no others, have no figures.
 
     Args:
         metrics, clock: ports.
@@ -97,9 +65,8 @@ class Present:
     ) -> None:
         self._metrics = metrics
         self._clock = clock
-        self._counted = counted
-        self._queries: Background[Watch] = Background(settle_s)
-        self._answers: dict[Watch, _LastAnswer] = {}
+        self._settle_s = settle_s
+        self._answers = PrometheusAnswers(self._ask, _without, clock, counted, settle_s)
 
     async def read(self, wanted: Mapping[Watch, AbstractSet[str]]) -> dict[Watch, FleetReading]:
         """The newest answer about these namespaces; without one, a reading that says why.
@@ -107,51 +74,39 @@ class Present:
         Args:
             wanted: namespaces by what is asked; nothing else is remembered.
         """
-        self._answers = {watch: answer for watch, answer in self._answers.items() if watch in wanted}
-        due = {
-            watch: functools.partial(self._ask, watch, frozenset(namespaces))
-            for watch, namespaces in wanted.items()
-            if watch.source is not None
+        known = await self._answers.about(
+            {watch: frozenset(namespaces) for watch, namespaces in wanted.items()}
+        )
+        return {
+            watch: self._newest(watch, known.get(watch), namespaces) for watch, namespaces in wanted.items()
         }
-        await self._queries.run(wanted, due)
-        return {watch: self._newest(watch, namespaces) for watch, namespaces in wanted.items()}
 
     async def close(self) -> None:
         """End the queries that are under way."""
-        await self._queries.close()
+        await self._answers.close()
 
-    def _newest(self, watch: Watch, namespaces: AbstractSet[str]) -> FleetReading:
+    def _newest(
+        self,
+        watch: Watch,
+        known: Answer[frozenset[str], FleetReading] | None,
+        namespaces: AbstractSet[str],
+    ) -> FleetReading:
         if watch.source is None:
             return _without("no address: set metricsSource.prometheus.address")
-        known = self._answers.get(watch)
-        if known is None or not namespaces <= known.namespaces:
-            return _without(f"{watch.source.name} has not answered within {self._queries.settle_s:g} s")
+        if known is None or not namespaces <= known.subjects:
+            return _without(f"{watch.source.name} has not answered within {self._settle_s:g} s")
         if known.reading.error is not None:
             return known.reading
         if self._clock.monotonic() - known.asked_s > watch.staleness_s:
             return _without(f"{watch.source.name} has not answered within {watch.staleness_s} s")
         return known.reading
 
-    async def _ask(self, watch: Watch, namespaces: frozenset[str]) -> None:
-        assert watch.source is not None  # noqa: S101 - only those are due
-        asked_s = self._clock.monotonic()
-        try:
-            promql = fleet_query(sorted(namespaces), watch.matchers, watch.window_s, watch.staleness_s)
-            reading = read_fleet(await self._metrics.query(watch.source, promql))
-            self._counted("ok" if reading.pods else "empty")
-        except (MetricsError, ValueError) as error:
-            reading = self._failed(str(error))
-        except Exception as error:  # noqa: BLE001 - reported in full, and the other sources' services go on
-            # One server's surprise must not take the figures of the others away.
-            _LOG.exception("reading the answer of %s failed", watch.source.name)
-            reading = self._failed(
-                f"reading the answer of {watch.source.name} failed ({type(error).__name__})"
-            )
-        self._answers[watch] = _LastAnswer(namespaces, reading, asked_s)
-
-    def _failed(self, error: str) -> FleetReading:
-        self._counted("error")
-        return _without(error)
+    async def _ask(
+        self, source: PrometheusAccess, watch: Watch, namespaces: frozenset[str]
+    ) -> Said[FleetReading]:
+        promql = fleet_query(sorted(namespaces), watch.matchers, watch.window_s, watch.staleness_s)
+        reading = read_fleet(await self._metrics.query(source, promql))
+        return Said(reading, not reading.pods)
 
 
 def _without(error: str) -> FleetReading:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import functools
-import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 
-from breakeven_operator.adapters.background import Background
-from breakeven_operator.adapters.present_loads import Watch
-from breakeven_operator.ports import Clock, Metrics, MetricsError
+from breakeven_operator.adapters.prometheus_answers import PrometheusAnswers, Said, Watch
+from breakeven_operator.ports import Clock, Metrics, PrometheusAccess
 from breakeven_operator.reconcile.fleet_query import block_s, roll_query
 from breakeven_operator.reconcile.roll_metrics import RollReading, read_roll
 from breakeven_operator.reconcile.roll_outcome import GIVE_UP_WINDOWS
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.rolloutstatus import MEASURED_PHASES
 
-_LOG = logging.getLogger(__name__)
 # As many windows before a roll as it is measured for after it at most.
 _WINDOWS_BEFORE = GIVE_UP_WINDOWS
 # A roll that takes longer is measured by its last hours: the answer must not grow without an end.
@@ -50,10 +46,7 @@ def under_way(
 
 
 class RollBlocks:
-    """The newest answers, one per Watch with a roll under way.
-
-    A query that does not end while a cycle waits goes on; until its answer is there, the one before it stands: blocks of
-    the past do not change.
+    """The newest answers, one per Watch with a roll under way; an earlier one stands, for blocks of the past do not change.
 
     Args:
         metrics, clock: ports.
@@ -66,9 +59,7 @@ class RollBlocks:
     ) -> None:
         self._metrics = metrics
         self._clock = clock
-        self._counted = counted
-        self._queries: Background[Watch] = Background(settle_s)
-        self._answers: dict[Watch, RollReading] = {}
+        self._answers = PrometheusAnswers(self._ask, _without, clock, counted, settle_s)
 
     async def read(self, wanted: Mapping[Watch, AbstractSet[RolledTarget]]) -> dict[Watch, RollReading]:
         """The newest answer about these targets; a failure is an answer too.
@@ -76,39 +67,27 @@ class RollBlocks:
         Args:
             wanted: targets by what is asked; nothing else is remembered.
         """
-        self._answers = {watch: answer for watch, answer in self._answers.items() if watch in wanted}
-        due = {
-            watch: functools.partial(self._ask, watch, frozenset(targets))
-            for watch, targets in wanted.items()
-            if watch.source is not None
-        }
-        await self._queries.run(wanted, due)
-        return dict(self._answers)
+        known = await self._answers.about({watch: frozenset(targets) for watch, targets in wanted.items()})
+        return {watch: answer.reading for watch, answer in known.items()}
 
     async def close(self) -> None:
         """End the queries that are under way."""
-        await self._queries.close()
+        await self._answers.close()
 
-    async def _ask(self, watch: Watch, targets: frozenset[RolledTarget]) -> None:
-        assert watch.source is not None  # noqa: S101 - only those are due
+    async def _ask(
+        self, source: PrometheusAccess, watch: Watch, targets: frozenset[RolledTarget]
+    ) -> Said[RollReading]:
         started = min(target.started for target in targets)
         since_s = (self._clock.now() - started).total_seconds() + _WINDOWS_BEFORE * watch.window_s
-        try:
-            promql = roll_query(
-                [(target.namespace, target.deployment) for target in targets],
-                watch.matchers,
-                int(min(since_s, _LONGEST_S)),
-                block_s(watch.window_s),
-            )
-            reading = read_roll(await self._metrics.query_past(watch.source, promql))
-            self._counted("ok" if reading.pods else "empty")
-        except (MetricsError, ValueError) as error:
-            self._counted("error")
-            reading = RollReading(error=str(error))
-        except Exception as error:  # noqa: BLE001 - reported in full, and the other sources' rolls go on
-            _LOG.exception("reading the answer of %s failed", watch.source.name)
-            self._counted("error")
-            reading = RollReading(
-                error=f"reading the answer of {watch.source.name} failed ({type(error).__name__})"
-            )
-        self._answers[watch] = reading
+        promql = roll_query(
+            [(target.namespace, target.deployment) for target in targets],
+            watch.matchers,
+            int(min(since_s, _LONGEST_S)),
+            block_s(watch.window_s),
+        )
+        reading = read_roll(await self._metrics.query_past(source, promql))
+        return Said(reading, not reading.pods)
+
+
+def _without(error: str) -> RollReading:
+    return RollReading(error=error)

@@ -8,7 +8,7 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.points.table import read
-from demo import drift, liar
+from demo import changing_text, liar
 from demo.__main__ import STORIES
 
 EAGLE = Arm("eagle3", 3, "eagle")
@@ -26,7 +26,7 @@ def failed(checks) -> list[str]:
 
 
 def test_a_lie_that_is_found_out_on_the_way_and_not_tried_again():
-    checks = liar.judge(liar.Seen([DISPROVED], "none"), UNDONE, ["patch", "patch"])
+    checks = liar.judge(liar.RollsSeen([DISPROVED], "none"), UNDONE, ["patch", "patch"])
     assert failed(checks) == []
     assert "0.94x of 1.8x" in checks[0].detail
 
@@ -34,10 +34,20 @@ def test_a_lie_that_is_found_out_on_the_way_and_not_tried_again():
 @pytest.mark.parametrize(
     ("seen", "words", "writes", "what"),
     [
-        (liar.Seen([DISPROVED | {"reason": "RollDeadlineExceeded"}], "none"), UNDONE, 2, "was disproved"),
-        (liar.Seen([DISPROVED], "none"), ["RollFinished", *UNDONE], 2, "before it had reached every pod"),
-        (liar.Seen([DISPROVED], "eagle/3"), UNDONE, 2, "no speculation runs again"),
-        (liar.Seen([DISPROVED, DISPROVED], "none"), UNDONE, 4, "no second roll"),
+        (
+            liar.RollsSeen([DISPROVED | {"reason": "RollDeadlineExceeded"}], "none"),
+            UNDONE,
+            2,
+            "was disproved",
+        ),
+        (
+            liar.RollsSeen([DISPROVED], "none"),
+            ["RollFinished", *UNDONE],
+            2,
+            "before it had reached every pod",
+        ),
+        (liar.RollsSeen([DISPROVED], "eagle/3"), UNDONE, 2, "no speculation runs again"),
+        (liar.RollsSeen([DISPROVED, DISPROVED], "none"), UNDONE, 4, "no second roll"),
     ],
 )
 def test_what_a_lie_may_not_lead_to(seen, words, writes, what):
@@ -55,11 +65,13 @@ def test_the_imported_lie_is_that_every_latency_is_shorter():
     assert [source["arm"] for source in run["spec"]["importFrom"]] == ["none", "eagle/3"]
 
 
-RIGHT = drift.Seen(100.0, 160.0, 300.0, (64.0, 400.0), (EAGLE, NO_SPECULATION), ("eagle/3", "none"))
+RIGHT = changing_text.TextChange(
+    100.0, 160.0, 300.0, (64.0, 400.0), (EAGLE, NO_SPECULATION), ("eagle/3", "none")
+)
 
 
 def test_a_text_that_changes_and_an_operator_that_follows():
-    assert failed(drift.judge(RIGHT, ["AcceptanceDrifted", "RollStarted"])) == []
+    assert failed(changing_text.judge(RIGHT, ["AcceptanceDrifted", "RollStarted"])) == []
 
 
 @pytest.mark.parametrize(
@@ -76,5 +88,5 @@ def test_a_text_that_changes_and_an_operator_that_follows():
     ],
 )
 def test_what_may_not_be_missing_when_a_text_changes(seen, words, what):
-    (found,) = failed(drift.judge(seen, words))
+    (found,) = failed(changing_text.judge(seen, words))
     assert what in found

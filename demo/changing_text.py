@@ -20,7 +20,7 @@ from breakeven.profile import Profile
 from breakeven_operator.cluster_reasons import ClusterReason
 from demo import installation
 from demo.director import Director
-from demo.performance import CALIBRATION_TIMEOUT_S, Casting, Stage, perform
+from demo.performance import CALIBRATION_TIMEOUT_S, Casting, Scene, perform
 from demo.story import fastest_arm
 from demo.summary import Check, safety_checks, tell_checks
 from demo.traffic import RequestShape
@@ -43,7 +43,7 @@ _ALIKE = 0.15
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TextChange:
     """What was seen.
 
     Attributes:
@@ -88,9 +88,9 @@ def _service() -> installation.Manifest:
     return service
 
 
-async def _acts(stage: Stage) -> Seen:
+async def _acts(scene: Scene) -> TextChange:
     """Short prompts until the right arm runs; then long ones until the right arm runs again."""
-    player, director = stage.players[_CAST.name], stage.director
+    player, director = scene.players[_CAST.name], scene.director
 
     def running() -> str:
         return player.record.samples[-1].arm if player.record.samples else ""
@@ -102,12 +102,12 @@ async def _acts(stage: Stage) -> Seen:
         return running() == arm.name and not player.status.get("rollout")
 
     player.traffic.set_rate(_RPS * player.replicas)
-    stage.view.step(f"users send {installation.PROMPT_TOKENS} tokens")
+    scene.view.step(f"users send {installation.PROMPT_TOKENS} tokens")
     # A calibration sends what users were seen to send: there must have been some.
     asked_s = time.time()
     await director.until("some traffic", lambda: time.time() > asked_s + _TRAFFIC_S, _TIMEOUT_S)
-    await asyncio.to_thread(installation.apply, stage.cluster, _service())
-    stage.view.step("a SpeculativeService is applied: every arm is calibrated at the users' lengths")
+    await asyncio.to_thread(installation.apply, scene.cluster, _service())
+    scene.view.step("a SpeculativeService is applied: every arm is calibrated at the users' lengths")
     await director.until("a first profile", lambda: bool(profile_name()), CALIBRATION_TIMEOUT_S)
     first = profile_name()
     before = await director.profile(first)
@@ -119,16 +119,16 @@ async def _acts(stage: Stage) -> Seen:
     )
     running_before, changed_s = running(), time.time()
     player.traffic.shape = RequestShape(_LONG_PROMPT_TOKENS, installation.OUTPUT_TOKENS)
-    stage.view.step(f"from now on users send {_LONG_PROMPT_TOKENS} tokens; nobody tells the operator")
+    scene.view.step(f"from now on users send {_LONG_PROMPT_TOKENS} tokens; nobody tells the operator")
     left_s, measured_s = await asyncio.gather(
         _when(director, "the arm is left", lambda: running() not in {"", running_before}),
         _when(director, "another profile", lambda: profile_name() not in {"", first}),
     )
-    stage.view.step(f"{running_before} was left, and every arm measured anew")
+    scene.view.step(f"{running_before} was left, and every arm measured anew")
     after = await director.profile(profile_name())
     right_after = fastest_arm(after, _RPS, _MIN_GAIN)
     await director.until(f"{right_after} runs", lambda: settled(right_after), _TIMEOUT_S)
-    return Seen(
+    return TextChange(
         changed_s,
         left_s,
         measured_s,
@@ -149,7 +149,7 @@ def _prompt_tokens(profile: Profile) -> float:
     return float(profile.arm(NO_SPECULATION).lengths.prompt_tokens or 0.0)
 
 
-def judge(seen: Seen, words: Sequence[str]) -> list[Check]:
+def judge(seen: TextChange, words: Sequence[str]) -> list[Check]:
     """Whether everything happened that the change of text asks for.
 
     Args:

@@ -1,0 +1,112 @@
+"""The newest answer of every Prometheus to one kind of question; the loads, the latencies and the rolls are one kind each."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+from breakeven.serving.promql import Matcher
+from breakeven_operator.adapters.background import Background
+from breakeven_operator.ports import Clock, MetricsError, PrometheusAccess
+
+Subjects = TypeVar("Subjects")
+Reading = TypeVar("Reading")
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What one Prometheus is asked for the services that share it."""
+
+    source: PrometheusAccess | None
+    matchers: tuple[Matcher, ...]
+    window_s: int
+    staleness_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[Subjects, Reading]):
+    """The newest answer to a Watch.
+
+    Attributes:
+        subjects: what was asked about.
+        reading: the figures, or the error.
+        asked_s: when the question was put; monotonic, s.
+    """
+
+    subjects: Subjects
+    reading: Reading
+    asked_s: float
+
+
+class Said(NamedTuple, Generic[Reading]):
+    """What a query brought, and whether anything was in it."""
+
+    reading: Reading
+    empty: bool
+
+
+class PrometheusAnswers(Generic[Subjects, Reading]):
+    """The newest answers, one per Watch; a failure is an answer too.
+
+    A query that does not end while a cycle waits goes on, and its answer serves a later cycle.
+
+    Args:
+        ask: puts the question to a Prometheus; raises MetricsError or ValueError where there is no usable answer.
+        failed: a reading that holds an error.
+        clock: port.
+        counted: is called with the outcome of every query: ok, empty or error.
+        settle_s: longest time a cycle waits.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[PrometheusAccess, Watch, Subjects], Awaitable[Said[Reading]]],
+        failed: Callable[[str], Reading],
+        clock: Clock,
+        counted: Callable[[str], None],
+        settle_s: float,
+    ) -> None:
+        self._ask = ask
+        self._failed = failed
+        self._clock = clock
+        self._counted = counted
+        self._queries: Background[Watch] = Background(settle_s)
+        self._newest: dict[Watch, Answer[Subjects, Reading]] = {}
+
+    async def about(self, wanted: Mapping[Watch, Subjects]) -> Mapping[Watch, Answer[Subjects, Reading]]:
+        """The newest answers, some of them from earlier cycles and about what was wanted then.
+
+        Args:
+            wanted: what each Watch is asked about; nothing else is remembered.
+        """
+        self._newest = {watch: answer for watch, answer in self._newest.items() if watch in wanted}
+        due = {
+            watch: functools.partial(self._put, watch.source, watch, subjects)
+            for watch, subjects in wanted.items()
+            if watch.source is not None
+        }
+        await self._queries.run(wanted, due)
+        return dict(self._newest)
+
+    async def close(self) -> None:
+        """End the queries that are under way."""
+        await self._queries.close()
+
+    async def _put(self, source: PrometheusAccess, watch: Watch, subjects: Subjects) -> None:
+        asked_s = self._clock.monotonic()
+        try:
+            said = await self._ask(source, watch, subjects)
+            reading, outcome = said.reading, "empty" if said.empty else "ok"
+        except (MetricsError, ValueError) as error:
+            reading, outcome = self._failed(str(error)), "error"
+        except Exception as error:  # noqa: BLE001 - reported in full, and the other sources' services go on
+            # One server's surprise must not take the figures of the others away.
+            _LOG.exception("reading the answer of %s failed", source.name)
+            reading = self._failed(f"reading the answer of {source.name} failed ({type(error).__name__})")
+            outcome = "error"
+        self._counted(outcome)
+        self._newest[watch] = Answer(subjects, reading, asked_s)
