@@ -151,7 +151,8 @@ def judge(seen: RollsSeen, words: Sequence[str], writes: Sequence[str]) -> list[
         writes: of the operator to the Deployment, by the API server's audit log.
     """
     first = seen.history[-1] if seen.history else {}
-    measured = f"{first.get('measuredSpeedup', '-')}x of {first.get('predictedSpeedup', '-')}x"
+    figures = (f"{float(first.get(f'{which}Speedup', 'nan')):.2f}x" for which in ("measured", "predicted"))
+    measured = " measured against ".join(figures) + " promised"
     return [
         Check(
             f"the roll to {_ARM} was disproved by what was measured",

@@ -100,12 +100,13 @@ class Counted:
 
 @pytest.fixture
 def posed(place):
-    """A target that has been rolled to speculation at a low load."""
+    """A target that has been rolled to speculation at a low load, and that roll judged: what it left behind has settled."""
     place.apply(
         manifests.profile(place.stage.fingerprint), manifests.target(scraped=False), manifests.service()
     )
     with Posed(place) as posed:
         place.until_settled("eagle/3")
+        place.until_service("the first roll is judged", lambda status: len(results(status)) == 1)
         yield posed
 
 

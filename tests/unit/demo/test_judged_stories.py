@@ -28,7 +28,7 @@ def failed(checks) -> list[str]:
 def test_a_lie_that_is_found_out_on_the_way_and_not_tried_again():
     checks = liar.judge(liar.RollsSeen([DISPROVED], "none"), UNDONE, ["patch", "patch"])
     assert failed(checks) == []
-    assert "0.94x of 1.8x" in checks[0].detail
+    assert "0.94x measured against 1.80x promised" in checks[0].detail
 
 
 @pytest.mark.parametrize(
