@@ -171,7 +171,9 @@ def test_an_arm_that_cannot_carry_the_load_is_left_and_nothing_fails_meanwhile(p
     found = place.until_service("that roll is judged", lambda status: len(results(status)) == 2)
     change = found["status"]["history"][0]
     assert (change["fromArm"], change["toArm"], change["result"]) == ("eagle/3", "none", "Unmeasured"), change
-    assert "eagle/3 was saturated at this load" in change["message"]
+    # Saturated blocks tell nothing, and those of the low load before are too far away for a slope.
+    why = ("eagle/3 was saturated at this load", "the bounds are too wide to tell")
+    assert any(words in change["message"] for words in why), change["message"]
     assert "predictedSpeedup" not in change
     assert "InternalError" not in place.reasons()
     lines = [line for line in stage.log() if place.name in json.dumps(line)]
