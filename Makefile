@@ -27,7 +27,7 @@ $(VENV)/.installed: requirements/dev.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: env ## Calibrate, decide and roll a simulated GPU fleet: 5 minutes, first 10 more to build (COSTS=file, KEEP=1, STORY=drift or liar)
+demo: env ## Calibrate, decide and roll a simulated GPU fleet: 10 minutes, first 10 more to build (COSTS=file, KEEP=1, STORY=drift or liar)
 	@$(BIN)/python -m demo $(if $(STORY),--story "$(STORY)") $(if $(COSTS),--costs "$(COSTS)") $(if $(KEEP),--keep)
 
 real: env ## A real vLLM on CPU through that cluster: 45 minutes, first 4 more to install (ENGINE=gpu: on one NVIDIA GPU)
