@@ -84,6 +84,9 @@ def _service() -> installation.Manifest:
     # Lengths as the users' own traffic shows them, at every calibration.
     service["spec"]["calibration"].pop("workload")
     service["spec"]["calibration"]["minIntervalSeconds"] = 30
+    # What a schedule accepts follows its load: the story is about one draft length.
+    for method in service["spec"]["candidates"]["methods"]:
+        method["schedule"] = "Never"
     service["spec"]["updatePolicy"]["disagreementSeconds"] = _DISAGREES_S
     return service
 
