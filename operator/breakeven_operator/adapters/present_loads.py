@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
 from breakeven_operator.adapters.prometheus_answers import Answer, PrometheusAnswers, Said, Watch
 from breakeven_operator.ports import (
-    Clock,
     Header,
-    Metrics,
     PrometheusAccess,
     SecretHeader,
     SecretKey,
@@ -48,25 +46,12 @@ def prometheus_of(service: SpeculativeService) -> PrometheusAccess | None:
     )
 
 
-class Present:
+class Present(PrometheusAnswers[frozenset[str], FleetReading]):
     """The newest answers, one per Watch.
 
     An answer of an earlier cycle counts as long as it is no older than the Watch's staleness. Until then the Watch's services,
     and no others, have no figures.
-
-    Args:
-        metrics, clock: ports.
-        counted: is called with the outcome of every query: ok, empty or error.
-        settle_s: longest time a cycle waits.
     """
-
-    def __init__(
-        self, metrics: Metrics, clock: Clock, counted: Callable[[str], None], settle_s: float
-    ) -> None:
-        self._metrics = metrics
-        self._clock = clock
-        self._settle_s = settle_s
-        self._answers = PrometheusAnswers(self._ask, _without, clock, counted, settle_s)
 
     async def read(self, wanted: Mapping[Watch, AbstractSet[str]]) -> dict[Watch, FleetReading]:
         """The newest answer about these namespaces; without one, a reading that says why.
@@ -74,16 +59,10 @@ class Present:
         Args:
             wanted: namespaces by what is asked; nothing else is remembered.
         """
-        known = await self._answers.about(
-            {watch: frozenset(namespaces) for watch, namespaces in wanted.items()}
-        )
+        known = await self._about({watch: frozenset(namespaces) for watch, namespaces in wanted.items()})
         return {
             watch: self._newest(watch, known.get(watch), namespaces) for watch, namespaces in wanted.items()
         }
-
-    async def close(self) -> None:
-        """End the queries that are under way."""
-        await self._answers.close()
 
     def _newest(
         self,
@@ -92,13 +71,13 @@ class Present:
         namespaces: AbstractSet[str],
     ) -> FleetReading:
         if watch.source is None:
-            return _without("no address: set metricsSource.prometheus.address")
+            return self._without("no address: set metricsSource.prometheus.address")
         if known is None or not namespaces <= known.subjects:
-            return _without(f"{watch.source.name} has not answered within {self._settle_s:g} s")
+            return self._without(f"{watch.source.name} has not answered within {self._settle_s:g} s")
         if known.reading.error is not None:
             return known.reading
         if self._clock.monotonic() - known.asked_s > watch.staleness_s:
-            return _without(f"{watch.source.name} has not answered within {watch.staleness_s} s")
+            return self._without(f"{watch.source.name} has not answered within {watch.staleness_s} s")
         return known.reading
 
     async def _ask(
@@ -108,6 +87,5 @@ class Present:
         reading = read_fleet(await self._metrics.query(source, promql))
         return Said(reading, not reading.pods)
 
-
-def _without(error: str) -> FleetReading:
-    return FleetReading({}, frozenset(), error)
+    def _without(self, error: str) -> FleetReading:
+        return FleetReading({}, frozenset(), error)

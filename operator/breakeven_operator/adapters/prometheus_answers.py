@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from breakeven.serving.promql import Matcher
 from breakeven_operator.adapters.background import Background
-from breakeven_operator.ports import Clock, MetricsError, PrometheusAccess
+from breakeven_operator.ports import Clock, Metrics, MetricsError, PrometheusAccess
 
 Subjects = TypeVar("Subjects")
 Reading = TypeVar("Reading")
@@ -49,48 +50,53 @@ class Said(NamedTuple, Generic[Reading]):
     empty: bool
 
 
-class PrometheusAnswers(Generic[Subjects, Reading]):
-    """The newest answers, one per Watch; a failure is an answer too.
+class PrometheusAnswers(ABC, Generic[Subjects, Reading]):
+    """One kind of question, and its newest answers, one per Watch; a failure is an answer too.
 
     A query that does not end while a cycle waits goes on, and its answer serves a later cycle.
 
     Args:
-        ask: puts the question to a Prometheus; raises MetricsError or ValueError where there is no usable answer.
-        failed: a reading that holds an error.
-        clock: port.
+        metrics, clock: ports.
         counted: is called with the outcome of every query: ok, empty or error.
         settle_s: longest time a cycle waits.
     """
 
     def __init__(
-        self,
-        ask: Callable[[PrometheusAccess, Watch, Subjects], Awaitable[Said[Reading]]],
-        failed: Callable[[str], Reading],
-        clock: Clock,
-        counted: Callable[[str], None],
-        settle_s: float,
+        self, metrics: Metrics, clock: Clock, counted: Callable[[str], None], settle_s: float
     ) -> None:
-        self._ask = ask
-        self._failed = failed
+        self._metrics = metrics
         self._clock = clock
+        self._settle_s = settle_s
         self._counted = counted
         self._queries: Background[Watch] = Background(settle_s)
-        self._newest: dict[Watch, Answer[Subjects, Reading]] = {}
+        self._answers: dict[Watch, Answer[Subjects, Reading]] = {}
 
-    async def about(self, wanted: Mapping[Watch, Subjects]) -> Mapping[Watch, Answer[Subjects, Reading]]:
+    @abstractmethod
+    async def _ask(self, source: PrometheusAccess, watch: Watch, subjects: Subjects) -> Said[Reading]:
+        """Put the question to a Prometheus.
+
+        Raises:
+            MetricsError, ValueError: there is no usable answer.
+        """
+
+    @abstractmethod
+    def _without(self, error: str) -> Reading:
+        """A reading that holds an error and no figures."""
+
+    async def _about(self, wanted: Mapping[Watch, Subjects]) -> Mapping[Watch, Answer[Subjects, Reading]]:
         """The newest answers, some of them from earlier cycles and about what was wanted then.
 
         Args:
             wanted: what each Watch is asked about; nothing else is remembered.
         """
-        self._newest = {watch: answer for watch, answer in self._newest.items() if watch in wanted}
+        self._answers = {watch: answer for watch, answer in self._answers.items() if watch in wanted}
         due = {
             watch: functools.partial(self._put, watch.source, watch, subjects)
             for watch, subjects in wanted.items()
             if watch.source is not None
         }
         await self._queries.run(wanted, due)
-        return dict(self._newest)
+        return dict(self._answers)
 
     async def close(self) -> None:
         """End the queries that are under way."""
@@ -102,11 +108,11 @@ class PrometheusAnswers(Generic[Subjects, Reading]):
             said = await self._ask(source, watch, subjects)
             reading, outcome = said.reading, "empty" if said.empty else "ok"
         except (MetricsError, ValueError) as error:
-            reading, outcome = self._failed(str(error)), "error"
+            reading, outcome = self._without(str(error)), "error"
         except Exception as error:  # noqa: BLE001 - reported in full, and the other sources' services go on
             # One server's surprise must not take the figures of the others away.
             _LOG.exception("reading the answer of %s failed", source.name)
-            reading = self._failed(f"reading the answer of {source.name} failed ({type(error).__name__})")
+            reading = self._without(f"reading the answer of {source.name} failed ({type(error).__name__})")
             outcome = "error"
         self._counted(outcome)
-        self._newest[watch] = Answer(subjects, reading, asked_s)
+        self._answers[watch] = Answer(subjects, reading, asked_s)

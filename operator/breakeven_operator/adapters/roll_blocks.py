@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from breakeven_operator.adapters.prometheus_answers import PrometheusAnswers, Said, Watch
-from breakeven_operator.ports import Clock, Metrics, PrometheusAccess
+from breakeven_operator.ports import PrometheusAccess
 from breakeven_operator.reconcile.fleet_query import block_s, roll_query
 from breakeven_operator.reconcile.roll_metrics import RollReading, read_roll
 from breakeven_operator.reconcile.roll_outcome import GIVE_UP_WINDOWS
@@ -45,21 +45,8 @@ def under_way(
     return targets
 
 
-class RollBlocks:
-    """The newest answers, one per Watch with a roll under way; an earlier one stands, for blocks of the past do not change.
-
-    Args:
-        metrics, clock: ports.
-        counted: is called with the outcome of every query: ok, empty or error.
-        settle_s: longest time a cycle waits.
-    """
-
-    def __init__(
-        self, metrics: Metrics, clock: Clock, counted: Callable[[str], None], settle_s: float
-    ) -> None:
-        self._metrics = metrics
-        self._clock = clock
-        self._answers = PrometheusAnswers(self._ask, _without, clock, counted, settle_s)
+class RollBlocks(PrometheusAnswers[frozenset[RolledTarget], RollReading]):
+    """The newest answers, one per Watch with a roll under way; an earlier one stands, for blocks of the past do not change."""
 
     async def read(self, wanted: Mapping[Watch, AbstractSet[RolledTarget]]) -> dict[Watch, RollReading]:
         """The newest answer about these targets; a failure is an answer too.
@@ -67,12 +54,8 @@ class RollBlocks:
         Args:
             wanted: targets by what is asked; nothing else is remembered.
         """
-        known = await self._answers.about({watch: frozenset(targets) for watch, targets in wanted.items()})
+        known = await self._about({watch: frozenset(targets) for watch, targets in wanted.items()})
         return {watch: answer.reading for watch, answer in known.items()}
-
-    async def close(self) -> None:
-        """End the queries that are under way."""
-        await self._answers.close()
 
     async def _ask(
         self, source: PrometheusAccess, watch: Watch, targets: frozenset[RolledTarget]
@@ -88,6 +71,5 @@ class RollBlocks:
         reading = read_roll(await self._metrics.query_past(source, promql))
         return Said(reading, not reading.pods)
 
-
-def _without(error: str) -> RollReading:
-    return RollReading(error=error)
+    def _without(self, error: str) -> RollReading:
+        return RollReading(error=error)
