@@ -20,7 +20,7 @@ from breakeven.profile import Profile
 from breakeven_operator.cluster_reasons import ClusterReason
 from demo import installation
 from demo.director import Director
-from demo.performance import CALIBRATION_TIMEOUT_S, Casting, Scene, perform
+from demo.performance import CALIBRATION_TIMEOUT_S, Casting, Scene, perform, what_to_try
 from demo.story import fastest_arm
 from demo.summary import Check, safety_checks, tell_checks
 from demo.traffic import RequestShape
@@ -71,6 +71,8 @@ def play(costs: Path, console: Console, *, keep: bool) -> list[Check]:
     checks = judge(seen, words)
     checks += safety_checks(performance.record, performance.failures)
     tell_checks(console, checks)
+    if keep:
+        what_to_try(console, performance.cluster)
     return checks
 
 

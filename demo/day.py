@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from rich.table import Table as TerminalTable
 from breakeven.profile import Profile
 from breakeven.reporting.page import Picture, Table, render_page, render_png
 from demo import installation
-from demo.performance import CALIBRATION_TIMEOUT_S, RESULTS, Casting, Scene, perform
+from demo.performance import CALIBRATION_TIMEOUT_S, RESULTS, Casting, Scene, perform, what_to_try
 from demo.picture import draw
 from demo.record import Record
 from demo.story import Story, tell
@@ -44,7 +43,7 @@ def play(costs: Path, console: Console, *, keep: bool) -> list[Check]:
     _tell(console, performance.record, profiles, stories, checks)
     console.print(f"took {time.time() - started:.0f} s")
     if keep:
-        _what_to_try(console, performance.cluster)
+        what_to_try(console, performance.cluster)
     return checks
 
 
@@ -147,25 +146,4 @@ def _page(
             ),
         ],
         footer="The engine is simulated; control plane, operator, Prometheus and Helm are real. Loads and expectations come from the measured profiles.",
-    )
-
-
-def _what_to_try(console: Console, cluster: LocalCluster) -> None:
-    console.print(
-        f"""The cluster stays up, without users: PAYS is ? until there is load again. Try, in another terminal:
-  make load SERVICE=chat RPS=4        # users for two minutes; more than the break-even: RPS=16
-and here:
-  export KUBECONFIG={cluster.kubeconfig} PATH={cluster.state_dir / "bin"}:{Path(sys.executable).parent}:$PATH
-  kubectl get specsvc,calrun,specprof -n {installation.NAMESPACE} -o wide
-  kubectl describe specsvc chat -n {installation.NAMESPACE}
-  kubectl explain specsvc.spec.updatePolicy
-  kubectl patch specsvc chat -n {installation.NAMESPACE} --type merge -p '{{"spec":{{"updatePolicy":{{"pinnedArm":"none"}}}}}}'
-  kubectl patch specsvc chat -n {installation.NAMESPACE} --type merge -p '{{"spec":{{"updatePolicy":{{"pinnedArm":null}}}}}}'
-  kubectl annotate specsvc chat -n {installation.NAMESPACE} --overwrite breakeven.dev/recalibrate="$(date +%s)"
-  kubectl get specprof -n {installation.NAMESPACE} -o jsonpath='{{.items[0].spec.profile}}' > profile.json
-  breakeven plan profile.json --rps 12
-  Prometheus {cluster.prometheus_url}   Alertmanager {cluster.alertmanager_url}
-End it with: make cluster-down""",
-        markup=False,
-        highlight=False,
     )

@@ -27,7 +27,7 @@ from breakeven_sim.engine.costs import parse_costs
 from breakeven_sim.replay.fleet_arms import CostArms
 from breakeven_sim.replay.measured import measured_points
 from demo import installation
-from demo.performance import CALIBRATION_TIMEOUT_S, Casting, Scene, perform
+from demo.performance import CALIBRATION_TIMEOUT_S, Casting, Scene, perform, what_to_try
 from demo.summary import Check, safety_checks, tell_checks
 from localcluster import LocalCluster
 from localcluster.nodes import DEFAULT as NODES
@@ -68,6 +68,8 @@ def play(costs: Path, console: Console, *, keep: bool) -> list[Check]:
     checks = judge(performance.told, words, performance.writes[_CAST.name])
     checks += safety_checks(performance.record, performance.failures)
     tell_checks(console, checks)
+    if keep:
+        what_to_try(console, performance.cluster)
     return checks
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -176,3 +177,25 @@ def _writes(cluster: LocalCluster, cast: tuple[Casting, ...]) -> dict[str, list[
         ):
             found.setdefault(event.name.removesuffix("-vllm"), []).append(f"{event.verb} {event.name}")
     return found
+
+
+def what_to_try(console: Console, cluster: LocalCluster) -> None:
+    """Say what can be done with a cluster that was left up."""
+    console.print(
+        f"""The cluster stays up, without users: PAYS is ? until there is load again. Try, in another terminal:
+  make load SERVICE=chat RPS=4        # users for two minutes; more than the break-even: RPS=16
+and here:
+  export KUBECONFIG={cluster.kubeconfig} PATH={cluster.state_dir / "bin"}:{Path(sys.executable).parent}:$PATH
+  kubectl get specsvc,calrun,specprof -n {installation.NAMESPACE} -o wide
+  kubectl describe specsvc chat -n {installation.NAMESPACE}
+  kubectl explain specsvc.spec.updatePolicy
+  kubectl patch specsvc chat -n {installation.NAMESPACE} --type merge -p '{{"spec":{{"updatePolicy":{{"pinnedArm":"none"}}}}}}'
+  kubectl patch specsvc chat -n {installation.NAMESPACE} --type merge -p '{{"spec":{{"updatePolicy":{{"pinnedArm":null}}}}}}'
+  kubectl annotate specsvc chat -n {installation.NAMESPACE} --overwrite breakeven.dev/recalibrate="$(date +%s)"
+  kubectl get specprof -n {installation.NAMESPACE} -o jsonpath='{{.items[0].spec.profile}}' > profile.json
+  breakeven plan profile.json --rps 12
+  Prometheus {cluster.prometheus_url}   Alertmanager {cluster.alertmanager_url}
+End it with: make cluster-down""",
+        markup=False,
+        highlight=False,
+    )
