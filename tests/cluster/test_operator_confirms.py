@@ -100,18 +100,14 @@ class Counted:
 
 @pytest.fixture
 def posed(place):
-    """A target that has been rolled to speculation at a low load."""
+    """A target that has been rolled to speculation at a low load, and that roll confirmed."""
     place.apply(
         manifests.profile(place.stage.fingerprint), manifests.target(scraped=False), manifests.service()
     )
     with Posed(place) as posed:
         place.until_settled("eagle/3")
+        place.until_service("the first roll is confirmed", lambda status: results(status) == ["Confirmed"])
         yield posed
-
-
-def first_roll_judged(place):
-    """From then on loads and latencies are those of whole windows: a pod that was just started shows parts of them."""
-    place.until_service("the first roll is judged", lambda status: len(results(status)) == 1)
 
 
 def results(status):
@@ -124,7 +120,6 @@ def policy(place, **changes):
 
 def test_an_arm_left_at_a_high_load_is_not_put_back_when_the_load_has_fallen(place, posed):
     """It is as slow as was promised for this load; that the other would be faster by now is no reason to call the roll wrong."""
-    first_roll_judged(place)
     posed.rps = HIGH_RPS
     until("the arm is left", lambda: place.annotation() == "null")
     # Only the confirmation may speak.
@@ -133,7 +128,8 @@ def test_an_arm_left_at_a_high_load_is_not_put_back_when_the_load_has_fallen(pla
     found = place.until_service("that roll is judged", lambda status: len(results(status)) == 2)
     change = found["status"]["history"][0]
     assert (change["fromArm"], change["toArm"], change["reason"]) == ("eagle/3", "none", "BeyondBreakEven")
-    assert change["result"] == "Unmeasured", change
+    # A loss that was promised for this load is no gain, and no disproof.
+    assert (change["result"], float(change["measuredSpeedup"]) < 0.9) == ("Unmeasured", True), change
     place.until_decided("CoolingDown")
     assert place.annotation() == "null"
     assert {"RollUndone", "RolledBack"}.isdisjoint(place.reasons())
@@ -158,7 +154,6 @@ def test_a_roll_that_was_disproved_is_undone_and_said_to_be(place, posed):
 
 
 def test_an_arm_that_loses_is_left_for_no_speculation_whatever_the_dwell_and_the_cool_down(place, posed):
-    first_roll_judged(place)
     policy(place, stabilizationWindowSeconds=3600, cooldownSeconds=3600)
     posed.rps = HIGH_RPS
     place.until_settled("none")
@@ -174,11 +169,10 @@ def test_an_arm_that_cannot_carry_the_load_is_left_and_nothing_fails_meanwhile(p
     """Its predicted latency has no end and the ratio to it no figure: the change is written without one."""
     posed.rps = SATURATING_RPS
     place.until_settled("none")
+    assert "predictedSpeedup" not in place.get("specsvc", "chat")["status"]["rollout"]
     found = place.until_service("that roll is judged", lambda status: len(results(status)) == 2)
     change = found["status"]["history"][0]
     assert (change["fromArm"], change["toArm"], change["result"]) == ("eagle/3", "none", "Unmeasured"), change
-    assert "eagle/3 was saturated at this load" in change["message"]
-    assert "predictedSpeedup" not in change
     assert "InternalError" not in place.reasons()
     lines = [line for line in stage.log() if place.name in json.dumps(line)]
     assert [line for line in lines if line["level"] == "error"] == []
