@@ -21,11 +21,13 @@ class WriteAnnotation:
         target: the Deployment.
         value: the arm's JSON, or `null` for no speculation; never empty. None gives the key up, which undoes a first
             write: the pods that ran before it are the ones of that template, and none need start anew.
+        generation: of the Deployment that was decided upon; nothing is written into another one.
         force: take the field from another manager; only after a person asked for it.
     """
 
     target: Ref
     value: str | None
+    generation: int
     force: bool = False
 
 

@@ -21,8 +21,11 @@ from breakeven_operator.adapters.fitter import ChildFitter
 from breakeven_operator.adapters.identity import LeaseIdentity
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.adapters.lease import Lease
+from breakeven_operator.adapters.listed_objects import ListedObjects
+from breakeven_operator.adapters.objects import Objects
 from breakeven_operator.adapters.observer import Observer
 from breakeven_operator.adapters.prometheus_api import PrometheusClient
+from breakeven_operator.adapters.watched_objects import WatchedObjects
 from breakeven_operator.cycle import CycleSettings, Reconciler
 from breakeven_operator.handlers import register
 from breakeven_operator.kinds import SERVICES
@@ -94,7 +97,7 @@ async def run_once(settings: Settings, *, dry_run: bool) -> bool:
     """
     # No later cycle would use what comes late.
     patience_s = settings.prometheus_timeout_s + 1.0
-    async with _parts(settings, dry_run=dry_run, settle_s=patience_s) as parts:
+    async with _parts(settings, dry_run=dry_run, once=True, settle_s=patience_s) as parts:
         if not dry_run and not await parts.lease.step():
             _LOG.warning("another replica holds the lease; nothing was done")
             return False
@@ -105,7 +108,9 @@ async def run_once(settings: Settings, *, dry_run: bool) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def _parts(settings: Settings, *, dry_run: bool, settle_s: float = SETTLE_S) -> AsyncIterator[_Parts]:
+async def _parts(
+    settings: Settings, *, dry_run: bool, once: bool = False, settle_s: float = SETTLE_S
+) -> AsyncIterator[_Parts]:
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     telemetry = Telemetry(registry)
@@ -122,11 +127,16 @@ async def _parts(settings: Settings, *, dry_run: bool, settle_s: float = SETTLE_
         bearer_file=settings.prometheus_bearer_file,
         ca_file=settings.prometheus_ca_file,
     )
+    objects: Objects = (
+        ListedObjects(cluster, settings.watch_namespaces)
+        if once
+        else WatchedObjects(cluster, clock, namespaces=settings.watch_namespaces, relist_s=settings.relist_s)
+    )
     observer = Observer(
         cluster,
         metrics,
         clock,
-        namespaces=settings.watch_namespaces,
+        objects,
         default_source=own,
         counted=lambda outcome: telemetry.prometheus_queries.labels(outcome).inc(),
         settle_s=settle_s,
@@ -139,6 +149,7 @@ async def _parts(settings: Settings, *, dry_run: bool, settle_s: float = SETTLE_
         cluster,
         ChildFitter(),
         clock,
+        objects,
         may_act=lambda: lease.held,
         reporter=settings.identity,
         show=_print if dry_run else None,

@@ -97,6 +97,14 @@ class Reconciler:
         self._verdicts: dict[str, tuple[str, ...]] = {}
         self._warned: dict[str, str] = {}
 
+    def age_s(self) -> float:
+        """How old the oldest part of the next observation would be."""
+        return self._observer.age_s()
+
+    async def rest(self) -> None:
+        """There are no cycles for a while."""
+        await self._observer.rest()
+
     async def cycle(self) -> CycleReport:
         """One pass over all services.
 
@@ -256,11 +264,8 @@ class Reconciler:
         service, observation = item.service, item.observation
         in_force = item.in_force
         namespace = service.metadata.namespace
-        for entry, action in housekeeping.mark_in_force(namespace, observation.profiles, in_force):
-            result = await self._writer.carry_out(ActionPlan(reference(service), (action,)))
-            if result.error is None:
-                self._observer.note_in_force(entry)
-            self._note(result, report)
+        for action in housekeeping.mark_in_force(namespace, observation.profiles, in_force):
+            self._note(await self._writer.carry_out(ActionPlan(reference(service), (action,))), report)
         ended = [run for run in observation.runs if run.status.phase is not None and run.status.phase.final]
         if not ended:
             return

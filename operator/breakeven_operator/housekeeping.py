@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from breakeven_operator import calibration
 from breakeven_operator.actions import Action, Apply, Create, Delete, WriteStatus
@@ -56,16 +55,9 @@ def schedule(
     return (*access(manifest, cluster_role), Apply(CRONJOBS, marked))
 
 
-class MarkedProfile(NamedTuple):
-    """A profile as it is from now on, and the write that says so."""
-
-    entry: ProfileEntry
-    action: Action
-
-
 def mark_in_force(
     namespace: str, entries: Iterable[ProfileEntry], in_force: ProfileEntry | None
-) -> tuple[MarkedProfile, ...]:
+) -> tuple[WriteStatus, ...]:
     """Say on each profile whether decisions use it, where that has changed."""
     changes = []
     for entry in entries:
@@ -75,8 +67,7 @@ def mark_in_force(
         reason = ClusterReason.PROFILE_IN_FORCE if used else ClusterReason.PROFILE_SUPERSEDED
         status: dict[str, Any] = {"inForce": used, "reason": str(reason), "message": reason.meaning}
         ref = Ref(PROFILES, namespace, entry.name, entry.uid)
-        written = WriteStatus(ref, status, manager=IN_FORCE_MANAGER)
-        changes.append(MarkedProfile(replace(entry, in_force=used), written))
+        changes.append(WriteStatus(ref, status, manager=IN_FORCE_MANAGER))
     return tuple(changes)
 
 

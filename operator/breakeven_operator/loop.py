@@ -21,6 +21,10 @@ _SETTLE_S = 0.5
 class _Cycles(Protocol):
     async def cycle(self) -> CycleReport: ...
 
+    async def rest(self) -> None: ...
+
+    def age_s(self) -> float: ...
+
 
 class _Leadership(Protocol):
     @property
@@ -89,6 +93,12 @@ class Loop:
                     await renewing
                 if self._lease.held:
                     await self.once()
+                else:
+                    # Whoever does not act does not watch either: the API server pays for one replica.
+                    await self._fleet.rest()
+                age_s = self._fleet.age_s()
+                self._telemetry.observation_age.set(age_s)
+                self._health.heard(age_s)
                 self._health.loop_turned()
                 await self._pause()
         finally:

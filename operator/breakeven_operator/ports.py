@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 from breakeven.profile import Profile
@@ -50,8 +51,30 @@ class MetricsError(Exception):
     """Prometheus gave no usable answer; the text is one line, without addresses' credentials."""
 
 
-class Cluster(Protocol):
-    """The Kubernetes API, as far as the operator uses it. Every method raises ClusterError."""
+class Happening(StrEnum):
+    """What one line of a watch says; SYNCED is the bookmark that ends the objects that were there before it."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+    BOOKMARK = "BOOKMARK"
+    SYNCED = "SYNCED"
+
+
+class WatchEvent(NamedTuple):
+    """One line of a watch.
+
+    Attributes:
+        happening: what it says.
+        manifest: the object; of bookmarks, one that holds nothing but a resourceVersion.
+    """
+
+    happening: Happening
+    manifest: Manifest
+
+
+class ClusterReader(Protocol):
+    """What the Kubernetes API says when it is asked. Every method raises ClusterError."""
 
     async def list_all(
         self,
@@ -75,6 +98,32 @@ class Cluster(Protocol):
         """One object, None when there is none."""
         ...
 
+
+class WatchedCluster(ClusterReader, Protocol):
+    """The Kubernetes API where it says by itself what happens."""
+
+    def watch(
+        self, resource: Resource, namespace: str | None = None, labels: str = "", version: str = ""
+    ) -> AsyncGenerator[WatchEvent]:
+        """Everything that happens to the objects of a kind, until the server ends the connection.
+
+        Args:
+            resource: the kind.
+            namespace: where; None: everywhere.
+            labels: a label selector.
+            version: the resourceVersion after which to begin. Empty: with every object that there is, as ADDED, and
+                a SYNCED after them.
+
+        Raises:
+            ClusterError: with status 410 where `version` is too old to begin at; with 0 where the connection broke, or
+                nothing was heard for longer than bookmarks take.
+        """
+        ...
+
+
+class Cluster(ClusterReader, Protocol):
+    """The Kubernetes API, as far as the operator uses it. Every method raises ClusterError."""
+
     async def create(self, resource: Resource, body: Manifest) -> Manifest:
         """Create; raises ClusterError with status 409 when the name is taken."""
         ...
@@ -95,8 +144,12 @@ class Cluster(Protocol):
         """PUT; the body's resourceVersion must be current, or StaleObjectError."""
         ...
 
-    async def delete(self, ref: Ref) -> None:
-        """Delete with dependents in the background; an absent object is fine."""
+    async def delete(self, ref: Ref) -> Manifest | None:
+        """Delete with dependents in the background; an absent object is fine.
+
+        Returns:
+            The object, where finalizers still hold it; None when it is gone.
+        """
         ...
 
 

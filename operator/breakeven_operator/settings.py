@@ -64,6 +64,7 @@ class Settings(BaseModel):
         kubeconfig: file to use (KUBECONFIG); empty: the pod's ServiceAccount.
         watch_namespaces: where services are looked for; empty: everywhere.
         cycle_s: time between two cycles that nothing has woken.
+        relist_s: all objects of a kind are read anew after so long, should a watch have lost something.
         status_refresh_s: figures and sentences of a status are renewed at most this often.
         prometheus_address: for services that name none; empty: they must.
         prometheus_bearer_file, prometheus_ca_file: for that address alone.
@@ -90,6 +91,7 @@ class Settings(BaseModel):
     kubeconfig: str = Field(default="", alias="KUBECONFIG")
     watch_namespaces: Annotated[tuple[_Label, ...], BeforeValidator(_listed)] = ()
     cycle_s: float = Field(default=15.0, ge=0.1, le=3600)
+    relist_s: float = Field(default=3600.0, ge=60, le=604800)
     status_refresh_s: float = Field(default=60.0, ge=0, le=86400)
     prometheus_address: _Address = ""
     prometheus_bearer_file: _File = ""

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from breakeven.serving.opt_in import ANNOTATION
@@ -26,7 +27,8 @@ from breakeven_operator.actions import (
     WriteAnnotation,
     WriteStatus,
 )
-from breakeven_operator.kinds import DEPLOYMENTS, EVENTS
+from breakeven_operator.adapters.objects import Objects
+from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, Ref
 from breakeven_operator.ports import (
     Clock,
     Cluster,
@@ -72,6 +74,7 @@ class Writer:
 
     Args:
         cluster, fitter, clock: ports.
+        objects: learn what the API server answers.
         may_act: whether this replica leads; asked before every action.
         reporter: name of this replica in Events.
         show: with it nothing is done (dry run); it gets one line per action.
@@ -82,6 +85,7 @@ class Writer:
         cluster: Cluster,
         fitter: Fitter,
         clock: Clock,
+        objects: Objects,
         *,
         may_act: Callable[[], bool],
         reporter: str,
@@ -90,6 +94,7 @@ class Writer:
         self._cluster = cluster
         self._fitter = fitter
         self._clock = clock
+        self._objects = objects
         self._may_act = may_act
         self._reporter = reporter
         self._show = show
@@ -131,23 +136,42 @@ class Writer:
                 await self._write_status(action)
             case EmitEvent():
                 await self._emit(action)
-            case Create(resource, body):
-                try:
-                    await self._cluster.create(resource, body)
-                except ClusterError as error:
-                    # Its name follows from its cause, so one that exists is this one.
-                    if error.status != 409:
-                        raise
+            case Create():
+                await self._create(action)
             case Apply(resource, body):
-                await self._cluster.apply(resource, body, force=True)
+                self._objects.adopt(resource, await self._cluster.apply(resource, body, force=True))
             case Delete(ref):
-                await self._cluster.delete(ref)
+                await self._delete(ref)
             case Fit():
                 outcome = await self._fitter.fit(action.points_csv, action.arguments)
                 result.fits.append(DoneFit(action, outcome))
 
+    async def _create(self, action: Create) -> None:
+        try:
+            answer = await self._cluster.create(action.resource, action.body)
+        except ClusterError as error:
+            # Its name follows from its cause, so one that exists is this one.
+            if error.status != HTTPStatus.CONFLICT:
+                raise
+        else:
+            self._objects.adopt(action.resource, answer)
+
+    async def _delete(self, ref: Ref) -> None:
+        left = await self._cluster.delete(ref)
+        if left is None:
+            self._objects.forget(ref)
+        else:
+            self._objects.adopt(ref.resource, left)
+
     async def _write_annotation(self, action: WriteAnnotation) -> None:
         target = action.target
+        # A watch may lag behind: what was decided about an older spec is decided anew.
+        meant = await self._cluster.get(DEPLOYMENTS, target.namespace, target.name)
+        generation = ((meant or {}).get("metadata") or {}).get("generation")
+        if generation != action.generation:
+            raise StaleObjectError(
+                f"{target}: is of generation {generation}, decided upon {action.generation}"
+            )
         body: dict[str, Any] = {
             # With the uid, a Deployment of the same name that was made meanwhile is not touched, nor one created.
             "metadata": {"namespace": target.namespace, "name": target.name, "uid": target.uid},
@@ -159,6 +183,8 @@ class Writer:
         found = await self._cluster.get(DEPLOYMENTS, target.namespace, target.name)
         template = (((found or {}).get("spec") or {}).get("template") or {}).get("metadata") or {}
         value = (template.get("annotations") or {}).get(ANNOTATION)
+        if found is not None:
+            self._objects.adopt(DEPLOYMENTS, found)
         if value != action.value:
             raise ClusterError(f"{target}: wrote {action.value!r}, read back {value!r}", status=412)
 
@@ -170,9 +196,10 @@ class Writer:
         if action.resource_version is not None:
             meta["resourceVersion"] = action.resource_version
         body = {"metadata": meta, "status": dict(action.status)}
-        await self._cluster.apply(
+        answer = await self._cluster.apply(
             ref.resource, body, force=True, subresource="status", manager=action.manager
         )
+        self._objects.adopt(ref.resource, answer)
 
     async def _emit(self, action: EmitEvent) -> None:
         now = self._clock.now()
@@ -213,7 +240,7 @@ class Writer:
 def describe(action: Action) -> str:  # noqa: PLR0911 - one line per kind of action
     """One line that says what an action would do."""
     match action:
-        case WriteAnnotation(target, value, force):
+        case WriteAnnotation(target, value, force=force):
             return f"set {ANNOTATION} of {target} to {value or 'nothing'}{' by force' if force else ''}"
         case WriteStatus(ref, status):
             decision = status.get("decision") or {}

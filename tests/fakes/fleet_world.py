@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.latency import open_loop_latency
 from breakeven_operator.actions import FitOutcome
+from breakeven_operator.adapters.listed_objects import ListedObjects
 from breakeven_operator.adapters.observer import Observer
 from breakeven_operator.cycle import CycleReport, CycleSettings, Reconciler
 from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, NODES, PROFILES, SERVICES
@@ -121,17 +122,19 @@ class FleetWorld:
     def restart(self) -> None:
         """A new operator process: nothing but the cluster is left."""
         self.registry = CollectorRegistry()
+        objects = ListedObjects(self.cluster, ())
         self.observer = Observer(
             self.cluster,
             self.prometheus,
             self.clock,
-            namespaces=(),
+            objects,
             default_source=PrometheusAccess("http://prometheus:9090"),
         )
         writer = Writer(
             self.cluster,
             self.fits,
             self.clock,
+            objects,
             may_act=lambda: self.leads,
             reporter="test",
             show=self.shown.append if self.dry_run else None,

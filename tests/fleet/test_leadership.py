@@ -215,6 +215,14 @@ class Counting:
         self.count = 0
         self.error = error
 
+    rests = 0
+
+    async def rest(self):
+        self.rests += 1
+
+    def age_s(self):
+        return 0.0
+
     async def cycle(self):
         self.count += 1
         self.ran.set()
@@ -276,6 +284,8 @@ async def test_without_the_lease_nothing_runs():
     health.loop_turned = turned
     await asyncio.wait_for(running, 60)
     assert fleet.count == 0
+    # It watches nothing either.
+    assert fleet.rests >= turns
 
 
 async def test_a_cycle_that_fails_does_not_end_the_loop_but_is_counted():

@@ -7,30 +7,48 @@ than the whole decision, and unknown fields of newer servers would be lost on th
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from http import HTTPStatus
 from typing import Any, Protocol, cast
 
 import aiohttp
+import pydantic_core
 from kubernetes.aio import client, config
 
-from breakeven_operator.kinds import FIELD_MANAGER, NODES, PROFILES, REPLICASETS, Ref, Resource
-from breakeven_operator.ports import ClusterError, FieldConflictError, Manifest, StaleObjectError
+from breakeven_operator.kinds import FIELD_MANAGER, NODES, REPLICASETS, Ref, Resource
+from breakeven_operator.ports import (
+    ClusterError,
+    FieldConflictError,
+    Happening,
+    Manifest,
+    StaleObjectError,
+    WatchEvent,
+)
 
 _LOG = logging.getLogger(__name__)
 _PAGE = 500
-_METADATA_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
-# Kinds of which only names, labels and owners are read: an eighth of the bytes, and neither pod templates nor whole
-# profiles in memory every cycle.
-_METADATA_SUFFICES = frozenset({REPLICASETS, NODES, PROFILES})
+_METADATA_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+_METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+_JSON = "application/json"
+# Bookmarks come once a minute. A connection that brings nothing for longer is dead, or its server is.
+_SILENCE_S = 90.0
+# On the bookmark that ends the objects of a list that came as a stream.
+_INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+# A server without the feature WatchList refuses a list as a stream with one of these.
+_NO_STREAMED_LIST = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
+# Kinds of which only names, labels and owners are read: an eighth of the bytes, and no pod templates.
+_METADATA_SUFFICES = frozenset({REPLICASETS, NODES})
 _CONFLICT_WITH = re.compile(r'conflict(?:s)? with "([^"]+)"')
 
 
 class _Response(Protocol):
     status: int
     reason: str
+    response: aiohttp.ClientResponse
 
     async def read(self) -> bytes: ...
 
@@ -42,6 +60,7 @@ class KubernetesCluster:
         configuration: the client's.
         counted: is called for every request with its verb and status code (0: no answer).
         timeout_s: of one request.
+        silence_s: longest time between two lines of a watch.
     """
 
     def __init__(
@@ -50,10 +69,15 @@ class KubernetesCluster:
         *,
         counted: Callable[[str, int], None] | None = None,
         timeout_s: float = 30.0,
+        silence_s: float = _SILENCE_S,
     ) -> None:
+        # Every watch holds a connection for as long as it lasts: with a limit the requests would wait for one for ever.
+        configuration.connection_pool_maxsize = 0
         self._api = client.ApiClient(configuration)
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, connect=10.0)
+        self._watch_timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=silence_s)
         self._counted = counted or (lambda _verb, _code: None)
+        self._streams_lists = True
 
     @classmethod
     async def connect(
@@ -95,18 +119,94 @@ class KubernetesCluster:
     ) -> list[Manifest]:
         """See `Cluster.list_all`; large collections come in pages of one consistent read."""
         items: list[Manifest] = []
+        async for page in self._pages(resource, namespace, labels):
+            found = page.get("items") or []
+            items.extend(found if trim is None else filter(None, map(trim, found)))
+        return items
+
+    async def _pages(
+        self, resource: Resource, namespace: str | None, labels: str
+    ) -> AsyncGenerator[dict[str, Any]]:
         token = ""
-        accept = _METADATA_ONLY if resource in _METADATA_SUFFICES else "application/json"
+        accept = _METADATA_LIST if resource in _METADATA_SUFFICES else _JSON
         while True:
             query = [("limit", str(_PAGE))]
             query += [("labelSelector", labels)] if labels else []
             query += [("continue", token)] if token else []
             page = await self._request("GET", resource.path(namespace), query=query, accept=accept)
-            found = page.get("items") or []
-            items.extend(found if trim is None else filter(None, map(trim, found)))
+            yield page
             token = (page.get("metadata") or {}).get("continue") or ""
             if not token:
-                return items
+                return
+
+    async def watch(
+        self, resource: Resource, namespace: str | None = None, labels: str = "", version: str = ""
+    ) -> AsyncGenerator[WatchEvent]:
+        """See `Cluster.watch`.
+
+        The objects that are there come as a stream out of the server's own cache, object by object (the feature WatchList),
+        and from a server that does not offer that in pages.
+        """
+        if not version and self._streams_lists:
+            streamed = [("sendInitialEvents", "true"), ("resourceVersionMatch", "NotOlderThan")]
+            try:
+                async for event in self._follow(resource, namespace, labels, streamed):
+                    yield event
+            except ClusterError as error:
+                if error.status not in _NO_STREAMED_LIST:
+                    raise
+                self._streams_lists = False
+            else:
+                return
+        if not version:
+            async for page in self._pages(resource, namespace, labels):
+                for item in page.get("items") or []:
+                    yield WatchEvent(Happening.ADDED, item)
+                # All pages are of one moment, and say which.
+                version = page["metadata"]["resourceVersion"]
+            yield WatchEvent(Happening.SYNCED, {"metadata": {"resourceVersion": version}})
+        async for event in self._follow(resource, namespace, labels, [("resourceVersion", version)]):
+            yield event
+
+    async def _follow(
+        self, resource: Resource, namespace: str | None, labels: str, start: list[tuple[str, str]]
+    ) -> AsyncGenerator[WatchEvent]:
+        path = resource.path(namespace)
+        query = [("watch", "true"), ("allowWatchBookmarks", "true"), *start]
+        query += [("labelSelector", labels)] if labels else []
+        accept = _METADATA if resource in _METADATA_SUFFICES else _JSON
+        async with contextlib.aclosing(self._lines(path, query, accept)) as lines:
+            async for line in lines:
+                try:
+                    said = pydantic_core.from_json(line)
+                    happening, manifest = said["type"], said["object"]
+                    if happening == "ERROR":
+                        raise _refusal("WATCH", path, int(manifest.get("code") or 0), manifest)
+                    meta = manifest["metadata"]
+                    ends = _INITIAL_EVENTS_END in (meta.get("annotations") or {})
+                    kind = Happening.SYNCED if happening == "BOOKMARK" and ends else Happening(happening)
+                except (ValueError, TypeError, KeyError, AttributeError) as error:
+                    raise ClusterError(f"WATCH {path}: a line that is no event") from error
+                yield WatchEvent(kind, manifest)
+
+    async def _lines(self, path: str, query: list[tuple[str, str]], accept: str) -> AsyncGenerator[bytes]:
+        """The lines of an answer that does not end; lines of any length, which `readline` of aiohttp refuses."""
+        try:
+            response = await self._send("GET", path, query, None, accept, _JSON, self._watch_timeout)
+            self._counted("WATCH", response.status)
+            try:
+                if response.status != HTTPStatus.OK:
+                    raise _refusal("WATCH", path, response.status, _parsed(await response.read()))
+                rest = b""
+                async for chunk in response.response.content.iter_any():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    for line in lines:
+                        yield line
+            finally:
+                response.response.close()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self._counted("WATCH", 0)
+            raise ClusterError(f"WATCH {path}: {type(error).__name__} {error}") from error
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Manifest | None:
         """See `Cluster.get`."""
@@ -146,16 +246,19 @@ class KubernetesCluster:
         meta = body["metadata"]
         return await self._request("PUT", resource.path(meta.get("namespace"), meta["name"]), body=body)
 
-    async def delete(self, ref: Ref) -> None:
+    async def delete(self, ref: Ref) -> Manifest | None:
         """See `Cluster.delete`."""
         body: dict[str, Any] = {"propagationPolicy": "Background"}
         if ref.uid:
             body["preconditions"] = {"uid": ref.uid}
         try:
-            await self._request("DELETE", ref.resource.path(ref.namespace, ref.name), body=body)
+            answer = await self._request("DELETE", ref.resource.path(ref.namespace, ref.name), body=body)
         except ClusterError as error:
             if error.status != 404:
                 raise
+            return None
+        # An object that is gone is answered with as a Status or, by some kinds, as it was.
+        return answer if (answer.get("metadata") or {}).get("finalizers") else None
 
     async def _request(
         self,
@@ -167,34 +270,51 @@ class KubernetesCluster:
         accept: str = "application/json",
         content: str = "application/json",
     ) -> dict[str, Any]:
-        headers = {"Accept": accept, "Content-Type": content}
         try:
-            method, url, headers, _, _ = await self._api.param_serialize(
-                method, path, query_params=query or [], header_params=headers, auth_settings=["BearerToken"]
-            )
-            response = cast(
-                "_Response",
-                await self._api.call_api(
-                    method,
-                    url,
-                    header_params=headers,
-                    body=dict(body) if body is not None else None,
-                    _request_timeout=self._timeout,
-                ),
-            )
+            response = await self._send(method, path, query or [], body, accept, content, self._timeout)
             data = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._counted(method, 0)
             raise ClusterError(f"{method} {path}: {type(error).__name__} {error}") from error
         self._counted(method, response.status)
-        try:
-            answer: dict[str, Any] = json.loads(data) if data else {}
-        except ValueError:
-            # Something between us and the API server answered (a proxy's page).
-            answer = {"message": data[:200].decode(errors="replace")}
+        answer = _parsed(data)
         if not 200 <= response.status < 300:
             raise _refusal(method, path, response.status, answer)
         return answer
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: list[tuple[str, str]],
+        body: Manifest | None,
+        accept: str,
+        content: str,
+        limits: aiohttp.ClientTimeout,
+    ) -> _Response:
+        method, url, headers, _, _ = await self._api.param_serialize(
+            method,
+            path,
+            query_params=query,
+            header_params={"Accept": accept, "Content-Type": content},
+            auth_settings=["BearerToken"],
+        )
+        answer = await self._api.call_api(
+            method,
+            url,
+            header_params=headers,
+            body=dict(body) if body is not None else None,
+            _request_timeout=limits,
+        )
+        return cast("_Response", answer)
+
+
+def _parsed(data: bytes) -> dict[str, Any]:
+    try:
+        return json.loads(data) if data else {}
+    except ValueError:
+        # Something between us and the API server answered (a proxy's page).
+        return {"message": data[:200].decode(errors="replace")}
 
 
 def _refusal(method: str, path: str, status: int, answer: Mapping[str, Any]) -> ClusterError:

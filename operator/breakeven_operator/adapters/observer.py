@@ -1,4 +1,4 @@
-"""One reading of the whole world: a fixed number of LISTs and queries, however many services there are."""
+"""One reading of the whole world: the cluster's objects, and a fixed number of queries, however many services there are."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import NamedTuple
 
-from breakeven.errors import BreakevenError, InputError
-from breakeven.profile import Profile
+from breakeven.errors import InputError
 from breakeven.serving.promql import Matcher
 from breakeven_operator.adapters.background import SETTLE_S
+from breakeven_operator.adapters.objects import Interest, Objects
 from breakeven_operator.adapters.past_loads import History, Lookback
 from breakeven_operator.adapters.present_latencies import PresentLatencies
 from breakeven_operator.adapters.present_loads import Present, prometheus_of
+from breakeven_operator.adapters.profile_entries import FiledProfile
 from breakeven_operator.adapters.prometheus_answers import Watch
 from breakeven_operator.adapters.roll_blocks import RollBlocks, under_way
 from breakeven_operator.calibration.sending import named_config_maps
@@ -33,14 +33,12 @@ from breakeven_operator.kinds import (
     NODES,
     POD_MONITORS,
     PODS,
-    PROFILES,
     REPLICASETS,
     RUNS,
     SERVICES,
     NamespacedName,
     Resource,
 )
-from breakeven_operator.labels import FINISHED_LABEL, MANAGED_SELECTOR, RUN_LABEL
 from breakeven_operator.ports import (
     Clock,
     Cluster,
@@ -49,17 +47,19 @@ from breakeven_operator.ports import (
     Metrics,
     PrometheusAccess,
 )
-from breakeven_operator.reconcile.active_profile import FailedArm, ProfileEntry
-from breakeven_operator.reconcile.deployment import owner_uid, parse_time
+from breakeven_operator.reconcile.active_profile import ProfileEntry
+from breakeven_operator.reconcile.deployment import owner_uid
 from breakeven_operator.reconcile.fleet_query import past_step_s
 from breakeven_operator.reconcile.latency_metrics import LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.past_metrics import PastReading
 from breakeven_operator.reconcile.roll_metrics import RollReading
 from breakeven_operator.reconcile.target import Claim
-from breakeven_operator.resources import SpeculationProfile, SpeculativeService
+from breakeven_operator.resources import SpeculativeService
 
 _LOG = logging.getLogger(__name__)
+# Not allowed, and not installed.
+_ABSENT = frozenset({403, 404})
 _SELECTING = (CORE_SERVICES, BUDGETS, NETWORK_POLICIES, POD_MONITORS)
 
 
@@ -120,8 +120,7 @@ class Observer:
     """Reads the world.
 
     Args:
-        cluster, metrics, clock: ports.
-        namespaces: to look for services in; empty: everywhere.
+        cluster, metrics, clock: ports. objects: of the cluster.
         default_source: Prometheus of services that name none.
         counted: is called with the outcome of every query: ok, empty or error.
         settle_s: longest time a cycle waits for queries.
@@ -132,17 +131,15 @@ class Observer:
         cluster: Cluster,
         metrics: Metrics,
         clock: Clock,
+        objects: Objects,
         *,
-        namespaces: Sequence[str],
         default_source: PrometheusAccess | None,
         counted: Callable[[str], None] | None = None,
         settle_s: float = SETTLE_S,
     ) -> None:
         self._cluster = cluster
-        self._namespaces = tuple(namespaces)
+        self._objects = objects
         self._default_source = default_source
-        # A profile's spec never changes: it is read once and parsed once.
-        self._profiles: dict[str, ProfileEntry] = {}
         # Most services do not change between two cycles.
         self._services: dict[str, SpeculativeService] = {}
         tell = counted or (lambda _outcome: None)
@@ -151,8 +148,17 @@ class Observer:
         self._history = History(metrics, clock, tell, settle_s)
         self._rolls = RollBlocks(metrics, clock, tell, settle_s)
 
+    def age_s(self) -> float:
+        """How long ago the API server was last heard of, about the kind that it is longest ago for."""
+        return self._objects.age_s()
+
+    async def rest(self) -> None:
+        """Nothing is observed for a while; end the watches."""
+        await self._objects.rest()
+
     async def close(self) -> None:
-        """End the queries that are under way."""
+        """End the watches, and the queries that are under way."""
+        await self._objects.rest()
         parts = (self._present, self._latencies, self._history, self._rolls)
         await asyncio.gather(*(part.close() for part in parts))
 
@@ -162,30 +168,27 @@ class Observer:
         Raises:
             ClusterError: the API server did not give a collection without which nothing can be decided.
         """
-        manifests = await self._everywhere(SERVICES)
+        manifests = await self._objects.read(SERVICES)
         services, invalid = self._parsed(manifests)
         if not manifests:
             nobody = (self._latencies.read((), self.watch_of), self._rolls.read({}))
             await asyncio.gather(self._readings(()), self._pasts(()), *nobody)
             return _nothing()
-        scope = self._scope(manifests)
-        deployments, sets, pods, jobs, crons, runs, heads, nodes = await asyncio.gather(
-            self._list(DEPLOYMENTS, scope, trim=_targets_only(services)),
-            self._list(REPLICASETS, scope),
-            self._list(PODS, scope, trim=_slim_pod),
-            self._list(JOBS, scope, MANAGED_SELECTOR),
-            self._list(CRONJOBS, scope, MANAGED_SELECTOR),
-            self._list(RUNS, scope, f"!{FINISHED_LABEL}"),
-            self._list(PROFILES, scope),
+        interest = _interest(manifests, services)
+        (deployments, sets, pods), (jobs, crons, runs), nodes, profiles = await asyncio.gather(
+            asyncio.gather(
+                *(self._objects.read(kind, interest) for kind in (DEPLOYMENTS, REPLICASETS, PODS))
+            ),
+            asyncio.gather(*(self._objects.read(kind) for kind in (JOBS, CRONJOBS, RUNS))),
             self._nodes(),
+            self._objects.profiles(),
         )
         busy = sorted({run["metadata"]["namespace"] for run in runs})
         (
-            (profiles, readings, pasts, latencies, rolls),
+            (readings, pasts, latencies, rolls),
             (selectors, events, volume_claims, config_maps),
         ) = await asyncio.gather(
             asyncio.gather(
-                self._known_profiles(heads),
                 self._readings(services),
                 self._pasts(services),
                 self._latencies.read(services, self.watch_of),
@@ -215,7 +218,7 @@ class Observer:
             cron_jobs={NamespacedName.of(c): c for c in crons},
             runs=runs,
             node_labels={n["metadata"]["name"]: n["metadata"].get("labels") or {} for n in nodes},
-            profiles=profiles,
+            profiles=_by_service(profiles),
             readings=readings,
             pasts=pasts,
             latencies=latencies,
@@ -268,52 +271,14 @@ class Observer:
         self._services = parsed
         return tuple(parsed.values()), tuple(invalid)
 
-    def _scope(self, manifests: Sequence[Manifest]) -> tuple[str | None, ...]:
-        """Namespaces to list; a constant number of requests: the only one, those watched, or all at once."""
-        if self._namespaces:
-            return self._namespaces
-        own = {manifest["metadata"]["namespace"] for manifest in manifests}
-        return tuple(own) if len(own) == 1 else (None,)
-
-    async def _everywhere(self, resource: Resource) -> list[Manifest]:
-        return await self._list(resource, self._namespaces or (None,))
-
-    async def _list(
-        self,
-        resource: Resource,
-        scope: Sequence[str | None],
-        labels: str = "",
-        trim: Callable[[Manifest], Manifest | None] | None = None,
-    ) -> list[Manifest]:
-        pages = await asyncio.gather(
-            *(self._cluster.list_all(resource, name, labels, trim) for name in scope)
-        )
-        return [manifest for page in pages for manifest in page]
-
-    async def _nodes(self) -> list[Manifest]:
+    async def _nodes(self) -> Sequence[Manifest]:
         # With a Role instead of a ClusterRole: the pod template's nodeSelector tells the GPU class, or nothing does.
-        return await self._readable(NODES, None)
-
-    async def _known_profiles(self, heads: Sequence[Manifest]) -> dict[NamespacedName, list[ProfileEntry]]:
-        present = {head["metadata"]["uid"] for head in heads}
-        for uid in self._profiles.keys() - present:
-            del self._profiles[uid]
-        found: dict[NamespacedName, list[ProfileEntry]] = defaultdict(list)
-        for head in heads:
-            meta = head["metadata"]
-            entry = self._profiles.get(meta["uid"])
-            if entry is None:
-                manifest = await self._cluster.get(PROFILES, meta["namespace"], meta["name"])
-                if manifest is None:
-                    continue
-                entry = read_profile(manifest)
-                self._profiles[entry.uid] = entry
-            found[NamespacedName(meta["namespace"], entry.service)].append(entry)
-        return found
-
-    def note_in_force(self, entry: ProfileEntry) -> None:
-        """Remember what was written into a profile's status, so that it is not written again."""
-        self._profiles[entry.uid] = entry
+        try:
+            return await self._objects.read(NODES)
+        except ClusterError as error:
+            if error.status not in _ABSENT:
+                raise
+            return []
 
     async def _readings(self, services: Iterable[SpeculativeService]) -> dict[Watch, FleetReading]:
         namespaces: dict[Watch, set[str]] = defaultdict(set)
@@ -369,57 +334,9 @@ class Observer:
         try:
             return await self._cluster.list_all(resource, namespace)
         except ClusterError as error:
-            if error.status not in {403, 404}:
+            if error.status not in _ABSENT:
                 raise
             return []
-
-
-def read_profile(manifest: Manifest) -> ProfileEntry:
-    """Parse a SpeculationProfile; one that cannot be read is an entry with its problem."""
-    meta = manifest["metadata"]
-    where = f"SpeculationProfile {meta['namespace']}/{meta['name']}"
-    try:
-        parsed = SpeculationProfile.read(
-            {
-                key: manifest[key]
-                for key in ("apiVersion", "kind", "metadata", "spec", "status")
-                if key in manifest
-            },
-            where,
-        )
-    except InputError as error:
-        spec = manifest.get("spec") or {}
-        return ProfileEntry(
-            name=meta["name"],
-            uid=meta["uid"],
-            service=str((spec.get("serviceRef") or {}).get("name", "")),
-            fingerprint=str(spec.get("fingerprint", "")),
-            gpu_product=str(spec.get("gpuProduct", "")),
-            created=_creation(manifest),
-            arms=frozenset(),
-            profile=None,
-            problem=str(error),
-        )
-    # An arm without a point has no law, and is listed with the reason why.
-    failed = {arm.arm: arm.reason or "" for arm in parsed.spec.arms if not arm.points and not arm.believable}
-    profile, problem = None, None
-    try:
-        profile = Profile.from_json(parsed.spec.profile, where)
-    except BreakevenError as error:
-        problem = str(error)
-    return ProfileEntry(
-        name=parsed.metadata.name,
-        uid=parsed.metadata.uid,
-        service=parsed.spec.service_ref.name,
-        fingerprint=parsed.spec.fingerprint,
-        gpu_product=parsed.spec.gpu_product,
-        created=parsed.spec.created_time or _creation(manifest),
-        arms=frozenset(fit.arm.name for fit in profile.arms) | frozenset(failed) if profile else frozenset(),
-        profile=profile,
-        problem=problem,
-        in_force=parsed.status.in_force,
-        failed=tuple(FailedArm(*item) for item in sorted(failed.items())),
-    )
 
 
 def _selector(manifest: Manifest) -> Manifest | None:
@@ -431,24 +348,18 @@ def _selector(manifest: Manifest) -> Manifest | None:
     return selector if {"matchLabels", "matchExpressions"} & selector.keys() else {"matchLabels": selector}
 
 
-def _targets_only(services: Iterable[SpeculativeService]) -> Callable[[Manifest], Manifest | None]:
-    """Deployments nobody points at are dropped as they arrive."""
-    wanted = {(service.metadata.namespace, service.spec.target_ref.name) for service in services}
-    return lambda manifest: manifest if NamespacedName.of(manifest) in wanted else None
+def _interest(manifests: Iterable[Manifest], services: Iterable[SpeculativeService]) -> Interest:
+    return Interest(
+        frozenset(manifest["metadata"]["namespace"] for manifest in manifests),
+        frozenset(NamespacedName(s.metadata.namespace, s.spec.target_ref.name) for s in services),
+    )
 
 
-def _slim_pod(pod: Manifest) -> Manifest:
-    """The fields of a pod that are read later: whole pods of a large cluster would be most of this process's memory."""
-    meta = pod["metadata"]
-    if RUN_LABEL in (meta.get("labels") or {}):
-        return pod
-    kept = ("name", "namespace", "uid", "annotations", "ownerReferences", "deletionTimestamp")
-    status = pod.get("status") or {}
-    return {
-        "metadata": {name: meta[name] for name in kept if name in meta},
-        "spec": {"nodeName": (pod.get("spec") or {}).get("nodeName", "")},
-        "status": {name: status[name] for name in ("conditions", "containerStatuses") if name in status},
-    }
+def _by_service(profiles: Iterable[FiledProfile]) -> dict[NamespacedName, list[ProfileEntry]]:
+    found: dict[NamespacedName, list[ProfileEntry]] = defaultdict(list)
+    for service, entry in profiles:
+        found[service].append(entry)
+    return found
 
 
 def _nothing() -> Snapshot:
@@ -475,7 +386,3 @@ def _claims(services: Iterable[SpeculativeService]) -> dict[NamespacedName, list
         meta = service.metadata
         found[NamespacedName(meta.namespace, service.spec.target_ref.name)].append(Claim.of(service))
     return found
-
-
-def _creation(manifest: Manifest) -> datetime:
-    return parse_time(manifest["metadata"].get("creationTimestamp")) or datetime.fromtimestamp(0, UTC)

@@ -69,7 +69,7 @@ def foreign(context: RolloutContext) -> RolloutStep:
     return RolloutStep(
         rollout=context.rollout,
         memory=memory.model_copy(update={"restores": memory.restores + 1}),
-        write=WriteAnnotation(deployment.ref, value),
+        write=WriteAnnotation(deployment.ref, value, deployment.generation),
         events=(Event(ClusterReason.RESTORED, message, warning=True),),
         reason=ClusterReason.RESTORED,
         message=message,

@@ -105,7 +105,7 @@ def begin(
             }
         ),
         ended=earlier,
-        write=WriteAnnotation(deployment.ref, value, force=context.memory.force_next),
+        write=WriteAnnotation(deployment.ref, value, deployment.generation, force=context.memory.force_next),
         events=(Event(ClusterReason.ROLL_STARTED, message),),
         reason=ClusterReason.ROLL_STARTED,
         message=message,
@@ -170,7 +170,7 @@ def undo(context: RolloutContext, rollout: Rollout, reason: ClusterReason, why: 
                 "running_arm": rollout.from_arm,
             }
         ),
-        write=WriteAnnotation(context.deployment.ref, value),
+        write=WriteAnnotation(context.deployment.ref, value, context.deployment.generation),
         events=(Event(ClusterReason.ROLL_UNDONE, message, warning=True),),
         reason=reason,
         message=message,
@@ -229,7 +229,9 @@ def _intended(context: RolloutContext, rollout: Rollout) -> RolloutStep:
     return RolloutStep(
         rollout,
         context.memory,
-        write=WriteAnnotation(deployment.ref, rollout.value or "null", force=context.memory.force_next),
+        write=WriteAnnotation(
+            deployment.ref, rollout.value or "null", deployment.generation, force=context.memory.force_next
+        ),
         reason=ClusterReason.ROLL_STARTED,
         message=f"{rollout.from_arm} -> {rollout.to_arm} is to be written",
         busy=True,
@@ -299,7 +301,7 @@ def _undoing(context: RolloutContext, rollout: Rollout) -> RolloutStep:
     if not _untouched(deployment.value, value):
         if not same_value(deployment.value, rollout.value):
             return foreign(context)
-        write = WriteAnnotation(deployment.ref, value) if context.may_write else None
+        write = WriteAnnotation(deployment.ref, value, deployment.generation) if context.may_write else None
         return RolloutStep(
             rollout,
             context.memory,

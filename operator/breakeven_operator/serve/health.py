@@ -11,6 +11,9 @@ from breakeven_operator.ports import Clock
 
 # A watch event may trail a LIST by this much without anything being wrong.
 _TRAILING_S = 120.0
+# An API server that renews our Lease and says nothing on any watch for so long: the fault is ours. One that is away takes
+# the Lease along, and who does not lead watches nothing.
+_DEAF_S = 300.0
 
 
 class Health:
@@ -29,6 +32,7 @@ class Health:
         self._watched: dict[str, int] = {}
         self._missing_since: dict[str, float] = {}
         self._watching = False
+        self._heard_of_s = clock.monotonic()
 
     @property
     def late_after_s(self) -> float:
@@ -38,6 +42,10 @@ class Health:
     def loop_turned(self) -> None:
         """The fleet loop came round: a cycle ended (well or not), or this replica waits for the Lease."""
         self._alive_at = self._clock.monotonic()
+
+    def heard(self, age_s: float) -> None:
+        """The API server was last heard of so long ago, by the watches that observations rest on."""
+        self._heard_of_s = self._clock.monotonic() - age_s
 
     def cycle_succeeded(self, generations: Mapping[str, int]) -> None:
         """A cycle read the world; what it saw is what a live watch must have delivered.
@@ -74,6 +82,9 @@ class Health:
         late_s = now - self._alive_at
         if late_s > self.late_after_s:
             return f"the fleet loop has not come round for {late_s:.0f} s"
+        deaf_s = now - self._heard_of_s
+        if deaf_s > max(_DEAF_S, self.late_after_s):
+            return f"no watch has been heard of for {deaf_s:.0f} s"
         since = min(self._missing_since.values(), default=now)
         if now - since > _TRAILING_S:
             return f"the watch has delivered nothing of a change that is {now - since:.0f} s old"

@@ -442,6 +442,11 @@ class Telemetry:
             buckets=(0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30),
             registry=registry,
         )
+        self.observation_age = Gauge(
+            "breakeven_observation_age_seconds",
+            "How long ago the API server was last heard of, about the kind of object that it is longest ago for.",
+            registry=registry,
+        )
         self.last_cycle = Gauge(
             "breakeven_last_cycle_timestamp_seconds", "Time at which the last pass ended.", registry=registry
         )

@@ -12,7 +12,7 @@ from breakeven.profile.fits import MeasuredRange, Measurement
 from breakeven.reasons import Reason
 from breakeven_operator import calibration
 from breakeven_operator.actions import FitOutcome, WriteStatus
-from breakeven_operator.adapters.observer import read_profile
+from breakeven_operator.adapters.profile_entries import read_profile
 from breakeven_operator.kinds import PROFILES
 from breakeven_operator.resources.speculationprofile import SpeculationProfile
 

@@ -151,6 +151,7 @@ def test_the_deployment_sets_only_settings_that_exist():
     assert len(names) > 10
     harmless = {
         "BREAKEVEN_CYCLE_SECONDS": "15",
+        "BREAKEVEN_RELIST_SECONDS": "3600",
         "BREAKEVEN_STATUS_REFRESH_SECONDS": "60",
         "BREAKEVEN_LISTEN_PORT": "8080",
         "BREAKEVEN_MAX_PARALLEL_ROLLS": "3",

@@ -1,0 +1,234 @@
+"""Follows the objects of one kind: all of them once, and from then on what changes.
+
+The official client's `SharedInformer` builds typed models in a thread and lists without pages; its asynchronous `Watch`
+goes on at an expired version after a 410 and breaks on a line longer than 128 KiB; kopf's index starts a task per object.
+ADR 0014 has the figures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable, Iterable
+from contextlib import aclosing
+from http import HTTPStatus
+from typing import Generic, TypeVar
+
+from breakeven_operator.kinds import Resource
+from breakeven_operator.ports import Clock, ClusterError, Happening, Manifest, WatchedCluster, WatchEvent
+
+Kept = TypeVar("Kept")
+_LOG = logging.getLogger(__name__)
+_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.2, 30.0
+# A kind that is not installed, or that the operator may not read, seldom comes between two cycles.
+_REFUSED = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND})
+_LONGEST_REFUSED_S = 300.0
+# A connection that held for so long was a good one: the next attempt comes at once.
+_LASTING_S = 10.0
+
+
+class _ContradictionError(Exception):
+    """A watch says what no API server says: it lost its order, so that what it left out is not known either."""
+
+
+class Informer(Generic[Kept]):
+    """Objects of one kind, kept up to date by one connection.
+
+    A broken connection is taken up where it ended. All objects are read anew when the API server does not know that place
+    any more (410), when the connection contradicts itself, and after `relist_s`.
+
+    Args:
+        cluster, clock: ports.
+        resource: the kind. namespace: where; None: everywhere. labels: a label selector.
+        trim: what is kept of an object; None: it concerns nobody.
+        relist_s: longest time for which lost events could stay unnoticed.
+    """
+
+    def __init__(
+        self,
+        cluster: WatchedCluster,
+        clock: Clock,
+        resource: Resource,
+        namespace: str | None,
+        *,
+        labels: str = "",
+        trim: Callable[[Manifest], Kept | None],
+        relist_s: float,
+    ) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._resource = resource
+        self._namespace = namespace
+        self._labels = labels
+        self._trim = trim
+        self._relist_s = relist_s
+        # By uid, each with its resourceVersion.
+        self._kept: dict[str, tuple[int, Kept]] = {}
+        # What a list that is under way has brought so far.
+        self._listed: dict[str, tuple[int, Kept]] | None = None
+        # Objects that the API server said were deleted, before the watch did.
+        self._deleted: set[str] = set()
+        self._version = ""
+        self._position = 0
+        self._listed_at_s = self._heard_at_s = clock.monotonic()
+        self._problem: ClusterError | None = None
+        # Set when all objects are there, or when it turned out why they are not.
+        self._settled = asyncio.Event()
+        self._synced = False
+
+    def objects(self) -> list[Kept]:
+        """What there is, trimmed.
+
+        Raises:
+            ClusterError: the objects were never read.
+        """
+        if not self._synced:
+            raise self._problem or ClusterError(f"{self}: not read yet")
+        return [kept for _, kept in self._kept.values()]
+
+    def age_s(self) -> float:
+        """How long ago the API server was last heard of."""
+        return self._clock.monotonic() - self._heard_at_s
+
+    @property
+    def synced(self) -> bool:
+        """Whether all objects were read once."""
+        return self._synced
+
+    @property
+    def problem(self) -> ClusterError | None:
+        """Why the last connection ended, where it did not just end; None once objects were read since."""
+        return self._problem
+
+    async def settled(self, timeout_s: float) -> None:
+        """Wait for the first objects, or for the reason why there are none."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._settled.wait(), timeout_s)
+
+    def adopt(self, manifests: Iterable[Manifest]) -> None:
+        """Take what the API server answered elsewhere; of two states of an object the newer one counts."""
+        for manifest in manifests:
+            self._keep(manifest)
+
+    def forget(self, uid: str) -> None:
+        """The API server has deleted an object; the watch will say so too, and says older things of it before."""
+        self._deleted.add(uid)
+        for kept in filter(None, (self._kept, self._listed)):
+            kept.pop(uid, None)
+
+    def drop(self, concerns: Callable[[Kept], bool]) -> None:
+        """Keep no more than what still concerns somebody."""
+        for kept in filter(None, (self._kept, self._listed)):
+            for uid in [uid for uid, (_, item) in kept.items() if not concerns(item)]:
+                del kept[uid]
+
+    async def run(self) -> None:
+        """Follow for ever; nothing that a server does ends it."""
+        delay_s = _FIRST_DELAY_S
+        while True:
+            began_s, longest_s = self._clock.monotonic(), _LONGEST_DELAY_S
+            try:
+                await self._follow(began_s)
+            except ClusterError as error:
+                if error.status == HTTPStatus.GONE:
+                    self._version = ""
+                if error.status in _REFUSED:
+                    longest_s = _LONGEST_REFUSED_S
+                self._problem = error
+                self._settled.set()
+                _LOG.info("%s: %s", self, error)
+            except _ContradictionError as error:
+                self._version = ""
+                _LOG.warning("%s: %s; all objects are read anew", self, error)
+            lasted = self._clock.monotonic() - began_s > _LASTING_S
+            delay_s = _FIRST_DELAY_S if lasted else min(2 * delay_s, longest_s)
+            # Watches that broke together do not come back together.
+            await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+
+    def __str__(self) -> str:
+        return f"{self._resource.kind}s of {self._namespace or 'all namespaces'}"
+
+    async def _follow(self, began_s: float) -> None:
+        if self._version and began_s - self._listed_at_s > self._relist_s:
+            self._version = ""
+        if not self._version:
+            self._listed, self._listed_at_s = {}, began_s
+        events = self._cluster.watch(self._resource, self._namespace, self._labels, self._version)
+        async with aclosing(events) as stream:
+            async for event in stream:
+                self._take(event, began_s)
+                if self._listed is None and self._clock.monotonic() - self._listed_at_s > self._relist_s:
+                    return
+
+    def _take(self, event: WatchEvent, began_s: float) -> None:
+        version = _number(event.manifest)
+        if self._listed is not None:
+            self._take_listed(event, version, self._listed, began_s)
+            return
+        match event.happening:
+            case Happening.ADDED | Happening.MODIFIED:
+                if version <= self._position and not self._is_known(event.manifest, version):
+                    raise _ContradictionError("an object came after something newer")
+                self._keep(event.manifest)
+            case Happening.DELETED:
+                uid = event.manifest["metadata"]["uid"]
+                self._kept.pop(uid, None)
+                self._deleted.discard(uid)
+            case Happening.BOOKMARK | Happening.SYNCED:
+                if version < self._position:
+                    raise _ContradictionError("a bookmark lies before what came")
+        if version > self._position:
+            self._position, self._version = version, str(version)
+        self._heard_at_s, self._problem = self._clock.monotonic(), None
+
+    def _take_listed(
+        self, event: WatchEvent, version: int, listed: dict[str, tuple[int, Kept]], began_s: float
+    ) -> None:
+        match event.happening:
+            case Happening.ADDED | Happening.MODIFIED:
+                self._keep(event.manifest)
+            case Happening.DELETED:
+                listed.pop(event.manifest["metadata"]["uid"], None)
+            case Happening.SYNCED:
+                self._kept, self._listed, self._deleted = listed, None, set()
+                self._position, self._version = version, str(version)
+                # They are as new as the request at least; how long the answer took is not known to be their age.
+                self._heard_at_s = began_s
+                self._synced, self._problem = True, None
+                self._settled.set()
+
+    def _is_known(self, manifest: Manifest, version: int) -> bool:
+        """Whether an event that comes too late changes nothing."""
+        uid = manifest["metadata"]["uid"]
+        held = self._kept.get(uid)
+        if held is not None:
+            return version <= held[0]
+        return uid in self._deleted or self._trim(manifest) is None
+
+    def _keep(self, manifest: Manifest) -> None:
+        uid, version = manifest["metadata"]["uid"], _number(manifest)
+        if uid in self._deleted:
+            return
+        trimmed = self._trim(manifest)
+        for kept in (self._kept, self._listed):
+            if kept is None:
+                continue
+            if trimmed is None:
+                kept.pop(uid, None)
+            elif uid not in kept or kept[uid][0] <= version:
+                kept[uid] = version, trimmed
+
+
+def _number(manifest: Manifest) -> int:
+    """A resourceVersion; API servers give numbers that rise with every change (KEP-5504).
+
+    Raises:
+        ClusterError: it is none.
+    """
+    text = manifest["metadata"].get("resourceVersion")
+    try:
+        return int(text)
+    except (TypeError, ValueError) as error:
+        raise ClusterError(f"an object's resourceVersion is {text!r}, expected a number") from error

@@ -1,0 +1,71 @@
+"""The objects that decisions rest on: as a protocol, because one cycle lists them and an operator that goes on watches them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from breakeven_operator.adapters.profile_entries import FiledProfile
+from breakeven_operator.kinds import DEPLOYMENTS, NamespacedName, Ref, Resource
+from breakeven_operator.ports import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Interest:
+    """What belongs to the services; nothing else of the cluster is kept.
+
+    Attributes:
+        namespaces: of the services.
+        targets: Deployments that they point at.
+    """
+
+    namespaces: frozenset[str]
+    targets: frozenset[NamespacedName]
+
+    def covers(self, resource: Resource, manifest: Manifest) -> bool:
+        """Whether an object belongs to a service: of Deployments only the targets do."""
+        if resource == DEPLOYMENTS:
+            return NamespacedName.of(manifest) in self.targets
+        return manifest["metadata"]["namespace"] in self.namespaces
+
+    def within(self, namespace: str) -> Interest:
+        """The part of it that lies in one namespace."""
+        targets = frozenset(target for target in self.targets if target.namespace == namespace)
+        return replace(self, namespaces=self.namespaces & {namespace}, targets=targets)
+
+
+class Objects(Protocol):
+    """The objects of the cluster, trimmed to the fields that are read. Both readings raise ClusterError.
+
+    Nothing is given that the API server has not confirmed for too long.
+    """
+
+    async def read(self, resource: Resource, interest: Interest | None = None) -> Sequence[Manifest]:
+        """All objects of a kind that the operator looks at.
+
+        Args:
+            resource: the kind.
+            interest: Deployments, ReplicaSets and Pods are read only as far as they belong to services. None: all.
+        """
+        ...
+
+    async def profiles(self) -> Sequence[FiledProfile]:
+        """All SpeculationProfiles."""
+        ...
+
+    def adopt(self, resource: Resource, manifest: Manifest) -> None:
+        """Take what the API server answered to a write: the next decision sees at least that."""
+        ...
+
+    def forget(self, ref: Ref) -> None:
+        """The API server has deleted an object."""
+        ...
+
+    def age_s(self) -> float:
+        """How long ago the API server was last heard of, about the kind that it is longest ago for (s)."""
+        ...
+
+    async def rest(self) -> None:
+        """Nothing is read for a while: stop following the cluster, and forget it."""
+        ...

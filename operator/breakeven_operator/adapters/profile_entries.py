@@ -1,0 +1,79 @@
+"""SpeculationProfiles as decisions use them: parsed once, for their spec never changes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from breakeven.errors import BreakevenError, InputError
+from breakeven.profile import Profile
+from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.ports import Manifest
+from breakeven_operator.reconcile.active_profile import FailedArm, ProfileEntry
+from breakeven_operator.reconcile.deployment import parse_time
+from breakeven_operator.resources import SpeculationProfile
+
+
+class FiledProfile(NamedTuple):
+    """A profile under the service that it is of."""
+
+    service: NamespacedName
+    entry: ProfileEntry
+
+
+def file_profile(manifest: Manifest) -> FiledProfile:
+    """Parse a SpeculationProfile, and find out whose it is."""
+    entry = read_profile(manifest)
+    return FiledProfile(NamespacedName(manifest["metadata"]["namespace"], entry.service), entry)
+
+
+def read_profile(manifest: Manifest) -> ProfileEntry:
+    """Parse a SpeculationProfile; one that cannot be read is an entry with its problem."""
+    meta = manifest["metadata"]
+    where = f"SpeculationProfile {meta['namespace']}/{meta['name']}"
+    try:
+        parsed = SpeculationProfile.read(
+            {
+                key: manifest[key]
+                for key in ("apiVersion", "kind", "metadata", "spec", "status")
+                if key in manifest
+            },
+            where,
+        )
+    except InputError as error:
+        spec = manifest.get("spec") or {}
+        return ProfileEntry(
+            name=meta["name"],
+            uid=meta["uid"],
+            service=str((spec.get("serviceRef") or {}).get("name", "")),
+            fingerprint=str(spec.get("fingerprint", "")),
+            gpu_product=str(spec.get("gpuProduct", "")),
+            created=_creation(manifest),
+            arms=frozenset(),
+            profile=None,
+            problem=str(error),
+        )
+    # An arm without a point has no law, and is listed with the reason why.
+    failed = {arm.arm: arm.reason or "" for arm in parsed.spec.arms if not arm.points and not arm.believable}
+    profile, problem = None, None
+    try:
+        profile = Profile.from_json(parsed.spec.profile, where)
+    except BreakevenError as error:
+        problem = str(error)
+    return ProfileEntry(
+        name=parsed.metadata.name,
+        uid=parsed.metadata.uid,
+        service=parsed.spec.service_ref.name,
+        fingerprint=parsed.spec.fingerprint,
+        gpu_product=parsed.spec.gpu_product,
+        created=parsed.spec.created_time or _creation(manifest),
+        arms=frozenset(fit.arm.name for fit in profile.arms) | frozenset(failed) if profile else frozenset(),
+        profile=profile,
+        problem=problem,
+        in_force=parsed.status.in_force,
+        failed=tuple(FailedArm(*item) for item in sorted(failed.items())),
+    )
+
+
+def _creation(manifest: Manifest) -> datetime:
+    return parse_time(manifest["metadata"].get("creationTimestamp")) or datetime.fromtimestamp(0, UTC)

@@ -1,0 +1,205 @@
+"""The cluster's objects by watches: the API server pays for what changes, and for nothing that only exists."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from breakeven_operator.adapters.informer import Informer
+from breakeven_operator.adapters.objects import Interest
+from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
+from breakeven_operator.adapters.trimming import LABELS, is_selected, trimmed
+from breakeven_operator.kinds import DEPLOYMENTS, PROFILES, Ref, Resource
+from breakeven_operator.ports import Clock, ClusterError, Manifest, WatchedCluster
+
+# So many namespaces are watched one by one; services in more of them are found among everybody's objects. Each watch is
+# a connection, and each object of others that passes by is parsed and dropped.
+_NAMESPACES_APART = 4
+# A bookmark a minute is all that is heard of a kind in which nothing changes. Two that are missing are a fault.
+_OLDEST_S = 150.0
+# Until the objects of a kind are there for the first time; thirty thousand pods take some seconds.
+_FIRST_READING_S = 60.0
+# Requests at a time when services come up.
+_ABREAST = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    resource: Resource
+    namespace: str | None
+
+
+class _Followed:
+    """One informer and its task, and what it keeps."""
+
+    def __init__(
+        self, cluster: WatchedCluster, clock: Clock, scope: _Scope, interest: Interest | None, relist_s: float
+    ) -> None:
+        self.resource = scope.resource
+        self.interest = interest
+        self.informer: Informer[Any] = Informer(
+            cluster,
+            clock,
+            scope.resource,
+            scope.namespace,
+            labels=LABELS.get(scope.resource, ""),
+            trim=self._kept_of,
+            relist_s=relist_s,
+        )
+        self.task = asyncio.create_task(self.informer.run(), name=f"watch {self.informer}")
+
+    def _kept_of(self, manifest: Manifest) -> Any:
+        if self.interest is not None and not self.interest.covers(self.resource, manifest):
+            return None
+        if not is_selected(self.resource, manifest):
+            return None
+        return file_profile(manifest) if self.resource == PROFILES else trimmed(self.resource, manifest)
+
+
+class WatchedObjects:
+    """The `Objects` port; `rest` ends its watches.
+
+    Args:
+        cluster, clock: ports.
+        namespaces: to read; empty: everywhere.
+        relist_s: all objects of a kind are read anew after so long.
+        oldest_s: nothing is given that is older.
+    """
+
+    def __init__(
+        self,
+        cluster: WatchedCluster,
+        clock: Clock,
+        *,
+        namespaces: Sequence[str],
+        relist_s: float,
+        oldest_s: float = _OLDEST_S,
+    ) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._namespaces = tuple(namespaces)
+        self._relist_s = relist_s
+        self._oldest_s = oldest_s
+        self._followed: dict[_Scope, _Followed] = {}
+        # Services were once in more namespaces than are watched one by one.
+        self._everywhere = False
+
+    async def read(self, resource: Resource, interest: Interest | None = None) -> list[Manifest]:
+        """See `Objects.read`."""
+        kept: list[Manifest] = await self._read(resource, interest)
+        return kept
+
+    async def profiles(self) -> list[FiledProfile]:
+        """See `Objects.profiles`."""
+        filed: list[FiledProfile] = await self._read(PROFILES, None)
+        return filed
+
+    def adopt(self, resource: Resource, manifest: Manifest) -> None:
+        """See `Objects.adopt`."""
+        namespace = manifest["metadata"].get("namespace")
+        for scope in (_Scope(resource, None), _Scope(resource, namespace)):
+            if scope in self._followed:
+                self._followed[scope].informer.adopt((manifest,))
+
+    def forget(self, ref: Ref) -> None:
+        """See `Objects.forget`."""
+        for scope in (_Scope(ref.resource, None), _Scope(ref.resource, ref.namespace)):
+            if scope in self._followed and ref.uid:
+                self._followed[scope].informer.forget(ref.uid)
+
+    def age_s(self) -> float:
+        """See `Objects.age_s`."""
+        informers = [followed.informer for followed in self._followed.values()]
+        return max((informer.age_s() for informer in informers if informer.synced), default=0.0)
+
+    async def rest(self) -> None:
+        """See `Objects.rest`."""
+        await self._end(set(self._followed))
+
+    async def _read(self, resource: Resource, interest: Interest | None) -> list[Any]:
+        scopes = {_Scope(resource, namespace) for namespace in self._namespaces_of(resource, interest)}
+        for scope in scopes:
+            wanted = interest.within(scope.namespace) if interest and scope.namespace else interest
+            if scope in self._followed:
+                await self._concern(self._followed[scope], wanted)
+            else:
+                self._followed[scope] = _Followed(self._cluster, self._clock, scope, wanted, self._relist_s)
+        followed = [self._followed[scope] for scope in scopes]
+        await asyncio.gather(*(each.informer.settled(_FIRST_READING_S) for each in followed))
+        await self._end({s for s in self._followed if s.resource == resource} - scopes)
+        for scope in scopes:
+            await self._check(scope)
+        return [kept for each in followed for kept in each.informer.objects()]
+
+    def _namespaces_of(self, resource: Resource, interest: Interest | None) -> Sequence[str | None]:
+        if not resource.namespaced:
+            return (None,)
+        if self._namespaces:
+            return self._namespaces
+        if interest is None:
+            return (None,)
+        # Never back: a namespace that comes and goes would make everything be read anew each time.
+        self._everywhere = self._everywhere or len(interest.namespaces) > _NAMESPACES_APART
+        return (None,) if self._everywhere else sorted(interest.namespaces)
+
+    async def _concern(self, followed: _Followed, interest: Interest | None) -> None:
+        """Let an informer keep what belongs to new services too, and fetch what it let go by until now."""
+        before = followed.interest
+        if interest is None or before is None or interest == before:
+            return
+        # From here on the watch keeps what changes, so that nothing is missed between the answers and it.
+        followed.interest = interest
+        try:
+            followed.informer.adopt(await self._joining(followed.resource, before, interest))
+        except ClusterError:
+            followed.interest = before
+            raise
+        if before.namespaces - interest.namespaces or before.targets - interest.targets:
+            resource = followed.resource
+            followed.informer.drop(lambda manifest: interest.covers(resource, manifest))
+
+    async def _joining(self, resource: Resource, before: Interest, now: Interest) -> list[Manifest]:
+        gate = asyncio.Semaphore(_ABREAST)
+
+        async def target(namespace: str, name: str) -> list[Manifest]:
+            async with gate:
+                found = await self._cluster.get(DEPLOYMENTS, namespace, name)
+                return [found] if found is not None else []
+
+        async def members(namespace: str) -> list[Manifest]:
+            async with gate:
+                return await self._cluster.list_all(resource, namespace)
+
+        if resource == DEPLOYMENTS:
+            asked = [target(*name) for name in sorted(now.targets - before.targets)]
+        else:
+            asked = [members(name) for name in sorted(now.namespaces - before.namespaces)]
+        return [manifest for answer in await asyncio.gather(*asked) for manifest in answer]
+
+    async def _check(self, scope: _Scope) -> None:
+        """Nothing old and nothing that nobody keeps up to date is given out.
+
+        Raises:
+            ClusterError: the API server has not been heard of for too long.
+            Exception: a defect ended the informer; the next reading begins it anew.
+        """
+        followed = self._followed[scope]
+        if followed.task.done():
+            del self._followed[scope]
+            followed.task.result()
+        informer = followed.informer
+        if informer.synced and informer.age_s() > self._oldest_s:
+            problem = informer.problem
+            why = f": {problem}" if problem else ""
+            raise ClusterError(
+                f"{informer}: nothing heard for {informer.age_s():.0f} s{why}",
+                problem.status if problem else 0,
+            )
+
+    async def _end(self, scopes: set[_Scope]) -> None:
+        tasks = [self._followed.pop(scope).task for scope in scopes]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,223 @@
+"""Which watches there are, whose objects they keep, and what is refused to be given out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from breakeven_operator.adapters.clock import SystemClock
+from breakeven_operator.adapters.listed_objects import ListedObjects
+from breakeven_operator.adapters.objects import Interest
+from breakeven_operator.adapters.watched_objects import WatchedObjects
+from breakeven_operator.kinds import DEPLOYMENTS, NODES, PODS, RUNS, NamespacedName, Ref
+from breakeven_operator.labels import FINISHED_LABEL
+from breakeven_operator.ports import ClusterError
+from fakes.virtual_time import in_virtual_time
+from fakes.watched_server import WatchedServer
+
+
+@contextlib.asynccontextmanager
+async def watching(server, *namespaces, oldest_s=150.0):
+    objects = WatchedObjects(server, SystemClock(), namespaces=namespaces, relist_s=3600.0, oldest_s=oldest_s)
+    try:
+        yield objects
+    finally:
+        await objects.rest()
+
+
+def interest(*namespaces, targets=()):
+    return Interest(frozenset(namespaces), frozenset(NamespacedName("a", name) for name in targets))
+
+
+async def names(objects, resource, wanted=None):
+    return sorted(manifest["metadata"]["name"] for manifest in await objects.read(resource, wanted))
+
+
+FEW, MANY = "abcd", "abcdef"
+
+
+@in_virtual_time
+async def test_services_in_few_namespaces_cost_a_watch_each_and_in_many_one_for_all():
+    server = WatchedServer()
+    for namespace in "abcdefgh":
+        server.put(f"in-{namespace}", namespace=namespace)
+    async with watching(server) as objects:
+        assert await names(objects, PODS, interest(*FEW)) == ["in-a", "in-b", "in-c", "in-d"]
+        assert server.requests == {"list and watch": 4}
+        assert await names(objects, PODS, interest(*MANY)) == [f"in-{name}" for name in MANY]
+        assert server.requests == {"list and watch": 5}
+        # Never back, and those of one namespace each have ended: a change comes once.
+        assert await names(objects, PODS, interest("a")) == ["in-a"]
+        server.put("another", namespace="a")
+        await asyncio.sleep(0.1)
+        assert await names(objects, PODS, interest("a")) == ["another", "in-a"]
+        assert server.requests == {"list and watch": 5}
+
+
+@in_virtual_time
+async def test_an_installation_for_some_namespaces_never_asks_about_others():
+    server = WatchedServer()
+    for namespace in MANY:
+        server.put(f"in-{namespace}", namespace=namespace)
+    async with watching(server, "a", "b") as objects:
+        assert await names(objects, PODS, interest("a")) == ["in-a"]
+        assert await names(objects, RUNS) == ["in-a", "in-b"]
+
+
+@in_virtual_time
+async def test_a_namespace_that_joins_is_fetched_alone_and_one_that_leaves_is_let_go():
+    server = WatchedServer()
+    for namespace in "abcdefgh":
+        server.put(f"in-{namespace}", namespace=namespace)
+    async with watching(server) as objects:
+        await objects.read(PODS, interest(*MANY))
+        assert await names(objects, PODS, interest(*MANY, "g")) == [f"in-{name}" for name in (*MANY, "g")]
+        assert server.requests == {"list and watch": 1, "list": 1}
+        server.put("new", namespace="g")
+        server.put("foreign", namespace="h")
+        await asyncio.sleep(0.1)
+        assert await names(objects, PODS, interest("g")) == ["in-g", "new"]
+        assert server.requests == {"list and watch": 1, "list": 1}
+
+
+@in_virtual_time
+async def test_a_namespace_whose_objects_were_not_given_is_asked_about_again():
+    server = WatchedServer()
+    for namespace in (*MANY, "g"):
+        server.put(f"in-{namespace}", namespace=namespace)
+    async with watching(server) as objects:
+        await objects.read(PODS, interest(*MANY))
+        server.refuse = [ClusterError("busy", 500)]
+        with pytest.raises(ClusterError, match="busy"):
+            await objects.read(PODS, interest(*MANY, "g"))
+        assert await names(objects, PODS, interest(*MANY, "g")) == [f"in-{name}" for name in (*MANY, "g")]
+
+
+@in_virtual_time
+async def test_of_deployments_only_targets_are_kept_and_a_new_target_is_fetched_by_its_name():
+    server = WatchedServer()
+    for name in ("one", "two", "three"):
+        server.put(name, namespace="a")
+    async with watching(server) as objects:
+        assert await names(objects, DEPLOYMENTS, interest("a", targets=["one"])) == ["one"]
+        assert await names(objects, DEPLOYMENTS, interest("a", targets=["one", "two", "none"])) == [
+            "one",
+            "two",
+        ]
+        assert server.requests == {"list and watch": 1, "get": 2}
+        # It did not exist when its service came; it is kept when it does.
+        server.put("none", namespace="a")
+        await asyncio.sleep(0.1)
+        assert await names(objects, DEPLOYMENTS, interest("a", targets=["none"])) == ["none"]
+        assert server.requests == {"list and watch": 1, "get": 2}
+
+
+@in_virtual_time
+async def test_nothing_old_is_given_out_and_it_says_what_stands_in_the_way():
+    server = WatchedServer()
+    server.put("one")
+    async with watching(server) as objects:
+        await objects.read(NODES)
+        server.silent = True
+        await asyncio.sleep(140.0)
+        assert await names(objects, NODES) == ["one"]
+        assert objects.age_s() == pytest.approx(140.0, abs=1.0)
+        await asyncio.sleep(20.0)
+        with pytest.raises(ClusterError, match=r"Nodes of all namespaces: nothing heard for 160 s$"):
+            await objects.read(NODES)
+        server.refuse = [ClusterError("WATCH /nodes: 500 etcd is away", 500)] * 100
+        server.cut()
+        await asyncio.sleep(10.0)
+        with pytest.raises(
+            ClusterError, match="nothing heard for 170 s: WATCH /nodes: 500 etcd is away"
+        ) as raised:
+            await objects.read(NODES)
+        assert raised.value.status == 500
+
+
+@in_virtual_time
+async def test_a_defect_in_a_watch_is_reported_once_and_the_watch_begun_anew():
+    server = WatchedServer()
+    server.put("one")
+    async with watching(server) as objects:
+        await objects.read(NODES)
+
+        def defect(_events):
+            raise ZeroDivisionError
+
+        server.wire = defect
+        server.put("two")
+        await asyncio.sleep(0.1)
+        server.wire = lambda events: events
+        with pytest.raises(ZeroDivisionError):
+            await objects.read(NODES)
+        assert await names(objects, NODES) == ["one", "two"]
+
+
+@in_virtual_time
+async def test_after_a_rest_everything_is_read_anew():
+    server = WatchedServer()
+    server.put("one")
+    async with watching(server) as objects:
+        await objects.read(NODES)
+        await objects.rest()
+        assert objects.age_s() == 0.0
+        server.delete("one")
+        server.put("two")
+        assert await names(objects, NODES) == ["two"]
+        assert server.requests == {"list and watch": 2}
+
+
+@in_virtual_time
+async def test_answers_to_writes_count_at_once():
+    server = WatchedServer()
+    server.put("one")
+    async with watching(server) as objects:
+        await objects.read(RUNS)
+        server.silent = True
+        server.put("two")
+        two = server.objects["llm/two"]
+        objects.adopt(RUNS, two)
+        assert await names(objects, RUNS) == ["one", "two"]
+        # A run that is accounted for is not looked at any more, whatever the selector of the watch says later.
+        meta = {**two["metadata"], "labels": {FINISHED_LABEL: "true"}, "resourceVersion": "9"}
+        objects.adopt(RUNS, {**two, "metadata": meta})
+        assert await names(objects, RUNS) == ["one"]
+        objects.forget(Ref(RUNS, "llm", "one", server.objects["llm/one"]["metadata"]["uid"]))
+        assert await names(objects, RUNS) == []
+
+
+@in_virtual_time
+async def test_profiles_are_parsed_and_lie_under_their_service():
+    server = WatchedServer()
+    server.put("bad", spec={"serviceRef": {"name": "chat"}, "fingerprint": "f"})
+    async with watching(server) as objects:
+        (filed,) = await objects.profiles()
+        assert filed.service == NamespacedName("llm", "chat")
+        assert filed.entry.problem
+    (listed,) = await ListedObjects(server, ()).profiles()
+    assert listed == filed
+    assert server.requests["list"] == 1
+
+
+@in_virtual_time
+async def test_watched_and_listed_objects_are_the_same():
+    server = WatchedServer()
+    for namespace in MANY:
+        status = {"conditions": [], "containerStatuses": [], "qosClass": "Burstable"}
+        server.put(
+            f"in-{namespace}", namespace=namespace, spec={"nodeName": "n", "containers": []}, status=status
+        )
+    listed = ListedObjects(server, ())
+    async with watching(server) as objects:
+        for resource in (PODS, DEPLOYMENTS, RUNS):
+            for wanted in (interest("a"), interest(*FEW, targets=["in-a"]), interest(*MANY)):
+
+                def by_name(manifests):
+                    return sorted(manifests, key=lambda m: m["metadata"]["name"])
+
+                assert by_name(await objects.read(resource, wanted)) == by_name(
+                    await listed.read(resource, wanted)
+                )
