@@ -408,3 +408,20 @@ async def test_the_probe_and_metrics_over_http():
                 assert "breakeven_build_info" in await response.text()
     finally:
         await runner.cleanup()
+
+
+async def test_watches_that_are_heard_of_no_more_while_the_api_server_answers_fail_the_probe():
+    clock = FakeClock()
+    health = Health(clock, 15.0)
+    clock.advance(200.0)
+    health.loop_turned()
+    assert health.problem() is None
+    for age_s, problem in (
+        (100.0, None),
+        (299.0, None),
+        (301.0, "no watch has been heard of for 301 s"),
+        (2.0, None),
+    ):
+        health.heard(age_s)
+        health.loop_turned()
+        assert health.problem() == problem

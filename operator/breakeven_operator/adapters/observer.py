@@ -172,7 +172,7 @@ class Observer:
         services, invalid = self._parsed(manifests)
         if not manifests:
             nobody = (self._latencies.read((), self.watch_of), self._rolls.read({}))
-            await asyncio.gather(self._readings(()), self._pasts(()), *nobody)
+            await asyncio.gather(self._readings((), {}), self._pasts(()), *nobody)
             return _nothing()
         interest = _interest(manifests, services)
         (deployments, sets, pods), (jobs, crons, runs), nodes, profiles = await asyncio.gather(
@@ -183,13 +183,14 @@ class Observer:
             self._nodes(),
             self._objects.profiles(),
         )
+        pods_by_namespace = _by_namespace(pods)
         busy = sorted({run["metadata"]["namespace"] for run in runs})
         (
             (readings, pasts, latencies, rolls),
             (selectors, events, volume_claims, config_maps),
         ) = await asyncio.gather(
             asyncio.gather(
-                self._readings(services),
+                self._readings(services, pods_by_namespace),
                 self._pasts(services),
                 self._latencies.read(services, self.watch_of),
                 self._rolls.read(under_way(services, self.watch_of)),
@@ -207,7 +208,7 @@ class Observer:
             invalid=invalid,
             deployments={NamespacedName.of(d): d for d in deployments},
             replica_sets=_by_owner(sets),
-            pods=(pods_by_namespace := _by_namespace(pods)),
+            pods=pods_by_namespace,
             pods_of=_by_owner(pods),
             pod_names={
                 namespace: frozenset(pod["metadata"]["name"] for pod in members)
@@ -280,10 +281,13 @@ class Observer:
                 raise
             return []
 
-    async def _readings(self, services: Iterable[SpeculativeService]) -> dict[Watch, FleetReading]:
-        namespaces: dict[Watch, set[str]] = defaultdict(set)
+    async def _readings(
+        self, services: Iterable[SpeculativeService], pods: Mapping[str, Sequence[Manifest]]
+    ) -> dict[Watch, FleetReading]:
+        namespaces: dict[Watch, dict[str, int]] = defaultdict(dict)
         for service in services:
-            namespaces[self.watch_of(service)].add(service.metadata.namespace)
+            namespace = service.metadata.namespace
+            namespaces[self.watch_of(service)][namespace] = len(pods.get(namespace, ()))
         return await self._present.read(namespaces)
 
     async def _pasts(self, services: Iterable[SpeculativeService]) -> dict[Lookback, PastReading]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from breakeven_operator.adapters.prometheus_answers import Answer, PrometheusAnswers, Said, Watch
 from breakeven_operator.ports import (
@@ -15,6 +15,9 @@ from breakeven_operator.ports import (
 from breakeven_operator.reconcile.fleet_query import fleet_query
 from breakeven_operator.reconcile.live_metrics import FleetReading, read_fleet
 from breakeven_operator.resources import SpeculativeService
+
+# A pod takes some 25 series and 200 bytes each: half of what an answer may have.
+_PODS_PER_QUERY = 1500
 
 
 def prometheus_of(service: SpeculativeService) -> PrometheusAccess | None:
@@ -46,20 +49,20 @@ def prometheus_of(service: SpeculativeService) -> PrometheusAccess | None:
     )
 
 
-class Present(PrometheusAnswers[frozenset[str], FleetReading]):
+class Present(PrometheusAnswers[Mapping[str, int], FleetReading]):
     """The newest answers, one per Watch.
 
     An answer of an earlier cycle counts as long as it is no older than the Watch's staleness. Until then the Watch's services,
     and no others, have no figures.
     """
 
-    async def read(self, wanted: Mapping[Watch, AbstractSet[str]]) -> dict[Watch, FleetReading]:
+    async def read(self, wanted: Mapping[Watch, Mapping[str, int]]) -> dict[Watch, FleetReading]:
         """The newest answer about these namespaces; without one, a reading that says why.
 
         Args:
-            wanted: namespaces by what is asked; nothing else is remembered.
+            wanted: numbers of pods by namespace, by what is asked; nothing else is remembered.
         """
-        known = await self._about({watch: frozenset(namespaces) for watch, namespaces in wanted.items()})
+        known = await self._about(wanted)
         return {
             watch: self._newest(watch, known.get(watch), namespaces) for watch, namespaces in wanted.items()
         }
@@ -67,12 +70,12 @@ class Present(PrometheusAnswers[frozenset[str], FleetReading]):
     def _newest(
         self,
         watch: Watch,
-        known: Answer[frozenset[str], FleetReading] | None,
-        namespaces: AbstractSet[str],
+        known: Answer[Mapping[str, int], FleetReading] | None,
+        namespaces: Mapping[str, int],
     ) -> FleetReading:
         if watch.source is None:
             return self._without("no address: set metricsSource.prometheus.address")
-        if known is None or not namespaces <= known.subjects:
+        if known is None or not namespaces.keys() <= known.subjects.keys():
             return self._without(f"{watch.source.name} has not answered within {self._settle_s:g} s")
         if known.reading.error is not None:
             return known.reading
@@ -81,11 +84,45 @@ class Present(PrometheusAnswers[frozenset[str], FleetReading]):
         return known.reading
 
     async def _ask(
-        self, source: PrometheusAccess, watch: Watch, namespaces: frozenset[str]
+        self, source: PrometheusAccess, watch: Watch, namespaces: Mapping[str, int]
     ) -> Said[FleetReading]:
-        promql = fleet_query(sorted(namespaces), watch.matchers, watch.window_s, watch.staleness_s)
-        reading = read_fleet(await self._metrics.query(source, promql))
-        return Said(reading, not reading.pods)
+        whole: FleetReading | None = None
+        for part in parted(namespaces):
+            promql = fleet_query(
+                part, watch.matchers, watch.window_s, watch.staleness_s, anywhere=whole is None
+            )
+            # One after another: two answers at a time would be held at a time.
+            reading = read_fleet(await self._metrics.query(source, promql))
+            whole = reading if whole is None else _together(whole, reading)
+        found = whole or FleetReading({}, frozenset())
+        return Said(found, not found.pods)
 
     def _without(self, error: str) -> FleetReading:
         return FleetReading({}, frozenset(), error)
+
+
+def parted(pods: Mapping[str, int]) -> Iterator[list[str]]:
+    """Namespaces in groups, of which each has few enough pods for one answer of Prometheus; at least one group.
+
+    A namespace that has more pods alone is a group of its own.
+    """
+    group: list[str] = []
+    size = 0
+    for namespace in sorted(pods):
+        if group and size + pods[namespace] > _PODS_PER_QUERY:
+            yield group
+            group, size = [], 0
+        group.append(namespace)
+        size += pods[namespace]
+    yield group
+
+
+def _together(one: FleetReading, other: FleetReading) -> FleetReading:
+    """Two answers about different namespaces, as old as the older one."""
+    times = [time_s for time_s in (one.evaluated_s, other.evaluated_s) if time_s is not None]
+    return replace(
+        one,
+        pods={**one.pods, **other.pods},
+        present=one.present | other.present,
+        evaluated_s=min(times, default=None),
+    )

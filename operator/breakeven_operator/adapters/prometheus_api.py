@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import os
 import socket
 import ssl
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pydantic_core
 
 from breakeven_operator.kinds import SECRETS
 from breakeven_operator.ports import (
@@ -216,8 +216,8 @@ def _result(source: PrometheusAccess, kind: str, answer: _Reply, access: _Access
         where = access.hidden_in(_origin(answer.location))
         raise MetricsError(f"{source.name} redirects to {where}, which is not followed: name that address")
     try:
-        found = json.loads(answer.body)
-    except (ValueError, RecursionError):
+        found = pydantic_core.from_json(answer.body)
+    except ValueError:
         found = None
     document = found if isinstance(found, dict) else {}
     if answer.status != HTTPStatus.OK or document.get("status") == "error":

@@ -53,7 +53,14 @@ _BLOCKS_PER_WINDOW = 5
 _KEPT_OF_NAME = 40
 
 
-def fleet_query(namespaces: Sequence[str], extra: Sequence[Matcher], window_s: int, staleness_s: int) -> str:
+def fleet_query(
+    namespaces: Sequence[str],
+    extra: Sequence[Matcher],
+    window_s: int,
+    staleness_s: int,
+    *,
+    anywhere: bool = True,
+) -> str:
     """Everything the operator watches, for all pods of some namespaces.
 
     Args:
@@ -62,6 +69,7 @@ def fleet_query(namespaces: Sequence[str], extra: Sequence[Matcher], window_s: i
         window_s: over which increases and means are taken.
         staleness_s: the age that counts as stale; a series is looked for over at least twice this long, so that
             "old" and "none" stay different.
+        anywhere: ask also whose series there are outside of these namespaces.
 
     Returns:
         An instant query whose result has the labels namespace, pod, model_name, `stat` and, for `accepted`, position;
@@ -72,7 +80,7 @@ def fleet_query(namespaces: Sequence[str], extra: Sequence[Matcher], window_s: i
     """
     own = [Matcher("namespace", "=~", any_of(namespaces)), *extra]
     chosen = "{" + ",".join(matcher.render() for matcher in own) + "}"
-    anywhere = "{" + ",".join(matcher.render() for matcher in extra) + "}" if extra else ""
+    everybodys = "{" + ",".join(matcher.render() for matcher in extra) + "}" if extra else ""
     window = f"[{int(window_s)}s]"
     lookback_s = max(600, 2 * int(staleness_s))
     step_s = max(1, min(15, int(staleness_s) // 4))
@@ -92,7 +100,7 @@ def fleet_query(namespaces: Sequence[str], extra: Sequence[Matcher], window_s: i
         # samples, not their age: an age grows no older in an answer that is given again.
         LAST_SEEN: f"max by ({_BY}) (max_over_time(timestamp({_RUNNING}{chosen})[{lookback_s}s:{step_s}s]))",
         # Without the namespace's matcher: series that lack the labels to be found by tell of a wrong relabelling.
-        PRESENT: f"count by ({_BY}) ({_RUNNING}{anywhere})",
+        PRESENT: f"count by ({_BY}) ({_RUNNING}{everybodys if anywhere else chosen})",
         # Tells an old answer from an answer about old samples.
         EVALUATED: "vector(time())",
     }

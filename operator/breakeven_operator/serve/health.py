@@ -32,7 +32,8 @@ class Health:
         self._watched: dict[str, int] = {}
         self._missing_since: dict[str, float] = {}
         self._watching = False
-        self._heard_of_s = clock.monotonic()
+        # Unknown until a cycle has watched anything.
+        self._heard_of_s: float | None = None
 
     @property
     def late_after_s(self) -> float:
@@ -82,7 +83,7 @@ class Health:
         late_s = now - self._alive_at
         if late_s > self.late_after_s:
             return f"the fleet loop has not come round for {late_s:.0f} s"
-        deaf_s = now - self._heard_of_s
+        deaf_s = now - self._heard_of_s if self._heard_of_s is not None else 0.0
         if deaf_s > max(_DEAF_S, self.late_after_s):
             return f"no watch has been heard of for {deaf_s:.0f} s"
         since = min(self._missing_since.values(), default=now)
