@@ -111,8 +111,8 @@ class WatchedCluster(ClusterReader, Protocol):
             resource: the kind.
             namespace: where; None: everywhere.
             labels: a label selector.
-            version: the resourceVersion after which to begin. Empty: with every object that there is, as ADDED, and
-                a SYNCED after them.
+            version: the resourceVersion after which to begin; a BOOKMARK of it says that the server has begun. Empty: with
+                every object that there is, as ADDED, and a SYNCED after them.
 
         Raises:
             ClusterError: with status 410 where `version` is too old to begin at; with 0 where the connection broke, or

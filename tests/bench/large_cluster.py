@@ -113,12 +113,16 @@ class LargeCluster:
             if s["metadata"]["name"] not in known
         )
 
-    async def touch(self, number: int) -> float:
-        """Change the Deployment of a service; returns when."""
+    async def scale(self, number: int, replicas: int) -> None:
+        """Change the replicas of a service's Deployment."""
         meta = {"namespace": _home(number), "name": f"vllm-{number}"}
-        body = {"metadata": meta, "spec": {"minReadySeconds": int(time.time()) % 1000}}
+        body = {"metadata": meta, "spec": {"replicas": replicas}}
         await self.cluster.apply(DEPLOYMENTS, body, force=True, manager="bench")
-        return time.time()
+
+    async def replicas_told(self, number: int) -> int | None:
+        """The replicas that the operator's status says."""
+        service = await self.cluster.get(SERVICES, _home(number), f"service-{number}")
+        return (((service or {}).get("status") or {}).get("target") or {}).get("replicas")
 
     async def _namespace(self, name: str) -> None:
         await self.cluster.create(_NAMESPACES, {"metadata": {"name": name}})

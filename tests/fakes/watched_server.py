@@ -97,6 +97,7 @@ class WatchedServer:
             if int(version) < self._oldest:
                 raise ClusterError("WATCH: 410 too old", 410)
             sent = sum(at <= int(version) for at, _ in self._history)
+            yield WatchEvent(Happening.BOOKMARK, _at(int(version)))
         else:
             sent = len(self._history)
             present = [WatchEvent(Happening.ADDED, copy.deepcopy(o)) for o in self._present(namespace)]

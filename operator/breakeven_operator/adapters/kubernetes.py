@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import re
+import socket
 from collections.abc import AsyncGenerator, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Protocol, cast
@@ -34,8 +35,11 @@ _PAGE = 500
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 _METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 _JSON = "application/json"
-# Bookmarks come once a minute. A connection that brings nothing for longer is dead, or its server is.
-_SILENCE_S = 90.0
+# Bookmarks come once a minute, but of a kind to which nothing has happened since the server's start only after some minutes
+# [ran, 1.36]. Other clients too begin a watch anew after 5 to 10 minutes.
+_SILENCE_S = 300.0
+# A peer that is gone without a word is noticed by the kernel, and costs the API server nothing: after 30 + 3 * 10 s.
+_KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 # On the bookmark that ends the objects of a list that came as a stream.
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 # A server without the feature WatchList refuses a list as a stream with one of these.
@@ -172,11 +176,16 @@ class KubernetesCluster:
         self, resource: Resource, namespace: str | None, labels: str, start: list[tuple[str, str]]
     ) -> AsyncGenerator[WatchEvent]:
         path = resource.path(namespace)
+        opened = dict(start).get("resourceVersion")
         query = [("watch", "true"), ("allowWatchBookmarks", "true"), *start]
         query += [("labelSelector", labels)] if labels else []
         accept = _METADATA if resource in _METADATA_SUFFICES else _JSON
         async with contextlib.aclosing(self._lines(path, query, accept)) as lines:
             async for line in lines:
+                if not line:
+                    if opened is not None:
+                        yield WatchEvent(Happening.BOOKMARK, {"metadata": {"resourceVersion": opened}})
+                    continue
                 try:
                     said = pydantic_core.from_json(line)
                     happening, manifest = said["type"], said["object"]
@@ -190,13 +199,15 @@ class KubernetesCluster:
                 yield WatchEvent(kind, manifest)
 
     async def _lines(self, path: str, query: list[tuple[str, str]], accept: str) -> AsyncGenerator[bytes]:
-        """The lines of an answer that does not end; lines of any length, which `readline` of aiohttp refuses."""
+        """The lines of an answer that does not end, after an empty one when it begins; of any length, unlike aiohttp's `readline`."""
         try:
             response = await self._send("GET", path, query, None, accept, _JSON, self._watch_timeout)
             self._counted("WATCH", response.status)
             try:
                 if response.status != HTTPStatus.OK:
                     raise _refusal("WATCH", path, response.status, _parsed(await response.read()))
+                _keep_alive(response.response)
+                yield b""
                 rest = b""
                 async for chunk in response.response.content.iter_any():
                     *lines, rest = (rest + chunk).split(b"\n")
@@ -307,6 +318,15 @@ class KubernetesCluster:
             _request_timeout=limits,
         )
         return cast("_Response", answer)
+
+
+def _keep_alive(response: aiohttp.ClientResponse) -> None:
+    transport = response.connection.transport if response.connection is not None else None
+    wire = transport.get_extra_info("socket") if transport is not None else None
+    if wire is not None:
+        wire.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEPALIVE:
+            wire.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _parsed(data: bytes) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from breakeven_operator.ports import Clock, ClusterError, Manifest, WatchedClust
 # So many namespaces are watched one by one; services in more of them are found among everybody's objects. Each watch is
 # a connection, and each object of others that passes by is parsed and dropped.
 _NAMESPACES_APART = 4
-# A bookmark a minute is all that is heard of a kind in which nothing changes. Two that are missing are a fault.
-_OLDEST_S = 150.0
+# A watch that says nothing is begun anew after 5 minutes. Where that fails for two more, what it said is too old.
+_OLDEST_S = 420.0
 # Until the objects of a kind are there for the first time; thirty thousand pods take some seconds.
 _FIRST_READING_S = 60.0
 # Requests at a time when services come up.

@@ -86,8 +86,10 @@ def worth_writing(
     before, after = dict(_leaves(old)), dict(_leaves(new))
     due = now - written >= timedelta(seconds=refresh_s)
     for path in before.keys() | after.keys():
+        if before.get(path) == after.get(path):
+            continue
         key = _generic(path)
-        if key in _STAMPS or before.get(path) == after.get(path):
+        if key in _STAMPS:
             continue
         if key in _OF_TIMES:
             if _older(before.get(path), after.get(path)):

@@ -155,8 +155,13 @@ async def test_its_age_is_the_time_since_the_server_was_heard_of():
         server.put("a")
         await asyncio.sleep(2.0)
         assert informer.age_s() == pytest.approx(2.0, abs=0.1)
-        # Connecting is not hearing: who reconnects to a server that says nothing knows nothing newer.
+        # Who is let in again where it was is told that nothing was missed; who is refused is told nothing.
         server.silent = True
+        await asyncio.sleep(50.0)
+        server.cut()
+        await asyncio.sleep(1.0)
+        assert informer.age_s() < 1.0
+        server.refuse = [ClusterError("busy", 500)] * 100
         server.cut()
         await asyncio.sleep(100.0)
         assert informer.age_s() > 100.0
