@@ -17,12 +17,12 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 
 from breakeven_operator.adapters.background import SETTLE_S
 from breakeven_operator.adapters.clock import SystemClock
+from breakeven_operator.adapters.cluster_objects import ClusterObjects
 from breakeven_operator.adapters.fitter import ChildFitter
 from breakeven_operator.adapters.identity import LeaseIdentity
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.adapters.lease import Lease
 from breakeven_operator.adapters.listed_objects import ListedObjects
-from breakeven_operator.adapters.objects import Objects
 from breakeven_operator.adapters.observer import Observer
 from breakeven_operator.adapters.prometheus_api import PrometheusClient
 from breakeven_operator.adapters.watched_objects import WatchedObjects
@@ -127,7 +127,7 @@ async def _parts(
         bearer_file=settings.prometheus_bearer_file,
         ca_file=settings.prometheus_ca_file,
     )
-    objects: Objects = (
+    objects: ClusterObjects = (
         ListedObjects(cluster, settings.watch_namespaces)
         if once
         else WatchedObjects(cluster, clock, namespaces=settings.watch_namespaces, relist_s=settings.relist_s)

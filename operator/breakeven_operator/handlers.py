@@ -1,7 +1,7 @@
 """The only kopf decorators: events of our own kinds wake the loop up. Nothing is decided and nothing written here.
 
 No change handlers, timers, daemons or indexes: they would put finalizers and annotations on users' objects, and keep a
-copy of every object in memory. Pods are never watched.
+copy of every object in memory. What a cycle reads is kept up to date by `adapters/informer.py`.
 """
 
 from __future__ import annotations

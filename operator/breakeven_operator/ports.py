@@ -51,7 +51,7 @@ class MetricsError(Exception):
     """Prometheus gave no usable answer; the text is one line, without addresses' credentials."""
 
 
-class Happening(StrEnum):
+class EventKind(StrEnum):
     """What one line of a watch says; SYNCED is the bookmark that ends the objects that were there before it."""
 
     ADDED = "ADDED"
@@ -65,11 +65,11 @@ class WatchEvent(NamedTuple):
     """One line of a watch.
 
     Attributes:
-        happening: what it says.
+        kind: what it says.
         manifest: the object; of bookmarks, one that holds nothing but a resourceVersion.
     """
 
-    happening: Happening
+    kind: EventKind
     manifest: Manifest
 
 

@@ -27,7 +27,7 @@ from breakeven_operator.actions import (
     WriteAnnotation,
     WriteStatus,
 )
-from breakeven_operator.adapters.objects import Objects
+from breakeven_operator.adapters.cluster_objects import ClusterObjects
 from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, Ref
 from breakeven_operator.ports import (
     Clock,
@@ -85,7 +85,7 @@ class Writer:
         cluster: Cluster,
         fitter: Fitter,
         clock: Clock,
-        objects: Objects,
+        objects: ClusterObjects,
         *,
         may_act: Callable[[], bool],
         reporter: str,

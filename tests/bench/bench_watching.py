@@ -25,9 +25,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench.large_cluster import LargeCluster
 from breakeven_operator.adapters.clock import SystemClock
+from breakeven_operator.adapters.cluster_objects import ClusterObjects, Interest
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.adapters.listed_objects import ListedObjects
-from breakeven_operator.adapters.objects import Interest, Objects
 from breakeven_operator.adapters.watched_objects import WatchedObjects
 from breakeven_operator.kinds import PODS
 from localcluster import LocalCluster
@@ -48,7 +48,7 @@ def seen(count: int) -> None:
     sys.stdout.flush()
 
 
-async def _ours(kubeconfig: str, pods: int, make: Callable[[KubernetesCluster], Objects]) -> None:
+async def _ours(kubeconfig: str, pods: int, make: Callable[[KubernetesCluster], ClusterObjects]) -> None:
     cluster = await KubernetesCluster.connect(kubeconfig)
     objects = make(cluster)
     seen(len(await objects.read(PODS, wanted(pods))))

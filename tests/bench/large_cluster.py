@@ -1,6 +1,6 @@
 """Thousands of objects on a real API server, and a stand-in for Prometheus that answers for every pod.
 
-Objects only: controller manager and scheduler are stopped, pods are bound and their status written here, for ten thousand
+Nothing but objects: controller manager and scheduler are stopped, pods are bound and their status written here, for ten thousand
 engines would measure this machine. Each service has a Deployment, a ReplicaSet and ten Ready pods; foreign pods are spread
 over namespaces of their own and are as large as pods of other people usually are.
 """

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Any
 
 from breakeven_operator.kinds import Resource
-from breakeven_operator.ports import ClusterError, Happening, WatchEvent
+from breakeven_operator.ports import ClusterError, EventKind, WatchEvent
 
 Wire = Callable[[list[WatchEvent]], Iterable[WatchEvent]]
 BOOKMARK_S = 60.0
@@ -48,19 +48,19 @@ class WatchedServer:
         """Create an object, or change it."""
         old = self.objects.get(f"{namespace}/{name}")
         uid = old["metadata"]["uid"] if old else f"{name}-{self._version + 1}"
-        happening = Happening.MODIFIED if old else Happening.ADDED
+        kind = EventKind.MODIFIED if old else EventKind.ADDED
         meta = {"name": name, "namespace": namespace, "uid": uid, "labels": labels or {}}
-        self._happens(happening, {"metadata": meta, **content})
+        self._happens(kind, {"metadata": meta, **content})
 
     def delete(self, name: str, *, namespace: str = "llm") -> None:
         """Delete an object, if there is one."""
         old = self.objects.pop(f"{namespace}/{name}", None)
         if old is not None:
-            self._happens(Happening.DELETED, old)
+            self._happens(EventKind.DELETED, old)
 
     def bookmark(self) -> None:
         """Tell all connections where the history has come to."""
-        self._record(WatchEvent(Happening.BOOKMARK, _at(self._version)))
+        self._record(WatchEvent(EventKind.BOOKMARK, _at(self._version)))
 
     def compact(self) -> None:
         """Forget the history: nobody may begin in it any more."""
@@ -97,11 +97,11 @@ class WatchedServer:
             if int(version) < self._oldest:
                 raise ClusterError("WATCH: 410 too old", 410)
             sent = sum(at <= int(version) for at, _ in self._history)
-            yield WatchEvent(Happening.BOOKMARK, _at(int(version)))
+            yield WatchEvent(EventKind.BOOKMARK, _at(int(version)))
         else:
             sent = len(self._history)
-            present = [WatchEvent(Happening.ADDED, copy.deepcopy(o)) for o in self._present(namespace)]
-            present.append(WatchEvent(Happening.SYNCED, _at(self._version)))
+            present = [WatchEvent(EventKind.ADDED, copy.deepcopy(o)) for o in self._present(namespace)]
+            present.append(WatchEvent(EventKind.SYNCED, _at(self._version)))
             for event in present:
                 yield event
         while era == self._era:
@@ -116,13 +116,13 @@ class WatchedServer:
             if sent == len(self._history) and era == self._era:
                 await news.wait()
 
-    def _happens(self, happening: Happening, manifest: dict[str, Any]) -> None:
+    def _happens(self, kind: EventKind, manifest: dict[str, Any]) -> None:
         self._version += 1
         manifest["metadata"]["resourceVersion"] = str(self._version)
         meta = manifest["metadata"]
-        if happening is not Happening.DELETED:
+        if kind is not EventKind.DELETED:
             self.objects[f"{meta['namespace']}/{meta['name']}"] = manifest
-        self._record(WatchEvent(happening, copy.deepcopy(manifest)))
+        self._record(WatchEvent(kind, copy.deepcopy(manifest)))
 
     def _record(self, event: WatchEvent) -> None:
         self._history.append((self._version, event))

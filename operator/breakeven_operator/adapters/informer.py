@@ -17,7 +17,7 @@ from http import HTTPStatus
 from typing import Generic, TypeVar
 
 from breakeven_operator.kinds import Resource
-from breakeven_operator.ports import Clock, ClusterError, Happening, Manifest, WatchedCluster, WatchEvent
+from breakeven_operator.ports import Clock, ClusterError, EventKind, Manifest, WatchedCluster, WatchEvent
 
 Kept = TypeVar("Kept")
 _LOG = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class _ContradictionError(Exception):
 
 
 class Informer(Generic[Kept]):
-    """Objects of one kind, kept up to date by one connection.
+    """ClusterObjects of one kind, kept up to date by one connection.
 
     A broken connection is taken up where it ended. All objects are read anew when the API server does not know that place
     any more (410), when the connection contradicts itself, and after `relist_s`.
@@ -68,7 +68,7 @@ class Informer(Generic[Kept]):
         self._kept: dict[str, tuple[int, Kept]] = {}
         # What a list that is under way has brought so far.
         self._listed: dict[str, tuple[int, Kept]] | None = None
-        # Objects that the API server said were deleted, before the watch did.
+        # ClusterObjects that the API server said were deleted, before the watch did.
         self._deleted: set[str] = set()
         self._version = ""
         self._position = 0
@@ -167,16 +167,16 @@ class Informer(Generic[Kept]):
         if self._listed is not None:
             self._take_listed(event, version, self._listed, began_s)
             return
-        match event.happening:
-            case Happening.ADDED | Happening.MODIFIED:
+        match event.kind:
+            case EventKind.ADDED | EventKind.MODIFIED:
                 if version <= self._position and not self._is_known(event.manifest, version):
                     raise _ContradictionError("an object came after something newer")
                 self._keep(event.manifest)
-            case Happening.DELETED:
+            case EventKind.DELETED:
                 uid = event.manifest["metadata"]["uid"]
                 self._kept.pop(uid, None)
                 self._deleted.discard(uid)
-            case Happening.BOOKMARK | Happening.SYNCED:
+            case EventKind.BOOKMARK | EventKind.SYNCED:
                 if version < self._position:
                     raise _ContradictionError("a bookmark lies before what came")
         if version > self._position:
@@ -186,12 +186,12 @@ class Informer(Generic[Kept]):
     def _take_listed(
         self, event: WatchEvent, version: int, listed: dict[str, tuple[int, Kept]], began_s: float
     ) -> None:
-        match event.happening:
-            case Happening.ADDED | Happening.MODIFIED:
+        match event.kind:
+            case EventKind.ADDED | EventKind.MODIFIED:
                 self._keep(event.manifest)
-            case Happening.DELETED:
+            case EventKind.DELETED:
                 listed.pop(event.manifest["metadata"]["uid"], None)
-            case Happening.SYNCED:
+            case EventKind.SYNCED:
                 self._kept, self._listed, self._deleted = listed, None, set()
                 self._position, self._version = version, str(version)
                 # They are as new as the request at least; how long the answer took is not known to be their age.

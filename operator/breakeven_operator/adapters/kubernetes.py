@@ -23,8 +23,8 @@ from kubernetes.aio import client, config
 from breakeven_operator.kinds import FIELD_MANAGER, NODES, REPLICASETS, Ref, Resource
 from breakeven_operator.ports import (
     ClusterError,
+    EventKind,
     FieldConflictError,
-    Happening,
     Manifest,
     StaleObjectError,
     WatchEvent,
@@ -165,10 +165,10 @@ class KubernetesCluster:
         if not version:
             async for page in self._pages(resource, namespace, labels):
                 for item in page.get("items") or []:
-                    yield WatchEvent(Happening.ADDED, item)
+                    yield WatchEvent(EventKind.ADDED, item)
                 # All pages are of one moment, and say which.
                 version = page["metadata"]["resourceVersion"]
-            yield WatchEvent(Happening.SYNCED, {"metadata": {"resourceVersion": version}})
+            yield WatchEvent(EventKind.SYNCED, {"metadata": {"resourceVersion": version}})
         async for event in self._follow(resource, namespace, labels, [("resourceVersion", version)]):
             yield event
 
@@ -184,16 +184,16 @@ class KubernetesCluster:
             async for line in lines:
                 if not line:
                     if opened is not None:
-                        yield WatchEvent(Happening.BOOKMARK, {"metadata": {"resourceVersion": opened}})
+                        yield WatchEvent(EventKind.BOOKMARK, {"metadata": {"resourceVersion": opened}})
                     continue
                 try:
                     said = pydantic_core.from_json(line)
-                    happening, manifest = said["type"], said["object"]
-                    if happening == "ERROR":
+                    word, manifest = said["type"], said["object"]
+                    if word == "ERROR":
                         raise _refusal("WATCH", path, int(manifest.get("code") or 0), manifest)
                     meta = manifest["metadata"]
                     ends = _INITIAL_EVENTS_END in (meta.get("annotations") or {})
-                    kind = Happening.SYNCED if happening == "BOOKMARK" and ends else Happening(happening)
+                    kind = EventKind.SYNCED if word == "BOOKMARK" and ends else EventKind(word)
                 except (ValueError, TypeError, KeyError, AttributeError) as error:
                     raise ClusterError(f"WATCH {path}: a line that is no event") from error
                 yield WatchEvent(kind, manifest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from breakeven_operator.adapters.objects import Interest
+from breakeven_operator.adapters.cluster_objects import Interest
 from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
 from breakeven_operator.adapters.trimming import LABELS, trimmed
 from breakeven_operator.kinds import PROFILES, Ref, Resource
@@ -13,7 +13,7 @@ from breakeven_operator.ports import ClusterReader, Manifest
 
 
 class ListedObjects:
-    """The `Objects` port.
+    """The `ClusterObjects` port.
 
     Args:
         cluster: port.
@@ -25,7 +25,7 @@ class ListedObjects:
         self._namespaces = tuple(namespaces)
 
     async def read(self, resource: Resource, interest: Interest | None = None) -> list[Manifest]:
-        """See `Objects.read`."""
+        """See `ClusterObjects.read`."""
 
         def trim(manifest: Manifest) -> Manifest | None:
             unwanted = interest is not None and not interest.covers(resource, manifest)
@@ -42,18 +42,18 @@ class ListedObjects:
         return [manifest for found in lists for manifest in found]
 
     async def profiles(self) -> list[FiledProfile]:
-        """See `Objects.profiles`."""
+        """See `ClusterObjects.profiles`."""
         return [file_profile(manifest) for manifest in await self.read(PROFILES)]
 
     def adopt(self, resource: Resource, manifest: Manifest) -> None:
-        """See `Objects.adopt`: the next list has it."""
+        """See `ClusterObjects.adopt`: the next list has it."""
 
     def forget(self, ref: Ref) -> None:
-        """See `Objects.forget`: the next list does not have it."""
+        """See `ClusterObjects.forget`: the next list does not have it."""
 
     def age_s(self) -> float:
-        """See `Objects.age_s`: a list is as new as its request."""
+        """See `ClusterObjects.age_s`: a list is as new as its request."""
         return 0.0
 
     async def rest(self) -> None:
-        """See `Objects.rest`: there is nothing to stop."""
+        """See `ClusterObjects.rest`: there is nothing to stop."""

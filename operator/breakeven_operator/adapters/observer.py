@@ -12,7 +12,7 @@ from typing import NamedTuple
 from breakeven.errors import InputError
 from breakeven.serving.promql import Matcher
 from breakeven_operator.adapters.background import SETTLE_S
-from breakeven_operator.adapters.objects import Interest, Objects
+from breakeven_operator.adapters.cluster_objects import ClusterObjects, Interest
 from breakeven_operator.adapters.past_loads import History, Lookback
 from breakeven_operator.adapters.present_latencies import PresentLatencies
 from breakeven_operator.adapters.present_loads import Present, prometheus_of
@@ -131,7 +131,7 @@ class Observer:
         cluster: Cluster,
         metrics: Metrics,
         clock: Clock,
-        objects: Objects,
+        objects: ClusterObjects,
         *,
         default_source: PrometheusAccess | None,
         counted: Callable[[str], None] | None = None,
@@ -334,7 +334,7 @@ class Observer:
         }
 
     async def _readable(self, resource: Resource, namespace: str | None) -> list[Manifest]:
-        """Objects of a kind that an installation may lack (404) or that the operator's rights may not cover (403)."""
+        """ClusterObjects of a kind that an installation may lack (404) or that the operator's rights may not cover (403)."""
         try:
             return await self._cluster.list_all(resource, namespace)
         except ClusterError as error:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from breakeven_operator.adapters.cluster_objects import Interest
 from breakeven_operator.adapters.informer import Informer
-from breakeven_operator.adapters.objects import Interest
 from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
 from breakeven_operator.adapters.trimming import LABELS, is_selected, trimmed
 from breakeven_operator.kinds import DEPLOYMENTS, PROFILES, Ref, Resource
@@ -59,7 +59,7 @@ class _Followed:
 
 
 class WatchedObjects:
-    """The `Objects` port; `rest` ends its watches.
+    """The `ClusterObjects` port; `rest` ends its watches.
 
     Args:
         cluster, clock: ports.
@@ -87,35 +87,35 @@ class WatchedObjects:
         self._everywhere = False
 
     async def read(self, resource: Resource, interest: Interest | None = None) -> list[Manifest]:
-        """See `Objects.read`."""
+        """See `ClusterObjects.read`."""
         kept: list[Manifest] = await self._read(resource, interest)
         return kept
 
     async def profiles(self) -> list[FiledProfile]:
-        """See `Objects.profiles`."""
+        """See `ClusterObjects.profiles`."""
         filed: list[FiledProfile] = await self._read(PROFILES, None)
         return filed
 
     def adopt(self, resource: Resource, manifest: Manifest) -> None:
-        """See `Objects.adopt`."""
+        """See `ClusterObjects.adopt`."""
         namespace = manifest["metadata"].get("namespace")
         for scope in (_Scope(resource, None), _Scope(resource, namespace)):
             if scope in self._followed:
                 self._followed[scope].informer.adopt((manifest,))
 
     def forget(self, ref: Ref) -> None:
-        """See `Objects.forget`."""
+        """See `ClusterObjects.forget`."""
         for scope in (_Scope(ref.resource, None), _Scope(ref.resource, ref.namespace)):
             if scope in self._followed and ref.uid:
                 self._followed[scope].informer.forget(ref.uid)
 
     def age_s(self) -> float:
-        """See `Objects.age_s`."""
+        """See `ClusterObjects.age_s`."""
         informers = [followed.informer for followed in self._followed.values()]
         return max((informer.age_s() for informer in informers if informer.synced), default=0.0)
 
     async def rest(self) -> None:
-        """See `Objects.rest`."""
+        """See `ClusterObjects.rest`."""
         await self._end(set(self._followed))
 
     async def _read(self, resource: Resource, interest: Interest | None) -> list[Any]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from breakeven_operator.adapters.clock import SystemClock
 from breakeven_operator.adapters.informer import Informer
 from breakeven_operator.kinds import PODS
-from breakeven_operator.ports import ClusterError, Happening
+from breakeven_operator.ports import ClusterError, EventKind
 from fakes.virtual_time import in_virtual_time
 from fakes.watched_server import WatchedServer
 
@@ -282,12 +282,12 @@ def test_on_a_wire_that_repeats_reorders_and_breaks_it_ends_with_what_the_server
     run()
 
 
-@given(first=st.sampled_from([Happening.ADDED, Happening.MODIFIED]))
+@given(first=st.sampled_from([EventKind.ADDED, EventKind.MODIFIED]))
 def test_an_event_that_came_twice_does_not_make_it_read_everything_anew(first):
     @in_virtual_time
     async def run():
         server = WatchedServer()
-        if first is Happening.MODIFIED:
+        if first is EventKind.MODIFIED:
             server.put("a")
         async with following(server):
             server.wire = lambda events: [event for event in events for _ in range(2)]

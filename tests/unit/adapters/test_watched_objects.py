@@ -8,8 +8,8 @@ import contextlib
 import pytest
 
 from breakeven_operator.adapters.clock import SystemClock
+from breakeven_operator.adapters.cluster_objects import Interest
 from breakeven_operator.adapters.listed_objects import ListedObjects
-from breakeven_operator.adapters.objects import Interest
 from breakeven_operator.adapters.watched_objects import WatchedObjects
 from breakeven_operator.kinds import DEPLOYMENTS, NODES, PODS, RUNS, NamespacedName, Ref
 from breakeven_operator.labels import FINISHED_LABEL

@@ -35,7 +35,7 @@ class Interest:
         return replace(self, namespaces=self.namespaces & {namespace}, targets=targets)
 
 
-class Objects(Protocol):
+class ClusterObjects(Protocol):
     """The objects of the cluster, trimmed to the fields that are read. Both readings raise ClusterError.
 
     Nothing is given that the API server has not confirmed for too long.
