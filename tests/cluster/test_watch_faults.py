@@ -24,7 +24,7 @@ from breakeven_operator.adapters.cluster_objects import Interest
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.adapters.watched_objects import WatchedObjects
 from breakeven_operator.kinds import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, REPLICASETS, NamespacedName, Ref
-from breakeven_operator.ports import ClusterError
+from breakeven_operator.ports import ClusterError, EventKind
 from localcluster import LocalCluster
 
 PATIENCE_S, LOOK_S = 60.0, 0.05
@@ -115,6 +115,9 @@ class Proxy:
                 await self._pass_lines(answer, response)
             finally:
                 self._connections.discard(task)
+                if answer.connection is not None and answer.connection.transport is not None:
+                    # Closed politely, TLS would wait for the API server beyond the end of the test.
+                    answer.connection.transport.abort()
             return response
 
     async def _pass_lines(self, answer: aiohttp.ClientResponse, response: web.StreamResponse) -> None:
@@ -331,6 +334,7 @@ async def test_a_restarted_api_server_is_outlasted_and_does_not_know_old_places(
         assert len(proxy.watches()) >= 2
         # What a place that is too old is answered with, as the unit tests' server does.
         events = adapter.watch(CONFIG_MAPS, namespace, "", "1")
+        assert (await anext(events)).kind is EventKind.BOOKMARK
         with pytest.raises(ClusterError) as raised:
             await asyncio.wait_for(anext(events), PATIENCE_S)
         assert raised.value.status == 410
