@@ -1,0 +1,103 @@
+"""What is remembered of a Prometheus' answers, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+
+import pytest
+
+from breakeven_operator.adapters.present_latencies import PresentLatencies
+from breakeven_operator.adapters.present_loads import Present
+from breakeven_operator.adapters.prometheus_answers import Watch
+from breakeven_operator.ports import InstantSample, MetricsError, PrometheusAccess
+from breakeven_operator.reconcile.fleet_query import STAT
+from breakeven_operator.reconcile.latency_metrics import SIBLINGS
+from breakeven_operator.resources import SpeculativeService
+from fakes.fleet_world import SERVICE
+from fakes.manual_clock import FakeClock
+from fakes.virtual_time import in_virtual_time
+
+SETTLE_S = 2.0
+WATCH = Watch(PrometheusAccess("http://prometheus:9090"), (), window_s=300, staleness_s=120)
+OWNER = {"namespace": "llm", "pod": "chat-vllm-7d9f8b6c5d-b2c4d", "model_name": "chat"}
+FIGURES = [
+    InstantSample({**OWNER, STAT: "e2e_n"}, 900.0),
+    InstantSample({**OWNER, SIBLINGS: "chat-vllm-7d9f8b6c5d-", STAT: "ttft", "le": "+Inf"}, 900.0),
+]
+
+
+class Server:
+    """The `Metrics` port: answers with figures, fails where `error` is set, and never ends a query while it hangs."""
+
+    def __init__(self):
+        self.hangs = False
+        self.error = None
+
+    async def query(self, source, promql):
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.error is not None:
+            raise MetricsError(self.error)
+        return FIGURES
+
+
+class Loads:
+    """Present loads as a cycle reads them: of one namespace, or of none."""
+
+    def __init__(self, server, clock):
+        self._present = Present(server, clock, lambda _: None, SETTLE_S)
+        self.close = self._present.close
+
+    async def read(self, *, wanted=True):
+        found = await self._present.read({WATCH: {"llm"}} if wanted else {})
+        return (found[WATCH].pods, found[WATCH].error) if wanted else found
+
+
+class QuantilesOfOne:
+    """Present latencies as a cycle reads them: of one service with an objective, or of none."""
+
+    def __init__(self, server, clock):
+        self._present = PresentLatencies(server, clock, lambda _: None, SETTLE_S)
+        self.close = self._present.close
+        service = copy.deepcopy(SERVICE)
+        service["spec"]["slo"] = {"ttftP95Milliseconds": 500}
+        self._service = SpeculativeService.model_validate(service)
+
+    async def read(self, *, wanted=True):
+        found = await self._present.read([self._service] if wanted else [], lambda _: WATCH)
+        return (found[WATCH].counts, found[WATCH].error) if wanted else found
+
+
+@pytest.mark.parametrize("kind", [Loads, QuantilesOfOne])
+@in_virtual_time
+async def test_a_watch_that_comes_back_is_not_given_the_figures_of_before_it_went(kind):
+    server, clock = Server(), FakeClock()
+    present = kind(server, clock)
+    figures, error = await present.read()
+    assert figures
+    assert error is None
+    server.hangs = True
+    clock.advance(30.0)
+    assert await present.read() == (figures, None), "no older than the staleness"
+    assert await present.read(wanted=False) == {}
+    clock.advance(30.0)
+    figures, error = await present.read()
+    assert not figures
+    assert "not answered" in error
+    await present.close()
+
+
+@in_virtual_time
+async def test_a_watch_that_comes_back_hours_later_is_not_given_the_error_of_then():
+    server, clock = Server(), FakeClock()
+    present = Loads(server, clock)
+    server.error = "HTTP 401"
+    assert await present.read() == ({}, "HTTP 401")
+    server.hangs = True
+    clock.advance(15.0)
+    assert await present.read() == ({}, "HTTP 401"), "the newest thing that is known"
+    await present.read(wanted=False)
+    clock.advance(3600.0)
+    assert await present.read() == ({}, "Prometheus at prometheus:9090 has not answered within 2 s")
+    await present.close()
