@@ -11,7 +11,7 @@ from breakeven.arm import NO_SPECULATION
 from demo.director import ATTEMPTS, Director, Player, StoryError, ended_rolls
 from demo.record import Record, ServiceRecord, Speedup
 from demo.summary import roll_rows
-from demo.traffic import Endpoints, RequestShape, Traffic
+from demo.traffic import ENDPOINT_LAG_S, Endpoints, RequestShape, Traffic
 from fakes.virtual_time import in_virtual_time
 from operatorcluster.target_engine import profile_json
 
@@ -38,8 +38,8 @@ class Sight:
         calibration = {"profile": "p"} if self.asked >= len(self.reasons) else {}
         return [{"metadata": {"name": "chat"}, "status": {"calibration": calibration}}]
 
-    async def ready_pods(self, *_: object) -> dict[str, str]:
-        return {}
+    async def ready_pods(self, selector: dict[str, str], port: int) -> dict[str, str]:
+        return {f"{selector['app']}-0": f"http://127.0.0.1:{port}"}
 
     async def alerting(self) -> set[str]:
         return set()
@@ -58,10 +58,18 @@ class View:
     def refresh(self) -> None: ...
 
 
+def player(name: str, port: int) -> Player:
+    traffic = Traffic(name, RequestShape(1, 1), Endpoints(), seed=1)
+    return Player(ServiceRecord(name, "A100", "RollingUpdate"), traffic, {"app": name}, port, 1, {})
+
+
+def directed(sight: Sight, view: View, *players: Player) -> Director:
+    records = {one.record.name: one.record for one in players}
+    return Director(sight, Record(0.0, records, shortened=[]), {one.record.name: one for one in players}, view)  # fmt: skip
+
+
 async def calibrated(sight: Sight, view: View) -> dict:
-    record = ServiceRecord("chat", "A100", "RollingUpdate")
-    traffic = Traffic("chat", RequestShape(1, 1), Endpoints(), seed=1)
-    director = Director(sight, Record(0.0, {"chat": record}, shortened=[]), {"chat": Player(record, traffic, {}, 8000, 1, {})}, view)  # fmt: skip
+    director = directed(sight, view, player("chat", 8000))
 
     async def again(service: str, attempt: int) -> None:
         assert (service, attempt) == ("chat", sight.asked + 2)
@@ -91,6 +99,16 @@ async def test_a_measurement_that_is_not_believed_is_made_again_and_told():
 async def test_any_other_failure_and_the_last_attempt_end_it_with_the_reason(reasons):
     with pytest.raises(StoryError, match=f"chat: {reasons[0]}: why"):
         await calibrated(Sight(*reasons), View())
+
+
+@in_virtual_time
+async def test_users_follow_the_ready_pods_of_their_own_service():
+    chat, docs = player("chat", 8000), player("docs", 8001)
+    watching = asyncio.create_task(directed(Sight(), View(), chat, docs).watch())
+    await asyncio.sleep(2 * ENDPOINT_LAG_S)
+    watching.cancel()
+    assert chat.traffic.endpoints.urls == {"chat-0": "http://127.0.0.1:8000"}
+    assert docs.traffic.endpoints.urls == {"docs-0": "http://127.0.0.1:8001"}
 
 
 def test_the_history_of_a_status_is_what_each_roll_promised_and_brought():
