@@ -190,6 +190,29 @@ def test_pods_that_differ_widen_the_bounds_and_more_of_them_narrow_them():
     assert found(*rolled(7, 1.2, pod_sd=0.12, replicas=40)).pods_sd < 0.6 * unlike.pods_sd
 
 
+def test_how_much_pods_differ_is_found_without_bias_from_three_of_them():
+    """They differ as usual, so that what is usual adds nothing."""
+    variances = []
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        arms = [
+            pods(rng, ALONE_S, np.full(20, 3.0), np.ones((3, 20), dtype=bool), pod_sd=0.04) for _ in range(2)
+        ]
+        variances.append(found(*arms).pods_sd ** 2)
+    assert math.sqrt(np.mean(variances)) == pytest.approx(0.04 * math.sqrt(1 / 3 + 1 / 3), rel=0.08)
+
+
+def test_each_error_has_its_own_quantile_and_together_they_add_in_squares():
+    none = MeasuredSpeedup(math.log(2.0), 1e-9, 0.0, 9, 0.0, 3.0, 5000.0, Witness.BOTH)
+    # 1.96: of a normal distribution; 2.262: of Student's with 9 degrees of freedom.
+    alone = {"time_sd": 1.96 * 0.03, "pods_sd": 2.262 * 0.03, "between_sd": 1.96 * 0.03}
+    for name, radius in alone.items():
+        bounds = replace(none, **{name: 0.03}).bounds(0.95)
+        assert np.log(bounds) == pytest.approx(math.log(2.0) + radius * np.array([-1.0, 1.0]), abs=1e-5)
+    every = replace(none, **dict.fromkeys(alone, 0.03))
+    assert math.log(every.bounds(0.95).upper / 2.0) == pytest.approx(math.hypot(*alone.values()), abs=1e-5)
+
+
 def test_one_replica_is_compared_before_and_after_with_what_that_costs():
     # In the one block that both serve in, the new pod is cold.
     apart = found(*rolled(8, 1.5, replicas=1, ended=16))
@@ -209,7 +232,19 @@ def test_a_saturated_arm_says_so_and_is_compared_with_nothing():
     assert beyond.found is None
     assert beyond.old_saturated == beyond.old_blocks
     one_queues = replace(old, queued=np.where(np.arange(8)[:, None] < 1, queued.queued, old.queued))
-    assert experiment(one_queues, new, law, law).found is not None, "seven others answer at once"
+    answered = experiment(one_queues, new, law, law)
+    assert answered.found is not None, "seven others answer at once"
+    assert answered.old_saturated == 0
+
+
+def test_the_requests_of_a_roll_are_those_of_the_arm_that_had_fewer():
+    old, new = rolled(9, 1.5)
+    # A pod's first block does not count.
+    few, many = (
+        np.nansum(one.finished) - sum(row[np.isfinite(row)][0] for row in one.finished) for one in (old, new)
+    )
+    assert few < many
+    assert experiment(old, new, law, law).requests == experiment(new, old, law, law).requests == few
 
 
 def test_blocks_without_figures_change_nothing_else():
@@ -231,14 +266,49 @@ def test_a_pods_first_block_does_not_count():
 
 
 def test_blocks_in_which_a_pile_grows_or_shrinks_count_little():
-    old, new = rolled(12, 1.3)
-    piling = (np.arange(45) >= 30) & (np.arange(45) < 40)
+    old, new = rolled(12, 1.3, began=2, ended=43)
+    piling = (np.arange(45) >= 20) & (np.arange(45) < 30)
     disturbed = replace(
         new,
         spent_s=np.where(piling, 3.0 * new.spent_s, new.spent_s),
         grown=np.where(piling, 2.0 * new.finished, new.grown),
     )
-    assert found(old, disturbed).speedup == pytest.approx(found(old, new).speedup, rel=0.15)
+    assert found(old, disturbed).speedup == pytest.approx(found(old, new).speedup, rel=0.05)
+
+
+def test_requests_that_pile_up_were_offered_too():
+    """The new arm finishes nine of ten requests that come; what it takes is what it takes at the rate at which they come."""
+    rng = np.random.default_rng(15)
+    old, new = (pods(rng, ALONE_S, np.full(45, 12.0), np.ones((4, 45), dtype=bool)) for _ in range(2))
+    behind = replace(new, spent_s=0.9 * new.spent_s, finished=0.9 * new.finished, grown=0.1 * new.finished)
+    assert found(old, behind).speedup == pytest.approx(1.0, abs=0.05)
+
+
+def test_an_arm_with_few_requests_is_not_called_faster_for_their_scatter():
+    """A mean of logarithms of noisy means lies low."""
+    logs = []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        old, new = (
+            pods(rng, ALONE_S, np.full(60, rps), np.ones((count, 60), dtype=bool))
+            for count, rps in ((8, 3.0), (1, 0.3))
+        )
+        logs.append(found(old, new).log)
+    assert np.mean(logs) == pytest.approx(0.0, abs=0.008)
+
+
+def test_blocks_of_before_and_after_leave_no_more_doubt_than_those_side_by_side_alone():
+    old, new = rolled(0, 1.2)
+    beside = np.isfinite(old.finished).any(axis=0) & np.isfinite(new.finished).any(axis=0)
+    alone = found(
+        *(
+            ArmBlocks(*(np.where(beside, getattr(blocks, one.name), np.nan) for one in fields(ArmBlocks)))
+            for blocks in (old, new)
+        )
+    )
+    every = found(old, new)
+    assert (alone.witness, every.witness) == (Witness.SIDE_BY_SIDE, Witness.BOTH)
+    assert math.hypot(every.time_sd, every.between_sd) < 0.9 * math.hypot(alone.time_sd, alone.between_sd)
 
 
 def test_blocks_of_a_second_that_hold_two_requests_are_joined_until_they_tell_a_rate():
@@ -261,6 +331,9 @@ def test_blocks_of_a_second_that_hold_two_requests_are_joined_until_they_tell_a_
     assert fine.found.speedup == pytest.approx(whole.speedup, rel=0.05)
     assert fine.found.requests == pytest.approx(whole.requests, rel=0.1)
     assert fine.found.time_sd < 2.0 * whole.time_sd
+    # A queue that stood in every other second was worked off in between.
+    waits = replace(split(new), queued=np.where(np.arange(30 * 60) % 2, 3.0, 0.0) + 0.0 * split(new).queued)
+    assert experiment(split(old), waits, law, law).new_saturated == 0
 
 
 def test_joined_blocks_in_which_one_arm_follows_the_other_are_not_side_by_side():

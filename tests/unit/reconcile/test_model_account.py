@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +28,7 @@ from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus
 from breakeven_operator.resources.modelstatus import AccountWindow, ModelAccount
 from draws import draws
 from fakes.lawful_profile import lawful_profile_json
+from fakes.lawmodel import ArmLaw, law_model
 
 NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
 RULES = AccountRules(window_s=300.0, lasting_s=1800.0, confidence=0.9)
@@ -91,6 +94,15 @@ def test_any_account_has_finite_ordered_bounds_that_a_status_holds(ratios, error
     assert found.upper < 1e15
 
 
+def test_bounds_hold_the_truth_as_often_as_they_say():
+    """Windows that scatter by what their requests explain, and by nothing else."""
+    rng, held = np.random.default_rng(0), 0
+    for _ in range(400):
+        found = latency_ratio(windows(*np.exp(0.05 * rng.standard_normal(6)), error=0.05), 0.9)
+        held += found.lower <= 1.0 <= found.upper
+    assert 0.9 <= held / 400 < 0.98
+
+
 def test_the_error_of_the_prediction_without_speculation_does_not_shrink_with_windows():
     few, many = (
         measured_speedup(windows(*[1.0] * count, speedup=1.4, speedup_error=0.1), 0.9) for count in (2, 12)
@@ -111,6 +123,7 @@ def test_the_error_of_the_prediction_without_speculation_does_not_shrink_with_wi
         ([0.7] * 6, True),
         ([1.4] * 5, False),  # 25 minutes
         ([1.1] * 6, False),  # within its own bounds and what two runs differ by
+        ([0.92] * 6, False),
         ([1.0, 1.0, 1.0, 1.0, 1.4, 1.4], False),
         ([1.0, 2.0, 0.9, 1.8, 1.1, 2.2], False),  # above, and not surely
     ],
@@ -118,6 +131,17 @@ def test_the_error_of_the_prediction_without_speculation_does_not_shrink_with_wi
 def test_latency_disagrees_when_its_interval_lies_outside_of_the_predictions_for_long(ratios, disagrees):
     found = findings_of(memory(*ratios), "chat-p1", RULES, NOW)
     assert (found.disagreement is not None) is disagrees
+
+
+@pytest.mark.parametrize(("ratio", "end"), [(5.0, "predicted_upper"), (0.2, "predicted_lower")])
+def test_nothing_lies_outside_of_an_open_bound(ratio, end):
+    def disagreement(**fields):
+        kept = tuple(one.model_copy(update=fields) for one in windows(*[ratio] * 6))
+        account = ModelAccount(arm="eagle/3", profile="chat-p1", windows=kept)
+        return findings_of(MemoryStatus(account=account), "chat-p1", RULES, NOW).disagreement
+
+    assert disagreement() is not None
+    assert disagreement(**{end: None}) is None
 
 
 def test_the_sentence_has_both_figures_and_what_stands_behind_them():
@@ -158,19 +182,30 @@ def test_a_suspicion_is_the_condition_whatever_raised_it():
 
 def test_drift_is_said_when_every_window_for_long_showed_it():
     word = ClusterReason.LENGTHS_DRIFTED
-    steady = memory(*[1.0] * 6, drifted=("LengthsDrifted",))
+    steady = memory(*[1.0] * 7, drifted=("LengthsDrifted",))
     assert findings_of(steady, "chat-p1", RULES, NOW).drifted(word) is True
     assert (
         findings_of(memory(*[1.0] * 3, drifted=("LengthsDrifted",)), "chat-p1", RULES, NOW).drifted(word)
         is None
     )
     back = steady.account.model_copy(update={"windows": (*steady.account.windows[1:], *windows(1.0))})
-    assert findings_of(MemoryStatus(account=back), "chat-p1", RULES, NOW).drifted(word) is False
+    found = findings_of(MemoryStatus(account=back), "chat-p1", RULES, NOW)
+    assert found.lasting
+    assert found.drifted(word) is False
 
 
-def measured(text: str | None = "users' prompts", accepted: tuple[float, ...] = (0.9, 0.6, 0.3)) -> Profile:
-    """A profile whose eagle/3 accepted that of that text, and whose prompts and context cost nothing."""
-    profile = Profile.from_json(
+def test_each_condition_says_what_of_the_text_is_another():
+    kept = memory(*[1.0] * 6, drifted=("AcceptanceDrifted", "LengthsDrifted"))
+    _, acceptance, lengths = aspects(kept, "chat-p1", lambda: Drift("fewer", "longer"), RULES, NOW)
+    assert (acceptance.reason, lengths.reason) == ("AcceptanceDrifted", "LengthsDrifted")
+    assert acceptance.message.startswith("fewer, for 30 minutes; chat-p1 predicts")
+    assert lengths.message.startswith("longer, for 30 minutes; chat-p1 predicts")
+
+
+@cache
+def fitted() -> Profile:
+    """A fit at requests of 200 and 100 tokens, whose eagle/3 made 2.8 tokens per step."""
+    return Profile.from_json(
         lawful_profile_json(
             {NO_SPECULATION: (1.0, 0.05), EAGLE: (0.5, 0.08)},
             {NO_SPECULATION: 1.0, EAGLE: 2.8},
@@ -179,6 +214,11 @@ def measured(text: str | None = "users' prompts", accepted: tuple[float, ...] = 
             gpu="A100",
         )
     )
+
+
+def measured(text: str | None = "users' prompts", accepted: tuple[float, ...] = (0.9, 0.6, 0.3)) -> Profile:
+    """A profile whose eagle/3 accepted that of that text, and whose prompts and context cost nothing."""
+    profile = fitted()
     return replace(
         profile,
         arms=tuple(
@@ -211,6 +251,8 @@ def load(**fields: float) -> Load:
         (2.8, (0.9, 0.6, 0.3), ""),
         (2.6, (0.85, 0.52, 0.23), ""),
         (2.0, (0.6, 0.3, 0.1), "2.00 tokens per step where 2.80 were calibrated"),
+        (3.4, (0.95, 0.85, 0.6), "3.40 tokens per step where 2.80 were calibrated"),
+        (2.8, (0.9, 0.75, 0.15), "position 2 survives in 75% of drafts where 60% were calibrated"),
         (2.75, (0.57, 0.57, 0.57), "position 1 survives in 57% of drafts where 90% were calibrated"),
         (2.8, (), ""),
     ],
@@ -225,6 +267,29 @@ def test_scatter_between_windows_is_no_drift():
     assert drift(measured(), EAGLE, unsteady, load()).acceptance == ""
 
 
+def of_law(arm: Arm, live: LiveAcceptance, schedule: str | None = None) -> str:
+    """What of the live acceptance has drifted where 1.3 tokens per step were calibrated: 40, 10 and 3 % by position."""
+    model = law_model({arm: ArmLaw(0.5, 0.08, 1.3)})
+    (fit,) = model.arms
+    fit = replace(fit, acceptance=replace(fit.acceptance, survival=(0.4, 0.1, 0.03)), schedule=schedule)
+    return drift(replace(model, arms=(fit,)), arm, (live,), load()).acceptance
+
+
+def test_a_few_accepted_tokens_scatter_more_than_tokens_per_step_do():
+    """Of 1.3 tokens per step 0.3 are accepted: 5 % of the one are a fifth of the other."""
+    steady, unsteady = (
+        LiveAcceptance(EAGLE, 1.3, (0.27, 0.1, 0.03), variance=variance) for variance in (0.0, 0.01)
+    )
+    assert of_law(EAGLE, steady) == "position 1 survives in 27% of drafts where 40% were calibrated"
+    assert of_law(EAGLE, unsteady) == ""
+
+
+def test_what_a_schedule_accepts_follows_the_load_and_is_no_drift():
+    scheduled = replace(EAGLE, scheduled=True)
+    assert of_law(EAGLE, LiveAcceptance(EAGLE, 1.9)) == "1.90 tokens per step where 1.30 were calibrated"
+    assert of_law(scheduled, LiveAcceptance(scheduled, 1.9), "1:3,16:1") == ""
+
+
 def test_lengths_have_drifted_where_the_conversion_is_an_extrapolation():
     assert drift(measured(), EAGLE, (), load()).lengths == ""
     assert drift(measured(), EAGLE, (), load(prompt_tokens=230.0)).lengths == ""
@@ -236,6 +301,8 @@ def test_lengths_have_drifted_where_the_conversion_is_an_extrapolation():
 def test_survival_stands_beside_the_calibrated_one_by_position():
     seen = (LiveAcceptance(EAGLE, 2.0, (0.5, 0.3, 0.2)),)
     assert survival(measured(), EAGLE, seen) == ((1, 0.5, 0.9), (2, 0.3, 0.6), (3, 0.2, 0.3))
+    beyond = (LiveAcceptance(EAGLE, 2.0, (0.5, 0.3, 0.2, 0.1)),)
+    assert survival(measured(), EAGLE, beyond) == survival(measured(), EAGLE, seen), "of what it can draft"
     assert survival(measured(), EAGLE, ()) == ((1, None, 0.9), (2, None, 0.6), (3, None, 0.3))
     assert survival(measured(), NO_SPECULATION, seen) == ()
 

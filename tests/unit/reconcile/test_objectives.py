@@ -64,6 +64,7 @@ def test_a_finding_that_has_stood_for_a_window_is_the_word(took_s, finding, hold
     assert almost.holds is (None if finding == "Missed" else holds)
     later = held(TTFT, seen(ttft=took_s), almost.figures, WINDOW_S)
     assert later.holds is holds
+    assert later.settled == (frozenset() if finding == "Uncertain" else {"ttft"})
     assert of(later, "ttft").since_time == NOW
     words = {
         True: ClusterReason.OBJECTIVES_KEPT,
@@ -77,6 +78,36 @@ def test_another_limit_begins_anew():
     first = held(TTFT, seen(ttft=[3.0] * 50))
     stricter = ServiceLevel(ttft_p95_milliseconds=250)
     assert of(held(stricter, seen(ttft=[3.0] * 50), first.figures, 900.0), "ttft").since_time > NOW
+
+
+def test_another_finding_begins_anew():
+    kept = held(TTFT, seen(ttft=[0.2] * 50), held(TTFT, seen(ttft=[0.2] * 50)).figures, WINDOW_S)
+    missed = held(TTFT, seen(ttft=[3.0] * 50), kept.figures, 2 * WINDOW_S)
+    assert of(missed, "ttft").since_time == NOW + timedelta(seconds=2 * WINDOW_S)
+    assert missed.settled == frozenset()
+
+
+def test_a_figure_lies_between_its_bounds_and_a_higher_share_takes_longer():
+    found = of(held(TTFT, seen(ttft=[0.2] * 90 + [0.45] * 7 + [3.0] * 3)), "ttft")
+    assert found.attainment_lower_percent < found.attainment_percent < found.attainment_upper_percent
+    assert found.p50_seconds < found.p95_seconds < found.p99_seconds
+    for share in ("p50", "p95", "p99"):
+        lower, value, upper = (getattr(found, f"{share}{end}_seconds") for end in ("_lower", "", "_upper"))
+        assert lower <= value <= upper
+
+
+def test_one_that_is_not_measured_leaves_it_open_whether_all_are_kept():
+    slo = ServiceLevel(ttft_p95_milliseconds=500, tpot_p95_milliseconds=50)
+    latencies = seen(ttft=[0.2] * 100)
+    later = held(slo, latencies, held(slo, latencies).figures, WINDOW_S)
+    assert (later.holds, later.reason) == (None, ClusterReason.OBJECTIVE_UNCERTAIN)
+
+
+def test_without_latencies_the_reason_is_why_there_are_none():
+    none = Latencies(ClusterReason.METRICS_MISSING, "Prometheus gives no answer", {})
+    found = held(TTFT, none)
+    assert (found.holds, found.reason) == (None, ClusterReason.METRICS_MISSING)
+    assert objectives_message(found, found.figures) == "Prometheus gives no answer"
 
 
 def test_one_that_is_missed_outweighs_one_that_is_kept_and_is_told_first():
@@ -125,6 +156,8 @@ def test_a_prediction_has_an_interval_of_its_own_and_a_mean_is_none():
     (ttft,) = [one for one in with_predictions(found, running(2.0)) if one.figure == "ttft"]
     assert ttft.predicted_p95_lower_seconds < ttft.predicted_p95_seconds < ttft.predicted_p95_upper_seconds
     assert ttft.predicted_p95_seconds == pytest.approx(0.1 * 2.0 / (1 - 4.0 * 0.03), rel=0.01)
+    (unasked,) = [one for one in with_predictions(found, running(2.0)) if one.figure == "e2e"]
+    assert unasked.predicted_p95_seconds is None, "nothing is promised of it"
     (mean,) = [one for one in with_predictions(found, running(None)) if one.figure == "ttft"]
     assert mean.predicted_p95_seconds is None
     assert "(predicted: 227 ms (" in objectives_message(found, with_predictions(found, running(2.0)))

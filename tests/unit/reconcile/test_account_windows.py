@@ -1,0 +1,202 @@
+"""What one window adds to the account of a profile, and what the account then does to the memory."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from statistics import NormalDist
+from types import SimpleNamespace
+
+import pytest
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.planning.evaluation import evaluate
+from breakeven.planning.objective import Slo
+from breakeven.profile import Conditions, LoadPoint
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.reconcile.decide import Choice
+from breakeven_operator.reconcile.doubts import present_drift, take_account
+from breakeven_operator.reconcile.drift import Drift
+from breakeven_operator.reconcile.live_metrics import Figures, Live
+from breakeven_operator.reconcile.model_account import AccountRules, of_arm, span_s, with_window
+from breakeven_operator.reconcile.suspicion import suspected
+from breakeven_operator.resources import SpeculativeServiceSpec
+from breakeven_operator.resources.memorystatus import MemoryStatus, SeenAcceptance
+from breakeven_operator.resources.modelstatus import MOST_WINDOWS
+from fakes.fleet_world import SERVICE
+from fakes.lawmodel import ArmLaw, law_model
+
+NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
+RULES = AccountRules(window_s=300.0, lasting_s=1800.0, confidence=0.9)
+EAGLE, LONGER = Arm("eagle3", 3, "eagle"), Arm("eagle3", 5, "eagle")
+# At 4 rps requests take 1/(1 - 4 * 0.03) s without speculation and 0.6/(1 - 4 * 0.05) s with it.
+NONE_S, EAGLE_S = 1.0 / 0.88, 0.75
+PROFILE = law_model(
+    {
+        NO_SPECULATION: ArmLaw(1.0, 0.03, noise=0.02),
+        EAGLE: ArmLaw(0.6, 0.05, 2.8, noise=0.02),
+        LONGER: ArmLaw(0.6, 0.05, 3.0, noise=0.02),
+    }
+)
+EVALUATIONS = evaluate(
+    PROFILE, [NO_SPECULATION, EAGLE, LONGER], LoadPoint(rps=4.0), lambda _: Conditions(), Slo()
+)
+FIGURES = Figures(
+    rps=4.0,
+    total_rps=4.0,
+    requests=1200.0,
+    window_s=300.0,
+    inflight=3.0,
+    waiting=0.0,
+    latency_s=EAGLE_S,
+    ttft_s=0.1 * EAGLE_S,
+    tpot_s=0.01 * EAGLE_S,
+    tokens_per_step=2.8,
+    acceptance=(),
+    prompt_tokens=200.0,
+    output_tokens=100.0,
+    saturated=False,
+    replicas=1,
+    age_s=1.0,
+)
+SPEC = SpeculativeServiceSpec.model_validate(SERVICE["spec"])
+
+
+def added(account=None, *, arm=EAGLE, rules=RULES, now=NOW, drifted=(), **figures):
+    """An account after one more look."""
+    return with_window(
+        account,
+        "chat-p1",
+        EVALUATIONS.of(arm),
+        EVALUATIONS.none,
+        replace(FIGURES, **figures),
+        lambda: drifted,
+        rules,
+        now,
+    )
+
+
+def test_a_window_says_how_much_longer_requests_took_than_was_predicted():
+    account = added(
+        latency_s=1.2 * EAGLE_S, ttft_s=2.0 * 0.1 * EAGLE_S, tpot_s=0.5 * 0.01 * EAGLE_S, drifted=("Drifted",)
+    )
+    (window,) = account.windows
+    assert (account.arm, account.profile, window.time, window.requests) == ("eagle/3", "chat-p1", NOW, 1200)
+    assert window.latency_ratio == pytest.approx(1.2)
+    assert (window.ttft_ratio, window.tpot_ratio) == pytest.approx((2.0, 0.5))
+    assert window.observed_seconds == 1.2 * EAGLE_S
+    assert window.speedup == pytest.approx(NONE_S / (1.2 * EAGLE_S))
+    assert window.drifted == ("Drifted",)
+
+
+def test_the_bounds_in_a_window_are_those_of_the_two_predictions():
+    (window,) = added(latency_s=1.5 * EAGLE_S).windows
+    lower_s, upper_s = EVALUATIONS.of(EAGLE).prediction.latency_ci_s
+    assert (window.predicted_lower, window.predicted_upper) == pytest.approx(
+        (lower_s / EAGLE_S, upper_s / EAGLE_S)
+    )
+    lower_s, upper_s = EVALUATIONS.none.prediction.latency_ci_s
+    z = NormalDist().inv_cdf(0.95)
+    assert math.exp(2.0 * z * window.speedup_error) == pytest.approx(upper_s / lower_s)
+
+
+def test_no_speculation_is_compared_with_no_speculation_by_nobody():
+    (window,) = added(arm=NO_SPECULATION, latency_s=NONE_S).windows
+    assert window.latency_ratio == pytest.approx(1.0)
+    assert (window.speedup, window.speedup_error) == (None, None)
+
+
+@pytest.mark.parametrize(("watched_s", "lasted_s"), [(120.0, 120.0), (900.0, 300.0)])
+def test_a_window_is_no_longer_than_it_was_watched_nor_than_windows_are(watched_s, lasted_s):
+    assert added(window_s=watched_s).windows[0].window_seconds == lasted_s
+
+
+@pytest.mark.parametrize(
+    "figures", [{"latency_s": None}, {"latency_s": 0.0}, {"requests": 0.0}, {"latency_s": 1e7}]
+)
+def test_a_window_in_which_nothing_was_measured_is_none(figures):
+    before = added(now=NOW - timedelta(seconds=400.0))
+    assert added(before, **figures) is before
+    assert added(**figures) is None
+
+
+@pytest.mark.parametrize(("window_s", "lasting_s"), [(300.0, 1800.0), (300.0, 900.0), (60.0, 7200.0)])
+def test_windows_share_no_request_are_few_and_last_long_enough_to_count(window_s, lasting_s):
+    rules = AccountRules(window_s, lasting_s, 0.9)
+    account, looks = None, range(0, 4 * round(MOST_WINDOWS * rules.spacing_s), 15)
+    for at_s in looks:
+        account = added(account, rules=rules, now=NOW + timedelta(seconds=at_s), window_s=window_s)
+    ends = [one.time for one in account.windows]
+    assert min((b - a).total_seconds() for a, b in itertools.pairwise(ends)) >= window_s
+    assert len(ends) <= MOST_WINDOWS
+    assert (NOW + timedelta(seconds=looks[-1]) - ends[-1]).total_seconds() < rules.spacing_s
+    assert span_s(account.windows) >= lasting_s
+
+
+def test_windows_of_before_they_were_made_longer_give_way_to_the_newest():
+    account = None
+    for minute in range(MOST_WINDOWS):
+        account = added(
+            account, rules=AccountRules(60.0, 300.0, 0.9), now=NOW + timedelta(minutes=minute), window_s=60.0
+        )
+    assert len(account.windows) == MOST_WINDOWS
+    longer = added(account, now=NOW + timedelta(minutes=30))
+    assert longer.windows[:-1] == account.windows[1:]
+    assert longer.windows[-1].time == NOW + timedelta(minutes=30)
+
+
+def test_an_account_is_of_one_arm_under_one_profile():
+    account = added()
+    assert of_arm(account, "chat-p1", EAGLE) is account
+    assert of_arm(account, "chat-p1", LONGER) is None
+    assert of_arm(account, "chat-p2", EAGLE) is None
+    assert of_arm(account, "chat-p1", None) is None
+
+
+# The memory -------------------------------------------------------------------------------------------------
+
+
+def taken(memory, *, now=NOW, settled=True, arm=EAGLE, **figures):
+    """The memory after one more look."""
+    live = Live(ClusterReason.METRICS_AVAILABLE, "", replace(FIGURES, **figures))
+    explained = SimpleNamespace(of=EVALUATIONS.of, evaluations=EVALUATIONS)
+    return take_account(
+        memory, SPEC, PROFILE, "chat-p1", arm, Choice(explained, memory), live, now, settled=settled
+    )
+
+
+def test_windows_count_for_the_arm_in_place_and_while_nothing_is_rolled():
+    one = taken(MemoryStatus(), now=NOW - timedelta(seconds=600.0))
+    two = taken(one, now=NOW - timedelta(seconds=300.0))
+    assert [len(kept.account.windows) for kept in (one, two)] == [1, 2]
+    assert taken(two, settled=False).account is None
+    assert len(taken(two, arm=LONGER).account.windows) == 1
+
+
+def test_windows_that_disagree_for_long_make_the_profile_suspect_and_those_of_a_while_do_not():
+    memory = MemoryStatus()
+    for at_s in range(0, 1501, 300):
+        assert memory.suspicion is None
+        memory = taken(memory, now=NOW + timedelta(seconds=at_s), latency_s=1.6 * EAGLE_S)
+    assert (memory.suspicion.profile, memory.suspicion.reason) == ("chat-p1", "ModelDisagrees")
+    assert "1.60 times as long" in memory.suspicion.message
+
+
+def test_a_suspicion_lasts_as_long_as_its_profile():
+    suspect = suspected(MemoryStatus(), "chat-p1", ClusterReason.ROLL_DISPROVED, "0.8x measured", NOW)
+    assert taken(suspect).suspicion == suspect.suspicion
+    of_another = suspected(MemoryStatus(), "chat-p0", ClusterReason.ROLL_DISPROVED, "0.8x measured", NOW)
+    assert taken(of_another).suspicion is None
+
+
+def drifted(arm, reason=ClusterReason.METRICS_AVAILABLE):
+    memory = MemoryStatus(seen=(SeenAcceptance(arm=arm.name, tokens_per_step=1.5),))
+    return present_drift(memory, SPEC, PROFILE, arm, Live(reason, "", FIGURES))
+
+
+def test_drift_is_told_of_usable_figures_and_of_an_arm_that_is_no_candidate_too():
+    assert drifted(EAGLE).acceptance == "1.50 tokens per step where 2.80 were calibrated"
+    assert drifted(LONGER).acceptance == "1.50 tokens per step where 3.00 were calibrated"
+    assert drifted(EAGLE, ClusterReason.TOO_FEW_REQUESTS) == Drift()
