@@ -74,7 +74,7 @@ def drift(profile: Profile, arm: Arm, seen: Sequence[LiveAcceptance], load: Load
 
 def _of_acceptance(profile: Profile, fit: ArmFit, seen: Sequence[LiveAcceptance], load: Load) -> str:
     live = next((one for one in seen if one.arm == fit.arm), None)
-    if live is None or fit.tokens_per_step is None or fit.arm.k == 0 or fit.scheduled:
+    if live is None or fit.tokens_per_step is None or fit.arm.k == 0:
         return ""
     z = NormalDist().inv_cdf(0.5 + profile.confidence / 2.0)
     error = z * sampling_error(fit, load, seen)
