@@ -202,6 +202,40 @@ def test_how_much_pods_differ_is_found_without_bias_from_three_of_them():
     assert math.sqrt(np.mean(variances)) == pytest.approx(0.04 * math.sqrt(1 / 3 + 1 / 3), rel=0.08)
 
 
+def test_pods_that_a_router_sends_unlike_loads_do_not_differ_for_that():
+    """Of four pods that are alike one gets five times the requests of another: it is slower by what its law says."""
+
+    def pods_sd(*rates):
+        rng = np.random.default_rng(16)
+        here = np.ones((4, 45), dtype=bool)
+        return found(*(pods(rng, ALONE_S, np.array(rates)[:, None], here) for _ in range(2))).pods_sd
+
+    assert pods_sd(2.0, 4.0, 8.0, 10.0) < 1.3 * pods_sd(6.0, 6.0, 6.0, 6.0)
+
+
+def test_pods_are_held_against_those_that_served_at_the_same_time():
+    """Texts become twice as long, and half of the pods serve before that only, the others after it."""
+    texts = np.where(np.arange(40) < 20, 1.0, 2.0)
+    early = np.repeat([[True], [True], [False], [False]], 40, axis=1)
+    present = np.where(np.arange(40) < 20, early, ~early)
+
+    def pods_sd(block):
+        rng = np.random.default_rng(17)
+        return found(*(pods(rng, ALONE_S, np.full(40, 3.0), present, block=block) for _ in range(2))).pods_sd
+
+    assert pods_sd(texts) < 1.3 * pods_sd(None)
+
+
+def test_a_pod_with_more_load_than_the_law_has_a_latency_for_leaves_bounds():
+    rng = np.random.default_rng(18)
+    old, new = (pods(rng, ALONE_S, np.full(30, 2.0), np.ones((4, 30), dtype=bool)) for _ in range(2))
+    crowded = np.array([[11.0], [1.0], [1.0], [1.0]])
+    bounds = found(old, replace(new, spent_s=crowded * new.spent_s, finished=crowded * new.finished)).bounds(
+        0.95
+    )
+    assert 0.0 < bounds.lower < bounds.upper < math.inf
+
+
 def test_each_error_has_its_own_quantile_and_together_they_add_in_squares():
     none = MeasuredSpeedup(math.log(2.0), 1e-9, 0.0, 9, 0.0, 3.0, 5000.0, Witness.BOTH)
     # 1.96: of a normal distribution; 2.262: of Student's with 9 degrees of freedom.

@@ -403,11 +403,11 @@ def _pod_scatter(
         counts, part_s = counts[seen], np.where(counts > 0.0, part.spent_s, 0.0)[seen]
         rates = np.where(counts > 0.0, counts / np.where(counts > 0.0, part.watched_s[seen], 1.0), 0.0)
         with np.errstate(invalid="ignore"):
-            slope = law(rates) / law(np.where(arm.usable, arm.rps, 0.0))
-        # A pod at another rate than its arm's mean is held against what the arm's law says of that rate.
-        expected_s = (
-            counts * np.where(np.isfinite(slope), slope, 1.0) * np.where(arm.usable, arm.latency_s, 0.0)
-        )
+            law_s, mean_law_s = law(rates), law(np.where(arm.usable, arm.rps, 0.0))
+        # A pod at another rate than the others is held against what the arm's law says of that rate. The mean of a law over
+        # rates lies above the law at the mean rate: what is expected of the pods adds up to what they took together.
+        relative = counts * np.where(np.isfinite(law_s), law_s, mean_law_s)
+        expected_s = relative * (part_s.sum(axis=0) / np.maximum(relative.sum(axis=0), 1e-300))
         ratio = part_s.sum(axis=1) / np.maximum(expected_s.sum(axis=1), 1e-300)
         slowed = np.where(arm.usable, arm.variance * arm.finished, 0.0)
         sampling = (counts * slowed).sum(axis=1) / requests[seen] ** 2
