@@ -50,7 +50,7 @@ class Loads:
         self.close = self._present.close
 
     async def read(self, *, wanted=True):
-        found = await self._present.read({WATCH: {"llm"}} if wanted else {})
+        found = await self._present.read({WATCH: {"llm": 1}} if wanted else {})
         return (found[WATCH].pods, found[WATCH].error) if wanted else found
 
 
