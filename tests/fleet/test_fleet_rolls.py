@@ -487,3 +487,30 @@ async def test_a_value_that_is_changed_on_its_way_is_not_taken_for_written():
     assert any("read back" in error for error in report.errors)
     await world.cycle()
     assert world.reason == "TakenOver", "somebody who changes what we write owns it; no fight"
+
+
+async def test_an_arm_is_not_written_into_a_deployment_that_has_changed_since_it_was_decided_upon():
+    """What is observed may lag behind: the last look before the write is at the API server itself."""
+    world = FleetWorld()
+    world.calibrate()
+    world.load(3.0)
+    await world.cycle()
+    changes: list[datetime] = []
+
+    def meanwhile(verb, resource, _name):
+        if (verb, resource) == ("get", DEPLOYMENTS) and len(changes) < 2:
+            changes.append(world.clock.now())
+            world.cluster.change(
+                DEPLOYMENTS, "llm", "chat-vllm", lambda d: d["spec"].update(minReadySeconds=len(changes))
+            )
+
+    world.cluster.fail = meanwhile
+    report = await world.cycle()
+    while not changes:
+        report = await world.cycle()
+    assert world.value is None
+    # It is no error: the next cycle sees the Deployment as it is, and decides about that.
+    assert report.errors == []
+    await world.until(lambda: world.value == VALUE)
+    assert len(changes) == 2
+    assert len(world.rolls) == 1

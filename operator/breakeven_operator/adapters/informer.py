@@ -34,7 +34,7 @@ class _ContradictionError(Exception):
 
 
 class Informer(Generic[Kept]):
-    """ClusterObjects of one kind, kept up to date by one connection.
+    """Objects of one kind, kept up to date by one connection.
 
     A broken connection is taken up where it ended. All objects are read anew when the API server does not know that place
     any more (410), when the connection contradicts itself, and after `relist_s`.
@@ -68,7 +68,7 @@ class Informer(Generic[Kept]):
         self._kept: dict[str, tuple[int, Kept]] = {}
         # What a list that is under way has brought so far.
         self._listed: dict[str, tuple[int, Kept]] | None = None
-        # ClusterObjects that the API server said were deleted, before the watch did.
+        # Objects that the API server said were deleted, before the watch did.
         self._deleted: set[str] = set()
         self._version = ""
         self._position = 0

@@ -182,7 +182,7 @@ class KubernetesCluster:
         accept = _METADATA if resource in _METADATA_SUFFICES else _JSON
         async with contextlib.aclosing(self._lines(path, query, accept)) as lines:
             async for line in lines:
-                if not line:
+                if line is None:
                     if opened is not None:
                         yield WatchEvent(EventKind.BOOKMARK, {"metadata": {"resourceVersion": opened}})
                     continue
@@ -198,8 +198,10 @@ class KubernetesCluster:
                     raise ClusterError(f"WATCH {path}: a line that is no event") from error
                 yield WatchEvent(kind, manifest)
 
-    async def _lines(self, path: str, query: list[tuple[str, str]], accept: str) -> AsyncGenerator[bytes]:
-        """The lines of an answer that does not end, after an empty one when it begins; of any length, unlike aiohttp's `readline`."""
+    async def _lines(
+        self, path: str, query: list[tuple[str, str]], accept: str
+    ) -> AsyncGenerator[bytes | None]:
+        """The lines of an answer that does not end, of any length, unlike aiohttp's `readline`; None when it begins."""
         try:
             response = await self._send("GET", path, query, None, accept, _JSON, self._watch_timeout)
             self._counted("WATCH", response.status)
@@ -207,11 +209,11 @@ class KubernetesCluster:
                 if response.status != HTTPStatus.OK:
                     raise _refusal("WATCH", path, response.status, _parsed(await response.read()))
                 _keep_alive(response.response)
-                yield b""
+                yield None
                 rest = b""
                 async for chunk in response.response.content.iter_any():
                     *lines, rest = (rest + chunk).split(b"\n")
-                    for line in lines:
+                    for line in filter(None, lines):
                         yield line
             finally:
                 response.response.close()

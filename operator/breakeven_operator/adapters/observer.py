@@ -334,7 +334,7 @@ class Observer:
         }
 
     async def _readable(self, resource: Resource, namespace: str | None) -> list[Manifest]:
-        """ClusterObjects of a kind that an installation may lack (404) or that the operator's rights may not cover (403)."""
+        """Objects of a kind that an installation may lack (404) or that the operator's rights may not cover (403)."""
         try:
             return await self._cluster.list_all(resource, namespace)
         except ClusterError as error:

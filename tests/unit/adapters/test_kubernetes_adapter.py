@@ -149,3 +149,131 @@ async def test_nobody_there_is_an_error_with_status_0():
         await adapter.get(PODS, "a", "b")
     await adapter.close()
     assert caught.value.status == 0
+
+
+def watched(*lines):
+    """An API server that answers a watch with these lines, in pieces that know nothing of lines, and ends it."""
+
+    def answer(_request):
+        text = b"".join(
+            line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n" for line in lines
+        )
+        return 200, text.decode()
+
+    return answer
+
+
+def changed(kind, name="a", version="7", **annotations):
+    meta = {"name": name, "uid": name, "resourceVersion": version, "annotations": annotations}
+    return {"type": kind, "object": {"metadata": meta}}
+
+
+async def events_of(adapter, resource=PODS, version=""):
+    """What a watch says: kinds and versions, and the error that it ends with."""
+    found = []
+
+    def take(event):
+        found.append((str(event.kind), event.manifest["metadata"]["resourceVersion"]))
+
+    try:
+        async for event in adapter.watch(resource, "llm", "a=b", version):
+            take(event)
+    except ClusterError as error:
+        found.append((error.status, str(error)))
+    return found
+
+
+async def test_a_watch_begins_with_what_there_is_and_says_when_that_was_all():
+    end = {"k8s.io/initial-events-end": "true"}
+    lines = (
+        changed("ADDED"),
+        changed("BOOKMARK", version="9", **end),
+        changed("MODIFIED", version="10"),
+        changed("BOOKMARK", version="12"),
+        b"\n",
+        changed("DELETED", version="13"),
+    )
+    async with api(watched(*lines)) as (adapter, asked, counted):
+        assert await events_of(adapter) == [
+            ("ADDED", "7"),
+            ("SYNCED", "9"),
+            ("MODIFIED", "10"),
+            ("BOOKMARK", "12"),
+            ("DELETED", "13"),
+        ]
+        assert asked[0][2] == {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "sendInitialEvents": "true",
+            "resourceVersionMatch": "NotOlderThan",
+            "labelSelector": "a=b",
+        }
+        assert counted == [("WATCH", 200)]
+
+
+async def test_a_watch_that_goes_on_says_first_that_the_server_has_taken_it_up():
+    async with api(watched(changed("ADDED", version="8"))) as (adapter, asked, _):
+        assert await events_of(adapter, version="7") == [("BOOKMARK", "7"), ("ADDED", "8")]
+        assert asked[0][2]["resourceVersion"] == "7"
+        assert "sendInitialEvents" not in asked[0][2]
+
+
+async def test_a_watch_of_a_kind_whose_metadata_suffices_asks_for_no_more():
+    async with api(watched(changed("ADDED"))) as (adapter, asked, _):
+        await events_of(adapter, NODES)
+        assert "as=PartialObjectMetadata;" in asked[0][3]["Accept"]
+
+
+async def test_a_line_longer_than_any_buffer_is_one_event():
+    long = changed("ADDED", name="x" * (1 << 20))
+    async with api(watched(long, changed("DELETED", version="8"))) as (adapter, _, _):
+        assert [kind for kind, _ in await events_of(adapter)] == ["ADDED", "DELETED"]
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "words"),
+    [
+        ({"type": "ERROR", "object": {"code": 410, "message": "too old resource version"}}, 410, "too old"),
+        (b"<html>\n", 0, "a line that is no event"),
+        (b"[1]\n", 0, "a line that is no event"),
+        ({"type": "ADDED"}, 0, "a line that is no event"),
+        ({"type": "RENAMED", "object": {"metadata": {}}}, 0, "a line that is no event"),
+        ({"type": "ADDED", "object": {"metadata": None}}, 0, "a line that is no event"),
+    ],
+)
+async def test_what_is_no_event_ends_a_watch_with_one_line(line, status, words):
+    async with api(watched(changed("ADDED"), line)) as (adapter, _, _):
+        first, (code, text) = await events_of(adapter)
+        assert first == ("ADDED", "7")
+        assert code == status
+        assert words in text
+        assert "\n" not in text
+
+
+async def test_a_server_without_streamed_lists_is_asked_for_pages_and_for_streams_no_more():
+    def answer(request):
+        query = request.query
+        if "sendInitialEvents" in query:
+            return 422, {"kind": "Status", "code": 422, "message": "sendInitialEvents: Forbidden"}
+        if "watch" in query:
+            return 200, json.dumps(changed("MODIFIED", version="31")) + "\n"
+        item = changed("ADDED", name=query.get("continue", "first"), version="20")["object"]
+        more = {} if "continue" in query else {"continue": "second"}
+        return 200, {"items": [item], "metadata": {"resourceVersion": "30", **more}}
+
+    async with api(answer) as (adapter, asked, _):
+        listed = [("ADDED", "20"), ("ADDED", "20"), ("SYNCED", "30"), ("BOOKMARK", "30"), ("MODIFIED", "31")]
+        assert await events_of(adapter) == listed
+        assert await events_of(adapter) == listed
+        assert sum("sendInitialEvents" in query for _, _, query, _, _ in asked) == 1
+
+
+async def test_a_deleted_object_is_gone_unless_finalizers_hold_it():
+    held = {"metadata": {"name": "x", "uid": "u", "finalizers": ["example.com/wait"]}}
+    for answered, left in (
+        ({"kind": "Status", "status": "Success"}, None),
+        ({"metadata": {"name": "x", "uid": "u"}}, None),
+        (held, held),
+    ):
+        async with api(lambda _, answered=answered: (200, answered)) as (adapter, _, _):
+            assert await adapter.delete(Ref(JOBS, "llm", "x", "u")) == left

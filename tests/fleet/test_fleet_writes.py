@@ -1,0 +1,88 @@
+"""What the API server answers to a write is told to whoever knows the cluster's objects, before a watch could."""
+
+from __future__ import annotations
+
+import pytest
+
+from breakeven_operator.actions import ActionPlan, Apply, Create, Delete, WriteAnnotation, WriteStatus
+from breakeven_operator.kinds import DEPLOYMENTS, JOBS, RUNS, SERVICES, Ref
+from breakeven_operator.ports import StaleObjectError
+from breakeven_operator.writer import Writer
+from fakes.fleet_world import VALUE, FleetWorld, RecordedFits
+
+
+class Learned:
+    """Records what a `ClusterObjects` is told."""
+
+    def __init__(self):
+        self.adopted = []
+        self.forgotten = []
+
+    def adopt(self, resource, manifest):
+        self.adopted.append((resource, manifest))
+
+    def forget(self, ref):
+        self.forgotten.append(ref)
+
+
+@pytest.fixture
+def world() -> FleetWorld:
+    return FleetWorld()
+
+
+def writer_of(world, learned) -> Writer:
+    return Writer(world.cluster, RecordedFits(), world.clock, learned, may_act=lambda: True, reporter="test")
+
+
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"namespace": "llm", "name": "trial"}}
+RUN = {"metadata": {"namespace": "llm", "name": "run"}, "spec": {"serviceRef": {"name": "chat"}}}
+
+
+async def test_answers_are_adopted_as_they_stand_on_the_server(world):
+    learned = Learned()
+    (service,) = world.cluster.of(SERVICES)
+    subject = Ref(SERVICES, "llm", "chat", service["metadata"]["uid"])
+    (target,) = world.cluster.of(DEPLOYMENTS)
+    deployment = Ref(DEPLOYMENTS, "llm", "chat-vllm", target["metadata"]["uid"])
+    actions = (
+        Create(JOBS, JOB),
+        Apply(RUNS, RUN),
+        WriteStatus(subject, {"phase": "x"}),
+        WriteAnnotation(deployment, VALUE, target["metadata"]["generation"]),
+    )
+    result = await writer_of(world, learned).carry_out(ActionPlan(subject, actions))
+    assert result.error is None
+    assert [resource for resource, _ in learned.adopted] == [JOBS, RUNS, SERVICES, DEPLOYMENTS]
+    for resource, manifest in learned.adopted:
+        meta = manifest["metadata"]
+        stored = world.cluster.objects[resource.plural, "llm", meta["name"]]
+        assert meta["resourceVersion"] == stored["metadata"]["resourceVersion"]
+
+
+async def test_what_is_gone_is_forgotten_and_what_finalizers_hold_is_not(world, monkeypatch):
+    learned = Learned()
+    subject = Ref(RUNS, "llm", "run", "u1")
+    held = {"metadata": {"name": "run", "finalizers": ["example.com/wait"]}}
+    answers = [None, held]
+
+    async def delete(_ref):
+        return answers.pop(0)
+
+    monkeypatch.setattr(world.cluster, "delete", delete)
+    for _ in range(2):
+        await writer_of(world, learned).carry_out(ActionPlan(subject, (Delete(subject),)))
+    assert learned.forgotten == [subject]
+    assert learned.adopted == [(RUNS, held)]
+
+
+async def test_an_annotation_for_another_generation_is_refused_before_anything_is_written(world):
+    learned = Learned()
+    (target,) = world.cluster.of(DEPLOYMENTS)
+    meta = target["metadata"]
+    deployment = Ref(DEPLOYMENTS, "llm", "chat-vllm", meta["uid"])
+    stale = WriteAnnotation(deployment, VALUE, meta["generation"] - 1)
+    result = await writer_of(world, learned).carry_out(ActionPlan(deployment, (stale,)))
+    assert isinstance(result.error, StaleObjectError)
+    assert "is of generation" in str(result.error)
+    assert world.cluster.writes == []
+    assert learned.adopted == []
