@@ -218,11 +218,13 @@ async def test_an_answer_to_a_write_counts_at_once_and_older_news_do_not_undo_it
         assert held(informer) == present(server)
         informer.adopt([between])
         assert held(informer) == present(server)
-        uid = answer["metadata"]["uid"]
         server.put("a", size=3)
-        server.delete("a")
-        informer.forget(uid)
+        informer.forget(answer["metadata"]["uid"])
         assert held(informer) == {}
+        # What the watch tells of it now is older than its end.
+        await asyncio.sleep(0.1)
+        assert held(informer) == {}
+        server.delete("a")
         await asyncio.sleep(0.1)
         assert held(informer) == {}
         # Another object of that name is another object.
@@ -239,6 +241,24 @@ async def test_a_version_that_is_no_number_is_refused_with_what_was_expected():
     async with following(server) as informer:
         with pytest.raises(ClusterError, match="resourceVersion is 'x', expected a number"):
             informer.objects()
+
+
+@pytest.mark.parametrize("late", ["object", "bookmark"])
+@in_virtual_time
+async def test_a_wire_that_loses_the_order_makes_it_read_everything_anew(late):
+    server = WatchedServer()
+    server.put("a")
+    async with following(server) as informer:
+        server.wire = reversed
+        if late == "object":
+            server.put("b")
+            server.delete("b")
+        else:
+            server.bookmark()
+            server.put("a")
+        await asyncio.sleep(5.0)
+        assert held(informer) == present(server)
+    assert server.requests == {"list and watch": 2}
 
 
 OPERATIONS = st.lists(
@@ -273,8 +293,8 @@ def test_on_a_wire_that_repeats_reorders_and_breaks_it_ends_with_what_the_server
                     await asyncio.sleep(faults.choice((0.0, 0.05, 40.0)))
                 else:
                     getattr(server, verb)(*names)
-            server.wire = lambda events: events
             await asyncio.sleep(60.0)
+            server.wire = lambda events: events
             server.put("last")
             await asyncio.sleep(60.0)
             assert held(informer) == present(server)
