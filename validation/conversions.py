@@ -53,7 +53,9 @@ _LOOKED_AT = (
     (1.4, 0.4, 0.7, 0.72), (1.4, 3.5, 1.0, 0.6), (2.0, 0.3, 0.5, 0.5), (2.0, 0.7, 1.1, 0.72), (2.5, 2.5, 0.85, 0.72),
     (3.5, 0.35, 0.6, 0.7), (3.5, 1.2, 0.75, 0.4), (3.8, 3.8, 0.65, 0.72), (0.26, 0.26, 0.95, 0.72),
 )  # fmt: skip
-_HELD_OUT_COUNT, _HELD_OUT_SEED = 14, 20261123
+_DRAWN = 14
+_LOOKED_AT_SEED = 20261123
+_HELD_OUT_SEED = 20270219
 
 
 class Elsewhere(NamedTuple):
@@ -65,13 +67,14 @@ class Elsewhere(NamedTuple):
     load: float
 
 
-def held_out() -> list[Elsewhere]:
-    """Conditions drawn from all over the range; nothing was chosen on them."""
-    random = np.random.default_rng(_HELD_OUT_SEED)
-    prompt, output = np.exp(random.uniform(-math.log(4.0), math.log(4.0), (2, _HELD_OUT_COUNT))).round(2)
-    e, load = random.uniform(0.5, 1.1, _HELD_OUT_COUNT), random.uniform(0.2, 0.75, _HELD_OUT_COUNT)
-    drawn = zip(prompt, output, e.round(2), load.round(2), strict=True)
-    return [Elsewhere(*map(float, one)) for one in drawn]
+def drawn(seed: int) -> list[Elsewhere]:
+    """Conditions from all over the range."""
+    random = np.random.default_rng(seed)
+    prompt, output = np.exp(random.uniform(-math.log(4.0), math.log(4.0), (2, _DRAWN))).round(2)
+    e, load = random.uniform(0.5, 1.1, _DRAWN), random.uniform(0.2, 0.75, _DRAWN)
+    return [
+        Elsewhere(*map(float, one)) for one in zip(prompt, output, e.round(2), load.round(2), strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +157,12 @@ class Judged:
 def conversion_errors() -> Iterator[ValidationOutcome]:
     """The errors at the conditions that the rules were chosen on, and at others, with other seeds."""
     looked_at = [Elsewhere(*one) for one in (*_CHOSEN, *_LOOKED_AT)]
-    for split, conditions, seed in (("chosen on", looked_at, 1), ("held out", held_out(), 7)):
+    splits = (
+        ("chosen on", looked_at, 1),
+        ("chosen on, drawn", drawn(_LOOKED_AT_SEED), 7),
+        ("held out", drawn(_HELD_OUT_SEED), 11),
+    )
+    for split, conditions, seed in splits:
         with ProcessPoolExecutor() as pool:
             parts = list(pool.map(judge, ENGINES, [conditions] * len(ENGINES), [seed] * len(ENGINES)))
         found = Judged(

@@ -58,15 +58,18 @@ def test_what_a_newcomer_waits_for_is_in_the_law_that_is_fitted_over_loads():
     assert fit.c2_s > 1.08 * parts.each_s
 
 
-def test_a_calibration_finds_what_the_steps_of_an_engine_cost():
-    arms = CostArms(default_document().for_gpu("NVIDIA-H100-80GB-HBM3", "costs"), 1)
-    times = arms.config(NO_SPECULATION).times
-    found = calibrated(LONG_PROMPTS, arms, 1).arm(NO_SPECULATION).steps
+@pytest.mark.parametrize("seed", [1, 7])
+@pytest.mark.parametrize("arm", [NO_SPECULATION, LONG_PROMPTS.arm], ids=str)
+def test_a_calibration_finds_what_the_steps_of_an_engine_cost(arm, seed):
+    """With seed 7 the five lone requests accept 8 % less than the arm does: taken as they came, s1 was 3 % too large and s2 11 % too small."""
+    arms = CostArms(default_document().for_gpu("NVIDIA-H100-80GB-HBM3", "costs"), seed)
+    times = arms.config(arm).times
+    found = calibrated(LONG_PROMPTS, arms, seed).arm(arm).steps
     assert found is not None
     context = LONG_PROMPTS.prompt_tokens + LONG_PROMPTS.output_tokens / 2
-    empty_s, alone_s, two_s = (float(times.seconds(0, n, 0, n * context, 0)) for n in (0, 1, 2))
-    kv_s = float(times.seconds(0, 1, 0, 10**6, 0) - times.seconds(0, 1, 0, 0, 0)) / 10**6
-    prompt_s = float(times.seconds(0, 0, 0, 0, 10**4)) - empty_s
+    empty_s, alone_s, two_s = (float(times.seconds(arm.k, n, n * arm.k, n * context, 0)) for n in (0, 1, 2))
+    kv_s = float(times.seconds(arm.k, 1, 0, 10**6, 0) - times.seconds(arm.k, 1, 0, 0, 0)) / 10**6
+    prompt_s = float(times.seconds(arm.k, 0, 0, 0, 10**4)) - empty_s
     assert found.prefill_token is not None
     assert found.kv_token is not None
     assert found.prefill_token.value_s == pytest.approx(prompt_s / 10**4, rel=0.01)

@@ -100,11 +100,11 @@ def test_with_speculation_it_finds_the_engine_and_its_acceptance(tmp_path: Path)
         assert one.tokens_per_step == pytest.approx(one.requests * 31 / one.drafts, rel=0.02)
         assert one.drafted_per_step == pytest.approx(3.0, rel=0.02)
     arm = fitted(tmp_path, "eagle3", 3)
-    assert arm["reason"] == "FitAccepted"
+    assert arm["believable"]
     c1_s, c2_s = closed_form(arm["tokens_per_step"], 3, 51, 32)
-    # Measured: 0.353 s for 0.358 and 0.078 s for 0.071, inside the interval that the fit gives itself.
-    assert arm["c1_s"] == pytest.approx(c1_s, rel=0.03)
-    assert arm["c2_s"] == pytest.approx(c2_s, rel=0.12)
+    # Measured: 0.360 s for 0.358 and 0.076 s for 0.071, inside the interval that the fit gives itself.
+    assert arm["c1_s"] == pytest.approx(c1_s, rel=0.01)
+    assert arm["c2_s"] == pytest.approx(c2_s, rel=0.08)
     assert arm["c2_ci_s"][0] < c2_s < arm["c2_ci_s"][1]
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from breakeven.arm import Arm
 from breakeven.fitting import diagnostics
+from breakeven.fitting.even_acceptance import EvenRows, even_rows, mean_acceptance
 from breakeven.fitting.expert_form import expert_form
 from breakeven.fitting.observations import (
     SAME_OUTPUT,
@@ -23,7 +24,7 @@ from breakeven.fitting.observations import (
     of_commonest_length,
 )
 from breakeven.fitting.solve import Solution, solve
-from breakeven.fitting.step_costs import fit_steps
+from breakeven.fitting.step_costs import fit_steps, prefill_token
 from breakeven.fitting.uncertainty import (
     bounds,
     inverse_bounds,
@@ -62,9 +63,12 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
         ramp_share: rho of short closed-loop runs, from `loads.ramp_share_of`.
         confidence: two-sided level of all bounds.
     """
-    used, excluded, solution, fit, left_out, bend, believable, reason = _checked(
+    even, excluded, solution, fit, left_out, bend, believable, reason = _checked(
         arm, points, ramp_share, confidence
     )
+    used = even.rows
+    # What comes before the first token does not hang on acceptance.
+    first = replace(even, doubt=np.zeros(2))
     acceptance = _acceptance(arm, used, confidence)
     experts = None
     if bend is not None and not arm.scheduled:
@@ -101,11 +105,11 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
         basis="points" if bend is not None and experts is None else "arm",
         bend=bend,
         fit=fit if fit is not None and fit.c1_s > 0 and fit.c2_s > 0 else None,
-        ttft=_side_law(used, lambda point: point.ttft_mean_s),
-        tpot=_side_law(used, lambda point: point.tpot_mean_s),
-        quantiles=_quantiles(used, "p{}_latency_s"),
-        ttft_quantiles=_quantiles(used, "ttft_p{}_s"),
-        tpot_quantiles=_quantiles(used, "tpot_p{}_s"),
+        ttft=_side_law(first, attrgetter("ttft_mean_s")),
+        tpot=_side_law(even, attrgetter("tpot_mean_s")),
+        quantiles=_quantiles(even, "p{}_latency_s"),
+        ttft_quantiles=_quantiles(first, "ttft_p{}_s"),
+        tpot_quantiles=_quantiles(even, "tpot_p{}_s"),
         acceptance=acceptance,
         lengths=lengths_of(used),
         measured_saturation_rps=ceiling,
@@ -124,7 +128,7 @@ def is_believable(arm: Arm, points: Sequence[Point], ramp_share: float, confiden
 
 
 class _Checked(NamedTuple):
-    used: list[Observation]
+    even: EvenRows
     excluded: list[LeftOut]
     solution: Solution | None
     fit: LawFit | None
@@ -138,22 +142,32 @@ def _checked(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: f
     """The straight law of an arm's rows, and whether it is believed."""
     used, rejected = observe(points, ramp_share)
     excluded = list(rejected)
+    measured_u = prefill_token(used)
+    u = measured_u.value if measured_u else None
     used, other_lengths = _of_one_length(used)
     excluded += [LeftOut(one.point, Reason.OTHER_LENGTHS) for one in other_lengths]
     # Where one tier ends and the next begins, a good point is off the law of all others.
-    bad = set() if arm.scheduled else set(diagnostics.outliers(used))
+    bad = set() if arm.scheduled else set(diagnostics.outliers(_even(arm, used, u).rows))
     excluded += [LeftOut(used[i].point, Reason.OUTLIER) for i in sorted(bad)]
-    used = [one for i, one in enumerate(used) if i not in bad]
+    even = _even(arm, [one for i, one in enumerate(used) if i not in bad], u)
+    used = even.rows
     solution = diagnostics.fit_law(used)
-    fit = _fit_of_loads(solution, used) if solution is not None else None
+    fit = even.in_doubt(_fit_of_loads(solution, used)) if solution is not None else None
     errors = diagnostics.left_out_errors(used)
     left_out = float(np.mean(errors)) if errors else None
     bends = diagnostics.interpolated if arm.scheduled else diagnostics.bend
     bend = bends(used, solution) if solution is not None else None
     t = t_quantile(confidence, fit.dof) if fit is not None else float("inf")
     return _Checked(
-        used, excluded, solution, fit, left_out, bend, *diagnostics.verdict(used, fit, left_out, bend, t)
+        even, excluded, solution, fit, left_out, bend, *diagnostics.verdict(used, fit, left_out, bend, t)
     )
+
+
+def _even(arm: Arm, used: Sequence[Observation], u: float | None) -> EvenRows:
+    """The rows at their mean E; a schedule's accept what its draft length at their load does."""
+    if arm.k == 0 or arm.scheduled:
+        return EvenRows(list(used), np.zeros(2))
+    return even_rows(used, lengths_of(used), u)
 
 
 def _all_touched(fit: LawFit | None, experts: ExpertFit | None) -> LawFit | None:
@@ -228,52 +242,41 @@ def _ceiling_rps(used: Sequence[Observation], excluded: Sequence[LeftOut], ramp_
     return max([*ceilings, _carried_rps(used)])
 
 
-def _side_law(used: Sequence[Observation], figure: Callable[[Point], float | None]) -> LawFit | None:
+def _side_law(even: EvenRows, figure: Callable[[Point], float | None]) -> LawFit | None:
     """Fit the law a + b*n to another figure of the same rows, with the mean's n."""
-    rows = [(one, value) for one in used if (value := figure(one.point)) is not None]
+    rows = [(one, value) for one in even.rows if (value := figure(one.point)) is not None]
     if len({round(one.others, 9) for one, _ in rows}) < 2:
         return None
     solution: Solution = solve(
         diagnostics.design([one for one, _ in rows]), np.array([value for _, value in rows])
     )
-    fit = law_fit(solution)
+    fit = even.in_doubt(law_fit(solution))
     return fit if fit.c1_s > 0 else None
 
 
-def _quantiles(used: Sequence[Observation], column: str) -> dict[str, LawFit]:
+def _quantiles(even: EvenRows, column: str) -> dict[str, LawFit]:
     """Fit each quantile that was measured; `column` holds the place of the percentage."""
     laws = {
-        share: _side_law(used, attrgetter(column.format(percent)))
+        share: _side_law(even, attrgetter(column.format(percent)))
         for share, percent in (("0.5", 50), ("0.95", 95), ("0.99", 99))
     }
     return {share: law for share, law in laws.items() if law is not None}
 
 
 def _acceptance(arm: Arm, used: Sequence[Observation], confidence: float) -> Acceptance | None:
-    """E and survival over all rows, weighted by requests; the scatter between rows is their sampling error.
-
-    Rows are blocks of time, which is what the uncertainty must come from: tokens of one request are alike, and
-    counts of drafts promise ten times too much.
-    """
+    """E and survival over all rows, weighted by requests; the scatter between rows is their sampling error."""
     if arm.k == 0:
         return None
     rows = [one.point for one in used]
     survival = _weighted_survival(arm, rows)
-    measured = [
-        (point.tokens_per_step, point.requests or 1.0) for point in rows if point.tokens_per_step is not None
-    ]
+    mean = mean_acceptance(rows)
     bounds_of_e: Bounds | None = None
     scatter: float | None = None
-    if measured:
-        values, weights = (np.array(x) for x in zip(*measured, strict=True))
-        e = float(np.average(values, weights=weights))
-        if len(values) >= 3:
-            spread = float(np.std(values, ddof=1)) / len(values) ** 0.5
-            half = t_quantile(confidence, len(values) - 1) * spread
+    if mean is not None:
+        e, scatter = mean.tokens_per_step, mean.request_scatter
+        if mean.relative_error is not None:
+            half = t_quantile(confidence, mean.dof) * mean.relative_error * e
             bounds_of_e = max(1.0, e - half), min(arm.k + 1.0, e + half)
-            if all(point.requests for point in rows if point.tokens_per_step is not None):
-                # Each row is a mean over its requests: what is left over, times their number, is one request's.
-                scatter = float(np.sqrt(np.sum(weights * (values / e - 1.0) ** 2) / (len(values) - 1)))
     elif survival is not None and arm.method not in LOOKUP_METHODS:
         # A model drafter drafts at every step, so survival per draft is survival per step.
         e = float(1.0 + survival.sum())

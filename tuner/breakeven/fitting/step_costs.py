@@ -30,7 +30,9 @@ _LEAST_NOISE = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class _Slope:
+class Slope:
+    """Seconds per token, with their standard error."""
+
     value: float
     sd: float
 
@@ -53,7 +55,7 @@ def fit_steps(fit: ArmFit, points: Sequence[Point], ramp_share: float, confidenc
         return None
     rows, _ = observe(points, ramp_share)
     anchor = Anchor.of(fit)
-    prefill = _prefill_token(rows, fit.fit.noise)
+    prefill = prefill_token(rows)
     if prefill is None:
         return None
     kv = _kv_token(rows, fit.fit.noise, anchor, prefill)
@@ -62,17 +64,17 @@ def fit_steps(fit: ArmFit, points: Sequence[Point], ramp_share: float, confidenc
     costs = anchor.costs(prefill.value, kv.value if kv else None)
     lone_sd, other_sd = _step_errors(fit.fit, fit.tpot, anchor, prefill)
     return StepFit(
-        lone_step=_Slope(costs.lone_step_s, lone_sd).cost(z),
-        other_step=_Slope(costs.other_step_s, other_sd).cost(z),
+        lone_step=Slope(costs.lone_step_s, lone_sd).cost(z),
+        other_step=Slope(costs.other_step_s, other_sd).cost(z),
         prefill_token=prefill.cost(z),
         kv_token=None if kv is None else kv.cost(z),
     )
 
 
-def _prefill_token(rows: Sequence[Observation], noise: float) -> _Slope | None:
+def prefill_token(rows: Sequence[Observation]) -> Slope | None:
     """Slope of a lone request's TTFT in its prompt length; None from one length."""
     lone = [
-        (one.point.prompt_tokens, ttft_s, _noise(one.point, noise) * ttft_s)
+        (one.point.prompt_tokens, ttft_s, max(one.point.relative_error or 0.0, _LEAST_NOISE) * ttft_s)
         for one in rows
         if one.point.concurrency == 1 and one.point.prompt_tokens and (ttft_s := _first_token_s(one.point))
     ]
@@ -84,7 +86,7 @@ def _prefill_token(rows: Sequence[Observation], noise: float) -> _Slope | None:
     weight = 1.0 / sd_s**2
     middle = np.average(prompt, weights=weight)
     spread = float((weight * (prompt - middle) ** 2).sum())
-    return _Slope(float((weight * (prompt - middle) * first_s).sum()) / spread, spread**-0.5)
+    return Slope(float((weight * (prompt - middle) * first_s).sum()) / spread, spread**-0.5)
 
 
 def _first_token_s(point: Point) -> float | None:
@@ -94,7 +96,7 @@ def _first_token_s(point: Point) -> float | None:
     return point.ttft_mean_s
 
 
-def _kv_token(rows: Sequence[Observation], noise: float, anchor: Anchor, prefill: _Slope) -> _Slope | None:
+def _kv_token(rows: Sequence[Observation], noise: float, anchor: Anchor, prefill: Slope) -> Slope | None:
     """Slope of a step's duration in the context of its requests; None from one context."""
     costs = anchor.costs(prefill.value, 0.0)
     slopes: list[float] = []
@@ -121,7 +123,7 @@ def _kv_token(rows: Sequence[Observation], noise: float, anchor: Anchor, prefill
         weights.append((more / sd_s) ** 2)
     if not slopes:
         return None
-    return _Slope(float(np.average(slopes, weights=weights)), float(sum(weights)) ** -0.5)
+    return Slope(float(np.average(slopes, weights=weights)), float(sum(weights)) ** -0.5)
 
 
 def _noise(point: Point, noise: float) -> float:
@@ -134,7 +136,7 @@ def _noise(point: Point, noise: float) -> float:
     return max(noise, point.relative_error or 0.0, _LEAST_NOISE)
 
 
-def _step_errors(law: LawFit, tpot: LawFit | None, anchor: Anchor, prefill: _Slope) -> tuple[float, float]:
+def _step_errors(law: LawFit, tpot: LawFit | None, anchor: Anchor, prefill: Slope) -> tuple[float, float]:
     """Standard errors of s1 and s2: of the law that they come from, and of u."""
     steps = max(anchor.work.steps, 1.0)
     source, scale = (law, 1.0 / steps) if tpot is None else (tpot, anchor.work.tokens_per_step)

@@ -90,7 +90,7 @@ class Measurement:
         others: mean number of other requests in flight that a request met.
         inflight: mean number in flight.
         rps: answered requests per second.
-        latency_s: mean end-to-end latency.
+        latency_s: mean end-to-end latency, at the arm's mean E where the row says at which one it was measured.
         concurrency: imposed concurrency; None in an open loop.
         inflight_assumed: whether the mean in-flight of a short closed-loop run had to be assumed.
     """

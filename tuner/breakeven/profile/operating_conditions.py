@@ -329,14 +329,11 @@ class _Conversion:
         return self._anchor.costs(u, w)
 
     def _of_sampling(self, conditions: Conditions) -> Iterator[FloatArray]:
-        """What the sampling errors of E change, when it was measured and now."""
-        now = self._works.now
-        if conditions.tokens_per_step is None or not self._fit.k:
-            return
-        for error in (conditions.tokens_per_step_error, _relative_error(self._fit)):
-            if error > 0:
-                other = replace(now, tokens_per_step=now.tokens_per_step * (1.0 + error))
-                yield self._levels(other, self._costs()) - self.levels
+        """What the sampling error of E as it is now changes; that of E as it was measured is in the laws."""
+        now, error = self._works.now, conditions.tokens_per_step_error
+        if conditions.tokens_per_step is not None and self._fit.k and error > 0:
+            other = replace(now, tokens_per_step=now.tokens_per_step * (1.0 + error))
+            yield self._levels(other, self._costs()) - self.levels
 
     def _of_costs(self) -> Iterator[FloatArray]:
         """What the errors of the measured u and w change."""
@@ -367,17 +364,6 @@ def _law_of(fit: ArmFit) -> LawFit:
     if fit.fit is None:
         raise NotIdentifiedError(f"{fit.arm}: it has no law")
     return fit.fit
-
-
-def _relative_error(fit: ArmFit) -> float:
-    """Relative standard error of the calibrated E; 0 where its points do not tell."""
-    found = fit.acceptance
-    if found is None or found.tokens_per_step_ci is None:
-        return 0.0
-    low, high = found.tokens_per_step_ci
-    if low is None or high is None:
-        return 0.0
-    return (high - low) / (2.0 * _TO_THE_END * found.tokens_per_step)
 
 
 def _knots(fit: ArmFit, original: Law, law: Law) -> FloatArray:
