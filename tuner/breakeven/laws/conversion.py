@@ -15,6 +15,9 @@ under way, and those that came before it in the same step, less those that come 
 with prompts have a closed form: with q = rate*u*p the share of time spent on prompts and T the duration of a step without
 any, steps last T/(1 - q) on average, and one into which an arrival falls M = T/(1 - q) + u*p*q/(1 - q^2), so that
 W = s1/2 + (M*(1 + q) - T)/2 - q*T/(1 - q).
+Where prompts are nearly all of the work (p/g of 70 and more) TTFT stays right, but after the first token more is waited for than W
+says: above half of saturation W is a fifth to a third too small, C2 2 to 3 % too low, and latency 6 to 10 % at 0.7 of saturation,
+with and without speculation alike, so that speedups keep within 3 %.
 """
 
 from __future__ import annotations
