@@ -93,37 +93,10 @@ def client_informer(kubeconfig: str, _pods: int) -> None:
     time.sleep(3600.0)
 
 
-def kopf_index(kubeconfig: str, pods: int) -> None:
-    """`@kopf.index` that keeps the same fields of the same pods."""
-    import kopf
-
-    os.environ["KUBECONFIG"] = kubeconfig
-    namespaces = wanted(pods).namespaces
-
-    told: list[bool] = []
-
-    def kept(namespace: str, name: str, spec: Any, status: Any, **_: Any) -> Any:
-        if namespace not in namespaces:
-            return None
-        return {name: {"node": spec.get("nodeName"), "conditions": list(status.get("conditions") or [])}}
-
-    def first(kept: Any, **_: Any) -> None:
-        if not told:
-            told.append(True)
-            seen(len(kept))
-
-    kopf.on.login()(cast("Any", kopf.login_with_kubeconfig))
-    kopf.index("v1", "pods")(cast("Any", kept))
-    # Handlers run once all indexes are filled: the first event says that it knows all pods.
-    kopf.on.event("configmaps")(cast("Any", first))
-    kopf.run(clusterwide=True, standalone=True)
-
-
 CHOICES = {
     "LIST each cycle": listed,
     "own informer": watched,
     "client's informer": client_informer,
-    "kopf index": kopf_index,
 }
 
 
