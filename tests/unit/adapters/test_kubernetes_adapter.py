@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextlib import asynccontextmanager
 
@@ -277,3 +278,39 @@ async def test_a_deleted_object_is_gone_unless_finalizers_hold_it():
     ):
         async with api(lambda _, answered=answered: (200, answered)) as (adapter, _, _):
             assert await adapter.delete(Ref(JOBS, "llm", "x", "u")) == left
+
+
+async def test_requests_do_not_wait_for_a_connection_that_watches_hold():
+    """A client's pool has a hundred connections, unless it is told otherwise; an installation for many namespaces has more watches."""
+    watches, open_ones = 120, asyncio.Event()
+    count = 0
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        nonlocal count
+        if "watch" not in request.query:
+            return web.json_response({"metadata": {"name": "x"}})
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(json.dumps(changed("ADDED")).encode() + b"\n")
+        count += 1
+        if count == watches:
+            open_ones.set()
+        await asyncio.Event().wait()
+        return response
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handle)
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    adapter = KubernetesCluster(client.Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}"))
+    following = [asyncio.create_task(events_of(adapter)) for _ in range(watches)]
+    try:
+        await asyncio.wait_for(open_ones.wait(), 60)
+        assert await asyncio.wait_for(adapter.get(JOBS, "llm", "x"), 60) == {"metadata": {"name": "x"}}
+    finally:
+        for task in following:
+            task.cancel()
+        await asyncio.gather(*following, return_exceptions=True)
+        await adapter.close()
+        await runner.cleanup()
