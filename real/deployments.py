@@ -68,8 +68,9 @@ def images(python: Path, cores: CoreSplit) -> list[Manifest]:
             "env": {
                 "PYTHONUNBUFFERED": "1",
                 CORE: str(cores.engine),
-                # One thread of the worker, where its process is.
-                "VLLM_CPU_OMP_THREADS_BIND": str(cores.engine),
+                # One thread, where its process is; vLLM would bind it to a core before the process itself may go there.
+                "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+                "OMP_NUM_THREADS": "1",
                 "VLLM_CPU_KVCACHE_SPACE": "1",
                 "HF_HUB_OFFLINE": "1",
                 "VLLM_NO_USAGE_STATS": "1",

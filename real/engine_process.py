@@ -1,18 +1,20 @@
 """What a pod of the real engine runs: `vllm serve`, its engine processes on the core that is theirs.
 
-Run by vLLM's own Python, which has nothing of this repository: the standard library and vLLM are all there is. vLLM binds
-the threads of its worker by VLLM_CPU_OMP_THREADS_BIND and leaves its scheduler where it was started, which is beside the
-users. A child inherits the affinity of the thread that starts it; nothing of vLLM is changed.
+Run by vLLM's own Python, which has nothing of this repository: the standard library and vLLM are all there is. Nothing of
+vLLM is changed but how its processes wait for each other.
 
-Until the engine answers, its processes may run on the other cores too. During a roll the engine before it still keeps the
-engine's core busy, and some kernels give a newcomer beside two busy processes next to nothing for minutes.
+Its scheduler and its worker are two processes. The one that waits calls `sched_yield` in a loop for a second. Where both
+have one core, those calls take time from the one that computes: how much is the kernel's affair, not the engine's. So
+`sched_yield` is a sleep of 50 us here, beside steps of many milliseconds.
+
+Until the engine answers, its processes run beside the users, where they were started: during a roll the engine before it
+still keeps the engine's core busy. Then all of them are bound to that core.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import multiprocessing.process
 import os
 import sys
 import threading
@@ -20,25 +22,15 @@ import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 CORE = "BREAKEVEN_ENGINE_CORE"
 _LOOK_S = 0.5
+_YIELD_S = 50e-6
 
 
-def start_children_also_on(core: int) -> None:
-    """Let every process that `multiprocessing` starts from here on run on one more core; this process stays where it is."""
-    start = multiprocessing.process.BaseProcess.start
-
-    def bound(process: Any) -> None:
-        before = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, before | {core})
-        try:
-            start(process)
-        finally:
-            os.sched_setaffinity(0, before)
-
-    multiprocessing.process.BaseProcess.start = bound  # type: ignore[assignment, method-assign]
+def wait_by_sleeping() -> None:
+    """Let `os.sched_yield` in this process sleep for a moment instead."""
+    os.sched_yield = lambda: time.sleep(_YIELD_S)
 
 
 def bind_children(core: int) -> None:
@@ -76,13 +68,16 @@ def health_url(arguments: Sequence[str]) -> str:
 def main() -> None:
     """`vllm` with this process's arguments."""
     core = int(os.environ[CORE])
-    start_children_also_on(core)
     where = (health_url(sys.argv[1:]), core)
     threading.Thread(target=bind_children_once_it_answers, args=where, daemon=True).start()
     from vllm.entrypoints.cli.main import main as vllm  # noqa: PLC0415  # children import this module too, and not vLLM
 
     vllm()
 
+
+# A process that `multiprocessing` spawns imports this file under the second name and never calls `main`.
+if __name__ in {"__main__", "__mp_main__"}:
+    wait_by_sleeping()
 
 if __name__ == "__main__":
     main()

@@ -1,63 +1,75 @@
-"""The launcher of the real engine: its children may start anywhere and end up on the engine's core; it stays where it is."""
+"""The launcher of the real engine: its children start where it stands, wait by sleeping, and end up on the engine's core."""
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 
 from real import engine_process
 
-# A program of its own: the launcher changes `multiprocessing` for good.
-_PROGRAM = """
-    import json, multiprocessing, os, sys
-    sys.path.insert(0, sys.argv[1])
-    import engine_process
+# Stands for vLLM: children by either method, one of them a grandchild; it answers once all of them have started.
+_VLLM = """
+    import http.server, json, multiprocessing, os, sys, threading, time
 
-    def affinity(pipe):
-        pipe.send(sorted(os.sched_getaffinity(0)))
-        pipe.recv()
-        pipe.send(sorted(os.sched_getaffinity(0)))
+    def child(pipe, deep):
+        if deep:
+            below = multiprocessing.get_context("spawn").Process(target=child, args=(pipe, False))
+            below.start()
+            return below.join()
+        started = sorted(os.sched_getaffinity(0))
+        pipe.send("started")
+        while sorted(os.sched_getaffinity(0)) == started:
+            os.sched_yield()
+        began_s, waits = time.perf_counter(), 200
+        for _ in range(waits):
+            os.sched_yield()
+        sleeps = time.perf_counter() - began_s > waits * 50e-6
+        pipe.send([started, sorted(os.sched_getaffinity(0)), sleeps])
 
-    def with_a_child(pipe):
-        child = multiprocessing.get_context("spawn").Process(target=affinity, args=(pipe,))
-        child.start()
-        child.join()
+    class Health(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200 if self.path == "/health" else 404)
+            self.end_headers()
 
-    if __name__ == "__main__":
-        core = int(sys.argv[2])
-        engine_process.start_children_also_on(core)
-        found = []
-        for target in (affinity, with_a_child):
-            for method in ("fork", "spawn"):
+        def log_message(self, *_):
+            pass
+
+    def main():
+        pipes = []
+        for method in ("fork", "spawn"):
+            for deep in (False, True):
                 context = multiprocessing.get_context(method)
                 ours, theirs = context.Pipe()
-                child = context.Process(target=target, args=(theirs,))
-                child.start()
-                starting = ours.recv()
-                engine_process.bind_children(core)
-                ours.send("bound")
-                found.append([starting, ours.recv()])
-                child.join()
-        print(json.dumps({"children": found, "parent": sorted(os.sched_getaffinity(0))}))
+                context.Process(target=child, args=(theirs, deep)).start()
+                pipes.append(ours)
+        for pipe in pipes:
+            pipe.recv()
+        server = http.server.HTTPServer(("127.0.0.1", int(sys.argv[-1])), Health)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        print(json.dumps({"children": [pipe.recv() for pipe in pipes], "parent": sorted(os.sched_getaffinity(0))}))
 """
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores that this process may use")
-def test_children_start_where_there_is_room_and_end_up_on_the_engines_core(tmp_path):
+def test_children_start_beside_it_and_go_to_the_engines_core_once_it_answers(tmp_path):
     first, *_, last = sorted(os.sched_getaffinity(0))
-    program = tmp_path / "program.py"
-    program.write_text(textwrap.dedent(_PROGRAM))
+    package = tmp_path / "vllm" / "entrypoints" / "cli"
+    package.mkdir(parents=True)
+    (package / "main.py").write_text(textwrap.dedent(_VLLM))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     done = subprocess.run(
-        ["taskset", "--cpu-list", str(first), sys.executable, program, Path(engine_process.__file__).parent, str(last)],
-        capture_output=True, text=True, check=True,
+        ["taskset", "--cpu-list", str(first), sys.executable, engine_process.__file__, "--port", str(port)],
+        env={**os.environ, "PYTHONPATH": str(tmp_path), engine_process.CORE: str(last)},
+        capture_output=True, text=True, check=True, timeout=60,
     )  # fmt: skip
-    assert json.loads(done.stdout) == {"children": [[[first, last], [last]]] * 4, "parent": [first]}
+    assert json.loads(done.stdout) == {"children": [[[first], [last], True]] * 4, "parent": [first]}
 
 
 def test_an_engine_is_asked_where_its_arguments_say():
