@@ -200,9 +200,8 @@ class PrometheusAccess:
         return f"Prometheus at {self.address.partition('//')[2].partition('/')[0].rpartition('@')[2]}"
 
 
-@dataclass(frozen=True, slots=True)
-class InstantSample:
-    """One element of an instant vector.
+class InstantSample(NamedTuple):
+    """One element of an instant vector; an answer about ten thousand pods has a quarter of a million.
 
     Attributes:
         labels: label set without the metric's name.

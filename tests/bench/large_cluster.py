@@ -289,7 +289,7 @@ class ManyPodsPrometheus:
         self._turn = 0
 
     async def answer(self, request: web.Request) -> web.Response:
-        query = request.query["query"]
+        query = str((request.query or await request.post())["query"])
         namespaces = [name for name in self._large.own if f"|{name}|" in _named(query)]
         if query.endswith("]"):
             self.asked.past += 1
@@ -354,7 +354,7 @@ def _success(kind: str, rows: list[str]) -> bytes:
 async def serving(prometheus: ManyPodsPrometheus) -> AsyncIterator[str]:
     """The stand-in's URL while it serves."""
     app = web.Application()
-    app.add_routes([web.get("/api/v1/query", prometheus.answer)])
+    app.add_routes([web.route("*", "/api/v1/query", prometheus.answer)])
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -291,11 +291,11 @@ class Observer:
         return await self._present.read(namespaces)
 
     async def _pasts(self, services: Iterable[SpeculativeService]) -> dict[Lookback, PastReading]:
-        namespaces: dict[Lookback, set[str]] = defaultdict(set)
+        namespaces: dict[Lookback, Counter[str]] = defaultdict(Counter)
         for service in services:
             lookback = self.lookback_of(service)
             if lookback is not None:
-                namespaces[lookback].add(service.metadata.namespace)
+                namespaces[lookback][service.metadata.namespace] += 1
         return await self._history.read(namespaces)
 
     async def _selectors(self, namespaces: Sequence[str]) -> dict[str, list[Manifest]]:

@@ -8,18 +8,22 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
+from breakeven.planning.outlook import PastRates
 from breakeven.planning.wording import duration_text
 from breakeven.serving.promql import Matcher
 from breakeven_operator.adapters.background import SETTLE_S, Background
+from breakeven_operator.adapters.prometheus_answers import parted
 from breakeven_operator.ports import Clock, Metrics, MetricsError, PrometheusAccess
 from breakeven_operator.reconcile.fleet_query import past_query
-from breakeven_operator.reconcile.past_metrics import PastReading, read_past
+from breakeven_operator.reconcile.past_metrics import LoadOwner, PastReading, read_past
 
 _LOG = logging.getLogger(__name__)
 # After a failure the next cycles do not wait for another one; nor is a day missing for long because of one second.
 _RETRY_S = 60.0
 # What was known hours ago of past days is still most of what is known.
 _KEPT_STEPS = 12
+# A day of a service in steps of five minutes takes 9 kB: half of what an answer may have.
+_SERVICES_PER_QUERY = 900
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +82,22 @@ class History:
         self._queries: Background[Lookback] = Background(settle_s)
         self._answers: dict[Lookback, _Answer] = {}
 
-    async def read(self, wanted: Mapping[Lookback, AbstractSet[str]]) -> dict[Lookback, PastReading]:
+    async def read(self, wanted: Mapping[Lookback, Mapping[str, int]]) -> dict[Lookback, PastReading]:
         """The past of these namespaces; a failure is an answer too.
 
         Args:
-            wanted: namespaces by what is asked; nothing else is remembered.
+            wanted: numbers of services by namespace, by what is asked; nothing else is remembered.
         """
         self._answers = {lookback: a for lookback, a in self._answers.items() if lookback in wanted}
         due = {
-            lookback: functools.partial(self._ask, lookback, frozenset(namespaces))
+            lookback: functools.partial(self._ask, lookback, namespaces)
             for lookback, namespaces in wanted.items()
-            if self._is_due(lookback, namespaces)
+            if self._is_due(lookback, namespaces.keys())
         }
         await self._queries.run(wanted, due)
-        return {lookback: self._newest(lookback, namespaces) for lookback, namespaces in wanted.items()}
+        return {
+            lookback: self._newest(lookback, namespaces.keys()) for lookback, namespaces in wanted.items()
+        }
 
     async def close(self) -> None:
         """End the queries that are under way."""
@@ -107,10 +113,14 @@ class History:
         known = self._answers.get(lookback)
         return known is None or self._clock.monotonic() >= known.due_s or not namespaces <= known.namespaces
 
-    async def _ask(self, lookback: Lookback, namespaces: frozenset[str]) -> None:
+    async def _ask(self, lookback: Lookback, services: Mapping[str, int]) -> None:
+        namespaces = frozenset(services)
         try:
-            promql = past_query(sorted(namespaces), lookback.matchers, lookback.lookback_s, lookback.step_s)
-            reading = read_past(await self._metrics.query_past(lookback.source, promql))
+            rates: dict[LoadOwner, PastRates] = {}
+            for part in parted(services, _SERVICES_PER_QUERY):
+                promql = past_query(part, lookback.matchers, lookback.lookback_s, lookback.step_s)
+                rates |= read_past(await self._metrics.query_past(lookback.source, promql)).rates
+            reading = PastReading(rates)
         except (MetricsError, ValueError) as error:
             self._answers[lookback] = self._failed(lookback, namespaces, str(error))
         except Exception as error:  # noqa: BLE001 - reported in full, and the other sources' services go on

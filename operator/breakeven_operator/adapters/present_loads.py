@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
-from breakeven_operator.adapters.prometheus_answers import Answer, PrometheusAnswers, Said, Watch
+from breakeven_operator.adapters.prometheus_answers import Answer, PrometheusAnswers, Said, Watch, parted
 from breakeven_operator.ports import (
     Header,
     PrometheusAccess,
@@ -87,7 +87,7 @@ class Present(PrometheusAnswers[Mapping[str, int], FleetReading]):
         self, source: PrometheusAccess, watch: Watch, namespaces: Mapping[str, int]
     ) -> Said[FleetReading]:
         whole: FleetReading | None = None
-        for part in parted(namespaces):
+        for part in parted(namespaces, _PODS_PER_QUERY):
             promql = fleet_query(
                 part, watch.matchers, watch.window_s, watch.staleness_s, anywhere=whole is None
             )
@@ -99,22 +99,6 @@ class Present(PrometheusAnswers[Mapping[str, int], FleetReading]):
 
     def _without(self, error: str) -> FleetReading:
         return FleetReading({}, frozenset(), error)
-
-
-def parted(pods: Mapping[str, int]) -> Iterator[list[str]]:
-    """Namespaces in groups, of which each has few enough pods for one answer of Prometheus; at least one group.
-
-    A namespace that has more pods alone is a group of its own.
-    """
-    group: list[str] = []
-    size = 0
-    for namespace in sorted(pods):
-        if group and size + pods[namespace] > _PODS_PER_QUERY:
-            yield group
-            group, size = [], 0
-        group.append(namespace)
-        size += pods[namespace]
-    yield group
 
 
 def _together(one: FleetReading, other: FleetReading) -> FleetReading:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
@@ -14,6 +14,7 @@ from breakeven_operator.adapters.background import Background
 from breakeven_operator.ports import Clock, Metrics, MetricsError, PrometheusAccess
 
 Subjects = TypeVar("Subjects")
+Name = TypeVar("Name", bound=str | tuple[str, ...])
 Reading = TypeVar("Reading")
 _LOG = logging.getLogger(__name__)
 
@@ -116,3 +117,23 @@ class PrometheusAnswers(ABC, Generic[Subjects, Reading]):
             outcome = "error"
         self._counted(outcome)
         self._answers[watch] = Answer(subjects, reading, asked_s)
+
+
+def parted(sizes: Mapping[Name, int], most: int) -> Iterator[list[Name]]:
+    """Names in groups that each fit into one answer of Prometheus; at least one group.
+
+    A name that is too large alone is a group of its own.
+
+    Args:
+        sizes: what each name adds to an answer.
+        most: what an answer may hold.
+    """
+    group: list[Name] = []
+    size = 0
+    for name in sorted(sizes):
+        if group and size + sizes[name] > most:
+            yield group
+            group, size = [], 0
+        group.append(name)
+        size += sizes[name]
+    yield group

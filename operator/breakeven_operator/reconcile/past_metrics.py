@@ -65,12 +65,14 @@ def read_past(samples: Iterable[Samples]) -> PastReading:
         if not key.deployment:
             continue
         found[key] += [timed for timed in element.values if 0 <= timed.value <= MOST_RPS]
-    return PastReading({key: _in_time(rates) for key, rates in found.items() if rates})
-
-
-def _in_time(rates: Iterable[TimedValue]) -> PastRates:
-    end_s, rps = zip(*sorted(rates), strict=True)
-    return PastRates(end_s, rps)
+    # The steps of one answer are the same for most services.
+    times_s: dict[tuple[float, ...], tuple[float, ...]] = {}
+    rates = {}
+    for key, values in found.items():
+        if values:
+            end_s, rps = zip(*sorted(values), strict=True)
+            rates[key] = PastRates(times_s.setdefault(end_s, end_s), rps)
+    return PastReading(rates)
 
 
 def past_of(reading: PastReading | None, key: LoadOwner, policy: UpdatePolicy) -> PastLoads:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from types import MappingProxyType
 
 import pytest
 
 from breakeven.serving.promql import Matcher
 from breakeven_operator.adapters.past_loads import History, Lookback
 from breakeven_operator.ports import MetricsError, PrometheusAccess, Samples, TimedValue
+from breakeven_operator.reconcile.past_metrics import read_past
 from fakes.manual_clock import FakeClock
 
 STEP_S = 300
@@ -55,7 +58,7 @@ def history(server, clock, counted):
     return History(server, clock, counted.append)
 
 
-async def rates(history, lookback=LOOKBACK, namespaces=frozenset({"llm"})):
+async def rates(history, lookback=LOOKBACK, namespaces=MappingProxyType({"llm": 1})):
     reading = (await history.read({lookback: namespaces}))[lookback]
     return reading.rates[KEY].rps if KEY in reading.rates else reading.error
 
@@ -80,7 +83,7 @@ async def test_an_empty_answer_is_one_too(history, server, counted):
 
 async def test_a_namespace_more_is_asked_for_at_once_and_one_less_is_not(history, server):
     await rates(history)
-    await rates(history, namespaces=frozenset({"llm", "other"}))
+    await rates(history, namespaces={"llm": 1, "other": 1})
     assert [text.count('namespace=~"llm|other"') for _, text in server.asked] == [0, 4]
     await rates(history)
     assert len(server.asked) == 2
@@ -92,7 +95,7 @@ async def test_each_source_matcher_and_lookback_is_asked_once(history, server):
         Lookback(LOOKBACK.source, (Matcher("cluster", "=", "a"),), 86400, STEP_S),
         Lookback(LOOKBACK.source, (), 3600, STEP_S),
     )
-    wanted = dict.fromkeys((LOOKBACK, *others), frozenset({"llm"}))
+    wanted = {key: {"llm": 1} for key in (LOOKBACK, *others)}
     for _ in range(3):
         assert (await history.read(wanted)).keys() == wanted.keys()
     assert len(server.asked) == 4
@@ -125,7 +128,7 @@ async def test_a_failure_leaves_the_answer_before_it_for_twelve_steps(history, s
         clock.advance(STEP_S)
         assert await rates(history) == (1.0,)
     # A namespace that joins meanwhile has no past, and takes none away.
-    assert await rates(history, namespaces=frozenset({"llm", "other"})) == (1.0,)
+    assert await rates(history, namespaces={"llm": 1, "other": 1}) == (1.0,)
     assert caplog.records == []
     clock.advance(STEP_S)
     assert await rates(history) == "query timed out"
@@ -148,7 +151,7 @@ async def test_what_nobody_wants_any_more_is_forgotten(history, server):
 async def test_an_answer_that_takes_long_is_awaited_and_the_one_before_it_stands(server, clock, counted):
     history = History(server, clock, counted.append, settle_s=0.01)
     server.answers.clear()
-    wanted = {LOOKBACK: frozenset({"llm"})}
+    wanted = {LOOKBACK: {"llm": 1}}
     for _ in range(3):
         reading = (await history.read(wanted))[LOOKBACK]
         assert (reading.awaited, reading.error, reading.rates) == ({"llm"}, None, {})
@@ -159,7 +162,7 @@ async def test_an_answer_that_takes_long_is_awaited_and_the_one_before_it_stands
     server.answers.clear()
     clock.advance(STEP_S)
     assert await rates(history) == (1.0,)
-    reading = (await history.read({LOOKBACK: frozenset({"llm", "other"})}))[LOOKBACK]
+    reading = (await history.read({LOOKBACK: {"llm": 1, "other": 1}}))[LOOKBACK]
     assert (reading.awaited, reading.rates[KEY].rps) == ({"other"}, (1.0,)), "who is known stays known"
     await history.close()
     assert asyncio.all_tasks() == {asyncio.current_task()}
@@ -168,8 +171,31 @@ async def test_an_answer_that_takes_long_is_awaited_and_the_one_before_it_stands
 async def test_what_nobody_wants_any_more_is_not_waited_for_either(server, clock, counted):
     history = History(server, clock, counted.append, settle_s=0.01)
     server.answers.clear()
-    await history.read({LOOKBACK: frozenset({"llm"})})
+    await history.read({LOOKBACK: {"llm": 1}})
     assert await history.read({}) == {}
     await history.close()
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert counted == []
+
+
+async def test_many_services_are_asked_about_in_several_queries_that_are_one_answer(history, server, counted):
+    reading = (await history.read({LOOKBACK: {"llm": 600, "other": 600, "more": 300}}))[LOOKBACK]
+    asked = [re.search(r'namespace=~"([^"]*)"', promql)[1] for _, promql in server.asked]
+    assert asked == ["llm|more", "other"]
+    assert reading.rates[KEY].rps == (1.0,)
+    assert reading.awaited == frozenset()
+    assert counted == ["ok"]
+
+
+def test_services_of_one_answer_share_the_times_of_their_steps():
+    values = [TimedValue(300.0 * step, 1.0) for step in range(5)]
+    samples = [
+        Samples(
+            {"namespace": "llm", "workload": name, "model_name": "chat"},
+            tuple(TimedValue(*value) for value in values),
+        )
+        for name in "abc"
+    ]
+    first, *others = read_past(samples).rates.values()
+    assert len(others) == 2
+    assert all(other.end_s is first.end_s for other in others)

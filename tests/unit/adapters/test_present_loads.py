@@ -7,8 +7,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breakeven_operator.adapters.present_loads import Present, parted
-from breakeven_operator.adapters.prometheus_answers import Watch
+from breakeven_operator.adapters.present_loads import Present
+from breakeven_operator.adapters.prometheus_answers import Watch, parted
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import InstantSample, PrometheusAccess
 from breakeven_operator.reconcile.fleet_query import EVALUATED, PRESENT, STAT
@@ -65,7 +65,7 @@ async def test_what_lies_elsewhere_in_a_prometheus_is_asked_once():
 
 @given(st.dictionaries(st.text("abcdef", min_size=1, max_size=3), st.integers(0, 4000), max_size=30))
 def test_every_namespace_is_in_one_part_and_no_part_could_take_the_next(pods):
-    parts = list(parted(pods))
+    parts = list(parted(pods, 1500))
     assert [name for part in parts for name in part] == sorted(pods)
     sizes = [sum(pods[name] for name in part) for part in parts]
     for part, size, following in zip(parts, sizes, parts[1:], strict=False):

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from breakeven_operator.adapters.prometheus_api import PrometheusClient
 from breakeven_operator.kinds import SECRETS
-from breakeven_operator.ports import MetricsError, PrometheusAccess
+from breakeven_operator.ports import Header, MetricsError, PrometheusAccess
 from fakes.api_server import FakeCluster
 from fakes.manual_clock import FakeClock
 
@@ -38,6 +38,8 @@ async def server(status=200, body=VECTOR, headers=None, tls=None):
 
     async def handle(request: web.Request) -> web.Response:
         asked.append(request)
+        # Kept by the request, for those who look at it later.
+        await request.post()
         return (
             web.Response(text=body, status=status)
             if isinstance(body, str)
@@ -90,6 +92,17 @@ async def test_numbers_arrive_also_those_that_are_none():
     assert asked[0].path == "/prefix/api/v1/query"
     assert asked[0].query["query"] == 'up{a="b\\"c"}'
     assert "Authorization" not in asked[0].headers
+
+
+async def test_a_question_that_is_too_long_for_an_address_is_posted_with_the_same_words():
+    words = "a" * 5000
+    for promql, method in ((words, "GET"), (words * 2, "POST")):
+        async with server() as (url, asked):
+            await ask(PrometheusAccess(url, headers=(Header("X-Scope-OrgID", "team"),)), promql=promql)
+        assert asked[0].method == method
+        assert asked[0].path == "/prefix/api/v1/query"
+        assert (asked[0].query or await asked[0].post())["query"] == promql
+        assert asked[0].headers["X-Scope-OrgID"] == "team"
 
 
 MATRIX = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import re
 
 import pytest
 
@@ -101,3 +102,33 @@ async def test_a_watch_that_comes_back_hours_later_is_not_given_the_error_of_the
     clock.advance(3600.0)
     assert await present.read() == ({}, "Prometheus at prometheus:9090 has not answered within 2 s")
     await present.close()
+
+
+async def test_objectives_of_many_services_are_several_queries_that_are_one_answer():
+    class Latencies:
+        def __init__(self):
+            self.queries = []
+
+        async def query(self, _source, promql):
+            self.queries.append(promql)
+            first = re.search(r'pod=~"\(([^|)]*)', promql)[1]
+            labels = {
+                "namespace": "llm",
+                SIBLINGS: f"{first}-",
+                "model_name": "chat",
+                STAT: "ttft",
+                "le": "+Inf",
+            }
+            return [InstantSample(labels, 9.0)]
+
+    server, services = Latencies(), []
+    for number in range(600):
+        service = copy.deepcopy(SERVICE)
+        service["spec"]["slo"] = {"ttftP95Milliseconds": 500}
+        service["spec"]["targetRef"]["name"] = f"vllm-{number:03}"
+        services.append(SpeculativeService.model_validate(service))
+    present = PresentLatencies(server, FakeClock(), lambda _: None, SETTLE_S)
+    found = (await present.read(services, lambda _: WATCH))[WATCH]
+    await present.close()
+    assert [query.count("vllm-") // 3 for query in server.queries] == [250, 250, 100]
+    assert {owner.siblings for owner in found.counts} == {"vllm-000-", "vllm-250-", "vllm-500-"}
