@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from sys import intern
+from typing import Any
 
+from breakeven.serving.opt_in import ANNOTATION
 from breakeven_operator.kinds import CRONJOBS, DEPLOYMENTS, JOBS, PODS, RUNS, Resource
 from breakeven_operator.labels import FINISHED_LABEL, MANAGED_SELECTOR, RUN_LABEL
 from breakeven_operator.ports import Manifest
@@ -14,6 +17,8 @@ LABELS: Mapping[Resource, str] = {
     RUNS: f"!{FINISHED_LABEL}",
 }
 """Label selectors of the kinds of which not all objects are looked at."""
+_CONDITIONS = frozenset({"Ready", "PodScheduled"})
+_STATES = frozenset({"waiting", "terminated"})
 
 
 def trimmed(resource: Resource, manifest: Manifest) -> Manifest:
@@ -33,13 +38,50 @@ def is_selected(resource: Resource, manifest: Manifest) -> bool:
 
 
 def _slim_pod(pod: Manifest) -> Manifest:
+    """What is read of a pod: ten thousand of them are kept."""
     meta = pod["metadata"]
     if RUN_LABEL in (meta.get("labels") or {}):
         return pod
-    kept = ("name", "namespace", "uid", "annotations", "ownerReferences", "deletionTimestamp")
     status = pod.get("status") or {}
-    return {
-        "metadata": {name: meta[name] for name in kept if name in meta},
-        "spec": {"nodeName": (pod.get("spec") or {}).get("nodeName", "")},
-        "status": {name: status[name] for name in ("conditions", "containerStatuses") if name in status},
+    slim: Manifest = {
+        **_some(meta, "name", "uid", "resourceVersion", "deletionTimestamp"),
+        **_shared(meta, "namespace"),
+        "annotations": _shared(meta.get("annotations") or {}, ANNOTATION),
+        "ownerReferences": [
+            {**_shared(owner, "kind", "name", "uid"), "controller": True}
+            for owner in meta.get("ownerReferences") or []
+            if owner.get("controller")
+        ],
     }
+    return {
+        "metadata": slim,
+        "spec": _shared(pod.get("spec") or {}, "nodeName"),
+        "status": {
+            "conditions": [
+                {**_shared(one, "type", "status", "reason"), **_some(one, "lastTransitionTime")}
+                for one in status.get("conditions") or []
+                if one.get("type") in _CONDITIONS
+            ],
+            "containerStatuses": [
+                {
+                    **_shared(one, "name", "imageID"),
+                    **_some(one, "restartCount"),
+                    "state": {
+                        state: _shared(found, "reason")
+                        for state, found in (one.get("state") or {}).items()
+                        if state in _STATES
+                    },
+                }
+                for one in status.get("containerStatuses") or []
+            ],
+        },
+    }
+
+
+def _some(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: fields[name] for name in names if name in fields}
+
+
+def _shared(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Texts that many pods have, each kept once."""
+    return {name: intern(fields[name]) for name in names if isinstance(fields.get(name), str)}
