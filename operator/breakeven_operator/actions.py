@@ -53,7 +53,7 @@ class EmitEvent:
     """An Event on one of our objects; `reason` is a reason word, `message` a whole sentence.
 
     Attributes:
-        throttled: said at most once in a while for the same object and reason, however often it comes and goes.
+        throttled: one Event that counts up for the same object and reason, however often it comes and goes.
     """
 
     ref: Ref

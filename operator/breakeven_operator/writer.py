@@ -40,14 +40,32 @@ from breakeven_operator.ports import (
 
 _LOG = logging.getLogger(__name__)
 _NOTE_LENGTH = 1024
-_QUIET = timedelta(minutes=5)
+# The same word about the same object is one Event for so long, and its count is renewed at most so often.
+_SERIES = timedelta(minutes=30)
+_RENEWAL = timedelta(minutes=5)
 
 
 class SaidEvent(NamedTuple):
-    """What is not said again for a while."""
+    """What is counted when it is said again, and not told anew."""
 
     subject: str
     reason: str
+
+
+@dataclass(slots=True)
+class _Told:
+    """An Event on record.
+
+    Attributes:
+        name, uid: of the Event.
+        count: how often it was said. last: when it was last. written: when the record was.
+    """
+
+    name: str
+    uid: str
+    count: int
+    last: datetime
+    written: datetime
 
 
 @dataclass(slots=True)
@@ -98,8 +116,8 @@ class Writer:
         self._may_act = may_act
         self._reporter = reporter
         self._show = show
-        # When each event was last said, and a digit that tells two of one microsecond apart.
-        self._said: dict[SaidEvent, datetime] = {}
+        # Events that count up, and a digit that tells two of one microsecond apart.
+        self._told: dict[SaidEvent, _Told] = {}
         self._serial = itertools.count()
 
     @property
@@ -203,13 +221,13 @@ class Writer:
 
     async def _emit(self, action: EmitEvent) -> None:
         now = self._clock.now()
-        self._said = {key: time for key, time in self._said.items() if now - time < _QUIET}
+        self._told = {key: told for key, told in self._told.items() if now - told.last < _SERIES}
         key = SaidEvent(str(action.ref), action.reason)
-        if action.throttled and key in self._said:
+        if action.throttled and key in self._told:
+            await self._count(action.ref, key, now)
             return
-        self._said[key] = now
         ref = action.ref
-        stamp = now.isoformat(timespec="microseconds").replace("+00:00", "Z")
+        stamp = _event_time(now)
         name = f"{ref.name[:200]}.{int(now.timestamp() * 1e6):x}{next(self._serial) % 16:x}"
         body = {
             "apiVersion": EVENTS.api_version,
@@ -231,10 +249,38 @@ class Writer:
             "type": "Warning" if action.warning else "Normal",
         }
         try:
-            await self._cluster.create(EVENTS, body)
+            answer = await self._cluster.create(EVENTS, body)
         except ClusterError as error:
             # An Event is said once more by the next change; nothing waits for it.
             _LOG.info("event %s on %s not recorded: %s", action.reason, ref, error)
+        else:
+            uid = str((answer["metadata"] or {}).get("uid", ""))
+            self._told[key] = _Told(name, uid, 1, now, now)
+
+    async def _count(self, ref: Ref, key: SaidEvent, now: datetime) -> None:
+        """Say it once more by the Event that says it already."""
+        told = self._told[key]
+        told.count += 1
+        told.last = now
+        # The second time tells that it is a series.
+        if told.count > 2 and now - told.written < _RENEWAL:
+            return
+        told.written = now
+        body = {
+            # With the uid, one that has expired is not made anew from half of its fields.
+            "metadata": {"namespace": ref.namespace, "name": told.name, "uid": told.uid},
+            "series": {"count": told.count, "lastObservedTime": _event_time(now)},
+        }
+        try:
+            await self._cluster.apply(EVENTS, body)
+        except ClusterError as error:
+            # Gone, or not allowed: told anew the next time.
+            self._told.pop(key, None)
+            _LOG.info("event %s on %s not counted: %s", key.reason, ref, error)
+
+
+def _event_time(now: datetime) -> str:
+    return now.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def describe(action: Action) -> str:  # noqa: PLR0911 - one line per kind of action

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import datetime, timedelta
+
 import pytest
 
-from breakeven_operator.actions import ActionPlan, Apply, Create, Delete, WriteAnnotation, WriteStatus
-from breakeven_operator.kinds import DEPLOYMENTS, JOBS, RUNS, SERVICES, Ref
-from breakeven_operator.ports import StaleObjectError
+from breakeven_operator.actions import (
+    ActionPlan,
+    Apply,
+    Create,
+    Delete,
+    EmitEvent,
+    WriteAnnotation,
+    WriteStatus,
+)
+from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, JOBS, RUNS, SERVICES, Ref
+from breakeven_operator.ports import ClusterError, StaleObjectError
 from breakeven_operator.writer import Writer
 from fakes.fleet_world import VALUE, FleetWorld, RecordedFits
 
@@ -86,3 +97,54 @@ async def test_an_annotation_for_another_generation_is_refused_before_anything_i
     assert "is of generation" in str(result.error)
     assert world.cluster.writes == []
     assert learned.adopted == []
+
+
+NOISE = EmitEvent(Ref(SERVICES, "llm", "chat", "u1"), "MetricsStale", "old", warning=True, throttled=True)
+
+
+async def test_what_is_said_again_and_again_is_one_event_that_counts_up(world):
+    writer = writer_of(world, Learned())
+    begun = len(world.cluster.writes)
+    for _ in range(40):
+        await writer.carry_out(ActionPlan(NOISE.ref, (NOISE,)))
+        world.clock.advance(60.0)
+    (event,) = world.cluster.of(EVENTS)
+    assert (event["reason"], event["note"]) == ("MetricsStale", "old")
+    # The second time, and every five minutes from then on: at 1, 6, ... and 36 minutes.
+    assert len(world.cluster.writes) - begun == 1 + 8
+    assert event["series"]["count"] == 37
+    begun_at, last_at = (
+        datetime.fromisoformat(t) for t in (event["eventTime"], event["series"]["lastObservedTime"])
+    )
+    assert last_at - begun_at == timedelta(minutes=36)
+
+
+async def test_after_half_an_hour_of_silence_it_is_told_anew(world):
+    writer = writer_of(world, Learned())
+    for pause_s in (60.0, 1799.0, 1801.0, 0.0):
+        await writer.carry_out(ActionPlan(NOISE.ref, (NOISE,)))
+        world.clock.advance(pause_s)
+    assert [event.get("series", {}).get("count") for event in world.cluster.of(EVENTS)] == [3, None]
+
+
+async def test_a_change_of_arm_is_an_event_each_time(world):
+    writer = writer_of(world, Learned())
+    loud = replace(NOISE, throttled=False)
+    for _ in range(3):
+        await writer.carry_out(ActionPlan(loud.ref, (loud,)))
+    assert len(world.cluster.of(EVENTS)) == 3
+
+
+@pytest.mark.parametrize("status", [403, 404])
+async def test_a_count_that_cannot_be_written_is_told_anew(world, status):
+    writer = writer_of(world, Learned())
+
+    def refuse(verb, resource, _name):
+        if (verb, resource) == ("apply", EVENTS):
+            raise ClusterError("no", status)
+
+    world.cluster.fail = refuse
+    for _ in range(3):
+        result = await writer.carry_out(ActionPlan(NOISE.ref, (NOISE,)))
+        assert result.error is None
+    assert len(world.cluster.of(EVENTS)) == 2
