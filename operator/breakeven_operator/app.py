@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import signal
 import sys
@@ -166,6 +167,7 @@ async def _parts(
             status_refresh_s=settings.status_refresh_s,
             max_parallel_rolls=settings.max_parallel_rolls,
             max_parallel_calibrations=settings.max_parallel_calibrations,
+            **({"deciding_s": math.inf} if once else {}),
         ),
     )
     health = Health(clock, settings.cycle_s)

@@ -25,7 +25,10 @@ class ClusterReason(StrEnum):
         return member
 
     # State of a service.
-    WATCHING = "Watching", "Target, profile and metrics are there; the operator decides every cycle."
+    WATCHING = (
+        "Watching",
+        "Target, profile and metrics are there; the operator decides whenever something changes, and every few minutes.",
+    )
     STABLE = "Stable", "No roll is under way."
     DISABLED = "Disabled", "The mode is Disabled: nothing is decided.", "Set updatePolicy.mode to Recommend."
     PAUSED = "Paused", "spec.paused is true: nothing is changed or started.", "Set spec.paused to false."

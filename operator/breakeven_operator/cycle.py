@@ -1,4 +1,4 @@
-"""One cycle of the operator: read the world, decide about every service, carry the plans out.
+"""One cycle of the operator: read the world, decide about the services that ask for it, carry the plans out.
 
 Nothing is remembered between cycles but caches: whatever a decision needs stands in the cluster. A cycle that fails
 is reported and the next one begins with a new reading.
@@ -18,6 +18,7 @@ from breakeven_operator import calibration, housekeeping
 from breakeven_operator.actions import ActionPlan, Create, DoneFit, WriteAnnotation, WriteStatus
 from breakeven_operator.adapters.observer import Observer, Snapshot
 from breakeven_operator.admission import Decided, run_views
+from breakeven_operator.agenda import Agenda, stands_s, survey
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import JOBS, RUNS, SERVICES, NamespacedName, Ref
 from breakeven_operator.labels import FINISHED_LABEL, service_of
@@ -45,13 +46,18 @@ _MOVING = frozenset({RolloutPhase.INTENDED, RolloutPhase.ROLLING, RolloutPhase.U
 
 @dataclass(frozen=True, slots=True)
 class CycleSettings:
-    """What the loop needs of the operator's settings."""
+    """What the loop needs of the operator's settings.
+
+    Attributes:
+        deciding_s: longest time of deciding in one cycle; who is left waits for the next one, which begins at once.
+    """
 
     trial: TrialSettings
     trial_cluster_role: str
     status_refresh_s: float
     max_parallel_rolls: int
     max_parallel_calibrations: int
+    deciding_s: float = 1.0
 
 
 @dataclass(slots=True)
@@ -60,10 +66,12 @@ class CycleReport:
 
     Attributes:
         services: seen. errors: plans that were not carried out to their end.
+        left: services that should have been decided about, and were not for lack of time.
         generations: of every service seen, by uid; what a live watch must have delivered too.
     """
 
     services: int = 0
+    left: int = 0
     errors: list[str] = field(default_factory=list)
     generations: Mapping[str, int] = field(default_factory=dict)
 
@@ -93,7 +101,9 @@ class Reconciler:
         self._writer = writer
         self._telemetry = telemetry
         self._settings = settings
-        # What was last logged, by uid of the service.
+        self._agenda = Agenda()
+        # By uid of the service: as /metrics shows it since its last decision, and what was last logged.
+        self._shown: dict[str, SpeculativeService] = {}
         self._verdicts: dict[str, tuple[str, ...]] = {}
         self._warned: dict[str, str] = {}
 
@@ -102,7 +112,8 @@ class Reconciler:
         return self._observer.age_s()
 
     async def rest(self) -> None:
-        """There are no cycles for a while."""
+        """There are no cycles for a while; another replica may decide meanwhile."""
+        self._agenda, self._shown = Agenda(), {}
         await self._observer.rest()
 
     async def cycle(self) -> CycleReport:
@@ -129,6 +140,7 @@ class Reconciler:
                     # The status of this cycle may be written already: what comes after it starts from it.
                     announced = item.service.with_status(item.outcome.status)
                     self._report_surprise(announced, error, report)
+                    self._agenda.reopen(announced.metadata.uid)
                     failures.append(failed(announced, item.outcome.status.to_json_object(), error, now))
 
         await asyncio.gather(*(handle(item) for item in outcomes))
@@ -141,20 +153,35 @@ class Reconciler:
         ):
             await self._run(view, now, report)
         self._publish(outcomes, failures, now)
+        self._telemetry.services.set(len(world.services))
+        self._telemetry.services_left.set(report.left)
         return report
 
     def _decide(
         self, world: Snapshot, now: datetime, report: CycleReport
     ) -> tuple[list[Decided], list[Failed]]:
-        """Pure part of a cycle: every service in turn, with the fleet's budget of rolls.
+        """Pure part of a cycle: the services that are due, in turn, with the fleet's budget of rolls.
 
         One service's surprise must not stop the others, nor hide that service: see `failed`.
         """
         moving = sum(
             1 for s in world.services if s.status.rollout is not None and s.status.rollout.phase in _MOVING
         )
-        decided, failures = [], []
-        for service in sorted(world.services, key=lambda s: (s.metadata.namespace, s.metadata.name)):
+        services = {service.metadata.uid: service for service in world.services}
+        grounds = survey(world, self._observer, self._settings.trial.gpu_label, now)
+        began_s = self._clock.monotonic()
+        due = self._agenda.due(grounds, began_s)
+        for uid in grounds.keys() - set(due):
+            # A decision that stands counts as if it were made anew.
+            action, _, reason = self._verdicts[uid]
+            self._telemetry.decided(services[uid], action, reason)
+        decided: list[Decided] = []
+        failures: list[Failed] = []
+        for place, uid in enumerate(due):
+            if self._clock.monotonic() - began_s > self._settings.deciding_s:
+                report.left = len(due) - place
+                break
+            service = services[uid]
             limits = CycleLimits(self._settings.status_refresh_s, moving < self._settings.max_parallel_rolls)
             try:
                 observation = self._observation(world, service)
@@ -166,6 +193,8 @@ class Reconciler:
                 continue
             moving += any(isinstance(a, WriteAnnotation) for a in outcome.plan.actions)
             decided.append(Decided(service, observation, outcome))
+            lasts_s = stands_s(decided[-1], self._settings.status_refresh_s, now)
+            self._agenda.decided(uid, grounds[uid], began_s, lasts_s)
         return decided, failures
 
     def _report_surprise(self, service: SpeculativeService, error: Exception, report: CycleReport) -> None:
@@ -178,6 +207,8 @@ class Reconciler:
     def _forget(self, world: Snapshot) -> None:
         """Keep nothing about objects that are gone."""
         present = {*world.manifests, *(run["metadata"]["uid"] for run in world.runs)}
+        valid = {service.metadata.uid for service in world.services}
+        self._shown = {uid: service for uid, service in self._shown.items() if uid in valid}
         self._verdicts = {uid: words for uid, words in self._verdicts.items() if uid in present}
         self._warned = {uid: text for uid, text in self._warned.items() if uid in present}
 
@@ -355,7 +386,10 @@ class Reconciler:
 
     def _note(self, result: WriteResult, report: CycleReport) -> None:
         error = result.error
-        if error is None or is_stale(error) or result.conflict:
+        if error is None:
+            return
+        self._agenda.reopen(result.plan.subject.uid)
+        if is_stale(error) or result.conflict:
             return
         reason = ClusterReason.FORBIDDEN if error.status == 403 else ClusterReason.API_ERROR
         self._telemetry.errors.labels(str(reason)).inc()
@@ -364,15 +398,14 @@ class Reconciler:
 
     def _publish(self, outcomes: Sequence[Decided], failures: Sequence[Failed], now: datetime) -> None:
         # A service that was decided and then failed to be written counts as failed.
-        shown = {
+        self._shown |= {
             item.service.metadata.uid: item.service.with_status(item.outcome.status) for item in outcomes
         }
-        shown |= {failure.service.metadata.uid: failure.service for failure in failures}
+        self._shown |= {failure.service.metadata.uid: failure.service for failure in failures}
         for item in outcomes:
             for entry in item.outcome.status.history[: item.ended]:
                 self._telemetry.fleet.count("breakeven_rollouts", item.service, str(entry.result))
-        self._telemetry.fleet.publish(shown.values(), now)
-        self._telemetry.services.set(len(shown))
+        self._telemetry.fleet.publish(self._shown.values(), now)
 
 
 def _managed_by(world: Snapshot, service: SpeculativeService) -> str | None:

@@ -91,8 +91,10 @@ class Loop:
                 if renewing.done():
                     # Only a bug ends it. Without renewal this process would live on and never act again.
                     await renewing
+                left = 0
                 if self._lease.held:
-                    await self.once()
+                    report = await self.once()
+                    left = report.left if report is not None else 0
                 else:
                     # Whoever does not act does not watch either: the API server pays for one replica.
                     await self._fleet.rest()
@@ -100,7 +102,8 @@ class Loop:
                 self._telemetry.observation_age.set(age_s)
                 self._health.heard(age_s)
                 self._health.loop_turned()
-                await self._pause()
+                # Services that are left over wait for no timer.
+                await (asyncio.sleep(0.0) if left else self._pause())
         finally:
             renewing.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -43,6 +44,8 @@ class FakeCluster:
         self._uids = itertools.count(1)
         self.objects: dict[Key, dict[str, Any]] = {}
         self.owners: dict[Key, dict[tuple[str, str], dict[Path, Any]]] = {}
+        # Versions and what they were of, without what is no part of them.
+        self._texts: dict[Key, tuple[str | None, str]] = {}
         self.requests: Counter[str] = Counter()
         self.writes: list[tuple[str, str, str]] = []
         self.created: list[tuple[str, dict[str, Any]]] = []
@@ -193,7 +196,7 @@ class FakeCluster:
         self, key: Key, body: Mapping[str, Any], *, manager: str, force: bool, subresource: str | None
     ) -> None:
         found = self.objects[key]
-        parts = {"status"} if subresource == "status" else {"spec", "metadata"}
+        parts = {"status"} if subresource == "status" else {"spec", "metadata", "series"}
         wanted = {path: value for path, value in _leaves(body) if path[0] in parts and not _server_set(path)}
         owners = self.owners.setdefault(key, {})
         name = (manager, "Apply")
@@ -230,12 +233,26 @@ class FakeCluster:
         self.objects[key] = new
         self._stamp(key, name)
 
+    def _note_edits_in_place(self, key: Key) -> None:
+        """A controller of a test may change an object as it lies here: it is another version then, as any change makes it."""
+        meta = self.objects[key]["metadata"]
+        body = {**self.objects[key], "metadata": {n: v for n, v in meta.items() if n != "resourceVersion"}}
+        text = json.dumps(body, default=str, sort_keys=True)
+        version = meta.get("resourceVersion")
+        if self._texts.get(key, (version, text)) == (version, text) and version is not None:
+            self._texts[key] = (version, text)
+            return
+        if version is None or self._texts[key][0] == version:
+            meta["resourceVersion"] = str(next(self._versions))
+        self._texts[key] = (meta["resourceVersion"], text)
+
     def _stamp(self, key: Key, writer: tuple[str, str]) -> None:
         """Remember when a manager last wrote, as managedFields does."""
         times = self.objects[key].setdefault("_times", {})
         times["/".join(writer)] = self._clock.now().isoformat()
 
     def shown(self, key: Key) -> dict[str, Any]:
+        self._note_edits_in_place(key)
         shown = copy.deepcopy(self.objects[key])
         times = shown.pop("_times", {})
         shown["metadata"]["managedFields"] = [

@@ -29,7 +29,7 @@ from breakeven_operator.reconcile.plausibility import engine_limits
 from breakeven_operator.reconcile.rollout import ExpectedSpeedup, begin, forget_target, watch
 from breakeven_operator.reconcile.running_arm import RunningArm, running_arm
 from breakeven_operator.reconcile.scaling import fleet_need
-from breakeven_operator.reconcile.status_diff import worth_writing
+from breakeven_operator.reconcile.status_diff import Worth, worth_writing
 from breakeven_operator.reconcile.status_report import CycleFacts, report
 from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
 from breakeven_operator.reconcile.target import Refusal, refuse_rolls, refuse_target
@@ -53,12 +53,14 @@ class ServiceOutcome:
         status: as published to metrics.
         verdict: of this cycle.
         lengths: mean prompt and output tokens of the target's recent requests; None when not known.
+        unwritten: whether the status has moved, and waits for the written one to be old enough.
     """
 
     plan: ActionPlan
     status: SpeculativeServiceStatus
     verdict: Verdict
     lengths: MeanLengths | None = None
+    unwritten: bool = False
 
 
 def reconcile(
@@ -357,12 +359,14 @@ def _outcome(cycle: CycleFacts, holds: Mapping[str, Any], limits: CycleLimits) -
     written = old.decision.time if old.decision is not None else None
     forced = step.write is not None or bool(step.ended) or bool(cycle.calibrated.ended)
     document = status.to_json_object()
-    worth = forced or worth_writing(holds, document, written, cycle.now, limits.status_refresh_s)
+    worth = Worth.NOW
+    if not forced:
+        worth = worth_writing(holds, document, written, cycle.now, limits.status_refresh_s)
     actions: list[Action] = []
     if cycle.calibrated.create is not None:
         # Named after its cause: created twice it is one. The status that counts it must not come first.
         actions.append(cycle.calibrated.create)
-    if worth:
+    if worth is Worth.NOW:
         # Status from an object that has changed meanwhile could undo a newer intent: the write is conditional.
         actions.append(WriteStatus(ref, document, service.metadata.resource_version or None))
     if step.write is not None:
@@ -375,6 +379,7 @@ def _outcome(cycle: CycleFacts, holds: Mapping[str, Any], limits: CycleLimits) -
         status=status,
         verdict=verdict,
         lengths=_lengths(cycle.live),
+        unwritten=worth is Worth.LATER,
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
+from enum import Enum, auto
 from typing import Any
 
 from breakeven.planning.learned_laws import INDEPENDENT_S
@@ -69,9 +70,17 @@ _STATE = frozenset(
 )
 
 
+class Worth(Enum):
+    """Whether a status should replace the one that was written; LATER: once that one is old enough."""
+
+    NOT = auto()
+    LATER = auto()
+    NOW = auto()
+
+
 def worth_writing(
     old: Mapping[str, Any], new: Mapping[str, Any], written: datetime | None, now: datetime, refresh_s: float
-) -> bool:
+) -> Worth:
     """Whether `new` should replace `old`, which was written at `written`.
 
     Args:
@@ -82,9 +91,10 @@ def worth_writing(
         refresh_s: figures that moved by more than 5 % (percentages: by more than a point), and sentences with other words, are written at most this often.
     """
     if written is None:
-        return True
+        return Worth.NOW
     before, after = dict(_leaves(old)), dict(_leaves(new))
-    due = now - written >= timedelta(seconds=refresh_s)
+    renewal = Worth.NOW if now - written >= timedelta(seconds=refresh_s) else Worth.LATER
+    found = Worth.NOT
     for path in before.keys() | after.keys():
         if before.get(path) == after.get(path):
             continue
@@ -93,16 +103,16 @@ def worth_writing(
             continue
         if key in _OF_TIMES:
             if _older(before.get(path), after.get(path)):
-                return True
+                return Worth.NOW
             continue
         if key.startswith(_LEARNED):
             continue
         if key in _STATE or not key.startswith(_FIGURES):
-            return True
+            return Worth.NOW
         small_step = _SMALL_POINTS if key.endswith("Percent") else 0.0
-        if due and not _close(before.get(path), after.get(path), small_step):
-            return True
-    return False
+        if found is not renewal and not _close(before.get(path), after.get(path), small_step):
+            found = renewal
+    return found
 
 
 def _older(before: str | None, after: str | None) -> bool:

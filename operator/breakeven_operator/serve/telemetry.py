@@ -20,7 +20,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from breakeven import __version__
-from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.resources import SpeculativeService
@@ -351,7 +350,9 @@ SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
 
 # By name without `_total`.
 SERVICE_COUNTERS: dict[str, ServiceCounter] = {
-    "breakeven_decisions": ServiceCounter("Decisions by what was done and why.", ("action", "reason")),
+    "breakeven_decisions": ServiceCounter(
+        "Decisions by what was done and why; one that stands counts in every cycle.", ("action", "reason")
+    ),
     "breakeven_rollouts": ServiceCounter("Changes of arm that have ended, by result.", ("result",)),
     "breakeven_calibrations": ServiceCounter("Calibrations that have ended, by reason word.", ("reason",)),
     "breakeven_calibration_gpu_seconds": ServiceCounter(
@@ -436,9 +437,14 @@ class Telemetry:
         self.services = Gauge(
             "breakeven_services", "SpeculativeServices that are watched.", registry=registry
         )
+        self.services_left = Gauge(
+            "breakeven_services_left",
+            "SpeculativeServices that the last pass left to the next one for lack of time.",
+            registry=registry,
+        )
         self.cycle_duration = Histogram(
             "breakeven_cycle_duration_seconds",
-            "Time of one pass over all services.",
+            "Time of one pass: reading, deciding for a second at most, writing.",
             buckets=(0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30),
             registry=registry,
         )
@@ -470,7 +476,7 @@ class Telemetry:
         if not acts:
             self.fleet.fall_silent()
 
-    def decided(self, service: SpeculativeService, action: str, reason: Reason | ClusterReason) -> None:
+    def decided(self, service: SpeculativeService, action: str, reason: str) -> None:
         """Count a decision; the reason is the word that status, event and log use."""
         self.fleet.count("breakeven_decisions", service, action, reason)
 

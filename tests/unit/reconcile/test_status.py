@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from breakeven_operator.reconcile.conditions import Aspect, merge
 from breakeven_operator.reconcile.formatting import break_even, figure, pays_until, ratio, speedup
 from breakeven_operator.reconcile.paying import pays as pays_of
-from breakeven_operator.reconcile.status_diff import worth_writing
+from breakeven_operator.reconcile.status_diff import Worth, worth_writing
 from breakeven_operator.resources.meta import Condition, ConditionStatus
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -37,7 +37,7 @@ def changed(**decision):
 
 
 def worth(new, *, after_s=10.0):
-    return worth_writing(STATUS, new, NOW - timedelta(seconds=after_s), NOW, 60.0)
+    return worth_writing(STATUS, new, NOW - timedelta(seconds=after_s), NOW, 60.0) is Worth.NOW
 
 
 def test_a_finding_about_an_objective_is_written_at_once_and_its_figures_now_and_then():
@@ -46,7 +46,7 @@ def test_a_finding_about_an_objective_is_written_at_once_and_its_figures_now_and
 
     def news(after_s, **changes):
         after = {**STATUS, "objectives": [{**one, **changes}]}
-        return worth_writing(before, after, NOW - timedelta(seconds=after_s), NOW, 60.0)
+        return worth_writing(before, after, NOW - timedelta(seconds=after_s), NOW, 60.0) is Worth.NOW
 
     assert news(10.0, finding="Missed", sinceTime="t1")
     assert not news(10.0, p95Seconds="0.2")
@@ -54,7 +54,7 @@ def test_a_finding_about_an_objective_is_written_at_once_and_its_figures_now_and
 
 
 def test_the_first_status_is_written():
-    assert worth_writing({}, STATUS, None, NOW, 60.0)
+    assert worth_writing({}, STATUS, None, NOW, 60.0) is Worth.NOW
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_sentence_in_which_figures_alone_move_is_never_written_for_itself():
     condition = {**STATUS["conditions"][0], "message": "the newest sample of pod a is 31.5 s old"}
     before = {**STATUS, "conditions": [condition]}
     after = {**STATUS, "conditions": [{**condition, "message": "the newest sample of pod a is 290 s old"}]}
-    assert not worth_writing(before, after, NOW - timedelta(hours=1), NOW, 60.0)
+    assert worth_writing(before, after, NOW - timedelta(hours=1), NOW, 60.0) is Worth.NOT
 
 
 def taught(*windows):
@@ -115,14 +115,15 @@ def test_the_first_window_of_an_arm_is_written_at_once_and_the_next_ones_each_ha
         (taught(("none", 0)), False),
         (taught(("none", 20), ("eagle/3", 0)), True),
     ):
-        assert worth_writing(known, new, NOW - timedelta(minutes=20), NOW, 1e9) is worthy
+        assert (worth_writing(known, new, NOW - timedelta(minutes=20), NOW, 1e9) is Worth.NOW) is worthy
     assert worth_writing(taught(("none", 30)), taught(("none", 0)), NOW - timedelta(minutes=30), NOW, 1e9)
 
 
 def test_the_order_of_conditions_is_no_change():
     two = [{"type": "A", "status": "True"}, {"type": "B", "status": "False"}]
-    assert not worth_writing(
-        {"conditions": two}, {"conditions": two[::-1]}, NOW - timedelta(hours=1), NOW, 60.0
+    assert (
+        worth_writing({"conditions": two}, {"conditions": two[::-1]}, NOW - timedelta(hours=1), NOW, 60.0)
+        is Worth.NOT
     )
 
 

@@ -1,0 +1,286 @@
+"""Which services a cycle decides about.
+
+A decision takes some 15 ms of CPU: a thousand of them in every cycle would fill a core, and most would say what the last
+one said. So a cycle decides about the services that have something under way, about those of which an object changed, and
+about the others the sooner the further their figures have moved. All it remembers is a cache: a new process decides
+about every service.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import chain
+
+from breakeven_operator import calibration
+from breakeven_operator.adapters.observer import Observer, Snapshot
+from breakeven_operator.admission import Decided
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.labels import service_of
+from breakeven_operator.ports import Manifest
+from breakeven_operator.reconcile.doubts import rules_of
+from breakeven_operator.reconcile.fleet_query import GROWTHS, LAST_SEEN
+from breakeven_operator.reconcile.live_metrics import FleetReading, PodReading
+from breakeven_operator.reconcile.verdict import HOLD, SWITCH
+from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.objectivestatus import ObjectiveFinding
+
+# So small a change counts after a window, twice as much after half of one.
+_SMALL = 0.02
+# Ages and back-offs end without any figure.
+_LONGEST_REST_S = 300.0
+# Until Prometheus has found a new pod.
+_FIRST_SCRAPES_S = 90.0
+_ACCEPTED = "accepted"
+
+
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """What a decision about one service rests on, cheap enough to be made of every service in every cycle.
+
+    Attributes:
+        state: versions of the objects, and what has no size: which pods report, how fresh they are, what went wrong.
+        figures: answered and offered load, latency, tokens per step, lengths and acceptance, of all pods together; finite, 0
+            where there is none.
+        window_s: time that the figures are means of.
+    """
+
+    state: Hashable
+    figures: tuple[float, ...]
+    window_s: float
+
+    def rest_s(self, now: Grounds) -> float:
+        """How long a decision that was made on these stands where there are others now, s; 0: no longer."""
+        if self.state != now.state:
+            return 0.0
+        moved = max(map(_change, self.figures, now.figures), default=0.0)
+        return min(_LONGEST_REST_S, self.window_s * _SMALL / moved) if moved > 0.0 else _LONGEST_REST_S
+
+
+def _change(before: float, after: float) -> float:
+    """Part of the larger one by which two figures differ: 0 to 2."""
+    largest = max(abs(before), abs(after))
+    return abs(after - before) / largest if largest > 0.0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """A decision that stands.
+
+    Attributes:
+        on: what it was made on. decided_s: when, monotonic.
+        stands_s: how long at most, s.
+    """
+
+    on: Grounds
+    decided_s: float
+    stands_s: float
+
+
+class Agenda:
+    """Remembers of each service what its last decision was made on."""
+
+    def __init__(self) -> None:
+        self._standing: dict[str, _Standing] = {}
+
+    def due(self, present: Mapping[str, Grounds], now_s: float) -> list[str]:
+        """Services to decide about, by uid, those first that have waited longest; the others stay as they were decided.
+
+        Args:
+            present: of every service there is; what is remembered of others is forgotten.
+            now_s: monotonic.
+        """
+        self._standing = {uid: standing for uid, standing in self._standing.items() if uid in present}
+        due = [uid for uid, now in present.items() if self._is_due(uid, now, now_s)]
+        return sorted(due, key=self._decided_s)
+
+    def decided(self, uid: str, on: Grounds, now_s: float, stands_s: float) -> None:
+        """A decision was made on this, at this monotonic time; it stands no longer than so many seconds."""
+        self._standing[uid] = _Standing(on, now_s, stands_s)
+
+    def reopen(self, uid: str) -> None:
+        """What was decided did not come about: the next cycle decides anew."""
+        if uid in self._standing:
+            self._standing[uid] = replace(self._standing[uid], stands_s=0.0)
+
+    def _is_due(self, uid: str, now: Grounds, now_s: float) -> bool:
+        last = self._standing.get(uid)
+        return last is None or now_s - last.decided_s >= min(last.stands_s, last.on.rest_s(now))
+
+    def _decided_s(self, uid: str) -> float:
+        last = self._standing.get(uid)
+        return last.decided_s if last is not None else -math.inf
+
+
+def stands_s(item: Decided, status_refresh_s: float, now: datetime) -> float:
+    """How long a decision stands where nothing around its service changes, s.
+
+    Args:
+        item: what was decided.
+        status_refresh_s: figures of a status are renewed at most this often.
+        now: when it was decided.
+    """
+    if _is_under_way(item, now):
+        return 0.0
+    ends_s = [_LONGEST_REST_S]
+    decision = item.service.status.decision
+    if item.outcome.unwritten and decision is not None and decision.time is not None:
+        ends_s.append(status_refresh_s - (now - decision.time).total_seconds())
+    memory = item.outcome.status.memory
+    if memory is not None and memory.account is not None and memory.account.windows:
+        since_s = (now - memory.account.windows[-1].time).total_seconds()
+        ends_s.append(rules_of(item.service.spec).spacing_s - since_s)
+    return max(min(ends_s), 0.0)
+
+
+def _is_under_way(item: Decided, now: datetime) -> bool:
+    """Whether time alone, or what the fleet's other services do, may bring on what this service waits for."""
+    status, verdict, service = item.outcome.status, item.outcome.verdict, item.service
+    deployment = item.observation.deployment
+    memory = status.memory
+    running = status.current.arm if status.current is not None else None
+    young_s = 2 * service.spec.metrics_source.window_seconds + _FIRST_SCRAPES_S
+    held_back = verdict.action == HOLD and verdict.arm is not None and str(verdict.arm) != running
+    return (
+        status.rollout is not None
+        or verdict.action == SWITCH
+        or (held_back and verdict.reason != ClusterReason.PAUSED)
+        or bool(item.observation.runs)
+        or (memory is not None and memory.candidate_arm is not None)
+        or any(objective.finding is ObjectiveFinding.MISSED for objective in status.objectives)
+        or any(
+            pod.ready_since is not None and (now - pod.ready_since).total_seconds() < young_s
+            for pod in (deployment.serving if deployment is not None else ())
+        )
+    )
+
+
+def survey(world: Snapshot, observer: Observer, gpu_label: str, now: datetime) -> dict[str, Grounds]:
+    """What each service's decision would rest on now, by uid, in the order of their names.
+
+    Args: see _Surveyor.
+    """
+    surveyor = _Surveyor(world, observer, gpu_label, now)
+    services = sorted(world.services, key=lambda s: (s.metadata.namespace, s.metadata.name))
+    return {service.metadata.uid: surveyor.grounds(service) for service in services}
+
+
+class _Surveyor:
+    """Makes the Grounds of the services of one cycle.
+
+    Args:
+        world: what was read. observer: tells how a service is watched.
+        gpu_label: node label that names the GPU class.
+        now: time of the observation.
+    """
+
+    def __init__(self, world: Snapshot, observer: Observer, gpu_label: str, now: datetime) -> None:
+        self._world = world
+        self._observer = observer
+        self._gpu_label = gpu_label
+        self._now_s = now.timestamp()
+        self._runs: dict[NamespacedName, list[Manifest]] = defaultdict(list)
+        for run in world.runs:
+            self._runs[NamespacedName(run["metadata"]["namespace"], service_of(run))].append(run)
+
+    def grounds(self, service: SpeculativeService) -> Grounds:
+        """Of one service."""
+        source = service.spec.metrics_source
+        namespace = service.metadata.namespace
+        pods = self._pods(service)
+        watch, lookback = self._observer.watch_of(service), self._observer.lookback_of(service)
+        fleet = self._world.readings.get(watch)
+        latencies = self._world.latencies.get(watch)
+        past = self._world.pasts.get(lookback) if lookback is not None else None
+        readings = [
+            reading
+            for pod in pods
+            for reading in (fleet.pods if fleet is not None else {}).get(
+                NamespacedName(namespace, pod["metadata"]["name"]), ()
+            )
+        ]
+        total: dict[str, float] = defaultdict(float)
+        for reading in readings:
+            for name, value in reading.stats.items():
+                total[name] += value
+        total[_ACCEPTED] = math.fsum(value for reading in readings for value in reading.accepted.values())
+        state = (
+            tuple(self._versions(service, pods)),
+            self._claims(service),
+            fleet.error if fleet is not None else "not asked",
+            latencies.error if latencies is not None else "not asked",
+            (past.error, namespace in past.awaited) if past is not None else None,
+            tuple((reading.model_name, len(reading.stats)) for reading in readings),
+            tuple(name for name, value in total.items() if not math.isfinite(value)),
+            self._fresh(readings, fleet, source.staleness_seconds),
+            all(reading.stats.get("waiting_min", 0.0) > 0 for reading in readings),
+        )
+        figures = (figure if math.isfinite(figure) else 0.0 for figure in _figures(total))
+        return Grounds(state, tuple(figures), float(source.window_seconds))
+
+    def _pods(self, service: SpeculativeService) -> list[Manifest]:
+        target = self._target(service)
+        sets = self._world.replica_sets.get(target["metadata"]["uid"], ()) if target is not None else ()
+        return [pod for owner in sets for pod in self._world.pods_of.get(owner["metadata"]["uid"], ())]
+
+    def _target(self, service: SpeculativeService) -> Manifest | None:
+        name = NamespacedName(service.metadata.namespace, service.spec.target_ref.name)
+        return self._world.deployments.get(name)
+
+    def _versions(self, service: SpeculativeService, pods: Sequence[Manifest]) -> Iterator[Hashable]:
+        world, meta = self._world, service.metadata
+        name = NamespacedName(meta.namespace, meta.name)
+        target = self._target(service)
+        sets = world.replica_sets.get(target["metadata"]["uid"], ()) if target is not None else ()
+        # Not its resourceVersion: what this operator wrote into its status is no news to it.
+        yield meta.generation, meta.deletion_timestamp, tuple(sorted(meta.annotations.items()))
+        yield from map(_version, chain((target,) if target is not None else (), sets, pods))
+        for node in sorted({(pod.get("spec") or {}).get("nodeName") or "" for pod in pods}):
+            yield world.node_labels.get(node, {}).get(self._gpu_label, "")
+        yield from map(_version, self._runs[name])
+        for entry in world.profiles.get(name, ()):
+            yield entry.uid, entry.in_force, entry.problem
+        schedule = world.cron_jobs.get(
+            NamespacedName(meta.namespace, calibration.cronjob_name(service.metadata.name))
+        )
+        yield _version(schedule) if schedule is not None else None
+
+    def _claims(self, service: SpeculativeService) -> Hashable:
+        target = NamespacedName(service.metadata.namespace, service.spec.target_ref.name)
+        return tuple(self._world.claims.get(target, ()))
+
+    def _fresh(
+        self, readings: Collection[PodReading], fleet: FleetReading | None, staleness_s: float
+    ) -> tuple[bool, ...]:
+        """Of each pod whether its newest sample, and of the answer whether it, is younger than what counts as stale."""
+        evaluated_s = fleet.evaluated_s if fleet is not None else None
+        times_s = [evaluated_s, *(reading.stats.get(LAST_SEEN) for reading in readings)]
+        return tuple(time_s is not None and abs(self._now_s - time_s) <= staleness_s for time_s in times_s)
+
+
+def _version(manifest: Manifest) -> tuple[str, str]:
+    meta = manifest["metadata"]
+    return meta["uid"], meta["resourceVersion"]
+
+
+def _figures(total: Mapping[str, float]) -> tuple[float, ...]:
+    """See Grounds.figures; of sums over pods, where what was not counted is 0."""
+    offered = max(total["completed"] + sum(total[name] for name in GROWTHS), 0.0)
+    return (
+        total["completed"],
+        offered,
+        _ratio(total["e2e_s"], total["e2e_n"]),
+        _ratio(total["ttft_s"], total["started"]),
+        _ratio(total["generated"] - total["started"], total["steps"]),
+        _ratio(total["prompt_tokens"], total["output_n"]),
+        _ratio(total["output_tokens"], total["output_n"]),
+        _ratio(total[_ACCEPTED], total["drafts"]),
+    )
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else 0.0

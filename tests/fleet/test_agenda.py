@@ -1,0 +1,261 @@
+"""Which services a cycle decides about: what changed and what is under way at once, the others now and then."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from breakeven_operator.agenda import Grounds
+from breakeven_operator.kinds import DEPLOYMENTS, PROFILES, RUNS, SERVICES
+from breakeven_operator.ports import ClusterError
+from breakeven_operator.reconcile.service import reconcile
+from fakes.fleet_world import SERVICE, TARGET, VALUE, FleetWorld
+
+WINDOW_S = 60.0
+DECIDING_S = 0.2
+
+
+class Decisions:
+    """Counts decisions by service; each takes `DECIDING_S` by the world's clock where that is asked for."""
+
+    def __init__(self, monkeypatch, world, took_s=0.0):
+        self.made: Counter[str] = Counter()
+        self.order: list[str] = []
+
+        def counted(service, *arguments):
+            self.made[service.metadata.name] += 1
+            self.order.append(service.metadata.name)
+            world.clock.advance(took_s)
+            return reconcile(service, *arguments)
+
+        monkeypatch.setattr("breakeven_operator.cycle.reconcile", counted)
+
+    def take(self):
+        """Those since the last time."""
+        made, self.made = self.made, Counter()
+        return made
+
+
+async def at_rest(monkeypatch, **policy):
+    """A world whose service runs the arm that pays, and of which nothing has moved for long."""
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(stabilizationWindowSeconds=0, **policy))
+    world.calibrate()
+    world.load(3.0)
+    await world.until(lambda: world.value == VALUE)
+    world.load(3.0)
+    await world.until(lambda: world.phase is None)
+    for _ in range(80):
+        await world.cycle()
+    decisions = Decisions(monkeypatch, world)
+    # The next one is due in five minutes.
+    await world.until(lambda: decisions.take()["chat"] == 1, cycles=30)
+    return world, decisions
+
+
+async def test_a_service_of_which_nothing_moves_is_decided_about_every_few_minutes(monkeypatch):
+    world, decisions = await at_rest(monkeypatch)
+    for _ in range(120):
+        await world.cycle()
+    assert decisions.take()["chat"] == 6
+
+
+def edited(resource, name, edit):
+    return lambda world: world.cluster.change(resource, "llm", name, edit)
+
+
+def annotated(key):
+    def edit(body):
+        body["metadata"].setdefault("annotations", {})[key] = "1"
+
+    return edit
+
+
+def a_run(world):
+    body = {
+        "metadata": {"name": "by-hand", "namespace": "llm"},
+        "spec": {"serviceRef": {"name": "chat"}, "arms": []},
+    }
+    world.cluster.put(RUNS, body)
+
+
+def a_profile_again(world):
+    other = copy.deepcopy(world.cluster.of(PROFILES)[0])
+    other["metadata"] = {"name": "chat-p2", "namespace": "llm"}
+    world.cluster.put(PROFILES, other)
+
+
+def a_pod_less(world):
+    world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", lambda body: body["spec"].update(replicas=1))
+
+
+def a_rival(world):
+    rival = copy.deepcopy(SERVICE)
+    rival["metadata"]["name"] = "rival"
+    rival["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
+    world.cluster.put(SERVICES, rival)
+
+
+def set_on(name, value):
+    return lambda world: setattr(world.prometheus, name, value)
+
+
+MOVES = {
+    "the load doubles": lambda world: world.load(6.0),
+    "slower by a half": lambda world: setattr(world.prometheus.traffic, "latency_s", world.loaded_s * 1.5),
+    "half the acceptance": lambda world: setattr(world.prometheus.traffic, "tokens_per_step", 1.2),
+    "long prompts": lambda world: setattr(world.prometheus.traffic, "prompt_tokens", 900.0),
+    "two thirds are answered": lambda world: setattr(world.prometheus.traffic, "answered_share", 0.66),
+}
+
+CHANGES = {
+    "the target is annotated": edited(DEPLOYMENTS, "chat-vllm", annotated("example.com/x")),
+    "the service is annotated": edited(SERVICES, "chat", annotated("breakeven.dev/resume")),
+    "a run by hand": a_run,
+    "another profile": a_profile_again,
+    "a replica less": a_pod_less,
+    "an older service on the target": a_rival,
+    "the load stops": lambda world: world.load(0.0),
+    "no answer": set_on("down", value=True),
+    "an answer without series": set_on("empty", value=True),
+    "not a number": set_on("nan", value=True),
+    "old samples": lambda world: setattr(world.prometheus.traffic, "age_s", 500.0),
+    "another model": lambda world: setattr(world.prometheus.traffic, "model_name", "other"),
+    "a pod without series": lambda world: world.prometheus.by_pod.update(
+        {world.target.serving[0].name: None}
+    ),
+    "a queue": lambda world: setattr(world.prometheus.traffic, "waiting", 5.0),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+async def test_a_change_is_decided_about_in_the_next_cycle(change, monkeypatch):
+    world, decisions = await at_rest(monkeypatch)
+    change(world)
+    await world.cycle()
+    assert decisions.take()["chat"] == 1
+
+
+@pytest.mark.parametrize("move", MOVES.values(), ids=MOVES.keys())
+async def test_a_figure_that_moves_far_is_decided_about_within_half_a_minute(move, monkeypatch):
+    world, decisions = await at_rest(monkeypatch)
+    move(world)
+    for _ in range(2):
+        await world.cycle()
+    assert decisions.take()["chat"] == 1
+
+
+async def test_a_figure_that_moves_little_waits(monkeypatch):
+    world, decisions = await at_rest(monkeypatch)
+    world.prometheus.traffic.prompt_tokens *= 1.04
+    for _ in range(9):
+        await world.cycle()
+    assert decisions.take()["chat"] == 0
+    for _ in range(2):
+        await world.cycle()
+    assert decisions.take()["chat"] == 1
+
+
+async def test_while_an_arm_is_rolled_every_cycle_decides(monkeypatch):
+    world, decisions = await at_rest(monkeypatch)
+    world.load(15.0)
+    await world.until(lambda: world.phase is not None)
+    decisions.take()
+    cycles = 0
+    while world.phase is not None and cycles < 200:
+        await world.cycle()
+        cycles += 1
+    assert cycles > 3
+    assert decisions.take()["chat"] == cycles
+
+
+async def test_what_could_not_be_written_is_decided_anew(monkeypatch):
+    world, decisions = await at_rest(monkeypatch)
+
+    def refuse(verb, resource, _name):
+        if (verb, resource) == ("replace", SERVICES) or (verb == "apply" and resource == SERVICES):
+            raise ClusterError("no", 500)
+
+    world.cluster.fail = refuse
+    world.load(6.0)
+    await world.until(lambda: decisions.take()["chat"] == 1, cycles=3)
+    for _ in range(4):
+        await world.cycle()
+        assert decisions.take()["chat"] == 1
+    world.cluster.fail = lambda *_: None
+    await world.cycle()
+    assert float(world.decision["loadRps"]) > 4
+
+
+async def test_a_decision_that_stands_is_shown_and_counted(monkeypatch):
+    world, decisions = await at_rest(monkeypatch)
+    chat = {"specsvc_namespace": "llm", "specsvc": "chat"}
+    reason = {"action": world.decision["action"], "reason": world.reason}
+
+    def counted():
+        return world.registry.get_sample_value("breakeven_decisions_total", chat | reason)
+
+    before = counted()
+    for _ in range(3):
+        await world.cycle()
+    assert decisions.take()["chat"] == 0
+    assert counted() == before + 3
+    assert world.registry.get_sample_value("breakeven_load_requests_per_second", chat) is not None
+    assert world.registry.get_sample_value("breakeven_services") == 1
+
+
+async def test_after_another_replica_led_everything_is_decided_anew(monkeypatch):
+    world, decisions = await at_rest(monkeypatch)
+    await world.cycle()
+    assert decisions.take()["chat"] == 0
+    await world.fleet.rest()
+    await world.cycle()
+    assert decisions.take()["chat"] == 1
+
+
+def with_many(world, count):
+    for number in range(count):
+        target, service = copy.deepcopy(TARGET), copy.deepcopy(SERVICE)
+        target["metadata"]["name"] = service["spec"]["targetRef"]["name"] = f"vllm-{number:02}"
+        service["metadata"]["name"] = f"service-{number:02}"
+        # Without a calibration of its own, which would be something under way.
+        service["spec"]["paused"] = True
+        world.cluster.put(DEPLOYMENTS, target, manager="helm")
+        world.cluster.put(SERVICES, service)
+    world.kubelet.settle()
+    world.clock.advance(1000.0)
+
+
+async def test_a_cycle_decides_for_a_second_and_leaves_the_others_to_the_next_one_oldest_first(monkeypatch):
+    world = FleetWorld(lambda spec: spec.update(paused=True))
+    with_many(world, 19)
+    decisions = Decisions(monkeypatch, world, DECIDING_S)
+    reports = [await world.fleet.cycle() for _ in range(4)]
+    # After the sixth decision 1.2 s have passed.
+    assert [report.left for report in reports[:3]] == [14, 8, 2]
+    first = decisions.order[:20]
+    assert len(set(first)) == 20, "nobody comes twice before everybody came once"
+    assert first == sorted(first)
+    assert decisions.order[20:] == sorted(decisions.order[20:])
+
+
+figures = st.lists(st.floats(0.0, 1e6), min_size=4, max_size=4).map(tuple)
+
+
+@given(figures, figures, st.floats(1.0, 600.0))
+def test_the_further_figures_move_the_sooner(before, now, window_s):
+    one, other = Grounds("same", before, window_s), Grounds("same", now, window_s)
+    assert one.rest_s(one) == 300.0
+    assert 0.0 < one.rest_s(other) <= 300.0
+    half = tuple((a + b) / 2 for a, b in zip(before, now, strict=True))
+    assert one.rest_s(Grounds("same", half, window_s)) >= one.rest_s(other) * (1 - 1e-9)
+    assert one.rest_s(Grounds("other", before, window_s)) == 0.0
+
+
+def test_a_figure_that_moved_by_a_fiftieth_counts_after_a_window():
+    one = Grounds("same", (100.0, 1.0), WINDOW_S)
+    assert one.rest_s(Grounds("same", (98.0, 1.0), WINDOW_S)) == pytest.approx(WINDOW_S)
+    assert one.rest_s(Grounds("same", (100.0, 2.0), WINDOW_S)) == pytest.approx(WINDOW_S / 25)
