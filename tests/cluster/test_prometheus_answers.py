@@ -16,6 +16,7 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.generate.dashboard import ROWS
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.reconcile.deployment import PodState
+from breakeven_operator.reconcile.fleet_query import PRESENT, fleet_query
 from breakeven_operator.reconcile.latency_metrics import latencies_of, latency_query, read_latencies
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.resources import SpeculativeService
@@ -156,6 +157,22 @@ def everything_known() -> SpeculativeService:
         },
         "service",
     )
+
+
+def test_a_question_about_many_namespaces_is_answered_though_it_is_too_long_for_an_address(tmp_path):
+    end_s = int(time.time())
+    samples = [
+        f'vllm:num_requests_running{{namespace="team-{n}",pod="a",model_name="m"}} {n} {end_s}'
+        for n in (0, 499)
+    ]
+    with prometheus_of(tmp_path, "\n".join([*samples, "# EOF", ""])) as address:
+        query = fleet_query([f"team-{number}" for number in range(500)], [], WINDOW_S, 120)
+        assert len(query) > 50_000
+        found = asked(address, query)
+    assert {one.labels["namespace"] for one in found if one.labels["stat"] == PRESENT} == {
+        "team-0",
+        "team-499",
+    }
 
 
 def test_every_panel_of_the_dashboard_shows_something(tmp_path):
