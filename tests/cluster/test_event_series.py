@@ -16,7 +16,8 @@ from breakeven_operator.writer import Writer
 def series_of_events(cluster, namespace):
     found = cluster.kubectl("get", "events.events.k8s.io", f"--namespace={namespace}", "-o", "json")
     return [
-        (event["reason"], (event.get("series") or {}).get("count")) for event in json.loads(found.stdout)["items"]
+        (event["reason"], (event.get("series") or {}).get("count"))
+        for event in json.loads(found.stdout)["items"]
     ]
 
 
