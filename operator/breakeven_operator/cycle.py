@@ -18,7 +18,7 @@ from breakeven_operator import calibration, housekeeping
 from breakeven_operator.actions import ActionPlan, Create, DoneFit, WriteAnnotation, WriteStatus
 from breakeven_operator.adapters.observer import Observer, Snapshot
 from breakeven_operator.admission import Decided, run_views
-from breakeven_operator.agenda import Agenda, stands_s, survey
+from breakeven_operator.agenda import Agenda, Grounds, stands_s, survey
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import JOBS, RUNS, SERVICES, NamespacedName, Ref
 from breakeven_operator.labels import FINISHED_LABEL, service_of
@@ -140,7 +140,6 @@ class Reconciler:
                     # The status of this cycle may be written already: what comes after it starts from it.
                     announced = item.service.with_status(item.outcome.status)
                     self._report_surprise(announced, error, report)
-                    self._agenda.reopen(announced.metadata.uid)
                     failures.append(failed(announced, item.outcome.status.to_json_object(), error, now))
 
         await asyncio.gather(*(handle(item) for item in outcomes))
@@ -168,7 +167,7 @@ class Reconciler:
             1 for s in world.services if s.status.rollout is not None and s.status.rollout.phase in _MOVING
         )
         services = {service.metadata.uid: service for service in world.services}
-        grounds = survey(world, self._observer, self._settings.trial.gpu_label, now)
+        grounds = self._grounds(world, now)
         began_s = self._clock.monotonic()
         due = self._agenda.due(grounds, began_s)
         for uid in grounds.keys() - set(due):
@@ -197,12 +196,22 @@ class Reconciler:
             self._agenda.decided(uid, grounds[uid], began_s, lasts_s)
         return decided, failures
 
+    def _grounds(self, world: Snapshot, now: datetime) -> Mapping[str, Grounds]:
+        """What decisions would rest on; where a defect hides that, each service has new grounds and is decided about."""
+        try:
+            return survey(world, self._observer, self._settings.trial.gpu_label, now)
+        except Exception:  # noqa: BLE001 - reported in full, and every service is decided about
+            _LOG.exception("comparing what decisions rest on failed")
+            self._telemetry.errors.labels(str(ClusterReason.INTERNAL_ERROR)).inc()
+            return {service.metadata.uid: Grounds(object(), (), 0.0) for service in world.services}
+
     def _report_surprise(self, service: SpeculativeService, error: Exception, report: CycleReport) -> None:
         """A defect of the operator met one service: log it in full and count it."""
         _LOG.error("deciding about %s failed", reference(service), exc_info=error)
         report.errors.append(f"{reference(service)}: {ClusterReason.INTERNAL_ERROR}: {error!r}")
         self._telemetry.errors.labels(str(ClusterReason.INTERNAL_ERROR)).inc()
         self._verdicts.pop(service.metadata.uid, None)
+        self._agenda.reopen(service.metadata.uid)
 
     def _forget(self, world: Snapshot) -> None:
         """Keep nothing about objects that are gone."""

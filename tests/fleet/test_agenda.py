@@ -190,6 +190,19 @@ async def test_what_could_not_be_written_is_decided_anew(monkeypatch):
     assert float(world.decision["loadRps"]) > 4
 
 
+async def test_after_a_defect_the_grounds_of_the_last_decision_are_none(monkeypatch):
+    world, decisions = await at_rest(monkeypatch)
+    with monkeypatch.context() as broken:
+        broken.setattr("breakeven_operator.cycle.reconcile", lambda *_: 1 / 0)
+        world.prometheus.down = True
+        await world.cycle()
+        assert world.condition("Ready")["reason"] == "InternalError"
+        world.prometheus.down = False
+    await world.cycle()
+    assert decisions.take()["chat"] == 1
+    assert world.condition("Ready")["status"] == "True"
+
+
 async def test_a_decision_that_stands_is_shown_and_counted(monkeypatch):
     world, decisions = await at_rest(monkeypatch)
     chat = {"specsvc_namespace": "llm", "specsvc": "chat"}
@@ -214,6 +227,22 @@ async def test_after_another_replica_led_everything_is_decided_anew(monkeypatch)
     await world.fleet.rest()
     await world.cycle()
     assert decisions.take()["chat"] == 1
+
+
+async def test_where_the_comparison_has_a_defect_everything_is_decided_about_and_it_is_told(
+    monkeypatch, caplog
+):
+    world, decisions = await at_rest(monkeypatch)
+
+    def defective(*_):
+        raise KeyError("surprise")
+
+    monkeypatch.setattr("breakeven_operator.cycle.survey", defective)
+    for _ in range(3):
+        await world.cycle()
+        assert decisions.take()["chat"] == 1
+    assert world.registry.get_sample_value("breakeven_errors_total", {"reason": "InternalError"}) == 3
+    assert "surprise" in caplog.text
 
 
 def with_many(world, count):
