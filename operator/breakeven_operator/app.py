@@ -128,10 +128,20 @@ async def _parts(
         bearer_file=settings.prometheus_bearer_file,
         ca_file=settings.prometheus_ca_file,
     )
+
+    def wake() -> None:
+        loop.wake()
+
     objects: ClusterObjects = (
         ListedObjects(cluster, settings.watch_namespaces)
         if once
-        else WatchedObjects(cluster, clock, namespaces=settings.watch_namespaces, relist_s=settings.relist_s)
+        else WatchedObjects(
+            cluster,
+            clock,
+            namespaces=settings.watch_namespaces,
+            relist_s=settings.relist_s,
+            respecified=wake,
+        )
     )
     observer = Observer(
         cluster,

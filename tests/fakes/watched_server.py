@@ -43,13 +43,25 @@ class WatchedServer:
     # What happens in the cluster.
 
     def put(
-        self, name: str, *, namespace: str = "llm", labels: dict[str, str] | None = None, **content: Any
+        self,
+        name: str,
+        *,
+        namespace: str = "llm",
+        labels: dict[str, str] | None = None,
+        generation: int = 1,
+        **content: Any,
     ) -> None:
         """Create an object, or change it."""
         old = self.objects.get(f"{namespace}/{name}")
         uid = old["metadata"]["uid"] if old else f"{name}-{self._version + 1}"
         kind = EventKind.MODIFIED if old else EventKind.ADDED
-        meta = {"name": name, "namespace": namespace, "uid": uid, "labels": labels or {}}
+        meta = {
+            "name": name,
+            "namespace": namespace,
+            "uid": uid,
+            "labels": labels or {},
+            "generation": generation,
+        }
         self._happens(kind, {"metadata": meta, **content})
 
     def delete(self, name: str, *, namespace: str = "llm") -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from breakeven_operator.adapters.cluster_objects import Interest
 from breakeven_operator.adapters.informer import Informer
 from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
 from breakeven_operator.adapters.trimming import LABELS, is_selected, trimmed
-from breakeven_operator.kinds import DEPLOYMENTS, PROFILES, Ref, Resource
+from breakeven_operator.kinds import DEPLOYMENTS, PROFILES, NamespacedName, Ref, Resource
 from breakeven_operator.ports import Clock, ClusterError, Manifest, WatchedCluster
 
 # So many namespaces are watched one by one; services in more of them are found among everybody's objects. Each watch is
@@ -35,10 +35,18 @@ class _Followed:
     """One informer and its task, and what it keeps."""
 
     def __init__(
-        self, cluster: WatchedCluster, clock: Clock, scope: _Scope, interest: Interest | None, relist_s: float
+        self,
+        cluster: WatchedCluster,
+        clock: Clock,
+        scope: _Scope,
+        interest: Interest | None,
+        relist_s: float,
+        respecified: Callable[[], None],
     ) -> None:
         self.resource = scope.resource
         self.interest = interest
+        self._respecified = respecified
+        self._specs: dict[NamespacedName, tuple[str, int]] = {}
         self.informer: Informer[Any] = Informer(
             cluster,
             clock,
@@ -55,7 +63,17 @@ class _Followed:
             return None
         if not is_selected(self.resource, manifest):
             return None
+        if self.resource == DEPLOYMENTS:
+            self._compare(manifest)
         return file_profile(manifest) if self.resource == PROFILES else trimmed(self.resource, manifest)
+
+    def _compare(self, target: Manifest) -> None:
+        """What somebody wants of a target is worth a cycle; its status, which every pod of a roll changes, is not."""
+        name, meta = NamespacedName.of(target), target["metadata"]
+        spec = (str(meta["uid"]), int(meta.get("generation", 0)))
+        if self._specs.setdefault(name, spec) != spec:
+            self._specs[name] = spec
+            self._respecified()
 
 
 class WatchedObjects:
@@ -66,6 +84,7 @@ class WatchedObjects:
         namespaces: to read; empty: everywhere.
         relist_s: all objects of a kind are read anew after so long.
         oldest_s: nothing is given that is older.
+        respecified: is called when the spec of a target has changed, or another one has its name.
     """
 
     def __init__(
@@ -76,12 +95,14 @@ class WatchedObjects:
         namespaces: Sequence[str],
         relist_s: float,
         oldest_s: float = _OLDEST_S,
+        respecified: Callable[[], None] = lambda: None,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
         self._namespaces = tuple(namespaces)
         self._relist_s = relist_s
         self._oldest_s = oldest_s
+        self._respecified = respecified
         self._followed: dict[_Scope, _Followed] = {}
         # Services were once in more namespaces than are watched one by one.
         self._everywhere = False
@@ -125,7 +146,9 @@ class WatchedObjects:
             if scope in self._followed:
                 await self._concern(self._followed[scope], wanted)
             else:
-                self._followed[scope] = _Followed(self._cluster, self._clock, scope, wanted, self._relist_s)
+                self._followed[scope] = _Followed(
+                    self._cluster, self._clock, scope, wanted, self._relist_s, self._respecified
+                )
         followed = [self._followed[scope] for scope in scopes]
         await asyncio.gather(*(each.informer.settled(_FIRST_READING_S) for each in followed))
         await self._end({s for s in self._followed if s.resource == resource} - scopes)

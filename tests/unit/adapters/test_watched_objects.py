@@ -19,8 +19,10 @@ from fakes.watched_server import WatchedServer
 
 
 @contextlib.asynccontextmanager
-async def watching(server, *namespaces, oldest_s=150.0):
-    objects = WatchedObjects(server, SystemClock(), namespaces=namespaces, relist_s=3600.0, oldest_s=oldest_s)
+async def watching(server, *namespaces, oldest_s=150.0, **settings):
+    objects = WatchedObjects(
+        server, SystemClock(), namespaces=namespaces, relist_s=3600.0, oldest_s=oldest_s, **settings
+    )
     try:
         yield objects
     finally:
@@ -112,6 +114,27 @@ async def test_of_deployments_only_targets_are_kept_and_a_new_target_is_fetched_
         await asyncio.sleep(0.1)
         assert await names(objects, DEPLOYMENTS, interest("a", targets=["none"])) == ["none"]
         assert server.requests == {"list and watch": 1, "get": 2}
+
+
+@in_virtual_time
+async def test_a_target_that_is_wanted_otherwise_is_told_at_once_and_its_status_is_not():
+    server, told = WatchedServer(), []
+    server.put("one", namespace="a")
+    async with watching(server, respecified=lambda: told.append(1)) as objects:
+        await objects.read(DEPLOYMENTS, interest("a", targets=["one"]))
+        for change, times in (
+            (lambda: server.put("one", namespace="a", status={"replicas": 1}), 0),
+            (lambda: server.put("one", namespace="a", generation=2), 1),
+            (lambda: server.put("one", namespace="a", generation=2, status={"replicas": 2}), 1),
+            (lambda: server.put("foreign", namespace="a"), 1),
+            (lambda: server.put("foreign", namespace="a", generation=2), 1),
+            (lambda: server.delete("one", namespace="a"), 1),
+            # Another one of the same name.
+            (lambda: server.put("one", namespace="a", generation=2), 2),
+        ):
+            change()
+            await asyncio.sleep(0.1)
+            assert len(told) == times
 
 
 @in_virtual_time
