@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain
 
+from breakeven.reasons import Reason
 from breakeven_operator import calibration
 from breakeven_operator.adapters.observer import Observer, Snapshot
 from breakeven_operator.admission import Decided
@@ -141,7 +142,6 @@ def _is_under_way(item: Decided, now: datetime) -> bool:
     """Whether time alone, or what the fleet's other services do, may bring on what this service waits for."""
     status, verdict, service = item.outcome.status, item.outcome.verdict, item.service
     deployment = item.observation.deployment
-    memory = status.memory
     running = status.current.arm if status.current is not None else None
     young_s = 2 * service.spec.metrics_source.window_seconds + _FIRST_SCRAPES_S
     held_back = verdict.action == HOLD and verdict.arm is not None and str(verdict.arm) != running
@@ -150,7 +150,7 @@ def _is_under_way(item: Decided, now: datetime) -> bool:
         or verdict.action == SWITCH
         or (held_back and verdict.reason != ClusterReason.PAUSED)
         or bool(item.observation.runs)
-        or (memory is not None and memory.candidate_arm is not None)
+        or verdict.reason == Reason.DWELLING
         or any(objective.finding is ObjectiveFinding.MISSED for objective in status.objectives)
         or any(
             pod.ready_since is not None and (now - pod.ready_since).total_seconds() < young_s

@@ -209,6 +209,17 @@ async def test_while_a_change_is_held_back_every_cycle_decides_but_not_for_a_per
     assert not await every_cycle_decides(world, decisions, 60)
 
 
+async def test_a_recommendation_that_nobody_follows_is_not_made_anew_in_every_cycle(monkeypatch):
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(mode="Recommend"))
+    world.calibrate()
+    world.load(3.0)
+    await world.until(lambda: world.decision.get("action") == "Recommend")
+    decisions = Decisions(monkeypatch, world)
+    for _ in range(120):
+        await world.cycle()
+    assert decisions.take()["chat"] <= 12
+
+
 async def test_while_an_objective_is_missed_every_cycle_decides(monkeypatch):
     def edit(spec):
         spec["slo"] = {"ttftP95Milliseconds": 500}
