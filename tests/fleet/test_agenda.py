@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from datetime import datetime
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -207,6 +209,25 @@ async def test_while_a_change_is_held_back_every_cycle_decides_but_not_for_a_per
     world.cluster.change(SERVICES, "llm", "chat", lambda body: body["spec"].update(paused=True))
     await world.until(lambda: world.reason == "Paused")
     assert not await every_cycle_decides(world, decisions, 60)
+
+
+async def test_windows_of_the_account_of_a_service_at_rest_are_as_many_as_there_may_be():
+    def edit(spec):
+        spec["updatePolicy"].update(stabilizationWindowSeconds=0, disagreementSeconds=800)
+        spec["metricsSource"] = {"windowSeconds": 60}
+
+    world = FleetWorld(edit)
+    world.prometheus.traffic.window_s = 60.0
+    world.calibrate()
+    world.load(3.0)
+    await world.until(lambda: world.value == VALUE)
+    world.load(3.0)
+    for _ in range(160):
+        await world.cycle()
+    ends = [datetime.fromisoformat(one["time"]) for one in world.memory["account"]["windows"]]
+    assert len(ends) > 6
+    # An eighth of 800 s, and what is left of a cycle.
+    assert {(later - one).total_seconds() for one, later in pairwise(ends)} == {105.0}
 
 
 async def test_a_recommendation_that_nobody_follows_is_not_made_anew_in_every_cycle(monkeypatch):
