@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven_operator.agenda import Grounds
-from breakeven_operator.kinds import DEPLOYMENTS, PROFILES, RUNS, SERVICES
+from breakeven_operator.kinds import DEPLOYMENTS, NODES, PROFILES, RUNS, SERVICES
 from breakeven_operator.ports import ClusterError
 from breakeven_operator.reconcile.service import reconcile
 from fakes.fleet_world import SERVICE, TARGET, VALUE, FleetWorld
@@ -101,6 +101,16 @@ def a_rival(world):
     world.cluster.put(SERVICES, rival)
 
 
+def another_gpu(world):
+    (node,) = world.cluster.of(NODES)
+    node["metadata"]["labels"]["nvidia.com/gpu.product"] = "NVIDIA-H100-80GB-HBM3"
+
+
+def damaged_profile(world):
+    (profile,) = world.cluster.of(PROFILES)
+    profile["spec"]["profile"] = "{"
+
+
 def set_on(name, value):
     return lambda world: setattr(world.prometheus, name, value)
 
@@ -120,6 +130,8 @@ CHANGES = {
     "another profile": a_profile_again,
     "a replica less": a_pod_less,
     "an older service on the target": a_rival,
+    "another GPU in the node": another_gpu,
+    "a damaged profile": damaged_profile,
     "the load stops": lambda world: world.load(0.0),
     "no answer": set_on("down", value=True),
     "an answer without series": set_on("empty", value=True),
@@ -239,6 +251,33 @@ async def test_a_recommendation_that_nobody_follows_is_not_made_anew_in_every_cy
     for _ in range(120):
         await world.cycle()
     assert decisions.take()["chat"] <= 12
+
+
+async def test_while_a_pod_is_young_every_cycle_decides(monkeypatch):
+    world, decisions = await at_rest(monkeypatch)
+    world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", lambda body: body["spec"].update(replicas=3))
+    await world.cycle()
+    # Two windows and what Prometheus needs to find it.
+    assert await every_cycle_decides(world, decisions, 40)
+    assert not await every_cycle_decides(world, decisions, 40)
+
+
+async def test_objectives_that_cannot_be_measured_any_more_are_a_change(monkeypatch):
+    def edit(spec):
+        spec["slo"] = {"ttftP95Milliseconds": 500}
+        spec["updatePolicy"]["mode"] = "Recommend"
+
+    world = FleetWorld(edit)
+    world.calibrate()
+    world.load(3.0)
+    world.prometheus.traffic.latencies = {"ttft": [0.2] * 100, "e2e": [1.0] * 100}
+    decisions = Decisions(monkeypatch, world)
+    for _ in range(30):
+        await world.cycle()
+    await world.until(lambda: decisions.take()["chat"] == 1)
+    world.prometheus.latencies_down = True
+    await world.cycle()
+    assert decisions.take()["chat"] == 1
 
 
 async def test_while_an_objective_is_missed_every_cycle_decides(monkeypatch):
