@@ -21,6 +21,7 @@ from breakeven_operator.serve.telemetry import Telemetry
 from fakes.api_server import FakeCluster
 from fakes.fleet_world import FleetWorld
 from fakes.manual_clock import FakeClock
+from fakes.virtual_time import in_virtual_time
 
 
 def replica(cluster, clock, name):
@@ -264,6 +265,23 @@ async def test_the_loop_runs_at_once_is_woken_by_events_and_stops_gracefully():
     await asyncio.wait_for(running, 60)
     assert fleet.count == 2
     assert lease.released
+
+
+@in_virtual_time
+async def test_services_that_are_left_over_wait_for_no_timer():
+    began_s = asyncio.get_running_loop().time()
+    at_s = []
+
+    class Behind(Counting):
+        async def cycle(self):
+            at_s.append(round(asyncio.get_running_loop().time() - began_s))
+            if len(at_s) == 4:
+                loop.stop()
+            return CycleReport(left=max(0, 3 - len(at_s)))
+
+    loop, _ = loop_of(Behind(), Held(), FakeClock(), cycle_s=15.0)
+    await loop.run()
+    assert at_s == [0, 0, 0, 15]
 
 
 async def test_without_the_lease_nothing_runs():
