@@ -3,13 +3,17 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.serve.health import Health
 from breakeven_operator.serve.telemetry import SERVICE_COUNTERS, SERVICE_GAUGES, Telemetry
+from breakeven_operator.serve.web import serve
+from fakes.manual_clock import FakeClock
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 
@@ -343,3 +347,20 @@ def test_alerts_find_words_deadlines_and_what_failed_in_a_row(registry, telemetr
     assert sample(registry, "breakeven_rolls_undone") == 3
     done = {"specsvc_namespace": "llm", "specsvc": "done"}
     assert registry.get_sample_value("breakeven_rollout_deadline_timestamp_seconds", done) is None
+
+
+async def test_of_the_page_only_what_is_named_is_made():
+    registry = CollectorRegistry()
+    telemetry = Telemetry(registry)
+    telemetry.services.set(3)
+    runner = await serve(registry, Health(FakeClock(), 15.0), "127.0.0.1", 0)
+    address = f"http://127.0.0.1:{runner.addresses[0][1]}/metrics"
+    try:
+        async with aiohttp.ClientSession() as session:
+            whole = await (await session.get(address)).text()
+            named = await (await session.get(address, params=[("name[]", "breakeven_services")])).text()
+    finally:
+        await runner.cleanup()
+    lines = [line for line in named.splitlines() if not line.startswith("#")]
+    assert lines == ["breakeven_services 3.0"]
+    assert set(lines) < set(whole.splitlines())
