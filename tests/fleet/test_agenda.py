@@ -262,7 +262,7 @@ async def test_while_a_pod_is_young_every_cycle_decides(monkeypatch):
     assert not await every_cycle_decides(world, decisions, 40)
 
 
-async def test_objectives_that_cannot_be_measured_any_more_are_a_change(monkeypatch):
+def with_an_objective(ttft_s):
     def edit(spec):
         spec["slo"] = {"ttftP95Milliseconds": 500}
         spec["updatePolicy"]["mode"] = "Recommend"
@@ -270,7 +270,12 @@ async def test_objectives_that_cannot_be_measured_any_more_are_a_change(monkeypa
     world = FleetWorld(edit)
     world.calibrate()
     world.load(3.0)
-    world.prometheus.traffic.latencies = {"ttft": [0.2] * 100, "e2e": [1.0] * 100}
+    world.prometheus.traffic.latencies = {"ttft": ttft_s, "e2e": [1.0] * 100}
+    return world
+
+
+async def test_objectives_that_cannot_be_measured_any_more_are_a_change(monkeypatch):
+    world = with_an_objective([0.2] * 100)
     decisions = Decisions(monkeypatch, world)
     for _ in range(30):
         await world.cycle()
@@ -281,14 +286,7 @@ async def test_objectives_that_cannot_be_measured_any_more_are_a_change(monkeypa
 
 
 async def test_while_an_objective_is_missed_every_cycle_decides(monkeypatch):
-    def edit(spec):
-        spec["slo"] = {"ttftP95Milliseconds": 500}
-        spec["updatePolicy"]["mode"] = "Recommend"
-
-    world = FleetWorld(edit)
-    world.calibrate()
-    world.load(3.0)
-    world.prometheus.traffic.latencies = {"ttft": [0.2] * 80 + [3.0] * 20, "e2e": [1.0] * 100}
+    world = with_an_objective([0.2] * 80 + [3.0] * 20)
     await world.until(lambda: world.status.get("objectives"))
     assert await every_cycle_decides(world, Decisions(monkeypatch, world), 60)
 
