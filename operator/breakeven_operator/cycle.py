@@ -102,6 +102,8 @@ class Reconciler:
         self._telemetry = telemetry
         self._settings = settings
         self._agenda = Agenda()
+        # Services that the last cycle left to the next one.
+        self._left = 0
         # By uid of the service: as /metrics shows it since its last decision, and what was last logged.
         self._shown: dict[str, SpeculativeService] = {}
         self._verdicts: dict[str, tuple[str, ...]] = {}
@@ -122,7 +124,7 @@ class Reconciler:
         Raises:
             ClusterError: the world could not be read; nothing was done.
         """
-        world = await self._observer.observe()
+        world = await self._observer.observe(soon=self._left > 0)
         now = self._clock.now()
         report = CycleReport(
             services=len(world.services) + len(world.invalid),
@@ -154,6 +156,7 @@ class Reconciler:
         self._publish(outcomes, failures, now)
         self._telemetry.services.set(len(world.services))
         self._telemetry.services_left.set(report.left)
+        self._left = report.left
         return report
 
     def _decide(

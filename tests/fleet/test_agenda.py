@@ -386,6 +386,31 @@ async def test_a_cycle_decides_for_a_second_and_those_first_that_have_waited_lon
     assert len(set(decisions.order[:20])) == 20, "nobody comes twice before everybody came once"
     assert {2, 3, 4} >= set(Counter(decisions.order).values()), "60 decisions about 20 services"
     assert world.registry.get_sample_value("breakeven_services_left") == 14
+    # The tenth began after 10.8 s: in between the cycles went on at once, and asked no Prometheus anew.
+    assert len(world.prometheus.queries) == 2
+    with_many(world, 20)
+    await world.fleet.cycle()
+    assert len(world.prometheus.queries) == 3
+
+
+async def test_a_prometheus_that_did_not_answer_is_asked_again_by_the_cycle_that_follows_at_once(monkeypatch):
+    world = FleetWorld()
+    with_many(world, 19)
+    decisions = Decisions(monkeypatch, world, DECIDING_S)
+    world.prometheus.down = True
+    await world.fleet.cycle()
+    world.prometheus.down = False
+    await world.fleet.cycle()
+    reasons = {
+        name: next(
+            one["reason"]
+            for one in world.cluster.objects["speculativeservices", "llm", name]["status"]["conditions"]
+            if one["type"] == "MetricsAvailable"
+        )
+        for name in decisions.order
+    }
+    assert {reasons[name] for name in decisions.order[:6]} == {"MetricsMissing"}
+    assert "MetricsMissing" not in {reasons[name] for name in decisions.order[6:]}
 
 
 figures = st.lists(st.floats(0.0, 1e6), min_size=4, max_size=4).map(tuple)
