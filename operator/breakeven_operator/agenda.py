@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import chain
+from itertools import chain, product
 
 from breakeven.reasons import Reason
 from breakeven_operator import calibration
@@ -25,6 +25,7 @@ from breakeven_operator.labels import service_of
 from breakeven_operator.ports import Manifest
 from breakeven_operator.reconcile.doubts import rules_of
 from breakeven_operator.reconcile.fleet_query import GROWTHS, LAST_SEEN
+from breakeven_operator.reconcile.latency_metrics import LatencyOwner, LatencyReading, siblings_of
 from breakeven_operator.reconcile.live_metrics import FleetReading, PodReading
 from breakeven_operator.reconcile.verdict import HOLD, SWITCH
 from breakeven_operator.resources import SpeculativeService
@@ -213,6 +214,8 @@ class _Surveyor:
             self._claims(service),
             fleet.error if fleet is not None else "not asked",
             latencies.error if latencies is not None else "not asked",
+            # A mean hides a tail: whoever has objectives is decided about when any bucket has moved.
+            tuple(_buckets(latencies, namespace, pods, readings)) if latencies is not None else (),
             (past.error, namespace in past.awaited) if past is not None else None,
             tuple((reading.model_name, len(reading.stats)) for reading in readings),
             tuple(name for name, value in total.items() if not math.isfinite(value)),
@@ -265,6 +268,16 @@ class _Surveyor:
 def _version(manifest: Manifest) -> tuple[str, str]:
     meta = manifest["metadata"]
     return meta["uid"], meta["resourceVersion"]
+
+
+def _buckets(
+    latencies: LatencyReading, namespace: str, pods: Sequence[Manifest], readings: Sequence[PodReading]
+) -> Iterator[Hashable]:
+    names = {siblings_of(pod["metadata"]["name"]) for pod in pods}
+    for siblings, model in sorted(product(names, {reading.model_name for reading in readings})):
+        counts = latencies.counts.get(LatencyOwner(namespace, siblings, model), {})
+        for figure, edges in counts.items():
+            yield figure, tuple(edges.items())
 
 
 def _figures(total: Mapping[str, float]) -> tuple[float, ...]:

@@ -285,6 +285,17 @@ async def test_objectives_that_cannot_be_measured_any_more_are_a_change(monkeypa
     assert decisions.take()["chat"] == 1
 
 
+async def test_a_tail_that_grows_behind_the_same_mean_is_a_change(monkeypatch):
+    world = with_an_objective([0.2] * 100)
+    decisions = Decisions(monkeypatch, world)
+    for _ in range(30):
+        await world.cycle()
+    await world.until(lambda: decisions.take()["chat"] == 1)
+    world.prometheus.traffic.latencies = {"ttft": [0.2] * 99 + [0.9], "e2e": [1.0] * 100}
+    await world.cycle()
+    assert decisions.take()["chat"] == 1
+
+
 async def test_while_an_objective_is_missed_every_cycle_decides(monkeypatch):
     world = with_an_objective([0.2] * 80 + [3.0] * 20)
     await world.until(lambda: world.status.get("objectives"))
