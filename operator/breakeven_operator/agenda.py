@@ -38,6 +38,8 @@ _LONGEST_REST_S = 300.0
 # Until Prometheus has found a new pod.
 _FIRST_SCRAPES_S = 90.0
 _ACCEPTED = "accepted"
+# A dwell ends by time; figures that cannot be may become such as can by a small step.
+_UNTIL_OVER = frozenset({Reason.DWELLING, ClusterReason.METRICS_IMPOSSIBLE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,7 @@ def _is_under_way(item: Decided, now: datetime) -> bool:
         or verdict.action == SWITCH
         or (held_back and verdict.reason != ClusterReason.PAUSED)
         or bool(item.observation.runs)
-        or verdict.reason == Reason.DWELLING
+        or verdict.reason in _UNTIL_OVER
         or any(objective.finding is ObjectiveFinding.MISSED for objective in status.objectives)
         or any(
             pod.ready_since is not None and (now - pod.ready_since).total_seconds() < young_s

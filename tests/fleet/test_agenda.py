@@ -285,6 +285,13 @@ async def test_objectives_that_cannot_be_measured_any_more_are_a_change(monkeypa
     assert decisions.take()["chat"] == 1
 
 
+async def test_while_figures_cannot_be_every_cycle_decides(monkeypatch):
+    world, decisions = await at_rest(monkeypatch)
+    world.prometheus.wrong = {"steps": 1e13}
+    await world.until(lambda: world.reason == "MetricsImpossible")
+    assert await every_cycle_decides(world, decisions)
+
+
 async def test_a_tail_that_grows_behind_the_same_mean_is_a_change(monkeypatch):
     world = with_an_objective([0.2] * 100)
     decisions = Decisions(monkeypatch, world)
