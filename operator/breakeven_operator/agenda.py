@@ -24,9 +24,9 @@ from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.labels import service_of
 from breakeven_operator.ports import Manifest
 from breakeven_operator.reconcile.doubts import rules_of
-from breakeven_operator.reconcile.fleet_query import GROWTHS, LAST_SEEN
+from breakeven_operator.reconcile.fleet_query import GROWTHS, LAST_SEEN, POSITION_STAT
 from breakeven_operator.reconcile.latency_metrics import LatencyOwner, LatencyReading, siblings_of
-from breakeven_operator.reconcile.live_metrics import FleetReading, PodReading
+from breakeven_operator.reconcile.live_metrics import FIRST_SCRAPES_S, FleetReading, PodReading
 from breakeven_operator.reconcile.verdict import HOLD, SWITCH
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.objectivestatus import ObjectiveFinding
@@ -35,9 +35,6 @@ from breakeven_operator.resources.objectivestatus import ObjectiveFinding
 _SMALL = 0.02
 # Ages and back-offs end without any figure.
 _LONGEST_REST_S = 300.0
-# Until Prometheus has found a new pod.
-_FIRST_SCRAPES_S = 90.0
-_ACCEPTED = "accepted"
 # A dwell ends by time; figures that cannot be may become such as can by a small step.
 _UNTIL_OVER = frozenset({Reason.DWELLING, ClusterReason.METRICS_IMPOSSIBLE})
 
@@ -146,7 +143,7 @@ def _is_under_way(item: Decided, now: datetime) -> bool:
     status, verdict, service = item.outcome.status, item.outcome.verdict, item.service
     deployment = item.observation.deployment
     running = status.current.arm if status.current is not None else None
-    young_s = 2 * service.spec.metrics_source.window_seconds + _FIRST_SCRAPES_S
+    young_s = 2 * service.spec.metrics_source.window_seconds + FIRST_SCRAPES_S
     held_back = verdict.action == HOLD and verdict.arm is not None and str(verdict.arm) != running
     return (
         status.rollout is not None
@@ -210,7 +207,7 @@ class _Surveyor:
         for reading in readings:
             for name, value in reading.stats.items():
                 total[name] += value
-        total[_ACCEPTED] = math.fsum(value for reading in readings for value in reading.accepted.values())
+        total[POSITION_STAT] = math.fsum(value for reading in readings for value in reading.accepted.values())
         state = (
             tuple(self._versions(service, pods)),
             self._claims(service),
@@ -293,7 +290,7 @@ def _figures(total: Mapping[str, float]) -> tuple[float, ...]:
         _ratio(total["generated"] - total["started"], total["steps"]),
         _ratio(total["prompt_tokens"], total["output_n"]),
         _ratio(total["output_tokens"], total["output_n"]),
-        _ratio(total[_ACCEPTED], total["drafts"]),
+        _ratio(total[POSITION_STAT], total["drafts"]),
     )
 
 

@@ -50,10 +50,14 @@ async def at_rest(monkeypatch, **policy):
     await world.until(lambda: world.value == VALUE)
     world.load(3.0)
     await world.until(lambda: world.phase is None)
+    return await rested(monkeypatch, world)
+
+
+async def rested(monkeypatch, world):
+    """After many cycles, the last of which decided; where nothing moves the next decision is five minutes away."""
     for _ in range(80):
         await world.cycle()
     decisions = Decisions(monkeypatch, world)
-    # The next one is due in five minutes.
     await world.until(lambda: decisions.take()["chat"] == 1, cycles=30)
     return world, decisions
 
@@ -275,11 +279,7 @@ def with_an_objective(ttft_s):
 
 
 async def test_objectives_that_cannot_be_measured_any_more_are_a_change(monkeypatch):
-    world = with_an_objective([0.2] * 100)
-    decisions = Decisions(monkeypatch, world)
-    for _ in range(30):
-        await world.cycle()
-    await world.until(lambda: decisions.take()["chat"] == 1)
+    world, decisions = await rested(monkeypatch, with_an_objective([0.2] * 100))
     world.prometheus.latencies_down = True
     await world.cycle()
     assert decisions.take()["chat"] == 1
@@ -293,11 +293,7 @@ async def test_while_figures_cannot_be_every_cycle_decides(monkeypatch):
 
 
 async def test_a_tail_that_grows_behind_the_same_mean_is_a_change(monkeypatch):
-    world = with_an_objective([0.2] * 100)
-    decisions = Decisions(monkeypatch, world)
-    for _ in range(30):
-        await world.cycle()
-    await world.until(lambda: decisions.take()["chat"] == 1)
+    world, decisions = await rested(monkeypatch, with_an_objective([0.2] * 100))
     world.prometheus.traffic.latencies = {"ttft": [0.2] * 99 + [0.9], "e2e": [1.0] * 100}
     await world.cycle()
     assert decisions.take()["chat"] == 1

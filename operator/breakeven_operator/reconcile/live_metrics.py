@@ -27,7 +27,7 @@ from breakeven_operator.reconcile.past_metrics import PastLoads
 from breakeven_operator.reconcile.plausibility import EngineLimits, contradiction
 
 # A Ready pod is scraped within a few intervals; younger ones may lack series without anything being wrong.
-_FIRST_SCRAPES_S = 90.0
+FIRST_SCRAPES_S = 90.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ def read_service(
     if not readings:
         return _nothing(fleet, namespace, known_pods, model_name)
     without = sorted(
-        {pod.name for pod in pods if _age(pod, now) > _FIRST_SCRAPES_S} - {pod.name for pod, _ in readings}
+        {pod.name for pod in pods if _age(pod, now) > FIRST_SCRAPES_S} - {pod.name for pod, _ in readings}
     )
     if without:
         return Live(

@@ -116,7 +116,10 @@ def test_the_first_window_of_an_arm_is_written_at_once_and_the_next_ones_each_ha
         (taught(("none", 20), ("eagle/3", 0)), True),
     ):
         assert (worth_writing(known, new, NOW - timedelta(minutes=20), NOW, 1e9) is Worth.NOW) is worthy
-    assert worth_writing(taught(("none", 30)), taught(("none", 0)), NOW - timedelta(minutes=30), NOW, 1e9)
+    half_an_hour = worth_writing(
+        taught(("none", 30)), taught(("none", 0)), NOW - timedelta(minutes=30), NOW, 1e9
+    )
+    assert half_an_hour is Worth.NOW
 
 
 def test_the_order_of_conditions_is_no_change():
