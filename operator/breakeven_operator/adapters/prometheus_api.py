@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Generic, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
-import pydantic_core
+import msgspec
 
 from breakeven_operator.kinds import SECRETS
 from breakeven_operator.ports import (
@@ -33,10 +33,8 @@ from breakeven_operator.ports import (
 # A series takes about 200 bytes and a thousand pods 25,000 series: 5 MiB. Parsed they take five times as much.
 _LARGEST_MIB = 16
 _LONGEST_ADDRESS = 6000
-_TEXTS = frozenset({str})
-_VECTOR, _MATRIX = "vector", "matrix"
-_NAMES = {_VECTOR: "instant vector", _MATRIX: "range vector"}
-_BAD_NUMBERS = (KeyError, TypeError, ValueError, IndexError, OverflowError)
+# RecursionError: an answer may be nested deeper than any that is one.
+_UNREADABLE = (ValueError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +57,56 @@ class _Reply:
     status: int
     location: str
     body: bytes
+
+
+# An answer about ten thousand pods has a quarter of a million rows. Read into dicts and lists they keep the garbage collector
+# busier than the reading itself; these are no work for it (gc=False: they hold nothing that could refer back to them).
+class _Value(msgspec.Struct, array_like=True, gc=False):
+    """Unix time (s) and number; the number is a text, for JSON has no NaN."""
+
+    time_s: float
+    text: str
+
+
+class _Instant(msgspec.Struct, gc=False):
+    metric: dict[str, str]
+    value: _Value
+
+
+class _Range(msgspec.Struct, gc=False):
+    metric: dict[str, str]
+    values: list[_Value]
+
+
+_Row = TypeVar("_Row", _Instant, _Range)
+
+
+class _Result(msgspec.Struct, Generic[_Row], rename="camel"):
+    result_type: str
+    result: list[_Row]
+
+
+class _Document(msgspec.Struct, rename="camel"):
+    """What every answer of this API has around its data."""
+
+    status: str = ""
+    error_type: str = ""
+    error: str = ""
+    data: msgspec.Raw = msgspec.Raw()
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind(Generic[_Row]):
+    """A kind of result: the API's word for it, its name in sentences, and its reader."""
+
+    word: str
+    name: str
+    reader: msgspec.json.Decoder[_Result[_Row]]
+
+
+_DOCUMENT = msgspec.json.Decoder(_Document)
+_VECTOR = _Kind("vector", "instant vector", msgspec.json.Decoder(_Result[_Instant]))
+_MATRIX = _Kind("matrix", "range vector", msgspec.json.Decoder(_Result[_Range]))
 
 
 class PrometheusClient:
@@ -95,30 +143,27 @@ class PrometheusClient:
         """See `Metrics.query`."""
         rows = await self._rows(source, promql, _VECTOR)
         try:
-            return [InstantSample(_labels(row), float(row["value"][1])) for row in rows]
-        except _BAD_NUMBERS as error:
-            raise MetricsError(f"{source.name} answered with something that is no instant vector") from error
+            return [InstantSample(row.metric, float(row.value.text)) for row in rows]
+        except ValueError as error:
+            raise _no(_VECTOR, source) from error
 
     async def query_past(self, source: PrometheusAccess, promql: str) -> Sequence[Samples]:
         """See `Metrics.query_past`."""
         rows = await self._rows(source, promql, _MATRIX)
         try:
             return [
-                Samples(
-                    _labels(row),
-                    tuple(TimedValue(float(time_s), float(value)) for time_s, value in row["values"]),
-                )
+                Samples(row.metric, tuple(TimedValue(one.time_s, float(one.text)) for one in row.values))
                 for row in rows
             ]
-        except _BAD_NUMBERS as error:
-            raise MetricsError(f"{source.name} answered with something that is no range vector") from error
+        except ValueError as error:
+            raise _no(_MATRIX, source) from error
 
     async def close(self) -> None:
         """Close the connections."""
         if self._client is not None:
             await self._client.close()
 
-    async def _rows(self, source: PrometheusAccess, promql: str, kind: str) -> list[Any]:
+    async def _rows(self, source: PrometheusAccess, promql: str, kind: _Kind[_Row]) -> list[_Row]:
         try:
             # Around everything: a limit per read, or per phase, is none for a server that sends a byte per second.
             async with asyncio.timeout(self._timeout_s):
@@ -219,35 +264,33 @@ async def _body(source: PrometheusAccess, response: aiohttp.ClientResponse) -> b
     return bytes(body)
 
 
-def _result(source: PrometheusAccess, kind: str, answer: _Reply, access: _Access) -> list[Any]:
+def _result(source: PrometheusAccess, kind: _Kind[_Row], answer: _Reply, access: _Access) -> list[_Row]:
     """The elements of a query's result; the API's own errors, and whatever is not of this API, raise MetricsError."""
     if HTTPStatus.MULTIPLE_CHOICES <= answer.status < HTTPStatus.BAD_REQUEST:
         where = access.hidden_in(_origin(answer.location))
         raise MetricsError(f"{source.name} redirects to {where}, which is not followed: name that address")
     try:
-        found = pydantic_core.from_json(answer.body)
-    except ValueError:
-        found = None
-    document = found if isinstance(found, dict) else {}
-    if answer.status != HTTPStatus.OK or document.get("status") == "error":
-        said = f"{document.get('errorType')}: {document.get('error')}" if document.get("error") else ""
+        document = _DOCUMENT.decode(answer.body)
+    except _UNREADABLE:
+        document = _Document()
+    if answer.status != HTTPStatus.OK or document.status == "error":
+        said = f"{document.error_type}: {document.error}" if document.error else ""
         code = "" if answer.status == HTTPStatus.OK else f"HTTP {answer.status}"
         why = " ".join(filter(None, (code, access.hidden_in(said))))
         raise MetricsError(f"{source.name} refused the query: {why}")
-    data = document.get("data")
-    if not isinstance(data, dict):
+    if memoryview(document.data)[:1] != b"{":
         raise MetricsError(f"{source.name} answered with something that is not Prometheus' JSON")
-    rows = data.get("result")
-    if data.get("resultType") != kind or not isinstance(rows, list):
-        raise MetricsError(f"{source.name} answered with something that is no {_NAMES[kind]}")
-    return rows
+    try:
+        found = kind.reader.decode(document.data)
+    except _UNREADABLE as error:
+        raise _no(kind, source) from error
+    if found.result_type != kind.word:
+        raise _no(kind, source)
+    return found.result
 
 
-def _labels(row: Any) -> dict[str, str]:
-    labels = row["metric"]
-    if not isinstance(labels, dict) or not {*map(type, labels.values())} <= _TEXTS:
-        raise TypeError
-    return labels
+def _no(kind: _Kind[_Row], source: PrometheusAccess) -> MetricsError:
+    return MetricsError(f"{source.name} answered with something that is no {kind.name}")
 
 
 def _origin(location: str) -> str:
