@@ -18,10 +18,13 @@ class Background(Generic[K]):
 
     Args:
         settle_s: longest wait for the tasks of one `run`.
+        first_s: how much longer to wait for the first task of all.
     """
 
-    def __init__(self, settle_s: float = SETTLE_S) -> None:
+    def __init__(self, settle_s: float = SETTLE_S, *, first_s: float = 0.0) -> None:
         self.settle_s = settle_s
+        self._first_s = first_s
+        self._any_ended = False
         self._tasks: dict[K, asyncio.Task[None]] = {}
         self._slow: set[K] = set()
         # The event loop itself holds tasks weakly: one that is on its way out is held here.
@@ -51,6 +54,8 @@ class Background(Generic[K]):
         quick = {key: task for key, task in begun.items() if key not in self._slow}
         if quick:
             await asyncio.wait(quick.values(), timeout=self.settle_s)
+            if not self._any_ended:
+                await asyncio.wait(quick.values(), timeout=self._first_s, return_when=asyncio.FIRST_COMPLETED)
             self._slow |= {key for key, task in quick.items() if not task.done()}
         self._reap()
 
@@ -63,6 +68,7 @@ class Background(Generic[K]):
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         await work()
+        self._any_ended = True
         (self._slow.discard if loop.time() - began_s <= self.settle_s else self._slow.add)(key)
 
     def _end(self, keys: Collection[K]) -> None:

@@ -17,6 +17,9 @@ Subjects = TypeVar("Subjects")
 Name = TypeVar("Name", bound=str | tuple[str, ...])
 Reading = TypeVar("Reading")
 _LOG = logging.getLogger(__name__)
+# The first answer of all is worth a longer wait: without it every restart of the operator would tell of a thousand services that
+# their figures are missing, and a cycle later that they are not.
+_FIRST_WAITS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class PrometheusAnswers(ABC, Generic[Subjects, Reading]):
     Args:
         metrics, clock: ports.
         counted: is called with the outcome of every query: ok, empty or error.
-        settle_s: longest time a cycle waits.
+        settle_s: longest time a cycle waits; five times as long for the first answer of all.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class PrometheusAnswers(ABC, Generic[Subjects, Reading]):
         self._clock = clock
         self._settle_s = settle_s
         self._counted = counted
-        self._queries: Background[Watch] = Background(settle_s)
+        self._queries: Background[Watch] = Background(settle_s, first_s=_FIRST_WAITS * settle_s)
         self._answers: dict[Watch, Answer[Subjects, Reading]] = {}
 
     @abstractmethod

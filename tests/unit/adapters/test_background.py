@@ -34,6 +34,25 @@ async def test_all_are_waited_for_at_the_same_time_and_no_longer_than_that():
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
+@in_virtual_time
+async def test_the_first_answer_of_all_is_waited_for_longer_and_no_other_one():
+    async def work(takes_s):
+        await asyncio.sleep(takes_s)
+
+    for takes_s, waited_s, then_s in (((6.0,), 6.0, 2.0), ((3.0, 60.0), 3.0, 2.0), ((60.0,), 10.0, 5.0)):
+        background = Background[str](2.0, first_s=8.0)
+        due = {str(n): lambda s=s: work(s) for n, s in enumerate(takes_s)}
+        for expected_s in (waited_s, 0.0):
+            began_s = now_s()
+            await background.run(due.keys(), due)
+            assert now_s() - began_s == pytest.approx(expected_s, abs=0.01)
+        # Another server: it is waited for as usual, but where nothing was answered yet.
+        began_s = now_s()
+        await background.run({"new"}, {"new": lambda: work(5.0)})
+        assert now_s() - began_s == pytest.approx(then_s, abs=0.01)
+        await background.close()
+
+
 async def test_a_task_that_is_not_wanted_any_more_is_cancelled_also_before_its_first_step():
     begun = []
 
