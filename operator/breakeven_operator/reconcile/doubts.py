@@ -19,6 +19,7 @@ from breakeven_operator.reconcile.decide import Choice, load_of, seen_of
 from breakeven_operator.reconcile.drift import MADE_UP_TEXT, Drift, drift
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.model_account import (
+    RUNS_DIFFER,
     AccountRules,
     latency_ratio,
     of_arm,
@@ -34,8 +35,6 @@ from breakeven_operator.resources.calibrationrun import Trigger
 from breakeven_operator.resources.memorystatus import MemoryStatus, Suspicion
 from breakeven_operator.resources.modelstatus import AccountWindow
 
-RUNS_DIFFER = 0.05
-"""Two runs of one engine differ by as much: identical ones scatter by up to 6 % from day to day."""
 STILL_ALLOWED = (
     "until another profile is in force no arm is entered on its word: no speculation, and arms whose own latency was "
     "measured here, may be, and so may any arm while requests queue up or miss an objective"
@@ -258,7 +257,7 @@ def _disagreement(windows: tuple[AccountWindow, ...], rules: AccountRules, predi
 
 def _behind(windows: tuple[AccountWindow, ...]) -> str:
     requests = sum(one.requests for one in windows)
-    return f"by {requests} requests in {len(windows)} windows of {span_s(windows) / 60:.0f} minutes"
+    return f"by {requests} requests in {len(windows)} windows within {span_s(windows) / 60:.0f} minutes"
 
 
 def _words(found: Drift) -> Iterator[str]:

@@ -3,6 +3,10 @@
 One window is noise, and a mean over windows is moved by the one that met a backlog; so the account's figure is the median
 of windows that do not overlap, bounded by how they differ and at least by the number of requests in them. It is about one
 arm under one profile, and begins anew with either, and after a roll.
+
+Each window is a write to the API server. So an account that has lasted takes one in half an hour, with the write that keeps
+what live windows teach; from the first window that speaks against the profile on it takes all of them, until none has for
+as long as makes an account.
 """
 
 from __future__ import annotations
@@ -10,13 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from statistics import NormalDist, median
 from typing import NamedTuple
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.latency import mean_latency_error
 from breakeven.planning.evaluation import ArmEvaluation
+from breakeven.planning.learned_laws import INDEPENDENT_S
 from breakeven.profile import Prediction
 from breakeven.profile.student_t import t_quantile
 from breakeven_operator.reconcile.live_metrics import Figures
@@ -31,6 +36,8 @@ _MEDIAN_ERROR = math.sqrt(math.pi / 2.0)
 _MOST = 1e6
 _WIDEST = 20.0
 """Logarithm of the widest bounds: what lies beyond says as little."""
+RUNS_DIFFER = 0.05
+"""Two runs of one engine differ by as much: identical ones scatter by up to 6 % from day to day."""
 
 
 class Bounded(NamedTuple):
@@ -57,8 +64,31 @@ class AccountRules:
 
     @property
     def spacing_s(self) -> float:
-        """Time between the ends of two windows of the account."""
+        """Shortest time between the ends of two windows of the account, s."""
         return max(self.window_s, self.lasting_s / _WINDOWS_THAT_LAST)
+
+    @property
+    def rest_s(self) -> float:
+        """Longest time between them, s."""
+        return max(self.spacing_s, INDEPENDENT_S)
+
+    @property
+    def gap_s(self) -> float:
+        """Time without any window after which an account begins anew, s."""
+        return max(MOST_WINDOWS * self.spacing_s, 2.0 * self.rest_s)
+
+    def wait_s(self, windows: Sequence[AccountWindow], now: datetime) -> float:
+        """Time (s) from the end of the newest window to that of the next one, as far as past windows tell."""
+        newest = [one for one in windows if (now - one.time).total_seconds() < self.lasting_s]
+        lasts = span_s(windows) >= self.lasting_s
+        return self.rest_s if lasts and not any(map(self.deviates, newest)) else self.spacing_s
+
+    def deviates(self, window: AccountWindow) -> bool:
+        """Whether a window alone speaks against the profile: its latency, or the text that it was measured on."""
+        z = NormalDist().inv_cdf(0.5 + self.confidence / 2.0)
+        allowed = math.exp(min(z * window.sampling_error, _WIDEST)) * (1.0 + RUNS_DIFFER)
+        lower, upper = predicted_bounds((window,))
+        return bool(window.drifted) or not lower / allowed <= window.latency_ratio <= upper * allowed
 
 
 def with_window(
@@ -71,7 +101,7 @@ def with_window(
     rules: AccountRules,
     now: datetime,
 ) -> ModelAccount | None:
-    """The account with the present window in it, where that neither overlaps the last one nor tells nothing.
+    """The account with the present window in it, where that neither overlaps the last one nor says what others have said.
 
     Args:
         account: of this arm and profile; None: there is none yet.
@@ -79,23 +109,32 @@ def with_window(
         running: the arm in place at the present load.
         none: no speculation at the present load; None where it has no law.
         figures: of the window; settled and usable.
-        drifted: says what lies outside of what was calibrated; asked only where a window is added.
+        drifted: says what lies outside of what was calibrated; asked only where a window may be added.
         rules: how the account is kept.
         now: end of the window.
     """
     kept = recent(account, rules, now)
-    if kept and (now - kept[-1].time).total_seconds() < rules.spacing_s:
+    since_s = (now - kept[-1].time).total_seconds() if kept else math.inf
+    if since_s < rules.spacing_s:
         return account
     window = _window(running, none, figures, tuple(drifted()), rules, now)
-    if window is None:
+    if window is None or (since_s < rules.wait_s(kept, now) and not rules.deviates(window)):
         return account
     return ModelAccount(arm=running.arm.name, profile=profile, windows=(*kept, window)[-MOST_WINDOWS:])
 
 
 def recent(account: ModelAccount | None, rules: AccountRules, now: datetime) -> tuple[AccountWindow, ...]:
-    """Windows that still count: an account of yesterday's traffic says nothing of today's."""
-    oldest = now - timedelta(seconds=MOST_WINDOWS * rules.spacing_s)
-    return tuple(one for one in account.windows if oldest < one.time <= now) if account is not None else ()
+    """Windows that still count: those before a gap say nothing of today's traffic."""
+    counted: list[AccountWindow] = []
+    newer = now
+    for one in reversed(account.windows if account is not None else ()):
+        if one.time > now:
+            continue
+        if (newer - one.time).total_seconds() >= rules.gap_s:
+            break
+        counted.append(one)
+        newer = one.time
+    return tuple(reversed(counted))
 
 
 def of_arm(account: ModelAccount | None, profile: str | None, arm: Arm | None) -> ModelAccount | None:

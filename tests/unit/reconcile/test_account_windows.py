@@ -20,11 +20,11 @@ from breakeven_operator.reconcile.decide import Choice
 from breakeven_operator.reconcile.doubts import present_drift, take_account
 from breakeven_operator.reconcile.drift import Drift
 from breakeven_operator.reconcile.live_metrics import Figures, Live
-from breakeven_operator.reconcile.model_account import AccountRules, of_arm, span_s, with_window
+from breakeven_operator.reconcile.model_account import AccountRules, of_arm, recent, span_s, with_window
 from breakeven_operator.reconcile.suspicion import suspected
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus, SeenAcceptance
-from breakeven_operator.resources.modelstatus import MOST_WINDOWS
+from breakeven_operator.resources.modelstatus import MOST_WINDOWS, ModelAccount
 from fakes.fleet_world import SERVICE
 from fakes.lawmodel import ArmLaw, law_model
 
@@ -122,24 +122,105 @@ def test_a_window_in_which_nothing_was_measured_is_none(figures):
     assert added(**figures) is None
 
 
-@pytest.mark.parametrize(("window_s", "lasting_s"), [(300.0, 1800.0), (300.0, 900.0), (60.0, 7200.0)])
-def test_windows_share_no_request_are_few_and_last_long_enough_to_count(window_s, lasting_s):
-    rules = AccountRules(window_s, lasting_s, 0.9)
-    account, looks = None, range(0, 4 * round(MOST_WINDOWS * rules.spacing_s), 15)
-    for at_s in looks:
-        account = added(account, rules=rules, now=NOW + timedelta(seconds=at_s), window_s=window_s)
+def looked_at_all_the_time(rules, until_s, account=None, *, from_s=0, **figures):
+    """An account after looks every 15 s."""
+    for at_s in range(from_s, until_s, 15):
+        now = NOW + timedelta(seconds=at_s)
+        account = added(account, rules=rules, now=now, window_s=rules.window_s, **figures)
+    return account
+
+
+def distances_s(account):
+    """Of the ends of its windows."""
     ends = [one.time for one in account.windows]
-    assert min((b - a).total_seconds() for a, b in itertools.pairwise(ends)) >= window_s
-    assert len(ends) <= MOST_WINDOWS
-    assert (NOW + timedelta(seconds=looks[-1]) - ends[-1]).total_seconds() < rules.spacing_s
+    return [(later - earlier).total_seconds() for earlier, later in itertools.pairwise(ends)]
+
+
+SEVERAL_RULES = pytest.mark.parametrize(
+    ("window_s", "lasting_s"), [(300.0, 1800.0), (300.0, 900.0), (60.0, 7200.0), (7200.0, 60.0)]
+)
+
+
+@SEVERAL_RULES
+@pytest.mark.parametrize("factor", [1.0, 1.6])
+def test_windows_share_no_request_are_few_and_last_long_enough_to_count(window_s, lasting_s, factor):
+    rules = AccountRules(window_s, lasting_s, 0.9)
+    until_s = 4 * round(MOST_WINDOWS * rules.spacing_s)
+    account = looked_at_all_the_time(rules, until_s, latency_s=factor * EAGLE_S)
+    assert min(distances_s(account)) >= window_s
+    assert len(account.windows) <= MOST_WINDOWS
+    now = NOW + timedelta(seconds=until_s - 15)
+    wait_s = rules.spacing_s if factor > 1.0 else rules.rest_s
+    assert (now - account.windows[-1].time).total_seconds() < wait_s
     assert span_s(account.windows) >= lasting_s
+
+
+@SEVERAL_RULES
+def test_an_account_that_agrees_rests_once_it_has_lasted_and_never_longer_than_half_an_hour(
+    window_s, lasting_s
+):
+    rules = AccountRules(window_s, lasting_s, 0.9)
+    assert rules.rest_s == max(window_s, lasting_s / 8, 1800.0)
+    account = looked_at_all_the_time(rules, round(lasting_s + window_s + 3.5 * rules.rest_s))
+    begun = [one for one in distances_s(account) if one == rules.spacing_s]
+    assert set(distances_s(account)) <= {rules.spacing_s, rules.rest_s}
+    assert distances_s(account)[-2:] == [rules.rest_s] * 2
+    assert len(begun) * rules.spacing_s + window_s >= lasting_s or rules.spacing_s == rules.rest_s
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [{"latency_s": 1.3 * EAGLE_S}, {"latency_s": 0.7 * EAGLE_S}, {"drifted": ("AcceptanceDrifted",)}],
+)
+def test_a_window_that_deviates_is_taken_at_once_and_all_of_them_for_as_long_as_makes_an_account(strange):
+    quiet = looked_at_all_the_time(RULES, 7200)
+    begun_s = round((quiet.windows[-1].time - NOW).total_seconds())
+    assert distances_s(quiet)[-1] == RULES.rest_s
+    odd = looked_at_all_the_time(RULES, begun_s + 330, quiet, from_s=begun_s, **strange)
+    assert distances_s(odd)[-1] == RULES.spacing_s
+    after = looked_at_all_the_time(RULES, begun_s + 330 + 4 * 1800, odd, from_s=begun_s + 330)
+    # The odd one and five more, which last for half an hour, and then rest.
+    assert distances_s(after)[-9:] == [300.0] * 6 + [1800.0] * 3
+    assert after.windows[-9] == odd.windows[-1]
+
+
+def test_few_requests_deviate_by_chance_and_make_no_account_restless():
+    quiet = looked_at_all_the_time(RULES, 7200)
+    begun_s = round((quiet.windows[-1].time - NOW).total_seconds())
+    few = looked_at_all_the_time(
+        RULES, begun_s + 1500, quiet, from_s=begun_s, latency_s=1.3 * EAGLE_S, requests=5.0
+    )
+    assert few is quiet
+
+
+def test_windows_before_a_gap_say_nothing_of_today():
+    account = looked_at_all_the_time(RULES, 7200)
+    end = account.windows[-1].time
+    assert recent(account, RULES, end + timedelta(seconds=3599)) == account.windows
+    assert recent(account, RULES, end + timedelta(seconds=3600)) == ()
+    broken = ModelAccount(
+        arm=account.arm,
+        profile=account.profile,
+        windows=(
+            *account.windows,
+            account.windows[-1].model_copy(update={"time": end + timedelta(hours=1)}),
+            account.windows[-1].model_copy(update={"time": end + timedelta(hours=1, seconds=300)}),
+        ),
+    )
+    assert recent(broken, RULES, end + timedelta(hours=1, seconds=310)) == broken.windows[-2:]
+    # A clock that was set back: what is to come does not count, and hides nothing.
+    assert recent(broken, RULES, end + timedelta(seconds=10)) == account.windows
 
 
 def test_windows_of_before_they_were_made_longer_give_way_to_the_newest():
     account = None
     for minute in range(MOST_WINDOWS):
         account = added(
-            account, rules=AccountRules(60.0, 300.0, 0.9), now=NOW + timedelta(minutes=minute), window_s=60.0
+            account,
+            rules=AccountRules(60.0, 300.0, 0.9),
+            now=NOW + timedelta(minutes=minute),
+            window_s=60.0,
+            latency_s=1.6 * EAGLE_S,
         )
     assert len(account.windows) == MOST_WINDOWS
     longer = added(account, now=NOW + timedelta(minutes=30))
