@@ -202,20 +202,16 @@ async def _wait_for_kinds(parts: _Parts) -> None:
     warned = False
     while True:
         try:
-            await parts.cluster.list_all(SERVICES)
-        except ClusterError as error:
-            if error.status != 404:
-                # Everything else is the loop's to report and to outlast; a Role may not list everywhere.
+            if await parts.cluster.serves(SERVICES):
                 return
-            if not warned:
-                _LOG.warning(
-                    "the CustomResourceDefinition of SpeculativeService is not installed yet; waiting"
-                )
-                warned = True
-            parts.health.loop_turned()
-            await asyncio.sleep(_RETRY_S)
-        else:
+        except ClusterError:
+            # The loop's to report and to outlast.
             return
+        if not warned:
+            _LOG.warning("the CustomResourceDefinition of SpeculativeService is not installed yet; waiting")
+            warned = True
+        parts.health.loop_turned()
+        await asyncio.sleep(_RETRY_S)
 
 
 async def _watch(settings: Settings, parts: _Parts, stop: asyncio.Event, ready: asyncio.Event) -> None:

@@ -31,9 +31,14 @@ class Resource:
         """`group/version`, or `version` for the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
+    @property
+    def version_path(self) -> str:
+        """The URL path that tells which kinds there are in its group and version."""
+        return f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
+
     def path(self, namespace: str | None = None, name: str | None = None, sub: str | None = None) -> str:
         """The URL path of the collection, of one object, or of a subresource of it."""
-        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
+        parts = [self.version_path]
         if self.namespaced and namespace:
             parts += ["namespaces", namespace]
         parts += [part for part in (self.plural, name, sub) if part]

@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -44,11 +44,17 @@ _SERVICES_PER_NAMESPACE = 10
 _PAST_LOADS = 288
 _NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 _ABREAST = 32
+# As many windows as an account keeps, and their distance once it agrees.
+_WINDOWS, _REST_S = 12, 1800.0
 _SINCE = "2026-01-01T00:00:00Z"
 
 
 def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return _text(datetime.now(UTC))
+
+
+def _text(moment: datetime) -> str:
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 async def _all(work: Iterable[Callable[[], Awaitable[Any]]]) -> None:
@@ -113,6 +119,14 @@ class LargeCluster:
             if s["metadata"]["name"] not in known
         )
 
+    async def age(self) -> None:
+        """Give every service the account of its last hours, which nobody has the time to wait for.
+
+        A young account takes a window every five minutes, and so do all at once. These are done, each at a time of its own.
+        """
+        found = await self.cluster.list_all(SERVICES)
+        await _all(partial(self._aged, service, place / len(found)) for place, service in enumerate(found))
+
     async def scale(self, number: int, replicas: int) -> None:
         """Change the replicas of a service's Deployment."""
         meta = {"namespace": _home(number), "name": f"vllm-{number}"}
@@ -123,6 +137,17 @@ class LargeCluster:
         """The replicas that the operator's status says."""
         service = await self.cluster.get(SERVICES, _home(number), f"service-{number}")
         return (((service or {}).get("status") or {}).get("target") or {}).get("replicas")
+
+    async def _aged(self, service: Any, place: float) -> None:
+        account = account_of(service)
+        newest = datetime.now(UTC) - timedelta(seconds=_REST_S * place)
+        ends = [newest - timedelta(seconds=_REST_S * back) for back in reversed(range(_WINDOWS))]
+        aged = [{**account["windows"][-1], "time": _text(end)} for end in ends]
+        meta = {name: service["metadata"][name] for name in ("namespace", "name")}
+        status = {"workings": {"memory": {"account": {**account, "windows": aged}}}}
+        await self.cluster.apply(
+            SERVICES, {"metadata": meta, "status": status}, force=True, subresource="status", manager="bench"
+        )
 
     async def _namespace(self, name: str) -> None:
         await self.cluster.create(_NAMESPACES, {"metadata": {"name": name}})
@@ -230,6 +255,12 @@ class LargeCluster:
         await self.cluster.create(PROFILES, body)
         recommend = {"metadata": meta, "spec": {"updatePolicy": {"mode": "Recommend"}}}
         await self.cluster.apply(SERVICES, recommend, force=True, manager="bench")
+
+
+def account_of(service: Any) -> Any:
+    """The account of a service's profile as its status holds it; nothing before its first window."""
+    workings = (service.get("status") or {}).get("workings") or {}
+    return (workings.get("memory") or {}).get("account")
 
 
 def _home(number: int) -> str:

@@ -114,6 +114,20 @@ class KubernetesCluster:
         """Close the connections."""
         await self._api.close()  # type: ignore[no-untyped-call]
 
+    async def serves(self, resource: Resource) -> bool:
+        """Whether there is such a kind, without a look at its objects.
+
+        Raises:
+            ClusterError: the server does not say.
+        """
+        try:
+            found = await self._request("GET", resource.version_path)
+        except ClusterError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return False
+            raise
+        return any(kind.get("name") == resource.plural for kind in found.get("resources") or [])
+
     async def list_all(
         self,
         resource: Resource,

@@ -68,17 +68,17 @@ class _Value(msgspec.Struct, array_like=True, gc=False):
     text: str
 
 
-class _Instant(msgspec.Struct, gc=False):
+class _VectorRow(msgspec.Struct, gc=False):
     metric: dict[str, str]
     value: _Value
 
 
-class _Range(msgspec.Struct, gc=False):
+class _MatrixRow(msgspec.Struct, gc=False):
     metric: dict[str, str]
     values: list[_Value]
 
 
-_Row = TypeVar("_Row", _Instant, _Range)
+_Row = TypeVar("_Row", _VectorRow, _MatrixRow)
 
 
 class _Result(msgspec.Struct, Generic[_Row], rename="camel"):
@@ -105,8 +105,8 @@ class _Kind(Generic[_Row]):
 
 
 _DOCUMENT = msgspec.json.Decoder(_Document)
-_VECTOR = _Kind("vector", "instant vector", msgspec.json.Decoder(_Result[_Instant]))
-_MATRIX = _Kind("matrix", "range vector", msgspec.json.Decoder(_Result[_Range]))
+_VECTOR = _Kind("vector", "instant vector", msgspec.json.Decoder(_Result[_VectorRow]))
+_MATRIX = _Kind("matrix", "range vector", msgspec.json.Decoder(_Result[_MatrixRow]))
 
 
 class PrometheusClient:

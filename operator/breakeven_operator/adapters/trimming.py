@@ -18,14 +18,21 @@ LABELS: Mapping[Resource, str] = {
 }
 """Label selectors of the kinds of which not all objects are looked at."""
 _CONDITIONS = frozenset({"Ready", "PodScheduled"})
+# Who wrote the number of replicas and who our annotation is read of a target; the other fields are most of their list.
+_WRITTEN: Mapping[str, Any] = {
+    "f:spec": {
+        "f:replicas": {},
+        "f:template": {"f:metadata": {"f:annotations": {f"f:{ANNOTATION}": {}}}},
+    }
+}
 _STATES = frozenset({"waiting", "terminated"})
 
 
 def trimmed(resource: Resource, manifest: Manifest) -> Manifest:
     """The fields of an object that are read later."""
     if resource == DEPLOYMENTS:
-        # Who manages which of its fields is part of what is decided.
-        return manifest
+        writers = [_slim_writer(entry) for entry in manifest["metadata"].get("managedFields") or []]
+        return {**manifest, "metadata": {**manifest["metadata"], "managedFields": writers}}
     if resource == PODS:
         return _slim_pod(manifest)
     meta = {name: value for name, value in manifest["metadata"].items() if name != "managedFields"}
@@ -35,6 +42,23 @@ def trimmed(resource: Resource, manifest: Manifest) -> Manifest:
 def is_selected(resource: Resource, manifest: Manifest) -> bool:
     """Whether LABELS selects an object of ours, which an answer to a write may not."""
     return resource != RUNS or FINISHED_LABEL not in (manifest["metadata"].get("labels") or {})
+
+
+def _slim_writer(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry of managedFields, without the fields that nobody here asks about."""
+    return {
+        **_shared(entry, "manager", "operation", "subresource"),
+        **_some(entry, "time"),
+        "fieldsV1": _within(entry.get("fieldsV1") or {}, _WRITTEN),
+    }
+
+
+def _within(fields: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _within(fields[name], inner)
+        for name, inner in wanted.items()
+        if isinstance(fields.get(name), Mapping)
+    }
 
 
 def _slim_pod(pod: Manifest) -> Manifest:

@@ -137,6 +137,20 @@ async def test_absence_is_an_answer():
     assert json.loads(asked[1][4]) == {"propagationPolicy": "Background", "preconditions": {"uid": "uid-1"}}
 
 
+async def test_a_kind_is_there_when_its_version_names_it_and_its_objects_are_not_read():
+    kinds = {"kind": "APIResourceList", "resources": [{"name": SERVICES.plural}, {"name": "other"}]}
+    async with api(lambda _: (200, kinds)) as (adapter, asked, _):
+        assert await adapter.serves(SERVICES)
+        assert not await adapter.serves(PROFILES)
+        assert not await adapter.serves(PODS)
+    assert [entry[1] for entry in asked] == ["/apis/breakeven.dev/v1alpha1"] * 2 + ["/api/v1"]
+    async with api(lambda _: (404, {"code": 404})) as (adapter, _, _counted):
+        assert not await adapter.serves(SERVICES)
+    async with api(lambda _: (403, {"code": 403})) as (adapter, _, _counted):
+        with pytest.raises(ClusterError, match="403"):
+            await adapter.serves(SERVICES)
+
+
 async def test_what_is_no_api_server_is_an_error_and_no_traceback():
     async with api(lambda _: (502, "<html>Bad gateway</html>")) as (adapter, _, counted):
         with pytest.raises(ClusterError, match="502"):

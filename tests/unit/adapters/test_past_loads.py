@@ -179,7 +179,7 @@ async def test_what_nobody_wants_any_more_is_not_waited_for_either(server, clock
 
 
 async def test_many_services_are_asked_about_in_several_queries_that_are_one_answer(history, server, counted):
-    reading = (await history.read({LOOKBACK: {"llm": 600, "other": 600, "more": 300}}))[LOOKBACK]
+    reading = (await history.read({LOOKBACK: {"llm": 200, "other": 200, "more": 100}}))[LOOKBACK]
     asked = [re.search(r'namespace=~"([^"]*)"', promql)[1] for _, promql in server.asked]
     assert asked == ["llm|more", "other"]
     assert reading.rates[KEY].rps == (1.0,)

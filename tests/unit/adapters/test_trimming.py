@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from breakeven.serving.opt_in import ANNOTATION
 from breakeven_operator.adapters.trimming import trimmed
-from breakeven_operator.kinds import PODS
+from breakeven_operator.kinds import DEPLOYMENTS, PODS
 from breakeven_operator.labels import RUN_LABEL
 from breakeven_operator.reconcile.deployment import observe
 
@@ -99,6 +101,41 @@ def test_what_many_pods_say_alike_is_kept_once():
     assert one["metadata"]["namespace"] is other["metadata"]["namespace"]
     (first,), (second,) = (kept["status"]["containerStatuses"] for kept in (one, other))
     assert first["imageID"] is second["imageID"]
+
+
+OWNED = st.sampled_from(
+    [
+        {"f:spec": {"f:template": {"f:metadata": {"f:annotations": {f"f:{ANNOTATION}": {}, "f:a": {}}}}}},
+        {"f:spec": {"f:replicas": {}, "f:strategy": {"f:type": {}}}},
+        {"f:spec": {"f:template": {"f:metadata": {"f:annotations": {}}}}, "f:metadata": {"f:labels": {}}},
+        {},
+    ]
+)
+writers = st.fixed_dictionaries(
+    {
+        "manager": st.sampled_from(["breakeven", "kubectl", "kube-controller-manager", "keda-operator"]),
+        "operation": st.just("Update"),
+        "time": TIMES,
+        "fieldsV1": OWNED,
+    },
+    optional={"subresource": st.sampled_from(["scale", "status"])},
+)
+
+
+@given(st.lists(writers, max_size=4), st.booleans())
+def test_a_target_is_observed_alike_by_what_is_kept_of_its_writers(entries, listed):
+    meta = {**DEPLOYMENT["metadata"], **({"managedFields": entries} if listed else {})}
+    whole = {**DEPLOYMENT, "metadata": meta}
+
+    def seen(target):
+        found = observe(target, [REPLICA_SET], [], {}, container_name=None, gpu_label="gpu")
+        return replace(found, manifest={})
+
+    kept = trimmed(DEPLOYMENTS, whole)
+    assert seen(kept) == seen(whole)
+    assert kept["spec"] is whole["spec"]
+    assert "f:strategy" not in json.dumps(kept)
+    assert "f:labels" not in json.dumps(kept)
 
 
 def test_a_calibrations_pod_is_kept_whole():
