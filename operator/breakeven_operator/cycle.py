@@ -104,8 +104,10 @@ class Reconciler:
         self._agenda = Agenda()
         # Services that the last cycle left to the next one.
         self._left = 0
-        # By uid of the service: as /metrics shows it since its last decision, and what was last logged.
+        # By uid of the service: as /metrics shows it since its last decision, whose status was written just like that, and what
+        # was last logged.
         self._shown: dict[str, SpeculativeService] = {}
+        self._written: set[str] = set()
         self._verdicts: dict[str, tuple[str, ...]] = {}
         self._warned: dict[str, str] = {}
 
@@ -115,7 +117,7 @@ class Reconciler:
 
     async def rest(self) -> None:
         """There are no cycles for a while; another replica may decide meanwhile."""
-        self._agenda, self._shown = Agenda(), {}
+        self._agenda, self._shown, self._written = Agenda(), {}, set()
         await self._observer.rest()
 
     async def cycle(self) -> CycleReport:
@@ -195,6 +197,7 @@ class Reconciler:
                 continue
             moving += any(isinstance(a, WriteAnnotation) for a in outcome.plan.actions)
             decided.append(Decided(service, observation, outcome))
+            self._written.discard(uid)
             lasts_s = stands_s(decided[-1], self._settings.status_refresh_s, now)
             self._agenda.decided(uid, grounds[uid], began_s, lasts_s)
         return decided, failures
@@ -221,6 +224,8 @@ class Reconciler:
         present = {*world.manifests, *(run["metadata"]["uid"] for run in world.runs)}
         valid = {service.metadata.uid for service in world.services}
         self._shown = {uid: service for uid, service in self._shown.items() if uid in valid}
+        # What stands in the cluster is in memory already: two of each status would be a quarter of this process.
+        self._shown |= {s.metadata.uid: s for s in world.services if s.metadata.uid in self._written}
         self._verdicts = {uid: words for uid, words in self._verdicts.items() if uid in present}
         self._warned = {uid: text for uid, text in self._warned.items() if uid in present}
 
@@ -279,6 +284,8 @@ class Reconciler:
         plan = replace(outcome.plan, actions=(*outcome.plan.actions, *upkeep))
         started = self._clock.monotonic()
         result = await self._writer.carry_out(plan)
+        if any(isinstance(action, WriteStatus) for action in result.done):
+            self._written.add(service.metadata.uid)
         self._telemetry.decided(service, outcome.verdict.action, outcome.verdict.reason)
         if result.conflict and observation.deployment is not None:
             yielded = await self._writer.carry_out(
@@ -409,6 +416,7 @@ class Reconciler:
         _LOG.warning("%s: %s", result.plan.subject, error)
 
     def _publish(self, outcomes: Sequence[Decided], failures: Sequence[Failed], now: datetime) -> None:
+        self._written -= {failure.service.metadata.uid for failure in failures}
         # A service that was decided and then failed to be written counts as failed.
         self._shown |= {
             item.service.metadata.uid: item.service.with_status(item.outcome.status) for item in outcomes

@@ -8,7 +8,6 @@ than the whole decision, and unknown fields of newer servers would be lost on th
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import re
 import socket
@@ -347,10 +346,12 @@ def _keep_alive(response: aiohttp.ClientResponse) -> None:
 
 def _parsed(data: bytes) -> dict[str, Any]:
     try:
-        return json.loads(data) if data else {}
+        # It keeps texts that come again and again once: a service's object takes a third of the memory.
+        found: dict[str, Any] = pydantic_core.from_json(data) if data else {}
     except ValueError:
         # Something between us and the API server answered (a proxy's page).
         return {"message": data[:200].decode(errors="replace")}
+    return found
 
 
 def _refusal(method: str, path: str, status: int, answer: Mapping[str, Any]) -> ClusterError:

@@ -16,8 +16,8 @@ from breakeven_operator.reconcile.fleet_query import fleet_query
 from breakeven_operator.reconcile.live_metrics import FleetReading, read_fleet
 from breakeven_operator.resources import SpeculativeService
 
-# A pod takes some 25 series and 200 bytes each: half of what an answer may have.
-_PODS_PER_QUERY = 1500
+# A pod takes some 25 series of 200 bytes each, and five times as much while they are read.
+_PODS_PER_QUERY = 500
 
 
 def prometheus_of(service: SpeculativeService) -> PrometheusAccess | None:

@@ -44,9 +44,9 @@ async def read(pods):
 
 
 async def test_few_pods_are_one_query_and_many_are_several_that_are_read_as_one():
-    _, queries, counted = await read({"a": 700, "b": 700})
+    _, queries, counted = await read({"a": 230, "b": 230})
     assert (len(queries), counted) == (1, ["ok"])
-    reading, queries, counted = await read({"a": 700, "b": 700, "c": 700, "d": 5000, "e": 1})
+    reading, queries, counted = await read({"a": 230, "b": 230, "c": 230, "d": 1700, "e": 1})
     assert [re.search(r'namespace=~"([^"]*)"', query)[1] for query in queries] == ["a|b", "c", "d", "e"]
     assert counted == ["ok"]
     assert set(reading.pods) == {NamespacedName(name, f"pod-{name}") for name in "abcde"}
@@ -56,7 +56,7 @@ async def test_few_pods_are_one_query_and_many_are_several_that_are_read_as_one(
 
 
 async def test_what_lies_elsewhere_in_a_prometheus_is_asked_once():
-    _, queries, _ = await read({"a": 1500, "b": 1500, "c": 1500})
+    _, queries, _ = await read({"a": 500, "b": 500, "c": 500})
     everywhere = [
         bool(re.search(r"count by \([^)]*\) \(vllm:num_requests_running\)", query)) for query in queries
     ]
