@@ -6,6 +6,7 @@ Every service has a profile in force and is decided about (mode Recommend), on t
 
     .venv/bin/python tests/bench/bench_operator.py                                # the table
     .venv/bin/python tests/bench/bench_operator.py --services 1,50 --foreign 2000 # a smaller one
+    .venv/bin/python tests/bench/bench_operator.py --services 50 --namespaced     # told the services' namespaces, as with Roles
     .venv/bin/python tests/bench/bench_operator.py --against ../old/.venv/bin/python  # another checkout's operator beside it
 """
 
@@ -17,8 +18,8 @@ import os
 import re
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -167,8 +168,10 @@ def cpu_s(pid: int) -> float:
 
 
 @asynccontextmanager
-async def operator(python: str, kubeconfig: Path, address: str, logs: int) -> AsyncIterator[Operator]:
-    """The operator as its own process."""
+async def operator(
+    python: str, kubeconfig: Path, address: str, logs: int, namespaces: Sequence[str]
+) -> AsyncIterator[Operator]:
+    """The operator as its own process, for some namespaces; for all of them where none is named."""
     with_port = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     port = with_port.sockets[0].getsockname()[1]
     with_port.close()
@@ -180,6 +183,7 @@ async def operator(python: str, kubeconfig: Path, address: str, logs: int) -> As
         "BREAKEVEN_PORT": str(port),
         "BREAKEVEN_CYCLE_SECONDS": str(CYCLE_S),
         "BREAKEVEN_LEASE_NAME": f"bench-{port}",
+        "BREAKEVEN_WATCH_NAMESPACES": ",".join(namespaces),
     }
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("BREAKEVEN_", "PYTHON"))}
     child = await asyncio.create_subprocess_exec(
@@ -238,8 +242,16 @@ class Bench:
     """One control plane with its objects."""
 
     def __init__(
-        self, control_plane: LocalCluster, prometheus: ManyPodsPrometheus, wire: Wire, address: str, logs: int
+        self,
+        control_plane: LocalCluster,
+        prometheus: ManyPodsPrometheus,
+        wire: Wire,
+        address: str,
+        logs: int,
+        *,
+        namespaced: bool,
     ) -> None:
+        self._namespaced = namespaced
         self._api_pid = next(p.pid for p in control_plane.processes() if p.name == "kube-apiserver")
         self._prometheus = prometheus
         self._wire = wire
@@ -257,7 +269,7 @@ class Bench:
 
     async def calibrate(self, python: str, large: LargeCluster) -> None:
         """Let an operator find every fingerprint and decide once, and make the services older than they are."""
-        async with operator(python, self.kubeconfig, self._address, self._logs):
+        async with self._operator(python, large):
             await large.calibrate()
             while True:
                 found = await large.cluster.list_all(SERVICES)
@@ -268,7 +280,7 @@ class Bench:
 
     async def measure(self, python: str, large: LargeCluster, alone_percent: float) -> dict[str, float]:
         self._prometheus.spread = 0.0
-        async with operator(python, self.kubeconfig, self._address, self._logs) as one:
+        async with self._operator(python, large) as one:
             first = await settled(one, 1)
             first_s = time.monotonic() - one.started
             await settled(one, 1, whole=True)
@@ -299,6 +311,10 @@ class Bench:
             "api_more_percent": quiet.api_cpu_percent - alone_percent,
             "queries": quiet.queries_per_cycle,
         }
+
+    def _operator(self, python: str, large: LargeCluster) -> AbstractAsyncContextManager[Operator]:
+        namespaces = list(large.own) if self._namespaced else []
+        return operator(python, self.kubeconfig, self._address, self._logs, namespaces)
 
     async def _over(self, one: Operator, length_s: float) -> Minute:
         before, api_s, began = await one.metrics(), cpu_s(self._api_pid), time.monotonic()
@@ -351,7 +367,9 @@ def _grown(before: dict[str, float], after: dict[str, float], name: str) -> floa
     return after.get(name, 0.0) - before.get(name, 0.0)
 
 
-async def bench(counts: list[int], foreign: int, pythons: dict[str, str], logs: int) -> bool:
+async def bench(
+    counts: list[int], foreign: int, pythons: dict[str, str], logs: int, *, namespaced: bool
+) -> bool:
     traffic = PodTraffic(rps=3.0, latency_s=1.18)
     with LocalCluster() as control_plane:
         for crd in sorted(_CRDS.glob("*.yaml")):
@@ -364,7 +382,7 @@ async def bench(counts: list[int], foreign: int, pythons: dict[str, str], logs: 
         wire = Wire(int(control_plane.api_url.rpartition(":")[2]))
         rows: dict[tuple[int, str], dict[str, float]] = {}
         async with serving(prometheus) as address, wire.open():
-            one = Bench(control_plane, prometheus, wire, address, logs)
+            one = Bench(control_plane, prometheus, wire, address, logs, namespaced=namespaced)
             await large.begin()
             began = time.monotonic()
             await large.add_foreign(foreign)
@@ -415,15 +433,14 @@ def main() -> int:
     parser.add_argument("--services", default="1,50,1000", help="numbers of services")
     parser.add_argument("--foreign", type=int, default=20000, help="pods of others")
     parser.add_argument("--against", default="", help="Python of another checkout, measured beside this one")
+    parser.add_argument("--namespaced", action="store_true", help="the operator is told its namespaces")
     parser.add_argument("--log", default=os.devnull, help="where the operator's log goes")
     given = parser.parse_args()
     logs = os.open(given.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     pythons = {"now": sys.executable} | ({"before": given.against} if given.against else {})
-    return (
-        0
-        if asyncio.run(bench([int(n) for n in given.services.split(",")], given.foreign, pythons, logs))
-        else 1
-    )
+    counts = [int(n) for n in given.services.split(",")]
+    all_met = asyncio.run(bench(counts, given.foreign, pythons, logs, namespaced=given.namespaced))
+    return 0 if all_met else 1
 
 
 if __name__ == "__main__":

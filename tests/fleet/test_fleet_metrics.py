@@ -246,3 +246,24 @@ async def test_a_quiet_service_is_written_once_per_window_of_its_account_and_not
         await world.cycle()
     # Twenty cycles are one window of five minutes.
     assert len(world.cluster.writes) - before <= 1
+
+
+async def test_metrics_show_what_was_decided_last_whether_or_not_it_was_written():
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(mode="Recommend"))
+    world.calibrate()
+
+    async def shown_rps(rps, cycles):
+        """By the metric and by the status, after so many cycles at a load."""
+        world.load(rps)
+        for _ in range(cycles):
+            await world.cycle()
+        labels = {"specsvc_namespace": "llm", "specsvc": "chat"}
+        shown = world.registry.get_sample_value("breakeven_load_requests_per_second", labels)
+        return shown, float(world.decision["loadRps"])
+
+    # Long enough for the account of the profile to ask for no window soon.
+    assert await shown_rps(3.0, 160) == pytest.approx((3.0, 3.0), rel=1e-3)
+    # Too little for a write of its own, and too much to stand for long.
+    shown, written = await shown_rps(3.1, 16)
+    assert (shown, written) == (pytest.approx(3.1, rel=1e-3), pytest.approx(3.0, rel=1e-2))
+    assert await shown_rps(5.0, 40) == pytest.approx((5.0, 5.0), rel=1e-3)

@@ -20,6 +20,10 @@ _LOG = logging.getLogger(__name__)
 # The first answer of all is worth a longer wait: without it every restart of the operator would tell of a thousand services that
 # their figures are missing, and a cycle later that they are not.
 _FIRST_WAITS = 4
+# Of all time for which one question may keep a Prometheus and us busy: about ten thousand pods it takes seconds.
+_BUSY_PART = 0.05
+# An answer is asked for again before it is half as old as it may become.
+_OLD_PART = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +44,13 @@ class Answer(Generic[Subjects, Reading]):
         subjects: what was asked about.
         reading: the figures, or the error.
         asked_s: when the question was put; monotonic, s.
+        took_s: how long it took to be answered and read; 0: it failed.
     """
 
     subjects: Subjects
     reading: Reading
     asked_s: float
+    took_s: float
 
 
 class Said(NamedTuple, Generic[Reading]):
@@ -57,7 +63,8 @@ class Said(NamedTuple, Generic[Reading]):
 class PrometheusAnswers(ABC, Generic[Subjects, Reading]):
     """One kind of question, and its newest answers, one per Watch; a failure is an answer too.
 
-    A query that does not end while a cycle waits goes on, and its answer serves a later cycle.
+    A query that does not end while a cycle waits goes on, and its answer serves a later cycle. A question that takes long is put
+    the more seldom.
 
     Args:
         metrics, clock: ports.
@@ -97,10 +104,17 @@ class PrometheusAnswers(ABC, Generic[Subjects, Reading]):
         due = {
             watch: functools.partial(self._put, watch.source, watch, subjects)
             for watch, subjects in wanted.items()
-            if watch.source is not None
+            if watch.source is not None and self._is_due(watch, subjects)
         }
         await self._queries.run(wanted, due)
         return dict(self._answers)
+
+    def _is_due(self, watch: Watch, subjects: Subjects) -> bool:
+        known = self._answers.get(watch)
+        if known is None or known.subjects != subjects:
+            return True
+        rest_s = min(known.took_s / _BUSY_PART, _OLD_PART * watch.staleness_s)
+        return self._clock.monotonic() - known.asked_s >= rest_s
 
     async def close(self) -> None:
         """End the queries that are under way."""
@@ -119,7 +133,8 @@ class PrometheusAnswers(ABC, Generic[Subjects, Reading]):
             reading = self._without(f"reading the answer of {source.name} failed ({type(error).__name__})")
             outcome = "error"
         self._counted(outcome)
-        self._answers[watch] = Answer(subjects, reading, asked_s)
+        took_s = self._clock.monotonic() - asked_s if outcome != "error" else 0.0
+        self._answers[watch] = Answer(subjects, reading, asked_s, took_s)
 
 
 def parted(sizes: Mapping[Name, int], most: int) -> Iterator[list[Name]]:
