@@ -22,8 +22,9 @@ _LOG = logging.getLogger(__name__)
 _FIRST_WAITS = 4
 # Of all time for which one question may keep a Prometheus and us busy: about ten thousand pods it takes seconds.
 _BUSY_PART = 0.05
-# An answer is asked for again before it is half as old as it may become.
-_OLD_PART = 0.5
+# An answer is asked for again when it has a quarter of the age that it may have at most: a new pod must be in one before
+# its series are missed.
+_OLD_PART = 0.25
 
 
 @dataclass(frozen=True, slots=True)
