@@ -65,10 +65,15 @@ class EmitEvent:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create an object of an owned kind from a full manifest; one that exists already counts as done."""
+    """Create an object of an owned kind from a full manifest; one that exists already counts as done.
+
+    Attributes:
+        known_profiles: uids of the service's profiles that were decided upon, where another one would make this needless.
+    """
 
     resource: Resource
     body: Mapping[str, Any]
+    known_profiles: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
         _require_owned(self.resource)

@@ -28,13 +28,14 @@ from breakeven_operator.actions import (
     WriteStatus,
 )
 from breakeven_operator.adapters.cluster_objects import ClusterObjects
-from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, Ref
+from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, PROFILES, Ref
 from breakeven_operator.ports import (
     Clock,
     Cluster,
     ClusterError,
     FieldConflictError,
     Fitter,
+    Manifest,
     StaleObjectError,
 )
 
@@ -165,6 +166,8 @@ class Writer:
                 result.fits.append(DoneFit(action, outcome))
 
     async def _create(self, action: Create) -> None:
+        if action.known_profiles is not None:
+            await self._check_profiles(action.body, action.known_profiles)
         try:
             answer = await self._cluster.create(action.resource, action.body)
         except ClusterError as error:
@@ -173,6 +176,18 @@ class Writer:
                 raise
         else:
             self._objects.adopt(action.resource, answer)
+
+    async def _check_profiles(self, run: Manifest, known: frozenset[str]) -> None:
+        """A profile that was there before the service may be told of after it, by another watch; a run costs GPUs."""
+        namespace, name = run["metadata"]["namespace"], run["spec"]["serviceRef"]["name"]
+        for profile in await self._cluster.list_all(PROFILES, namespace):
+            self._objects.adopt(PROFILES, profile)
+            of = ((profile.get("spec") or {}).get("serviceRef") or {}).get("name")
+            if of == name and profile["metadata"]["uid"] not in known:
+                raise StaleObjectError(
+                    f"SpeculationProfile {namespace}/{profile['metadata']['name']} was not known when "
+                    f"{run['metadata']['name']} was decided upon"
+                )
 
     async def _delete(self, ref: Ref) -> None:
         left = await self._cluster.delete(ref)

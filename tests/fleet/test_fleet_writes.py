@@ -16,7 +16,8 @@ from breakeven_operator.actions import (
     WriteAnnotation,
     WriteStatus,
 )
-from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, JOBS, RUNS, SERVICES, Ref
+from breakeven_operator.adapters.listed_objects import ListedObjects
+from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, JOBS, PROFILES, RUNS, SERVICES, Ref
 from breakeven_operator.ports import ClusterError, StaleObjectError
 from breakeven_operator.writer import Writer
 from fakes.fleet_world import VALUE, FleetWorld, RecordedFits
@@ -97,6 +98,45 @@ async def test_an_annotation_for_another_generation_is_refused_before_anything_i
     assert "is of generation" in str(result.error)
     assert world.cluster.writes == []
     assert learned.adopted == []
+
+
+@pytest.mark.parametrize("of", ["chat", "another"])
+async def test_a_run_is_not_created_where_a_profile_of_the_service_was_not_known(world, of):
+    learned = Learned()
+    world.calibrate()
+    (profile,) = world.cluster.of(PROFILES)
+    world.cluster.change(PROFILES, "llm", "chat-p1", lambda body: body["spec"]["serviceRef"].update(name=of))
+    subject = Ref(SERVICES, "llm", "chat", "u1")
+    result = await writer_of(world, learned).carry_out(
+        ActionPlan(subject, (Create(RUNS, RUN, known_profiles=frozenset()),))
+    )
+    if of == "another":
+        assert [resource for resource, _ in learned.adopted] == [PROFILES, RUNS]
+        return
+    assert isinstance(result.error, StaleObjectError)
+    assert "chat-p1 was not known" in str(result.error)
+    assert world.cluster.of(RUNS) == []
+    # The next decision knows it, whatever the watch still keeps back.
+    ((kind, adopted),) = learned.adopted
+    assert (kind, adopted["metadata"]["uid"]) == (PROFILES, profile["metadata"]["uid"])
+
+
+async def test_a_profile_that_comes_with_its_service_is_in_force_and_nothing_is_measured(world, monkeypatch):
+    # Another connection tells of profiles, and is behind the one that tells of services.
+    behind = iter([True])
+    everything = ListedObjects.profiles
+
+    async def late(objects):
+        found = await everything(objects)
+        return [] if next(behind, False) else found
+
+    monkeypatch.setattr(ListedObjects, "profiles", late)
+    world.calibrate()
+    world.load(3.0)
+    for _ in range(3):
+        await world.cycle()
+    assert world.cluster.of(RUNS) == []
+    assert world.status["calibration"]["profile"] == "chat-p1"
 
 
 NOISE = EmitEvent(Ref(SERVICES, "llm", "chat", "u1"), "MetricsStale", "old", warning=True, throttled=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -148,7 +148,8 @@ def calibrated(
     elif trigger is not None:
         held = _held_back(service, status, trigger, identity, entry, now)
         if held is None:
-            create = _create(service, trigger, identity, asked, status)
+            known = frozenset(one.uid for one in profiles)
+            create = replace(_create(service, trigger, identity, asked, status), known_profiles=known)
         else:
             reason = reason if entry is not None else _failure(status) or reason
             progress += f"; {held}"
