@@ -246,6 +246,19 @@ async def test_windows_of_the_account_of_a_service_at_rest_are_as_many_as_there_
     assert {(later - one).total_seconds() for one, later in pairwise(ends)} == {105.0}
 
 
+async def test_a_service_that_nobody_uses_any_more_is_decided_about_as_seldom(monkeypatch):
+    world, decisions = await at_rest(monkeypatch)
+    world.prometheus.traffic.rps = 0.0
+    # Until the next window of the account is overdue, and cannot be had without requests.
+    for _ in range(140):
+        await world.cycle()
+    assert world.memory["account"]["windows"]
+    decisions.take()
+    for _ in range(60):
+        await world.cycle()
+    assert decisions.take()["chat"] <= 4
+
+
 async def test_a_recommendation_that_nobody_follows_is_not_made_anew_in_every_cycle(monkeypatch):
     world = FleetWorld(lambda spec: spec["updatePolicy"].update(mode="Recommend"))
     world.calibrate()

@@ -104,6 +104,18 @@ async def test_one_that_hangs_takes_the_figures_of_its_own_services_only():
 
 
 @in_virtual_time
+async def test_a_new_process_waits_for_the_first_answer_and_tells_of_no_figures_that_only_come_late():
+    async with world() as here:
+        here.prometheus.delay_s |= {QUICK: 6.0, SLOW: 6.0}
+        await here.cycle()
+        assert here.took_s == [6.0]
+        assert here.late[0] == "MetricsAvailable"
+        assert here.value == VALUE
+        await here.cycle()
+        assert here.took_s[1] < 0.1, "slow ones are waited for no more"
+
+
+@in_virtual_time
 async def test_one_that_hangs_is_waited_for_once_and_never_again():
     async with world() as here:
         here.prometheus.delay_s[SLOW] = NEVER_S

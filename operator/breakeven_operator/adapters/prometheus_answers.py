@@ -22,9 +22,9 @@ _LOG = logging.getLogger(__name__)
 _FIRST_WAITS = 4
 # Of all time for which one question may keep a Prometheus and us busy: about ten thousand pods it takes seconds.
 _BUSY_PART = 0.05
-# An answer is asked for again when it has a quarter of the age that it may have at most: a new pod must be in one before
-# its series are missed.
-_OLD_PART = 0.25
+# An answer is asked for again when it has a quarter of the age that it may have at most (a new pod must be in one before its
+# series are missed), and when a tenth of its window is new.
+_OLD_PART, _NEW_PART = 0.25, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,8 @@ class PrometheusAnswers(ABC, Generic[Subjects, Reading]):
         known = self._answers.get(watch)
         if known is None or known.subjects != subjects:
             return True
-        rest_s = min(known.took_s / _BUSY_PART, _OLD_PART * watch.staleness_s)
+        longest_s = min(_OLD_PART * watch.staleness_s, _NEW_PART * watch.window_s)
+        rest_s = min(known.took_s / _BUSY_PART, longest_s)
         return self._clock.monotonic() - known.asked_s >= rest_s
 
     async def close(self) -> None:

@@ -5,8 +5,8 @@ of windows that do not overlap, bounded by how they differ and at least by the n
 arm under one profile, and begins anew with either, and after a roll.
 
 Each window is a write to the API server. So an account that has lasted takes one in half an hour, with the write that keeps
-what live windows teach; from the first window that speaks against the profile on it takes all of them, until none has for
-as long as makes an account.
+what live windows teach; from the first one on that says something else than the profile, or than the windows before it, it
+takes all of them, until none has for as long as makes an account.
 """
 
 from __future__ import annotations
@@ -81,14 +81,17 @@ class AccountRules:
         """Time (s) from the end of the newest window to that of the next one, as far as past windows tell."""
         newest = [one for one in windows if (now - one.time).total_seconds() < self.lasting_s]
         lasts = span_s(windows) >= self.lasting_s
-        return self.rest_s if lasts and not any(map(self.deviates, newest)) else self.spacing_s
+        restless = not lasts or any(self.deviates(one, windows) for one in newest)
+        return self.spacing_s if restless else self.rest_s
 
-    def deviates(self, window: AccountWindow) -> bool:
-        """Whether a window alone speaks against the profile: its latency, or the text that it was measured on."""
+    def deviates(self, window: AccountWindow, others: Sequence[AccountWindow]) -> bool:
+        """Whether a window says something else than the profile, or than others do: of latency, or of the text."""
         z = NormalDist().inv_cdf(0.5 + self.confidence / 2.0)
         allowed = math.exp(min(z * window.sampling_error, _WIDEST)) * (1.0 + RUNS_DIFFER)
         lower, upper = predicted_bounds((window,))
-        return bool(window.drifted) or not lower / allowed <= window.latency_ratio <= upper * allowed
+        usual = median(one.latency_ratio for one in others)
+        least, most = max(lower, usual) / allowed, min(upper, usual) * allowed
+        return bool(window.drifted) or not least <= window.latency_ratio <= most
 
 
 def with_window(
@@ -118,7 +121,7 @@ def with_window(
     if since_s < rules.spacing_s:
         return account
     window = _window(running, none, figures, tuple(drifted()), rules, now)
-    if window is None or (since_s < rules.wait_s(kept, now) and not rules.deviates(window)):
+    if window is None or (since_s < rules.wait_s(kept, now) and not rules.deviates(window, kept)):
         return account
     return ModelAccount(arm=running.arm.name, profile=profile, windows=(*kept, window)[-MOST_WINDOWS:])
 

@@ -181,6 +181,12 @@ async def test_a_missing_secret_is_named_without_its_content():
         (200, "", "not Prometheus' JSON"),
         (200, '{"status": "success", "da', "not Prometheus' JSON"),
         (200, "[" * 100_000, "not Prometheus' JSON"),
+        (200, '{"data": ' + "[" * 100_000, "not Prometheus' JSON"),
+        (
+            200,
+            '{"data": {"resultType": "vector", "x": ' + "[" * 100_000 + "]" * 100_000 + "}}",
+            "not Prometheus' JSON",
+        ),
         (200, ["data"], "not Prometheus' JSON"),
         (200, {"data": {"resultType": "scalar", "result": [1.0, "2"]}}, "no instant vector"),
         (200, {"data": {"resultType": "matrix", "result": []}}, "no instant vector"),

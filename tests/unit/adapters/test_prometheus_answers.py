@@ -6,6 +6,7 @@ import asyncio
 import copy
 import itertools
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -106,17 +107,18 @@ async def test_a_watch_that_comes_back_hours_later_is_not_given_the_error_of_the
 
 
 @pytest.mark.parametrize(
-    ("took_s", "error", "asked_after_s"),
+    ("took_s", "error", "ages_s", "asked_after_s"),
     [
-        (0.1, None, 2.0),
-        (1.0, None, 20.0),
-        # A quarter of the staleness, however dear.
-        (9.0, None, 30.0),
+        (0.1, None, (300, 120), 2.0),
+        (1.0, None, (300, 120), 20.0),
+        # A quarter of the staleness, or a tenth of the window, however dear.
+        (9.0, None, (600, 120), 30.0),
+        (9.0, None, (200, 120), 20.0),
         # What failed is asked for in every cycle.
-        (9.0, "HTTP 503", 1.0),
+        (9.0, "HTTP 503", (300, 120), 1.0),
     ],
 )
-async def test_a_question_that_takes_long_is_put_the_more_seldom(took_s, error, asked_after_s):
+async def test_a_question_that_takes_long_is_put_the_more_seldom(took_s, error, ages_s, asked_after_s):
     clock, asked_s = FakeClock(), []
 
     class Slow(Server):
@@ -127,9 +129,10 @@ async def test_a_question_that_takes_long_is_put_the_more_seldom(took_s, error, 
 
     server = Slow()
     server.error = error
-    present = Loads(server, clock)
+    present = Present(server, clock, lambda _: None, SETTLE_S)
+    watch = replace(WATCH, window_s=ages_s[0], staleness_s=ages_s[1])
     while len(asked_s) < 3:
-        await present.read()
+        await present.read({watch: {"llm": 1}})
         clock.advance(0.25)
     await present.close()
     waited_s = [later - one for one, later in itertools.pairwise(asked_s)]

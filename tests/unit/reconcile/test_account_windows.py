@@ -170,7 +170,14 @@ def test_an_account_that_agrees_rests_once_it_has_lasted_and_never_longer_than_h
 
 @pytest.mark.parametrize(
     "strange",
-    [{"latency_s": 1.3 * EAGLE_S}, {"latency_s": 0.7 * EAGLE_S}, {"drifted": ("AcceptanceDrifted",)}],
+    [
+        {"latency_s": 1.3 * EAGLE_S},
+        {"latency_s": 0.7 * EAGLE_S},
+        # Within the prediction's bounds, but from so many requests elsewhere than all the windows before.
+        {"latency_s": 1.08 * EAGLE_S, "requests": 1e6},
+        {"latency_s": 0.93 * EAGLE_S, "requests": 1e6},
+        {"drifted": ("AcceptanceDrifted",)},
+    ],
 )
 def test_a_window_that_deviates_is_taken_at_once_and_all_of_them_for_as_long_as_makes_an_account(strange):
     quiet = looked_at_all_the_time(RULES, 7200)
