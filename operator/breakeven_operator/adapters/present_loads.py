@@ -1,4 +1,4 @@
-"""Present figures of the pods: a cycle asks every Prometheus that is due, all of them at once, and waits for none for long."""
+"""Present figures of the pods: each cycle asks every Prometheus, all of them at once, and waits for none for long."""
 
 from __future__ import annotations
 

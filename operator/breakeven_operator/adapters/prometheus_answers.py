@@ -20,11 +20,6 @@ _LOG = logging.getLogger(__name__)
 # The first answer of all is worth a longer wait: without it every restart of the operator would tell of a thousand services that
 # their figures are missing, and a cycle later that they are not.
 _FIRST_WAITS = 4
-# Of all time for which one question may keep a Prometheus and us busy: about ten thousand pods it takes seconds.
-_BUSY_PART = 0.05
-# An answer is asked for again when it has a quarter of the age that it may have at most (a new pod must be in one before its
-# series are missed), and when a tenth of its window is new.
-_OLD_PART, _NEW_PART = 0.25, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +40,11 @@ class Answer(Generic[Subjects, Reading]):
         subjects: what was asked about.
         reading: the figures, or the error.
         asked_s: when the question was put; monotonic, s.
-        took_s: how long it took to be answered and read; 0: it failed.
     """
 
     subjects: Subjects
     reading: Reading
     asked_s: float
-    took_s: float
 
 
 class Said(NamedTuple, Generic[Reading]):
@@ -64,8 +57,7 @@ class Said(NamedTuple, Generic[Reading]):
 class PrometheusAnswers(ABC, Generic[Subjects, Reading]):
     """One kind of question, and its newest answers, one per Watch; a failure is an answer too.
 
-    A query that does not end while a cycle waits goes on, and its answer serves a later cycle. A question that takes long is put
-    the more seldom.
+    A query that does not end while a cycle waits goes on, and its answer serves a later cycle.
 
     Args:
         metrics, clock: ports.
@@ -105,18 +97,10 @@ class PrometheusAnswers(ABC, Generic[Subjects, Reading]):
         due = {
             watch: functools.partial(self._put, watch.source, watch, subjects)
             for watch, subjects in wanted.items()
-            if watch.source is not None and self._is_due(watch, subjects)
+            if watch.source is not None
         }
         await self._queries.run(wanted, due)
         return dict(self._answers)
-
-    def _is_due(self, watch: Watch, subjects: Subjects) -> bool:
-        known = self._answers.get(watch)
-        if known is None or known.subjects != subjects:
-            return True
-        longest_s = min(_OLD_PART * watch.staleness_s, _NEW_PART * watch.window_s)
-        rest_s = min(known.took_s / _BUSY_PART, longest_s)
-        return self._clock.monotonic() - known.asked_s >= rest_s
 
     async def close(self) -> None:
         """End the queries that are under way."""
@@ -135,8 +119,7 @@ class PrometheusAnswers(ABC, Generic[Subjects, Reading]):
             reading = self._without(f"reading the answer of {source.name} failed ({type(error).__name__})")
             outcome = "error"
         self._counted(outcome)
-        took_s = self._clock.monotonic() - asked_s if outcome != "error" else 0.0
-        self._answers[watch] = Answer(subjects, reading, asked_s, took_s)
+        self._answers[watch] = Answer(subjects, reading, asked_s)
 
 
 def parted(sizes: Mapping[Name, int], most: int) -> Iterator[list[Name]]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import itertools
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -104,55 +102,6 @@ async def test_a_watch_that_comes_back_hours_later_is_not_given_the_error_of_the
     clock.advance(3600.0)
     assert await present.read() == ({}, "Prometheus at prometheus:9090 has not answered within 2 s")
     await present.close()
-
-
-@pytest.mark.parametrize(
-    ("took_s", "error", "ages_s", "asked_after_s"),
-    [
-        (0.1, None, (300, 120), 2.0),
-        (1.0, None, (300, 120), 20.0),
-        # A quarter of the staleness, or a tenth of the window, however dear.
-        (9.0, None, (600, 120), 30.0),
-        (9.0, None, (200, 120), 20.0),
-        # What failed is asked for in every cycle.
-        (9.0, "HTTP 503", (300, 120), 1.0),
-    ],
-)
-async def test_a_question_that_takes_long_is_put_the_more_seldom(took_s, error, ages_s, asked_after_s):
-    clock, asked_s = FakeClock(), []
-
-    class Slow(Server):
-        async def query(self, source, promql):
-            asked_s.append(clock.monotonic())
-            clock.advance(took_s)
-            return await super().query(source, promql)
-
-    server = Slow()
-    server.error = error
-    present = Present(server, clock, lambda _: None, SETTLE_S)
-    watch = replace(WATCH, window_s=ages_s[0], staleness_s=ages_s[1])
-    while len(asked_s) < 3:
-        await present.read({watch: {"llm": 1}})
-        clock.advance(0.25)
-    await present.close()
-    waited_s = [later - one for one, later in itertools.pairwise(asked_s)]
-    assert waited_s == pytest.approx([max(asked_after_s, took_s + 0.25)] * 2, abs=0.25)
-
-
-async def test_a_new_namespace_is_asked_about_at_once():
-    clock, asked = FakeClock(), []
-
-    class Slow(Server):
-        async def query(self, source, promql):
-            asked.append(promql)
-            clock.advance(5.0)
-            return FIGURES
-
-    present = Present(Slow(), clock, lambda _: None, SETTLE_S)
-    for namespaces in ({"llm": 1}, {"llm": 1}, {"llm": 1, "new": 1}, {"llm": 2, "new": 1}):
-        await present.read({WATCH: namespaces})
-    await present.close()
-    assert len(asked) == 3
 
 
 async def test_objectives_of_many_services_are_several_queries_that_are_one_answer():
