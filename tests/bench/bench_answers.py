@@ -12,11 +12,12 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 import msgspec
 import pydantic
 import pydantic_core
+from typing_extensions import TypedDict
 
 _ANSWERS, _PODS, _STATISTICS, _ROUNDS = 7, 1500, 21, 5
 _HEAP = 700_000
