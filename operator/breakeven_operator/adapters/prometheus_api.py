@@ -59,8 +59,8 @@ class _Reply:
     body: bytes
 
 
-# An answer about ten thousand pods has a quarter of a million rows. Read into dicts and lists they keep the garbage collector
-# busier than the reading itself; these are no work for it (gc=False: they hold nothing that could refer back to them).
+# An answer about ten thousand pods has a quarter of a million rows. Read into dicts and lists they make the garbage
+# collector look through the whole heap; these are no work for it (gc=False: they hold nothing that could refer back to them).
 class _Value(msgspec.Struct, array_like=True, gc=False):
     """Unix time (s) and number; the number is a text, for JSON has no NaN."""
 
