@@ -16,6 +16,8 @@ from breakeven_operator.serve.telemetry import Telemetry
 _LOG = logging.getLogger(__name__)
 # A burst of events becomes one cycle.
 _SETTLE_S = 0.5
+# A cycle that could not read the world: an API server that has just come up refuses for a moment (429).
+_FAILED_S = 5.0
 
 
 class _Cycles(Protocol):
@@ -52,7 +54,7 @@ class Loop:
         health: is informed of every turn of the loop and of what the turn did.
         telemetry: the operator's metrics.
         clock: monotonic time.
-        cycle_s: longest time between two cycles.
+        cycle_s: longest time between two cycles; one that failed is repeated after 5 s where that is sooner.
     """
 
     def __init__(
@@ -91,10 +93,11 @@ class Loop:
                 if renewing.done():
                     # Only a bug ends it. Without renewal this process would live on and never act again.
                     await renewing
-                left = 0
+                left, longest_s = 0, self._cycle_s
                 if self._lease.held:
                     report = await self.once()
                     left = report.left if report is not None else 0
+                    longest_s = self._cycle_s if report is not None else min(self._cycle_s, _FAILED_S)
                 else:
                     # Whoever does not act does not watch either: the API server pays for one replica.
                     await self._fleet.rest()
@@ -103,7 +106,7 @@ class Loop:
                 self._health.heard(age_s)
                 self._health.loop_turned()
                 # Services that are left over wait for no timer.
-                await (asyncio.sleep(0.0) if left else self._pause())
+                await (asyncio.sleep(0.0) if left else self._pause(longest_s))
         finally:
             renewing.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -140,9 +143,9 @@ class Loop:
                 self._health.stood_by()
             await asyncio.sleep(self._lease.retry_s)
 
-    async def _pause(self) -> None:
+    async def _pause(self, longest_s: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), self._cycle_s)
+            await asyncio.wait_for(self._wake.wait(), longest_s)
             if not self._stop.is_set():
                 await asyncio.sleep(_SETTLE_S)
         self._wake.clear()

@@ -284,6 +284,24 @@ async def test_services_that_are_left_over_wait_for_no_timer():
     assert at_s == [0, 0, 0, 15]
 
 
+@in_virtual_time
+@pytest.mark.parametrize(("cycle_s", "repeated_at_s"), [(600.0, [0, 5, 10]), (2.0, [0, 2, 4])])
+async def test_a_cycle_that_failed_is_repeated_soon(cycle_s, repeated_at_s):
+    began_s = asyncio.get_running_loop().time()
+    at_s = []
+
+    class Refused(Counting):
+        async def cycle(self):
+            at_s.append(round(asyncio.get_running_loop().time() - began_s))
+            if len(at_s) == 3:
+                loop.stop()
+            raise ClusterError("storage is (re)initializing", 429)
+
+    loop, _ = loop_of(Refused(), Held(), FakeClock(), cycle_s=cycle_s)
+    await loop.run()
+    assert at_s == repeated_at_s
+
+
 async def test_without_the_lease_nothing_runs():
     fleet, lease, clock = Counting(), Held(held=False), FakeClock()
     loop, health = loop_of(fleet, lease, clock, cycle_s=0.01)
