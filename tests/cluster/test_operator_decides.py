@@ -8,6 +8,8 @@ from operatorcluster.users import users
 from operatorcluster.waiting import until
 
 RPS = 2.0
+# As much of the old arm as of the new one: six windows of six seconds. Of fewer requests the bounds hold 1, and the roll ends Unmeasured.
+REQUESTS_BEFORE = 72
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +71,7 @@ def test_recommend_changes_nothing(measured, stage):
 
 def test_rolling_update_carries_it_out_once_confirms_it_and_loses_no_request(measured):
     place, outcomes = measured
+    until("the old arm was watched", lambda: len(outcomes) >= REQUESTS_BEFORE)
     place.patch("specsvc", "chat", {"spec": {"updatePolicy": {"mode": "RollingUpdate"}}})
     place.until_settled("eagle/3")
     found = place.until_service("the change is confirmed", lambda status: status.get("history"))
