@@ -24,8 +24,14 @@ from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.labels import service_of
 from breakeven_operator.ports import Manifest
 from breakeven_operator.reconcile.doubts import rules_of
-from breakeven_operator.reconcile.fleet_query import GROWTHS, LAST_SEEN, POSITION_STAT
-from breakeven_operator.reconcile.latency_metrics import LatencyOwner, LatencyReading, siblings_of
+from breakeven_operator.reconcile.fleet_query import (
+    GROWTHS,
+    LAST_SEEN,
+    POSITION_STAT,
+    REPORTING,
+    siblings_of,
+)
+from breakeven_operator.reconcile.latency_metrics import LatencyOwner, LatencyReading
 from breakeven_operator.reconcile.live_metrics import FIRST_SCRAPES_S, FleetReading, PodReading
 from breakeven_operator.reconcile.verdict import HOLD, SWITCH
 from breakeven_operator.resources import SpeculativeService
@@ -193,23 +199,25 @@ class _Surveyor:
         """Of one service."""
         source = service.spec.metrics_source
         namespace = service.metadata.namespace
-        pods = self._pods(service)
+        pods = self._world.target_pods(service)
         watch, lookback = self._observer.watch_of(service), self._observer.lookback_of(service)
-        fleet = self._world.readings.get(watch)
+        # Of a large fleet sums tell whether anything has moved.
+        sums = self._world.sums.get(watch)
+        fleet = self._world.readings.get(watch) if sums is None else sums
         latencies = self._world.latencies.get(watch)
         past = self._world.pasts.get(lookback) if lookback is not None else None
-        readings = [
-            reading
-            for pod in pods
-            for reading in (fleet.pods if fleet is not None else {}).get(
-                NamespacedName(namespace, pod["metadata"]["name"]), ()
-            )
-        ]
+        names = [pod["metadata"]["name"] for pod in pods]
+        if sums is not None:
+            names = sorted({siblings_of(name) for name in names})
+        found = fleet.pods if fleet is not None else {}
+        readings = [reading for name in names for reading in found.get(NamespacedName(namespace, name), ())]
         total: dict[str, float] = defaultdict(float)
         for reading in readings:
             for name, value in reading.stats.items():
                 total[name] += value
-        total[POSITION_STAT] = math.fsum(value for reading in readings for value in reading.accepted.values())
+        total[POSITION_STAT] += math.fsum(
+            value for reading in readings for value in reading.accepted.values()
+        )
         state = (
             tuple(self._versions(service, pods)),
             self._claims(service),
@@ -218,7 +226,9 @@ class _Surveyor:
             # A mean hides a tail: whoever has objectives is decided about when any bucket has moved.
             tuple(_buckets(latencies, namespace, pods, readings)) if latencies is not None else (),
             (past.error, namespace in past.awaited) if past is not None else None,
-            tuple((reading.model_name, len(reading.stats)) for reading in readings),
+            tuple(
+                (reading.model_name, len(reading.stats), reading.stats.get(REPORTING)) for reading in readings
+            ),
             tuple(name for name, value in total.items() if not math.isfinite(value)),
             self._fresh(readings, fleet, source.staleness_seconds),
             all(reading.stats.get("waiting_min", 0.0) > 0 for reading in readings),
@@ -226,20 +236,10 @@ class _Surveyor:
         figures = (figure if math.isfinite(figure) else 0.0 for figure in _figures(total))
         return Grounds(state, tuple(figures), float(source.window_seconds))
 
-    def _pods(self, service: SpeculativeService) -> list[Manifest]:
-        target = self._target(service)
-        sets = self._world.replica_sets.get(target["metadata"]["uid"], ()) if target is not None else ()
-        return [pod for owner in sets for pod in self._world.pods_of.get(owner["metadata"]["uid"], ())]
-
-    def _target(self, service: SpeculativeService) -> Manifest | None:
-        name = NamespacedName(service.metadata.namespace, service.spec.target_ref.name)
-        return self._world.deployments.get(name)
-
     def _versions(self, service: SpeculativeService, pods: Sequence[Manifest]) -> Iterator[Hashable]:
         world, meta = self._world, service.metadata
         name = NamespacedName(meta.namespace, meta.name)
-        target = self._target(service)
-        sets = world.replica_sets.get(target["metadata"]["uid"], ()) if target is not None else ()
+        target, sets = world.target_of(service), world.sets_of(service)
         # Not its resourceVersion: what this operator wrote into its status is no news to it.
         yield meta.generation, meta.deletion_timestamp, tuple(sorted(meta.annotations.items()))
         yield from map(_version, chain((target,) if target is not None else (), sets, pods))
@@ -260,7 +260,7 @@ class _Surveyor:
     def _fresh(
         self, readings: Collection[PodReading], fleet: FleetReading | None, staleness_s: float
     ) -> tuple[bool, ...]:
-        """Of each pod whether its newest sample, and of the answer whether it, is younger than what counts as stale."""
+        """Of each reading whether its newest sample, and of the answer whether it, is younger than what counts as stale."""
         evaluated_s = fleet.evaluated_s if fleet is not None else None
         times_s = [evaluated_s, *(reading.stats.get(LAST_SEEN) for reading in readings)]
         return tuple(time_s is not None and abs(self._now_s - time_s) <= staleness_s for time_s in times_s)

@@ -16,7 +16,7 @@ from typing import Any
 from breakeven.errors import InputError
 from breakeven_operator import calibration, housekeeping
 from breakeven_operator.actions import ActionPlan, Create, DoneFit, WriteAnnotation, WriteStatus
-from breakeven_operator.adapters.observer import Observer, Snapshot
+from breakeven_operator.adapters.observer import Legible, Observer, Snapshot
 from breakeven_operator.admission import Decided, run_views
 from breakeven_operator.agenda import Agenda, Grounds, stands_s, survey
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -133,7 +133,11 @@ class Reconciler:
             generations={s.metadata.uid: s.metadata.generation for s in world.services},
         )
         self._forget(world)
-        outcomes, failures = self._decide(world, now, report)
+        due, grounds = self._due(world, now)
+        legible = await self._observer.legible(world, due)
+        world, now = legible.world, self._clock.now()
+        outcomes, failures = self._decide(legible, grounds, now, report)
+        report.left += len(due) - len(legible.ready) - len(legible.awaited)
         gate = asyncio.Semaphore(_WRITERS)
 
         async def handle(item: Decided) -> None:
@@ -157,33 +161,39 @@ class Reconciler:
             await self._run(view, now, report)
         self._publish(outcomes, failures, now)
         self._telemetry.services.set(len(world.services))
-        self._telemetry.services_left.set(report.left)
+        self._telemetry.services_left.set(report.left + len(legible.awaited))
         self._left = report.left
         return report
 
+    def _due(self, world: Snapshot, now: datetime) -> tuple[list[SpeculativeService], Mapping[str, Grounds]]:
+        """The services to decide about, those first that have waited longest, and what decisions would rest on, by uid."""
+        services = {service.metadata.uid: service for service in world.services}
+        grounds = self._grounds(world, now)
+        due = self._agenda.due(grounds, self._clock.monotonic())
+        for uid in grounds.keys() - set(due):
+            # A decision that stands counts as if it were made anew.
+            action, _, reason = self._verdicts[uid]
+            self._telemetry.decided(services[uid], action, reason)
+        return [services[uid] for uid in due], grounds
+
     def _decide(
-        self, world: Snapshot, now: datetime, report: CycleReport
+        self, legible: Legible, grounds: Mapping[str, Grounds], now: datetime, report: CycleReport
     ) -> tuple[list[Decided], list[Failed]]:
         """Pure part of a cycle: the services that are due, in turn, with the fleet's budget of rolls.
 
         One service's surprise must not stop the others, nor hide that service: see `failed`.
         """
+        world = legible.world
         moving = sum(
             1 for s in world.services if s.status.rollout is not None and s.status.rollout.phase in _MOVING
         )
         services = {service.metadata.uid: service for service in world.services}
-        grounds = self._grounds(world, now)
         began_s = self._clock.monotonic()
-        due = self._agenda.due(grounds, began_s)
-        for uid in grounds.keys() - set(due):
-            # A decision that stands counts as if it were made anew.
-            action, _, reason = self._verdicts[uid]
-            self._telemetry.decided(services[uid], action, reason)
         decided: list[Decided] = []
         failures: list[Failed] = []
-        for place, uid in enumerate(due):
+        for place, uid in enumerate(legible.ready):
             if self._clock.monotonic() - began_s > self._settings.deciding_s:
-                report.left = len(due) - place
+                report.left = len(legible.ready) - place
                 break
             service = services[uid]
             limits = CycleLimits(self._settings.status_refresh_s, moving < self._settings.max_parallel_rolls)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -31,8 +32,18 @@ from breakeven_operator.kinds import (
     SERVICES,
     Resource,
 )
-from breakeven_operator.reconcile.fleet_query import EVALUATED, FIRST_SEEN, LAST_SEEN, PRESENT, STAT, WORKLOAD
-from fakes.fleet_metrics import FakePrometheus, PodTraffic
+from breakeven_operator.reconcile.fleet_query import (
+    EVALUATED,
+    FIRST_SEEN,
+    LAST_SEEN,
+    PRESENT,
+    REPORTING,
+    SIBLINGS,
+    STAT,
+    WORKLOAD,
+    siblings_of,
+)
+from fakes.fleet_metrics import FakePrometheus, PodTraffic, summed
 from fakes.fleet_world import GPU, SERVICE, TARGET, profile_json
 from fakes.kubelet import DIGEST
 from fakes.manual_clock import FakeClock
@@ -46,6 +57,7 @@ _NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 _ABREAST = 32
 # As many windows as an account keeps, and their distance once it agrees.
 _WINDOWS, _REST_S = 12, 1800.0
+_PODS = re.compile(r'pod=~"([^"]*)"')
 _SINCE = "2026-01-01T00:00:00Z"
 
 
@@ -327,30 +339,42 @@ class ManyPodsPrometheus:
             return web.Response(body=self._past(namespaces), content_type="application/json")
         self.asked.present += 1
         self._turn += 1
-        return web.Response(body=self._present(namespaces), content_type="application/json")
+        named = _PODS.search(query)
+        # As it stands in the query, backslashes are written twice.
+        wanted = re.compile(named[1].replace("\\\\", "\\")) if named else None
+        pods = [
+            (namespace, name)
+            for namespace in namespaces
+            for name in self._large.own[namespace]
+            if wanted is None or wanted.fullmatch(name)
+        ]
+        if SIBLINGS in query:
+            sets = dict.fromkeys((namespace, siblings_of(name)) for namespace, name in pods)
+            return web.Response(
+                body=self._present(list(sets), PODS_PER_SERVICE), content_type="application/json"
+            )
+        return web.Response(body=self._present(pods), content_type="application/json")
 
-    def _present(self, namespaces: list[str]) -> bytes:
-        # One pod's series as text with holes for its names; the others are the same.
+    def _present(self, owners: list[tuple[str, str]], summed_pods: int = 0) -> bytes:
+        # One owner's series as text with holes for its names; the others are the same.
         moved = 1.0 + self.spread * (self._turn % 7) / 7.0
         clock = FakeClock()
         fake = FakePrometheus(cluster=None, clock=clock, traffic=self.traffic)  # type: ignore[arg-type]
-        pod = {"metadata": {"namespace": "@NAMESPACE@", "name": "@POD@"}}
+        pod = {"metadata": {"namespace": "@NAMESPACE@", "name": "@POD@12345"}}
         time_s = time.time()
         ahead_s = time_s - clock.now().timestamp()
         rows = []
-        for series in fake.series_of(pod):
+        of_pod = fake.series_of(pod)
+        hole = "@POD@12345" if not summed_pods else "@POD@"
+        for series in summed(of_pod * summed_pods) if summed_pods else of_pod:
             value = series.value
             if series.labels[STAT] in {LAST_SEEN, FIRST_SEEN}:
                 value += ahead_s
-            elif series.labels[STAT] != PRESENT:
+            elif series.labels[STAT] not in {PRESENT, REPORTING}:
                 value *= moved
             rows.append(json.dumps({"metric": dict(series.labels), "value": [time_s, str(value)]}))
         text = ",".join(rows)
-        parts = [
-            text.replace("@NAMESPACE@", namespace).replace("@POD@", name)
-            for namespace in namespaces
-            for name in self._large.own[namespace]
-        ]
+        parts = [text.replace("@NAMESPACE@", namespace).replace(hole, name) for namespace, name in owners]
         parts.append(json.dumps({"metric": {STAT: EVALUATED}, "value": [time_s, str(time_s)]}))
         return _success("vector", parts)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -20,17 +20,20 @@ from breakeven_operator.reconcile.fleet_query import (
     LAST_SEEN,
     POSITION_STAT,
     PRESENT,
+    REPORTING,
     SAMPLED,
+    SIBLINGS,
     STAT,
     WORKLOAD,
+    siblings_of,
 )
-from breakeven_operator.reconcile.latency_metrics import SIBLINGS, siblings_of
 from fakes.api_server import FakeCluster
 from fakes.manual_clock import FakeClock
 from fakes.vllm_buckets import vllm_buckets
 
 DEADLINE_S = 10.0
 """Of one query."""
+_PODS = re.compile(r'pod=~"([^"]*)"')
 _SPAN = re.compile(r"\[(\d+)s:(\d+)s\]$")
 
 
@@ -125,8 +128,10 @@ class FakePrometheus:
             return []
         if latencies:
             return self._latencies()
+        if SIBLINGS in promql:
+            return summed(self._answer())
         if self.frozen is None:
-            return self._answer()
+            return self._answer(promql)
         self.frozen = self.frozen or self._answer()
         return self.frozen
 
@@ -134,8 +139,15 @@ class FakePrometheus:
     def _now_s(self) -> float:
         return self.clock.now().timestamp() + self.ahead_s
 
-    def _answer(self) -> list[InstantSample]:
-        pods = [series for pod in self.cluster.of(PODS) if _runs(pod) for series in self.series_of(pod)]
+    def _answer(self, promql: str = "") -> list[InstantSample]:
+        names = _PODS.search(promql)
+        pods = [
+            series
+            for pod in self.cluster.of(PODS)
+            if _runs(pod)
+            and (names is None or re.fullmatch(names[1].replace("\\\\", "\\"), pod["metadata"]["name"]))
+            for series in self.series_of(pod)
+        ]
         return [*pods, InstantSample({STAT: EVALUATED}, self._now_s)]
 
     def _latencies(self) -> list[InstantSample]:
@@ -250,6 +262,28 @@ class FakePrometheus:
                 for i, share in enumerate(load.acceptance)
             ]
         return found
+
+
+def summed(series: Iterable[InstantSample]) -> list[InstantSample]:
+    """What Prometheus makes of pods' series by ReplicaSet."""
+    groups: dict[tuple[str, str, str, str], list[float]] = {}
+    others = []
+    for one in series:
+        labels = one.labels
+        if "pod" not in labels:
+            others.append(one)
+            continue
+        stat = REPORTING if labels[STAT] == PRESENT else labels[STAT]
+        key = labels["namespace"], siblings_of(labels["pod"]), labels["model_name"], stat
+        groups.setdefault(key, []).append(one.value)
+    return others + [
+        InstantSample(
+            {"namespace": namespace, SIBLINGS: siblings, "model_name": model, STAT: stat},
+            (min if stat in {LAST_SEEN, "waiting_min"} else sum)(values),
+        )
+        for (namespace, siblings, model, stat), values in groups.items()
+        if stat != FIRST_SEEN
+    ]
 
 
 async def _answered(source: PrometheusAccess, delay_s: float) -> None:

@@ -89,6 +89,7 @@ class FleetWorld:
         loaded_s: latency (s) that the last `load` set.
         leads: whether the writer may act.
         shown: lines of a dry run.
+        pods_per_query: fleets of more are read by ReplicaSet.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class FleetWorld:
         target: Callable[[dict[str, Any]], None] = lambda _target: None,
         *,
         dry_run: bool = False,
+        pods_per_query: int = 500,
     ) -> None:
         self.clock = FakeClock()
         self.cluster = FakeCluster(self.clock)
@@ -108,6 +110,7 @@ class FleetWorld:
         self.leads = True
         self.shown: list[str] = []
         self.dry_run = dry_run
+        self.pods_per_query = pods_per_query
         self.cluster.put(NODES, {"metadata": {"name": "a100-0", "labels": {"nvidia.com/gpu.product": GPU}}})
         deployment = copy.deepcopy(TARGET)
         target(deployment)
@@ -129,6 +132,7 @@ class FleetWorld:
             self.clock,
             objects,
             default_source=PrometheusAccess("http://prometheus:9090"),
+            pods_per_query=self.pods_per_query,
         )
         writer = Writer(
             self.cluster,

@@ -42,9 +42,11 @@ class Decisions:
         return made
 
 
-async def at_rest(monkeypatch, **policy):
+async def at_rest(monkeypatch, *, pods_per_query=500):
     """A world whose service runs the arm that pays, and of which nothing has moved for long."""
-    world = FleetWorld(lambda spec: spec["updatePolicy"].update(stabilizationWindowSeconds=0, **policy))
+    world = FleetWorld(
+        lambda spec: spec["updatePolicy"].update(stabilizationWindowSeconds=0), pods_per_query=pods_per_query
+    )
     world.calibrate()
     world.load(3.0)
     await world.until(lambda: world.value == VALUE)
@@ -149,17 +151,22 @@ CHANGES = {
 }
 
 
+# The world's fleet has two pods: read pod by pod, and as one that is too large for that.
+@pytest.mark.parametrize("pods_per_query", [500, 1])
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-async def test_a_change_is_decided_about_in_the_next_cycle(change, monkeypatch):
-    world, decisions = await at_rest(monkeypatch)
+async def test_a_change_is_decided_about_in_the_next_cycle(change, pods_per_query, monkeypatch):
+    world, decisions = await at_rest(monkeypatch, pods_per_query=pods_per_query)
     change(world)
     await world.cycle()
     assert decisions.take()["chat"] == 1
 
 
+@pytest.mark.parametrize("pods_per_query", [500, 1])
 @pytest.mark.parametrize("move", MOVES.values(), ids=MOVES.keys())
-async def test_a_figure_that_moves_far_is_decided_about_within_half_a_minute(move, monkeypatch):
-    world, decisions = await at_rest(monkeypatch)
+async def test_a_figure_that_moves_far_is_decided_about_within_half_a_minute(
+    move, pods_per_query, monkeypatch
+):
+    world, decisions = await at_rest(monkeypatch, pods_per_query=pods_per_query)
     move(world)
     for _ in range(2):
         await world.cycle()

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from breakeven.errors import InputError
@@ -15,7 +15,8 @@ from breakeven_operator.adapters.background import SETTLE_S
 from breakeven_operator.adapters.cluster_objects import ClusterObjects, Interest
 from breakeven_operator.adapters.past_loads import History, Lookback
 from breakeven_operator.adapters.present_latencies import PresentLatencies
-from breakeven_operator.adapters.present_loads import Present, prometheus_of
+from breakeven_operator.adapters.present_loads import PODS_PER_QUERY, Present, PresentSums, prometheus_of
+from breakeven_operator.adapters.present_pods import PresentPods, Wanted
 from breakeven_operator.adapters.profile_entries import FiledProfile
 from breakeven_operator.adapters.prometheus_answers import Watch
 from breakeven_operator.adapters.roll_blocks import RollBlocks, under_way
@@ -49,7 +50,7 @@ from breakeven_operator.ports import (
 )
 from breakeven_operator.reconcile.active_profile import ProfileEntry
 from breakeven_operator.reconcile.deployment import owner_uid
-from breakeven_operator.reconcile.fleet_query import past_step_s
+from breakeven_operator.reconcile.fleet_query import past_step_s, siblings_of
 from breakeven_operator.reconcile.latency_metrics import LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.past_metrics import PastReading
@@ -88,8 +89,9 @@ class Snapshot:
         claims: of services, by target.
         node_labels: by node name.
         profiles: by service.
-        readings: newest answer of each Prometheus about the present. pasts: and about the past. latencies: and about objectives.
-        rolls: and about rolls.
+        readings: newest answer of each Prometheus about the present, by pod. pasts: and about the past. latencies: and about
+            objectives. rolls: and about rolls.
+        sums: newest answer about the present by ReplicaSet, where a fleet is too large to be read pod by pod in every cycle.
         selectors, events, volume_claims: only of namespaces in which a calibration is under way.
         config_maps: those that runs before their start name; None where there is no such one.
     """
@@ -112,10 +114,40 @@ class Snapshot:
     pasts: Mapping[Lookback, PastReading] = field(default_factory=dict)
     latencies: Mapping[Watch, LatencyReading] = field(default_factory=dict)
     rolls: Mapping[Watch, RollReading] = field(default_factory=dict)
+    sums: Mapping[Watch, FleetReading] = field(default_factory=dict)
     selectors: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     events: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     volume_claims: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     config_maps: Mapping[NamespacedName, Manifest | None] = field(default_factory=dict)
+
+    def target_of(self, service: SpeculativeService) -> Manifest | None:
+        """The Deployment that a service names; None: there is none."""
+        return self.deployments.get(_target_name(service))
+
+    def sets_of(self, service: SpeculativeService) -> Sequence[Manifest]:
+        """The ReplicaSets of its target."""
+        target = self.target_of(service)
+        return self.replica_sets.get(target["metadata"]["uid"], ()) if target is not None else ()
+
+    def target_pods(self, service: SpeculativeService) -> list[Manifest]:
+        """The pods of its target, old ones among them."""
+        return [
+            pod for owner in self.sets_of(service) for pod in self.pods_of.get(owner["metadata"]["uid"], ())
+        ]
+
+
+class Legible(NamedTuple):
+    """A world in which the pods of some services can be read.
+
+    Attributes:
+        world: with their readings.
+        ready: uids of services whose readings are there, in the order that was asked for.
+        awaited: uids of those whose Prometheus has not answered yet; a later cycle has its answer.
+    """
+
+    world: Snapshot
+    ready: Sequence[str]
+    awaited: frozenset[str]
 
 
 class _Heard(NamedTuple):
@@ -127,12 +159,15 @@ class _Heard(NamedTuple):
     pasts: Mapping[Lookback, PastReading]
     latencies: Mapping[Watch, LatencyReading]
     rolls: Mapping[Watch, RollReading]
+    sums: Mapping[Watch, FleetReading]
 
     @property
     def whole(self) -> bool:
         """Whether every Prometheus has answered; one that has not is asked again, however soon."""
         late = any(past.awaited for past in self.pasts.values())
-        return not late and all(reading.error is None for reading in self.readings.values())
+        return not late and all(
+            reading.error is None for reading in (*self.readings.values(), *self.sums.values())
+        )
 
 
 class Observer:
@@ -143,6 +178,7 @@ class Observer:
         default_source: Prometheus of services that name none.
         counted: is called with the outcome of every query: ok, empty or error.
         settle_s: longest time a cycle waits for queries.
+        pods_per_query: a fleet of more pods is read by ReplicaSet.
     """
 
     def __init__(
@@ -155,7 +191,9 @@ class Observer:
         default_source: PrometheusAccess | None,
         counted: Callable[[str], None] | None = None,
         settle_s: float = SETTLE_S,
+        pods_per_query: int = PODS_PER_QUERY,
     ) -> None:
+        self._pods_per_query = pods_per_query
         self._cluster = cluster
         self._objects = objects
         self._default_source = default_source
@@ -165,6 +203,8 @@ class Observer:
         self._last_heard: _Heard | None = None
         tell = counted or (lambda _outcome: None)
         self._present = Present(metrics, clock, tell, settle_s)
+        self._sums = PresentSums(metrics, clock, tell, settle_s)
+        self._pods = PresentPods(metrics, clock, tell, settle_s)
         self._latencies = PresentLatencies(metrics, clock, tell, settle_s)
         self._history = History(metrics, clock, tell, settle_s)
         self._rolls = RollBlocks(metrics, clock, tell, settle_s)
@@ -180,7 +220,7 @@ class Observer:
     async def close(self) -> None:
         """End the watches, and the queries that are under way."""
         await self._objects.rest()
-        parts = (self._present, self._latencies, self._history, self._rolls)
+        parts = (self._present, self._sums, self._pods, self._latencies, self._history, self._rolls)
         await asyncio.gather(*(part.close() for part in parts))
 
     async def observe(self, *, soon: bool = False) -> Snapshot:
@@ -195,8 +235,9 @@ class Observer:
         manifests = await self._objects.read(SERVICES)
         services, invalid = self._parsed(manifests)
         if not manifests:
-            nobody = (self._latencies.read((), self.watch_of), self._rolls.read({}))
-            await asyncio.gather(self._readings((), {}), self._pasts(()), *nobody)
+            present = (self._present.read({}), self._sums.read({}), self._pods.read({}))
+            others = (self._pasts(()), self._latencies.read((), self.watch_of), self._rolls.read({}))
+            await asyncio.gather(*present, *others)
             return _nothing()
         interest = _interest(manifests, services)
         (deployments, sets, pods), (jobs, crons, runs), nodes, profiles = await asyncio.gather(
@@ -240,6 +281,7 @@ class Observer:
             pasts=said.pasts,
             latencies=said.latencies,
             rolls=said.rolls,
+            sums=said.sums,
             selectors=selectors,
             events=events,
             volume_claims=volume_claims,
@@ -309,23 +351,71 @@ class Observer:
         fresh = last is not None and last.about == about and now_s - last.asked_s < _SOON_S
         if soon and last is not None and fresh and last.whole:
             return last
-        found = await asyncio.gather(
-            self._readings(services, pods),
+        small, large = self._fleets(services, pods)
+        readings, sums, pasts, latencies, rolls = await asyncio.gather(
+            self._present.read(small),
+            self._sums.read(large),
             self._pasts(services),
             self._latencies.read(services, self.watch_of),
             self._rolls.read(under_way(services, self.watch_of)),
         )
-        self._last_heard = _Heard(about, now_s, *found)
+        self._last_heard = _Heard(about, now_s, readings, pasts, latencies, rolls, sums)
         return self._last_heard
 
-    async def _readings(
+    def _fleets(
         self, services: Iterable[SpeculativeService], pods: Mapping[str, Sequence[Manifest]]
-    ) -> dict[Watch, FleetReading]:
-        namespaces: dict[Watch, dict[str, int]] = defaultdict(dict)
+    ) -> tuple[dict[Watch, dict[str, int]], dict[Watch, dict[str, int]]]:
+        """What is read pod by pod, and by ReplicaSet: how many of them each namespace has, by what is asked."""
+        namespaces: dict[Watch, set[str]] = defaultdict(set)
         for service in services:
-            namespace = service.metadata.namespace
-            namespaces[self.watch_of(service)][namespace] = len(pods.get(namespace, ()))
-        return await self._present.read(namespaces)
+            namespaces[self.watch_of(service)].add(service.metadata.namespace)
+        small, large = {}, {}
+        for watch, names in namespaces.items():
+            numbers = {name: len(pods.get(name, ())) for name in names}
+            if sum(numbers.values()) <= self._pods_per_query:
+                small[watch] = numbers
+            else:
+                large[watch] = {name: len({owner_uid(pod) for pod in pods.get(name, ())}) for name in names}
+        return small, large
+
+    async def legible(self, world: Snapshot, due: Sequence[SpeculativeService]) -> Legible:
+        """The world with the readings of those services that are decided about next.
+
+        Where a fleet is read by ReplicaSet its pods are asked for here: as many as fit into one answer, so that no cycle takes
+        long; the services behind them are neither ready nor awaited. A Prometheus that does not answer about ReplicaSets is
+        not asked about pods.
+
+        Args:
+            world: as it was observed.
+            due: the services, those first that matter most.
+        """
+        pods: dict[Watch, dict[NamespacedName, int]] = defaultdict(dict)
+        lost: set[Watch] = set()
+        chosen: list[tuple[SpeculativeService, Watch]] = []
+        room = self._pods_per_query
+        for service in due:
+            watch = self.watch_of(service)
+            sums = world.sums.get(watch)
+            if sums is not None and sums.error is None:
+                own, target = world.target_pods(service), _target_name(service)
+                more = len(own) if target not in pods.get(watch, ()) else 0
+                if pods and more > room:
+                    break
+                room -= more
+                pods[watch][target] = len(own)
+                if own and not any(name in sums.pods for name in map(_siblings, own)):
+                    lost.add(watch)
+            chosen.append((service, watch))
+        told = await self._pods.read({watch: Wanted(counts, watch in lost) for watch, counts in pods.items()})
+        awaited = {
+            service.metadata.uid
+            for service, watch in chosen
+            if watch in pods and (watch not in told or _target_name(service) not in told[watch].about)
+        }
+        failed = {watch: sums for watch, sums in world.sums.items() if sums.error is not None}
+        readings = {**world.readings, **failed, **{watch: answer.reading for watch, answer in told.items()}}
+        ready = [service.metadata.uid for service, _ in chosen if service.metadata.uid not in awaited]
+        return Legible(replace(world, readings=readings), ready, frozenset(awaited))
 
     async def _pasts(self, services: Iterable[SpeculativeService]) -> dict[Lookback, PastReading]:
         namespaces: dict[Lookback, Counter[str]] = defaultdict(Counter)
@@ -378,6 +468,14 @@ class Observer:
             if error.status not in _ABSENT:
                 raise
             return []
+
+
+def _target_name(service: SpeculativeService) -> NamespacedName:
+    return NamespacedName(service.metadata.namespace, service.spec.target_ref.name)
+
+
+def _siblings(pod: Manifest) -> NamespacedName:
+    return NamespacedName(pod["metadata"]["namespace"], siblings_of(pod["metadata"]["name"]))
 
 
 def _selector(manifest: Manifest) -> Manifest | None:

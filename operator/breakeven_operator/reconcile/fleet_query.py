@@ -2,13 +2,15 @@
 
 Every statistic is summed by (namespace, pod, model_name) and named by the label `stat`, and all are joined by `or`:
 the number of queries does not grow with services or statistics, and all values belong to one evaluation time. Which
-pods count is decided afterwards, in memory, from the pods' names. Text of users reaches a query only through
+pods count is decided afterwards, in memory, from the pods' names. A large fleet is watched by sums over the pods of each
+ReplicaSet, and looked at pod by pod only where something has to be decided. Text of users reaches a query only through
 `quoted` (values) or not at all (label names are checked).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from breakeven.serving.promql import Matcher, any_of
 
@@ -48,9 +50,21 @@ LAST_SEEN = "last_seen_s"
 PRESENT = "present"
 EVALUATED = "evaluated_s"
 SAMPLED = "sampled_s"
+REPORTING = "reporting"
+SIBLINGS = "siblings"
+# A Pod's name is that of its ReplicaSet, cut where it would be too long, and five letters.
+_LETTERS_OF_POD = 5
 _BLOCKS_PER_WINDOW = 5
 # A name is cut where it grows too long for a pod's; what is left of it still begins alike.
 _KEPT_OF_NAME = 40
+
+
+class _Statistic(NamedTuple):
+    """How a statistic is made of a pod's series, and of its pods' where it is of a ReplicaSet."""
+
+    expression: str
+    of_pod: str = "sum"
+    of_siblings: str = "sum"
 
 
 def fleet_query(
@@ -59,6 +73,7 @@ def fleet_query(
     window_s: int,
     staleness_s: int,
     *,
+    deployments: Iterable[str] = (),
     anywhere: bool = True,
 ) -> str:
     """Everything the operator watches, for all pods of some namespaces.
@@ -69,6 +84,7 @@ def fleet_query(
         window_s: over which increases and means are taken.
         staleness_s: the age that counts as stale; a series is looked for over at least twice this long, so that
             "old" and "none" stay different.
+        deployments: names; with any, pods of others are left out, but for those whose names begin alike.
         anywhere: ask also whose series there are outside of these namespaces.
 
     Returns:
@@ -78,32 +94,99 @@ def fleet_query(
     Raises:
         ValueError: a matcher that is none.
     """
-    own = [Matcher("namespace", "=~", any_of(namespaces)), *extra]
+    own = [Matcher("namespace", "=~", any_of(namespaces)), *_of_names(deployments), *extra]
     chosen = "{" + ",".join(matcher.render() for matcher in own) + "}"
     everybodys = "{" + ",".join(matcher.render() for matcher in extra) + "}" if extra else ""
-    window = f"[{int(window_s)}s]"
-    lookback_s = max(600, 2 * int(staleness_s))
-    step_s = max(1, min(15, int(staleness_s) // 4))
-    within = f"[{int(window_s)}s:{max(1, int(window_s) // 60)}s]"
+    statistics = _statistics(chosen, window_s, staleness_s)
     parts = {
-        **{stat: f"sum by ({_BY}) (increase({name}{chosen}{window}))" for stat, name in _INCREASES.items()},
-        POSITION_STAT: f"sum by ({_BY},position) (increase({_ACCEPTED}{chosen}{window}))",
-        "running": f"sum by ({_BY}) (avg_over_time({_RUNNING}{chosen}{window}))",
-        "waiting": f"sum by ({_BY}) (avg_over_time({_WAITING}{chosen}{window}))",
-        # A queue that never emptied is demand beyond capacity; its mean alone could be one short burst.
-        "waiting_min": f"sum by ({_BY}) (min_over_time({_WAITING}{chosen}{window}))",
-        "running_growth": f"sum by ({_BY}) (delta({_RUNNING}{chosen}{window}))",
-        "waiting_growth": f"sum by ({_BY}) (delta({_WAITING}{chosen}{window}))",
-        # A pod serves before Prometheus has found it: by its age the first windows of a new pod would show half of its load.
-        FIRST_SEEN: f"min by ({_BY}) (min_over_time(timestamp({_RUNNING}{chosen}){within}))",
-        # Staleness markers hide a series as soon as its target is gone; a subquery still sees its last sample. Times of
-        # samples, not their age: an age grows no older in an answer that is given again.
-        LAST_SEEN: f"max by ({_BY}) (max_over_time(timestamp({_RUNNING}{chosen})[{lookback_s}s:{step_s}s]))",
+        **{stat: f"{one.of_pod} by ({_BY}) ({one.expression})" for stat, one in statistics.items()},
+        POSITION_STAT: f"sum by ({_BY},position) ({statistics[POSITION_STAT].expression})",
         # Without the namespace's matcher: series that lack the labels to be found by tell of a wrong relabelling.
         PRESENT: f"count by ({_BY}) ({_RUNNING}{everybodys if anywhere else chosen})",
         # Tells an old answer from an answer about old samples.
         EVALUATED: "vector(time())",
     }
+    return _joined(parts)
+
+
+def sums_query(namespaces: Sequence[str], extra: Sequence[Matcher], window_s: int, staleness_s: int) -> str:
+    """What the operator watches, summed over the pods of each ReplicaSet, whose names differ in their last five letters.
+
+    The answer grows with services, not with pods. It tells whether anything has moved, not what a decision rests on.
+
+    Args: see fleet_query.
+
+    Returns:
+        An instant query whose result has the labels namespace, siblings, model_name and `stat`; `evaluated_s` has `stat`
+        alone. `last_seen_s` and `waiting_min` are those of the pod that has the least; `reporting` is the number of pods.
+
+    Raises:
+        ValueError: a matcher that is none.
+    """
+    own = [Matcher("namespace", "=~", any_of(namespaces)), *extra]
+    chosen = "{" + ",".join(matcher.render() for matcher in own) + "}"
+    statistics = _statistics(chosen, window_s, staleness_s) | {
+        REPORTING: _Statistic(f"{_RUNNING}{chosen}", "group", "sum")
+    }
+    by = f"namespace,{SIBLINGS},model_name"
+    parts = {
+        stat: f"{one.of_siblings} by ({by}) ({with_siblings(_of_pods(one))})"
+        for stat, one in statistics.items()
+        # Nothing of a young pod stands for long enough to be compared.
+        if stat != FIRST_SEEN
+    }
+    return _joined({**parts, EVALUATED: "vector(time())"})
+
+
+def siblings_of(pod_name: str) -> str:
+    """What the names of a ReplicaSet's pods have in common."""
+    return pod_name[:-_LETTERS_OF_POD]
+
+
+def with_siblings(expression: str) -> str:
+    """The same series, with what their pods' names share as the label `siblings`."""
+    return f'label_replace({expression}, "{SIBLINGS}", "$1", "pod", "(.+).{{{_LETTERS_OF_POD}}}")'
+
+
+def _of_pods(one: _Statistic) -> str:
+    """By pod only where a sum over series is not what it would be over pods."""
+    if one.of_pod == one.of_siblings:
+        return one.expression
+    return f"{one.of_pod} by ({_BY}) ({one.expression})"
+
+
+def _statistics(chosen: str, window_s: int, staleness_s: int) -> dict[str, _Statistic]:
+    """Of the series that a selector chooses."""
+    window = f"[{int(window_s)}s]"
+    lookback_s = max(600, 2 * int(staleness_s))
+    step_s = max(1, min(15, int(staleness_s) // 4))
+    within = f"[{int(window_s)}s:{max(1, int(window_s) // 60)}s]"
+    return {
+        **{stat: _Statistic(f"increase({name}{chosen}{window})") for stat, name in _INCREASES.items()},
+        POSITION_STAT: _Statistic(f"increase({_ACCEPTED}{chosen}{window})"),
+        "running": _Statistic(f"avg_over_time({_RUNNING}{chosen}{window})"),
+        "waiting": _Statistic(f"avg_over_time({_WAITING}{chosen}{window})"),
+        # A queue that never emptied is demand beyond capacity; its mean alone could be one short burst.
+        "waiting_min": _Statistic(f"min_over_time({_WAITING}{chosen}{window})", "sum", "min"),
+        "running_growth": _Statistic(f"delta({_RUNNING}{chosen}{window})"),
+        "waiting_growth": _Statistic(f"delta({_WAITING}{chosen}{window})"),
+        # A pod serves before Prometheus has found it: by its age the first windows of a new pod would show half of its load.
+        FIRST_SEEN: _Statistic(f"min_over_time(timestamp({_RUNNING}{chosen}){within})", "min", "min"),
+        # Staleness markers hide a series as soon as its target is gone; a subquery still sees its last sample. Times of
+        # samples, not their age: an age grows no older in an answer that is given again.
+        LAST_SEEN: _Statistic(
+            f"max_over_time(timestamp({_RUNNING}{chosen})[{lookback_s}s:{step_s}s])", "max", "min"
+        ),
+    }
+
+
+def _of_names(deployments: Iterable[str]) -> tuple[Matcher, ...]:
+    """Pods of these Deployments, and others whose names begin alike; of all where there is no name."""
+    names = {name[:_KEPT_OF_NAME] for name in deployments}
+    return (Matcher("pod", "=~", f"({any_of(names)}).*"),) if names else ()
+
+
+def _joined(parts: Mapping[str, str]) -> str:
     return "\nor ".join(
         f'label_replace({expression}, "{STAT}", "{stat}", "", "")' for stat, expression in parts.items()
     )
@@ -177,10 +260,9 @@ def roll_query(
         ValueError: a matcher that is none.
     """
     wanted = sorted(set(deployments))
-    pods = any_of({name[:_KEPT_OF_NAME] for _, name in wanted})
     own = [
         Matcher("namespace", "=~", any_of({namespace for namespace, _ in wanted})),
-        Matcher("pod", "=~", f"({pods}).*"),
+        *_of_names(name for _, name in wanted),
         *extra,
     ]
     chosen = "{" + ",".join(matcher.render() for matcher in own) + "}"
@@ -190,10 +272,7 @@ def roll_query(
         "waiting": f"sum by ({_BY}) ({_WAITING}{chosen})",
         SAMPLED: f"max by ({_BY}) (timestamp({_RUNNING}{chosen}))",
     }
-    joined = "\nor ".join(
-        f'label_replace({expression}, "{STAT}", "{stat}", "", "")' for stat, expression in parts.items()
-    )
-    return f"({joined})[{int(span_s)}s:{int(step_s)}s]"
+    return f"({_joined(parts)})[{int(span_s)}s:{int(step_s)}s]"
 
 
 def _of_deployment(expression: str) -> str:

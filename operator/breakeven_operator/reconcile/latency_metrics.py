@@ -23,7 +23,7 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import InstantSample
 from breakeven_operator.reconcile.deployment import PodState
-from breakeven_operator.reconcile.fleet_query import STAT
+from breakeven_operator.reconcile.fleet_query import SIBLINGS, STAT, siblings_of, with_siblings
 from breakeven_operator.reconcile.live_metrics import Live
 
 E2E, TTFT, TPOT = "e2e", "ttft", "tpot"
@@ -32,9 +32,6 @@ _HISTOGRAMS = {
     TTFT: "vllm:time_to_first_token_seconds",
     TPOT: "vllm:request_time_per_output_token_seconds",
 }
-# A Pod's name is that of its ReplicaSet, cut where it would be too long, and five letters.
-_LETTERS = 5
-SIBLINGS = "siblings"
 # Prometheus extrapolates each bucket by itself: by so much one may come out below the one before it.
 _SLACK_SHARE, _SLACK_REQUESTS = 0.05, 5.0
 
@@ -98,19 +95,14 @@ def latency_query(targets: Iterable[NamespacedName], extra: Sequence[Matcher], w
         ]
     )
     parts = (
-        f"sum by (namespace,{SIBLINGS},model_name,le) (label_replace("
-        f'increase({name}_bucket{own}[{int(window_s)}s]), "{SIBLINGS}", "$1", "pod", "(.+).{{{_LETTERS}}}"))'
+        f"sum by (namespace,{SIBLINGS},model_name,le) "
+        f"({with_siblings(f'increase({name}_bucket{own}[{int(window_s)}s])')})"
         for name in _HISTOGRAMS.values()
     )
     return "\nor ".join(
         f'label_replace({part}, "{STAT}", "{figure}", "", "")'
         for part, figure in zip(parts, _HISTOGRAMS, strict=True)
     )
-
-
-def siblings_of(pod_name: str) -> str:
-    """What the names of a ReplicaSet's pods have in common."""
-    return pod_name[:-_LETTERS]
 
 
 def read_latencies(series: Iterable[InstantSample]) -> LatencyReading:

@@ -21,6 +21,7 @@ from breakeven_operator.reconcile.fleet_query import (
     LAST_SEEN,
     POSITION_STAT,
     PRESENT,
+    SIBLINGS,
     STAT,
 )
 from breakeven_operator.reconcile.past_metrics import PastLoads
@@ -56,10 +57,10 @@ class ReadPod(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FleetReading:
-    """The answer to one fleet query, by pod; or why there is none.
+    """The answer to one query about a fleet, by pod or by ReplicaSet; or why there is none.
 
     Attributes:
-        pods: readings by pod.
+        pods: readings by pod; of sums by what the names of a ReplicaSet's pods have in common.
         present: whose vLLM series there are, anywhere in this Prometheus.
         error: one line when Prometheus gave no usable answer.
         evaluated_s: Unix time at which Prometheus made the answer, by its own clock; None: it does not say.
@@ -131,20 +132,21 @@ class Live:
 
 
 def read_fleet(series: Iterable[InstantSample]) -> FleetReading:
-    """Sort the elements of a fleet query's result by pod."""
+    """Sort the elements of a fleet query's result by pod, and those of sums by ReplicaSet."""
     stats: dict[SeriesOwner, dict[str, float]] = defaultdict(dict)
     accepted: dict[SeriesOwner, dict[int, float]] = defaultdict(dict)
     present = set()
     evaluated_s = None
     for element in series:
         labels = element.labels
-        key = SeriesOwner(labels.get("namespace", ""), labels.get("pod", ""), labels.get("model_name", ""))
+        name = labels.get("pod") or labels.get(SIBLINGS, "")
+        key = SeriesOwner(labels.get("namespace", ""), name, labels.get("model_name", ""))
         stat = labels.get(STAT, "")
         if stat == PRESENT:
             present.add(key)
         elif stat == EVALUATED:
             evaluated_s = element.value
-        elif stat == POSITION_STAT:
+        elif stat == POSITION_STAT and SIBLINGS not in labels:
             if labels.get("position", "").isdigit():
                 accepted[key][int(labels["position"])] = element.value
         else:

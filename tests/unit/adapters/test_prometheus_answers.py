@@ -12,8 +12,7 @@ from breakeven_operator.adapters.present_latencies import PresentLatencies
 from breakeven_operator.adapters.present_loads import Present
 from breakeven_operator.adapters.prometheus_answers import Watch
 from breakeven_operator.ports import InstantSample, MetricsError, PrometheusAccess
-from breakeven_operator.reconcile.fleet_query import STAT
-from breakeven_operator.reconcile.latency_metrics import SIBLINGS
+from breakeven_operator.reconcile.fleet_query import SIBLINGS, STAT
 from breakeven_operator.resources import SpeculativeService
 from fakes.fleet_world import SERVICE
 from fakes.manual_clock import FakeClock

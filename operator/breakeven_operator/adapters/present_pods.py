@@ -1,0 +1,71 @@
+"""Present figures of single pods in fleets too large to be read pod by pod: of the services that are decided about next."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from breakeven_operator.adapters.present_loads import PODS_PER_QUERY, together
+from breakeven_operator.adapters.prometheus_answers import PrometheusAnswers, Said, Watch, parted
+from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.ports import PrometheusAccess
+from breakeven_operator.reconcile.fleet_query import fleet_query
+from breakeven_operator.reconcile.live_metrics import FleetReading, read_fleet
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The Deployments whose pods are asked for.
+
+    Attributes:
+        pods: how many each of them has.
+        lost: whether one has pods and no series: then it is asked whose series there are anywhere.
+    """
+
+    pods: Mapping[NamespacedName, int]
+    lost: bool
+
+
+class PodsAnswer(NamedTuple):
+    """The newest answer: about which Deployments, and what it says of their pods."""
+
+    about: Collection[NamespacedName]
+    reading: FleetReading
+
+
+class PresentPods(PrometheusAnswers[Wanted, FleetReading]):
+    """The newest answers, one per Watch; one that comes late is of use to a later cycle."""
+
+    async def read(self, wanted: Mapping[Watch, Wanted]) -> dict[Watch, PodsAnswer]:
+        """The newest answer of each Watch that has one that is no older than its staleness.
+
+        Args:
+            wanted: by what is asked; nothing else is remembered.
+        """
+        known = await self._about(wanted)
+        now_s = self._clock.monotonic()
+        return {
+            watch: PodsAnswer(answer.subjects.pods.keys(), answer.reading)
+            for watch, answer in known.items()
+            if now_s - answer.asked_s <= watch.staleness_s
+        }
+
+    async def _ask(self, source: PrometheusAccess, watch: Watch, wanted: Wanted) -> Said[FleetReading]:
+        whole: FleetReading | None = None
+        for part in parted(wanted.pods, PODS_PER_QUERY):
+            promql = fleet_query(
+                sorted({deployment.namespace for deployment in part}),
+                watch.matchers,
+                watch.window_s,
+                watch.staleness_s,
+                deployments=[deployment.name for deployment in part],
+                anywhere=wanted.lost and whole is None,
+            )
+            reading = read_fleet(await self._metrics.query(source, promql))
+            whole = reading if whole is None else together(whole, reading)
+        found = whole or FleetReading({}, frozenset())
+        return Said(found, not found.pods)
+
+    def _without(self, error: str) -> FleetReading:
+        return FleetReading({}, frozenset(), error)
