@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from breakeven_operator.adapters.observer import Snapshot
+from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.labels import RUN_LABEL, service_of
 from breakeven_operator.ports import Manifest, RunView, TrialSettings

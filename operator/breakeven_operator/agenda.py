@@ -17,7 +17,8 @@ from itertools import chain, product
 
 from breakeven.reasons import Reason
 from breakeven_operator import calibration
-from breakeven_operator.adapters.observer import Observer, Snapshot
+from breakeven_operator.adapters.observer import Observer
+from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.admission import Decided
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName

@@ -16,7 +16,8 @@ from typing import Any
 from breakeven.errors import InputError
 from breakeven_operator import calibration, housekeeping
 from breakeven_operator.actions import ActionPlan, Create, DoneFit, WriteAnnotation, WriteStatus
-from breakeven_operator.adapters.observer import Legible, Observer, Snapshot
+from breakeven_operator.adapters.observer import Observer
+from breakeven_operator.adapters.snapshot import Legible, Snapshot
 from breakeven_operator.admission import Decided, run_views
 from breakeven_operator.agenda import Agenda, Grounds, stands_s, survey
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -208,7 +209,12 @@ class Reconciler:
             moving += any(isinstance(a, WriteAnnotation) for a in outcome.plan.actions)
             decided.append(Decided(service, observation, outcome))
             self._written.discard(uid)
-            lasts_s = stands_s(decided[-1], self._settings.status_refresh_s, now)
+            # On older readings than what made it due: it is due until they are as new.
+            lasts_s = (
+                stands_s(decided[-1], self._settings.status_refresh_s, now)
+                if uid not in legible.late
+                else 0.0
+            )
             self._agenda.decided(uid, grounds[uid], began_s, lasts_s)
         return decided, failures
 

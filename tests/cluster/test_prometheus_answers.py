@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,9 +17,18 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.generate.dashboard import ROWS
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.reconcile.deployment import PodState
-from breakeven_operator.reconcile.fleet_query import PRESENT, fleet_query
+from breakeven_operator.reconcile.fleet_query import (
+    FIRST_SEEN,
+    LAST_SEEN,
+    POSITION_STAT,
+    PRESENT,
+    REPORTING,
+    fleet_query,
+    siblings_of,
+    sums_query,
+)
 from breakeven_operator.reconcile.latency_metrics import latencies_of, latency_query, read_latencies
-from breakeven_operator.reconcile.live_metrics import Live
+from breakeven_operator.reconcile.live_metrics import Live, read_fleet
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_sim.engine.configuration import DraftLengths, engine_config
@@ -108,6 +118,66 @@ def test_the_quantiles_of_an_engine_lie_within_what_is_read_of_its_histograms(tm
         for share in (0.5, 0.95, 0.99):
             band = histogram.quantile(share)
             assert band.lower <= took_s[math.ceil(share * len(took_s)) - 1] <= (band.upper or math.inf)
+
+
+def gauges_and_counters(end_s):
+    """Pods of two ReplicaSets and their restarts: what they count differs, and one has counted afresh."""
+    draw = random.Random(5)
+    counters = ("vllm:request_success", "vllm:e2e_request_latency_seconds_sum", "vllm:generation_tokens")
+    gauges = ("vllm:num_requests_running", "vllm:num_requests_waiting")
+    pods = ("chat-7d9f8b6c5d-b2c4d", "chat-7d9f8b6c5d-f5g6h", "chat-64bd5fcf9-zzzzz")
+    for name in (*counters, *gauges):
+        kind = "counter" if name in counters and not name.endswith("_sum") else "gauge"
+        yield f"# TYPE {name} {kind}"
+        shown = f"{name}_total" if kind == "counter" else name
+        for pod in pods:
+            labels = f'namespace="llm",pod="{pod}",model_name="chat"'
+            value = 0.0
+            for i in range(SECONDS // SCRAPE_S + 1):
+                value = draw.uniform(1, 9) + (
+                    value if name in counters and (pod, i) != (pods[1], 50) else 0.0
+                )
+                yield f"{shown}{{{labels}}} {value} {end_s - SECONDS + i * SCRAPE_S}"
+    for position in "012":
+        name = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+        for i in range(SECONDS // SCRAPE_S + 1):
+            labels = f'namespace="llm",pod="{pods[0]}",model_name="chat",position="{position}"'
+            yield f"{name}{{{labels}}} {i * (3 - int(position))} {end_s - SECONDS + i * SCRAPE_S}"
+
+
+def test_the_sums_of_a_large_fleet_are_those_of_its_pods(tmp_path):
+    end_s = int(time.time())
+    with prometheus_of(tmp_path, "\n".join([*gauges_and_counters(end_s), "# EOF", ""])) as address:
+        pods, sums = (
+            read_fleet(asked(address, at(make(["llm"], [], WINDOW_S, 120), end_s)))
+            for make in (fleet_query, sums_query)
+        )
+    assert {len(readings) for readings in pods.pods.values()} == {1}
+    assert len(pods.pods) == 3
+    expected: dict[NamespacedName, dict[str, float]] = {}
+    for name, (reading,) in pods.pods.items():
+        total = expected.setdefault(NamespacedName(name.namespace, siblings_of(name.name)), {REPORTING: 0})
+        total[REPORTING] += 1
+        stats = {
+            **reading.stats,
+            **({POSITION_STAT: sum(reading.accepted.values())} if reading.accepted else {}),
+        }
+        for stat, value in stats.items():
+            if stat in {LAST_SEEN, "waiting_min"}:
+                total[stat] = min(total.get(stat, math.inf), value)
+            elif stat != FIRST_SEEN:
+                total[stat] = total.get(stat, 0.0) + value
+    assert {name: pytest.approx(stats) for name, stats in expected.items()} == {
+        name: reading.stats for name, (reading,) in sums.pods.items()
+    }
+    assert expected[NamespacedName("llm", "chat-7d9f8b6c5d-")].keys() >= {"completed", "e2e_s", POSITION_STAT}
+
+
+def at(query, end_s):
+    """A query as of some time, whenever it is asked."""
+    return re.sub(
+        r"(\[[^\]]*\])", rf"\1 @ {end_s}", re.sub(r"(running\{[^}]*\})\)", rf"\1 @ {end_s})", query)
+    )
 
 
 def everything_known() -> SpeculativeService:

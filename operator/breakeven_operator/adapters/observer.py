@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from breakeven.errors import InputError
@@ -20,6 +20,7 @@ from breakeven_operator.adapters.present_pods import PresentPods, Wanted
 from breakeven_operator.adapters.profile_entries import FiledProfile
 from breakeven_operator.adapters.prometheus_answers import Watch
 from breakeven_operator.adapters.roll_blocks import RollBlocks, under_way
+from breakeven_operator.adapters.snapshot import InvalidService, Legible, Snapshot, target_name
 from breakeven_operator.calibration.sending import named_config_maps
 from breakeven_operator.kinds import (
     BUDGETS,
@@ -64,90 +65,6 @@ _ABSENT = frozenset({403, 404})
 # Cycles that follow each other at once ask no Prometheus more often than this: an answer about ten thousand pods is dear.
 _SOON_S = 10.0
 _SELECTING = (CORE_SERVICES, BUDGETS, NETWORK_POLICIES, POD_MONITORS)
-
-
-class InvalidService(NamedTuple):
-    """A SpeculativeService that breaks a rule, and which, in one line."""
-
-    manifest: Manifest
-    problem: str
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Everything a cycle decides on; manifests by namespace.
-
-    Attributes:
-        services: parsed.
-        manifests: the services' objects as the API server returned them, by uid; invalid ones included.
-        invalid: manifests that break the schema's rules, with the one line that says how.
-        runs: unfinished, or not yet accounted for.
-        replica_sets: by uid of the Deployment that owns them.
-        pods: by namespace.
-        pod_names: by namespace.
-        pods_of: by uid of the ReplicaSet that owns them.
-        claims: of services, by target.
-        node_labels: by node name.
-        profiles: by service.
-        readings: newest answer of each Prometheus about the present, by pod. pasts: and about the past. latencies: and about
-            objectives. rolls: and about rolls.
-        sums: newest answer about the present by ReplicaSet, where a fleet is too large to be read pod by pod in every cycle.
-        selectors, events, volume_claims: only of namespaces in which a calibration is under way.
-        config_maps: those that runs before their start name; None where there is no such one.
-    """
-
-    services: tuple[SpeculativeService, ...]
-    manifests: Mapping[str, Manifest]
-    invalid: tuple[InvalidService, ...]
-    deployments: Mapping[NamespacedName, Manifest]
-    replica_sets: Mapping[str, Sequence[Manifest]]
-    pods: Mapping[str, Sequence[Manifest]]
-    pods_of: Mapping[str, Sequence[Manifest]]
-    pod_names: Mapping[str, frozenset[str]]
-    claims: Mapping[NamespacedName, Sequence[Claim]]
-    jobs: Mapping[str, Sequence[Manifest]]
-    cron_jobs: Mapping[NamespacedName, Manifest]
-    runs: Sequence[Manifest]
-    node_labels: Mapping[str, Mapping[str, str]]
-    profiles: Mapping[NamespacedName, Sequence[ProfileEntry]]
-    readings: Mapping[Watch, FleetReading]
-    pasts: Mapping[Lookback, PastReading] = field(default_factory=dict)
-    latencies: Mapping[Watch, LatencyReading] = field(default_factory=dict)
-    rolls: Mapping[Watch, RollReading] = field(default_factory=dict)
-    sums: Mapping[Watch, FleetReading] = field(default_factory=dict)
-    selectors: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
-    events: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
-    volume_claims: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
-    config_maps: Mapping[NamespacedName, Manifest | None] = field(default_factory=dict)
-
-    def target_of(self, service: SpeculativeService) -> Manifest | None:
-        """The Deployment that a service names; None: there is none."""
-        return self.deployments.get(_target_name(service))
-
-    def sets_of(self, service: SpeculativeService) -> Sequence[Manifest]:
-        """The ReplicaSets of its target."""
-        target = self.target_of(service)
-        return self.replica_sets.get(target["metadata"]["uid"], ()) if target is not None else ()
-
-    def target_pods(self, service: SpeculativeService) -> list[Manifest]:
-        """The pods of its target, old ones among them."""
-        return [
-            pod for owner in self.sets_of(service) for pod in self.pods_of.get(owner["metadata"]["uid"], ())
-        ]
-
-
-class Legible(NamedTuple):
-    """A world in which the pods of some services can be read.
-
-    Attributes:
-        world: with their readings.
-        ready: uids of services whose readings are there, in the order that was asked for.
-        awaited: uids of those whose Prometheus has not answered yet; a later cycle has its answer.
-    """
-
-    world: Snapshot
-    ready: Sequence[str]
-    awaited: frozenset[str]
 
 
 class _Heard(NamedTuple):
@@ -397,7 +314,7 @@ class Observer:
             watch = self.watch_of(service)
             sums = world.sums.get(watch)
             if sums is not None and sums.error is None:
-                own, target = world.target_pods(service), _target_name(service)
+                own, target = world.target_pods(service), target_name(service)
                 more = len(own) if target not in pods.get(watch, ()) else 0
                 if pods and more > room:
                     break
@@ -410,12 +327,20 @@ class Observer:
         awaited = {
             service.metadata.uid
             for service, watch in chosen
-            if watch in pods and (watch not in told or _target_name(service) not in told[watch].about)
+            if watch in pods and (watch not in told or target_name(service) not in told[watch].about)
         }
+        if awaited:
+            # Those behind them would be asked for at once, in vain: they wait for the next regular cycle, too.
+            awaited |= {service.metadata.uid for service in due[len(chosen) :]}
         failed = {watch: sums for watch, sums in world.sums.items() if sums.error is not None}
         readings = {**world.readings, **failed, **{watch: answer.reading for watch, answer in told.items()}}
         ready = [service.metadata.uid for service, _ in chosen if service.metadata.uid not in awaited]
-        return Legible(replace(world, readings=readings), ready, frozenset(awaited))
+        late = {
+            service.metadata.uid
+            for service, watch in chosen
+            if watch in pods and watch in told and told[watch].late
+        }
+        return Legible(replace(world, readings=readings), ready, frozenset(awaited), frozenset(late))
 
     async def _pasts(self, services: Iterable[SpeculativeService]) -> dict[Lookback, PastReading]:
         namespaces: dict[Lookback, Counter[str]] = defaultdict(Counter)
@@ -468,10 +393,6 @@ class Observer:
             if error.status not in _ABSENT:
                 raise
             return []
-
-
-def _target_name(service: SpeculativeService) -> NamespacedName:
-    return NamespacedName(service.metadata.namespace, service.spec.target_ref.name)
 
 
 def _siblings(pod: Manifest) -> NamespacedName:

@@ -28,10 +28,17 @@ class Wanted:
 
 
 class PodsAnswer(NamedTuple):
-    """The newest answer: about which Deployments, and what it says of their pods."""
+    """The newest answer.
+
+    Attributes:
+        about: which Deployments.
+        reading: what it says of their pods.
+        late: whether it was asked for in an earlier cycle.
+    """
 
     about: Collection[NamespacedName]
     reading: FleetReading
+    late: bool
 
 
 class PresentPods(PrometheusAnswers[Wanted, FleetReading]):
@@ -43,10 +50,11 @@ class PresentPods(PrometheusAnswers[Wanted, FleetReading]):
         Args:
             wanted: by what is asked; nothing else is remembered.
         """
+        began_s = self._clock.monotonic()
         known = await self._about(wanted)
         now_s = self._clock.monotonic()
         return {
-            watch: PodsAnswer(answer.subjects.pods.keys(), answer.reading)
+            watch: PodsAnswer(answer.subjects.pods.keys(), answer.reading, answer.asked_s < began_s)
             for watch, answer in known.items()
             if now_s - answer.asked_s <= watch.staleness_s
         }

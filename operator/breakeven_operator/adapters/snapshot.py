@@ -1,0 +1,110 @@
+"""What one cycle decides on: the cluster's objects, and what every Prometheus said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from breakeven_operator.adapters.past_loads import Lookback
+from breakeven_operator.adapters.prometheus_answers import Watch
+from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.ports import Manifest
+from breakeven_operator.reconcile.active_profile import ProfileEntry
+from breakeven_operator.reconcile.latency_metrics import LatencyReading
+from breakeven_operator.reconcile.live_metrics import FleetReading
+from breakeven_operator.reconcile.past_metrics import PastReading
+from breakeven_operator.reconcile.roll_metrics import RollReading
+from breakeven_operator.reconcile.target import Claim
+from breakeven_operator.resources import SpeculativeService
+
+
+class InvalidService(NamedTuple):
+    """A SpeculativeService that breaks a rule, and which, in one line."""
+
+    manifest: Manifest
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything a cycle decides on; manifests by namespace.
+
+    Attributes:
+        services: parsed.
+        manifests: the services' objects as the API server returned them, by uid; invalid ones included.
+        invalid: manifests that break the schema's rules, with the one line that says how.
+        runs: unfinished, or not yet accounted for.
+        replica_sets: by uid of the Deployment that owns them.
+        pods: by namespace.
+        pod_names: by namespace.
+        pods_of: by uid of the ReplicaSet that owns them.
+        claims: of services, by target.
+        node_labels: by node name.
+        profiles: by service.
+        readings: newest answer of each Prometheus about the present, by pod. pasts: and about the past. latencies: and about
+            objectives. rolls: and about rolls.
+        sums: newest answer about the present by ReplicaSet, where a fleet is too large to be read pod by pod in every cycle.
+        selectors, events, volume_claims: only of namespaces in which a calibration is under way.
+        config_maps: those that runs before their start name; None where there is no such one.
+    """
+
+    services: tuple[SpeculativeService, ...]
+    manifests: Mapping[str, Manifest]
+    invalid: tuple[InvalidService, ...]
+    deployments: Mapping[NamespacedName, Manifest]
+    replica_sets: Mapping[str, Sequence[Manifest]]
+    pods: Mapping[str, Sequence[Manifest]]
+    pods_of: Mapping[str, Sequence[Manifest]]
+    pod_names: Mapping[str, frozenset[str]]
+    claims: Mapping[NamespacedName, Sequence[Claim]]
+    jobs: Mapping[str, Sequence[Manifest]]
+    cron_jobs: Mapping[NamespacedName, Manifest]
+    runs: Sequence[Manifest]
+    node_labels: Mapping[str, Mapping[str, str]]
+    profiles: Mapping[NamespacedName, Sequence[ProfileEntry]]
+    readings: Mapping[Watch, FleetReading]
+    pasts: Mapping[Lookback, PastReading] = field(default_factory=dict)
+    latencies: Mapping[Watch, LatencyReading] = field(default_factory=dict)
+    rolls: Mapping[Watch, RollReading] = field(default_factory=dict)
+    sums: Mapping[Watch, FleetReading] = field(default_factory=dict)
+    selectors: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
+    events: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
+    volume_claims: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
+    config_maps: Mapping[NamespacedName, Manifest | None] = field(default_factory=dict)
+
+    def target_of(self, service: SpeculativeService) -> Manifest | None:
+        """The Deployment that a service names; None: there is none."""
+        return self.deployments.get(target_name(service))
+
+    def sets_of(self, service: SpeculativeService) -> Sequence[Manifest]:
+        """The ReplicaSets of its target."""
+        target = self.target_of(service)
+        return self.replica_sets.get(target["metadata"]["uid"], ()) if target is not None else ()
+
+    def target_pods(self, service: SpeculativeService) -> list[Manifest]:
+        """The pods of its target, old ones among them."""
+        return [
+            pod for owner in self.sets_of(service) for pod in self.pods_of.get(owner["metadata"]["uid"], ())
+        ]
+
+
+class Legible(NamedTuple):
+    """A world in which the pods of some services can be read.
+
+    Attributes:
+        world: with their readings.
+        ready: uids of services whose readings are there, in the order that was asked for.
+        awaited: uids of those whose Prometheus has not answered yet, and of those behind them; a later cycle has its answer.
+        late: uids of those whose readings are older than the sums that made them due.
+    """
+
+    world: Snapshot
+    ready: Sequence[str]
+    awaited: frozenset[str]
+    late: frozenset[str]
+
+
+def target_name(service: SpeculativeService) -> NamespacedName:
+    """The Deployment that a service names, whether there is one or not."""
+    return NamespacedName(service.metadata.namespace, service.spec.target_ref.name)
