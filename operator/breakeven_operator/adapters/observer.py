@@ -316,7 +316,7 @@ class Observer:
             if sums is not None and sums.error is None:
                 own, target = world.target_pods(service), target_name(service)
                 more = len(own) if target not in pods.get(watch, ()) else 0
-                if pods and more > room:
+                if pods and more > max(room, 0):
                     break
                 room -= more
                 pods[watch][target] = len(own)
