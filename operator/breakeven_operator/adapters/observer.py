@@ -306,9 +306,32 @@ class Observer:
             world: as it was observed.
             due: the services, those first that matter most.
         """
+        chosen, wanted = self._next(world, due)
+        told = await self._pods.read(wanted)
+        failed = {watch: sums for watch, sums in world.sums.items() if sums.error is not None}
+        readings = {**world.readings, **failed, **{watch: answer.reading for watch, answer in told.items()}}
+        ready, awaited, late = [], set(), set()
+        for service in chosen:
+            uid, watch = service.metadata.uid, self.watch_of(service)
+            answer = told.get(watch)
+            if watch in wanted and (answer is None or target_name(service) not in answer.about):
+                awaited.add(uid)
+                continue
+            ready.append(uid)
+            if answer is not None and answer.late:
+                late.add(uid)
+        if awaited:
+            # Those behind them would be asked for at once, in vain: they wait for the next regular cycle, too.
+            awaited |= {service.metadata.uid for service in due[len(chosen) :]}
+        return Legible(replace(world, readings=readings), ready, frozenset(awaited), frozenset(late))
+
+    def _next(
+        self, world: Snapshot, due: Sequence[SpeculativeService]
+    ) -> tuple[list[SpeculativeService], dict[Watch, Wanted]]:
+        """The first of those that are due whose pods fit into one answer, at least one, and what to ask for them."""
         pods: dict[Watch, dict[NamespacedName, int]] = defaultdict(dict)
         lost: set[Watch] = set()
-        chosen: list[tuple[SpeculativeService, Watch]] = []
+        chosen: list[SpeculativeService] = []
         room = self._pods_per_query
         for service in due:
             watch = self.watch_of(service)
@@ -320,27 +343,10 @@ class Observer:
                     break
                 room -= more
                 pods[watch][target] = len(own)
-                if own and not any(name in sums.pods for name in map(_siblings, own)):
+                if own and not any(_siblings(pod) in sums.pods for pod in own):
                     lost.add(watch)
-            chosen.append((service, watch))
-        told = await self._pods.read({watch: Wanted(counts, watch in lost) for watch, counts in pods.items()})
-        awaited = {
-            service.metadata.uid
-            for service, watch in chosen
-            if watch in pods and (watch not in told or target_name(service) not in told[watch].about)
-        }
-        if awaited:
-            # Those behind them would be asked for at once, in vain: they wait for the next regular cycle, too.
-            awaited |= {service.metadata.uid for service in due[len(chosen) :]}
-        failed = {watch: sums for watch, sums in world.sums.items() if sums.error is not None}
-        readings = {**world.readings, **failed, **{watch: answer.reading for watch, answer in told.items()}}
-        ready = [service.metadata.uid for service, _ in chosen if service.metadata.uid not in awaited]
-        late = {
-            service.metadata.uid
-            for service, watch in chosen
-            if watch in pods and watch in told and told[watch].late
-        }
-        return Legible(replace(world, readings=readings), ready, frozenset(awaited), frozenset(late))
+            chosen.append(service)
+        return chosen, {watch: Wanted(counts, watch in lost) for watch, counts in pods.items()}
 
     async def _pasts(self, services: Iterable[SpeculativeService]) -> dict[Lookback, PastReading]:
         namespaces: dict[Lookback, Counter[str]] = defaultdict(Counter)

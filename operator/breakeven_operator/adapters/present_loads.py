@@ -7,10 +7,18 @@ one by ReplicaSet: enough to tell of which services anything has moved, and the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from breakeven_operator.adapters.prometheus_answers import Answer, PrometheusAnswers, Said, Watch, parted
+from breakeven_operator.adapters.prometheus_answers import (
+    Answer,
+    PrometheusAnswers,
+    Said,
+    Subjects,
+    Watch,
+    parted,
+)
 from breakeven_operator.ports import (
     Header,
     PrometheusAccess,
@@ -54,7 +62,20 @@ def prometheus_of(service: SpeculativeService) -> PrometheusAccess | None:
     )
 
 
-class Present(PrometheusAnswers[Mapping[str, int], FleetReading]):
+class FleetAnswers(PrometheusAnswers[Subjects, FleetReading]):
+    """Answers about fleets, each put together from those to one or several queries."""
+
+    async def _read(self, source: PrometheusAccess, queries: Iterable[str]) -> Said[FleetReading]:
+        # One after another: two answers at a time would be held at a time.
+        readings = [read_fleet(await self._metrics.query(source, promql)) for promql in queries]
+        whole = functools.reduce(_together, readings, FleetReading({}, frozenset()))
+        return Said(whole, not whole.pods)
+
+    def _without(self, error: str) -> FleetReading:
+        return FleetReading({}, frozenset(), error)
+
+
+class Present(FleetAnswers[Mapping[str, int]]):
     """The newest answers, one per Watch.
 
     An answer of an earlier cycle counts as long as it is no older than the Watch's staleness. Until then the Watch's services,
@@ -91,31 +112,23 @@ class Present(PrometheusAnswers[Mapping[str, int], FleetReading]):
     async def _ask(
         self, source: PrometheusAccess, watch: Watch, namespaces: Mapping[str, int]
     ) -> Said[FleetReading]:
-        whole: FleetReading | None = None
-        for part in parted(namespaces, PODS_PER_QUERY):
-            promql = self._query(part, watch, anywhere=whole is None)
-            # One after another: two answers at a time would be held at a time.
-            reading = read_fleet(await self._metrics.query(source, promql))
-            whole = reading if whole is None else together(whole, reading)
-        found = whole or FleetReading({}, frozenset())
-        return Said(found, not found.pods)
+        return await self._read(source, self._promql(watch, namespaces))
 
-    def _query(self, namespaces: Sequence[str], watch: Watch, *, anywhere: bool) -> str:
-        return fleet_query(namespaces, watch.matchers, watch.window_s, watch.staleness_s, anywhere=anywhere)
-
-    def _without(self, error: str) -> FleetReading:
-        return FleetReading({}, frozenset(), error)
+    def _promql(self, watch: Watch, namespaces: Mapping[str, int]) -> Iterator[str]:
+        for place, part in enumerate(parted(namespaces, PODS_PER_QUERY)):
+            yield fleet_query(part, watch.matchers, watch.window_s, watch.staleness_s, anywhere=place == 0)
 
 
 class PresentSums(Present):
     """The newest sums over ReplicaSets, one per Watch, whose numbers take the place of those of pods."""
 
-    def _query(self, namespaces: Sequence[str], watch: Watch, *, anywhere: bool) -> str:  # noqa: ARG002 - see there
-        return sums_query(namespaces, watch.matchers, watch.window_s, watch.staleness_s)
+    def _promql(self, watch: Watch, namespaces: Mapping[str, int]) -> Iterator[str]:
+        for part in parted(namespaces, PODS_PER_QUERY):
+            yield sums_query(part, watch.matchers, watch.window_s, watch.staleness_s)
 
 
-def together(one: FleetReading, other: FleetReading) -> FleetReading:
-    """Two answers about different namespaces, as old as the older one."""
+def _together(one: FleetReading, other: FleetReading) -> FleetReading:
+    """Two answers about different parts of a fleet, as old as the older one."""
     times = [time_s for time_s in (one.evaluated_s, other.evaluated_s) if time_s is not None]
     return replace(
         one,

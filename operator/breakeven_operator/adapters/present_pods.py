@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from breakeven_operator.adapters.present_loads import PODS_PER_QUERY, together
-from breakeven_operator.adapters.prometheus_answers import PrometheusAnswers, Said, Watch, parted
+from breakeven_operator.adapters.present_loads import PODS_PER_QUERY, FleetAnswers
+from breakeven_operator.adapters.prometheus_answers import Said, Watch, parted
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import PrometheusAccess
 from breakeven_operator.reconcile.fleet_query import fleet_query
-from breakeven_operator.reconcile.live_metrics import FleetReading, read_fleet
+from breakeven_operator.reconcile.live_metrics import FleetReading
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class PodsAnswer(NamedTuple):
     late: bool
 
 
-class PresentPods(PrometheusAnswers[Wanted, FleetReading]):
+class PresentPods(FleetAnswers[Wanted]):
     """The newest answers, one per Watch; one that comes late is of use to a later cycle."""
 
     async def read(self, wanted: Mapping[Watch, Wanted]) -> dict[Watch, PodsAnswer]:
@@ -60,20 +60,16 @@ class PresentPods(PrometheusAnswers[Wanted, FleetReading]):
         }
 
     async def _ask(self, source: PrometheusAccess, watch: Watch, wanted: Wanted) -> Said[FleetReading]:
-        whole: FleetReading | None = None
-        for part in parted(wanted.pods, PODS_PER_QUERY):
-            promql = fleet_query(
-                sorted({deployment.namespace for deployment in part}),
-                watch.matchers,
-                watch.window_s,
-                watch.staleness_s,
-                deployments=[deployment.name for deployment in part],
-                anywhere=wanted.lost and whole is None,
-            )
-            reading = read_fleet(await self._metrics.query(source, promql))
-            whole = reading if whole is None else together(whole, reading)
-        found = whole or FleetReading({}, frozenset())
-        return Said(found, not found.pods)
+        return await self._read(source, _promql(watch, wanted))
 
-    def _without(self, error: str) -> FleetReading:
-        return FleetReading({}, frozenset(), error)
+
+def _promql(watch: Watch, wanted: Wanted) -> Iterator[str]:
+    for place, part in enumerate(parted(wanted.pods, PODS_PER_QUERY)):
+        yield fleet_query(
+            sorted({deployment.namespace for deployment in part}),
+            watch.matchers,
+            watch.window_s,
+            watch.staleness_s,
+            deployments=[deployment.name for deployment in part],
+            anywhere=wanted.lost and place == 0,
+        )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from breakeven.serving.promql import Matcher, any_of
+from breakeven.serving.promql import Matcher, any_of, selector
 
 STAT = "stat"
 _BY = "namespace,pod,model_name"
@@ -95,8 +95,8 @@ def fleet_query(
         ValueError: a matcher that is none.
     """
     own = [Matcher("namespace", "=~", any_of(namespaces)), *_of_names(deployments), *extra]
-    chosen = "{" + ",".join(matcher.render() for matcher in own) + "}"
-    everybodys = "{" + ",".join(matcher.render() for matcher in extra) + "}" if extra else ""
+    chosen = selector(own)
+    everybodys = selector(extra)
     statistics = _statistics(chosen, window_s, staleness_s)
     parts = {
         **{stat: f"{one.of_pod} by ({_BY}) ({one.expression})" for stat, one in statistics.items()},
@@ -124,7 +124,7 @@ def sums_query(namespaces: Sequence[str], extra: Sequence[Matcher], window_s: in
         ValueError: a matcher that is none.
     """
     own = [Matcher("namespace", "=~", any_of(namespaces)), *extra]
-    chosen = "{" + ",".join(matcher.render() for matcher in own) + "}"
+    chosen = selector(own)
     statistics = _statistics(chosen, window_s, staleness_s) | {
         REPORTING: _Statistic(f"{_RUNNING}{chosen}", "group", "sum")
     }
@@ -219,7 +219,7 @@ def past_query(namespaces: Sequence[str], extra: Sequence[Matcher], lookback_s: 
         ValueError: a matcher that is none.
     """
     own = [Matcher("namespace", "=~", any_of(namespaces)), *extra]
-    chosen = "{" + ",".join(matcher.render() for matcher in own) + "}"
+    chosen = selector(own)
     window = f"[{int(step_s)}s]"
     grown = " + ".join(f"sum by ({_BY}) (delta({gauge}{chosen}{window}))" for gauge in (_RUNNING, _WAITING))
     offered = f"clamp_min(sum by ({_BY}) (increase({_INCREASES['completed']}{chosen}{window})) + {grown}, 0) / {int(step_s)}"
@@ -265,7 +265,7 @@ def roll_query(
         *_of_names(name for _, name in wanted),
         *extra,
     ]
-    chosen = "{" + ",".join(matcher.render() for matcher in own) + "}"
+    chosen = selector(own)
     parts = {
         **{stat: f"sum by ({_BY}) ({_INCREASES[stat]}{chosen})" for stat in ("e2e_s", "e2e_n")},
         "running": f"sum by ({_BY}) ({_RUNNING}{chosen})",
