@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -43,7 +42,7 @@ from breakeven_operator.reconcile.fleet_query import (
     WORKLOAD,
     siblings_of,
 )
-from fakes.fleet_metrics import FakePrometheus, PodTraffic, summed
+from fakes.fleet_metrics import FakePrometheus, PodTraffic, pods_of, summed
 from fakes.fleet_world import GPU, SERVICE, TARGET, profile_json
 from fakes.kubelet import DIGEST
 from fakes.manual_clock import FakeClock
@@ -57,7 +56,6 @@ _NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 _ABREAST = 32
 # As many windows as an account keeps, and their distance once it agrees.
 _WINDOWS, _REST_S = 12, 1800.0
-_PODS = re.compile(r'pod=~"([^"]*)"')
 _SINCE = "2026-01-01T00:00:00Z"
 
 
@@ -339,14 +337,12 @@ class ManyPodsPrometheus:
             return web.Response(body=self._past(namespaces), content_type="application/json")
         self.asked.present += 1
         self._turn += 1
-        named = _PODS.search(query)
-        # As it stands in the query, backslashes are written twice.
-        wanted = re.compile(named[1].replace("\\\\", "\\")) if named else None
+        asked_about = pods_of(query)
         pods = [
             (namespace, name)
             for namespace in namespaces
             for name in self._large.own[namespace]
-            if wanted is None or wanted.fullmatch(name)
+            if asked_about(name)
         ]
         if SIBLINGS in query:
             sets = dict.fromkeys((namespace, siblings_of(name)) for namespace, name in pods)

@@ -140,12 +140,11 @@ class FakePrometheus:
         return self.clock.now().timestamp() + self.ahead_s
 
     def _answer(self, promql: str = "") -> list[InstantSample]:
-        names = _PODS.search(promql)
+        asked_about = pods_of(promql)
         pods = [
             series
             for pod in self.cluster.of(PODS)
-            if _runs(pod)
-            and (names is None or re.fullmatch(names[1].replace("\\\\", "\\"), pod["metadata"]["name"]))
+            if _runs(pod) and asked_about(pod["metadata"]["name"])
             for series in self.series_of(pod)
         ]
         return [*pods, InstantSample({STAT: EVALUATED}, self._now_s)]
@@ -262,6 +261,16 @@ class FakePrometheus:
                 for i, share in enumerate(load.acceptance)
             ]
         return found
+
+
+def pods_of(promql: str) -> Callable[[str], bool]:
+    """Whether a query asks about a pod of that name."""
+    found = _PODS.search(promql)
+    if found is None:
+        return lambda _name: True
+    # As it stands in the query, backslashes are written twice.
+    wanted = re.compile(found[1].replace("\\\\", "\\"))
+    return lambda name: wanted.fullmatch(name) is not None
 
 
 def summed(series: Iterable[InstantSample]) -> list[InstantSample]:

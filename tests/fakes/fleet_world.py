@@ -152,6 +152,18 @@ class FleetWorld:
             CycleSettings(TrialSettings("breakeven:test"), "breakeven-trial", 60.0, 3, 1),
         )
 
+    def add_services(self, count: int, **policy: Any) -> None:
+        """More services, `service-00` and so on, each with a serving target of its own: `vllm-00`."""
+        for number in range(count):
+            target, service = copy.deepcopy(TARGET), copy.deepcopy(SERVICE)
+            target["metadata"]["name"] = service["spec"]["targetRef"]["name"] = f"vllm-{number:02}"
+            service["metadata"]["name"] = f"service-{number:02}"
+            service["spec"]["updatePolicy"].update(policy)
+            self.cluster.put(DEPLOYMENTS, target, manager="helm")
+            self.cluster.put(SERVICES, service)
+        self.kubelet.settle()
+        self.clock.advance(1000.0)
+
     async def cycle(self, seconds: float = 15.0) -> CycleReport:
         """One cycle after some time in which pods start and stop."""
         for _ in range(max(1, round(seconds / 5))):

@@ -15,7 +15,7 @@ from breakeven_operator.agenda import Grounds
 from breakeven_operator.kinds import DEPLOYMENTS, NODES, PROFILES, RUNS, SERVICES
 from breakeven_operator.ports import ClusterError
 from breakeven_operator.reconcile.service import reconcile
-from fakes.fleet_world import SERVICE, TARGET, VALUE, FleetWorld
+from fakes.fleet_world import SERVICE, VALUE, FleetWorld
 
 WINDOW_S = 60.0
 DECIDING_S = 0.2
@@ -398,21 +398,10 @@ async def test_where_the_comparison_has_a_defect_everything_is_decided_about_and
     assert "surprise" in caplog.text
 
 
-def with_many(world, count):
-    for number in range(count):
-        target, service = copy.deepcopy(TARGET), copy.deepcopy(SERVICE)
-        target["metadata"]["name"] = service["spec"]["targetRef"]["name"] = f"vllm-{number:02}"
-        service["metadata"]["name"] = f"service-{number:02}"
-        world.cluster.put(DEPLOYMENTS, target, manager="helm")
-        world.cluster.put(SERVICES, service)
-    world.kubelet.settle()
-    world.clock.advance(1000.0)
-
-
 async def test_a_cycle_decides_for_a_second_and_those_first_that_have_waited_longest(monkeypatch):
     # A calibration of each is under way, so that all of them are due in every cycle.
     world = FleetWorld()
-    with_many(world, 19)
+    world.add_services(19)
     decisions = Decisions(monkeypatch, world, DECIDING_S)
     reports = [await world.fleet.cycle() for _ in range(10)]
     # After the sixth decision 1.2 s have passed.
@@ -422,14 +411,14 @@ async def test_a_cycle_decides_for_a_second_and_those_first_that_have_waited_lon
     assert world.registry.get_sample_value("breakeven_services_left") == 14
     # The tenth began after 10.8 s: in between the cycles went on at once, and asked no Prometheus anew.
     assert len(world.prometheus.queries) == 2
-    with_many(world, 20)
+    world.add_services(20)
     await world.fleet.cycle()
     assert len(world.prometheus.queries) == 3
 
 
 async def test_a_prometheus_that_did_not_answer_is_asked_again_by_the_cycle_that_follows_at_once(monkeypatch):
     world = FleetWorld()
-    with_many(world, 19)
+    world.add_services(19)
     decisions = Decisions(monkeypatch, world, DECIDING_S)
     world.prometheus.down = True
     await world.fleet.cycle()

@@ -394,21 +394,13 @@ async def test_a_target_that_may_not_be_rolled_is_decided_about_and_left_alone(e
 
 async def test_no_more_targets_roll_at_a_time_than_allowed():
     world = FleetWorld(lambda spec: spec["updatePolicy"].update(stabilizationWindowSeconds=0))
-    for number in range(4):
-        target, service = copy.deepcopy(TARGET), copy.deepcopy(SERVICE)
-        target["metadata"]["name"] = service["spec"]["targetRef"]["name"] = f"vllm-{number}"
-        service["metadata"]["name"] = f"service-{number}"
-        service["spec"]["updatePolicy"]["stabilizationWindowSeconds"] = 0
-        world.cluster.put(DEPLOYMENTS, target, manager="helm")
-        world.cluster.put(SERVICES, service)
-    world.kubelet.settle()
-    world.clock.advance(1000.0)
+    world.add_services(4, stabilizationWindowSeconds=0)
     world.calibrate()
     profile = world.cluster.of(PROFILES)[0]
     for number in range(4):
         other = copy.deepcopy(profile)
         other["metadata"] = {"namespace": "llm", "name": f"p{number}"}
-        other["spec"]["serviceRef"]["name"] = f"service-{number}"
+        other["spec"]["serviceRef"]["name"] = f"service-{number:02}"
         world.cluster.put(PROFILES, other)
     world.load(3.0)
     await world.cycle()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 
 import pytest
 
 from breakeven_operator.adapters.background import SETTLE_S
-from breakeven_operator.kinds import DEPLOYMENTS, SERVICES
+from breakeven_operator.kinds import SERVICES
 from breakeven_operator.reconcile.fleet_query import SIBLINGS
-from fakes.fleet_world import SERVICE, TARGET, VALUE, FleetWorld
+from fakes.fleet_world import VALUE, FleetWorld
 from fakes.virtual_time import in_virtual_time
 
 SERVICES_MORE = 5
@@ -21,15 +20,7 @@ def large(count=SERVICES_MORE, mode="Disabled"):
     world = FleetWorld(
         lambda spec: spec["updatePolicy"].update(stabilizationWindowSeconds=0, mode=mode), pods_per_query=4
     )
-    for number in range(count):
-        target, service = copy.deepcopy(TARGET), copy.deepcopy(SERVICE)
-        target["metadata"]["name"] = service["spec"]["targetRef"]["name"] = f"vllm-{number}"
-        service["metadata"]["name"] = f"service-{number}"
-        service["spec"]["updatePolicy"]["mode"] = "Disabled"
-        world.cluster.put(DEPLOYMENTS, target, manager="helm")
-        world.cluster.put(SERVICES, service)
-    world.kubelet.settle()
-    world.clock.advance(1000.0)
+    world.add_services(count, mode="Disabled")
     world.calibrate()
     world.load(3.0)
     return world
