@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from breakeven_operator.adapters.background import SETTLE_S
-from breakeven_operator.kinds import SERVICES
+from breakeven_operator.kinds import PODS, SERVICES
 from breakeven_operator.reconcile.fleet_query import SIBLINGS
+from fakes.fleet_metrics import pods_of
 from fakes.fleet_world import VALUE, FleetWorld
 from fakes.virtual_time import in_virtual_time
 
@@ -34,6 +35,10 @@ def decided(world):
     )
 
 
+def pod_names(world):
+    return {pod["metadata"]["name"] for pod in world.cluster.of(PODS)}
+
+
 async def test_a_cycle_reads_the_pods_of_as_many_services_as_fit_into_an_answer():
     world = large()
     seen = []
@@ -45,6 +50,8 @@ async def test_a_cycle_reads_the_pods_of_as_many_services_as_fit_into_an_answer(
     sums = [query for query in world.prometheus.queries if SIBLINGS in query]
     pods = [query for query in world.prometheus.queries if SIBLINGS not in query]
     assert (len(sums), len(pods)) == (3, 3)
+    asked_about = [{name for name in pod_names(world) if pods_of(query)(name)} for query in pods]
+    assert [len(names) for names in asked_about] == [4, 4, 4]
     await world.cycle()
     assert (await world.cycle()).left == 0
 
@@ -110,7 +117,8 @@ async def test_pods_that_are_told_of_late_are_decided_about_in_a_later_cycle(mon
     await world.cycle()
     world.load(9.0)
     lefts = []
-    for _ in range(6):
+    # In less than the five minutes after which it would be decided about anyway.
+    for _ in range(4):
         lefts.append((await world.cycle(60.0)).left)
         assert world.condition("MetricsAvailable")["status"] == "True"
         await asyncio.sleep(3 * SETTLE_S)
