@@ -9,6 +9,7 @@ about every service.
 from __future__ import annotations
 
 import math
+import zlib
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -65,8 +66,12 @@ class Grounds:
         """How long a decision that was made on these stands where there are others now, s; 0: no longer."""
         if self.state != now.state:
             return 0.0
-        moved = max(map(_change, self.figures, now.figures), default=0.0)
-        return min(_LONGEST_REST_S, self.window_s * _SMALL / moved) if moved > 0.0 else _LONGEST_REST_S
+        return _rest_s(self.window_s, max(map(_change, self.figures, now.figures), default=0.0))
+
+
+def _rest_s(window_s: float, moved: float) -> float:
+    """How long a decision stands where a figure has moved by such a part since, s."""
+    return min(_LONGEST_REST_S, window_s * _SMALL / moved) if moved > 0.0 else _LONGEST_REST_S
 
 
 def _change(before: float, after: float) -> float:
@@ -134,10 +139,12 @@ def stands_s(item: Decided, status_refresh_s: float, now: datetime) -> float:
     """
     if _is_under_way(item, now):
         return 0.0
-    ends_s = [_LONGEST_REST_S]
+    ends_s = [_until_its_moment_s(item.service.metadata.uid, now)]
     decision = item.service.status.decision
     if item.outcome.unwritten and decision is not None and decision.time is not None:
         ends_s.append(status_refresh_s - (now - decision.time).total_seconds())
+    # Where acceptance has moved, decisions follow it over several windows, and the figures stand still meanwhile.
+    ends_s.append(_rest_s(item.service.spec.metrics_source.window_seconds, _disbelieved(item)))
     memory = item.outcome.status.memory
     if memory is not None and memory.account is not None and memory.account.windows:
         since_s = (now - memory.account.windows[-1].time).total_seconds()
@@ -145,6 +152,22 @@ def stands_s(item: Decided, status_refresh_s: float, now: datetime) -> float:
         # One that was due, and that this decision did not take, cannot be measured at present.
         ends_s.extend([wait_s] if wait_s > 0.0 else [])
     return max(min(ends_s), 0.0)
+
+
+def _until_its_moment_s(uid: str, now: datetime) -> float:
+    """Time (s) to the moment of a service in each five minutes, told by its uid: after a start all were decided about at once."""
+    moment_s = zlib.crc32(uid.encode()) / 2.0**32 * _LONGEST_REST_S
+    return _LONGEST_REST_S - (now.timestamp() - moment_s) % _LONGEST_REST_S
+
+
+def _disbelieved(item: Decided) -> float:
+    """Part by which the tokens per step that were seen differ from those that the decision believes in by now."""
+    status = item.outcome.status
+    if status.decision is None or status.memory is None or status.current is None:
+        return 0.0
+    believed = [one.tokens_per_step for one in status.memory.seen if one.arm == status.current.arm]
+    seen = status.decision.tokens_per_step
+    return _change(believed[0], seen) if believed and seen is not None else 0.0
 
 
 def _is_under_way(item: Decided, now: datetime) -> bool:

@@ -31,6 +31,7 @@ from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.observation import CycleLimits, ServiceObservation
 from breakeven_operator.reconcile.service import conflicted, reconcile, reference
 from breakeven_operator.reconcile.target import Claim, older_claim
+from breakeven_operator.reconcile.unwritten import UnwrittenMemory, with_unwritten
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.calibrationrun import CalibrationRun, read_run
 from breakeven_operator.resources.meta import Condition
@@ -105,10 +106,11 @@ class Reconciler:
         self._agenda = Agenda()
         # Services that the last cycle left to the next one.
         self._left = 0
-        # By uid of the service: as /metrics shows it since its last decision, whose status was written just like that, and what
-        # was last logged.
+        # By uid of the service: as /metrics shows it since its last decision, whose status was written just like that, what
+        # decisions have learned that none was written for, and what was last logged.
         self._shown: dict[str, SpeculativeService] = {}
         self._written: set[str] = set()
+        self._unwritten: dict[str, UnwrittenMemory] = {}
         self._verdicts: dict[str, tuple[str, ...]] = {}
         self._warned: dict[str, str] = {}
 
@@ -118,7 +120,7 @@ class Reconciler:
 
     async def rest(self) -> None:
         """There are no cycles for a while; another replica may decide meanwhile."""
-        self._agenda, self._shown, self._written = Agenda(), {}, set()
+        self._agenda, self._shown, self._written, self._unwritten = Agenda(), {}, set(), {}
         await self._observer.rest()
 
     async def cycle(self) -> CycleReport:
@@ -196,7 +198,8 @@ class Reconciler:
             if self._clock.monotonic() - began_s > self._settings.deciding_s:
                 report.left = len(legible.ready) - place
                 break
-            service = services[uid]
+            stored = services[uid]
+            service = with_unwritten(stored, self._unwritten.get(uid))
             limits = CycleLimits(self._settings.status_refresh_s, moving < self._settings.max_parallel_rolls)
             try:
                 observation = self._observation(world, service)
@@ -207,6 +210,8 @@ class Reconciler:
                 failures.append(failed(service, written, error, now, service.metadata.resource_version))
                 continue
             moving += any(isinstance(a, WriteAnnotation) for a in outcome.plan.actions)
+            if not any(isinstance(a, WriteStatus) for a in outcome.plan.actions):
+                self._unwritten[uid] = UnwrittenMemory(stored.status.memory, outcome.status.memory)
             decided.append(Decided(service, observation, outcome))
             self._written.discard(uid)
             # On older readings than what made it due: it is due until they are as new.
@@ -242,6 +247,7 @@ class Reconciler:
         self._shown = {uid: service for uid, service in self._shown.items() if uid in valid}
         # What stands in the cluster is in memory already: two of each status would be a quarter of this process.
         self._shown |= {s.metadata.uid: s for s in world.services if s.metadata.uid in self._written}
+        self._unwritten = {uid: last for uid, last in self._unwritten.items() if uid in valid}
         self._verdicts = {uid: words for uid, words in self._verdicts.items() if uid in present}
         self._warned = {uid: text for uid, text in self._warned.items() if uid in present}
 
@@ -302,6 +308,7 @@ class Reconciler:
         result = await self._writer.carry_out(plan)
         if any(isinstance(action, WriteStatus) for action in result.done):
             self._written.add(service.metadata.uid)
+            self._unwritten.pop(service.metadata.uid, None)
         self._telemetry.decided(service, outcome.verdict.action, outcome.verdict.reason)
         if result.conflict and observation.deployment is not None:
             yielded = await self._writer.carry_out(

@@ -81,7 +81,7 @@ def findings_of(
     account = memory.account
     if account is None or account.profile != profile:
         return AccountFindings((), lasting=False, disagreement=None)
-    windows = recent(account, rules, now)
+    windows = recent(account, now)
     lasting = span_s(windows) >= rules.lasting_s
     said = _disagreement(windows, rules, f"{profile} predicts for {account.arm}") if lasting else None
     return AccountFindings(windows, lasting, said)

@@ -4,9 +4,9 @@ One window is noise, and a mean over windows is moved by the one that met a back
 of windows that do not overlap, bounded by how they differ and at least by the number of requests in them. It is about one
 arm under one profile, and begins anew with either, and after a roll.
 
-Each window is a write to the API server. So an account that has lasted takes one in half an hour, with the write that keeps
-what live windows teach; from the first one on that says something else than the profile, or than the windows before it, it
-takes all of them, until none has for as long as makes an account.
+Windows of one half hour err alike, and an account keeps few. So one that has lasted takes a window in half an hour; from the
+first one on that says something else than the profile, or than the windows before it, it takes all of them, until none has
+for as long as makes an account.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ _MEDIAN_ERROR = math.sqrt(math.pi / 2.0)
 _MOST = 1e6
 _WIDEST = 20.0
 """Logarithm of the widest bounds: what lies beyond says as little."""
+GAP_S = 86400.0
+"""Time without any window after which an account begins anew, s: what was measured the day before was other traffic."""
 RUNS_DIFFER = 0.05
 """Two runs of one engine differ by as much: identical ones scatter by up to 6 % from day to day."""
 
@@ -71,11 +73,6 @@ class AccountRules:
     def rest_s(self) -> float:
         """Longest time between them, s."""
         return max(self.spacing_s, INDEPENDENT_S)
-
-    @property
-    def gap_s(self) -> float:
-        """Time without any window after which an account begins anew, s."""
-        return max(MOST_WINDOWS * self.spacing_s, 2.0 * self.rest_s)
 
     def wait_s(self, windows: Sequence[AccountWindow], now: datetime) -> float:
         """Time (s) from the end of the newest window to that of the next one, as far as past windows tell."""
@@ -116,7 +113,7 @@ def with_window(
         rules: how the account is kept.
         now: end of the window.
     """
-    kept = recent(account, rules, now)
+    kept = recent(account, now)
     since_s = (now - kept[-1].time).total_seconds() if kept else math.inf
     if since_s < rules.spacing_s:
         return account
@@ -126,14 +123,14 @@ def with_window(
     return ModelAccount(arm=running.arm.name, profile=profile, windows=(*kept, window)[-MOST_WINDOWS:])
 
 
-def recent(account: ModelAccount | None, rules: AccountRules, now: datetime) -> tuple[AccountWindow, ...]:
+def recent(account: ModelAccount | None, now: datetime) -> tuple[AccountWindow, ...]:
     """Windows that still count: those before a gap say nothing of today's traffic."""
     counted: list[AccountWindow] = []
     newer = now
     for one in reversed(account.windows if account is not None else ()):
         if one.time > now:
             continue
-        if (newer - one.time).total_seconds() >= rules.gap_s:
+        if (newer - one.time).total_seconds() >= GAP_S:
             break
         counted.append(one)
         newer = one.time

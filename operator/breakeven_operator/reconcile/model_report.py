@@ -51,7 +51,7 @@ def model_status(
     account = memory.account
     if account is None or entry is None or entry.profile is None or account.profile != entry.name:
         return None
-    windows = recent(account, rules, now)
+    windows = recent(account, now)
     ratio = latency_ratio(windows, rules.confidence)
     if ratio is None:
         return None

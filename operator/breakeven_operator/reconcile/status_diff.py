@@ -14,6 +14,7 @@ from enum import Enum, auto
 from typing import Any
 
 from breakeven.planning.learned_laws import INDEPENDENT_S
+from breakeven_operator.reconcile.model_account import GAP_S
 
 _SMALL = 0.05
 # A percentage is a ratio already: a saving's lower bound that goes from 2.8 to 3.1 % has moved by a tenth of itself and says the same.
@@ -26,6 +27,7 @@ _FIGURES = (
     "decision.",
     "capacity.",
     "model.",
+    "workings.memory.seen.tokensPerStep",
     "objectives.",
     "workings.display.",
     "calibration.",
@@ -33,14 +35,39 @@ _FIGURES = (
     "history.",
     "rollout.unschedulableSinceTime",
 )
-# What live windows have taught: worth a write of its own once so much time has passed that a new window tells something new.
-# Until then the next cycle learns from the status as it was written, and a longer time counts for its window.
-_LEARNED = tuple(
-    f"workings.memory.{name}" for name in ("evidence", "savedRequestSeconds", "largestRps", "seen")
+# What live windows have taught. The operator that learned it goes on with it, see `unwritten`; it is written for one that
+# starts anew, once that would miss it.
+_LEARNED = (
+    "workings.memory.evidence.",
+    "workings.memory.savedRequestSeconds",
+    "workings.memory.largestRps",
+    "workings.memory.decidedTime",
+    "workings.memory.seen.relativeScatter",
+    "workings.memory.seen.accept",
+    "workings.memory.account.windows.",
 )
-# The first window of an arm teaches as much as the next half hour: it is written at once.
-_OF_TIMES = frozenset({"workings.memory.decidedTime", "workings.memory.evidence.time"})
-# ... but not these of them.
+# Those that grow without a bound that is soon reached, and how much of one may be missed.
+_AMOUNTS = frozenset(
+    {
+        "workings.memory.evidence.precisionAlone",
+        "workings.memory.evidence.precisionBoth",
+        "workings.memory.evidence.precisionCompany",
+        "workings.memory.savedRequestSeconds",
+        "workings.memory.largestRps",
+    }
+)
+_MISSED = 0.2
+_MISSED_S = GAP_S / 2.0
+# The first window of an arm teaches as much as the next half hour, and the first ones of an account begin it: where there was
+# no such time before, there is one to be kept.
+_FIRST = frozenset(
+    {
+        "workings.memory.decidedTime",
+        "workings.memory.evidence.time",
+        "workings.memory.account.windows.time",
+    }
+)
+# ... but not these of the figures.
 _STATE = frozenset(
     {
         "decision.action",
@@ -92,59 +119,77 @@ def worth_writing(
     """
     if written is None:
         return Worth.NOW
-    before, after = dict(_leaves(old)), dict(_leaves(new))
     renewal = Worth.NOW if now - written >= timedelta(seconds=refresh_s) else Worth.LATER
+    missed_s = _since_s(_decided(old), _decided(new))
     found = Worth.NOT
-    for path in before.keys() | after.keys():
-        if before.get(path) == after.get(path):
-            continue
-        key = _generic(path)
+    for key, before, after in _changes(old, new):
         if key in _STAMPS:
             continue
-        if key in _OF_TIMES:
-            if _older(before.get(path), after.get(path)):
-                return Worth.NOW
-            continue
+        if key in _FIRST and before is None:
+            return Worth.NOW
         if key.startswith(_LEARNED):
+            if _missed(key, before, after, missed_s):
+                return Worth.NOW
             continue
         if key in _STATE or not key.startswith(_FIGURES):
             return Worth.NOW
         small_step = _SMALL_POINTS if key.endswith("Percent") else 0.0
-        if found is not renewal and not _close(before.get(path), after.get(path), small_step):
+        if found is not renewal and not _close(before, after, _SMALL, small_step):
             found = renewal
     return found
 
 
-def _older(before: str | None, after: str | None) -> bool:
-    """Whether what is stored was decided, or taught, so long ago that a window since then is independent of it."""
-    if before is None or after is None:
+def _missed(key: str, before: object, after: object, since_s: float) -> bool:
+    """Whether an operator that starts anew would miss what was learned within such a time."""
+    if since_s >= _MISSED_S:
         return True
-    passed = datetime.fromisoformat(after) - datetime.fromisoformat(before)
-    return passed >= timedelta(seconds=INDEPENDENT_S)
+    return since_s >= INDEPENDENT_S and key in _AMOUNTS and not _close(before, after, _MISSED)
 
 
-def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _decided(status: Mapping[str, Any]) -> object:
+    return ((status.get("workings") or {}).get("memory") or {}).get("decidedTime")
+
+
+def _since_s(before: object, after: object) -> float:
+    """Time (s) from one decision to another; 0 where one was never made."""
+    if not isinstance(before, str) or not isinstance(after, str):
+        return 0.0
+    return (datetime.fromisoformat(after) - datetime.fromisoformat(before)).total_seconds()
+
+
+def _changes(old: Any, new: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """What differs, leaf by leaf: its path without the places in lists, and both values; None: absent."""
+    # Most of a status is as it was, and equal parts need no look at their leaves.
+    if old == new:
+        return
+    before, after = _parts(old), _parts(new)
+    if before is None and after is None:
+        yield key, old, new
+        return
+    for part in {**(before or {}), **(after or {})}:
+        inner = key if part.startswith("[") else f"{key}.{part}" if key else part
+        yield from _changes((before or {}).get(part), (after or {}).get(part), inner)
+
+
+def _parts(value: Any) -> Mapping[str, Any] | None:
+    """The fields of an object, the entries of a list by their place; None: a leaf."""
     if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _leaves(inner, (*path, str(key)))
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            # Conditions by type, so that their order does not matter.
-            name = str(inner.get("type", index)) if isinstance(inner, Mapping) else str(index)
-            yield from _leaves(inner, (*path, f"[{name}]"))
-    else:
-        yield path, value
+        return value
+    if not isinstance(value, list):
+        return None
+    # Conditions by type, so that their order does not matter.
+    return {
+        f"[{inner.get('type', place) if isinstance(inner, Mapping) else place}]": inner
+        for place, inner in enumerate(value)
+    }
 
 
-def _generic(path: tuple[str, ...]) -> str:
-    return ".".join(step for step in path if not step.startswith("["))
-
-
-def _close(old: Any, new: Any, small_step: float) -> bool:
+def _close(old: Any, new: Any, share: float, small_step: float = 0.0) -> bool:
+    """Whether two figures differ by no more than a share of the larger one or a step, or two sentences by their figures alone."""
     try:
         a, b = float(old), float(new)
     except (TypeError, ValueError):
         if isinstance(old, str) and isinstance(new, str):
             return _FIGURE.sub("#", old) == _FIGURE.sub("#", new)
         return False
-    return abs(a - b) <= max(small_step, _SMALL * max(abs(a), abs(b)))
+    return abs(a - b) <= max(small_step, share * max(abs(a), abs(b)))

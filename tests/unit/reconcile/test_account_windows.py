@@ -203,20 +203,20 @@ def test_few_requests_deviate_by_chance_and_make_no_account_restless():
 def test_windows_before_a_gap_say_nothing_of_today():
     account = looked_at_all_the_time(RULES, 7200)
     end = account.windows[-1].time
-    assert recent(account, RULES, end + timedelta(seconds=3599)) == account.windows
-    assert recent(account, RULES, end + timedelta(seconds=3600)) == ()
+    assert recent(account, end + timedelta(hours=23.9)) == account.windows
+    assert recent(account, end + timedelta(hours=24)) == ()
     broken = ModelAccount(
         arm=account.arm,
         profile=account.profile,
         windows=(
             *account.windows,
-            account.windows[-1].model_copy(update={"time": end + timedelta(hours=1)}),
-            account.windows[-1].model_copy(update={"time": end + timedelta(hours=1, seconds=300)}),
+            account.windows[-1].model_copy(update={"time": end + timedelta(hours=24)}),
+            account.windows[-1].model_copy(update={"time": end + timedelta(hours=24, seconds=300)}),
         ),
     )
-    assert recent(broken, RULES, end + timedelta(hours=1, seconds=310)) == broken.windows[-2:]
+    assert recent(broken, end + timedelta(hours=24, seconds=310)) == broken.windows[-2:]
     # A clock that was set back: what is to come does not count, and hides nothing.
-    assert recent(broken, RULES, end + timedelta(seconds=10)) == account.windows
+    assert recent(broken, end + timedelta(seconds=10)) == account.windows
 
 
 def test_windows_of_before_they_were_made_longer_give_way_to_the_newest():

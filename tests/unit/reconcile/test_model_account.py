@@ -153,7 +153,7 @@ def test_the_sentence_has_both_figures_and_what_stands_behind_them():
 
 def test_an_account_of_another_profile_or_of_yesterday_says_nothing():
     assert findings_of(memory(*[1.5] * 6), "chat-p2", RULES, NOW).disagreement is None
-    assert not findings_of(memory(*[1.5] * 6), "chat-p1", RULES, NOW + timedelta(hours=3)).windows
+    assert not findings_of(memory(*[1.5] * 6), "chat-p1", RULES, NOW + timedelta(hours=25)).windows
 
 
 def test_conditions_say_unknown_before_they_say_anything():

@@ -99,27 +99,48 @@ def test_a_sentence_in_which_figures_alone_move_is_never_written_for_itself():
     assert worth_writing(before, after, NOW - timedelta(hours=1), NOW, 60.0) is Worth.NOT
 
 
-def taught(*windows):
-    """A status whose memory holds the evidence of such arms, taught so many minutes before now."""
+def taught(hours_ago=0.0, *, precision=10.0, saved=100.0, others=(), windows=12, arm="none", live="2.5"):
+    """A status whose memory was learned so long before now."""
+    time = (NOW - timedelta(hours=hours_ago)).isoformat()
     evidence = [
-        {"arm": arm, "time": (NOW - timedelta(minutes=ago)).isoformat(), "pullAlone": str(ago)}
-        for arm, ago in windows
+        {"arm": name, "time": time, "precisionAlone": str(precision), "pullAlone": str(hours_ago)}
+        for name in ("none", *others)
     ]
-    return {**STATUS, "workings": {"memory": {"failures": 0, "evidence": evidence}}}
+    ends = [{"time": f"{time} {n}", "latencyRatio": str(hours_ago)} for n in range(windows)]
+    memory = {
+        "failures": 0,
+        "decidedTime": time,
+        "savedRequestSeconds": str(saved),
+        "evidence": evidence,
+        "seen": [{"arm": "eagle/3", "tokensPerStep": live, "accept": [str(hours_ago)]}],
+        "account": {"arm": arm, "windows": ends},
+    }
+    return {**STATUS, "workings": {"memory": memory}}
 
 
-def test_the_first_window_of_an_arm_is_written_at_once_and_the_next_ones_each_half_hour():
-    """The decision learns from the status as it was written."""
-    known = taught(("none", 20))
-    for new, worthy in (
-        (taught(("none", 0)), False),
-        (taught(("none", 20), ("eagle/3", 0)), True),
-    ):
-        assert (worth_writing(known, new, NOW - timedelta(minutes=20), NOW, 1e9) is Worth.NOW) is worthy
-    half_an_hour = worth_writing(
-        taught(("none", 30)), taught(("none", 0)), NOW - timedelta(minutes=30), NOW, 1e9
-    )
-    assert half_an_hour is Worth.NOW
+@pytest.mark.parametrize(
+    ("before", "after", "worthy"),
+    [
+        (taught(11.9), taught(), Worth.NOT),
+        (taught(12.0), taught(), Worth.NOW),
+        # By more than a fifth, once another half hour has added to it.
+        (taught(0.6), taught(precision=12.6), Worth.NOW),
+        (taught(0.6), taught(precision=12.4), Worth.NOT),
+        (taught(0.4), taught(precision=20.0), Worth.NOT),
+        (taught(0.6), taught(saved=70.0), Worth.NOW),
+        (taught(0.6), taught(saved=90.0), Worth.NOT),
+        (taught(0.1), taught(others=["eagle/3"]), Worth.NOW),
+        (STATUS, taught(), Worth.NOW),
+        (taught(0.1), taught(arm="eagle/3"), Worth.NOW),
+        (taught(0.1, windows=3), taught(windows=4), Worth.NOW),
+        (taught(0.1), taught(live="2.55"), Worth.NOT),
+        (taught(0.1), taught(live="2.9"), Worth.LATER),
+    ],
+)
+def test_what_windows_taught_is_written_once_an_operator_that_starts_anew_would_miss_it(
+    before, after, worthy
+):
+    assert worth_writing(before, after, NOW, NOW, 60.0) is worthy
 
 
 def test_the_order_of_conditions_is_no_change():

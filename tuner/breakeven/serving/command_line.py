@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import dropwhile, takewhile
 from typing import Any
 
@@ -78,8 +78,18 @@ def command_line(container: Mapping[str, Any]) -> list[str]:
     return [str(item) for item in [*(container.get("command") or []), *(container.get("args") or [])]]
 
 
-def cut(words: Sequence[str]) -> Iterator[GivenFlag]:
+def cut(words: Sequence[str]) -> tuple[GivenFlag, ...]:
     """Cut a command line into flags with their values, and single words that are no flags."""
+    return _flags_of(tuple(words))
+
+
+# A decision asks one command line for a dozen flags.
+@lru_cache(maxsize=64)
+def _flags_of(words: tuple[str, ...]) -> tuple[GivenFlag, ...]:
+    return tuple(_cut(words))
+
+
+def _cut(words: Sequence[str]) -> Iterator[GivenFlag]:
     position = 0
     while position < len(words):
         word, following = words[position], words[position + 1 :]

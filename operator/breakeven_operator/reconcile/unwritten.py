@@ -1,0 +1,39 @@
+"""What windows have taught since the status was written: carried from one decision to the next by the process that learned it.
+
+The status is for an operator that starts anew, and need not hold every window. A decision does: one that began with an older
+memory would take its present window for all the time since.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.memorystatus import MemoryStatus
+
+
+@dataclass(frozen=True, slots=True)
+class UnwrittenMemory:
+    """The memory after a decision whose status was not worth a write.
+
+    Attributes:
+        stored: memory in the status that the decision began with.
+        memory: after it.
+    """
+
+    stored: MemoryStatus | None
+    memory: MemoryStatus | None
+
+
+def with_unwritten(service: SpeculativeService, last: UnwrittenMemory | None) -> SpeculativeService:
+    """The service with the memory of its last decision, where nobody has written another one since.
+
+    Args:
+        service: as the API server holds it.
+        last: None: the last decision was written, or there was none.
+    """
+    status = service.status
+    if last is None or status.workings is None or status.memory != last.stored:
+        return service
+    workings = status.workings.model_copy(update={"memory": last.memory})
+    return service.with_status(status.model_copy(update={"workings": workings}))
