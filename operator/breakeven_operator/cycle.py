@@ -1,7 +1,7 @@
 """One cycle of the operator: read the world, decide about the services that ask for it, carry the plans out.
 
-Nothing is remembered between cycles but caches: whatever a decision needs stands in the cluster. A cycle that fails
-is reported and the next one begins with a new reading.
+What is remembered between cycles is a cache, but for what windows have taught since the status was written: whatever else a
+decision needs stands in the cluster. A cycle that fails is reported and the next one begins with a new reading.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.calibrationrun import CalibrationRun, read_run
 from breakeven_operator.resources.meta import Condition
 from breakeven_operator.resources.rolloutstatus import RolloutPhase
+from breakeven_operator.resources.sharing import sharing
 from breakeven_operator.serve.logs import CYCLE
 from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_operator.writer import Writer, WriteResult, is_stale
@@ -204,6 +205,7 @@ class Reconciler:
             try:
                 observation = self._observation(world, service)
                 outcome = reconcile(service, observation, limits, now)
+                outcome = replace(outcome, status=sharing(stored.status, outcome.status))
             except Exception as error:  # noqa: BLE001 - reported in full, and the other services go on
                 self._report_surprise(service, error, report)
                 written = world.manifests[service.metadata.uid].get("status") or {}

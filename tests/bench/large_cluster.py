@@ -56,6 +56,9 @@ _NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 _ABREAST = 32
 # As many windows as an account keeps, and their distance once it agrees.
 _WINDOWS, _REST_S = 12, 1800.0
+# What live latency has taught within a day, in half hours; it is written twice a day.
+_TAUGHT, _WRITTEN_S = 48, 12 * 3600.0
+_PRECISIONS = ("precisionAlone", "precisionBoth", "precisionCompany", "pullAlone", "pullCompany")
 _SINCE = "2026-01-01T00:00:00Z"
 
 
@@ -130,9 +133,10 @@ class LargeCluster:
         )
 
     async def age(self) -> None:
-        """Give every service the account of its last hours, which nobody has the time to wait for.
+        """Give every service the account of its last hours and the evidence of a day, which nobody has the time to wait for.
 
-        A young account takes a window every five minutes, and so do all at once. These are done, each at a time of its own.
+        A young account takes a window every five minutes, young evidence is written each half hour, and all are as young. These
+        are done, each at a time of its own.
         """
         found = await self.cluster.list_all(SERVICES)
         await _all(partial(self._aged, service, place / len(found)) for place, service in enumerate(found))
@@ -149,12 +153,19 @@ class LargeCluster:
         return (((service or {}).get("status") or {}).get("target") or {}).get("replicas")
 
     async def _aged(self, service: Any, place: float) -> None:
+        memory = service["status"]["workings"]["memory"]
         account = account_of(service)
+        written = _text(datetime.now(UTC) - timedelta(seconds=_WRITTEN_S * place))
+        evidence = [
+            {**one, "time": written, **{name: f"{float(one[name]) * _TAUGHT:.6f}" for name in _PRECISIONS}}
+            for one in memory["evidence"]
+        ]
         newest = datetime.now(UTC) - timedelta(seconds=_REST_S * place)
         ends = [newest - timedelta(seconds=_REST_S * back) for back in reversed(range(_WINDOWS))]
         aged = [{**account["windows"][-1], "time": _text(end)} for end in ends]
         meta = {name: service["metadata"][name] for name in ("namespace", "name")}
-        status = {"workings": {"memory": {"account": {**account, "windows": aged}}}}
+        learned = {"account": {**account, "windows": aged}, "evidence": evidence, "decidedTime": written}
+        status = {"workings": {"memory": learned}}
         await self.cluster.apply(
             SERVICES, {"metadata": meta, "status": status}, force=True, subresource="status", manager="bench"
         )

@@ -1,0 +1,50 @@
+"""What two statuses have in common is held once."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from breakeven_operator.resources.memorystatus import MemoryStatus
+from breakeven_operator.resources.modelstatus import AccountWindow, ModelAccount
+from breakeven_operator.resources.servicestatus import ServiceWorkings, SpeculativeServiceStatus
+from breakeven_operator.resources.sharing import sharing
+
+BEGIN = datetime(2026, 11, 24, tzinfo=UTC)
+
+
+def window(number):
+    return AccountWindow(
+        time=BEGIN + timedelta(minutes=5 * number),
+        window_seconds=300.0,
+        requests=number,
+        observed_seconds=1.0,
+        latency_ratio=1.0,
+        sampling_error=0.1,
+    )
+
+
+def status(first, *, saved=1.0, profile="p"):
+    account = ModelAccount(arm="none", profile=profile, windows=tuple(map(window, range(first, first + 4))))
+    memory = MemoryStatus(saved_request_seconds=saved, account=account)
+    return SpeculativeServiceStatus(observed_generation=1, workings=ServiceWorkings(memory=memory))
+
+
+@pytest.mark.parametrize(
+    "new", [status(0), status(0, saved=2.0), status(1), status(9), SpeculativeServiceStatus()]
+)
+def test_what_shares_is_what_was_meant(new):
+    shared = sharing(status(0), new)
+    assert shared == new
+    assert shared.to_json_object() == new.to_json_object()
+
+
+def test_the_parts_of_the_old_one_are_in_it():
+    old = status(0)
+    assert sharing(old, status(0)) is old
+    moved = sharing(old, status(0, saved=2.0))
+    assert moved.memory.account is old.memory.account
+    later = sharing(old, status(1)).memory.account.windows
+    assert [a is b for a, b in zip(later, old.memory.account.windows[1:], strict=False)] == [True] * 3
+    assert later[-1] == window(4)
