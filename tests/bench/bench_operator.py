@@ -268,7 +268,7 @@ class Bench:
         return 100 * (cpu_s(self._api_pid) - before) / (time.monotonic() - began)
 
     async def calibrate(self, python: str, large: LargeCluster) -> None:
-        """Let an operator find every fingerprint and decide once, and make the services older than they are."""
+        """Let an operator find every fingerprint and decide, and make the services a day older than they are."""
         async with self._operator(python, large):
             await large.calibrate()
             while True:
@@ -276,7 +276,11 @@ class Bench:
                 if all(account_of(s) for s in found):
                     break
                 await asyncio.sleep(3.0)
-        await large.age()
+        await large.age(half_hours=48)
+        # What an account of hours says is news: each service is written, and then they are written at times of their own again.
+        async with self._operator(python, large) as one:
+            await settled(one, 2, whole=True)
+        await large.age(half_hours=1)
 
     async def measure(self, python: str, large: LargeCluster, alone_percent: float) -> dict[str, float]:
         self._prometheus.spread = 0.0

@@ -56,8 +56,8 @@ _NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 _ABREAST = 32
 # As many windows as an account keeps, and their distance once it agrees.
 _WINDOWS, _REST_S = 12, 1800.0
-# What live latency has taught within a day, in half hours; it is written twice a day.
-_TAUGHT, _WRITTEN_S = 48, 12 * 3600.0
+# What live latency has taught is written twice a day.
+_WRITTEN_S = 12 * 3600.0
 _PRECISIONS = ("precisionAlone", "precisionBoth", "precisionCompany", "pullAlone", "pullCompany")
 _SINCE = "2026-01-01T00:00:00Z"
 
@@ -132,14 +132,20 @@ class LargeCluster:
             if s["metadata"]["name"] not in known
         )
 
-    async def age(self) -> None:
+    async def age(self, half_hours: int) -> None:
         """Give every service the account of its last hours and the evidence of a day, which nobody has the time to wait for.
 
         A young account takes a window every five minutes, young evidence is written each half hour, and all are as young. These
         are done, each at a time of its own.
+
+        Args:
+            half_hours: by how many more than were seen the evidence tells.
         """
         found = await self.cluster.list_all(SERVICES)
-        await _all(partial(self._aged, service, place / len(found)) for place, service in enumerate(found))
+        await _all(
+            partial(self._aged, service, place / len(found), half_hours)
+            for place, service in enumerate(found)
+        )
 
     async def scale(self, number: int, replicas: int) -> None:
         """Change the replicas of a service's Deployment."""
@@ -152,12 +158,12 @@ class LargeCluster:
         service = await self.cluster.get(SERVICES, _home(number), f"service-{number}")
         return (((service or {}).get("status") or {}).get("target") or {}).get("replicas")
 
-    async def _aged(self, service: Any, place: float) -> None:
+    async def _aged(self, service: Any, place: float, half_hours: int) -> None:
         memory = service["status"]["workings"]["memory"]
         account = account_of(service)
         written = _text(datetime.now(UTC) - timedelta(seconds=_WRITTEN_S * place))
         evidence = [
-            {**one, "time": written, **{name: f"{float(one[name]) * _TAUGHT:.6f}" for name in _PRECISIONS}}
+            {**one, "time": written, **{name: f"{float(one[name]) * half_hours:.6f}" for name in _PRECISIONS}}
             for one in memory["evidence"]
         ]
         newest = datetime.now(UTC) - timedelta(seconds=_REST_S * place)

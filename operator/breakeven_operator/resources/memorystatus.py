@@ -1,4 +1,7 @@
-"""What a decision remembers between cycles, in the status of a SpeculativeService: an operator that starts anew goes on with it."""
+"""What a decision remembers, in the status of a SpeculativeService: an operator that starts anew goes on with it.
+
+Where it changes what is done it is as new as the status. What windows have taught may be half a day older, see `status_diff`.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,7 @@ class Suspicion(StatusModel):
 
 
 class MemoryStatus(StatusModel):
-    """What the decision remembers from one cycle to the next, so that a restart changes nothing."""
+    """What the decision remembers from one cycle to the next, so that a restart changes no decision."""
 
     running_arm: Annotated[ArmName | None, Field(description="The arm that was running.")] = None
     last_switch_time: Annotated[
