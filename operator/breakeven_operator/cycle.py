@@ -310,7 +310,6 @@ class Reconciler:
         result = await self._writer.carry_out(plan)
         if any(isinstance(action, WriteStatus) for action in result.done):
             self._written.add(service.metadata.uid)
-            self._unwritten.pop(service.metadata.uid, None)
         self._telemetry.decided(service, outcome.verdict.action, outcome.verdict.reason)
         if result.conflict and observation.deployment is not None:
             yielded = await self._writer.carry_out(

@@ -422,6 +422,8 @@ async def test_what_could_not_be_written_is_decided_anew(monkeypatch):
     for _ in range(4):
         await world.cycle()
         assert decisions.take()["chat"] == 1
+    begun = {memory.decided_time for memory in decisions.memories[-4:]}
+    assert len(begun) == 1, "what should have been written and was not does not count"
     world.cluster.fail = lambda *_: None
     await world.cycle()
     assert float(world.decision["loadRps"]) > 4
