@@ -48,6 +48,9 @@ _FOR_THE_API = {"for": "the API"}
 _LIST_TYPE = "x-kubernetes-list-type"
 _LIST_KEYS = "x-kubernetes-list-map-keys"
 
+# One set for all objects that were given the same fields.
+_GIVEN: dict[frozenset[str], set[str]] = {}
+
 DECIMAL_PATTERN = r"^-?[0-9]{1,15}(\.[0-9]{1,12})?$"
 
 
@@ -87,6 +90,14 @@ class Model(BaseModel):
         alias_generator=to_camel, validate_by_name=True, validate_by_alias=True, frozen=True, extra="forbid"
     )
     rules: ClassVar[tuple[Rule, ...]] = ()
+
+    @model_validator(mode="after")
+    def _share_names(self) -> Self:
+        # Pydantic notes for each object which fields it was given, in a set of its own: of a thousand statuses these took
+        # 100 MB, a third of the operator. A frozen model never changes its set, and a copy gets one of its own.
+        given = self.__pydantic_fields_set__
+        object.__setattr__(self, "__pydantic_fields_set__", _GIVEN.setdefault(frozenset(given), given))
+        return self
 
     @model_validator(mode="after")
     def _check_lists(self) -> Self:

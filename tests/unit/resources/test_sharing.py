@@ -1,4 +1,4 @@
-"""What two statuses have in common is held once."""
+"""What statuses have in common is held once."""
 
 from __future__ import annotations
 
@@ -48,3 +48,12 @@ def test_the_parts_of_the_old_one_are_in_it():
     later = sharing(old, status(1)).memory.account.windows
     assert [a is b for a, b in zip(later, old.memory.account.windows[1:], strict=False)] == [True] * 3
     assert later[-1] == window(4)
+
+
+def test_objects_with_the_same_fields_share_the_names_of_these_and_copies_do_not_spoil_them():
+    one, other = (MemoryStatus(saved_request_seconds=saved) for saved in (1.0, 2.0))
+    assert one.model_fields_set is other.model_fields_set
+    assert MemoryStatus(largest_rps=1.0).model_fields_set == {"largest_rps"}
+    changed = one.model_copy(update={"failures": 1})
+    assert changed.model_fields_set == {"saved_request_seconds", "failures"}
+    assert other.model_fields_set == {"saved_request_seconds"}
