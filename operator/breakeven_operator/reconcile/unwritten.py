@@ -17,7 +17,7 @@ class UnwrittenMemory:
     """The memory after a decision whose status was not worth a write.
 
     Attributes:
-        stored: memory in the status that the decision began with.
+        stored: memory in the status as the API server held it then.
         memory: after it.
     """
 
@@ -30,7 +30,7 @@ def with_unwritten(service: SpeculativeService, last: UnwrittenMemory | None) ->
 
     Args:
         service: as the API server holds it.
-        last: None: the last decision was written, or there was none.
+        last: the newest decision that was not written; None: there is none.
     """
     status = service.status
     if last is None or status.workings is None or status.memory != last.stored:

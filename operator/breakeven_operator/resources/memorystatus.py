@@ -1,6 +1,6 @@
 """What a decision remembers, in the status of a SpeculativeService: an operator that starts anew goes on with it.
 
-Where it changes what is done it is as new as the status. What windows have taught may be half a day older, see `status_diff`.
+What was done and is waited for is as new as the status. What windows have taught may be half a day older, see `status_diff`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Suspicion(StatusModel):
 
 
 class MemoryStatus(StatusModel):
-    """What the decision remembers from one cycle to the next, so that a restart changes no decision."""
+    """What the decision remembers from one cycle to the next, and an operator that starts anew goes on with."""
 
     running_arm: Annotated[ArmName | None, Field(description="The arm that was running.")] = None
     last_switch_time: Annotated[
