@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 
 @dataclass(frozen=True)
@@ -67,19 +69,38 @@ class AuditEvent:
         return 200 <= self.code < 300 and not self.dry_run
 
 
-def read(log: Path) -> Iterator[AuditEvent]:
-    """All events so far, oldest first, through rotated files too.
+class AuditLog:
+    """The events of one API server; each line is parsed once, however often somebody asks.
 
-    The API server writes an event before it sends its answer: whoever has seen an answer finds its event here.
-    A last line that is still being written is left for the next reading.
+    Args:
+        log: file that the API server writes, there or not yet.
     """
-    # Rotated files carry their time in the name (audit-2026-01-31T...), which sorts; the current one comes last.
-    for path in [*sorted(log.parent.glob(f"{log.stem}-*{log.suffix}")), log]:
-        if not path.exists():
-            continue
-        with path.open(encoding="utf-8") as lines:
-            for line in lines:
-                if line.endswith("\n"):
-                    event = json.loads(line)
-                    if event["stage"] == "ResponseComplete":
-                        yield AuditEvent.of(event)
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._events: list[AuditEvent] = []
+        # By inode, because a file that is rotated gets another name.
+        self._read_bytes: dict[int, int] = {}
+
+    def events(self) -> Sequence[AuditEvent]:
+        """All events so far, oldest first, through rotated files too.
+
+        The API server writes an event before it sends its answer: whoever has seen an answer finds its event here.
+        A last line that is still being written is left for the next reading.
+        """
+        # Rotated files carry their time in the name (audit-2026-01-31T...), which sorts; the current one comes last.
+        log = self._log
+        for path in [*sorted(log.parent.glob(f"{log.stem}-*{log.suffix}")), log]:
+            with contextlib.suppress(FileNotFoundError), path.open("rb") as lines:
+                self._read_on(lines)
+        return tuple(self._events)
+
+    def _read_on(self, lines: BinaryIO) -> None:
+        inode = os.fstat(lines.fileno()).st_ino
+        lines.seek(self._read_bytes.get(inode, 0))
+        for line in lines:
+            if line.endswith(b"\n"):
+                self._read_bytes[inode] = self._read_bytes.get(inode, 0) + len(line)
+                event = json.loads(line)
+                if event["stage"] == "ResponseComplete":
+                    self._events.append(AuditEvent.of(event))

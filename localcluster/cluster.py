@@ -7,7 +7,7 @@ import secrets
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -53,6 +53,7 @@ class LocalCluster:
         self._launched: Launched | None = None
         self._endpoints = ClusterEndpoints("", 0, 0)
         self._programs: dict[str, Path] = {}
+        self._audit = audit.AuditLog(self._state.audit_log)
 
     @classmethod
     def attach(cls, state_dir: Path) -> Self:
@@ -117,9 +118,9 @@ class LocalCluster:
         """Ends one of them if it still runs and starts it as it was, on the same ports with the same data."""
         self._control.restart(name)
 
-    def audit_events(self) -> Iterator[audit.AuditEvent]:
+    def audit_events(self) -> Sequence[audit.AuditEvent]:
         """All writes so far, oldest first; an answered request is always among them."""
-        return audit.read(self._state.audit_log)
+        return self._audit.events()
 
     def start(self) -> None:
         """Builds what is missing, starts the control plane and returns when pods can be created."""
@@ -133,6 +134,7 @@ class LocalCluster:
             # A cluster whose supervisor was killed could not clean up after itself.
             self._state.clear()
             self._state.create()
+            self._audit = audit.AuditLog(self._state.audit_log)
             api_port, etcd_port, etcd_peer_port = free_ports(3)
             self._endpoints = ClusterEndpoints(f"https://127.0.0.1:{api_port}", etcd_port, etcd_peer_port)
             self._write_files(programs)

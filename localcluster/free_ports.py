@@ -12,11 +12,14 @@ _LOWEST: Final = 10240
 
 
 def free_ports(count: int) -> list[int]:
-    """Distinct TCP ports that nobody listens on at 127.0.0.1 now.
+    """Distinct TCP ports that nobody listens on at 127.0.0.1 now, and that no other process was given here.
 
     They lie below the range from which the kernel takes the near ends of outgoing connections. A port from `bind(0)`
     comes out of that very range, and between being chosen here and being bound by a server that starts seconds
     later some client's connection would now and then be given it.
+
+    A port stays this process's until it ends: two clusters that start at the same time would otherwise now and then
+    choose the same one before either listens on it.
     """
     ephemeral = int(_RANGE_FILE.read_text().split()[0]) if _RANGE_FILE.exists() else 32768
     candidates = range(_LOWEST, ephemeral) if ephemeral - _LOWEST > 1000 else range(49152, 65536)
@@ -24,10 +27,23 @@ def free_ports(count: int) -> list[int]:
     for port in random.SystemRandom().sample(candidates, len(candidates)):
         if len(found) == count:
             return found
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        found.append(port)
+        if _held(port):
+            found.append(port)
     raise OSError(f"fewer than {count} free ports on 127.0.0.1")
+
+
+def _held(port: int) -> bool:
+    """Whether the port is free, and this process holds it now.
+
+    By an abstract Unix socket: like loopback it belongs to the network namespace, and the kernel gives it back when the
+    process ends, however it ends.
+    """
+    with socket.socket(socket.AF_UNIX) as hold, socket.socket() as probe:
+        try:
+            hold.bind(f"\0breakeven-port-{port}")
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        # The descriptor is left open on purpose.
+        hold.detach()
+        return True

@@ -1,10 +1,13 @@
 """The state folder, ports, certificates, kubeconfigs and audit log."""
 
+import contextlib
 import fcntl
 import json
 import os
 import socket
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -102,6 +105,22 @@ def test_ports_are_free_distinct_and_no_clients(tmp_path):
         assert ports[0] not in free_ports(200)
 
 
+def test_two_processes_are_never_given_the_same_port():
+    """Neither listens yet, and each takes so many that eleven of them would be the other's too."""
+    script = "from localcluster.free_ports import free_ports; print(*free_ports(500), flush=True); input()"
+    with contextlib.ExitStack() as running:
+        given = []
+        for _ in range(2):
+            command = [sys.executable, "-c", script]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            child = running.enter_context(
+                subprocess.Popen(command, env=with_this_package(os.environ), text=True, **pipes)
+            )
+            running.callback(child.kill)
+            given += child.stdout.readline().split()
+    assert len(set(given)) == 1000
+
+
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pki")
@@ -165,7 +184,7 @@ def test_audit_events_come_in_order_through_rotation_without_unfinished_lines(tm
     log = tmp_path / "audit.log"
     log.write_text(audit_line("panicked", stage="Panic") + audit_line("second") + audit_line("third")[:-20])
     (tmp_path / "policy.yaml").write_text(AUDIT_POLICY)
-    events = list(audit.read(log))
+    events = audit.AuditLog(log).events()
     assert [event.name for event in events] == ["first", "second"]
     assert (events[0].group, events[0].resource, events[0].namespace, events[0].subresource) == (
         "apps",
@@ -190,7 +209,23 @@ def test_refused_and_rehearsed_requests_wrote_nothing(changes):
 
 
 def test_audit_log_that_does_not_exist_yet_is_empty(tmp_path):
-    assert list(audit.read(tmp_path / "audit.log")) == []
+    assert audit.AuditLog(tmp_path / "audit.log").events() == ()
+
+
+def test_an_audit_log_is_read_on_from_where_it_was_left(tmp_path):
+    """Also through a rotation between two readings, and a line that was half written at the first."""
+    log = tmp_path / "audit.log"
+    audit_log = audit.AuditLog(log)
+    second = audit_line("second")
+    log.write_text(audit_line("first") + second[:-20])
+    (first,) = audit_log.events()
+    with log.open("a") as lines:
+        lines.write(second[-20:] + audit_line("third"))
+    log.rename(tmp_path / "audit-2026-01-31T10-00-00.000.log")
+    log.write_text(audit_line("fourth"))
+    events = audit_log.events()
+    assert [event.name for event in events] == ["first", "second", "third", "fourth"]
+    assert events[0] is first
 
 
 def test_default_nodes_are_an_a100_and_an_h100():
