@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Generator, Iterator
+from collections import defaultdict
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 
 import kubernetes
@@ -23,20 +24,45 @@ import pytest
 from localcluster import LocalCluster
 from localcluster.account import account
 from localcluster.binaries import ensure
+from operatorcluster.administrator import Administrator
 from operatorcluster.fixtures import place, stage  # noqa: F401 - fixtures of the operator's tests
 from operatorcluster.stage import HOME, Place, Stage
 
 HERE = Path(__file__).parent
 # Against hanging only: waits have limits of their own and say what they waited for.
 TIMEOUT_S = 900
+# In these the operator measures arms, in real time: two of them at once would disturb each other on two cores.
+MEASURING = frozenset(
+    f"test_operator_{name}"
+    for name in ("always_pays", "calibration", "decides", "killed", "schedule", "workload")
+) | {"test_chart_operator"}
+# Roughly how long a file takes: the longest begin first. Of others: a minute.
+SECONDS: Mapping[str, int] = {}
+
+
+def group(item: pytest.Item) -> str:
+    """Tests of one group run in one process, one after another."""
+    return "measuring" if item.path.stem in MEASURING else item.path.stem
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.cluster)
-            if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(TIMEOUT_S))
+    ours = [item for item in items if item.path.is_relative_to(HERE)]
+    seconds: dict[str, int] = defaultdict(int)
+    for stem in {item.path.stem: item for item in ours}.values():
+        seconds[group(stem)] += SECONDS.get(stem.path.stem, 60)
+    for item in ours:
+        item.add_marker(pytest.mark.cluster)
+        item.add_marker(pytest.mark.xdist_group(group(item)))
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
+    others = [item for item in items if not item.path.is_relative_to(HERE)]
+    items[:] = [*others, *sorted(ours, key=lambda item: (-seconds[group(item)], group(item)))]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Of several processes the first: it runs no test, and what the others print while they build is seen by nobody.
+    if config.getoption("numprocesses", None) and not config.option.collectonly:
+        ensure()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -93,15 +119,16 @@ def kube(cluster: LocalCluster) -> Iterator[kubernetes.client.ApiClient]:
         yield client
 
 
+@pytest.fixture(scope="module")
+def administrator(cluster: LocalCluster) -> Iterator[Administrator]:
+    # Of the module: some have a cluster of their own.
+    with Administrator(cluster) as api:
+        yield api
+
+
 @pytest.fixture
-def namespace(cluster: LocalCluster, request: pytest.FixtureRequest) -> Iterator[str]:
+def namespace(administrator: Administrator, request: pytest.FixtureRequest) -> Iterator[str]:
     words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower().removeprefix("test_")).strip("-")
     name = f"{words[:40].strip('-')}-{secrets.token_hex(3)}"
-    cluster.kubectl("create", "namespace", name)
-    # Pods are refused until the controller manager has made it.
-    cluster.kubectl("wait", "--for=create", "serviceaccount/default", f"--namespace={name}", "--timeout=180s")
-    yield name
-    # A namespace that is being deleted takes no new pods, so nothing replaces those that go; its other content goes
-    # five seconds later, when the controller manager gets to it, and nobody waits for that.
-    cluster.kubectl("delete", "namespace", name, "--wait=false")
-    cluster.kubectl("delete", "pods", "--all", f"--namespace={name}", "--grace-period=1", "--timeout=180s")
+    with administrator.namespace(name, wait=True):
+        yield name

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
 import subprocess
 import time
 import urllib.parse
@@ -17,6 +16,7 @@ from typing import cast
 from breakeven_operator.adapters.prometheus_api import PrometheusClient
 from breakeven_operator.ports import Cluster, InstantSample, PrometheusAccess
 from localcluster.binaries import ensure
+from localcluster.free_ports import free_ports
 
 
 @contextlib.contextmanager
@@ -36,8 +36,7 @@ def prometheus_of(folder: Path, openmetrics: str, rules: Path | None = None) -> 
         [programs["promtool"], "tsdb", "create-blocks-from", "openmetrics", "samples.txt", "data"],
         cwd=folder, check=True, capture_output=True,
     )  # fmt: skip
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     command = [
         str(programs["prometheus"]),
         f"--web.listen-address=127.0.0.1:{port}",

@@ -17,6 +17,7 @@ from localcluster import GpuNode, LocalCluster
 from localcluster.audit import AuditEvent
 from localcluster.plainhttp import Reader
 from operatorcluster import manifests
+from operatorcluster.administrator import Administrator
 from operatorcluster.posing import Posers
 from operatorcluster.target_engine import A100, COSTS
 from operatorcluster.waiting import PATIENCE_S, until
@@ -53,12 +54,13 @@ class Stage:
     Attributes:
         cluster: of this machine.
         posers: what Prometheus scrapes beside pods.
+        api: its API server.
     """
 
-    def __init__(self, cluster: LocalCluster, posers: Posers) -> None:
+    def __init__(self, cluster: LocalCluster, posers: Posers, api: Administrator) -> None:
         self.cluster = cluster
         self.posers = posers
-        self.api = Reader(cluster.api_url, cluster.state_dir / "pki")
+        self.api = api
 
     def writes(self, namespace: str, resource: str = "deployments") -> list[AuditEvent]:
         """What the operator has changed there, oldest first; status and other subresources left out."""
@@ -98,18 +100,10 @@ class Stage:
     def place(self, words: str) -> Iterator[Place]:
         """A namespace; what was made in it is gone from the nodes at the end."""
         name = f"{words[:40].strip('-')}-{secrets.token_hex(3)}"
-        self.cluster.kubectl("create", "namespace", name)
-        self.cluster.kubectl(
-            "wait", "--for=create", "serviceaccount/default", f"--namespace={name}", "--timeout=180s"
-        )
-        place = Place(self, name)
-        try:
-            yield place
-        finally:
-            # First what would make new pods, then what holds GPUs.
-            place.kubectl("delete", "specsvc,deployment,cronjob", "--all", "--wait=false")
-            self.cluster.kubectl("delete", "namespace", name, "--wait=false")
-            place.kubectl("delete", "pods", "--all", "--grace-period=1", "--wait=false")
+        # First what would make new pods, then what holds GPUs.
+        first = (f"{_OURS}/speculativeservices", "apis/apps/v1/deployments", "apis/batch/v1/cronjobs")
+        with self.api.namespace(name, *first, wait=False):
+            yield Place(self, name)
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -144,7 +138,7 @@ class Place:
 
     def patch(self, kind: str, name: str, change: Manifest) -> None:
         """A merge patch."""
-        self.kubectl("patch", kind, name, "--type=merge", f"--patch={json.dumps(change)}")
+        self.stage.api.patch(f"/{_PATHS[kind].format(f'namespaces/{self.name}')}/{name}", change)
 
     def all(self, kind: str) -> list[Manifest]:
         """Every object of a kind."""
@@ -308,4 +302,5 @@ def standing(folder: Path) -> Iterator[Stage]:
             "--set=operator.cycleSeconds=1,operator.statusRefreshSeconds=1,calibration.maxParallel=4",
             "--wait", "--timeout=300s",
         )  # fmt: skip
-        yield Stage(cluster, posers)
+        with Administrator(cluster) as api:
+            yield Stage(cluster, posers, api)

@@ -109,13 +109,11 @@ def test_two_processes_are_never_given_the_same_port():
     """Neither listens yet, and each takes so many that eleven of them would be the other's too."""
     script = "from localcluster.free_ports import free_ports; print(*free_ports(500), flush=True); input()"
     with contextlib.ExitStack() as running:
-        given = []
+        given: list[bytes] = []
         for _ in range(2):
             command = [sys.executable, "-c", script]
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-            child = running.enter_context(
-                subprocess.Popen(command, env=with_this_package(os.environ), text=True, **pipes)
-            )
+            environment, pipe = with_this_package(os.environ), subprocess.PIPE
+            child = running.enter_context(subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe))
             running.callback(child.kill)
             given += child.stdout.readline().split()
     assert len(set(given)) == 1000
