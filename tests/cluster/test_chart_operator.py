@@ -31,14 +31,17 @@ SHORT = {
 def installed(*values):
     with LocalCluster() as cluster:
         cluster.start_nodes(environment={"BREAKEVEN_SIM_COSTS": str(COSTS)})
-        cluster.start_prometheus(scrape_interval_s=1.0)
+        cluster.start_prometheus(scrape_interval_s=1.0, alertmanager=False)
         cluster.kubectl("create", "namespace", "llm")
         cluster.helm(
             "install", "breakeven", str(CHART), "--namespace=breakeven", "--create-namespace",
             f"--set=prometheus.address={cluster.prometheus_url}", "--set=operator.cycleSeconds=1",
             "--wait", "--timeout=300s", *values,
         )  # fmt: skip
-        example = re.sub(r"replicas: \d+", "replicas: 1", (ROOT / "examples" / "vllm-a100.yaml").read_text())
+        # Of the example's minutes for weights that are really loaded nothing is needed here.
+        example = (ROOT / "examples" / "vllm-a100.yaml").read_text()
+        for field in ("replicas", "periodSeconds"):
+            example = re.sub(rf"{field}: \d+", f"{field}: 1", example)
         cluster.kubectl("apply", "--namespace=llm", "--filename=-", stdin=example)
         cluster.kubectl("apply", "--namespace=llm", "--filename=-", stdin=yaml.safe_dump(service()))
         yield cluster
