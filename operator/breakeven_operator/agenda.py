@@ -115,10 +115,12 @@ class Agenda:
         """A decision was made on this, at this monotonic time; it stands no longer than so many seconds."""
         self._standing[uid] = _Standing(on, now_s, stands_s)
 
-    def reopen(self, uid: str) -> None:
-        """What was decided did not come about: the next cycle decides anew."""
-        if uid in self._standing:
-            self._standing[uid] = replace(self._standing[uid], stands_s=0.0)
+    def reopen(self, uid: str, now_s: float = 0.0, in_s: float = 0.0) -> None:
+        """What was decided did not come about: the next cycle decides again, or the first one after so many seconds."""
+        last = self._standing.get(uid)
+        if last is not None:
+            stands_s = now_s + in_s - last.decided_s if in_s > 0.0 else 0.0
+            self._standing[uid] = replace(last, stands_s=min(stands_s, last.stands_s))
 
     def _is_due(self, uid: str, now: Grounds, now_s: float) -> bool:
         last = self._standing.get(uid)

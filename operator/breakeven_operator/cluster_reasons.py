@@ -480,6 +480,11 @@ class ClusterReason(StrEnum):
     )
 
     # The operator itself.
+    WRITE_REFUSED = (
+        "WriteRefused",
+        "The API server refuses a write: an admission policy or webhook denies it or does not answer, or RBAC lacks the right. Nothing was changed; it is tried again, after twice the time each time in a row, at most five minutes.",
+        "Read the server's words in the message: allow the write in the policy or webhook, or install the chart's RBAC. A changed spec, or a new value of the annotation breakeven.dev/resume, tries at once.",
+    )
     API_ERROR = (
         "ApiError",
         "The API server refused or did not answer; the message has its words.",

@@ -15,7 +15,7 @@ from typing import Any
 
 from breakeven.errors import InputError
 from breakeven_operator import calibration, housekeeping
-from breakeven_operator.actions import ActionPlan, Create, DoneFit, WriteAnnotation, WriteStatus
+from breakeven_operator.actions import ActionPlan, Create, DoneFit, EmitEvent, WriteAnnotation, WriteStatus
 from breakeven_operator.adapters.observer import Observer
 from breakeven_operator.adapters.snapshot import Legible, Snapshot
 from breakeven_operator.admission import Decided, run_views
@@ -29,9 +29,10 @@ from breakeven_operator.reconcile.deployment import Deployment, observe
 from breakeven_operator.reconcile.failed import Failed, failed
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.observation import CycleLimits, ServiceObservation
-from breakeven_operator.reconcile.service import conflicted, reconcile, reference
+from breakeven_operator.reconcile.service import RESUME_ANNOTATION, conflicted, reconcile, reference
 from breakeven_operator.reconcile.target import Claim, older_claim
 from breakeven_operator.reconcile.unwritten import UnwrittenMemory, with_unwritten
+from breakeven_operator.refused_writes import RefusedWrite, of_annotation, of_creation
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.calibrationrun import CalibrationRun, read_run
 from breakeven_operator.resources.meta import Condition
@@ -39,7 +40,7 @@ from breakeven_operator.resources.rolloutstatus import RolloutPhase
 from breakeven_operator.resources.sharing import sharing
 from breakeven_operator.serve.logs import CYCLE
 from breakeven_operator.serve.telemetry import Telemetry
-from breakeven_operator.writer import Writer, WriteResult, is_stale
+from breakeven_operator.writer import Writer, WriteResult
 
 _LOG = logging.getLogger(__name__)
 _CYCLE_LOG = logging.getLogger(CYCLE)
@@ -114,6 +115,8 @@ class Reconciler:
         self._unwritten: dict[str, UnwrittenMemory] = {}
         self._verdicts: dict[str, tuple[str, ...]] = {}
         self._warned: dict[str, str] = {}
+        # What a person may change so that refused writes are tried again at once.
+        self._asked: dict[str, tuple[int, str]] = {}
 
     def age_s(self) -> float:
         """How old the oldest part of the next observation would be."""
@@ -144,17 +147,18 @@ class Reconciler:
         report.left += len(due) - len(legible.ready) - len(legible.awaited)
         gate = asyncio.Semaphore(_WRITERS)
 
-        async def handle(item: Decided) -> None:
+        async def handle(place: int) -> None:
+            item = outcomes[place]
             async with gate:
                 try:
-                    await self._handle(world, item, report)
+                    outcomes[place] = await self._handle(world, item, report)
                 except Exception as error:  # noqa: BLE001 - reported in full, and the other services go on
                     # The status of this cycle may be written already: what comes after it starts from it.
                     announced = item.service.with_status(item.outcome.status)
                     self._report_surprise(announced, error, report)
                     failures.append(failed(announced, item.outcome.status.to_json_object(), error, now))
 
-        await asyncio.gather(*(handle(item) for item in outcomes))
+        await asyncio.gather(*map(handle, range(len(outcomes))))
         for failure in failures:
             self._note(await self._writer.carry_out(failure.plan), report)
         for manifest, problem in world.invalid:
@@ -188,9 +192,7 @@ class Reconciler:
         One service's surprise must not stop the others, nor hide that service: see `failed`.
         """
         world = legible.world
-        moving = sum(
-            1 for s in world.services if s.status.rollout is not None and s.status.rollout.phase in _MOVING
-        )
+        moving = sum(1 for s in world.services if self._moves(s, now))
         services = {service.metadata.uid: service for service in world.services}
         began_s = self._clock.monotonic()
         decided: list[Decided] = []
@@ -201,6 +203,7 @@ class Reconciler:
                 break
             stored = services[uid]
             service = with_unwritten(stored, self._unwritten.get(uid))
+            self._hurry(service, now)
             limits = CycleLimits(self._settings.status_refresh_s, moving < self._settings.max_parallel_rolls)
             try:
                 observation = self._observation(world, service)
@@ -224,6 +227,21 @@ class Reconciler:
             )
             self._agenda.decided(uid, grounds[uid], began_s, lasts_s)
         return decided, failures
+
+    def _moves(self, service: SpeculativeService, now: datetime) -> bool:
+        """Whether a service's pods are being replaced; not while the API server refuses the write that would do it."""
+        rollout = service.status.rollout
+        if rollout is None or rollout.phase not in _MOVING:
+            return False
+        return of_annotation(self._writer.failures.about(service.metadata.uid, now), now) is None
+
+    def _hurry(self, service: SpeculativeService, now: datetime) -> None:
+        """A changed spec or a new value of the resume annotation: what was refused is tried at once."""
+        meta = service.metadata
+        asked = (meta.generation or 0, meta.annotations.get(RESUME_ANNOTATION, ""))
+        if self._asked.setdefault(meta.uid, asked) != asked:
+            self._asked[meta.uid] = asked
+            self._writer.failures.hurry(meta.uid, now)
 
     def _grounds(self, world: Snapshot, now: datetime) -> Mapping[str, Grounds]:
         """What decisions would rest on; where a defect hides that, each service has new grounds and is decided about."""
@@ -252,6 +270,7 @@ class Reconciler:
         self._unwritten = {uid: last for uid, last in self._unwritten.items() if uid in valid}
         self._verdicts = {uid: words for uid, words in self._verdicts.items() if uid in present}
         self._warned = {uid: text for uid, text in self._warned.items() if uid in present}
+        self._asked = {uid: asked for uid, asked in self._asked.items() if uid in present}
 
     def _warn_once(self, uid: str, text: str) -> None:
         """A warning about an object that stays as it is would otherwise come with every cycle."""
@@ -281,6 +300,7 @@ class Reconciler:
             profiles=tuple(world.profiles.get(NamespacedName(namespace, name), ())),
             runs=tuple(sorted(runs, key=_age)),
             written=world.manifests[service.metadata.uid].get("status") or {},
+            failures=self._writer.failures.about(service.metadata.uid, self._clock.now()),
         )
 
     def _deployment(self, world: Snapshot, service: SpeculativeService) -> Deployment | None:
@@ -298,19 +318,14 @@ class Reconciler:
             gpu_label=self._settings.trial.gpu_label,
         )
 
-    async def _handle(self, world: Snapshot, item: Decided, report: CycleReport) -> None:
+    async def _handle(self, world: Snapshot, item: Decided, report: CycleReport) -> Decided:
+        """Carry out what was decided about a service; what was decided in the end, where a write was refused."""
         service, observation, outcome = item.service, item.observation, item.outcome
-        manifest = world.manifests[service.metadata.uid]
-        key = NamespacedName(service.metadata.namespace, calibration.cronjob_name(service.metadata.name))
-        upkeep = housekeeping.schedule(
-            manifest, world.cron_jobs.get(key), self._settings.trial, self._settings.trial_cluster_role
-        )
-        plan = replace(outcome.plan, actions=(*outcome.plan.actions, *upkeep))
+        plan = outcome.plan
         started = self._clock.monotonic()
         result = await self._writer.carry_out(plan)
         if any(isinstance(action, WriteStatus) for action in result.done):
             self._written.add(service.metadata.uid)
-        self._telemetry.decided(service, outcome.verdict.action, outcome.verdict.reason)
         if result.conflict and observation.deployment is not None:
             yielded = await self._writer.carry_out(
                 conflicted(
@@ -319,9 +334,13 @@ class Reconciler:
             )
             self._note(yielded, report)
         self._note(result, report)
+        if result.failed is not None and result.failed.refused:
+            item = await self._go_without(item, result.failed, report)
+            outcome = item.outcome
+        self._telemetry.decided(service, outcome.verdict.action, outcome.verdict.reason)
         line = {
             "specsvc": f"{service.metadata.namespace}/{service.metadata.name}",
-            **plan.facts,
+            **outcome.plan.facts,
             "did": [type(action).__name__ for action in result.done],
             **({"error": str(result.error)} if result.error is not None else {}),
             "took_s": round(self._clock.monotonic() - started, 4),
@@ -330,8 +349,48 @@ class Reconciler:
         news = bool(plan.actions) or self._verdicts.get(service.metadata.uid) != outcome.verdict.words
         self._verdicts[service.metadata.uid] = outcome.verdict.words
         _CYCLE_LOG.log(logging.INFO if news else logging.DEBUG, "%(specsvc)s %(action)s %(reason)s", line)
+        await self._keep_house(world, service, report)
         if result.error is None and not self._writer.dry:
             await self._afterwards(item, report)
+        return item
+
+    async def _go_without(self, item: Decided, refused: RefusedWrite, report: CycleReport) -> Decided:
+        """Decide again without a write that the API server refuses: what was announced is taken back, and the word is said.
+
+        The status that announced it was written just now, so the second one is not bound to the version that was read.
+        """
+        service, ref = item.service, reference(item.service)
+        if isinstance(refused.action, WriteStatus):
+            said = EmitEvent(ref, str(refused.reason), refused.sentence, warning=True, throttled=True)
+            self._note(await self._writer.carry_out(ActionPlan(ref, (said,))), report)
+            return item
+        now, observation = self._clock.now(), item.observation
+        if isinstance(refused.action, WriteAnnotation) and item.outcome.otherwise is not None:
+            service = service.with_status(item.outcome.otherwise)
+            observation = replace(observation, written=item.outcome.status.to_json_object())
+        observation = replace(observation, failures=self._writer.failures.about(service.metadata.uid, now))
+        outcome = reconcile(service, observation, CycleLimits(self._settings.status_refresh_s), now)
+        actions = tuple(
+            replace(action, resource_version=None) if isinstance(action, WriteStatus) else action
+            for action in outcome.plan.actions
+        )
+        result = await self._writer.carry_out(replace(outcome.plan, actions=actions))
+        self._note(result, report)
+        if any(isinstance(action, WriteStatus) for action in result.done):
+            self._written.add(service.metadata.uid)
+        return replace(item, service=service, outcome=outcome)
+
+    async def _keep_house(self, world: Snapshot, service: SpeculativeService, report: CycleReport) -> None:
+        """The CronJob of a service; a plan of its own, so that nothing else waits where it is refused."""
+        key = NamespacedName(service.metadata.namespace, calibration.cronjob_name(service.metadata.name))
+        upkeep = housekeeping.schedule(
+            world.manifests[service.metadata.uid],
+            world.cron_jobs.get(key),
+            self._settings.trial,
+            self._settings.trial_cluster_role,
+        )
+        if upkeep:
+            self._note(await self._writer.carry_out(ActionPlan(reference(service), upkeep)), report)
 
     async def _afterwards(self, item: Decided, report: CycleReport) -> None:
         """Writes that must come after the status: marks on profiles and runs, and the removal of old ones."""
@@ -341,7 +400,9 @@ class Reconciler:
         for action in housekeeping.mark_in_force(namespace, observation.profiles, in_force):
             self._note(await self._writer.carry_out(ActionPlan(reference(service), (action,))), report)
         ended = [run for run in observation.runs if run.status.phase is not None and run.status.phase.final]
-        if not ended:
+        failures = self._writer.failures.about(service.metadata.uid, self._clock.now())
+        if not ended or of_creation(failures, RUNS, self._clock.now()) is not None:
+            # A run that is to follow an ended one is found by it: until the next one is there it is not marked.
             return
         for run in ended:
             self._telemetry.fleet.count(
@@ -376,15 +437,19 @@ class Reconciler:
         self, view: RunView, now: datetime, report: CycleReport, fitted: DoneFit | None = None
     ) -> None:
         """Do what a run's state asks for; a fit's outcome is used at once, so that it never has to be stored."""
-        meta = view.run["metadata"]
+        ref = _ref_of(view)
+        if any(now < one.until for one in self._writer.failures.about(ref.uid, now)):
+            # Fitted or started again, it would come to the write that waits.
+            return
         actions = calibration.advance(view, now, fitted)
         if view.service is not None and any(isinstance(a, Create) and a.resource == JOBS for a in actions):
             actions = (*housekeeping.access(view.service, self._settings.trial_cluster_role), *actions)
         if not actions:
             return
-        ref = Ref(RUNS, meta["namespace"], meta["name"], meta["uid"])
         result = await self._writer.carry_out(ActionPlan(ref, actions))
         self._note(result, report)
+        if result.failed is not None and result.failed.refused:
+            await self._say_refused(view, result.failed, now, report)
         for done in result.fits:
             # What was written before the fit, the last arm's end among it, is part of what comes after it.
             run = await self._cluster.get(RUNS, ref.namespace, ref.name)
@@ -396,13 +461,23 @@ class Reconciler:
             else:
                 await self._conclude(written, done, report)
 
+    async def _say_refused(
+        self, view: RunView, refused: RefusedWrite, now: datetime, report: CycleReport
+    ) -> None:
+        """A run whose writes are refused says so and stays where it was, until the next attempt or its deadline."""
+        said = calibration.refused(view, refused, now)
+        self._note(await self._writer.carry_out(ActionPlan(_ref_of(view), said)), report)
+
     async def _conclude(self, view: RunView, done: DoneFit, report: CycleReport) -> None:
         try:
             actions = calibration.conclude(view, done.outcome, self._clock.now())
         except InputError as error:
             report.errors.append(str(error))
             return
-        self._note(await self._writer.carry_out(ActionPlan(done.fit.run, actions)), report)
+        result = await self._writer.carry_out(ActionPlan(done.fit.run, actions))
+        self._note(result, report)
+        if result.failed is not None and result.failed.refused:
+            await self._say_refused(view, result.failed, self._clock.now(), report)
 
     async def _say_invalid(
         self, manifest: Manifest, problem: str, now: datetime, report: CycleReport
@@ -428,16 +503,22 @@ class Reconciler:
         self._note(await self._writer.carry_out(ActionPlan(ref, (WriteStatus(ref, changed),))), report)
 
     def _note(self, result: WriteResult, report: CycleReport) -> None:
-        error = result.error
+        for unsaid in result.unsaid:
+            self._telemetry.errors.labels(str(unsaid.reason)).inc()
+            _LOG.warning("%s: %s: %s", result.plan.subject, unsaid.reason, unsaid.sentence)
+        error, failed = result.error, result.failed
         if error is None:
             return
-        self._agenda.reopen(result.plan.subject.uid)
-        if is_stale(error) or result.conflict:
-            return
-        reason = ClusterReason.FORBIDDEN if error.status == 403 else ClusterReason.API_ERROR
-        self._telemetry.errors.labels(str(reason)).inc()
-        report.errors.append(f"{result.plan.subject}: {error}")
-        _LOG.warning("%s: %s", result.plan.subject, error)
+        uid, late = result.plan.subject.uid, failed or result.waiting
+        if late is not None and late.refused:
+            in_s = (late.until - self._clock.now()).total_seconds()
+            self._agenda.reopen(uid, self._clock.monotonic(), in_s)
+        else:
+            self._agenda.reopen(uid)
+        if failed is not None:
+            self._telemetry.errors.labels(str(failed.reason)).inc()
+            report.errors.append(f"{result.plan.subject}: {failed.reason}: {error}")
+            _LOG.warning("%s: %s: %s", result.plan.subject, failed.reason, error)
 
     def _publish(self, outcomes: Sequence[Decided], failures: Sequence[Failed], now: datetime) -> None:
         self._written -= {failure.service.metadata.uid for failure in failures}
@@ -455,6 +536,11 @@ class Reconciler:
 def _managed_by(world: Snapshot, service: SpeculativeService) -> str | None:
     target = NamespacedName(service.metadata.namespace, service.spec.target_ref.name)
     return older_claim(world.claims.get(target, ()), Claim.of(service))
+
+
+def _ref_of(view: RunView) -> Ref:
+    meta = view.run["metadata"]
+    return Ref(RUNS, meta["namespace"], meta["name"], meta["uid"])
 
 
 def _age(run: CalibrationRun) -> tuple[str, str]:

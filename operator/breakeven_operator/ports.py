@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,17 +18,46 @@ from breakeven_operator.kinds import Ref, Resource
 Manifest = Mapping[str, Any]
 """One Kubernetes object as JSON."""
 
+_LONGEST_TEXT = 4096
+# Not 401 (a token that has expired), 404 and 410 (it is gone), 408 and 429 (later), 409 (somebody was first). 412 is what the
+# writer says of a value that was changed on its way.
+_REFUSALS = frozenset({400, 403, 405, 406, 412, 413, 415, 422})
+_ADMISSION = re.compile(
+    r"denied (?:the )?request|failed calling (?:admission )?webhook|failed to call webhook"
+)
+
 
 class ClusterError(Exception):
     """The API server did not do what was asked; the text is one line fit for a status.
 
     Attributes:
         status: HTTP status, 0 when there was no answer.
+        said: the server's own sentence; the whole text where there is none.
     """
 
-    def __init__(self, message: str, status: int = 0) -> None:
-        super().__init__(" ".join(message.split()))
+    def __init__(self, message: str, status: int = 0, said: str = "") -> None:
+        super().__init__(one_line(message))
         self.status = status
+        self.said = one_line(said or message)
+
+    @property
+    def refused(self) -> bool:
+        """Whether the server answered no: nothing was written, and the same request gets the same answer for a while.
+
+        A webhook chooses its status freely, and one that times out is answered for with 500, so its sentence counts.
+        """
+        return self.status in _REFUSALS or (self.status >= 400 and admission_spoke(self.said))
+
+
+def one_line(text: str) -> str:
+    """A text of others without line ends, control characters and marks that reorder what is printed."""
+    words = "".join(letter if letter.isprintable() else " " for letter in text[:_LONGEST_TEXT]).split()
+    return " ".join(words)
+
+
+def admission_spoke(text: str) -> bool:
+    """Whether an admission webhook or policy denied a request, or could not be asked about it."""
+    return _ADMISSION.search(text) is not None
 
 
 class FieldConflictError(ClusterError):

@@ -38,6 +38,7 @@ from breakeven_operator.ports import (
     Manifest,
     StaleObjectError,
 )
+from breakeven_operator.refused_writes import RefusedWrite, RefusedWrites
 
 _LOG = logging.getLogger(__name__)
 _NOTE_LENGTH = 1024
@@ -79,6 +80,8 @@ class WriteResult:
         error: why the rest was left; None when all was done.
         conflict: field managers that own what was to be written.
         fits: outcomes of Fit actions.
+        failed: the write that was tried and failed. waiting: the one that was not tried, because it failed a moment ago.
+        unsaid: why Events were not recorded; nothing waits for them.
     """
 
     plan: ActionPlan
@@ -86,6 +89,9 @@ class WriteResult:
     error: ClusterError | None = None
     conflict: tuple[str, ...] = ()
     fits: list[DoneFit] = field(default_factory=list)
+    failed: RefusedWrite | None = None
+    waiting: RefusedWrite | None = None
+    unsaid: list[RefusedWrite] = field(default_factory=list)
 
 
 class Writer:
@@ -120,6 +126,12 @@ class Writer:
         # Events that count up, and a digit that tells two of one microsecond apart.
         self._told: dict[SaidEvent, _Told] = {}
         self._serial = itertools.count()
+        self._failures = RefusedWrites()
+
+    @property
+    def failures(self) -> RefusedWrites:
+        """The writes that failed and have not succeeded since."""
+        return self._failures
 
     @property
     def dry(self) -> bool:
@@ -136,13 +148,21 @@ class Writer:
             if not self._may_act():
                 result.error = ClusterError("this replica does not lead any more")
                 break
+            waiting = self._failures.waiting(action, self._clock.now())
+            if waiting is not None and not isinstance(action, EmitEvent):
+                result.error, result.waiting = ClusterError(waiting.sentence), waiting
+                break
             try:
                 await self._do(action, result)
             except FieldConflictError as error:
                 result.error, result.conflict = error, error.managers
                 break
+            except StaleObjectError as error:
+                result.error = error
+                break
             except ClusterError as error:
                 result.error = error
+                result.failed = self._failures.failed(plan.subject.uid, action, error, self._clock.now())
                 break
             result.done.append(action)
         return result
@@ -154,7 +174,8 @@ class Writer:
             case WriteStatus():
                 await self._write_status(action)
             case EmitEvent():
-                await self._emit(action)
+                await self._say(action, result)
+                return
             case Create():
                 await self._create(action)
             case Apply(resource, body):
@@ -164,6 +185,20 @@ class Writer:
             case Fit():
                 outcome = await self._fitter.fit(action.points_csv, action.arguments)
                 result.fits.append(DoneFit(action, outcome))
+        self._failures.succeeded(action)
+
+    async def _say(self, action: EmitEvent, result: WriteResult) -> None:
+        """Record an Event. One that is refused is lost: nothing waits for it, and a change says itself once more."""
+        now = self._clock.now()
+        waiting = self._failures.waiting(action, now)
+        if waiting is not None and waiting.refused:
+            return
+        try:
+            await self._emit(action)
+        except ClusterError as error:
+            result.unsaid.append(self._failures.failed(action.ref.uid, action, error, now))
+        else:
+            self._failures.succeeded(action)
 
     async def _create(self, action: Create) -> None:
         if action.known_profiles is not None:
@@ -201,6 +236,7 @@ class Writer:
         # A watch may lag behind: what was decided about an older spec is decided anew.
         meant = await self._cluster.get(DEPLOYMENTS, target.namespace, target.name)
         generation = ((meant or {}).get("metadata") or {}).get("generation")
+        before = _value_of(meant)
         if generation != action.generation:
             raise StaleObjectError(
                 f"{target}: is of generation {generation}, decided upon {action.generation}"
@@ -214,12 +250,13 @@ class Writer:
         await self._cluster.apply(DEPLOYMENTS, body, force=action.force)
         # An admission webhook or another writer may have changed it on its way: what stands there is what counts.
         found = await self._cluster.get(DEPLOYMENTS, target.namespace, target.name)
-        template = (((found or {}).get("spec") or {}).get("template") or {}).get("metadata") or {}
-        value = (template.get("annotations") or {}).get(ANNOTATION)
+        value = _value_of(found)
         if found is not None:
             self._objects.adopt(DEPLOYMENTS, found)
         if value != action.value:
-            raise ClusterError(f"{target}: wrote {action.value!r}, read back {value!r}", status=412)
+            # One that left the old value there has refused; one that put another there owns it now, as the next cycle sees.
+            status = HTTPStatus.PRECONDITION_FAILED if value == before else 0
+            raise ClusterError(f"{target}: wrote {action.value!r}, read back {value!r}", status)
 
     async def _write_status(self, action: WriteStatus) -> None:
         ref = action.ref
@@ -263,14 +300,9 @@ class Writer:
             "note": action.message[:_NOTE_LENGTH],
             "type": "Warning" if action.warning else "Normal",
         }
-        try:
-            answer = await self._cluster.create(EVENTS, body)
-        except ClusterError as error:
-            # An Event is said once more by the next change; nothing waits for it.
-            _LOG.info("event %s on %s not recorded: %s", action.reason, ref, error)
-        else:
-            uid = str((answer["metadata"] or {}).get("uid", ""))
-            self._told[key] = _Told(name, uid, 1, now, now)
+        answer = await self._cluster.create(EVENTS, body)
+        uid = str((answer["metadata"] or {}).get("uid", ""))
+        self._told[key] = _Told(name, uid, 1, now, now)
 
     async def _count(self, ref: Ref, key: SaidEvent, now: datetime) -> None:
         """Say it once more by the Event that says it already."""
@@ -292,6 +324,12 @@ class Writer:
             # Gone, or not allowed: told anew the next time.
             self._told.pop(key, None)
             _LOG.info("event %s on %s not counted: %s", key.reason, ref, error)
+
+
+def _value_of(deployment: Manifest | None) -> str | None:
+    template = (((deployment or {}).get("spec") or {}).get("template") or {}).get("metadata") or {}
+    value: str | None = (template.get("annotations") or {}).get(ANNOTATION)
+    return value
 
 
 def _event_time(now: datetime) -> str:
@@ -321,8 +359,3 @@ def describe(action: Action) -> str:  # noqa: PLR0911 - one line per kind of act
 
 def _named(kind: str, body: Any) -> str:
     return f"{kind}/{body['metadata'].get('namespace', '')}/{body['metadata'].get('name', '')}"
-
-
-def is_stale(error: ClusterError | None) -> bool:
-    """Whether a plan was made from an object that has changed since: no failure, the next cycle sees it."""
-    return isinstance(error, StaleObjectError)

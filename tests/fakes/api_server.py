@@ -10,6 +10,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from breakeven_operator.kinds import FIELD_MANAGER, Ref, Resource
@@ -27,6 +28,25 @@ _SERVER_SET = (
 )
 
 
+@dataclass
+class AdmissionPolicy:
+    """What a ValidatingAdmissionPolicy or a webhook does with writes.
+
+    Attributes:
+        applies: whether it denies a write, from (verb as RBAC calls it, resource with its subresource, new object, old one);
+            of a deletion there is no new object, of a creation no old one.
+        answer: status and sentence of its denial, as a real server words them.
+        denied: how often it has denied one.
+    """
+
+    applies: Callable[[str, str, Mapping[str, Any] | None, Mapping[str, Any] | None], bool]
+    answer: tuple[int, str] = (
+        422,
+        "ValidatingAdmissionPolicy 'freeze' with binding 'freeze' denied request: no changes today",
+    )
+    denied: int = 0
+
+
 class FakeCluster:
     """The `Cluster` port.
 
@@ -36,6 +56,8 @@ class FakeCluster:
         writes: (verb, plural, name) in order.
         created: (plural, manifest as it was sent) in order.
         fail: called before each request with (verb, resource, name); what it raises is raised.
+        policies: that each write is shown to, in order.
+        missing_rights: (verb, resource with its subresource) that RBAC does not grant, such as ("patch", "deployments").
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -50,6 +72,8 @@ class FakeCluster:
         self.writes: list[tuple[str, str, str]] = []
         self.created: list[tuple[str, dict[str, Any]]] = []
         self.fail: Callable[[str, Resource, str], None] = lambda _verb, _resource, _name: None
+        self.policies: list[AdmissionPolicy] = []
+        self.missing_rights: set[tuple[str, str]] = set()
 
     # The port.
 
@@ -78,8 +102,10 @@ class FakeCluster:
     async def create(self, resource: Resource, body: Mapping[str, Any]) -> Any:
         self._asked("create", resource, body["metadata"]["name"])
         key = _key(resource, body)
+        self._authorise("create", resource, key)
         if key in self.objects:
             raise ClusterError(f"{key} already exists", 409)
+        self._admit("create", resource.plural, body, None)
         self._note("create", key)
         self.created.append((resource.plural, copy.deepcopy(dict(body))))
         self.put(resource, body, manager=FIELD_MANAGER)
@@ -98,16 +124,19 @@ class FakeCluster:
         key = _key(resource, body)
         meta = body["metadata"]
         found = self.objects.get(key)
+        self._authorise("patch", resource, key, subresource)
         if found is None:
             if "uid" in meta or subresource:
                 raise ClusterError(f"{key} is not there", 404)
+            self._authorise("create", resource, key)
+            self._admit("create", resource.plural, body, None)
             self._note("apply", key)
             self.put(resource, body, manager=manager)
             return self.shown(key)
         for precondition in ("uid", "resourceVersion"):
             if precondition in meta and meta[precondition] != found["metadata"][precondition]:
                 raise StaleObjectError(f"{key}: {precondition} is another one")
-        self._apply(key, body, manager=manager, force=force, subresource=subresource)
+        self._apply(resource, key, body, manager=manager, force=force, subresource=subresource)
         return self.shown(key)
 
     async def replace(self, resource: Resource, body: Mapping[str, Any]) -> Any:
@@ -124,7 +153,9 @@ class FakeCluster:
     async def delete(self, ref: Ref) -> None:
         self._asked("delete", ref.resource, ref.name)
         key = (ref.resource.plural, ref.namespace, ref.name)
+        self._authorise("delete", ref.resource, key)
         if key in self.objects and ref.uid in {"", self.objects[key]["metadata"]["uid"]}:
+            self._admit("delete", ref.resource.plural, None, self.objects[key])
             self._note("delete", key)
             self.remove(ref.resource, ref.namespace, ref.name)
 
@@ -193,7 +224,14 @@ class FakeCluster:
         return [value for key, value in sorted(self.objects.items()) if key[0] == resource.plural]
 
     def _apply(
-        self, key: Key, body: Mapping[str, Any], *, manager: str, force: bool, subresource: str | None
+        self,
+        resource: Resource,
+        key: Key,
+        body: Mapping[str, Any],
+        *,
+        manager: str,
+        force: bool,
+        subresource: str | None,
     ) -> None:
         found = self.objects[key]
         parts = {"status"} if subresource == "status" else {"spec", "metadata", "series"}
@@ -214,14 +252,17 @@ class FakeCluster:
         new = copy.deepcopy(found)
         for path, value in wanted.items():
             _set(new, path, value)
-            for other, fields in owners.items():
-                if other != name and current.get(path) != value:
-                    fields.pop(path, None)
         mine = owners.get(name, {})
         for path in mine.keys() - wanted.keys():
             shared = any(path in fields for other, fields in owners.items() if other != name)
             if path[0] in parts and not shared:
                 _unset(new, path)
+        # Nothing has changed before admission has spoken, the owners neither.
+        self._admit("update", _with_sub(resource, subresource), new, found)
+        for path, value in wanted.items():
+            for other, fields in owners.items():
+                if other != name and current.get(path) != value:
+                    fields.pop(path, None)
         kept = {path: value for path, value in mine.items() if path[0] not in parts}
         owners[name] = kept | wanted
         if new == found:
@@ -267,6 +308,26 @@ class FakeCluster:
         ]
         return shown
 
+    def _authorise(self, verb: str, resource: Resource, key: Key, subresource: str | None = None) -> None:
+        asked = _with_sub(resource, subresource)
+        if (verb, asked) in self.missing_rights:
+            group = f' in API group "{resource.group}"'
+            raise ClusterError(
+                f"{verb.upper()} {key}: 403 forbidden",
+                403,
+                f'{resource.plural}.{resource.group} "{key[2]}" is forbidden: User "system:serviceaccount:breakeven:breakeven" '
+                f'cannot {verb} resource "{asked}"{group} in the namespace "{key[1]}"',
+            )
+
+    def _admit(
+        self, verb: str, asked: str, new: Mapping[str, Any] | None, old: Mapping[str, Any] | None
+    ) -> None:
+        for policy in self.policies:
+            if policy.applies(verb, asked, copy.deepcopy(new), copy.deepcopy(old)):
+                policy.denied += 1
+                status, said = policy.answer
+                raise ClusterError(f"{verb} {asked}: {status} {said}", status, said)
+
     def _asked(self, verb: str, resource: Resource, name: str) -> None:
         self.requests[verb] += 1
         self.fail(verb, resource, name)
@@ -277,6 +338,10 @@ class FakeCluster:
 
 def _key(resource: Resource, body: Mapping[str, Any]) -> Key:
     return resource.plural, body["metadata"].get("namespace", ""), body["metadata"]["name"]
+
+
+def _with_sub(resource: Resource, subresource: str | None) -> str:
+    return f"{resource.plural}/{subresource}" if subresource else resource.plural
 
 
 def _server_set(path: Path) -> bool:

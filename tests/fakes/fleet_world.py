@@ -90,6 +90,7 @@ class FleetWorld:
         leads: whether the writer may act.
         shown: lines of a dry run.
         pods_per_query: fleets of more are read by ReplicaSet.
+        parallel_rolls: as many services are rolled at a time, from the next `restart` on.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class FleetWorld:
         self.shown: list[str] = []
         self.dry_run = dry_run
         self.pods_per_query = pods_per_query
+        self.parallel_rolls = 3
         self.cluster.put(NODES, {"metadata": {"name": "a100-0", "labels": {"nvidia.com/gpu.product": GPU}}})
         deployment = copy.deepcopy(TARGET)
         target(deployment)
@@ -149,7 +151,7 @@ class FleetWorld:
             self.observer,
             writer,
             Telemetry(self.registry),
-            CycleSettings(TrialSettings("breakeven:test"), "breakeven-trial", 60.0, 3, 1),
+            CycleSettings(TrialSettings("breakeven:test"), "breakeven-trial", 60.0, self.parallel_rolls, 1),
         )
 
     def add_services(self, count: int, **policy: Any) -> None:

@@ -27,6 +27,7 @@ from breakeven_operator.ports import (
     Manifest,
     StaleObjectError,
     WatchEvent,
+    admission_spoke,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -355,8 +356,10 @@ def _parsed(data: bytes) -> dict[str, Any]:
 
 
 def _refusal(method: str, path: str, status: int, answer: Mapping[str, Any]) -> ClusterError:
-    message = f"{method} {path}: {status} {answer.get('message', '')}"
-    if status == 409:
+    said = str(answer.get("message") or "")
+    message = f"{method} {path}: {status} {said}"
+    # A webhook may deny with any status, 409 too, and an object that was denied is not one that has changed.
+    if status == 409 and not admission_spoke(said):
         causes = ((answer.get("details") or {}).get("causes")) or []
         managers = {
             match.group(1)
@@ -368,4 +371,4 @@ def _refusal(method: str, path: str, status: int, answer: Mapping[str, Any]) -> 
             return FieldConflictError(message, tuple(sorted(managers)))
         if answer.get("reason") == "Conflict":
             return StaleObjectError(message)
-    return ClusterError(message, status)
+    return ClusterError(message, status, said)

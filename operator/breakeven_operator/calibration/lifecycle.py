@@ -19,6 +19,7 @@ from breakeven_operator.calibration.run_plan import make_plan
 from breakeven_operator.calibration.transition import Transition, job_ref
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.ports import RunView
+from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources.calibrationrun import (
     ArmPhase,
     ArmStatus,
@@ -63,6 +64,27 @@ def advance(view: RunView, now: datetime, fitted: DoneFit | None = None) -> tupl
         reason = ClusterReason.TARGET_NOT_FOUND if view.target is None else ClusterReason.TARGET_CHANGED
         return transition.finish(RunPhase.SUPERSEDED, reason, change)
     return Trials(transition, run.status.plan, fitted).go()
+
+
+def refused(view: RunView, write: RefusedWrite, now: datetime) -> tuple[Action, ...]:
+    """What a run says while the API server refuses one of its writes: it stays where it was, and fails in the end.
+
+    What was announced before the refused write is taken back with it: a Job that was never made is no attempt.
+
+    Raises:
+        InputError: the run cannot be read.
+    """
+    transition = Transition(view, read_run(view.run), now)
+    if isinstance(write.action, WriteStatus):
+        event = EmitEvent(transition.ref, str(write.reason), write.sentence, warning=True, throttled=True)
+        return (event,)
+    plan = transition.run.status.plan
+    if plan is not None and (now - write.since).total_seconds() > plan.pending_deadline_seconds:
+        return transition.finish(RunPhase.FAILED, ClusterReason.WRITE_REFUSED, write.sentence)
+    return (
+        *transition.write({"reason": str(write.reason), "message": write.sentence[:1024]}),
+        EmitEvent(transition.ref, str(write.reason), write.sentence, warning=True, throttled=True),
+    )
 
 
 def _change_of_target(view: RunView, plan: CalibrationPlan) -> str | None:

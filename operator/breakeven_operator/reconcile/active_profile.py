@@ -15,6 +15,7 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import RUNS, SERVICES
 from breakeven_operator.labels import MANAGED_BY, SERVICE_LABEL, owner_reference
 from breakeven_operator.reconcile.fingerprint import Identity
+from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import API_VERSION, CalibrationRun, SpeculativeService
 from breakeven_operator.resources.calibrationrun import RunPhase, Trigger
 from breakeven_operator.resources.candidates import MeasuredCandidates
@@ -110,6 +111,7 @@ def calibrated(
     startup_s: float | None,
     now: datetime,
     doubt: Callable[[ProfileEntry], Doubt] | None = None,
+    refused: RefusedWrite | None = None,
 ) -> Calibrated:
     """Find the profile in force, account for runs that ended, and ask for a new run when one is due.
 
@@ -121,6 +123,7 @@ def calibrated(
         startup_s: longest start of the target's own pods.
         now: time of the observation.
         doubt: says what live traffic says against a profile.
+        refused: the last attempt to create a run; None: it may be tried.
     """
     status, ended = _account(service, runs)
     if startup_s is not None and startup_s > (status.startup_seconds or 0.0):
@@ -155,8 +158,11 @@ def calibrated(
             progress += f"; {held}"
             trigger = None
     if create is not None:
-        reason = ClusterReason.CALIBRATION_REQUESTED if entry is None else reason
-        progress += f"; run {create.body['metadata']['name']} is created"
+        word = ClusterReason.WRITE_REFUSED if refused is not None else ClusterReason.CALIBRATION_REQUESTED
+        name = create.body["metadata"]["name"]
+        reason = word if entry is None else reason
+        progress += f"; {refused.sentence if refused is not None else f'run {name} is created'}"
+        create, trigger = (create, trigger) if refused is None else (None, None)
     status = status.model_copy(
         update={
             "run": run.metadata.name if run else (create.body["metadata"]["name"] if create else status.run),

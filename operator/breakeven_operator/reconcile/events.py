@@ -5,7 +5,7 @@ from __future__ import annotations
 from breakeven.planning.wording import figures_text
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.conditions import OBJECTIVES
+from breakeven_operator.reconcile.conditions import OBJECTIVES, READY
 from breakeven_operator.reconcile.objectives import objectives_message
 from breakeven_operator.reconcile.paying import pays_now
 from breakeven_operator.reconcile.status_report import CycleFacts, doubt_aspects
@@ -35,6 +35,10 @@ def events(cycle: CycleFacts, old: SpeculativeServiceStatus) -> tuple[Event, ...
             said.append(Event(_WORDS[aspect.reason], aspect.message, warning=True))
     if (breach := _breach(cycle, old)) is not None and breach.reason not in {event.reason for event in said}:
         said.append(breach)
+    if (refused := _refused(cycle, old)) is not None and refused.reason not in {
+        event.reason for event in said
+    }:
+        said.append(refused)
     if cycle.calibrated.create is not None and verdict.reason is not ClusterReason.CALIBRATION_REQUESTED:
         said.append(Event(ClusterReason.CALIBRATION_REQUESTED, cycle.calibrated.message))
     return tuple(said)
@@ -49,6 +53,14 @@ def _flip(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
     words = {True: "Yes", False: "No"}
     message = f"PAYS was {words[before]} and is {words[now]}: {figures_text(explained)}"
     return Event(ClusterReason.PAYS_CHANGED, message, throttled=True)
+
+
+def _refused(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
+    """The API server began to refuse a write."""
+    ready = old.condition(READY)
+    if cycle.refused is None or (ready is not None and ready.reason == ClusterReason.WRITE_REFUSED):
+        return None
+    return Event(ClusterReason.WRITE_REFUSED, cycle.refused.sentence, warning=True, throttled=True)
 
 
 _WORDS = {str(reason): reason for reason in ClusterReason}

@@ -12,6 +12,7 @@ from breakeven_operator.reconcile.latency_metrics import LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.past_metrics import PastReading
 from breakeven_operator.reconcile.roll_metrics import RollReading
+from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import CalibrationRun
 
 
@@ -30,6 +31,7 @@ class ServiceObservation:
         profiles: SpeculationProfiles of this service.
         runs: CalibrationRuns of this service that are unfinished or not yet accounted for.
         written: the service's status as the API server holds it.
+        failures: writes for this service that failed, and have not succeeded since.
     """
 
     deployment: Deployment | None
@@ -42,6 +44,7 @@ class ServiceObservation:
     latencies: LatencyReading | None = None
     roll: RollReading | None = None
     written: Mapping[str, Any] = field(default_factory=dict)
+    failures: Sequence[RefusedWrite] = ()
 
 
 @dataclass(frozen=True, slots=True)

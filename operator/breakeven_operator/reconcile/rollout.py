@@ -215,6 +215,7 @@ def _intended(context: RolloutContext, rollout: Rollout) -> RolloutStep:
         return _rolling(replace(context, memory=owned), rolling)
     if not _untouched(deployment.value, rollout.previous_value):
         return foreign(context)
+    withdrawn = context.memory.model_copy(update={"written_value": rollout.previous_value})
     if not context.may_write or _past(rollout.deadline_time, context.now):
         why = (
             "its deadline passed before it was written"
@@ -222,9 +223,7 @@ def _intended(context: RolloutContext, rollout: Rollout) -> RolloutStep:
             else "paused, or the mode changed, before it was written"
         )
         return RolloutStep(
-            rollout=None,
-            memory=context.memory.model_copy(update={"written_value": rollout.previous_value}),
-            ended=(ended(context, HistoryResult.SUPERSEDED, why),),
+            rollout=None, memory=withdrawn, ended=(ended(context, HistoryResult.SUPERSEDED, why),)
         )
     return RolloutStep(
         rollout,
@@ -235,6 +234,7 @@ def _intended(context: RolloutContext, rollout: Rollout) -> RolloutStep:
         reason=ClusterReason.ROLL_STARTED,
         message=f"{rollout.from_arm} -> {rollout.to_arm} is to be written",
         busy=True,
+        otherwise=RolloutStep(None, withdrawn),
     )
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from breakeven_operator.actions import Action, ActionPlan, EmitEvent, WriteStatus
+from breakeven_operator.actions import Action, ActionPlan, Create, EmitEvent, WriteAnnotation, WriteStatus
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.kinds import SERVICES, Ref
+from breakeven_operator.kinds import RUNS, SERVICES, Ref
 from breakeven_operator.ports import MeanLengths
 from breakeven_operator.reconcile.active_profile import Calibrated, calibrated, with_measured_schedules
 from breakeven_operator.reconcile.annotation_owner import hand_back, note_writers, taken_over
@@ -35,6 +35,7 @@ from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
 from breakeven_operator.reconcile.target import Refusal, refuse_rolls, refuse_target
 from breakeven_operator.reconcile.verdict import HOLD, SWITCH, Verdict
 from breakeven_operator.reconcile.verification import RollEvidence, settled, so_far, verify
+from breakeven_operator.refused_writes import RefusedWrite, of_annotation, of_creation
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.rolloutstatus import RolloutPhase
@@ -54,6 +55,8 @@ class ServiceOutcome:
         verdict: of this cycle.
         lengths: mean prompt and output tokens of the target's recent requests; None when not known.
         unwritten: whether the status has moved, and waits for the written one to be old enough.
+        otherwise: the status to go on from if the API server refuses the annotation that the plan writes; None: it writes
+            none.
     """
 
     plan: ActionPlan
@@ -61,6 +64,7 @@ class ServiceOutcome:
     verdict: Verdict
     lengths: MeanLengths | None = None
     unwritten: bool = False
+    otherwise: SpeculativeServiceStatus | None = None
 
 
 def reconcile(
@@ -88,6 +92,7 @@ def reconcile(
         deployment.startup_s,
         now,
         lambda entry: doubt_of(service.status.memory or MemoryStatus(), entry, rules_of(service.spec), now),
+        of_creation(observation.failures, RUNS, now),
     )
     service = with_measured_schedules(service, state.entry, observation.profiles)
     running = running_arm(deployment, service.spec.candidates)
@@ -114,6 +119,8 @@ def reconcile(
         service.spec.metrics_source.window_seconds,
     )
     step = _go_on(service, context, evidence)
+    if step.write is not None and (waits := of_annotation(observation.failures, now, step.write)):
+        step = step.held(waits)
     context = replace(context, memory=step.memory, rollout=step.rollout)
     cannot_roll = refuse_rolls(service.spec, deployment)
     profile = state.entry.profile if state.entry is not None else None
@@ -137,8 +144,12 @@ def reconcile(
             queued = "other services are being rolled; this one is next"
             message = f"{verdict.arm} should run ({verdict.reason}), but {queued}"
             held = Verdict(HOLD, verdict.arm, ClusterReason.ROLL_QUEUED, message)
+        value = service.spec.candidates.speculative_config(verdict.arm)
+        write = WriteAnnotation(deployment.ref, value, deployment.generation)
+        if held is None and (waits := of_annotation(observation.failures, now, write)):
+            message = f"{verdict.arm} should run ({verdict.reason}), but {waits.sentence}"
+            held = Verdict(HOLD, verdict.arm, ClusterReason.WRITE_REFUSED, message)
         if held is None:
-            value = service.spec.candidates.speculative_config(verdict.arm)
             measured_so_far = so_far(context.rollout, evidence) if context.rollout is not None else None
             started = begin(
                 replace(context, rollout=measured_so_far),
@@ -149,7 +160,8 @@ def reconcile(
                 _prediction(choice, live),
                 service.metadata.uid,
             )
-            step, memory = _joined(step, started), started.memory
+            step = replace(_joined(step, started), otherwise=replace(step, memory=memory))
+            memory = started.memory
         else:
             verdict = held
     cycle = CycleFacts(
@@ -168,8 +180,15 @@ def reconcile(
         now=now,
         need=need,
         objectives=objectives,
+        failures=_still_wanted(observation.failures, step, state, now),
     )
-    return _outcome(cycle, observation.written, limits)
+    outcome = _outcome(cycle, observation.written, limits)
+    if step.write is None:
+        return outcome
+    if step.otherwise is None:
+        return replace(outcome, otherwise=outcome.status)
+    kept = replace(step.otherwise, memory=_with_tokens(step.otherwise.memory, state))
+    return replace(outcome, otherwise=report(replace(cycle, step=kept)))
 
 
 def conflicted(
@@ -216,6 +235,23 @@ def conflicted(
         ),
         facts={"reason": str(ClusterReason.TAKEN_OVER), "managers": list(managers)},
     )
+
+
+def _still_wanted(
+    failures: Sequence[RefusedWrite], step: RolloutStep, state: Calibrated, now: datetime
+) -> tuple[RefusedWrite, ...]:
+    """Without a write that may be tried again now and that this cycle does not ask for any more."""
+
+    def wanted(one: RefusedWrite) -> bool:
+        match one.action:
+            case WriteAnnotation():
+                return step.write is not None
+            case Create(resource) if resource == RUNS:
+                return state.create is not None
+            case _:
+                return True
+
+    return tuple(one for one in failures if now < one.until or wanted(one))
 
 
 def reference(service: SpeculativeService) -> Ref:
@@ -346,6 +382,7 @@ def _refused(
         verdict=verdict,
         cannot_roll=refusal,
         now=now,
+        failures=tuple(observation.failures),
     )
     return _outcome(cycle, observation.written, limits)
 

@@ -42,6 +42,7 @@ from breakeven_operator.reconcile.scaling import FleetNeed, capacity_status
 from breakeven_operator.reconcile.steps import RolloutStep
 from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND, Verdict
+from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
 from breakeven_operator.resources.rolloutstatus import HistoryEntry
 from breakeven_operator.resources.servicestatus import (
@@ -58,7 +59,11 @@ _HISTORY = 10
 
 @dataclass(frozen=True, slots=True)
 class CycleFacts:
-    """Everything a cycle found out about one service."""
+    """Everything a cycle found out about one service.
+
+    Attributes:
+        failures: writes for it that failed, and have not succeeded since.
+    """
 
     service: SpeculativeService
     deployment: Deployment | None
@@ -73,6 +78,12 @@ class CycleFacts:
     now: datetime
     need: FleetNeed | None = None
     objectives: Objectives | None = None
+    failures: tuple[RefusedWrite, ...] = ()
+
+    @property
+    def refused(self) -> RefusedWrite | None:
+        """The write that the API server refuses and that keeps the operator from its work; the oldest of several."""
+        return min((one for one in self.failures if one.refused), key=lambda one: one.since, default=None)
 
 
 def _running(cycle: CycleFacts) -> ArmEvaluation | None:
@@ -425,6 +436,8 @@ def _ready(cycle: CycleFacts) -> Aspect:
         )
     if cycle.running is not None and cycle.running.arm is None:
         return Aspect(READY, False, str(cycle.verdict.reason), cycle.verdict.message)
+    if cycle.refused is not None:
+        return Aspect(READY, False, str(ClusterReason.WRITE_REFUSED), cycle.refused.sentence)
     if service.spec.paused:
         return Aspect(
             READY, True, str(ClusterReason.PAUSED), "spec.paused is set: nothing is changed or started"
@@ -454,6 +467,8 @@ def _profitable(cycle: CycleFacts) -> Aspect:
 
 def _progressing(cycle: CycleFacts, status: SpeculativeServiceStatus) -> Aspect:
     step, verdict = cycle.step, cycle.verdict
+    if step.reason is ClusterReason.WRITE_REFUSED:
+        return Aspect(PROGRESSING, False, str(step.reason), step.message)
     if step.rollout is not None and step.busy:
         return Aspect(PROGRESSING, True, str(step.reason or ClusterReason.ROLLING), step.message)
     tail = _last_roll(status.history[0]) if status.history else "no roll so far"

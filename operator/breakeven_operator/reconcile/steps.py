@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from breakeven.arm import NO_SPECULATION
@@ -10,6 +10,7 @@ from breakeven.reasons import Reason
 from breakeven_operator.actions import WriteAnnotation
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.deployment import Deployment
+from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.rolloutstatus import (
     HistoryEntry,
@@ -48,6 +49,7 @@ class RolloutStep:
         memory: for the status.
         ended: changes that ended in this cycle, for the history.
         write: the annotation to write after the status.
+        otherwise: the step to go on from if the API server refuses it; None: this one, whose write stays due.
         events: to emit.
         reason, message: what is going on; None when nothing is.
         busy: no new change may begin.
@@ -61,6 +63,19 @@ class RolloutStep:
     reason: ClusterReason | None = None
     message: str = ""
     busy: bool = False
+    otherwise: RolloutStep | None = None
+
+    def held(self, refusal: RefusedWrite) -> RolloutStep:
+        """This step while its write waits, because the API server has refused it: nothing of it is done or announced."""
+        return replace(
+            self.otherwise or self,
+            write=None,
+            otherwise=None,
+            events=(),
+            reason=ClusterReason.WRITE_REFUSED,
+            message=refusal.sentence,
+            busy=True,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,6 +127,18 @@ async def test_other_conflicts_are_told_apart():
     assert caught.value.status == 409
 
 
+@pytest.mark.parametrize("reason", ["Conflict", "Forbidden"])
+async def test_a_webhook_that_denies_with_409_is_no_object_that_has_changed(reason):
+    said = 'admission webhook "guard.example.com" denied the request: another change is on'
+    answer = {"kind": "Status", "code": 409, "reason": reason, "message": said}
+    async with api(lambda _: (409, answer)) as (adapter, _, _counted):
+        with pytest.raises(ClusterError) as caught:
+            await adapter.apply(SERVICES, {"metadata": {"namespace": "a", "name": "b"}})
+    assert type(caught.value) is ClusterError
+    assert caught.value.refused
+    assert caught.value.said == said
+
+
 async def test_absence_is_an_answer():
     gone = {"kind": "Status", "code": 404, "message": "not found"}
     async with api(lambda _: (404, gone)) as (adapter, asked, _):
