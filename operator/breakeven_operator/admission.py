@@ -133,6 +133,7 @@ def _view(
         image_digest=identity.registry_digest if identity is not None else None,
         identifiable=identifiable,
         in_force=item.in_force.profile if item is not None and item.in_force is not None else None,
+        lost_nodes=world.lost_nodes,
     )
 
 

@@ -270,7 +270,7 @@ class _Surveyor:
         yield meta.generation, meta.deletion_timestamp, tuple(sorted(meta.annotations.items()))
         yield from map(_version, chain((target,) if target is not None else (), sets, pods))
         for node in sorted({(pod.get("spec") or {}).get("nodeName") or "" for pod in pods}):
-            yield world.node_labels.get(node, {}).get(self._gpu_label, "")
+            yield world.node_labels.get(node, {}).get(self._gpu_label, ""), node in world.lost_nodes
         yield from map(_version, self._runs[name])
         for entry in world.profiles.get(name, ()):
             yield entry.uid, entry.in_force, entry.problem

@@ -407,6 +407,11 @@ class ClusterReason(StrEnum):
     )
     ROLLING_BACK = "RollingBack", "The previous arm is being put back on the target."
     ROLLED_BACK = "RolledBack", "All pods run the previous arm again."
+    UNDO_UNFINISHED = (
+        "UndoUnfinished",
+        "A roll was undone, and not all pods ran the previous arm again by the deadline; the operator waits no longer.",
+        "Read in the message which pods are missing, and their events; the Deployment goes on by itself.",
+    )
     ENGINE_NOT_STARTING = (
         "EngineNotStarting",
         "A new pod's engine does not start with the new arm, so the roll was undone.",
@@ -419,8 +424,8 @@ class ClusterReason(StrEnum):
     )
     ROLL_DEADLINE_EXCEEDED = (
         "RollDeadlineExceeded",
-        "The new pods were not ready in time.",
-        "Read the new pods' events and logs.",
+        "The roll had not finished by its deadline.",
+        "Read in the message how far it was, and the events and logs of the pods that were missing.",
     )
     INSUFFICIENT_GPU = (
         "InsufficientGPU",

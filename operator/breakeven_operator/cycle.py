@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from breakeven.errors import InputError
@@ -45,6 +45,8 @@ from breakeven_operator.writer import Writer, WriteResult
 _LOG = logging.getLogger(__name__)
 _CYCLE_LOG = logging.getLogger(CYCLE)
 _WRITERS = 8
+# A roll that is past its deadline is undone in the next cycle, which sets a new one.
+_LATE = timedelta(seconds=60)
 _MOVING = frozenset({RolloutPhase.INTENDED, RolloutPhase.ROLLING, RolloutPhase.UNDOING})
 
 
@@ -206,7 +208,7 @@ class Reconciler:
             self._hurry(service, now)
             limits = CycleLimits(self._settings.status_refresh_s, moving < self._settings.max_parallel_rolls)
             try:
-                observation = self._observation(world, service)
+                observation = self._observation(world, service, now)
                 outcome = reconcile(service, observation, limits, now)
                 outcome = replace(outcome, status=sharing(stored.status, outcome.status))
             except Exception as error:  # noqa: BLE001 - reported in full, and the other services go on
@@ -230,8 +232,7 @@ class Reconciler:
 
     def _moves(self, service: SpeculativeService, now: datetime) -> bool:
         """Whether a service's pods are being replaced; not while the API server refuses the write that would do it."""
-        rollout = service.status.rollout
-        if rollout is None or rollout.phase not in _MOVING:
+        if not _is_moving(service, now):
             return False
         return of_annotation(self._writer.failures.about(service.metadata.uid, now), now) is None
 
@@ -278,7 +279,9 @@ class Reconciler:
             self._warned[uid] = text
             _LOG.warning("%s", text)
 
-    def _observation(self, world: Snapshot, service: SpeculativeService) -> ServiceObservation:
+    def _observation(
+        self, world: Snapshot, service: SpeculativeService, now: datetime
+    ) -> ServiceObservation:
         namespace, name = service.metadata.namespace, service.metadata.name
         runs = []
         for manifest in world.runs:
@@ -290,7 +293,7 @@ class Reconciler:
         lookback = self._observer.lookback_of(service)
         watch = self._observer.watch_of(service)
         return ServiceObservation(
-            deployment=self._deployment(world, service),
+            deployment=self._deployment(world, service, now),
             managed_by=_managed_by(world, service),
             fleet=world.readings.get(watch, FleetReading({}, frozenset(), "not asked")),
             roll=world.rolls.get(watch),
@@ -303,7 +306,9 @@ class Reconciler:
             failures=self._writer.failures.about(service.metadata.uid, self._clock.now()),
         )
 
-    def _deployment(self, world: Snapshot, service: SpeculativeService) -> Deployment | None:
+    def _deployment(
+        self, world: Snapshot, service: SpeculativeService, now: datetime
+    ) -> Deployment | None:
         namespace, target = service.metadata.namespace, service.spec.target_ref
         deployment = world.deployments.get(NamespacedName(namespace, target.name))
         if deployment is None:
@@ -316,6 +321,8 @@ class Reconciler:
             world.node_labels,
             container_name=target.container_name,
             gpu_label=self._settings.trial.gpu_label,
+            now=now,
+            lost_nodes=world.lost_nodes,
         )
 
     async def _handle(self, world: Snapshot, item: Decided, report: CycleReport) -> Decided:
@@ -541,6 +548,17 @@ def _managed_by(world: Snapshot, service: SpeculativeService) -> str | None:
 def _ref_of(view: RunView) -> Ref:
     meta = view.run["metadata"]
     return Ref(RUNS, meta["namespace"], meta["name"], meta["uid"])
+
+
+def _is_moving(service: SpeculativeService, now: datetime) -> bool:
+    """Whether a change of the service's arm takes one of the fleet's places: no longer than until its deadline.
+
+    A target that is gone, that two GPU classes share or that is paused keeps its phase; the other services must not wait.
+    """
+    rollout = service.status.rollout
+    if rollout is None or rollout.phase not in _MOVING:
+        return False
+    return rollout.deadline_time is None or now <= rollout.deadline_time + _LATE
 
 
 def _age(run: CalibrationRun) -> tuple[str, str]:

@@ -348,6 +348,7 @@ class RunView:
         claims: PersistentVolumeClaims of the namespace; one that only one pod may mount cannot be copied.
         config_maps: ConfigMaps that the run or its service names, by name; None: there is no such one. One that the operator
             may not read is not in it.
+        lost_nodes: names of nodes whose kubelet does not say that it is Ready.
     """
 
     run: Manifest
@@ -368,3 +369,4 @@ class RunView:
     image_digest: str | None = None
     identifiable: bool = True
     in_force: Profile | None = None
+    lost_nodes: frozenset[str] = frozenset()

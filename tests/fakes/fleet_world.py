@@ -20,6 +20,7 @@ from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, NODES, PROFILES, SERVI
 from breakeven_operator.ports import PrometheusAccess, TrialSettings
 from breakeven_operator.reconcile.deployment import observe
 from breakeven_operator.reconcile.fingerprint import identify
+from breakeven_operator.reconcile.presence import node_is_lost
 from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_operator.writer import Writer
 from fakes.api_server import FakeCluster
@@ -113,7 +114,7 @@ class FleetWorld:
         self.dry_run = dry_run
         self.pods_per_query = pods_per_query
         self.parallel_rolls = 3
-        self.cluster.put(NODES, {"metadata": {"name": "a100-0", "labels": {"nvidia.com/gpu.product": GPU}}})
+        self.add_node("a100-0")
         deployment = copy.deepcopy(TARGET)
         target(deployment)
         self.cluster.put(DEPLOYMENTS, deployment, manager="helm")
@@ -123,6 +124,14 @@ class FleetWorld:
         edit(service["spec"])
         self.cluster.put(SERVICES, service)
         self.restart()
+
+    def add_node(self, name: str, *, gpus: int | None = None, product: str = GPU) -> None:
+        """A node with so many GPUs, or with room for everything."""
+        labels = {"nvidia.com/gpu.product": product}
+        status: dict[str, Any] = {"conditions": [{"type": "Ready", "status": "True"}]}
+        if gpus is not None:
+            status["allocatable"] = {"nvidia.com/gpu": str(gpus)}
+        self.cluster.put(NODES, {"metadata": {"name": name, "labels": labels}, "status": status})
 
     def restart(self) -> None:
         """A new operator process: nothing but the cluster is left."""
@@ -247,6 +256,8 @@ class FleetWorld:
             {"a100-0": {"nvidia.com/gpu.product": GPU}},
             container_name=None,
             gpu_label="nvidia.com/gpu.product",
+            now=self.clock.now(),
+            lost_nodes=[node["metadata"]["name"] for node in self.cluster.of(NODES) if node_is_lost(node)],
         )
 
     @property

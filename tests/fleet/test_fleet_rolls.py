@@ -443,7 +443,7 @@ async def test_a_roll_lasts_until_the_last_old_pod_has_ended():
     world = FleetWorld()
     world.calibrate()
     world.load(3.0)
-    world.kubelet.stop_s = 300.0
+    world.kubelet.stop_s = 140.0
     await world.until(lambda: world.phase == "Rolling")
 
     def new_ones_serve():

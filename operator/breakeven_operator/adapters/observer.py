@@ -55,6 +55,7 @@ from breakeven_operator.reconcile.fleet_query import past_step_s, siblings_of
 from breakeven_operator.reconcile.latency_metrics import LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.past_metrics import PastReading
+from breakeven_operator.reconcile.presence import is_finished, node_is_lost
 from breakeven_operator.reconcile.roll_metrics import RollReading
 from breakeven_operator.reconcile.target import Claim
 from breakeven_operator.resources import SpeculativeService
@@ -166,9 +167,11 @@ class Observer:
             self._objects.profiles(),
         )
         pods_by_namespace = _by_namespace(pods)
+        # Thousands of pods that have ended may stand beside a few that run, and answer no query.
+        living = [pod for pod in pods if not is_finished(pod)]
         busy = sorted({run["metadata"]["namespace"] for run in runs})
         said, (selectors, events, volume_claims, config_maps) = await asyncio.gather(
-            self._heard(services, pods_by_namespace, soon=soon),
+            self._heard(services, _by_namespace(living), soon=soon),
             asyncio.gather(
                 self._selectors(busy),
                 self._events(busy),
@@ -183,7 +186,7 @@ class Observer:
             deployments={NamespacedName.of(d): d for d in deployments},
             replica_sets=_by_owner(sets),
             pods=pods_by_namespace,
-            pods_of=_by_owner(pods),
+            pods_of=_by_owner(living),
             pod_names={
                 namespace: frozenset(pod["metadata"]["name"] for pod in members)
                 for namespace, members in pods_by_namespace.items()
@@ -203,6 +206,7 @@ class Observer:
             events=events,
             volume_claims=volume_claims,
             config_maps=config_maps,
+            lost_nodes=frozenset(node["metadata"]["name"] for node in nodes if node_is_lost(node)),
         )
 
     def watch_of(self, service: SpeculativeService) -> Watch:

@@ -36,11 +36,12 @@ class Snapshot:
         invalid: manifests that break the schema's rules, with the one line that says how.
         runs: unfinished, or not yet accounted for.
         replica_sets: by uid of the Deployment that owns them.
-        pods: by namespace.
-        pod_names: by namespace.
-        pods_of: by uid of the ReplicaSet that owns them.
+        pods: by namespace, those that have ended among them.
+        pod_names: by namespace, of all pods: series outlive their pod for some minutes.
+        pods_of: by uid of the ReplicaSet that owns them, without those that have ended.
         claims: of services, by target.
         node_labels: by node name.
+        lost_nodes: names of nodes whose kubelet does not say that it is Ready.
         profiles: by service.
         readings: newest answer of each Prometheus about the present, by pod. pasts: and about the past. latencies: and about
             objectives. rolls: and about rolls.
@@ -72,6 +73,7 @@ class Snapshot:
     events: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     volume_claims: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     config_maps: Mapping[NamespacedName, Manifest | None] = field(default_factory=dict)
+    lost_nodes: frozenset[str] = frozenset()
 
     def target_of(self, service: SpeculativeService) -> Manifest | None:
         """The Deployment that a service names; None: there is none."""

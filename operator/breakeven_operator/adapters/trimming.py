@@ -7,7 +7,7 @@ from sys import intern
 from typing import Any
 
 from breakeven.serving.opt_in import ANNOTATION
-from breakeven_operator.kinds import CRONJOBS, DEPLOYMENTS, JOBS, PODS, RUNS, Resource
+from breakeven_operator.kinds import CRONJOBS, DEPLOYMENTS, JOBS, NODES, PODS, RUNS, Resource
 from breakeven_operator.labels import FINISHED_LABEL, MANAGED_SELECTOR, RUN_LABEL
 from breakeven_operator.ports import Manifest
 
@@ -35,6 +35,8 @@ def trimmed(resource: Resource, manifest: Manifest) -> Manifest:
         return {**manifest, "metadata": {**manifest["metadata"], "managedFields": writers}}
     if resource == PODS:
         return _slim_pod(manifest)
+    if resource == NODES:
+        return _slim_node(manifest)
     meta = {name: value for name, value in manifest["metadata"].items() if name != "managedFields"}
     return {**manifest, "metadata": meta}
 
@@ -81,6 +83,7 @@ def _slim_pod(pod: Manifest) -> Manifest:
         "metadata": slim,
         "spec": _shared(pod.get("spec") or {}, "nodeName"),
         "status": {
+            **_shared(status, "phase", "reason"),
             "conditions": [
                 {**_shared(one, "type", "status", "reason"), **_some(one, "lastTransitionTime")}
                 for one in status.get("conditions") or []
@@ -98,6 +101,21 @@ def _slim_pod(pod: Manifest) -> Manifest:
                 }
                 for one in status.get("containerStatuses") or []
             ],
+        },
+    }
+
+
+def _slim_node(node: Manifest) -> Manifest:
+    """Labels, and whether its kubelet answers: the images that a node holds are most of its status."""
+    meta = node["metadata"]
+    return {
+        "metadata": _some(meta, "name", "uid", "resourceVersion", "labels"),
+        "status": {
+            "conditions": [
+                _shared(one, "type", "status")
+                for one in (node.get("status") or {}).get("conditions") or []
+                if one.get("type") == "Ready"
+            ]
         },
     }
 

@@ -15,12 +15,13 @@ from breakeven_operator.calibration.jobs import TrialLimits, arm_label, build_jo
 from breakeven_operator.calibration.measurements import measured_of, points_csv, sweep_of
 from breakeven_operator.calibration.run_plan import trial_limits
 from breakeven_operator.calibration.transition import Transition, job_ref
-from breakeven_operator.calibration.trial_state import Deadlines, TrialStage, TrialState, read_trial
+from breakeven_operator.calibration.trial_state import Deadlines, TrialStage, TrialState, is_gone, read_trial
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import JOBS
 from breakeven_operator.labels import ARM_LABEL
 from breakeven_operator.ports import Manifest, RunView
 from breakeven_operator.reconcile.deployment import owner_uid
+from breakeven_operator.reconcile.presence import is_finished
 from breakeven_operator.resources.calibrationrun import (
     ArmPhase,
     ArmStatus,
@@ -36,7 +37,6 @@ MIN_POINTS = 3
 _MAX_ATTEMPTS = 3
 # An engine that dies while it is measured is tried once more: its points so far are kept.
 _MAX_CRASHES = 1
-_ALIVE = frozenset({"Pending", "Running", "Unknown", ""})
 _WORDS = {reason.value: reason for reason in ClusterReason}
 
 
@@ -200,18 +200,30 @@ class Trials:
         )
         events = [event for event in self._view.events if job is not None and _about(event, job)]
         discreet = sending.own_prompts(self.plan)
-        return read_trial(job, pods, events, deadlines, self.transition.now, discreet=discreet)
+        return read_trial(
+            job,
+            pods,
+            events,
+            deadlines,
+            self.transition.now,
+            discreet=discreet,
+            lost_nodes=self._view.lost_nodes,
+        )
 
     def _job_name(self, planned: PlannedArm) -> str:
         return job_name(self.transition.run.metadata.name, planned.arm)
 
     def _worth_another_start(self, arm: ArmStatus, seen: TrialState) -> bool:
-        """The engine answered and then died, for the first time and within the budget."""
-        crashed = seen.stage is TrialStage.BROKEN and seen.reason is ClusterReason.ENGINE_CRASHED
-        return crashed and seen.ready is not None and arm.attempts <= _MAX_CRASHES and not self._spent
+        """The engine answered and then died, for the first time and within the budget; or its pod is gone with its node."""
+        if seen.stage is not TrialStage.BROKEN or self._spent:
+            return False
+        if seen.reason is ClusterReason.POD_DISRUPTED:
+            return arm.attempts < _MAX_ATTEMPTS
+        crashed = seen.reason is ClusterReason.ENGINE_CRASHED and seen.ready is not None
+        return crashed and arm.attempts <= _MAX_CRASHES
 
     def _start_over(self, index: int, planned: PlannedArm, seen: TrialState) -> tuple[Action, ...]:
-        """Take the dead engine's Job away; the next cycle makes it again, and its driver goes on after its points."""
+        """Take the Job away whose engine or pod is dead; the next cycle makes it again, and its driver goes on after its points."""
         arm = self._seen(self.arms[index], seen)
         message = f"{seen.message}; starting it once more"
         self.arms[index] = arm.model_copy(
@@ -301,7 +313,7 @@ class Trials:
         """Make the arm's Job, once nothing of the run before it still holds a GPU."""
         if not self._view.may_start:
             return (*self._write("waits: spec.paused is true", planned), *self._delete_jobs(keep=None))
-        if any(_alive(pod) for pod in self._view.pods):
+        if any(self._holds_a_place(pod) for pod in self._view.pods):
             return (
                 *self._write("waits for the arm before it to stop", planned),
                 *self._delete_jobs(keep=None),
@@ -329,6 +341,10 @@ class Trials:
             Create(JOBS, job),
             *self._said(index),
         )
+
+    def _holds_a_place(self, pod: Manifest) -> bool:
+        """Whether a pod has its GPUs still: not once it has ended, nor when its node is lost."""
+        return not is_finished(pod) and not is_gone(pod, self._view.lost_nodes, self.transition.now)
 
     def _limits(self, index: int) -> TrialLimits:
         return trial_limits(self.plan, tuple(self.arms), index, self._used_gpu_s, self._elapsed_s)
@@ -439,8 +455,3 @@ def _about(event: Manifest, job: Manifest) -> bool:
 def _may_be_of(pod: Manifest, job: Manifest) -> bool:
     """The pod is this Job's, and not one of an earlier Job of the same name that is still being removed."""
     return owner_uid(pod) in {"", job["metadata"].get("uid")}
-
-
-def _alive(pod: Manifest) -> bool:
-    """The pod still holds its place."""
-    return str((pod.get("status") or {}).get("phase", "")) in _ALIVE

@@ -8,6 +8,7 @@ from typing import Any
 
 from breakeven_operator.ports import Manifest
 from breakeven_operator.reconcile.deployment import parse_time, true_since
+from breakeven_operator.reconcile.presence import deletion, is_finished
 
 
 def containers(pod: Manifest) -> list[Mapping[str, Any]]:
@@ -51,7 +52,7 @@ def started(pod: Manifest, name: str) -> datetime | None:
 
 def ended_at(pod: Manifest) -> datetime | None:
     """When the pod's last container ended; None while the pod lives."""
-    if (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}:
+    if not is_finished(pod):
         return None
     ends = [
         parse_time(((status.get("state") or {}).get("terminated") or {}).get("finishedAt"))
@@ -61,6 +62,7 @@ def ended_at(pod: Manifest) -> datetime | None:
 
 
 def held_s(pod: Manifest, now: datetime) -> float:
-    """Seconds between getting a node and ending."""
+    """Seconds between getting a node and ending; one that does not go, on a node that is lost, holds nothing any more."""
     start = scheduled(pod)
-    return max(0.0, ((ended_at(pod) or now) - start).total_seconds()) if start else 0.0
+    end = ended_at(pod) or min(now, deletion(pod) or now)
+    return max(0.0, (end - start).total_seconds()) if start else 0.0

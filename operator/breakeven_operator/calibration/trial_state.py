@@ -7,7 +7,7 @@ FallbackToLogsOnError`, so the last lines of one that failed stand in the pod's 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, auto
@@ -20,6 +20,7 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.ports import Manifest
 from breakeven_operator.reconcile.deployment import condition, parse_time
 from breakeven_operator.reconcile.fingerprint import registry_digest
+from breakeven_operator.reconcile.presence import deletion, is_finished, is_lost
 
 _IMAGE_GRACE = timedelta(seconds=120)
 _PULL_TROUBLE = frozenset({"ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "RegistryUnavailable"})
@@ -55,6 +56,9 @@ class TrialStage(Enum):
     MEASURING = auto()  # the driver runs
     DONE = auto()  # the Job completed
     BROKEN = auto()  # it will not complete
+
+
+_UNDER_WAY = frozenset({TrialStage.QUEUED, TrialStage.STARTING, TrialStage.MEASURING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,7 @@ def read_trial(
     now: datetime,
     *,
     discreet: bool = False,
+    lost_nodes: Collection[str] = (),
 ) -> TrialState:
     """Tell what became of an arm's Job.
 
@@ -115,6 +120,7 @@ def read_trial(
         deadlines: how long what may take.
         now: the present.
         discreet: the engine is asked a user's own prompts, and its last words may repeat one.
+        lost_nodes: names of nodes whose kubelet does not say that it is Ready.
     """
     if job is None:
         return TrialState(TrialStage.ABSENT)
@@ -122,6 +128,8 @@ def read_trial(
     held_s = sum(podstatus.held_s(pod, now) for pod in mine)
     newest = mine[-1] if mine else None
     stage, reason, message = _stage(job, newest, events, deadlines, now, discreet=discreet)
+    if newest is not None and stage in _UNDER_WAY and is_gone(newest, lost_nodes, now):
+        stage, reason, message = _gone(newest)
     return TrialState(
         stage,
         reason,
@@ -169,6 +177,18 @@ def _stage(
     if failed is not None:
         return _job_failure(failed)
     return _living(pod, deadlines, now) if pod is not None else _without_pod(job, events, deadlines, now)
+
+
+def is_gone(pod: Manifest, lost_nodes: Collection[str], now: datetime) -> bool:
+    """Whether a pod is deleted, and nobody is there to end it: its Job waits for it in vain, and it holds no GPU."""
+    deleted = deletion(pod) is not None or (pod.get("status") or {}).get("phase") == "Unknown"
+    return deleted and not is_finished(pod) and is_lost(pod, lost_nodes, now)
+
+
+def _gone(pod: Manifest) -> FoundStage:
+    node = (pod.get("spec") or {}).get("nodeName") or "its node"
+    message = f"pod {pod['metadata']['name']} is lost with {node} and does not go"
+    return FoundStage(TrialStage.BROKEN, ClusterReason.POD_DISRUPTED, message)
 
 
 def _job_failure(failed: Mapping[str, Any]) -> FoundStage:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ from breakeven.serving.command_line import command_line
 from breakeven.serving.opt_in import ANNOTATION, engine_container
 from breakeven_operator.kinds import DEPLOYMENTS, FIELD_MANAGER, Ref
 from breakeven_operator.ports import Manifest
+from breakeven_operator.reconcile.presence import is_finished, is_lost
 
 _AUTOSCALERS = re.compile(r"^kube-controller-manager$|keda|autoscal|\bhpa\b", re.IGNORECASE)
 
@@ -66,6 +67,11 @@ class PodState:
         """Ready and not on its way out."""
         return self.ready_since is not None and not self.terminating
 
+    @property
+    def coming(self) -> bool:
+        """Of the newest ReplicaSet, and wanted: its troubles are those of a roll."""
+        return self.current and not self.terminating
+
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
@@ -81,6 +87,8 @@ class Deployment:
         last_write_time: when that was, by the API server's clock; None when managedFields names nobody else.
         scaled_by: field manager of the autoscaler that last set the number of replicas; None when none has.
         owner: kind and name of a controller that owns the Deployment; None when nobody does.
+        pods: those that exist; one that has ended is none, nor is one of a lost node.
+        lost: listed pods of lost nodes, and pods whose deletion is overdue.
         gpu_products: GPU classes of the nodes on which pods run, sorted.
         gpu_hint: GPU class that the pod template's nodeSelector names; None when it names none.
     """
@@ -107,6 +115,7 @@ class Deployment:
     pods: tuple[PodState, ...]
     gpu_products: tuple[str, ...]
     gpu_hint: str | None
+    lost: tuple[PodState, ...] = ()
 
     @property
     def pod_spec(self) -> Mapping[str, Any]:
@@ -120,13 +129,36 @@ class Deployment:
         return parse_time(self.manifest["metadata"].get("creationTimestamp"))
 
     @property
-    def settled(self) -> bool:
-        """Everything the template asks for runs, and nothing of an older template does."""
+    def rolled_out(self) -> bool:
+        """All pods that the template asks for are available, and no other is wanted; old ones may still drain."""
         return (
             self.observed_generation >= self.generation
             and self.updated == self.desired == self.available == self.total
-            and not any(pod.terminating or not pod.current for pod in self.pods)
         )
+
+    @property
+    def settled(self) -> bool:
+        """Everything the template asks for runs, and nothing of an older template does."""
+        return self.rolled_out and not any(pod.terminating or not pod.current for pod in self.pods)
+
+    @property
+    def progress(self) -> str:
+        """How far the pods of the newest template are, as a clause: `1 of 2 pods run it (1 of the old ones remains)`."""
+        run = f"{len(self.serving)} of {self.desired} pods run it"
+        old = sum(not pod.current and not pod.terminating for pod in self.pods)
+        ending = sum(pod.terminating for pod in self.pods)
+        rest = [f"{old} older"] if old else []
+        rest += [f"{ending} still ending"] if ending else []
+        return f"{run} ({', '.join(rest)})" if rest else run
+
+    @property
+    def lost_words(self) -> str:
+        """The pods that are listed and gone, as the end of a sentence; empty without any."""
+        if not self.lost:
+            return ""
+        first, more = self.lost[0], len(self.lost) - 1
+        where = f" on node {first.node}" if first.node else ""
+        return f"; pod {first.name}{where} is lost and does not go{f', and {more} more' if more else ''}"
 
     @property
     def serving(self) -> tuple[PodState, ...]:
@@ -174,6 +206,8 @@ def observe(
     *,
     container_name: str | None,
     gpu_label: str,
+    now: datetime,
+    lost_nodes: Collection[str] = (),
 ) -> Deployment:
     """Put a Deployment, its ReplicaSets (metadata suffices), its pods and the nodes' labels together.
 
@@ -184,26 +218,27 @@ def observe(
         nodes: labels by node name.
         container_name: the engine's container as the user named it; None: tell it from the template.
         gpu_label: node label that names the GPU class.
+        now: time of the observation.
+        lost_nodes: names of nodes whose kubelet does not say that it is Ready.
     """
     meta, spec, status = deployment["metadata"], deployment["spec"], deployment.get("status") or {}
     template = spec["template"]
     container = engine_container(template["spec"], container_name)
     sets = {s["metadata"]["uid"]: s for s in replica_sets if owner_uid(s) == meta["uid"]}
     newest = max(sets, key=lambda uid: _revision(sets[uid]), default="")
-    states = tuple(
-        sorted(
-            (
-                _pod(pod, current=owner_uid(pod) == newest, container=(container or {}).get("name", ""))
-                for pod in pods
-                if owner_uid(pod) in sets
-            ),
-            key=lambda state: state.name,
-        )
+    name = (container or {}).get("name", "")
+    listed = sorted(
+        (pod for pod in pods if owner_uid(pod) in sets and not is_finished(pod)),
+        key=lambda pod: str(pod["metadata"]["name"]),
     )
+    states, lost = [], []
+    for pod in listed:
+        state = _pod(pod, current=owner_uid(pod) == newest, container=name)
+        (lost if is_lost(pod, lost_nodes, now) else states).append(state)
     desired = int(spec.get("replicas", 1))
     surge, unavailable = _strategy(spec, desired)
     written, writer = _last_write(meta)
-    products = {nodes.get(state.node, {}).get(gpu_label, "") for state in states if state.node}
+    products = {nodes.get(state.node, {}).get(gpu_label, "") for state in states if state.node and not state.terminating}
     return Deployment(
         ref=Ref(DEPLOYMENTS, meta["namespace"], meta["name"], meta["uid"]),
         manifest=deployment,
@@ -224,9 +259,10 @@ def observe(
         last_write_time=parse_time(written),
         scaled_by=_autoscaler(meta),
         owner=_controller(meta),
-        pods=states,
+        pods=tuple(states),
         gpu_products=tuple(sorted(product for product in products if product)),
         gpu_hint=(template["spec"].get("nodeSelector") or {}).get(gpu_label),
+        lost=tuple(lost),
     )
 
 

@@ -84,7 +84,9 @@ def refuse_now(
             f"{undone}; the next one may begin in {left_s:.0f} s, or at once when the annotation breakeven.dev/resume of "
             "the SpeculativeService gets a new value",
         )
-    if deployment.observed_generation < deployment.generation or deployment.updated < deployment.desired:
+    if deployment.observed_generation < deployment.generation or deployment.updated < min(
+        deployment.desired, deployment.total
+    ):
         return Refusal(
             ClusterReason.FOREIGN_ROLLOUT,
             f"a roll is under way that the operator did not start: {deployment.updated} of {deployment.desired} pods updated",

@@ -245,8 +245,12 @@ def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
     rollout = begun.model_copy(update={"to_replica_set": known})
     if not same_value(deployment.value, rollout.value) or deployment.value is None:
         return foreign(context)
-    if deployment.settled:
-        message = f"{rollout.from_arm} -> {rollout.to_arm}: {deployment.desired} pods run it"
+    late = _past(rollout.deadline_time, now)
+    # All new pods serve: what old ones still drain delays the measurement, and is no reason to restart all of them.
+    if deployment.settled or (late and deployment.rolled_out):
+        message = (
+            f"{rollout.from_arm} -> {rollout.to_arm}: {deployment.desired} pods run it{deployment.lost_words}"
+        )
         return RolloutStep(
             rollout=rollout.model_copy(
                 update={
@@ -256,11 +260,11 @@ def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
                 }
             ),
             memory=context.memory.model_copy(update={"last_switch_time": now}),
-            events=(Event(ClusterReason.ROLL_FINISHED, message),),
+            events=(Event(ClusterReason.ROLL_FINISHED, message, warning=bool(deployment.lost)),),
             reason=ClusterReason.ROLL_FINISHED,
             message=message,
         )
-    waiting = [pod.unschedulable_since for pod in deployment.pods if pod.current and pod.unschedulable_since]
+    waiting = [pod.unschedulable_since for pod in deployment.pods if pod.coming and pod.unschedulable_since]
     since = min(waiting, default=None)
     if since is not None and (now - since).total_seconds() > context.policy.unschedulable_deadline_seconds:
         return undo(
@@ -269,7 +273,7 @@ def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
             ClusterReason.INSUFFICIENT_GPU,
             f"a new pod has found no GPU for {(now - since).total_seconds():.0f} s",
         )
-    hopeless = next((pod for pod in deployment.pods if pod.current and pod.trouble in _HOPELESS), None)
+    hopeless = next((pod for pod in deployment.pods if pod.coming and pod.trouble in _HOPELESS), None)
     if hopeless is not None:
         return undo(
             context,
@@ -277,15 +281,15 @@ def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
             ClusterReason.ENGINE_NOT_STARTING,
             f"pod {hopeless.name} does not start ({hopeless.trouble})",
         )
-    if _past(rollout.deadline_time, now):
+    if late:
         took = (now - rollout.started_time).total_seconds() if rollout.started_time else 0.0
         return undo(
             context,
             rollout,
             ClusterReason.ROLL_DEADLINE_EXCEEDED,
-            f"{deployment.updated} of {deployment.desired} pods run it after {took:.0f} s",
+            f"{deployment.progress} after {took:.0f} s{deployment.lost_words}",
         )
-    message = f"{rollout.from_arm} -> {rollout.to_arm}: {len(deployment.serving)} of {deployment.desired} pods run it"
+    message = f"{rollout.from_arm} -> {rollout.to_arm}: {deployment.progress}{deployment.lost_words}"
     return RolloutStep(
         rollout.model_copy(update={"unschedulable_since_time": since}),
         context.memory,
@@ -310,24 +314,38 @@ def _undoing(context: RolloutContext, rollout: Rollout) -> RolloutStep:
             message=f"going back to {rollout.from_arm}",
             busy=True,
         )
-    if deployment.settled:
+    late = _past(rollout.deadline_time, context.now)
+    if deployment.settled or (late and deployment.rolled_out):
         message = (
             f"{rollout.from_arm} runs again; {rollout.from_arm} -> {rollout.to_arm} was undone ({rollout.reason})"
             + _meaning(rollout.reason)
+            + deployment.lost_words
         )
-        return RolloutStep(
-            rollout=None,
-            memory=context.memory.model_copy(update={"last_switch_time": context.now}),
-            ended=(ended(context, HistoryResult.UNDONE, message),),
-            events=(Event(ClusterReason.ROLLED_BACK, message),),
+        return _undone(context, Event(ClusterReason.ROLLED_BACK, message))
+    state = f"{deployment.progress}{deployment.lost_words}"
+    if late:
+        # The annotation is back: the Deployment goes on with that without us, and later decisions must not wait for it.
+        message = (
+            f"{rollout.from_arm} -> {rollout.to_arm} was undone ({rollout.reason}): the annotation asks for {rollout.from_arm} "
+            f"again, and at the deadline {state}"
         )
-    late = " (past its deadline: a person should look)" if _past(rollout.deadline_time, context.now) else ""
+        return _undone(context, Event(ClusterReason.UNDO_UNFINISHED, message, warning=True))
     return RolloutStep(
         rollout,
         context.memory,
         reason=ClusterReason.ROLLING_BACK,
-        message=f"going back to {rollout.from_arm}: {len(deployment.serving)} of {deployment.desired} pods run it{late}",
+        message=f"going back to {rollout.from_arm}: {state}",
         busy=True,
+    )
+
+
+def _undone(context: RolloutContext, event: Event) -> RolloutStep:
+    """The change that was undone is over."""
+    return RolloutStep(
+        rollout=None,
+        memory=context.memory.model_copy(update={"last_switch_time": context.now}),
+        ended=(ended(context, HistoryResult.UNDONE, event.message),),
+        events=(event,),
     )
 
 

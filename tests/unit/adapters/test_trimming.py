@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from breakeven_operator.kinds import DEPLOYMENTS, PODS
 from breakeven_operator.labels import RUN_LABEL
 from breakeven_operator.reconcile.deployment import observe
 
+NOW = datetime(2026, 11, 20, 10, 5, tzinfo=UTC)
 TIMES = st.sampled_from(["2026-11-20T10:00:00Z", "2026-11-20T10:03:00Z"])
 DEPLOYMENT = {
     "metadata": {"namespace": "llm", "name": "chat-vllm", "uid": "d1"},
@@ -64,9 +66,10 @@ def pods(draw):
         ],
     }  # fmt: skip
     if draw(st.booleans()):
-        meta["deletionTimestamp"] = "2026-11-20T10:05:00Z"
+        meta["deletionTimestamp"] = draw(st.sampled_from(["2026-11-20T10:05:00Z", "2026-11-20T10:00:00Z"]))
     status = {
-        "phase": "Running",
+        "phase": draw(st.sampled_from(["Running", "Failed", "Succeeded", "Unknown"])),
+        **draw(st.sampled_from([{}, {"reason": "NodeLost"}])),
         "conditions": [draw(conditions(kind)) for kind in ("PodScheduled", "Initialized", "Ready")],
         "containerStatuses": draw(st.lists(containers, max_size=2)),
         "hostIP": "10.0.0.1",
@@ -77,7 +80,7 @@ def pods(draw):
 
 def observed(pod):
     nodes = {"a100-0": {"gpu": "A100"}}
-    return observe(DEPLOYMENT, [REPLICA_SET], [pod], nodes, container_name=None, gpu_label="gpu")
+    return observe(DEPLOYMENT, [REPLICA_SET], [pod], nodes, container_name=None, gpu_label="gpu", now=NOW)
 
 
 @given(pods())
@@ -128,7 +131,7 @@ def test_a_target_is_observed_alike_by_what_is_kept_of_its_writers(entries, list
     whole = {**DEPLOYMENT, "metadata": meta}
 
     def seen(target):
-        found = observe(target, [REPLICA_SET], [], {}, container_name=None, gpu_label="gpu")
+        found = observe(target, [REPLICA_SET], [], {}, container_name=None, gpu_label="gpu", now=NOW)
         return replace(found, manifest={})
 
     kept = trimmed(DEPLOYMENTS, whole)

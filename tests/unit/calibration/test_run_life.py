@@ -485,6 +485,29 @@ def test_an_evicted_pod_is_replaced_by_the_job_and_nothing_is_broken(world):
     assert world.turn()["reason"] == "ArmMeasuring"
 
 
+def test_a_pod_that_is_lost_with_its_node_is_not_waited_for_and_holds_no_gpu(world):
+    """Its Job would wait for ever: with a policy for failures it makes no other pod before that one has ended."""
+    world.turn()
+    world.turn()
+    pod = world.place_pod()
+    pod["spec"] = {"nodeName": "a100-1"}
+    pod["metadata"]["ownerReferences"] = [{"controller": True, "uid": world.job["metadata"]["uid"]}]
+    world.start_driver(pod)
+    world.store("none", 3)
+    world.turn(60)
+    pod["metadata"]["deletionTimestamp"] = timestamp(world.now + timedelta(seconds=30))
+    assert world.turn(30)["reason"] == "ArmMeasuring", "it may still end"
+    lost = dict(world.pods)
+    status = world.turn(100)
+    assert (status["reason"], world.jobs) == ("PodDisrupted", {})
+    assert "is lost with a100-1" in status["message"]
+    world.pods = lost
+    assert world.turn()["armStatuses"][0]["attempts"] == 2
+    assert len(world.jobs) == 1, "the arm is measured on; the pod that does not go holds no place"
+    used = float(world.turn(1000)["gpuSecondsUsed"])
+    assert used <= 2 * 150, "two GPUs until the end of its grace period"
+
+
 def test_the_engine_being_stopped_after_the_driver_is_no_crash(world):
     world.turn()
     world.turn()

@@ -142,7 +142,7 @@ def test_the_strategy_is_resolved_as_the_controller_does(surge, unavailable, rep
             "strategy": {"rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}},
         },
     }
-    found = observe(manifest, [], [], {}, container_name=None, gpu_label="x")
+    found = observe(manifest, [], [], {}, container_name=None, gpu_label="x", now=NOW)
     assert (found.max_surge, found.max_unavailable) == expected
 
 
@@ -152,7 +152,7 @@ def test_recreate_takes_every_pod_away():
         "metadata": {**TARGET["metadata"], "uid": "u"},
         "spec": {**TARGET["spec"], "replicas": 3, "strategy": {"type": "Recreate"}},
     }
-    found = observe(manifest, [], [], {}, container_name=None, gpu_label="x")
+    found = observe(manifest, [], [], {}, container_name=None, gpu_label="x", now=NOW)
     assert (found.max_surge, found.max_unavailable) == (0, 3)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,7 @@ from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus, SeenAcceptance
 from fakes.fleet_world import EAGLE, SERVICE, TARGET, VALUE, profile_json
 
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 PROFILE = Profile.from_json(profile_json())
 FIGURES = Figures(
     rps=8.0, total_rps=24.0, requests=500.0, window_s=300.0, inflight=10.0, waiting=0.0, latency_s=1.2, ttft_s=None,
@@ -40,7 +42,7 @@ def deployment(*managed: dict[str, Any], edit=lambda _: None) -> Deployment:
     manifest = copy.deepcopy(TARGET)
     manifest["metadata"] |= {"uid": "u", "managedFields": list(managed)}
     edit(manifest)
-    return observe(manifest, [], [], {}, container_name=None, gpu_label="gpu")
+    return observe(manifest, [], [], {}, container_name=None, gpu_label="gpu", now=NOW)
 
 
 def pod(value: str | None, **changes: Any) -> Any:
