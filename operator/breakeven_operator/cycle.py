@@ -279,9 +279,7 @@ class Reconciler:
             self._warned[uid] = text
             _LOG.warning("%s", text)
 
-    def _observation(
-        self, world: Snapshot, service: SpeculativeService, now: datetime
-    ) -> ServiceObservation:
+    def _observation(self, world: Snapshot, service: SpeculativeService, now: datetime) -> ServiceObservation:
         namespace, name = service.metadata.namespace, service.metadata.name
         runs = []
         for manifest in world.runs:
@@ -306,9 +304,7 @@ class Reconciler:
             failures=self._writer.failures.about(service.metadata.uid, self._clock.now()),
         )
 
-    def _deployment(
-        self, world: Snapshot, service: SpeculativeService, now: datetime
-    ) -> Deployment | None:
+    def _deployment(self, world: Snapshot, service: SpeculativeService, now: datetime) -> Deployment | None:
         namespace, target = service.metadata.namespace, service.spec.target_ref
         deployment = world.deployments.get(NamespacedName(namespace, target.name))
         if deployment is None:

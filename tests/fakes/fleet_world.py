@@ -91,7 +91,7 @@ class FleetWorld:
         leads: whether the writer may act.
         shown: lines of a dry run.
         pods_per_query: fleets of more are read by ReplicaSet.
-        parallel_rolls: as many services are rolled at a time, from the next `restart` on.
+        max_parallel_rolls: of the operator's settings.
     """
 
     def __init__(
@@ -101,7 +101,9 @@ class FleetWorld:
         *,
         dry_run: bool = False,
         pods_per_query: int = 500,
+        max_parallel_rolls: int = 3,
     ) -> None:
+        self.max_parallel_rolls = max_parallel_rolls
         self.clock = FakeClock()
         self.cluster = FakeCluster(self.clock)
         self.kubelet = FakeKubelet(self.cluster, self.clock)
@@ -113,7 +115,6 @@ class FleetWorld:
         self.shown: list[str] = []
         self.dry_run = dry_run
         self.pods_per_query = pods_per_query
-        self.parallel_rolls = 3
         self.add_node("a100-0")
         deployment = copy.deepcopy(TARGET)
         target(deployment)
@@ -160,7 +161,9 @@ class FleetWorld:
             self.observer,
             writer,
             Telemetry(self.registry),
-            CycleSettings(TrialSettings("breakeven:test"), "breakeven-trial", 60.0, self.parallel_rolls, 1),
+            CycleSettings(
+                TrialSettings("breakeven:test"), "breakeven-trial", 60.0, self.max_parallel_rolls, 1
+            ),
         )
 
     def add_services(self, count: int, **policy: Any) -> None:

@@ -72,11 +72,17 @@ def place(cluster: FakeCluster, pod: Mapping[str, Any]) -> tuple[str | None, str
             return node["metadata"]["name"], ""
         reasons.update(found)
     said = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
-    return None, f"0/{len(nodes)} nodes are available: {said}. preemption: 0/{len(nodes)} nodes are available."
+    return (
+        None,
+        f"0/{len(nodes)} nodes are available: {said}. preemption: 0/{len(nodes)} nodes are available.",
+    )
 
 
 def _against(
-    cluster: FakeCluster, pod: Mapping[str, Any], node: Mapping[str, Any], running: Iterable[Mapping[str, Any]]
+    cluster: FakeCluster,
+    pod: Mapping[str, Any],
+    node: Mapping[str, Any],
+    running: Iterable[Mapping[str, Any]],
 ) -> Iterable[str]:
     """Reasons against a node, in the scheduler's words; it stops at the first kind of reason."""
     spec, meta = pod["spec"], node["metadata"]
@@ -105,7 +111,9 @@ def _against(
 
 
 def _counted(pod: Mapping[str, Any]) -> Counter[str]:
-    return Counter({f"requests.{name}": n for name, n in amounts_of(pod["spec"]).items()}) + Counter(pods=1000)
+    return Counter({f"requests.{name}": n for name, n in amounts_of(pod["spec"]).items()}) + Counter(
+        pods=1000
+    )
 
 
 def claims_of(pod_spec: Mapping[str, Any]) -> set[str]:

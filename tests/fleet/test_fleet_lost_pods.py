@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -141,8 +140,7 @@ async def test_an_undoing_that_cannot_end_ends_at_its_deadline_and_frees_its_pla
 
 async def test_a_roll_that_nothing_ends_keeps_its_place_until_its_deadline() -> None:
     """One place in the fleet: a paused service whose new pod finds no GPU has it, and then the next one."""
-    world = FleetWorld(at_once)
-    world.fleet._settings = dataclasses.replace(world.fleet._settings, max_parallel_rolls=1)
+    world = FleetWorld(at_once, max_parallel_rolls=1)
     world.add_services(1, cooldownSeconds=0, stabilizationWindowSeconds=0)
     other = calibrated(world).cluster.of(PROFILES)[0]
     world.cluster.put(

@@ -184,7 +184,7 @@ async def test_an_undo_that_is_refused_stays_due_and_keeps_no_place():
 
 async def test_an_undo_that_is_refused_keeps_no_other_service_from_rolling():
     world = calibrated()
-    world.parallel_rolls = 1
+    world.max_parallel_rolls = 1
     world.restart()
     world.kubelet.crash = {VALUE}
     world.add_services(1, stabilizationWindowSeconds=0, cooldownSeconds=0)

@@ -231,14 +231,19 @@ def observe(
         (pod for pod in pods if owner_uid(pod) in sets and not is_finished(pod)),
         key=lambda pod: str(pod["metadata"]["name"]),
     )
-    states, lost = [], []
+    states: list[PodState] = []
+    lost: list[PodState] = []
     for pod in listed:
         state = _pod(pod, current=owner_uid(pod) == newest, container=name)
         (lost if is_lost(pod, lost_nodes, now) else states).append(state)
     desired = int(spec.get("replicas", 1))
     surge, unavailable = _strategy(spec, desired)
     written, writer = _last_write(meta)
-    products = {nodes.get(state.node, {}).get(gpu_label, "") for state in states if state.node and not state.terminating}
+    products = {
+        nodes.get(state.node, {}).get(gpu_label, "")
+        for state in states
+        if state.node and not state.terminating
+    }
     return Deployment(
         ref=Ref(DEPLOYMENTS, meta["namespace"], meta["name"], meta["uid"]),
         manifest=deployment,
