@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections import defaultdict
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import kubernetes
@@ -31,32 +31,47 @@ from operatorcluster.stage import HOME, Place, Stage
 HERE = Path(__file__).parent
 # Against hanging only: waits have limits of their own and say what they waited for.
 TIMEOUT_S = 900
-# In these the operator measures arms, in real time: two of them at once would disturb each other on two cores.
-MEASURING = frozenset(
-    f"test_operator_{name}"
-    for name in ("always_pays", "calibration", "decides", "killed", "schedule", "workload")
-) | {"test_chart_operator"}
-# Roughly how long a file takes: the longest begin first. Of others: a minute.
-SECONDS: Mapping[str, int] = {}
+# What runs in one process, one test after another; every other file is a group of its own.
+GROUPS: Mapping[str, Sequence[str]] = {
+    # Arms are measured there, in real time: two measurements at once would disturb each other on two cores.
+    "measuring": (
+        "test_operator_always_pays",
+        "test_operator_calibration",
+        "test_operator_decides",
+        "test_operator_killed",
+        "test_operator_schedule",
+    ),
+    # They share the fixture `cluster`, which is worth starting once.
+    "without-operator": ("test_event_series", "test_nodeagent", "test_watch_faults"),
+}
+# Roughly how long a file takes: groups that take longest begin first. Of others: a minute.
+SECONDS: Mapping[str, int] = {
+    "test_nodeagent": 90,
+    "test_operator_annotation": 300,
+    "test_operator_autoscaled": 200,
+    "test_operator_calibration": 240,
+    "test_operator_confirms": 250,
+    "test_operator_metrics": 300,
+}
 
 
-def group(item: pytest.Item) -> str:
-    """Tests of one group run in one process, one after another."""
-    return "measuring" if item.path.stem in MEASURING else item.path.stem
+def group(stem: str) -> str:
+    """The group of a file."""
+    return next((name for name, files in GROUPS.items() if stem in files), stem)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ours = [item for item in items if item.path.is_relative_to(HERE)]
     seconds: dict[str, int] = defaultdict(int)
-    for stem in {item.path.stem: item for item in ours}.values():
-        seconds[group(stem)] += SECONDS.get(stem.path.stem, 60)
+    for stem in {item.path.stem for item in ours}:
+        seconds[group(stem)] += SECONDS.get(stem, 60)
     for item in ours:
         item.add_marker(pytest.mark.cluster)
-        item.add_marker(pytest.mark.xdist_group(group(item)))
+        item.add_marker(pytest.mark.xdist_group(group(item.path.stem)))
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TIMEOUT_S))
-    others = [item for item in items if not item.path.is_relative_to(HERE)]
-    items[:] = [*others, *sorted(ours, key=lambda item: (-seconds[group(item)], group(item)))]
+    longest_first = sorted(ours, key=lambda item: (-seconds[group(item.path.stem)], group(item.path.stem)))
+    items[:] = [item for item in items if not item.path.is_relative_to(HERE)] + longest_first
 
 
 def pytest_configure(config: pytest.Config) -> None:
