@@ -60,6 +60,8 @@ def group(stem: str) -> str:
     return next((name for name, files in GROUPS.items() if stem in files), stem)
 
 
+# First: afterwards xdist has read the groups.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ours = [item for item in items if item.path.is_relative_to(HERE)]
     seconds: dict[str, int] = defaultdict(int)
