@@ -39,7 +39,7 @@ load: env ## Users for the cluster that `make demo KEEP=1` left: SERVICE=chat RP
 test: check ## Everything, up to 45 minutes: checks, unit, property, reference, engine, fleet and cluster tests
 	@$(BIN)/python -m localcluster build
 	@$(MAKE) coverage
-	@$(BIN)/python -m pytest --numprocesses=3 --dist=loadgroup --no-loadscope-reorder tests/cluster
+	@$(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder tests/cluster
 
 # Two at a time, each one's output in one piece, and what fails does not keep the others from being looked at.
 check: env ## A minute on two cores, two the first time: lint, types, contracts, generated files, unit and property tests

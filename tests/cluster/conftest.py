@@ -20,6 +20,8 @@ from pathlib import Path
 
 import kubernetes
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling, LoadScopeScheduling
 
 from localcluster import LocalCluster
 from localcluster.account import account
@@ -60,8 +62,6 @@ def group(stem: str) -> str:
     return next((name for name, files in GROUPS.items() if stem in files), stem)
 
 
-# First: afterwards xdist has read the groups.
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ours = [item for item in items if item.path.is_relative_to(HERE)]
     seconds: dict[str, int] = defaultdict(int)
@@ -69,11 +69,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         seconds[group(stem)] += SECONDS.get(stem, 60)
     for item in ours:
         item.add_marker(pytest.mark.cluster)
-        item.add_marker(pytest.mark.xdist_group(group(item.path.stem)))
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TIMEOUT_S))
     longest_first = sorted(ours, key=lambda item: (-seconds[group(item.path.stem)], group(item.path.stem)))
     items[:] = [item for item in items if not item.path.is_relative_to(HERE)] + longest_first
+
+
+class GroupScheduling(LoadFileScheduling):
+    """By group where `--dist=loadfile` goes by file."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group(Path(nodeid.partition("::")[0]).stem)
+
+
+# Not by marks and `--dist=loadgroup`: xdist writes these into the node's id, which pytest 9.2 does not let it.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
+    return GroupScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_configure(config: pytest.Config) -> None:
