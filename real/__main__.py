@@ -9,20 +9,21 @@ import signal
 import sys
 from pathlib import Path
 
-import aiohttp
 import yaml
 from rich.console import Console
 
-from breakeven.errors import BreakevenError
 from demo.installation import NAMESPACE, operator_log
 from demo.sight import Sight
 from demo.summary import operator_failures
-from localcluster import LocalCluster, LocalClusterError
+from localcluster import LocalCluster
+from localcluster.account import account
 from localcluster.binaries import ensure
 from localcluster.catalog import CONTROL_PLANE
 from real import cores, deployments, gpu, model, vllm_environment
+from real.engines import Engines
+from real.findings import BrokenStage
 from real.run_results import RunResults
-from real.stages import RealRun, RunError
+from real.stages import STAGE_FAILURES, RealRun
 
 STATE = deployments.ROOT / ".local"
 RESULTS = deployments.ROOT / ".real"
@@ -53,13 +54,10 @@ def main() -> int:
             status, words = 0, f"vLLM is in {vllm_environment.install().parents[1]}"
         else:
             status, words = _run_on_cpu(console, likeness_only=options.likeness)
-    except (BreakevenError, LocalClusterError, RunError, aiohttp.ClientError, OSError) as problem:
+    except STAGE_FAILURES as problem:
         status, words = 1, str(problem)
         if notes := getattr(problem, "__notes__", ()):
-            RESULTS.mkdir(exist_ok=True)
-            said = RESULTS / "cluster.txt"
-            said.write_text("\n".join(notes))
-            console.print(f"what the cluster had to say: {os.path.relpath(said)}", markup=False)
+            _write_account("\n".join(notes), console)
     except KeyboardInterrupt:
         status, words = 130, "interrupted; everything it had started is gone"
     # The last line, whatever came before: a reader of a long log looks there.
@@ -70,6 +68,13 @@ def main() -> int:
         soft_wrap=True,
     )
     return status
+
+
+def _write_account(text: str, console: Console) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    said = RESULTS / "cluster.txt"
+    said.write_text(text)
+    console.print(f"what the cluster had to say: {os.path.relpath(said)}", markup=False)
 
 
 def _run_on_cpu(console: Console, *, likeness_only: bool) -> tuple[int, str]:
@@ -87,6 +92,7 @@ def _run_on_cpu(console: Console, *, likeness_only: bool) -> tuple[int, str]:
     results.say(division.sentence())
     table = RESULTS / "images.yaml"
     table.write_text(yaml.safe_dump(deployments.images(python, division)))
+    failures: list[str] | None = None
     try:
         with LocalCluster(STATE) as cluster:
             results.say(f"control plane is up (kubectl --kubeconfig {os.path.relpath(cluster.kubeconfig)})")
@@ -95,17 +101,26 @@ def _run_on_cpu(console: Console, *, likeness_only: bool) -> tuple[int, str]:
                 "nodes for vLLM and for the simulated engine, Prometheus, and the operator from its chart"
             )
             asyncio.run(_run_stages(cluster, models, python, results, likeness_only=likeness_only))
+            if results.record.broken:
+                _write_account(account(cluster), console)
             failures = None if likeness_only else operator_failures(*operator_log(cluster))
+    except BaseException as problem:
+        why = "interrupted" if isinstance(problem, KeyboardInterrupt) else str(problem)
+        results.record.broken.append(BrokenStage("the run", " ".join(why.split()) or type(problem).__name__))
+        raise
     finally:
+        # Whatever was measured is judged, also by a run that is cut off.
         results.print_tables()
-    return results.conclude(failures)
+        judged = results.conclude(failures)
+    return judged
 
 
 async def _run_stages(
     cluster: LocalCluster, models: Path, python: Path, results: RunResults, *, likeness_only: bool
 ) -> None:
+    engines = Engines(python, RESULTS)
     async with Sight(cluster.kubeconfig, NAMESPACE, alertmanager_url="") as sight:
-        await RealRun(cluster, sight, models, python, results).run(likeness_only=likeness_only)
+        await RealRun(cluster, sight, models, engines, results).run(likeness_only=likeness_only)
 
 
 if __name__ == "__main__":

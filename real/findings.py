@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.profile import Profile
+from breakeven.errors import BreakevenError
+from breakeven.profile import Prediction, Profile
 from real.greedy_users import Account, Offered
 
 RESIDUAL_GOAL = 0.10
@@ -71,6 +72,19 @@ class Probed:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokenStage:
+    """A stage of the run that did not go to its end.
+
+    Attributes:
+        what: the stage.
+        why: one line.
+    """
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class ObservedRoll:
     """A roll under load.
 
@@ -91,20 +105,33 @@ class ObservedRoll:
 
 @dataclass(frozen=True, slots=True)
 class PredictedLoad:
-    """What the profile says of a probe.
+    """The profile's prediction of a probe.
 
     Attributes:
         probed: the probe.
-        latency_s: predicted at its load, lengths and tokens per step; None: saturated.
+        latency_s: predicted at its load, lengths and tokens per step; None: saturated, or not predicted.
+        calibrated: why the tokens per step are those of the calibration instead of the live ones; empty: they are live.
+        refused: why the profile predicts nothing; empty if it does.
     """
 
     probed: Probed
     latency_s: float | None
+    calibrated: str = ""
+    refused: str = ""
 
     @property
     def error(self) -> float:
-        """Predicted over measured, less one; infinite where the profile says saturated."""
+        """Predicted over measured, less one; infinite if the profile says saturated, NaN if it predicts nothing."""
+        if self.refused:
+            return math.nan
         return math.inf if self.latency_s is None else self.latency_s / self.probed.offered.latency_s - 1.0
+
+    @property
+    def words(self) -> str:
+        """The error, and what could not be converted."""
+        if self.refused:
+            return f"no prediction: {self.refused}"
+        return f"{self.error:+.1%}" + (f", at the calibrated E: {self.calibrated}" if self.calibrated else "")
 
 
 def fit_rows(profile: Profile) -> list[Row]:
@@ -147,7 +174,11 @@ def pays_rows(profile: Profile, loads_rps: Sequence[float]) -> list[Row]:
         if fit.k == 0:
             continue
         for rps in loads_rps:
-            found = profile.compare(fit.arm, NO_SPECULATION, rps=rps)
+            try:
+                found = profile.compare(fit.arm, NO_SPECULATION, rps=rps)
+            except BreakevenError as refusal:
+                rows.append((str(fit.arm), f"{rps:.2f}", "-", "-", f"not known: {refusal}"))
+                continue
             low, high = found.speedup_ci or (None, None)
             rows.append(
                 (
@@ -168,16 +199,31 @@ def _pays(low: float | None, high: float | None) -> str:
 
 
 def predicted(profile: Profile, probed: Probed) -> PredictedLoad:
-    """The profile's prediction at the load, lengths and acceptance that were live."""
+    """The profile's prediction at the load, lengths and acceptance that were live.
+
+    An arm that cannot be converted to a live acceptance is predicted at the calibrated one, as the operator does.
+    """
+    calibrated = ""
+    try:
+        found = _prediction(profile, probed, _live(probed))
+    except BreakevenError as refusal:
+        calibrated = str(refusal)
+        try:
+            found = _prediction(profile, probed, None)
+        except BreakevenError as other:
+            return PredictedLoad(probed, None, refused=str(other))
+    return PredictedLoad(probed, found.latency_s, calibrated)
+
+
+def _prediction(profile: Profile, probed: Probed, tokens_per_step: float | None) -> Prediction:
     load = probed.offered.load
-    fitted = profile.predict(
+    return profile.predict(
         probed.arm,
         rps=probed.offered.rps,
-        tokens_per_step=_live(probed),
+        tokens_per_step=tokens_per_step,
         prompt_tokens=float(load.shape.prompt_tokens),
         output_tokens=float(load.shape.output_tokens),
     )
-    return PredictedLoad(probed, fitted.latency_s)
 
 
 def _live(probed: Probed) -> float | None:
@@ -196,15 +242,21 @@ def prediction_rows(found: Sequence[PredictedLoad]) -> list[Row]:
             f"{one.probed.offered.rps:.2f}",
             str(one.probed.offered.load.shape.prompt_tokens),
             str(one.probed.offered.load.shape.output_tokens),
-            _number(_live(one.probed), 3),
-            "saturated" if one.latency_s is None else f"{one.latency_s:.3f}",
+            _number(_live(one.probed), 3) + (", not converted" if one.calibrated or one.refused else ""),
+            _predicted_words(one),
             f"{one.probed.offered.latency_s:.3f}",
-            f"{one.error:+.1%}",
+            "-" if one.refused else f"{one.error:+.1%}",
             str(one.probed.offered.counted),
             _goal(abs(one.error) <= PREDICTION_GOAL),
         )
         for one in found
     ]
+
+
+def _predicted_words(one: PredictedLoad) -> str:
+    if one.refused:
+        return "not predicted"
+    return "saturated" if one.latency_s is None else f"{one.latency_s:.3f}"
 
 
 def judge_predictions(found: Sequence[PredictedLoad]) -> list[RunFinding]:
@@ -213,7 +265,7 @@ def judge_predictions(found: Sequence[PredictedLoad]) -> list[RunFinding]:
         RunFinding(
             f"{one.probed.arm}: latency predicted within {PREDICTION_GOAL:.0%} ({one.probed.what})",
             abs(one.error) <= PREDICTION_GOAL,
-            f"{one.error:+.1%}",
+            one.words,
             goal=True,
         )
         for one in found
@@ -227,7 +279,7 @@ class ProbedSpeedup:
     Attributes:
         arm: against none.
         of: the probe on that arm.
-        predicted, measured: ratios of latencies, above 1 where the arm is faster.
+        predicted, measured: ratios of latencies, above 1 where the arm is faster; predicted is NaN without a prediction.
     """
 
     arm: Arm
@@ -237,8 +289,13 @@ class ProbedSpeedup:
 
     @property
     def error(self) -> float:
-        """Predicted over measured, less one."""
+        """Predicted over measured, less one; NaN without a prediction."""
         return self.predicted / self.measured - 1.0
+
+    @property
+    def words(self) -> str:
+        """The error, or that there is nothing to judge it by."""
+        return "no prediction" if math.isnan(self.predicted) else f"{self.error:+.1%}"
 
 
 def speedups(found: Sequence[PredictedLoad]) -> list[ProbedSpeedup]:
@@ -247,16 +304,22 @@ def speedups(found: Sequence[PredictedLoad]) -> list[ProbedSpeedup]:
     seen = []
     for one in found:
         other = plain.get(one.probed.what)
-        if (
-            one.probed.arm == NO_SPECULATION
-            or other is None
-            or one.latency_s is None
-            or other.latency_s is None
-        ):
+        if one.probed.arm == NO_SPECULATION or other is None:
             continue
-        measured = other.probed.offered.latency_s / one.probed.offered.latency_s
-        seen.append(ProbedSpeedup(one.probed.arm, one.probed, other.latency_s / one.latency_s, measured))
+        expected = _expected_speedup(one, other)
+        if expected is not None:
+            measured = other.probed.offered.latency_s / one.probed.offered.latency_s
+            seen.append(ProbedSpeedup(one.probed.arm, one.probed, expected, measured))
     return seen
+
+
+def _expected_speedup(one: PredictedLoad, plain: PredictedLoad) -> float | None:
+    """Predicted none over predicted arm; NaN if either was refused, None if either is saturated."""
+    if one.refused or plain.refused:
+        return math.nan
+    if one.latency_s is None or plain.latency_s is None:
+        return None
+    return plain.latency_s / one.latency_s
 
 
 def speedup_rows(seen: Sequence[ProbedSpeedup]) -> list[Row]:
@@ -267,9 +330,9 @@ def speedup_rows(seen: Sequence[ProbedSpeedup]) -> list[Row]:
             f"{one.of.offered.rps:.2f}",
             str(one.of.offered.load.shape.prompt_tokens),
             str(one.of.offered.load.shape.output_tokens),
-            f"{one.predicted:.2f}",
+            "-" if math.isnan(one.predicted) else f"{one.predicted:.2f}",
             f"{one.measured:.2f}",
-            f"{one.error:+.1%}",
+            one.words,
             _goal(abs(one.error) <= PREDICTION_GOAL),
         )
         for one in seen
@@ -282,7 +345,7 @@ def judge_speedups(seen: Sequence[ProbedSpeedup]) -> list[RunFinding]:
         RunFinding(
             f"{one.arm}: speedup predicted within {PREDICTION_GOAL:.0%} ({one.of.what})",
             abs(one.error) <= PREDICTION_GOAL,
-            f"{one.error:+.1%}",
+            one.words,
             goal=True,
         )
         for one in seen
@@ -363,6 +426,11 @@ def judge_arms(run: Mapping[str, Any], scheduled: str) -> list[RunFinding]:
         said = ": ".join(filter(None, [str(phase), reason, arm.get("message") or ""]))
         found.append(RunFinding(f"{name} was measured", phase == "Done" or spared, said))
     return found or [RunFinding("arms were measured", ok=False, detail="the run names none")]
+
+
+def judge_stages(broken: Sequence[BrokenStage]) -> list[RunFinding]:
+    """A failed check for every stage that broke off."""
+    return [RunFinding(f"{one.what} went to its end", ok=False, detail=one.why) for one in broken]
 
 
 def roll_rows(rolls: Sequence[ObservedRoll]) -> list[Row]:

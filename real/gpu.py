@@ -19,7 +19,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -193,7 +193,7 @@ def run(folder: Path, console: Console, *, dry_run: bool) -> tuple[int, str]:
     """Sweep every arm and write points, profile and report; exit status and its words.
 
     Raises:
-        LocalClusterError: there is no GPU or no vLLM, an engine did not start, or a command failed; the text is one line.
+        LocalClusterError: there is no GPU or no vLLM; the text is one line.
     """
     home = folder / "gpu"
     breakeven = str(Path(sys.executable).with_name("breakeven"))
@@ -214,15 +214,40 @@ def run(folder: Path, console: Console, *, dry_run: bool) -> tuple[int, str]:
     whole = plan(home, vllm, breakeven, product, port)
     write_models(home)
     (home / "commands.txt").write_text("\n".join(whole.lines()) + "\n")
-    for number, arm in enumerate(whole.arms, start=1):
-        console.print(
-            f"{number} of {len(whole.arms)}: {arm.name} on {product}", markup=False, highlight=False
+    broken = sweep(
+        whole, home, lambda line: console.print(f"{line} on {product}", markup=False, highlight=False)
+    )
+    where = f"points, profile and report are in {os.path.relpath(home)}"
+    if broken:
+        return (
+            1,
+            f"{len(broken)} commands or sweeps broke off: {'; '.join(broken)}; {where}, as far as they go",
         )
-        with _serving(arm, home / f"engine-{number}.log"):
-            _ended_well(arm.calibrate)
+    return 0, where
+
+
+def sweep(whole: SweepPlan, folder: Path, say: Callable[[str], None]) -> list[str]:
+    """Sweep every arm, and make of the points what there is to make; a line for each sweep or command that broke off.
+
+    Args:
+        whole: the commands.
+        folder: for the engines' logs.
+        say: takes a line per arm.
+    """
+    broken = []
+    for number, arm in enumerate(whole.arms, start=1):
+        say(f"{number} of {len(whole.arms)}: {arm.name}")
+        try:
+            with _serving(arm, folder / f"engine-{number}.log"):
+                _ended_well(arm.calibrate)
+        except LocalClusterError as problem:
+            broken.append(f"{arm.name}: {problem}")
     for command in whole.after:
-        _ended_well(command)
-    return 0, f"points, profile and report are in {os.path.relpath(home)}"
+        try:
+            _ended_well(command)
+        except LocalClusterError as problem:
+            broken.append(str(problem))
+    return broken
 
 
 def _ended_well(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:

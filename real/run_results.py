@@ -19,7 +19,7 @@ from breakeven.profile import Profile
 from demo.sight import Object
 from localcluster.progress import duration
 from real import deployments, findings
-from real.findings import ObservedRoll, Probed, Row, RunFinding
+from real.findings import BrokenStage, ObservedRoll, Probed, Row, RunFinding
 
 _FILES = ("progress.txt", "tables.txt", "tables.json", "findings.json", "profile.json", "points.json")
 _WIDTH = 160
@@ -37,6 +37,7 @@ class RunRecord:
         decided: name of the arm that the operator runs there, and its reason.
         rolls, probes: in the order in which they were seen.
         likeness: differences between the engines by what was compared.
+        broken: stages that did not go to their end.
     """
 
     profile: Profile | None = None
@@ -48,6 +49,7 @@ class RunRecord:
     rolls: list[ObservedRoll] = field(default_factory=list)
     probes: list[Probed] = field(default_factory=list)
     likeness: dict[str, list[str]] = field(default_factory=dict)
+    broken: list[BrokenStage] = field(default_factory=list)
 
 
 class RunResults:
@@ -123,11 +125,13 @@ class RunResults:
 
 def findings_of(record: RunRecord) -> list[RunFinding]:
     """Every check and goal of what was seen so far; none of a step that has not been taken."""
-    found = findings.judge_likeness(record.likeness)
+    found = [*findings.judge_stages(record.broken), *findings.judge_likeness(record.likeness)]
+    if (record.run.get("status") or {}).get("armStatuses") or record.profile is not None:
+        found += findings.judge_arms(record.run, deployments.LOOKUP)
     if record.profile is None:
         return found
     predicted = [findings.predicted(record.profile, probed) for probed in record.probes]
-    found += [*findings.judge_arms(record.run, deployments.LOOKUP), *findings.judge_fits(record.profile)]
+    found += findings.judge_fits(record.profile)
     if record.decided:
         found.append(
             RunFinding(

@@ -5,26 +5,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
+from kubernetes.aio.client.exceptions import ApiException
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.errors import BreakevenError
 from breakeven.profile import Profile
 from breakeven_operator.cluster_reasons import ClusterReason
 from demo.director import failed_runs
 from demo.installation import NAMESPACE, measure_again
 from demo.sight import Object, Sight
 from demo.traffic import Endpoints, RequestShape
-from localcluster import LocalCluster
+from localcluster import LocalCluster, LocalClusterError
 from real import deployments, likeness
-from real.findings import ObservedRoll, Probed
+from real.engines import QuestionError, Engines
+from real.findings import BrokenStage, ObservedRoll, Probed
 from real.greedy_users import SteadyLoad, Users
 from real.run_results import RunResults
 
@@ -34,17 +36,37 @@ _TIE = 0.05
 _ATTEMPTS = 3
 # Many times what a quiet machine takes: what happens is not waited for any longer.
 _START_S, _CALIBRATION_S, _ROLL_S = 900.0, 3600.0, 1200.0
-_LOOK_S = 1.0
-_PROBE_S, _PROBE_WARMUP_S = 45.0, 5.0
 # Of the engine's saturation: where the operator is asked to decide, and where lengths that were not fitted are tried.
 _DECISION_LOAD, _LENGTHS_LOAD = 0.30, 0.40
-# Several windows of the operator: how long an arm that may stay is watched, and how long a change is waited for.
-_STAY_S, _CHOICE_S = 90.0, 300.0
 _SHAPE = RequestShape(deployments.PROMPT_TOKENS, deployments.OUTPUT_TOKENS)
 
 
 class RunError(Exception):
     """Something that must happen did not; the text says what and how long was waited."""
+
+
+# A stage that ends so is a row of the results; the stages that can do without it go on.
+STAGE_FAILURES = (
+    RunError, QuestionError, BreakevenError, LocalClusterError, ApiException, aiohttp.ClientError, OSError,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Times of a run (s).
+
+    Attributes:
+        look_s: between two looks at the cluster.
+        probe_s, warmup_s: how long a probe sends, and how much of it is not in the mean.
+        stay_s: how long an arm that may stay is watched: several windows of the operator.
+        choice_s: how long a change of the arm is waited for.
+    """
+
+    look_s: float = 1.0
+    probe_s: float = 45.0
+    warmup_s: float = 5.0
+    stay_s: float = 90.0
+    choice_s: float = 300.0
 
 
 class RealRun:
@@ -54,87 +76,104 @@ class RealRun:
         cluster: with everything stood up.
         sight: reads it.
         models: folder with `target` and `drafter`.
-        python: the one that has vLLM.
+        engines: asks the engines.
         results: takes a line per step, and what was seen.
+        pace: its times.
     """
 
     def __init__(
-        self, cluster: LocalCluster, sight: Sight, models: Path, python: Path, results: RunResults
+        self,
+        cluster: LocalCluster,
+        sight: Sight,
+        models: Path,
+        engines: Engines,
+        results: RunResults,
+        pace: Pace = Pace(),
     ) -> None:
         self._cluster = cluster
         self._sight = sight
         self._models = models
-        self._python = python
+        self._engines = engines
         self._results = results
+        self._pace = pace
         self._record = results.record
         self._say = results.say
 
     async def run(self, *, likeness_only: bool = False) -> None:
-        """All stages, in order.
+        """Take all stages, in order. One that breaks off is in the record; those that need it are left out.
 
         Args:
             likeness_only: stop when the simulated engine was compared with the real one.
-
-        Raises:
-            RunError: something that must happen did not.
         """
+        url = await self._stage("the engine starts", self._start())
+        if url is None:
+            return
+        await self._stage("the simulated engine is compared with vLLM", self._compare_engines(url))
+        if likeness_only:
+            return
+        profile = await self._stage("calibration", self._calibrate())
+        if profile is None:
+            return
+        probes = await self._stage("loads that were not fitted", self._unfitted(profile)) or ()
+        await self._probe_all(NO_SPECULATION, probes)
+        name = await self._stage("decision and roll", self._decided(profile))
+        if name is None or name == NO_SPECULATION.name:
+            return
+        arm = await self._stage(f"probes of {name}", self._measured(profile, name))
+        if arm is not None:
+            await self._probe_all(arm, probes)
+            await self._stage("metrics pages after drafts", self._compare_speculating(arm))
+        await self._stage("back to none", self._back())
+
+    async def _stage(self, what: str, taken: Awaitable[T]) -> T | None:
+        """Await a stage and keep what it has seen; None if it broke off, which is then in the record."""
+        try:
+            return await taken
+        except STAGE_FAILURES as problem:
+            broken = BrokenStage(what, " ".join(str(problem).split()) or type(problem).__name__)
+            self._record.broken.append(broken)
+            self._say(f"broke off: {broken.what}: {broken.why}")
+            return None
+        finally:
+            self._results.keep()
+
+    def _apply(self, *documents: Mapping[str, Any]) -> None:
+        deployments.apply(self._cluster, *map(dict, documents))
+
+    async def _start(self) -> str:
+        """Start the real engine and its simulated twins; the address of the real one."""
         target = self._models / "target"
         self._apply(deployments.target(target))
         self._apply(deployments.simulated("sim-none", target, "null"))
         spec = {"method": "ngram", "num_speculative_tokens": deployments.DRAFT_LENGTH}
         self._apply(deployments.simulated("sim-ngram", target, json.dumps(spec)))
         self._say("waiting for vLLM to start in its pod")
-        url = await self._one_pod(deployments.TARGET, _START_S)
+        return await self._one_pod(deployments.TARGET, _START_S)
+
+    async def _compare_engines(self, url: str) -> None:
+        """Flags by vLLM's own parser; answers and the metrics page by the twin that was started with the same words."""
         self._say("comparing the simulated engine with it: flags, answers, metrics page")
-        await self.compare_engines(url)
-        self._results.keep()
-        if likeness_only:
-            return
+        stored = json.loads((deployments.ROOT / "tuner/breakeven/serving/vllm_0_32_flags.json").read_text())
+        flags = await asyncio.to_thread(self._engines.flags)
+        self._record.likeness["flags"] = likeness.flag_differences(flags, stored)
+        twin = await self._one_pod("sim-none", _START_S)
+        real, simulated = [await asyncio.to_thread(self._engines.answers, one) for one in (url, twin)]
+        self._record.likeness[f"answers to {len(real)} requests"] = likeness.answer_differences(
+            real, simulated
+        )
+        self._record.likeness["metrics without speculation"] = likeness.page_differences(
+            await self._engines.page(url), await self._engines.page(twin)
+        )
+
+    async def _calibrate(self) -> Profile:
+        """Put the service into the cluster and wait for its profile."""
         self._apply(deployments.service(self._models / "drafter"))
         self._say(
             "the operator calibrates: none, n-gram, a draft model, and a schedule made of what they cost"
         )
         profile = await self._calibrated()
         self._record.profile = profile
-        self._results.keep()
-        probes = unfitted(profile)
-        await self._probe_all(NO_SPECULATION, probes)
-        arm = await self._decided(profile)
-        self._results.keep()
-        if arm != NO_SPECULATION:
-            await self._probe_all(arm, probes)
-            await self._compare_speculating(arm)
-            await self._back()
-            self._results.keep()
-
-    def _apply(self, *documents: Mapping[str, Any]) -> None:
-        deployments.apply(self._cluster, *map(dict, documents))
-
-    async def compare_engines(self, url: str) -> None:
-        """Flags by vLLM's own parser; answers and the metrics page by the twin that was started with the same words."""
-        root = deployments.ROOT
-        fresh = self._models.parent / "flags.json"
-        await asyncio.to_thread(_run, [self._python, root / "tests/realvllm/flags.py", fresh])
-        stored = json.loads((root / "tuner/breakeven/serving/vllm_0_32_flags.json").read_text())
-        self._record.likeness["flags"] = likeness.flag_differences(json.loads(fresh.read_text()), stored)
-        twin = await self._one_pod("sim-none", _START_S)
-        real, simulated = [await asyncio.to_thread(self.answers_of, one) for one in (url, twin)]
-        self._record.likeness[f"answers to {len(real)} requests"] = likeness.answer_differences(
-            real, simulated
-        )
-        self._record.likeness["metrics without speculation"] = likeness.page_differences(
-            await _page(url), await _page(twin)
-        )
-
-    def answers_of(self, url: str) -> list[dict[str, Any]]:
-        """What an engine answers to the questions of the table; blocks."""
-        root = deployments.ROOT
-        table = json.loads((root / "tests/engine/vllm_0_32_answers.json").read_text())
-        file = self._models.parent / "questions.json"
-        file.write_text(json.dumps(likeness.asked_of(table, deployments.MODEL)))
-        text = _run([sys.executable, root / "tests/realvllm/answers.py", file, url])
-        answers: list[dict[str, Any]] = json.loads(text)["answers"]
-        return answers
+        return profile
 
     async def _one_pod(self, app: str, timeout_s: float) -> str:
         """The address of the one ready pod of a Deployment."""
@@ -151,7 +190,7 @@ class RealRun:
         while not (found := await look()):
             if time.monotonic() > deadline:
                 raise RunError(f"{what}: not within {timeout_s:.0f} s")
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(self._pace.look_s)
         return found
 
     async def _status(self) -> Object:
@@ -184,6 +223,7 @@ class RealRun:
             if isinstance(found, str):
                 break
             failed.add(found["metadata"]["name"])
+            self._record.run = found
             account = f"{found['status'].get('reason')}: {found['status'].get('message')}"
             if found["status"].get("reason") != ClusterReason.FIT_REJECTED or len(failed) >= _ATTEMPTS:
                 raise RunError(account)
@@ -201,20 +241,37 @@ class RealRun:
         self._kubectl("patch", "specsvc", deployments.SERVICE, "--type=merge", f"--patch={patch}")
 
     async def _probe_all(self, arm: Arm, probes: Sequence[tuple[str, SteadyLoad]]) -> None:
-        """Loads and lengths that no fit has seen, on the pod that serves."""
-        url = await self._one_pod(deployments.TARGET, _ROLL_S)
-        for seed, (what, load) in enumerate(probes, start=1):
-            self._say(f"{arm}: {what}, {load.rps:.2f} rps for {load.seconds:.0f} s")
-            users = Users(deployments.MODEL, load.shape, Endpoints.fixed({"pod": url}), seed=1000 * seed)
-            offered = await users.offer(load)
-            self._record.probes.append(Probed(what, arm, offered))
-            self._results.keep()
-            self._say(
-                f"{arm}: {offered.latency_s:.3f} s, the mean of {offered.counted} requests at {offered.rps:.2f} rps"
-            )
+        """Loads and lengths that no fit has seen, on the pod that serves; one that breaks off leaves the others."""
+        url = await self._stage(f"an idle engine on {arm}", self._quiet())
+        for seed, (what, load) in enumerate(probes if url else (), start=1):
+            await self._stage(f"{arm}: {what}", self._probe(arm, what, load, str(url), 1000 * seed))
 
-    async def _decided(self, profile: Profile) -> Arm:
-        """Let the operator decide and roll under a load; the arm that runs then, its engine idle."""
+    async def _probe(self, arm: Arm, what: str, load: SteadyLoad, url: str, seed: int) -> None:
+        self._say(f"{arm}: {what}, {load.rps:.2f} rps for {load.seconds:.0f} s")
+        users = self._engines.users(load.shape, Endpoints.fixed({"pod": url}), seed=seed)
+        offered = await users.offer(load)
+        self._record.probes.append(Probed(what, arm, offered))
+        self._say(
+            f"{arm}: {offered.latency_s:.3f} s, the mean of {offered.counted} requests at {offered.rps:.2f} rps"
+        )
+
+    async def _unfitted(self, profile: Profile) -> list[tuple[str, SteadyLoad]]:
+        return unfitted(profile, self._pace)
+
+    async def _measured(self, profile: Profile, name: str) -> Arm:
+        """The arm of a name.
+
+        Raises:
+            RunError: it was not measured.
+        """
+        for fit in profile.arms:
+            if fit.arm.name == name:
+                return fit.arm
+        known = ", ".join(str(fit.arm) for fit in profile.arms)
+        raise RunError(f"{name} runs and was not measured; measured arms: {known}")
+
+    async def _decided(self, profile: Profile) -> str:
+        """Let the operator decide and roll under a load; the name of the arm that runs then."""
         rps = _DECISION_LOAD * saturation_rps(profile)
         best = best_at(profile, [fit.arm for fit in profile.arms if fit.believable], rps)
         self._record.decision_rps, self._record.wanted = rps, best
@@ -225,15 +282,14 @@ class RealRun:
             begun = time.monotonic()
             self._policy({"mode": "RollingUpdate"})
             if NO_SPECULATION.name in best:
-                await asyncio.sleep(_STAY_S)
+                await asyncio.sleep(self._pace.stay_s)
             status = await self._settled(best)
             seconds = time.monotonic() - begun
         self._record.decided, self._record.reason = _running(status), _reason(status)
         self._say(f"{self._record.decided} runs: {self._record.reason}")
         if self._record.decided != NO_SPECULATION.name:
             self._note_roll(users, seconds, self._record.decided, self._record.reason)
-        await self._quiet()
-        return next(fit.arm for fit in profile.arms if fit.arm.name == self._record.decided)
+        return self._record.decided
 
     async def _compare_speculating(self, arm: Arm) -> None:
         """Both engines' metrics pages after drafts; a family has labels once something was counted."""
@@ -243,8 +299,8 @@ class RealRun:
         pages = []
         for app in (deployments.TARGET, "sim-ngram"):
             url = await self._one_pod(app, _START_S)
-            await asyncio.to_thread(self.answers_of, url)
-            pages.append(await _page(url))
+            await asyncio.to_thread(self._engines.answers, url)
+            pages.append(await self._engines.page(url))
         self._record.likeness["metrics with speculation"] = likeness.page_differences(*pages)
 
     async def _back(self) -> None:
@@ -273,7 +329,7 @@ class RealRun:
         Raises:
             RunError: a roll did not end.
         """
-        patient_until = time.monotonic() + _CHOICE_S
+        patient_until = time.monotonic() + self._pace.choice_s
 
         async def look() -> Object | None:
             status = await self._status()
@@ -290,12 +346,12 @@ class RealRun:
     async def _users(self, rps: float) -> AsyncIterator[Users]:
         """Users that follow the ready pods until the block ends and every request is answered or lost."""
         endpoints = Endpoints()
-        users = Users(deployments.MODEL, _SHAPE, endpoints, seed=7)
+        users = self._engines.users(_SHAPE, endpoints, seed=7)
 
         async def follow() -> None:
             while True:
                 endpoints.learn(await self._sight.ready_pods({"app": deployments.TARGET}, deployments.PORT))
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(self._pace.look_s)
 
         following = asyncio.create_task(follow())
         try:
@@ -310,12 +366,12 @@ class RealRun:
         finally:
             following.cancel()
 
-    async def _quiet(self) -> None:
-        """Return when one pod is left and it is idle."""
+    async def _quiet(self) -> str:
+        """Return when one pod is left and it is idle; its address."""
         url = await self._one_pod(deployments.TARGET, _ROLL_S)
 
         async def idle() -> bool:
-            page = await _page(url)
+            page = await self._engines.page(url)
             return all(
                 line.endswith(" 0.0")
                 for line in page.splitlines()
@@ -323,14 +379,15 @@ class RealRun:
             )
 
         await self._until("an idle engine", idle, _START_S)
+        return url
 
 
-def unfitted(profile: Profile) -> list[tuple[str, SteadyLoad]]:
+def unfitted(profile: Profile, pace: Pace = Pace()) -> list[tuple[str, SteadyLoad]]:
     """Loads between those that were fitted, and lengths that were not; the same for every arm."""
     rates = sorted({row.rps for row in profile.arm(NO_SPECULATION).measurements if row.mode != "closed"})
     between = [(a + b) / 2 for a, b in pairwise(rates)][:2]
     found = [
-        (f"between the loads that were fitted, {number}", _load(rps, _SHAPE))
+        (f"between the loads that were fitted, {number}", _load(rps, _SHAPE, pace))
         for number, rps in enumerate(between, start=1)
     ]
     prompt, answer = _SHAPE.prompt_tokens, _SHAPE.output_tokens
@@ -340,7 +397,7 @@ def unfitted(profile: Profile) -> list[tuple[str, SteadyLoad]]:
     ):
         # As many tokens per second as at the share of saturation that is meant.
         work = (shape.prompt_tokens / 4 + shape.output_tokens) / (prompt / 4 + answer)
-        found.append((what, _load(_LENGTHS_LOAD * saturation_rps(profile) / work, shape)))
+        found.append((what, _load(_LENGTHS_LOAD * saturation_rps(profile) / work, shape, pace)))
     return found
 
 
@@ -365,10 +422,15 @@ def best_at(profile: Profile, arms: Sequence[Arm], rps: float) -> frozenset[str]
         profile: the measured laws.
         arms: of which one is chosen, no speculation among them.
         rps: a load that some of them carry.
+
+    Raises:
+        RunError: none of them does.
     """
     latencies = {
         arm: latency for arm in arms if (latency := profile.predict(arm, rps=rps).latency_s) is not None
     }
+    if not latencies:
+        raise RunError(f"{rps:.2f} rps: no arm with a law carries it")
     fastest = min(latencies, key=latencies.__getitem__)
     best = {arm.name for arm, latency in latencies.items() if latency <= latencies[fastest] * (1 + _TIE)}
     if fastest != NO_SPECULATION:
@@ -378,18 +440,12 @@ def best_at(profile: Profile, arms: Sequence[Arm], rps: float) -> frozenset[str]
     return frozenset(best)
 
 
-def _load(rps: float, shape: RequestShape) -> SteadyLoad:
-    return SteadyLoad(rps, shape, _PROBE_S, _PROBE_WARMUP_S)
+def _load(rps: float, shape: RequestShape, pace: Pace) -> SteadyLoad:
+    return SteadyLoad(rps, shape, pace.probe_s, pace.warmup_s)
 
 
 async def _given(value: T) -> T:
     return value
-
-
-async def _page(url: str) -> str:
-    async with aiohttp.ClientSession() as session, session.get(f"{url}/metrics") as answer:
-        answer.raise_for_status()
-        return await answer.text()
 
 
 def _running(status: Object) -> str:
@@ -414,16 +470,3 @@ def _progress(runs: Sequence[Object]) -> str:
         if status.get("phase") not in {None, "Succeeded", "Failed"}:
             return f"calibrating {display.get('arm', '')}: {display.get('points', '-')} points"
     return "calibration: nothing under way"
-
-
-def _run(command: Sequence[str | Path]) -> str:
-    """Standard output of a program.
-
-    Raises:
-        RunError: it failed; the text is its last line.
-    """
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = (done.stderr.strip() or done.stdout.strip() or "no word").rpartition("\n")[2]
-        raise RunError(f"{Path(command[1]).name}: {last}")
-    return done.stdout

@@ -13,10 +13,11 @@ from rich.console import Console
 from breakeven.arm import NO_SPECULATION, Arm
 from fakes.lawful_profile import lawful_profile_json
 from fakes.simulated_engine import simulated
-from real import stages
+from real.engines import Engines
 from real.run_results import RunResults
-from real.stages import RealRun
+from real.stages import Pace, RealRun
 
+ROOT = Path(__file__).resolve().parents[2]
 LOOKUP = Arm("ngram", 3, "lookup")
 LAWS = {NO_SPECULATION: (0.8, 0.08), LOOKUP: (0.4, 0.08)}
 
@@ -85,24 +86,27 @@ def results(tmp_path):
     return RunResults(tmp_path, Console(file=io.StringIO(), width=160))
 
 
+class SelfComparedEngines(Engines):
+    """Engines without vLLM's own Python; both pages of a comparison are the same pod's."""
+
+    def flags(self):
+        """Those that are stored."""
+        return json.loads((ROOT / "tuner/breakeven/serving/vllm_0_32_flags.json").read_text())
+
+    def answers(self, _url):
+        """None are asked for."""
+        return []
+
+
 @pytest.fixture
-def run(url, results, tmp_path, monkeypatch):
+def run(url, results, tmp_path):
     """Makes a run on a scripted cluster and returns the cluster, with the run's times shortened."""
-    for name, value in {
-        "_PROBE_S": 1.0, "_PROBE_WARMUP_S": 0.1, "_STAY_S": 0.1, "_CHOICE_S": 0.5, "_LOOK_S": 0.05,
-    }.items():  # fmt: skip
-        monkeypatch.setattr(stages, name, value)
-
-    async def compared(_run, _url):
-        pass
-
-    # It needs vLLM's own Python; both pages of the second comparison are the same pod's.
-    monkeypatch.setattr(RealRun, "compare_engines", compared)
-    monkeypatch.setattr(RealRun, "answers_of", lambda _run, _url: [])
+    pace = Pace(look_s=0.05, probe_s=1.0, warmup_s=0.1, stay_s=0.1, choice_s=0.5)
 
     async def play(*, rolls):
         cluster = ScriptedCluster(url, rolls=rolls)
-        await RealRun(cluster, cluster, tmp_path, Path(sys.executable), results).run()
+        engines = SelfComparedEngines(Path(sys.executable), tmp_path)
+        await RealRun(cluster, cluster, tmp_path, engines, results, pace).run()
         return cluster
 
     return play
@@ -118,7 +122,9 @@ async def test_a_run_probes_both_arms_rolls_there_and_back_and_loses_nothing(run
         ("none", "Pinned", ()),
     ]
     assert cluster.pins == ["none"]
-    assert record.likeness == {"metrics with speculation": []}
+    assert record.broken == []
+    assert not any(record.likeness.values())
+    assert "metrics with speculation" in record.likeness
     assert len(json.loads((tmp_path / "tables.json").read_text())) == 6
     _, words = results.conclude([])
     assert "checks" in words

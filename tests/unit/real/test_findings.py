@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,9 +13,9 @@ from breakeven.profile import Profile
 from demo.traffic import RequestShape
 from fakes.lawful_profile import lawful_profile_json
 from real import findings
-from real.findings import ObservedRoll, Probed, RunFinding
+from real.findings import BrokenStage, ObservedRoll, Probed, RunFinding
 from real.greedy_users import Account, Offered, SteadyLoad
-from real.stages import best_at, unfitted
+from real.stages import RunError, best_at, unfitted
 
 LOOKUP, DRAFTER = Arm("ngram", 3, "lookup"), Arm("draft_model", 3, "drafter")
 LAWS = {NO_SPECULATION: (0.8, 0.08), LOOKUP: (0.4, 0.08), DRAFTER: (1.6, 0.2)}
@@ -69,6 +70,39 @@ def test_a_load_that_the_profile_calls_saturated_is_a_miss_and_no_speedup(profil
     assert "saturated" in findings.prediction_rows([one])[0]
     plain = measured(profile, NO_SPECULATION, 2.0, rps=9.0)
     assert findings.speedups([plain, one]) == []
+
+
+def test_a_prediction_that_the_profile_refuses_is_a_row_and_a_missed_goal_that_say_so(profile):
+    schedule = Arm("ngram", 8, "lookup", scheduled=True)
+    one = measured(profile, schedule, 0.5, e=3.0)
+    assert (one.latency_s, "not in the profile" in one.refused) == (None, True)
+    (row,) = findings.prediction_rows([one])
+    assert row[4:8] == ("3, not converted", "not predicted", "0.500", "-")
+    (judged,) = findings.judge_predictions([one])
+    assert (judged.ok, judged.detail) == (False, f"no prediction: {one.refused}")
+    (seen,) = findings.speedups([measured(profile, NO_SPECULATION, 1.0), one])
+    assert findings.speedup_rows([seen])[0][4:7] == ("-", "2.00", "no prediction")
+    assert [(found.ok, found.detail) for found in findings.judge_speedups([seen])] == [
+        (False, "no prediction")
+    ]
+
+
+def test_an_arm_without_a_law_has_a_row_that_says_why_nothing_is_known(profile):
+    lawless = replace(
+        profile,
+        arms=tuple(
+            replace(fit, fit=None, reason="TooFewPoints") if fit.arm == LOOKUP else fit
+            for fit in profile.arms
+        ),
+    )
+    rows = {row[0]: row[-1] for row in findings.pays_rows(lawless, (2.0,))}
+    assert rows[LOOKUP.name].startswith("not known: lookup/3: 6 usable points do not determine a latency law")
+    assert rows[DRAFTER.name] == "no"
+
+
+def test_a_stage_that_broke_off_is_a_failed_check():
+    (found,) = findings.judge_stages([BrokenStage("back to none", "every pod on one arm: not within 1200 s")])
+    assert (found.what, found.ok, found.goal) == ("back to none went to its end", False, False)
 
 
 def test_a_speedup_is_that_of_the_same_probe(profile):
@@ -171,6 +205,11 @@ def test_asked_for_is_the_fastest_arm_and_who_is_no_slower_than_the_operator_can
     arms = [fit.arm for fit in profile.arms]
     assert best_at(profile, arms, 2.0) == {LOOKUP.name}
     assert best_at(profile, [NO_SPECULATION, DRAFTER], 2.0) == {"none"}
+
+
+def test_a_load_that_no_arm_carries_is_one_line(profile):
+    with pytest.raises(RunError, match=r"50\.00 rps: no arm with a law carries it"):
+        best_at(profile, [NO_SPECULATION, LOOKUP], 50.0)
 
 
 def test_no_speculation_may_stay_where_the_fastest_is_not_surely_faster(profile):

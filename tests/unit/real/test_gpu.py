@@ -6,6 +6,8 @@ import importlib
 import json
 import shlex
 import sys
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -98,6 +100,39 @@ def test_the_gpu_is_named_as_a_label_would():
         gpu.gpu_product("\n")
     with pytest.raises(LocalClusterError, match="lists A100, H100; expected GPUs of one product"):
         gpu.gpu_product("H100\nA100\n")
+
+
+@pytest.fixture
+def answering():
+    """The address of a server that answers: which engine does is not what is tested."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_sweep_that_breaks_off_leaves_the_other_arms_and_what_is_made_of_their_points(tmp_path, answering):
+    points = tmp_path / "points.csv"
+
+    def arm(name, serve, calibrate):
+        return gpu.SweptArm(name, ("sh", "-c", serve), answering, ("sh", "-c", calibrate))
+
+    plan = gpu.SweepPlan(
+        (
+            arm("none", "exec sleep 60", f"echo none >> {points}"),
+            arm("ngram, k = 2", "exec sleep 60", "exit 3"),
+            arm("ngram, k = 5", "exec sleep 60", f"echo five >> {points}"),
+        ),
+        (("sh", "-c", "exit 4"), ("sh", "-c", f"echo fitted >> {points}")),
+    )
+    said: list[str] = []
+    broken = gpu.sweep(plan, tmp_path, said.append)
+    assert points.read_text().split() == ["none", "five", "fitted"]
+    assert [line.partition(" ended")[0] for line in broken] == ["ngram, k = 2: sh -c", "sh -c"]
+    assert said == ["1 of 3: none", "2 of 3: ngram, k = 2", "3 of 3: ngram, k = 5"]
 
 
 def test_a_dry_run_prints_what_would_run_and_runs_nothing(capsys, monkeypatch, tmp_path):

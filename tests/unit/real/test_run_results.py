@@ -118,4 +118,6 @@ def test_a_run_that_is_cut_off_prints_its_tables_before_its_last_line(tmp_path, 
     assert program.main() == 1
     output = capsys.readouterr().out
     assert "What calibration found" in output
+    assert "FAIL    the run went to its end: etcd did not start" in output
+    assert any(line.startswith(("met", "MISSED")) for line in output.splitlines())
     assert output.splitlines()[-1] == "real: exit status 1: etcd did not start"

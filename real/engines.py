@@ -1,0 +1,85 @@
+"""Everything that a run asks of an engine: users, its metrics page, its answers, its flags. The one place with sockets."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from demo.traffic import Endpoints, RequestShape
+from real import deployments, likeness
+from real.greedy_users import Users
+
+
+class QuestionError(Exception):
+    """A program that asks an engine failed; the text is its last line."""
+
+
+class Engines:
+    """The engines of one run.
+
+    Args:
+        python: the one that has vLLM.
+        folder: takes what is asked and what was answered.
+    """
+
+    def __init__(self, python: Path, folder: Path) -> None:
+        self._python = python
+        self._folder = folder
+
+    def users(self, shape: RequestShape, endpoints: Endpoints, *, seed: int) -> Users:
+        """Users of some pods, who have asked nothing yet."""
+        return Users(deployments.MODEL, shape, endpoints, seed=seed)
+
+    async def page(self, url: str) -> str:
+        """The metrics page of an engine.
+
+        Raises:
+            aiohttp.ClientError: it cannot be read.
+        """
+        async with aiohttp.ClientSession() as session, session.get(f"{url}/metrics") as answer:
+            answer.raise_for_status()
+            return await answer.text()
+
+    def flags(self) -> Mapping[str, Any]:
+        """The flags of vLLM's own parser; blocks.
+
+        Raises:
+            QuestionError: the parser could not be asked.
+        """
+        fresh = self._folder / "flags.json"
+        _run([self._python, deployments.ROOT / "tests/realvllm/flags.py", fresh])
+        found: Mapping[str, Any] = json.loads(fresh.read_text())
+        return found
+
+    def answers(self, url: str) -> list[dict[str, Any]]:
+        """The answers of an engine to the questions of the table; blocks.
+
+        Raises:
+            QuestionError: it could not be asked.
+        """
+        root = deployments.ROOT
+        table = json.loads((root / "tests/engine/vllm_0_32_answers.json").read_text())
+        file = self._folder / "questions.json"
+        file.write_text(json.dumps(likeness.asked_of(table, deployments.MODEL)))
+        text = _run([sys.executable, root / "tests/realvllm/answers.py", file, url])
+        answers: list[dict[str, Any]] = json.loads(text)["answers"]
+        return answers
+
+
+def _run(command: Sequence[str | Path]) -> str:
+    """Standard output of a program.
+
+    Raises:
+        QuestionError: it failed.
+    """
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip() or done.stdout.strip() or "no word").rpartition("\n")[2]
+        raise QuestionError(f"{Path(command[1]).name}: {last}")
+    return done.stdout
