@@ -25,7 +25,7 @@ from demo.sight import Object, Sight
 from demo.traffic import Endpoints, RequestShape
 from localcluster import LocalCluster, LocalClusterError
 from real import deployments, likeness
-from real.engines import QuestionError, Engines
+from real.engines import Engines, QuestionError
 from real.findings import BrokenStage, ObservedRoll, Probed
 from real.greedy_users import SteadyLoad, Users
 from real.run_results import RunResults
