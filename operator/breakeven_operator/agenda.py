@@ -17,6 +17,7 @@ from datetime import datetime
 from itertools import chain, product
 
 from breakeven.reasons import Reason
+from breakeven.serving.counted_window import CountedWindow
 from breakeven_operator import calibration
 from breakeven_operator.adapters.observer import Observer
 from breakeven_operator.adapters.snapshot import Snapshot
@@ -27,7 +28,6 @@ from breakeven_operator.labels import service_of
 from breakeven_operator.ports import Manifest
 from breakeven_operator.reconcile.doubts import rules_of
 from breakeven_operator.reconcile.fleet_query import (
-    GROWTHS,
     LAST_SEEN,
     POSITION_STAT,
     REPORTING,
@@ -253,7 +253,8 @@ class _Surveyor:
             tuple(_buckets(latencies, namespace, pods, readings)) if latencies is not None else (),
             (past.error, namespace in past.awaited) if past is not None else None,
             tuple(
-                (reading.model_name, len(reading.stats), reading.stats.get(REPORTING)) for reading in readings
+                (reading.model_name, len(reading.stats), reading.stats.get(REPORTING), bool(reading.mixed))
+                for reading in readings
             ),
             tuple(name for name, value in total.items() if not math.isfinite(value)),
             self._fresh(readings, fleet, source.staleness_seconds),
@@ -309,18 +310,16 @@ def _buckets(
 
 def _figures(total: Mapping[str, float]) -> tuple[float, ...]:
     """See Grounds.figures; of sums over pods, where what was not counted is 0."""
-    offered = max(total["completed"] + sum(total[name] for name in GROWTHS), 0.0)
-    return (
+    window = CountedWindow(total, {})
+    figures = (
         total["completed"],
-        offered,
-        _ratio(total["e2e_s"], total["e2e_n"]),
-        _ratio(total["ttft_s"], total["started"]),
-        _ratio(total["generated"] - total["started"], total["steps"]),
-        _ratio(total["prompt_tokens"], total["output_n"]),
-        _ratio(total["output_tokens"], total["output_n"]),
-        _ratio(total[POSITION_STAT], total["drafts"]),
+        window.offered,
+        window.latency_s,
+        window.ttft_s,
+        window.tokens_per_step,
+        window.prompt_tokens,
+        window.output_tokens,
+        window.given_up,
+        total[POSITION_STAT] / total["drafts"] if total["drafts"] > 0 else 0.0,
     )
-
-
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole > 0 else 0.0
+    return tuple(figure or 0.0 for figure in figures)

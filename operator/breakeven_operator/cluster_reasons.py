@@ -156,8 +156,13 @@ class ClusterReason(StrEnum):
     )
     METRICS_PARTIAL = (
         "MetricsPartial",
-        "Some ready pods of the target have no series, so the load per replica is unknown.",
-        "Check why Prometheus does not scrape those pods.",
+        "Some ready pods of the target have no series, or some of an engine's series are missing; the message names them. What is missing is neither zero nor as it was calibrated.",
+        "Check why Prometheus does not scrape those pods, or which relabelling drops those series.",
+    )
+    CLIENTS_GIVE_UP = (
+        "ClientsGiveUp",
+        "More than 5 % of the requests that began were given up by their clients before their end. They count in the load; latencies are those of the others, so neither the profile nor a roll is judged by them.",
+        "Look for time-outs of clients or proxies that are shorter than answers take, and at retries, which add to the load.",
     )
     TOO_FEW_REQUESTS = (
         "TooFewRequests",

@@ -85,6 +85,7 @@ class FakePrometheus:
         wrong_buckets: counts in place of the true ones, by upper edge.
         roll_queries: texts that were asked about rolls. roll_error: what such a query gets.
         latency_of: mean latency (s) of a pod's requests; None: that of its traffic.
+        tokens_of: tokens per step of a pod's arm; None: those of its traffic.
         counted: what each pod has counted, over time; from the moment it became Ready.
     """
 
@@ -113,6 +114,7 @@ class FakePrometheus:
     roll_error: str = ""
     latency_of: Callable[[dict[str, Any]], float | None] = field(default=lambda _pod: None)
     counted: dict[tuple[str, str], list[Counters]] = field(default_factory=dict)
+    tokens_of: Callable[[dict[str, Any]], float | None] = field(default=lambda _pod: None)
 
     async def query(self, source: PrometheusAccess, promql: str) -> Sequence[InstantSample]:
         latencies = "_bucket" in promql
@@ -237,13 +239,14 @@ class FakePrometheus:
             "e2e_s": done * load.latency_s,
             "e2e_n": done,
             "generated": done * load.output_tokens,
-            "steps": decoded / load.tokens_per_step,
+            "steps": decoded / (self.tokens_of(pod) or load.tokens_per_step),
             "prompt_tokens": done * load.prompt_tokens,
             "output_tokens": done * load.output_tokens,
             "output_n": done,
             "running": load.rps * load.latency_s,
             "waiting": load.waiting,
             "waiting_min": load.waiting,
+            "engines": 1.0,
             "running_growth": load.rps * load.window_s - done,
             "waiting_growth": 0.0,
             FIRST_SEEN: self._now_s - load.age_s - load.window_s,

@@ -87,7 +87,7 @@ class FleetWorld:
 
     Attributes:
         laws: C1 and C2 (s) that the pods of each arm have.
-        loaded_s: latency (s) that the last `load` set.
+        loaded_s, loaded_tokens: latency (s) and tokens per step that the last `load` set.
         leads: whether the writer may act.
         shown: lines of a dry run.
         pods_per_query: fleets of more are read by ReplicaSet.
@@ -107,9 +107,12 @@ class FleetWorld:
         self.clock = FakeClock()
         self.cluster = FakeCluster(self.clock)
         self.kubelet = FakeKubelet(self.cluster, self.clock)
-        self.prometheus = FakePrometheus(self.cluster, self.clock, latency_of=self._latency_of)
+        self.prometheus = FakePrometheus(
+            self.cluster, self.clock, latency_of=self._latency_of, tokens_of=self._tokens_of
+        )
         self.laws = dict(LAWS)
         self.loaded_s: float | None = None
+        self.loaded_tokens: float | None = None
         self.fits = RecordedFits()
         self.leads = True
         self.shown: list[str] = []
@@ -231,7 +234,7 @@ class FleetWorld:
             self.prometheus.count()
         traffic.rps, traffic.answered_share = rps, min(1.0, 1 / c2_s / max(rps, 1e-9))
         traffic.latency_s = self.loaded_s = self._lawful_s(arm, rps)
-        traffic.tokens_per_step = 2.5 if arm == EAGLE else 1.0
+        traffic.tokens_per_step = self.loaded_tokens = 2.5 if arm == EAGLE else 1.0
 
     def _lawful_s(self, arm: Arm, rps: float) -> float:
         c1_s, c2_s = self.laws[arm]
@@ -245,6 +248,15 @@ class FleetWorld:
             return None
         arm = EAGLE if value not in {None, "null"} else NO_SPECULATION
         return self._lawful_s(arm, traffic.rps)
+
+    def _tokens_of(self, pod: dict[str, Any]) -> float | None:
+        """Of a pod's own arm, unless a test has set the tokens per step, or the load of this pod, by hand."""
+        if pod["metadata"]["name"] in self.prometheus.by_pod:
+            return None
+        if self.prometheus.traffic.tokens_per_step != self.loaded_tokens:
+            return None
+        value = (pod["metadata"].get("annotations") or {}).get("breakeven.dev/speculative-config")
+        return 2.5 if value not in {None, "null"} else 1.0
 
     @property
     def target(self) -> Any:

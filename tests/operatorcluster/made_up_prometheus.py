@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import cast
 
 from breakeven_operator.adapters.prometheus_api import PrometheusClient
-from breakeven_operator.ports import Cluster, InstantSample, PrometheusAccess
+from breakeven_operator.ports import Cluster, InstantSample, PrometheusAccess, Samples
 from localcluster.binaries import ensure
 from localcluster.free_ports import free_ports
 
@@ -71,6 +71,19 @@ def asked(address: str, promql: str) -> Sequence[InstantSample]:
         client = PrometheusClient(cast("Cluster", None))
         try:
             return await client.query(PrometheusAccess(address), promql)
+        finally:
+            await client.close()
+
+    return asyncio.run(ask())
+
+
+def past_asked(address: str, promql: str) -> Sequence[Samples]:
+    """The same of a query about the past."""
+
+    async def ask() -> Sequence[Samples]:
+        client = PrometheusClient(cast("Cluster", None))
+        try:
+            return await client.query_past(PrometheusAccess(address), promql)
         finally:
             await client.close()
 

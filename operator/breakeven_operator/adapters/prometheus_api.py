@@ -32,7 +32,7 @@ from breakeven_operator.ports import (
 
 # A series takes about 200 bytes, and five hundred pods are asked about at a time: 12,500 series, 3 MiB.
 _LARGEST_MIB = 16
-_LONGEST_ADDRESS = 6000
+_LONGEST_ADDRESS = 7500
 # RecursionError: an answer may be nested deeper than any that is one.
 _UNREADABLE = (ValueError, RecursionError)
 

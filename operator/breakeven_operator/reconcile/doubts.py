@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from breakeven.arm import Arm
 from breakeven.profile import Profile
@@ -43,6 +44,19 @@ _DRIFTS = {
     ACCEPTANCE: ClusterReason.ACCEPTANCE_DRIFTED,
     LENGTHS: ClusterReason.LENGTHS_DRIFTED,
 }
+
+# Reasons for which nothing is known of the text and the latency of present requests.
+_NO_FIGURES = frozenset(
+    {
+        ClusterReason.METRICS_MISSING,
+        ClusterReason.METRICS_EMPTY,
+        ClusterReason.METRICS_NAN,
+        ClusterReason.METRICS_STALE,
+        ClusterReason.METRICS_IMPOSSIBLE,
+        ClusterReason.METRICS_MISLABELLED,
+        ClusterReason.METRICS_PARTIAL,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +130,9 @@ def take_account(
     account = of_arm(memory.account, profile_name, arm) if settled else None
     explained, figures = choice.explained, live.figures
     running = explained.of(arm) if explained is not None else None
-    if settled and profile is not None and profile_name and explained and running and figures:
+    # Those who stayed to the end had shorter answers, or better luck, than those who gave up.
+    speaks = figures is not None and not figures.given_up
+    if settled and profile is not None and profile_name and explained and running and figures and speaks:
         account = with_window(
             account,
             profile_name,
@@ -173,6 +189,7 @@ def aspects(
     found: Callable[[], Drift],
     rules: AccountRules,
     now: datetime,
+    live: Live | None = None,
 ) -> tuple[Aspect, ...]:
     """The conditions about the profile: does it agree with what is measured, is the text the one that was calibrated.
 
@@ -182,18 +199,51 @@ def aspects(
         found: says what of the present text has drifted; asked only where something has.
         rules: how the account is kept.
         now: time of the observation.
+        live: present figures, or why there are none.
     """
     findings = findings_of(memory, profile, rules, now)
     suspicion = suspicion_of(memory, profile)
-    return (_model(findings, suspicion, profile, rules), *_drifts(findings, found, profile, rules))
+    blind = _blind(live)
+    return (
+        _model(findings, suspicion, profile, rules, blind),
+        *_drifts(findings, found, profile, rules, blind),
+    )
+
+
+class _Blind(NamedTuple):
+    """Why present traffic says nothing about the profile, and about which of its sides."""
+
+    reason: ClusterReason
+    message: str
+    of_acceptance: bool
+
+
+def _blind(live: Live | None) -> _Blind | None:
+    """None: it says what it can."""
+    if live is not None and live.figures is not None and live.figures.given_up:
+        said = f"clients give up {live.figures.given_up:.0%} of the requests that began"
+        return _Blind(
+            ClusterReason.CLIENTS_GIVE_UP,
+            f"{said}: those that finish do not speak for all",
+            of_acceptance=False,
+        )
+    if live is not None and live.reason in _NO_FIGURES:
+        return _Blind(live.reason, f"not known at present: {live.message}", of_acceptance=True)
+    return None
 
 
 def _model(
-    findings: AccountFindings, suspicion: Suspicion | None, profile: str | None, rules: AccountRules
+    findings: AccountFindings,
+    suspicion: Suspicion | None,
+    profile: str | None,
+    rules: AccountRules,
+    blind: _Blind | None,
 ) -> Aspect:
     if suspicion is not None:
         said = f"{suspicion.message or suspicion.reason}; {STILL_ALLOWED}"
         return Aspect(MODEL, False, suspicion.reason, said)
+    if blind is not None and profile is not None:
+        return Aspect(MODEL, None, str(blind.reason), blind.message)
     if not findings.lasting or profile is None:
         said = _too_early(findings, profile, rules)
         return Aspect(MODEL, None, str(ClusterReason.MODEL_UNTESTED), said)
@@ -203,10 +253,22 @@ def _model(
 
 
 def _drifts(
-    findings: AccountFindings, found: Callable[[], Drift], profile: str | None, rules: AccountRules
+    findings: AccountFindings,
+    found: Callable[[], Drift],
+    profile: str | None,
+    rules: AccountRules,
+    blind: _Blind | None,
 ) -> Iterator[Aspect]:
     for name, word in _DRIFTS.items():
         drifted = findings.drifted(word)
+        if (
+            blind is not None
+            and profile is not None
+            and not drifted
+            and (blind.of_acceptance or name == LENGTHS)
+        ):
+            yield Aspect(name, None, str(blind.reason), blind.message)
+            continue
         if drifted:
             now = found()
             said = {ACCEPTANCE: now.acceptance, LENGTHS: now.lengths}[

@@ -5,10 +5,10 @@ from __future__ import annotations
 from breakeven.planning.wording import figures_text
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.conditions import OBJECTIVES, READY
+from breakeven_operator.reconcile.conditions import METRICS, OBJECTIVES, READY
 from breakeven_operator.reconcile.objectives import objectives_message
 from breakeven_operator.reconcile.paying import pays_now
-from breakeven_operator.reconcile.status_report import CycleFacts, doubt_aspects
+from breakeven_operator.reconcile.status_report import CycleFacts, doubt_aspects, metrics_aspect
 from breakeven_operator.reconcile.steps import Event
 from breakeven_operator.reconcile.verdict import HOLD
 from breakeven_operator.resources import SpeculativeServiceStatus
@@ -33,6 +33,8 @@ def events(cycle: CycleFacts, old: SpeculativeServiceStatus) -> tuple[Event, ...
         told = condition is not None and (condition.status, condition.reason) == ("False", aspect.reason)
         if aspect.holds is False and not told and aspect.reason not in {str(event.reason) for event in said}:
             said.append(Event(_WORDS[aspect.reason], aspect.message, warning=True))
+    if (gone := _clients_give_up(cycle, old)) is not None:
+        said.append(gone)
     if (breach := _breach(cycle, old)) is not None and breach.reason not in {event.reason for event in said}:
         said.append(breach)
     if (refused := _refused(cycle, old)) is not None and refused.reason not in {
@@ -61,6 +63,18 @@ def _refused(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
     if cycle.refused is None or (ready is not None and ready.reason == ClusterReason.WRITE_REFUSED):
         return None
     return Event(ClusterReason.WRITE_REFUSED, cycle.refused.sentence, warning=True, throttled=True)
+
+
+def _clients_give_up(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
+    """Clients began to give up, which the status did not say before."""
+    if cycle.live is None:
+        return None
+    aspect, before = metrics_aspect(cycle.live), old.condition(METRICS)
+    if aspect.reason != ClusterReason.CLIENTS_GIVE_UP or (
+        before is not None and before.reason == aspect.reason
+    ):
+        return None
+    return Event(ClusterReason.CLIENTS_GIVE_UP, aspect.message, warning=True, throttled=True)
 
 
 _WORDS = {str(reason): reason for reason in ClusterReason}

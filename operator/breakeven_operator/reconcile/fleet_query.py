@@ -1,6 +1,7 @@
 """The PromQL that watches a fleet: one instant query per Prometheus, window and set of extra matchers; one for the past.
 
-Every statistic is summed by (namespace, pod, model_name) and named by the label `stat`, and all are joined by `or`:
+Every statistic is summed by (namespace, pod, model_name) over engines, each of which counts once (`engine_series`), and is
+named by the label `stat`. All are joined by `or`:
 the number of queries does not grow with services or statistics, and all values belong to one evaluation time. Which
 pods count is decided afterwards, in memory, from the pods' names. A large fleet is watched by sums over the pods of each
 ReplicaSet, and looked at pod by pod only where something has to be decided. Text of users reaches a query only through
@@ -9,31 +10,41 @@ ReplicaSet, and looked at pod by pod only where something has to be decided. Tex
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from breakeven.serving.promql import Matcher, any_of, selector
+from breakeven.serving.engine_series import (
+    COUNTED,
+    ENGINE,
+    POD,
+    PREFIX,
+    RUNNING,
+    STATISTIC,
+    WAITING,
+    EngineSeries,
+    joined,
+)
+from breakeven.serving.promql import Matcher, any_of
 
-STAT = "stat"
-_BY = "namespace,pod,model_name"
+STAT = STATISTIC
+_ENGINES = ",".join((*POD, *ENGINE))
 
-# Increases over the window. `request_success` counts finished requests whatever ended them.
-_INCREASES = {
-    "completed": "vllm:request_success_total",
-    "started": "vllm:time_to_first_token_seconds_count",
-    "ttft_s": "vllm:time_to_first_token_seconds_sum",
-    "e2e_s": "vllm:e2e_request_latency_seconds_sum",
-    "e2e_n": "vllm:e2e_request_latency_seconds_count",
-    "generated": "vllm:generation_tokens_total",
-    "steps": "vllm:inter_token_latency_seconds_count",
-    "prompt_tokens": "vllm:request_prompt_tokens_sum",
-    "output_tokens": "vllm:request_generation_tokens_sum",
-    "output_n": "vllm:request_generation_tokens_count",
-    "drafts": "vllm:spec_decode_num_drafts_total",
-}
-_RUNNING = "vllm:num_requests_running"
-_WAITING = "vllm:num_requests_waiting"
-_ACCEPTED = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+_INCREASES = (
+    "completed",
+    "started",
+    "ttft_s",
+    "e2e_s",
+    "e2e_n",
+    "generated",
+    "steps",
+    "prompt_tokens",
+    "output_tokens",
+    "output_n",
+    "drafts",
+)
+
+NEEDED = (*(stat for stat in _INCREASES if stat != "drafts"), "running", "waiting")
+"""Statistics without which nothing is decided. The others are those of an engine that speculates."""
 
 # A Deployment's pod is <deployment>-<hash of its ReplicaSet>-<five letters>, in an alphabet without vowels and digits that
 # look like letters: `chat` is not `chat-large`, and a calibration's pod (<run>-<arm>-<five letters>) is neither. From 47
@@ -45,6 +56,8 @@ _PAST_STEPS = 288
 
 GROWTHS = ("running_growth", "waiting_growth")
 POSITION_STAT = "accepted"
+ENGINES = "engines"
+MIXED = "mixed"
 FIRST_SEEN = "first_seen_s"
 LAST_SEEN = "last_seen_s"
 PRESENT = "present"
@@ -59,12 +72,12 @@ _BLOCKS_PER_WINDOW = 5
 _KEPT_OF_NAME = 40
 
 
-class _Statistic(NamedTuple):
-    """How a statistic is made of a pod's series, and of its pods' where it is of a ReplicaSet."""
+class _Group(NamedTuple):
+    """Statistics of engines that become those of their pod, and of a ReplicaSet, in the same way."""
 
-    expression: str
-    of_pod: str = "sum"
-    of_siblings: str = "sum"
+    engines: str
+    of_pod: str
+    of_siblings: str
 
 
 def fleet_query(
@@ -89,24 +102,28 @@ def fleet_query(
 
     Returns:
         An instant query whose result has the labels namespace, pod, model_name, `stat` and, for `accepted`, position;
-        `evaluated_s` has `stat` alone. Times are Unix times, s.
+        `evaluated_s` has `stat` alone. `mixed` has all labels of series that look like copies and are none. Times are Unix
+        times, s.
 
     Raises:
         ValueError: a matcher that is none.
     """
-    own = [Matcher("namespace", "=~", any_of(namespaces)), *_of_names(deployments), *extra]
-    chosen = selector(own)
-    everybodys = selector(extra)
-    statistics = _statistics(chosen, window_s, staleness_s)
+    own = (Matcher("namespace", "=~", any_of(namespaces)), *_of_names(deployments), *extra)
+    chosen = EngineSeries(own)
+    present = EngineSeries(tuple(extra)) if anywhere else chosen
     parts = {
-        **{stat: f"{one.of_pod} by ({_BY}) ({one.expression})" for stat, one in statistics.items()},
-        POSITION_STAT: f"sum by ({_BY},position) ({statistics[POSITION_STAT].expression})",
+        ENGINES: chosen.by_pod("count", chosen.once("group", chosen.named(RUNNING))),
+        MIXED: _mixed(chosen, window_s, staleness_s),
         # Without the namespace's matcher: series that lack the labels to be found by tell of a wrong relabelling.
-        PRESENT: f"count by ({_BY}) ({_RUNNING}{everybodys if anywhere else chosen})",
+        PRESENT: present.by_pod("count", present.named(RUNNING)),
         # Tells an old answer from an answer about old samples.
         EVALUATED: "vector(time())",
     }
-    return _joined(parts)
+    groups = (
+        chosen.by_pod(one.of_pod, one.engines, STAT, "position")
+        for one in _groups(chosen, window_s, staleness_s)
+    )
+    return "\nor ".join((*groups, joined(parts)))
 
 
 def sums_query(namespaces: Sequence[str], extra: Sequence[Matcher], window_s: int, staleness_s: int) -> str:
@@ -123,19 +140,20 @@ def sums_query(namespaces: Sequence[str], extra: Sequence[Matcher], window_s: in
     Raises:
         ValueError: a matcher that is none.
     """
-    own = [Matcher("namespace", "=~", any_of(namespaces)), *extra]
-    chosen = selector(own)
-    statistics = _statistics(chosen, window_s, staleness_s) | {
-        REPORTING: _Statistic(f"{_RUNNING}{chosen}", "group", "sum")
-    }
-    by = f"namespace,{SIBLINGS},model_name"
-    parts = {
-        stat: f"{one.of_siblings} by ({by}) ({with_siblings(_of_pods(one))})"
-        for stat, one in statistics.items()
-        # Nothing of a young pod stands for long enough to be compared.
-        if stat != FIRST_SEEN
-    }
-    return _joined({**parts, EVALUATED: "vector(time())"})
+    chosen = EngineSeries((Matcher("namespace", "=~", any_of(namespaces)), *extra))
+    by = f"namespace,{SIBLINGS},model_name,{STAT}"
+    reporting = _Group(joined({REPORTING: chosen.by_pod("group", chosen.named(RUNNING))}), "group", "sum")
+    groups = (
+        f"{one.of_siblings} by({by})({with_siblings(_of_pods(chosen, one))})"
+        for one in (*_groups(chosen, window_s, staleness_s, young=False), reporting)
+    )
+    return "\nor ".join((*groups, joined({EVALUATED: "vector(time())"})))
+
+
+def series_name(stat: str) -> str:
+    """The series of vLLM that a statistic is made of."""
+    gauges = {"running": RUNNING, "waiting": WAITING}
+    return f"{PREFIX}{gauges[stat] if stat in gauges else COUNTED[stat].name}"
 
 
 def siblings_of(pod_name: str) -> str:
@@ -145,51 +163,66 @@ def siblings_of(pod_name: str) -> str:
 
 def with_siblings(expression: str) -> str:
     """The same series, with what their pods' names share as the label `siblings`."""
-    return f'label_replace({expression}, "{SIBLINGS}", "$1", "pod", "(.+).{{{_LETTERS_OF_POD}}}")'
+    return f'label_replace({expression},"{SIBLINGS}","$1","pod","(.+).{{{_LETTERS_OF_POD}}}")'
 
 
-def _of_pods(one: _Statistic) -> str:
-    """By pod only where a sum over series is not what it would be over pods."""
+def _of_pods(chosen: EngineSeries, one: _Group) -> str:
+    """By pod only where a sum over engines is not what it would be over pods."""
     if one.of_pod == one.of_siblings:
-        return one.expression
-    return f"{one.of_pod} by ({_BY}) ({one.expression})"
+        return one.engines
+    return chosen.by_pod(one.of_pod, one.engines, STAT)
 
 
-def _statistics(chosen: str, window_s: int, staleness_s: int) -> dict[str, _Statistic]:
-    """Of the series that a selector chooses."""
-    window = f"[{int(window_s)}s]"
+def _groups(chosen: EngineSeries, window_s: int, staleness_s: int, *, young: bool = True) -> Iterator[_Group]:
+    """Of the engines whose series are chosen; of a young pod's alone what no sum needs."""
     lookback_s = max(600, 2 * int(staleness_s))
     step_s = max(1, min(15, int(staleness_s) // 4))
     within = f"[{int(window_s)}s:{max(1, int(window_s) // 60)}s]"
-    return {
-        **{stat: _Statistic(f"increase({name}{chosen}{window})") for stat, name in _INCREASES.items()},
-        POSITION_STAT: _Statistic(f"increase({_ACCEPTED}{chosen}{window})"),
-        "running": _Statistic(f"avg_over_time({_RUNNING}{chosen}{window})"),
-        "waiting": _Statistic(f"avg_over_time({_WAITING}{chosen}{window})"),
-        # A queue that never emptied is demand beyond capacity; its mean alone could be one short burst.
-        "waiting_min": _Statistic(f"min_over_time({_WAITING}{chosen}{window})", "sum", "min"),
-        "running_growth": _Statistic(f"delta({_RUNNING}{chosen}{window})"),
-        "waiting_growth": _Statistic(f"delta({_WAITING}{chosen}{window})"),
-        # A pod serves before Prometheus has found it: by its age the first windows of a new pod would show half of its load.
-        FIRST_SEEN: _Statistic(f"min_over_time(timestamp({_RUNNING}{chosen}){within})", "min", "min"),
-        # Staleness markers hide a series as soon as its target is gone; a subquery still sees its last sample. Times of
-        # samples, not their age: an age grows no older in an answer that is given again.
-        LAST_SEEN: _Statistic(
-            f"max_over_time(timestamp({_RUNNING}{chosen})[{lookback_s}s:{step_s}s])", "max", "min"
-        ),
+    sampled = f"timestamp({chosen.named(RUNNING)})"
+    counters = {stat: chosen.increase(stat, window_s) for stat in (*_INCREASES, POSITION_STAT)}
+    yield _Group(chosen.counted_once("max", counters), "sum", "sum")
+    gauges = {
+        "running": chosen.gauge("avg_over_time", RUNNING, window_s),
+        "waiting": chosen.gauge("avg_over_time", WAITING, window_s),
+        "running_growth": chosen.gauge("delta", RUNNING, window_s),
+        "waiting_growth": chosen.gauge("delta", WAITING, window_s),
     }
+    # Copies of a gauge are looks at it at other moments.
+    yield _Group(chosen.counted_once("avg", gauges), "sum", "sum")
+    # A queue that never emptied is demand beyond capacity; its mean alone could be one short burst.
+    least = {"waiting_min": chosen.gauge("min_over_time", WAITING, window_s)}
+    yield _Group(chosen.counted_once("min", least), "sum", "min")
+    if young:
+        # A pod serves before Prometheus has found it: by its age the first windows of a new pod would show half of its load.
+        yield _Group(joined({FIRST_SEEN: f"min_over_time({sampled}{within})"}), "min", "min")
+    # Staleness markers hide a series as soon as its target is gone; a subquery still sees its last sample. Times of
+    # samples, not their age: an age grows no older in an answer that is given again.
+    last = {LAST_SEEN: f"max_over_time({sampled}[{lookback_s}s:{step_s}s])"}
+    yield _Group(joined(last), "max", "min")
+
+
+def _mixed(chosen: EngineSeries, window_s: int, staleness_s: int) -> str:
+    """Series that differ in no label of pod or engine, and count different things.
+
+    Copies of a counter show the same counter at other times. What one of them showed before the oldest sample of another was
+    taken, that one has reached. Two processes break this as soon as their counts are further apart than one of them counts
+    in that time. Their counters also began at different times, where the page says when.
+    """
+    name, began = "generation_tokens_total", "generation_tokens_created"
+    counter, alive = chosen.named(name), f"(timestamp({chosen.named(name)}) > time() - {int(staleness_s)})"
+    # Of a process that began again, copies show both lives for a scrape.
+    steady = f"({counter} and {alive} and (resets({counter}[{int(window_s)}s]) == 0))"
+    before = chosen.once("max", f"{counter} offset {int(staleness_s)}s")
+    apart = f"({before} > {chosen.once('min', steady)})"
+    since = chosen.named(began)
+    differ = f"({chosen.once('max', since)} != {chosen.once('min', since)})"
+    return f"{counter} and on ({_ENGINES}) ({apart} or {differ})"
 
 
 def _of_names(deployments: Iterable[str]) -> tuple[Matcher, ...]:
     """Pods of these Deployments, and others whose names begin alike; of all where there is no name."""
     names = {name[:_KEPT_OF_NAME] for name in deployments}
     return (Matcher("pod", "=~", f"({any_of(names)}).*"),) if names else ()
-
-
-def _joined(parts: Mapping[str, str]) -> str:
-    return "\nor ".join(
-        f'label_replace({expression}, "{STAT}", "{stat}", "", "")' for stat, expression in parts.items()
-    )
 
 
 def past_step_s(lookback_s: int, window_s: int) -> int:
@@ -200,8 +233,8 @@ def past_step_s(lookback_s: int, window_s: int) -> int:
 def past_query(namespaces: Sequence[str], extra: Sequence[Matcher], lookback_s: int, step_s: int) -> str:
     """Request rates per replica of all Deployments of some namespaces, one for each step of the past.
 
-    The rate is the one that is decided on: completions plus growth of what is in flight or queued. Of completions alone
-    the hour that saturated would show what the arm of that time carried. Pods of the past are gone from the cluster, so
+    The rate is the one that is decided on (`counted_window.offered`): requests that began, and what the queue grew by. Of
+    completions alone the hour that saturated would show what the arm of that time carried. Pods of the past are gone from the cluster, so
     their names say which Deployment they belong to; and what all of them served is divided by the replicas there were, for a
     mean over pods would count a replica twice while a roll replaces it.
 
@@ -218,14 +251,21 @@ def past_query(namespaces: Sequence[str], extra: Sequence[Matcher], lookback_s: 
     Raises:
         ValueError: a matcher that is none.
     """
-    own = [Matcher("namespace", "=~", any_of(namespaces)), *extra]
-    chosen = selector(own)
-    window = f"[{int(step_s)}s]"
-    grown = " + ".join(f"sum by ({_BY}) (delta({gauge}{chosen}{window}))" for gauge in (_RUNNING, _WAITING))
-    offered = f"clamp_min(sum by ({_BY}) (increase({_INCREASES['completed']}{chosen}{window})) + {grown}, 0) / {int(step_s)}"
-    rates = f"sum by (namespace,{WORKLOAD},model_name) ({_of_deployment(offered)})"
-    present = f"sum by ({_BY}) ({_RUNNING}{chosen})"
-    replicas = f"count by (namespace,{WORKLOAD},model_name) ({_of_deployment(present)})"
+    chosen = EngineSeries((Matcher("namespace", "=~", any_of(namespaces)), *extra))
+
+    def grown(gauge: str) -> str:
+        return chosen.by_pod("sum", chosen.once("avg", chosen.gauge("delta", gauge, step_s)))
+
+    counts = {stat: chosen.increase(stat, step_s) for stat in ("started", "completed")}
+    begun, finished = (
+        chosen.by_pod("sum", chosen.counted_once("max", {stat: count})) for stat, count in counts.items()
+    )
+    # Either may be missing: `or` keeps the other, where a comparison would lose the pod.
+    larger = chosen.by_pod("max", joined({"begun": begun, "finished": f"{finished} + {grown(RUNNING)}"}))
+    offered = f"clamp_min({larger} + {grown(WAITING)}, 0) / {int(step_s)}"
+    rates = f"sum by(namespace,{WORKLOAD},model_name)({_of_deployment(offered)})"
+    present = chosen.by_pod("group", chosen.named(RUNNING))
+    replicas = f"count by(namespace,{WORKLOAD},model_name)({_of_deployment(present)})"
     return f"({rates} / {replicas})[{int(lookback_s)}s:{int(step_s)}s]"
 
 
@@ -260,19 +300,22 @@ def roll_query(
         ValueError: a matcher that is none.
     """
     wanted = sorted(set(deployments))
-    own = [
-        Matcher("namespace", "=~", any_of({namespace for namespace, _ in wanted})),
-        *_of_names(name for _, name in wanted),
-        *extra,
-    ]
-    chosen = selector(own)
-    parts = {
-        **{stat: f"sum by ({_BY}) ({_INCREASES[stat]}{chosen})" for stat in ("e2e_s", "e2e_n")},
-        "running": f"sum by ({_BY}) ({_RUNNING}{chosen})",
-        "waiting": f"sum by ({_BY}) ({_WAITING}{chosen})",
-        SAMPLED: f"max by ({_BY}) (timestamp({_RUNNING}{chosen}))",
-    }
-    return f"({_joined(parts)})[{int(span_s)}s:{int(step_s)}s]"
+    chosen = EngineSeries(
+        (
+            Matcher("namespace", "=~", any_of({namespace for namespace, _ in wanted})),
+            *_of_names(name for _, name in wanted),
+            *extra,
+        )
+    )
+    counters = {stat: chosen.counter(stat) for stat in ("e2e_s", "e2e_n", "started")}
+    gauges = {"running": chosen.named(RUNNING), "waiting": chosen.named(WAITING)}
+    sampled = joined({SAMPLED: f"timestamp({chosen.named(RUNNING)})"})
+    parts = (
+        chosen.by_pod("sum", chosen.counted_once("max", counters), STAT),
+        chosen.by_pod("sum", chosen.counted_once("avg", gauges), STAT),
+        chosen.by_pod("max", sampled, STAT),
+    )
+    return "({})[{}s:{}s]".format("\nor ".join(parts), int(span_s), int(step_s))
 
 
 def _of_deployment(expression: str) -> str:

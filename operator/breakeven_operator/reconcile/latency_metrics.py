@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from breakeven.planning.attainment import Histogram
-from breakeven.serving.promql import Matcher, any_of, selector
+from breakeven.serving.engine_series import PREFIX, EngineSeries, joined
+from breakeven.serving.promql import Matcher, any_of
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import InstantSample
@@ -28,9 +29,9 @@ from breakeven_operator.reconcile.live_metrics import Live
 
 E2E, TTFT, TPOT = "e2e", "ttft", "tpot"
 _HISTOGRAMS = {
-    E2E: "vllm:e2e_request_latency_seconds",
-    TTFT: "vllm:time_to_first_token_seconds",
-    TPOT: "vllm:request_time_per_output_token_seconds",
+    E2E: "e2e_request_latency_seconds",
+    TTFT: "time_to_first_token_seconds",
+    TPOT: "request_time_per_output_token_seconds",
 }
 # Prometheus extrapolates each bucket by itself: by so much one may come out below the one before it.
 _SLACK_SHARE, _SLACK_REQUESTS = 0.05, 5.0
@@ -87,22 +88,19 @@ def latency_query(targets: Iterable[NamespacedName], extra: Sequence[Matcher], w
         ValueError: a matcher that is none.
     """
     wanted = list(targets)
-    own = selector(
-        [
+    chosen = EngineSeries(
+        (
             Matcher("namespace", "=~", any_of({target.namespace for target in wanted})),
             Matcher("pod", "=~", f"({any_of({target.name for target in wanted})})-.+"),
             *extra,
-        ]
+        )
     )
-    parts = (
-        f"sum by (namespace,{SIBLINGS},model_name,le) "
-        f"({with_siblings(f'increase({name}_bucket{own}[{int(window_s)}s])')})"
-        for name in _HISTOGRAMS.values()
-    )
-    return "\nor ".join(
-        f'label_replace({part}, "{STAT}", "{figure}", "", "")'
-        for part, figure in zip(parts, _HISTOGRAMS, strict=True)
-    )
+    buckets = {
+        figure: f"increase({chosen.named(f'{family}_bucket')}[{int(window_s)}s])"
+        for figure, family in _HISTOGRAMS.items()
+    }
+    engines = chosen.once("max", joined(buckets), STAT, "le")
+    return f"sum by(namespace,{SIBLINGS},model_name,{STAT},le)({with_siblings(engines)})"
 
 
 def read_latencies(series: Iterable[InstantSample]) -> LatencyReading:
@@ -144,7 +142,7 @@ def latencies_of(
             wrong = _wrong(counts)
             if wrong is not None:
                 reason, said = wrong
-                return Latencies(reason, f"{_HISTOGRAMS[figure]} of the pods {siblings}...: {said}")
+                return Latencies(reason, f"{PREFIX}{_HISTOGRAMS[figure]} of the pods {siblings}...: {said}")
             into = merged.setdefault(figure, {})
             for edge_s, count in counts.items():
                 into[edge_s] = into.get(edge_s, 0.0) + count
@@ -154,7 +152,7 @@ def latencies_of(
         if (histogram := Histogram.of(counts)) is not None
     }
     if not histograms:
-        names = ", ".join(f"{name}_bucket" for name in _HISTOGRAMS.values())
+        names = ", ".join(f"{PREFIX}{name}_bucket" for name in _HISTOGRAMS.values())
         return Latencies(
             ClusterReason.METRICS_EMPTY,
             f"Prometheus holds no histogram of the target's pods: does a relabelling drop {names}?",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from breakeven.laws.acceptance_numbers import tokens_per_step_from_counters
+from breakeven.serving.counted_window import CountedWindow
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import InstantSample
@@ -17,12 +17,14 @@ from breakeven_operator.reconcile.deployment import PodState
 from breakeven_operator.reconcile.fleet_query import (
     EVALUATED,
     FIRST_SEEN,
-    GROWTHS,
     LAST_SEEN,
+    MIXED,
+    NEEDED,
     POSITION_STAT,
     PRESENT,
     SIBLINGS,
     STAT,
+    series_name,
 )
 from breakeven_operator.reconcile.past_metrics import PastLoads
 from breakeven_operator.reconcile.plausibility import EngineLimits, contradiction
@@ -33,11 +35,18 @@ FIRST_SCRAPES_S = 90.0
 
 @dataclass(frozen=True, slots=True)
 class PodReading:
-    """All statistics of one pod under one model name."""
+    """All statistics of one pod under one model name.
+
+    Attributes:
+        model_name: as the series say.
+        stats: by name. accepted: drafts, by position.
+        mixed: labels of series that look like copies of one engine and count different things.
+    """
 
     model_name: str
     stats: Mapping[str, float]
     accepted: Mapping[int, float]
+    mixed: tuple[Mapping[str, str], ...] = ()
 
 
 class SeriesOwner(NamedTuple):
@@ -77,7 +86,7 @@ class Figures:
     """Means over the window, over all counted pods.
 
     Attributes:
-        rps: offered load per replica, 1/s: completions plus growth of what is in flight or queued.
+        rps: offered load per replica, 1/s: see `CountedWindow.offered`.
         total_rps: offered load of all replicas together, 1/s.
         requests: finished requests in the window. window_s: time that the pods were really watched.
         inflight: mean number running or waiting per replica; waiting: the part that waits.
@@ -85,10 +94,12 @@ class Figures:
         tokens_per_step: E per request-step, bonus token included, within what the arm can make; None without decode
             steps.
         acceptance: unconditional survival per draft position; empty without drafts.
-        prompt_tokens, output_tokens: means per finished request.
+        prompt_tokens: mean per finished request. output_tokens: likewise, or of all that began where clients give up.
         saturated: a queue stood at every pod for the whole window.
         replicas: pods counted.
         age_s: age of the oldest pod's newest sample, by the operator's clock; 0 where that clock is behind.
+        given_up: share of the requests that began whose clients went away before the end; 0 where it is within what sampling
+            explains.
     """
 
     rps: float
@@ -107,6 +118,7 @@ class Figures:
     saturated: bool
     replicas: int
     age_s: float
+    given_up: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +147,7 @@ def read_fleet(series: Iterable[InstantSample]) -> FleetReading:
     """Sort the elements of a fleet query's result by pod, and those of sums by ReplicaSet."""
     stats: dict[SeriesOwner, dict[str, float]] = defaultdict(dict)
     accepted: dict[SeriesOwner, dict[int, float]] = defaultdict(dict)
+    mixed: dict[SeriesOwner, list[Mapping[str, str]]] = defaultdict(list)
     present = set()
     evaluated_s = None
     for element in series:
@@ -146,6 +159,8 @@ def read_fleet(series: Iterable[InstantSample]) -> FleetReading:
             present.add(key)
         elif stat == EVALUATED:
             evaluated_s = element.value
+        elif stat == MIXED:
+            mixed[key].append(labels)
         elif stat == POSITION_STAT and SIBLINGS not in labels:
             if labels.get("position", "").isdigit():
                 accepted[key][int(labels["position"])] = element.value
@@ -153,7 +168,7 @@ def read_fleet(series: Iterable[InstantSample]) -> FleetReading:
             stats[key][stat] = element.value
     pods: dict[NamespacedName, list[PodReading]] = defaultdict(list)
     for owner, values in stats.items():
-        reading = PodReading(owner.model_name, values, accepted.get(owner, {}))
+        reading = PodReading(owner.model_name, values, accepted.get(owner, {}), tuple(mixed.get(owner, ())))
         pods[NamespacedName(owner.namespace, owner.pod)].append(reading)
     return FleetReading(
         {key: tuple(readings) for key, readings in pods.items()}, frozenset(present), evaluated_s=evaluated_s
@@ -223,6 +238,8 @@ def read_service(
     return (
         _not_numbers(readings)
         or _stale(readings, fleet.evaluated_s, staleness_s, now)
+        or _incomplete(readings, window_s, fleet.evaluated_s, now)
+        or _mixed(readings)
         or _impossible(readings, limits, window_s)
         or _measured(readings, limits, window_s, min_requests, fleet.evaluated_s, now)
     )
@@ -291,6 +308,53 @@ def _stale(
     return None
 
 
+def _incomplete(
+    readings: Sequence[ReadPod], window_s: float, evaluated_s: float | None, now: datetime
+) -> Live | None:
+    """Statistics that the other series of the same engine stand without: not counted is not zero."""
+    for one in readings:
+        # An increase takes two samples, a gauge one.
+        if _watched_s(one, window_s, evaluated_s, now) < 0.5 * window_s:
+            continue
+        missing = [name for name in NEEDED if name not in one.reading.stats]
+        if missing:
+            names = sorted({series_name(name) for name in missing})
+            shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+            return Live(
+                ClusterReason.METRICS_PARTIAL,
+                f"pod {one.pod.name}: Prometheus holds series of its engine, and not {shown}: does a relabelling drop them, or "
+                "are they stored under other names?",
+            )
+    return None
+
+
+def _mixed(readings: Sequence[ReadPod]) -> Live | None:
+    """Two engines whose series no label tells apart: neither of them, nor their sum, is known."""
+    for pod, reading in readings:
+        if not reading.mixed:
+            continue
+        shown = sorted(
+            {
+                "{"
+                + ", ".join(f'{name}="{one[name]}"' for name in _differing(reading.mixed) if name in one)
+                + "}"
+                for one in reading.mixed
+            }
+        )
+        return Live(
+            ClusterReason.METRICS_IMPOSSIBLE,
+            f"pod {pod.name}: the series {' and '.join(shown[:3])} look like copies of one engine, and count different things: "
+            "give engines that share a pod a label engine, or choose one by metricsSource.prometheus.extraMatchers",
+        )
+    return None
+
+
+def _differing(series: Sequence[Mapping[str, str]]) -> list[str]:
+    """Labels in which they are not all the same."""
+    names = sorted({name for one in series for name in one})
+    return [name for name in names if len({one.get(name) for one in series}) > 1]
+
+
 def _impossible(readings: Sequence[ReadPod], limits: EngineLimits, window_s: float) -> Live | None:
     for pod, reading in readings:
         said = contradiction(reading.stats, limits, window_s)
@@ -324,8 +388,17 @@ def _measured(
         )
     return Live(
         ClusterReason.METRICS_AVAILABLE,
-        f"{len(readings)} pods measured over {figures.window_s:.0f} s",
+        f"{len(readings)} pods measured over {figures.window_s:.0f} s{_given_up(figures)}",
         figures,
+    )
+
+
+def _given_up(figures: Figures) -> str:
+    if not figures.given_up:
+        return ""
+    return (
+        f"; clients gave up {figures.given_up:.0%} of the requests that began before their end: they count in the load, and "
+        "latencies are those of the others"
     )
 
 
@@ -351,17 +424,12 @@ def _figures(
             total[name] += value
         for position, value in reading.accepted.items():
             accepted[position] += value
-        # Completions hide demand when a replica saturates: what piled up was offered too. A shrinking pile is old
-        # demand being served, which lowers the offered rate below the completions, never below zero.
-        growth = sum(reading.stats.get(name, 0.0) for name in GROWTHS)
         if span_s > 0:
-            offered_rps += max(reading.stats.get("completed", 0.0) + growth, 0.0) / span_s
+            # Of each pod: what one gives up, another does not queue.
+            offered_rps += (CountedWindow(reading.stats, {}).offered or 0.0) / span_s
     count = len(readings)
-    finished, steps = total["e2e_n"], total["steps"]
-    e2e_s, ttft_s = _ratio(total["e2e_s"], finished), _ratio(total["ttft_s"], total["started"])
-    output = _ratio(total["output_tokens"], total["output_n"])
-    decode_tokens = total["output_tokens"] - total["output_n"]
-    drafts = total["drafts"]
+    window = CountedWindow(dict(total), accepted)
+    begun, gone = total["started"], window.given_up or 0.0
     return Figures(
         rps=offered_rps / count,
         total_rps=offered_rps,
@@ -369,33 +437,23 @@ def _figures(
         window_s=sum(spans) / count,
         inflight=(total["running"] + total["waiting"]) / count,
         waiting=total["waiting"] / count,
-        latency_s=e2e_s,
-        ttft_s=ttft_s,
-        # Ratio of means, as in E2E = TTFT + (g - 1) * TPOT; vLLM's own per-request histogram is a mean of ratios.
-        tpot_s=(
-            _ratio(total["e2e_s"] - (ttft_s or 0.0) * finished, decode_tokens) if ttft_s is not None else None
-        ),
-        tokens_per_step=(
-            _within(float(tokens_per_step_from_counters(total["generated"], total["started"], steps)), limits)
-            if steps > 0
-            else None
-        ),
-        acceptance=tuple(accepted[i] / drafts for i in sorted(accepted)) if drafts > 0 else (),
-        prompt_tokens=_ratio(total["prompt_tokens"], total["output_n"]),
-        output_tokens=output,
+        latency_s=window.latency_s,
+        ttft_s=window.ttft_s,
+        tpot_s=window.tpot_s,
+        tokens_per_step=_within(window.tokens_per_step, limits),
+        acceptance=window.survival,
+        prompt_tokens=window.prompt_tokens,
+        output_tokens=window.output_tokens,
         saturated=all(reading.stats.get("waiting_min", 0.0) > 0 for reading in readings),
         replicas=count,
         age_s=age_s,
+        given_up=min(gone / begun, 1.0) if window.clients_give_up else 0.0,
     )
 
 
-def _within(e: float, limits: EngineLimits) -> float:
+def _within(e: float | None, limits: EngineLimits) -> float | None:
     """E without what counting puts it off by: a step makes one token at least."""
-    return min(max(e, 1.0), limits.tokens_per_step or math.inf)
-
-
-def _ratio(part: float, whole: float) -> float | None:
-    return part / whole if whole > 0 else None
+    return min(max(e, 1.0), limits.tokens_per_step or math.inf) if e is not None else None
 
 
 def _age(pod: PodState, now: datetime) -> float:

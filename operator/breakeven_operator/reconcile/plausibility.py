@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from breakeven.arm import Arm
-from breakeven.serving.command_line import flag_number, flag_value
-from breakeven_operator.reconcile.fleet_query import GROWTHS
+from breakeven.serving.command_line import cut, flag_number, flag_value
+from breakeven.serving.counted_window import CountedWindow
+from breakeven_operator.reconcile.fleet_query import ENGINES, GROWTHS
 
 # Prometheus extrapolates every counter to the window's ends by itself, for a young pod by some percent more or less than
 # its neighbour; vLLM's front end merges outputs of consecutive steps and counts a few steps too few (3 in 10,000).
@@ -30,6 +31,16 @@ _LONGEST_TOKENS = 1e8
 # `metricsSource.windowSeconds` asks for at least four scrapes: so often a gauge is looked at.
 _LOOKS = 4
 _SIGMAS = 6.0
+# Flags by which the engines of one deployment stand in several pods.
+_RANKED = (
+    "--data-parallel-rank",
+    "--data-parallel-start-rank",
+    "--data-parallel-size-local",
+    "--data-parallel-address",
+    "--data-parallel-hybrid-lb",
+    "--data-parallel-external-lb",
+    "--headless",
+)
 # A request's latency begins in the front end, before any gauge counts it; overloaded, that is as long again.
 _UNSEEN = 2.0
 
@@ -43,40 +54,15 @@ class EngineLimits:
         running: requests in a batch, over all engines of the pod.
         tokens: prompt and answer of one request.
         in_order: requests begin in the order in which they came.
+        engines: in the pod, by its command line. all_engines: whether the pod has all of them.
     """
 
     tokens_per_step: float | None = None
     running: int | None = None
     tokens: int | None = None
     in_order: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """Means of one pod over the window; None where nothing was counted.
-
-    Attributes:
-        latency_s, ttft_s: ratios of sums, s.
-        prompt_tokens, output_tokens: per finished request.
-        tokens_per_step: E.
-    """
-
-    latency_s: float | None
-    ttft_s: float | None
-    prompt_tokens: float | None
-    output_tokens: float | None
-    tokens_per_step: float | None
-
-    @classmethod
-    def of(cls, stats: Mapping[str, float]) -> Means:
-        """The means of one pod's statistics, by name as in `fleet_query`."""
-        return cls(
-            latency_s=_ratio(stats, "e2e_s", "e2e_n"),
-            ttft_s=_ratio(stats, "ttft_s", "started"),
-            prompt_tokens=_ratio(stats, "prompt_tokens", "output_n"),
-            output_tokens=_ratio(stats, "output_tokens", "output_n"),
-            tokens_per_step=_decoded(stats) / stats["steps"] if stats.get("steps", 0.0) > 0 else None,
-        )
+    engines: int | None = None
+    all_engines: bool = True
 
 
 def engine_limits(
@@ -93,11 +79,14 @@ def engine_limits(
     batch = flag_number(command_line, "--max-num-seqs")
     given = flag_value(command_line, "--data-parallel-size")
     engines = 1 if given is None else flag_number(command_line, "--data-parallel-size")
+    elsewhere = flag_value(command_line, "--config") is not None and given is None
     return EngineLimits(
         tokens_per_step=None if drafts is None else drafts + 1.0,
         running=batch * engines if batch and engines else None,
         tokens=flag_number(command_line, "--max-model-len"),
         in_order=flag_value(command_line, "--scheduling-policy") in {None, "fcfs"},
+        engines=None if elsewhere else engines,
+        all_engines=not any(flag.name.startswith(_RANKED) for flag in cut(command_line)),
     )
 
 
@@ -109,16 +98,25 @@ def contradiction(stats: Mapping[str, float], limits: EngineLimits, window_s: fl
         limits: of its engine.
         window_s: over which they were taken.
     """
-    means = Means.of(stats)
+    means = CountedWindow(stats, {})
     return next((said for check in _CHECKS if (said := check(stats, means, limits, window_s))), None)
 
 
-def _negative(stats: Mapping[str, float], _: Means, __: EngineLimits, ___: float) -> str | None:
+def _negative(stats: Mapping[str, float], _: CountedWindow, __: EngineLimits, ___: float) -> str | None:
     found = next((name for name, value in stats.items() if value < 0 and name not in GROWTHS), None)
     return f"{found} is {stats[found]:.3g}, and nothing counts below zero" if found is not None else None
 
 
-def _finished(stats: Mapping[str, float], _: Means, __: EngineLimits, ___: float) -> str | None:
+def _engines(stats: Mapping[str, float], _: CountedWindow, limits: EngineLimits, __: float) -> str | None:
+    """Engines by their labels, and by the command line; a label that a relabelling drops hides all but one."""
+    found, started = stats.get(ENGINES), limits.engines
+    if found is None or not started or found == started or (found < started and not limits.all_engines):
+        return None
+    several = f"{found:.3g} engines by their labels, where --data-parallel-size starts {started}"
+    return several if found > started else f"{several}: does a relabelling drop the label engine?"
+
+
+def _finished(stats: Mapping[str, float], _: CountedWindow, __: EngineLimits, ___: float) -> str | None:
     """One event of the engine counts in three places."""
     counts = [stats[name] for name in ("completed", "e2e_n", "output_n") if name in stats]
     if len(counts) < 2 or max(counts) <= 2 * min(counts) + _FEW:
@@ -128,14 +126,15 @@ def _finished(stats: Mapping[str, float], _: Means, __: EngineLimits, ___: float
     )
 
 
-def _served(stats: Mapping[str, float], _: Means, __: EngineLimits, window_s: float) -> str | None:
-    offered = stats.get("completed", 0.0) + sum(max(stats.get(name, 0.0), 0.0) for name in GROWTHS)
+def _served(stats: Mapping[str, float], _: CountedWindow, __: EngineLimits, window_s: float) -> str | None:
+    begun = max(stats.get("completed", 0.0), stats.get("started", 0.0))
+    offered = begun + sum(max(stats.get(name, 0.0), 0.0) for name in GROWTHS)
     if offered <= MOST_RPS * window_s:
         return None
     return f"{offered / window_s:.3g} requests a second, and no server takes more than {MOST_RPS:.3g}"
 
 
-def _made(stats: Mapping[str, float], _: Means, __: EngineLimits, window_s: float) -> str | None:
+def _made(stats: Mapping[str, float], _: CountedWindow, __: EngineLimits, window_s: float) -> str | None:
     """Whoever is held makes one token in the fastest step; a count beyond that overflows the sum over pods."""
     most = _MOST_HELD / _FASTEST_STEP_S
     found = next(
@@ -146,11 +145,12 @@ def _made(stats: Mapping[str, float], _: Means, __: EngineLimits, window_s: floa
     return f"{found} grew by {stats[found] / window_s:.3g} a second, and no server makes more than {most:.3g}"
 
 
-def _step(stats: Mapping[str, float], means: Means, limits: EngineLimits, _: float) -> str | None:
+def _step(stats: Mapping[str, float], means: CountedWindow, limits: EngineLimits, _: float) -> str | None:
     """A step makes one token at least, and one more than it drafts at most."""
-    if "steps" not in stats or "generated" not in stats:
+    made, most = means.decoded, limits.tokens_per_step
+    if "steps" not in stats or made is None:
         return None
-    steps, made, most = stats["steps"], _decoded(stats), limits.tokens_per_step
+    steps = stats["steps"]
     # A share of all tokens: where answers are a token long, decoded ones are a small difference of large counts.
     slack = _SLACK * stats["generated"] + _FEW
     low = made + slack < steps
@@ -163,20 +163,20 @@ def _step(stats: Mapping[str, float], means: Means, limits: EngineLimits, _: flo
     return f"{e} {per}, where the arm that runs makes {able}"
 
 
-def _length(_: Mapping[str, float], means: Means, limits: EngineLimits, __: float) -> str | None:
+def _length(_: Mapping[str, float], means: CountedWindow, limits: EngineLimits, __: float) -> str | None:
     longest = limits.tokens or _LONGEST_TOKENS
-    tokens = (means.prompt_tokens or 0.0) + (means.output_tokens or 0.0)
+    tokens = (means.prompt_tokens or 0.0) + (means.finished_tokens or 0.0)
     if tokens <= longest * (1 + _SLACK) + _FEW:
         return None
     allows = "--max-model-len allows" if limits.tokens else "the longest contexts hold"
     return f"{tokens:.3g} tokens per request, where {allows} {longest:.3g}"
 
 
-def _quick(_: Mapping[str, float], means: Means, __: EngineLimits, ___: float) -> str | None:
+def _quick(_: Mapping[str, float], means: CountedWindow, __: EngineLimits, ___: float) -> str | None:
     """An answer takes a step for its first token, and for every E further ones another."""
     if means.latency_s is None:
         return None
-    tokens = means.output_tokens or 1.0
+    tokens = means.finished_tokens or 1.0
     steps = 1.0 + max(tokens - 1.0, 0.0) / max(means.tokens_per_step or math.inf, 1.0)
     if means.latency_s >= steps * _FASTEST_STEP_S:
         return None
@@ -186,14 +186,16 @@ def _quick(_: Mapping[str, float], means: Means, __: EngineLimits, ___: float) -
     )
 
 
-def _first_token(_: Mapping[str, float], means: Means, __: EngineLimits, window_s: float) -> str | None:
+def _first_token(
+    _: Mapping[str, float], means: CountedWindow, __: EngineLimits, window_s: float
+) -> str | None:
     """Where requests begin in order, who ends now has waited as long as who begins now, give or take a window."""
     if means.latency_s is None or means.ttft_s is None or means.ttft_s <= means.latency_s + window_s:
         return None
     return f"first tokens came after {means.ttft_s:.3g} s, and whole answers after {means.latency_s:.3g} s"
 
 
-def _little(stats: Mapping[str, float], means: Means, _: EngineLimits, window_s: float) -> str | None:
+def _little(stats: Mapping[str, float], means: CountedWindow, _: EngineLimits, window_s: float) -> str | None:
     """Little's law: requests that finished were in flight while they lasted, and were seen there.
 
     The other way round says nothing: requests that last longer than the window are in flight and do not finish.
@@ -216,7 +218,9 @@ def _little(stats: Mapping[str, float], means: Means, _: EngineLimits, window_s:
     )
 
 
-def _queue(stats: Mapping[str, float], means: Means, limits: EngineLimits, window_s: float) -> str | None:
+def _queue(
+    stats: Mapping[str, float], means: CountedWindow, limits: EngineLimits, window_s: float
+) -> str | None:
     running, waiting = stats.get("running", 0.0), stats.get("waiting", 0.0)
     least = stats.get("waiting_min", 0.0)
     if limits.running is not None and running > limits.running * (1 + _SLACK):
@@ -233,8 +237,9 @@ def _queue(stats: Mapping[str, float], means: Means, limits: EngineLimits, windo
 
 
 # The first contradiction is the one reported: a wrong count also makes everything derived from it wrong.
-_CHECKS: tuple[Callable[[Mapping[str, float], Means, EngineLimits, float], str | None], ...] = (
+_CHECKS: tuple[Callable[[Mapping[str, float], CountedWindow, EngineLimits, float], str | None], ...] = (
     _negative,
+    _engines,
     _finished,
     _step,
     _length,
@@ -245,11 +250,3 @@ _CHECKS: tuple[Callable[[Mapping[str, float], Means, EngineLimits, float], str |
     _made,
     _queue,
 )
-
-
-def _decoded(stats: Mapping[str, float]) -> float:
-    return stats.get("generated", 0.0) - stats.get("started", 0.0)
-
-
-def _ratio(stats: Mapping[str, float], part: str, whole: str) -> float | None:
-    return stats[part] / stats[whole] if part in stats and stats.get(whole, 0.0) > 0 else None

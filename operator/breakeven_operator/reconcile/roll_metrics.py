@@ -16,6 +16,7 @@ import numpy as np
 
 from breakeven.laws.arrays import FloatArray
 from breakeven.planning.roll_experiment import ArmBlocks
+from breakeven.serving.counted_window import CountedWindow
 from breakeven_operator.ports import Samples
 from breakeven_operator.reconcile.fleet_query import SAMPLED, STAT
 from breakeven_operator.reconcile.live_metrics import SeriesOwner
@@ -131,6 +132,7 @@ def _blocks(stats: Mapping[str, FloatArray], count: int) -> FloatArray | None:
     if any(name not in stats for name in names):
         return None
     spent_s, finished, running, waiting, sampled_s = (stats[name] for name in names)
+    begun = stats.get("started", np.full(count, np.nan))
     known = np.isfinite(np.stack([spent_s, finished, running, waiting, sampled_s])).all(axis=0)
     found = np.full((5, count), np.nan)
     last = None
@@ -145,7 +147,13 @@ def _blocks(stats: Mapping[str, FloatArray], count: int) -> FloatArray | None:
                 running[index] + waiting[index] - running[last] - waiting[last],
                 min(waiting[last], waiting[index]),
             )
-            if _possible(*block):
+            growths = {
+                "started": begun[index] - begun[last],
+                "completed": block[1],
+                "running_growth": running[index] - running[last],
+            }
+            # Of requests that clients gave up there is no latency, and a slower arm loses its slowest ones.
+            if _possible(*block) and not CountedWindow(growths, {}).clients_give_up:
                 found[:, index] = block
         last = index
     return found

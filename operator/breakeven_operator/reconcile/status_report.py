@@ -208,6 +208,7 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
             "tokens_per_step": figures.tokens_per_step,
             "observed_latency_seconds": figures.latency_s,
             "requests": max(0, round(figures.requests)),
+            "given_up_percent": 100.0 * figures.given_up,
             "window_seconds": figures.window_s,
             "evidence_time": cycle.now - timedelta(seconds=figures.age_s),
         }
@@ -368,12 +369,9 @@ def _aspects(cycle: CycleFacts, status: SpeculativeServiceStatus) -> tuple[Aspec
     )
     return (
         _ready(cycle),
-        Aspect(
-            METRICS,
-            live.usable if live is not None else None,
-            str(live.reason if live is not None else cycle.verdict.reason),
-            _metrics_message(live) if live is not None else cycle.verdict.message,
-        ),
+        metrics_aspect(live)
+        if live is not None
+        else Aspect(METRICS, None, str(cycle.verdict.reason), cycle.verdict.message),
         Aspect(CALIBRATED, entry is not None, str(calibrated.reason), _calibrated_message(cycle, status)),
         _profitable(cycle),
         _progressing(cycle, status),
@@ -393,7 +391,14 @@ def doubt_aspects(cycle: CycleFacts) -> tuple[Aspect, ...]:
             return Drift()
         return present_drift(memory, spec, entry.profile, running, live)
 
-    return aspects(memory, entry.name if entry is not None else None, found, rules_of(spec), cycle.now)
+    return aspects(memory, entry.name if entry is not None else None, found, rules_of(spec), cycle.now, live)
+
+
+def metrics_aspect(live: Live) -> Aspect:
+    """Whether there are figures to decide on; that clients give up is said here too, because no decision waits for it."""
+    gone = live.usable and live.figures is not None and live.figures.given_up > 0.0
+    reason = ClusterReason.CLIENTS_GIVE_UP if gone else live.reason
+    return Aspect(METRICS, live.usable, str(reason), _metrics_message(live))
 
 
 def _calibrated_message(cycle: CycleFacts, status: SpeculativeServiceStatus) -> str:

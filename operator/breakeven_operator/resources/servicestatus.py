@@ -167,6 +167,12 @@ class DecisionStatus(StatusModel):
     requests: Annotated[
         int | None, Field(ge=0, description="Finished requests behind the measured figures.")
     ] = None
+    given_up_percent: Annotated[
+        Number | None,
+        Field(
+            description="Requests that began and whose clients went away before the end, of all that began."
+        ),
+    ] = None
     window_seconds: Annotated[Number | None, Field(description="Time over which they were counted.")] = None
     evidence_time: Annotated[Instant | None, Field(description="Time of the newest sample used.")] = None
     alternative: Annotated[Alternative | None, Field(description="The best arm that was not chosen.")] = None

@@ -92,6 +92,11 @@ def _target_replicas(service: SpeculativeService, _: datetime) -> Iterator[Label
     return one_value(target.replicas if target is not None else None, scaled_by or "")
 
 
+def _given_up(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
+    percent = _decision(service).given_up_percent
+    return one_value(percent / 100.0 if percent is not None else None)
+
+
 def _model_error(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
     model = service.status.model
     if model is not None:
@@ -272,6 +277,11 @@ SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
         "breakeven_inflight_requests",
         "Mean requests in flight per replica.",
         lambda service, _: one_value(_decision(service).inflight),
+    ),
+    ServiceGauge(
+        "breakeven_given_up_ratio",
+        "Requests that began and whose clients went away before the end, of all that began; what gives up in the queue is not seen.",
+        _given_up,
     ),
     ServiceGauge(
         "breakeven_utilization_ratio",

@@ -72,7 +72,9 @@ def read(found, pods=("a",), **changes) -> Live:
 
 
 def test_figures_are_ratios_of_sums_per_replica():
-    live = read(series("a", STATS) + series("b", STATS | {"completed": 300.0}), pods=("a", "b"))
+    counted = {name: value / 2 for name, value in STATS.items() if name not in TIMES}
+    half = STATS | counted | {"running": 2.4}
+    live = read(series("a", STATS) + series("b", half), pods=("a", "b"))
     assert live.usable
     assert live.figures is not None
     figures = live.figures
@@ -105,6 +107,78 @@ def test_offered_load_counts_what_piles_up():
     assert live.figures is not None
     assert live.figures.rps == pytest.approx((600 + 90) / 300)
     assert live.figures.saturated
+
+
+# As vLLM counts requests whose clients give up just before the end: in no series of finished requests.
+GIVEN_UP = STATS | {
+    name: STATS[name] / 2
+    for name in ("completed", "e2e_s", "e2e_n", "prompt_tokens", "output_tokens", "output_n")
+}
+
+
+def test_requests_that_clients_give_up_were_offered_and_are_said():
+    live = read(series("a", GIVEN_UP))
+    assert live.usable
+    assert "clients gave up 50% of the requests that began" in live.message
+    assert live.figures is not None
+    assert live.figures.rps == pytest.approx(2.0)
+    assert live.figures.given_up == pytest.approx(0.5)
+    assert live.figures.latency_s == pytest.approx(1.2)
+    # Answers of all that began: a load of so many tokens.
+    assert live.figures.output_tokens == pytest.approx(100.0)
+
+
+def test_requests_that_are_still_in_the_engine_were_not_given_up():
+    live = read(series("a", GIVEN_UP | {"running_growth": 300.0}))
+    assert live.figures is not None
+    assert live.figures.given_up == 0.0
+    assert live.figures.rps == pytest.approx(2.0)
+    assert "gave up" not in live.message
+
+
+def test_who_waits_for_a_first_token_was_offered():
+    """Prefilling requests are in the batch, and have begun by no counter."""
+    live = read(series("a", STATS | {"started": 500.0, "completed": 550.0, "running_growth": 60.0}))
+    assert live.figures is not None
+    assert live.figures.rps == pytest.approx(610 / 300)
+
+
+@pytest.mark.parametrize(
+    ("missing", "named"),
+    [
+        ("e2e_n", "vllm:e2e_request_latency_seconds_count"),
+        ("started", "vllm:time_to_first_token_seconds_count"),
+        ("completed", "vllm:request_success_total"),
+        ("steps", "vllm:inter_token_latency_seconds_count"),
+        ("generated", "vllm:generation_tokens_total"),
+        ("output_n", "vllm:request_generation_tokens_count"),
+        ("waiting", "vllm:num_requests_waiting"),
+    ],
+)
+def test_a_statistic_that_is_missing_is_named_and_is_not_zero(missing, named):
+    live = read(series("a", {name: value for name, value in STATS.items() if name != missing}))
+    assert live.reason == "MetricsPartial"
+    assert named in live.message
+    assert live.figures is None
+
+
+def test_a_pod_with_one_sample_has_gauges_and_no_increases_yet():
+    gauges = ("running", "waiting", "waiting_min", "present", *TIMES)
+    young = {name: STATS[name] for name in gauges} | {"first_seen_s": NOW.timestamp() - 4.0}
+    assert read(series("a", young)).reason == "TooFewRequests"
+
+
+def test_two_engines_that_no_label_tells_apart_are_named_by_their_labels():
+    labels = {"namespace": "llm", "pod": "a", "model_name": "chat", "engine": "0", "stat": "mixed"}
+    two = [
+        InstantSample({**labels, "container": name, "instance": f"10.0.0.7:{port}"}, 1.0)
+        for name, port in (("vllm", 8000), ("second", 8001))
+    ]
+    live = read([*series("a", STATS), *two])
+    assert live.reason == "MetricsImpossible"
+    assert '{container="vllm", instance="10.0.0.7:8000"}' in live.message
+    assert '{container="second", instance="10.0.0.7:8001"}' in live.message
+    assert "engine=" not in live.message
 
 
 def test_a_queue_at_one_pod_only_is_no_saturation():

@@ -163,12 +163,32 @@ def test_limits_come_from_the_command_line_and_the_arm():
         "--data-parallel-size",
         "2",
     )
-    assert engine_limits(line, EAGLE, (EAGLE,)) == EngineLimits(4.0, 256, 8192)
+    assert engine_limits(line, EAGLE, (EAGLE,)) == EngineLimits(4.0, 256, 8192, engines=2)
     # A draft length that nobody gave is the drafter's own.
     assert engine_limits(line, Arm("eagle3", 1), (EAGLE,)).tokens_per_step is None
     assert engine_limits(line, None, (EAGLE,)).tokens_per_step is None
     odd = ("--max-num-seqs=many", "--max-model-len=auto", "--scheduling-policy=priority")
-    assert engine_limits(odd, NO_SPECULATION, ()) == EngineLimits(1.0, in_order=False)
+    assert engine_limits(odd, NO_SPECULATION, ()) == EngineLimits(1.0, in_order=False, engines=1)
+
+
+@pytest.mark.parametrize(
+    ("line", "engines", "contradicted"),
+    [
+        ((), 1, ""),
+        ((), 2, "2 engines by their labels, where --data-parallel-size starts 1"),
+        (("--data-parallel-size=4",), 4, ""),
+        (("--data-parallel-size=4",), 1, "does a relabelling drop the label engine?"),
+        # Of these the others stand in other pods.
+        (("--data-parallel-size=4", "--data-parallel-rank=1"), 1, ""),
+        (("--data-parallel-size=4", "--data-parallel-size-local=2"), 2, ""),
+        (("--data-parallel-size=4", "--data-parallel-hybrid-lb"), 5, "5 engines"),
+        (("--config=/etc/vllm.yaml",), 8, ""),
+        (("--data-parallel-size=many",), 8, ""),
+    ],
+)
+def test_engines_are_those_that_the_command_line_starts(line, engines, contradicted):
+    found = said(served() | {"engines": float(engines)}, engine_limits(line, None, ()))
+    assert contradicted in found if contradicted else found is None
 
 
 def test_a_policy_that_lets_requests_overtake_may_leave_some_waiting():

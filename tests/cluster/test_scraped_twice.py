@@ -1,0 +1,139 @@
+"""What a real Prometheus makes of our queries where it holds one engine several times, or two engines under one name."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+
+import pytest
+
+from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.reconcile.fleet_query import (
+    fleet_query,
+    past_query,
+    roll_query,
+    siblings_of,
+    sums_query,
+)
+from breakeven_operator.reconcile.latency_metrics import LatencyOwner, latency_query, read_latencies
+from breakeven_operator.reconcile.live_metrics import SeriesOwner, read_fleet
+from breakeven_operator.reconcile.past_metrics import LoadOwner, read_past
+from breakeven_operator.reconcile.roll_metrics import read_roll
+from operatorcluster.made_up_prometheus import asked, past_asked, prometheus_of
+
+SECONDS, SCRAPE_S, WINDOW_S = 1200, 15, 300
+RPS = 2.0
+# Jobs, replicas of Prometheus, ports by another name, sidecars by which a pod is discovered once more; the last two scrape later.
+COPIES = (
+    ({"job": "podmonitor", "instance": "10.0.0.7:8000"}, 0),
+    ({"job": "annotations", "instance": "10.0.0.7:8000", "container": "istio-proxy"}, 0),
+    ({"job": "servicemonitor", "instance": "10.0.0.7:http", "service": "chat", "endpoint": "http"}, 4),
+    ({"job": "podmonitor", "instance": "10.0.0.7:8000", "prometheus_replica": "b", "receive": "true"}, 11),
+)
+
+
+class Page:
+    """Samples of engines at a steady load, as scrapes of several jobs see them."""
+
+    def __init__(self) -> None:
+        self.end_s = int(time.time())
+        self._lines: dict[str, list[str]] = defaultdict(list)
+
+    def engine(self, pod, labels, later_s=0, *, began=0.0, finished=1.0):
+        """One copy of one engine; `began`: what its counters had counted before, `finished`: share of its requests."""
+        own = {"namespace": "llm", "pod": pod, "model_name": "chat", **labels}
+        done = RPS * finished
+        rates = {
+            "request_success_total": (done, {"finished_reason": "length"}),
+            "time_to_first_token_seconds_count": (RPS, {}),
+            "generation_tokens_total": (100 * RPS, {}),
+            "e2e_request_latency_seconds_count": (done, {}),
+            "e2e_request_latency_seconds_sum": (1.5 * done, {}),
+            "e2e_request_latency_seconds_bucket": (done, {"le": "2.5"}),
+            "spec_decode_num_accepted_tokens_per_pos_total": (RPS, {"position": "0"}),
+        }
+        for name, (rate, more) in rates.items():
+            self._add(name, own | more, later_s, lambda age_s, rate=rate: began * rate + rate * age_s)
+        self._add("num_requests_running", own, later_s, lambda _: 3.0)
+        self._add("num_requests_waiting", own, later_s, lambda age_s: age_s / 100)
+
+    def _add(self, name, labels, later_s, value):
+        shown = ",".join(f'{key}="{one}"' for key, one in labels.items())
+        for at_s in range(later_s, SECONDS + 1, SCRAPE_S):
+            self._lines[name].append(f"vllm:{name}{{{shown}}} {value(at_s)} {self.end_s - SECONDS + at_s}")
+
+    def text(self):
+        return "\n".join([*(line for lines in self._lines.values() for line in lines), "# EOF", ""])
+
+
+def name(letters):
+    return f"chat-7d9f8b6c5d-{letters}"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    page = Page()
+    for letters, copies in (("bbbbb", COPIES[:1]), ("ccccc", COPIES)):
+        for engine in "01":
+            for labels, later_s in copies:
+                page.engine(name(letters), {**labels, "engine": engine}, later_s)
+    # Two engines that call themselves 0, as two containers of one pod do.
+    for container, began in (("first", 0.0), ("second", 5000.0)):
+        page.engine(name("ddddd"), {"engine": "0", "container": container}, began=began)
+    # A pod's own label `engine` hides vLLM's.
+    for engine in "01":
+        page.engine(name("fffff"), {"engine": "vllm", "exported_engine": engine})
+    page.engine("gone-7d9f8b6c5d-bbbbb", {"engine": "0"}, finished=0.5)
+    with prometheus_of(tmp_path_factory.mktemp("prometheus"), page.text()) as found:
+        yield found
+
+
+def test_copies_are_one_engine_and_engines_of_a_pod_are_several(address):
+    pods = read_fleet(asked(address, fleet_query(["llm"], [], WINDOW_S, 120))).pods
+    stats = {pod.name: reading.stats for pod, (reading,) in pods.items()}
+    for letters in ("bbbbb", "ccccc", "fffff"):
+        found = stats[name(letters)]
+        assert found["engines"] == 2
+        assert found["started"] == pytest.approx(2 * RPS * WINDOW_S, rel=0.03)
+        assert found["completed"] == pytest.approx(2 * RPS * WINDOW_S, rel=0.03)
+        assert found["running"] == pytest.approx(6.0)
+        assert found["waiting_growth"] == pytest.approx(2 * WINDOW_S / 100, rel=0.03)
+        (reading,) = pods[NamespacedName("llm", name(letters))]
+        assert reading.accepted[0] == pytest.approx(2 * RPS * WINDOW_S, rel=0.03)
+
+
+def test_two_engines_under_one_name_are_shown_with_their_labels_and_copies_are_not(address):
+    pods = read_fleet(asked(address, fleet_query(["llm"], [], WINDOW_S, 120))).pods
+    mixed = {
+        pod.name: [one["container"] for one in reading.mixed]
+        for pod, (reading,) in pods.items()
+        if reading.mixed
+    }
+    assert {pod: sorted(found) for pod, found in mixed.items()} == {name("ddddd"): ["first", "second"]}
+
+
+def test_sums_latencies_past_and_blocks_count_each_engine_once(address):
+    copied, rolled = f"chat-7d9f8b6c5d-{'c' * 5}", [("llm", "chat")]
+    sums = read_fleet(asked(address, sums_query(["llm"], [], WINDOW_S, 120))).pods
+    siblings = siblings_of(copied)
+    (of_set,) = sums[NamespacedName("llm", siblings)]
+    # Three pods of two engines; of the two under one name one alone can be seen.
+    assert of_set.stats["started"] == pytest.approx(7 * RPS * WINDOW_S, rel=0.03)
+    assert of_set.stats["reporting"] == 4
+    buckets = read_latencies(asked(address, latency_query([NamespacedName("llm", "chat")], [], WINDOW_S)))
+    assert buckets.counts[LatencyOwner("llm", siblings, "chat")]["e2e"][2.5] == pytest.approx(
+        7 * RPS * WINDOW_S, rel=0.03
+    )
+    blocks = read_roll(past_asked(address, roll_query(rolled, [], 300, 60)))
+    for figure in ("e2e_n", "started"):
+        grown = [blocks.pods[SeriesOwner("llm", name(pod), "chat")][figure] for pod in ("bbbbb", "ccccc")]
+        assert grown[1][-1] - grown[1][-3] == pytest.approx(grown[0][-1] - grown[0][-3], rel=0.15)
+        assert grown[1][-1] == pytest.approx(grown[0][-1], rel=0.02)
+
+
+def test_the_past_counts_engines_once_and_requests_that_clients_gave_up(address):
+    past = read_past(past_asked(address, past_query(["llm"], [], 600, 300))).rates
+    queue = 1 / 100
+    # Seven engines of four pods.
+    assert past[LoadOwner("llm", "chat", "chat")].rps[-1] == pytest.approx(7 * (RPS + queue) / 4, rel=0.03)
+    assert past[LoadOwner("llm", "gone", "chat")].rps[-1] == pytest.approx(RPS + queue, rel=0.03)

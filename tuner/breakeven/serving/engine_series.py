@@ -1,0 +1,145 @@
+"""vLLM's series as PromQL: each engine of each pod once, however often it is scraped.
+
+Two scrape jobs, two Prometheus replicas or a federation store one engine several times, under labels that say who scraped it.
+A sum over such copies is a multiple of the load. So copies become one before anything is added up, and the engines of a pod
+(data parallelism) are added up afterwards. Increases are taken per copy: a sum of counters that begin at different times has
+none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from breakeven.serving.promql import Matcher, selector
+
+PREFIX = "vllm:"
+POD = ("namespace", "pod", "model_name")
+"""Labels of a pod's series by which figures are grouped."""
+ENGINE = ("engine", "exported_engine", "WorkerId")
+"""Labels that tell the engines of one pod apart.
+
+A scrape whose target has a label `engine` of its own, such as a pod's label, renames vLLM's to `exported_engine`. Ray adds
+the third one.
+"""
+STATISTIC = "stat"
+"""Label that names the statistic in a query's answer."""
+RUNNING = "num_requests_running"
+WAITING = "num_requests_waiting"
+
+
+class Counted(NamedTuple):
+    """A counter, or one of the two counters of a histogram.
+
+    Attributes:
+        family: name without prefix and suffix.
+        suffix: of the series.
+        labels: those of its series that are neither the pod's nor the engine's.
+        before: names that older engines have for it.
+    """
+
+    family: str
+    suffix: str = "_total"
+    labels: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Name of the series without its prefix."""
+        return f"{self.family}{self.suffix}"
+
+
+COUNTED: Mapping[str, Counted] = {
+    # Requests that ended by themselves or by their limit. One whose client gives up is in none of the per-request series, and
+    # is in `started`, `generated` and `steps` (vLLM 0.10 to 0.32).
+    "completed": Counted("request_success", labels=("finished_reason",)),
+    "started": Counted("time_to_first_token_seconds", "_count"),
+    "ttft_s": Counted("time_to_first_token_seconds", "_sum"),
+    "e2e_s": Counted("e2e_request_latency_seconds", "_sum"),
+    "e2e_n": Counted("e2e_request_latency_seconds", "_count"),
+    "generated": Counted("generation_tokens"),
+    # Before vLLM 0.11 the gaps between outputs were named after output tokens.
+    "steps": Counted("inter_token_latency_seconds", "_count", before=("time_per_output_token_seconds",)),
+    "step_s": Counted("inter_token_latency_seconds", "_sum", before=("time_per_output_token_seconds",)),
+    "prompt_tokens": Counted("request_prompt_tokens", "_sum"),
+    "prompt_n": Counted("request_prompt_tokens", "_count"),
+    "output_tokens": Counted("request_generation_tokens", "_sum"),
+    "output_n": Counted("request_generation_tokens", "_count"),
+    "drafts": Counted("spec_decode_num_drafts"),
+    "accepted": Counted("spec_decode_num_accepted_tokens_per_pos", labels=("position",)),
+    "preemptions": Counted("num_preemptions"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSeries:
+    """The series of some pods' engines.
+
+    Attributes:
+        matchers: on every series.
+        prefix: of every name.
+        pod: labels that name a pod.
+        labelled: gives series those labels where Prometheus has them under other names.
+    """
+
+    matchers: tuple[Matcher, ...] = ()
+    prefix: str = PREFIX
+    pod: tuple[str, ...] = POD
+    labelled: Callable[[str], str] = str
+
+    def named(self, name: str, *more: Matcher) -> str:
+        """A selector.
+
+        Raises:
+            ValueError: a matcher that is none.
+        """
+        return f"{self.prefix}{name}{selector((*self.matchers, *more))}"
+
+    def once(self, how: str, expression: str, *labels: str) -> str:
+        """One element per engine of what has one per copy.
+
+        Args:
+            how: PromQL's aggregation of the copies.
+            expression: has an element per copy.
+            labels: of the expression, beside the pod's and the engine's.
+        """
+        return f"{how} by({','.join((*self.pod, *ENGINE, *labels))})({self.labelled(expression)})"
+
+    def by_pod(self, how: str, expression: str, *labels: str) -> str:
+        """Figures of the engines of each pod, put together."""
+        return f"{how} by({','.join((*self.pod, *labels))})({expression})"
+
+    def counter(self, stat: str) -> str:
+        """A counter, of each copy."""
+        return self._any(stat, self.named)
+
+    def increase(self, stat: str, window_s: int) -> str:
+        """Growth of a counter, of each copy."""
+        return self._any(stat, lambda name: f"increase({self.named(name)}[{int(window_s)}s])")
+
+    def gauge(self, function: str, name: str, window_s: int) -> str:
+        """A function over time of a gauge, of each copy."""
+        return f"{function}({self.named(name)}[{int(window_s)}s])"
+
+    def counted_once(self, how: str, parts: Mapping[str, str]) -> str:
+        """Counters of several statistics, of each engine once.
+
+        The highest copy is the one: it has the newest sample, and its growth is that of the copy that was scraped for longest.
+
+        Args:
+            how: PromQL's aggregation of the copies.
+            parts: expressions by statistic.
+        """
+        own = sorted({label for stat in parts if stat in COUNTED for label in COUNTED[stat].labels})
+        return self.once(how, joined(parts), STATISTIC, *own)
+
+    def _any(self, stat: str, made: Callable[[str], str]) -> str:
+        counted = COUNTED[stat]
+        names = (counted.name, *(f"{family}{counted.suffix}" for family in counted.before))
+        return " or ".join(map(made, names))
+
+
+def joined(parts: Mapping[str, str]) -> str:
+    """Expressions in one, each named by the label `stat`."""
+    return "\nor ".join(f'label_replace({one},"{STATISTIC}","{stat}","","")' for stat, one in parts.items())
