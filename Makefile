@@ -8,7 +8,7 @@ export PYTHONPATH := tests:.
 unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help env demo real load test check quick-tests types lint contracts compatible-crds coverage matrix crds-baseline cluster-up cluster-down bench validate fuzz generate generated lock clean
+.PHONY: help env demo real load test check quick-tests types lint contracts compatible-crds coverage matrix crds-baseline cluster-up cluster-down bench validate mutants fuzz generate generated lock clean
 
 help: ## List the targets
 	@printf 'Breakeven: does speculative decoding pay, and until which load?\n\nStart with `make demo`; every target first makes what it needs.\n\n'
@@ -73,6 +73,9 @@ bench: env ## Speeds and sizes, each with how it was measured
 validate: env ## The model against published measurements: dataset, split, error, goal
 	@$(BIN)/python -m validation
 
+mutants: env ## 120 changes of the core, each against the tests that run its line: half an hour (OF=commit ON=commit COUNT=20 SEED=7)
+	@$(BIN)/python -m mutation $(if $(OF),--of "$(OF)") $(if $(ON),--on "$(ON)") $(if $(COUNT),--count "$(COUNT)") $(if $(SEED),--seed "$(SEED)")
+
 fuzz: env ## Every reader against hostile input for a fixed time
 	@$(BIN)/python tests/bench/fuzz_readers.py
 
@@ -110,4 +113,4 @@ LOCKED = --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotat
 
 clean: ## Remove the environment, caches and local state (not the built cluster binaries)
 	@test ! -S .local/supervisor.sock || $(BIN)/python -m localcluster down
-	@rm -rf $(VENV) .matrix .coverage* .local .demo .real .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) .matrix .mutants .coverage* .local .demo .real .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,212 @@
+"""`make mutants`: a sample of mutants of the pure core, each against the unit and property tests that run its line.
+
+The sample is drawn from one tree and tried on the same or on another one, where each mutant is found again by file,
+function and text. Results stay in `.mutants/`: a run that was cut off goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from mutation import trial
+from mutation.reach import CORE, OUTPUT, Reach
+from mutation.sites import Mutant, Site, drawn, found
+
+ROOT: Final = Path(__file__).parents[2]
+RESULTS: Final = ROOT / ".mutants"
+EQUAL: Final = Path(__file__).with_name("equal.yaml")
+_TESTS: Final = ("tests/unit", "tests/property")
+# They run none of the core, or run it for another purpose: what they would notice, a test nearer to the code must notice.
+_WITHOUT: Final = (
+    "adapters", "chart", "cli", "demo", "docs", "house", "localcluster", "real", "reporting", "resources", "serving", "sim",
+)  # fmt: skip
+_CPU_S: Final = 40
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Draw, try, print; 1 if a mutant survived that is not known to be equal."""
+    parser = argparse.ArgumentParser(prog="mutation", description=__doc__)
+    parser.add_argument(
+        "--of", default="", help="commit that the sample is drawn from (default: the working tree)"
+    )
+    parser.add_argument(
+        "--on", default="", help="commit whose tests and sources are run (default: the working tree)"
+    )
+    parser.add_argument("--count", type=int, default=120, help="size of the sample (default 120)")
+    parser.add_argument("--seed", type=int, default=25, help="of the draw (default 25)")
+    parser.add_argument(
+        "--tests", type=int, default=30, help="the quickest so many for each mutant (default 30)"
+    )
+    parser.add_argument("--workers", type=int, default=2, help="processes (default 2)")
+    options = parser.parse_args(words)
+    os.nice(5)
+    RESULTS.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="breakeven-mutants-") as scratch:
+        trees = [trial.copied(ROOT, options.on, Path(scratch) / f"tree{n}") for n in range(options.workers)]
+        source = (
+            trees[0] if options.of == options.on else trial.copied(ROOT, options.of, Path(scratch) / "of")
+        )
+        sample = drawn(core_of(source), options.count, options.seed)
+        tree = digest(trees[0])
+        _say(f"{len(sample)} mutants of {options.of or 'the working tree'}, seed {options.seed}")
+        reach = reached(trees[0], RESULTS / f"reach-{tree}.json")
+        for other in trees[1:]:
+            # With the compiled tests: nobody compiles them again.
+            shutil.copytree(trees[0], other, dirs_exist_ok=True)
+        kept = RESULTS / f"outcomes-{tree}.json"
+        outcomes = tried(sample, trees, reach, kept, most=options.tests)
+    equal = known_equal()
+    _say("\n".join(table(sample, outcomes, equal)))
+    return int(any(not outcomes[one].caught and one not in equal for one in sample))
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def core_of(tree: Path) -> dict[str, str]:
+    """Sources of the core by path."""
+    files = [file for folder in CORE for file in sorted((tree / folder).rglob("*.py"))]
+    return {str(file.relative_to(tree)): file.read_text() for file in files}
+
+
+def digest(tree: Path) -> str:
+    """Of all that a result depends on."""
+    found = hashlib.sha256()
+    for folder in ("tuner", "operator", "tests"):
+        for file in sorted((tree / folder).rglob("*.py")):
+            if "mutation" not in file.parts:
+                found.update(str(file.relative_to(tree)).encode() + file.read_bytes())
+    return found.hexdigest()[:12]
+
+
+def reached(tree: Path, kept: Path) -> Reach:
+    """What the tests of a tree run; kept in a file, because it takes minutes."""
+    if not kept.exists():
+        _say("which tests run which lines: every unit and property test of the core once")
+        path = os.pathsep.join([*trial.search_path(tree), str(ROOT / "tests")])
+        partial = kept.with_suffix(".partial")
+        ignored = [f"--ignore=tests/unit/{name}" for name in _WITHOUT]
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "mutation.reach", "-p", "no:cacheprovider", *ignored, *_TESTS],
+            cwd=tree, check=False, text=True, capture_output=True,
+            env={
+                **os.environ, "PYTHONPATH": path, "HYPOTHESIS_PROFILE": "quick", "PYTHONDONTWRITEBYTECODE": "",
+                OUTPUT: str(partial),
+            },
+        )  # fmt: skip
+        _say(done.stdout.strip().rpartition("\n")[2])
+        partial.replace(kept)
+    return Reach.read(kept.read_text())
+
+
+def known_equal() -> dict[Mutant, str]:
+    """Mutants that change nothing anybody could notice, with the reason."""
+    listed: list[dict[str, Any]] = yaml.safe_load(EQUAL.read_text()) or []
+    return {
+        Mutant(**{key: value for key, value in one.items() if key != "why"}): one["why"] for one in listed
+    }
+
+
+def tried(
+    sample: Sequence[Mutant], trees: Sequence[Path], reach: Reach, kept: Path, *, most: int
+) -> dict[Mutant, trial.Outcome]:
+    """Every mutant's outcome; those that are in the file are not tried again.
+
+    Args:
+        sample: mutants.
+        trees: copies, one per worker.
+        reach: tests by line.
+        kept: file of outcomes, written after each.
+        most: tests per mutant.
+    """
+    outcomes: dict[Mutant, trial.Outcome] = {}
+    if kept.exists():
+        for one in json.loads(kept.read_text()):
+            # What nobody has reached or found costs nothing to look for again.
+            if one["outcome"]["tests"]:
+                outcomes[Mutant(**one["mutant"])] = trial.Outcome(**one["outcome"])
+    context = multiprocessing.get_context("spawn")
+    left = [one for one in sample if one not in outcomes]
+    queue = _queue(trees, context)
+    with concurrent.futures.ProcessPoolExecutor(len(trees), context, _start, (queue,)) as pool:
+        waiting = {}
+        for mutant in left:
+            file = trees[0] / mutant.path
+            site = found(mutant, file.read_text()) if file.exists() else None
+            tests = reach.tests(mutant.path, site.lines if mutant.function else (0, 0), most) if site else []
+            if site is None or not tests:
+                outcomes[mutant] = trial.Outcome("unreached" if site else "moved")
+            else:
+                waiting[pool.submit(_try, site, tests)] = mutant
+        for number, done in enumerate(concurrent.futures.as_completed(waiting), start=1):
+            mutant = waiting[done]
+            outcomes[mutant] = done.result()
+            _say(f"{number}/{len(waiting)} {outcomes[mutant].word:9} {mutant}")
+            _keep(outcomes, kept)
+    _keep(outcomes, kept)
+    return outcomes
+
+
+def _keep(outcomes: dict[Mutant, trial.Outcome], kept: Path) -> None:
+    found = [{"mutant": m.to_dict(), "outcome": o.to_dict()} for m, o in sorted(outcomes.items())]
+    kept.write_text(json.dumps(found, indent=1))
+
+
+def _queue(trees: Sequence[Path], context: Any) -> Any:
+    """A queue of trees, of which each worker takes one."""
+    queue = context.Queue()
+    for tree in trees:
+        queue.put(tree)
+    return queue
+
+
+_mine: list[Path] = []
+
+
+def _start(queue: Any) -> None:
+    _mine.append(queue.get())
+    trial.preload()
+
+
+def _try(site: Site, tests: Sequence[str]) -> trial.Outcome:
+    return trial.trial(_mine[0], site, tests, _CPU_S)
+
+
+def table(
+    sample: Sequence[Mutant], outcomes: dict[Mutant, trial.Outcome], equal: dict[Mutant, str]
+) -> list[str]:
+    """Counts by folder, then every mutant that nobody caught."""
+    lines = ["", f"{'folder':40} {'mutants':>8} {'caught':>8} {'equal':>8} {'survived':>9}"]
+    rows: dict[str, Counter[str]] = {}
+    for one in sample:
+        word = "caught" if outcomes[one].caught else "equal" if one in equal else "survived"
+        rows.setdefault(str(Path(one.path).parent), Counter())[word] += 1
+    for name, row in [*sorted(rows.items()), ("all", sum(rows.values(), Counter()))]:
+        lines.append(f"{name:40} {row.total():8} {row['caught']:8} {row['equal']:8} {row['survived']:9}")
+    for one in sample:
+        if not outcomes[one].caught:
+            lines.append(f"{'equal' if one in equal else outcomes[one].word}: {one}")
+            if one in equal:
+                lines.append(f"    {equal[one]}")
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""Which tests run which lines of the core, and how long each takes: collected once per tree, by coverage's contexts.
+
+As a pytest plugin (`-p mutation.reach`) it takes one context per test; lines that run while fixtures are made count for all
+tests of the file, because a fixture that several share runs in the first of them alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import coverage
+import pytest
+
+OUTPUT = "BREAKEVEN_REACH"
+"""Environment variable: the file that the plugin writes. Without it the plugin does nothing."""
+CORE = (
+    "tuner/breakeven/planning", "tuner/breakeven/fitting", "tuner/breakeven/readers", "tuner/breakeven/load_driver",
+    "operator/breakeven_operator/reconcile",
+)  # fmt: skip
+_SETUP = "setup of "
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Tests by line.
+
+    Attributes:
+        lines: tests and files of tests by path and line.
+        seconds: of CPU, by test.
+    """
+
+    lines: dict[str, dict[int, list[str]]]
+    seconds: dict[str, float]
+
+    @classmethod
+    def read(cls, text: str) -> Reach:
+        """From the plugin's file."""
+        document = json.loads(text)
+        lines = {
+            path: {int(line): tests for line, tests in by_line.items()}
+            for path, by_line in document["lines"].items()
+        }
+        return cls(lines, document["seconds"])
+
+    def tests(self, path: str, lines: tuple[int, int], most: int) -> list[str]:
+        """The quickest tests that run one of the lines; those of the module where no test runs them (they run on import).
+
+        Args:
+            path: of the source.
+            lines: first and last.
+            most: how many tests.
+        """
+        by_line = self.lines.get(path, {})
+        first, last = lines
+        found = {test for line in range(first, last + 1) for test in by_line.get(line, ())}
+        if not first:
+            found = {test for tests in by_line.values() for test in tests}
+        files = {one.removeprefix(_SETUP) for one in found if one.startswith(_SETUP)}
+        tests = {one for one in found if not one.startswith(_SETUP)}
+        tests |= {test for test in self.seconds if test.partition("::")[0] in files}
+        return sorted(tests & self.seconds.keys(), key=lambda test: (self.seconds[test], test))[:most]
+
+
+class _Collector:
+    def __init__(self, output: Path) -> None:
+        self._output = output
+        self._coverage = coverage.Coverage(
+            data_file=None, include=[f"{folder}/*" for folder in CORE], config_file=False
+        )
+        self._seconds: dict[str, float] = {}
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> None:
+        self._coverage.start()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
+        self._coverage.switch_context(_SETUP + item.nodeid.partition("::")[0])
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        self._coverage.switch_context(item.nodeid)
+        begun = time.process_time()
+        try:
+            return (yield)
+        finally:
+            self._seconds[item.nodeid] = round(time.process_time() - begun, 4)
+            self._coverage.switch_context("")
+
+    def pytest_sessionfinish(self) -> None:
+        self._coverage.stop()
+        data = self._coverage.get_data()
+        lines: dict[str, dict[int, list[str]]] = defaultdict(dict)
+        for file in sorted(data.measured_files()):
+            path = os.path.relpath(file)
+            for line, contexts in data.contexts_by_lineno(file).items():
+                if tests := sorted(filter(None, contexts)):
+                    lines[path][line] = tests
+        self._output.write_text(json.dumps({"lines": lines, "seconds": self._seconds}))
+
+
+def pytest_configure(config: Any) -> None:
+    """Collect, if it is asked for."""
+    if output := os.environ.get(OUTPUT):
+        config.pluginmanager.register(_Collector(Path(output)))
