@@ -318,22 +318,22 @@ class ClusterReason(StrEnum):
     )
     QUOTA_EXCEEDED = (
         "QuotaExceeded",
-        "A ResourceQuota refuses the calibration pod.",
+        "A ResourceQuota refuses a pod: of a calibration, or a new one of the target.",
         "Raise the quota or make room in it.",
     )
     ADMISSION_DENIED = (
         "AdmissionDenied",
-        "An admission policy refuses the calibration pod.",
+        "An admission policy or a webhook refuses a pod: of a calibration, or a new one of the target.",
         "Read the message; the policy must allow pods like the target's.",
     )
     UNSCHEDULABLE = (
         "Unschedulable",
-        "A calibration pod found no node within calibration.pendingDeadlineSeconds.",
-        "Free a GPU of the class, or raise the deadline.",
+        "A pod of a calibration or of a roll finds no node; the scheduler's words are in the message.",
+        "Read what is missing (CPU, memory, a tolerated taint, a port, the volume's zone); free it, or raise calibration.pendingDeadlineSeconds.",
     )
     IMAGE_PULL_FAILED = (
         "ImagePullFailed",
-        "The image of a calibration pod could not be pulled.",
+        "The image of a calibration pod, or of a new pod of the target, could not be pulled.",
         "Check the image and imagePullSecrets of the target.",
     )
     ENGINE_OUT_OF_MEMORY = (
@@ -419,8 +419,8 @@ class ClusterReason(StrEnum):
     )
     ENGINE_NOT_STARTING = (
         "EngineNotStarting",
-        "A new pod's engine does not start with the new arm, so the roll was undone.",
-        "Read the pod's log; remove the arm from the candidates if the engine cannot run it.",
+        "A new pod of a roll does not start: its container cannot be made, or ends again and again.",
+        "Read the message and the pod's log; remove the arm from the candidates if the engine cannot run it.",
     )
     ROLL_UNDONE = (
         "RollUndone",
@@ -434,13 +434,18 @@ class ClusterReason(StrEnum):
     )
     INSUFFICIENT_GPU = (
         "InsufficientGPU",
-        "A new pod of the roll found no GPU.",
-        "Free a GPU of the class, or let the target's strategy take a pod away first (maxUnavailable 1, maxSurge 0).",
+        "A new pod of the roll finds no GPU.",
+        "Free a GPU of the class, or let the target's strategy take a pod away first (maxUnavailable 1, maxSurge 0); a single replica needs updatePolicy.allowOutage for that.",
     )
     INSUFFICIENT_CAPACITY = (
         "InsufficientCapacity",
         "The pods left during a roll could not carry the load.",
         "Wait for less load, add a replica, or allow surge.",
+    )
+    OUTAGE_NOT_ALLOWED = (
+        "OutageNotAllowed",
+        "The target's strategy takes every pod away at once, and updatePolicy.allowOutage does not allow that now.",
+        "Roll by surge where a GPU is spare, or set updatePolicy.allowOutage to Window, with outageWindows.",
     )
     ROLL_QUEUED = (
         "RollQueued",

@@ -165,6 +165,9 @@ class Reconciler:
             self._note(await self._writer.carry_out(failure.plan), report)
         for manifest, problem in world.invalid:
             await self._say_invalid(manifest, problem, now, report)
+        names = {NamespacedName.of(manifest) for manifest in world.manifests.values()}
+        for action in housekeeping.abandoned(world.profiles, names, now):
+            self._note(await self._writer.carry_out(ActionPlan(action.ref, (action,))), report)
         for view in run_views(
             world, outcomes, self._settings.max_parallel_calibrations, self._settings.trial
         ):
@@ -300,6 +303,7 @@ class Reconciler:
             known_pods=world.pod_names.get(namespace, frozenset()),
             profiles=tuple(world.profiles.get(NamespacedName(namespace, name), ())),
             runs=tuple(sorted(runs, key=_age)),
+            claims=tuple(world.volume_claims.get(namespace, ())),
             written=world.manifests[service.metadata.uid].get("status") or {},
             failures=self._writer.failures.about(service.metadata.uid, self._clock.now()),
         )

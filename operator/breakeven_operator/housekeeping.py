@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from breakeven_operator import calibration
 from breakeven_operator.actions import Action, Apply, Create, Delete, WriteStatus
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.kinds import CRONJOBS, PROFILES, ROLE_BINDINGS, RUNS, SERVICE_ACCOUNTS, Ref
+from breakeven_operator.kinds import (
+    CRONJOBS,
+    PROFILES,
+    ROLE_BINDINGS,
+    RUNS,
+    SERVICE_ACCOUNTS,
+    NamespacedName,
+    Ref,
+)
 from breakeven_operator.labels import FINISHED_LABEL, service_of
 from breakeven_operator.ports import Manifest, TrialSettings
 from breakeven_operator.reconcile.active_profile import ProfileEntry
 from breakeven_operator.resources import API_VERSION, CalibrationRun, SpeculativeService
 
 _HASH = "breakeven.dev/desired"
+# As old as a profile may be by default; when a service went is written nowhere.
+_KEPT = timedelta(days=30)
 IN_FORCE_MANAGER = "breakeven-in-force"
 
 
@@ -87,6 +98,27 @@ def mark_finished(run: CalibrationRun) -> Action:
                 "labels": {FINISHED_LABEL: "true"},
             },
         },
+    )
+
+
+def abandoned(
+    profiles: Mapping[NamespacedName, Sequence[ProfileEntry]],
+    services: Collection[NamespacedName],
+    now: datetime,
+) -> tuple[Delete, ...]:
+    """Delete profiles whose service has been gone for long: one that is made again within the time finds them.
+
+    Args:
+        profiles: by service.
+        services: that there are, those with an invalid spec among them.
+        now: time of the observation.
+    """
+    return tuple(
+        Delete(Ref(PROFILES, service.namespace, entry.name, entry.uid))
+        for service, entries in profiles.items()
+        if service not in services
+        for entry in entries
+        if now - entry.created > _KEPT
     )
 
 

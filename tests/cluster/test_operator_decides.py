@@ -34,8 +34,8 @@ def test_apply_leads_to_calibration_jobs_a_profile_in_force_and_a_decision(measu
     assert place.all("job") == []
     found = place.get("specsvc", "chat")
     (profile,) = place.all("specprof")
-    # Owned, so that it goes with the service.
-    assert [owner["uid"] for owner in profile["metadata"]["ownerReferences"]] == [found["metadata"]["uid"]]
+    # Nobody's, so that a service that is made again finds it.
+    assert "ownerReferences" not in profile["metadata"]
     until("the profile says that it counts", lambda: place.all("specprof")[0]["status"].get("inForce"))
     assert condition(found, "Calibrated")["status"] == "True"
     made = decision(found["status"])

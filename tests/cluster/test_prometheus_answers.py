@@ -98,7 +98,7 @@ def test_the_quantiles_of_an_engine_lie_within_what_is_read_of_its_histograms(tm
         query = latency_query([NamespacedName("llm", "chat")], [], WINDOW_S)
         # As of the last scrape, whenever the test looks.
         answer = asked(address, query.replace(f"[{WINDOW_S}s]", f"[{WINDOW_S}s] @ {end_s}"))
-    counted = [PodState(name, name, True, None, 20.0, None, False, "node", "", None, "") for name in pods]
+    counted = [PodState(name, name, True, None, 20.0, False, "node", "", None) for name in pods]
     fresh = Live(ClusterReason.METRICS_AVAILABLE, "fresh")
     found = latencies_of(read_latencies(answer), "llm", counted, "chat", fresh)
     assert set(found.histograms) == {"e2e", "ttft"}

@@ -16,7 +16,7 @@ from breakeven_operator.actions import FitOutcome
 from breakeven_operator.adapters.listed_objects import ListedObjects
 from breakeven_operator.adapters.observer import Observer
 from breakeven_operator.cycle import CycleReport, CycleSettings, Reconciler
-from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, NODES, PROFILES, SERVICES
+from breakeven_operator.kinds import CLAIMS, DEPLOYMENTS, EVENTS, NODES, PROFILES, SERVICES
 from breakeven_operator.ports import PrometheusAccess, TrialSettings
 from breakeven_operator.reconcile.deployment import observe
 from breakeven_operator.reconcile.fingerprint import identify
@@ -28,6 +28,7 @@ from fakes.fleet_metrics import FakePrometheus
 from fakes.kubelet import FakeKubelet
 from fakes.lawful_profile import lawful_profile_json
 from fakes.manual_clock import FakeClock
+from fakes.scheduling import claims_of
 
 GPU = "NVIDIA-A100-SXM4-80GB"
 EAGLE = Arm("eagle3", 3, "eagle")
@@ -121,6 +122,13 @@ class FleetWorld:
         self.add_node("a100-0")
         deployment = copy.deepcopy(TARGET)
         target(deployment)
+        for name in claims_of(deployment["spec"]["template"]["spec"]):
+            # What most storage classes give.
+            claim = {
+                "metadata": {"name": name, "namespace": "llm"},
+                "spec": {"accessModes": ["ReadWriteOnce"]},
+            }
+            self.cluster.put(CLAIMS, claim)
         self.cluster.put(DEPLOYMENTS, deployment, manager="helm")
         self.kubelet.settle()
         self.clock.advance(1000.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -57,6 +57,7 @@ from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.past_metrics import PastReading
 from breakeven_operator.reconcile.presence import is_finished, node_is_lost
 from breakeven_operator.reconcile.roll_metrics import RollReading
+from breakeven_operator.reconcile.shareable import mounted_claims
 from breakeven_operator.reconcile.target import Claim
 from breakeven_operator.resources import SpeculativeService
 
@@ -175,7 +176,7 @@ class Observer:
             asyncio.gather(
                 self._selectors(busy),
                 self._events(busy),
-                self._volume_claims(busy),
+                self._volume_claims({*busy, *_mounting(deployments)}),
                 self._config_maps(named_config_maps(runs, manifests)),
             ),
         )
@@ -369,9 +370,17 @@ class Observer:
                 found[namespace].extend(filter(None, map(_selector, manifests)))
         return found
 
-    async def _volume_claims(self, namespaces: Sequence[str]) -> dict[str, list[Manifest]]:
+    async def _volume_claims(self, namespaces: Collection[str]) -> dict[str, list[Manifest]]:
         """PersistentVolumeClaims; without the right to read them a volume that only one pod may have is not refused."""
-        return {namespace: await self._readable(CLAIMS, namespace) for namespace in namespaces}
+        if not namespaces:
+            return {}
+        try:
+            found = await self._objects.read(CLAIMS, Interest(frozenset(namespaces), frozenset()))
+        except ClusterError as error:
+            if error.status not in _ABSENT:
+                raise
+            return {}
+        return _by_namespace(found)
 
     async def _config_maps(self, names: Iterable[NamespacedName]) -> dict[NamespacedName, Manifest | None]:
         """ConfigMaps by name; those that the operator's rights do not cover (403) are left out."""
@@ -403,6 +412,15 @@ class Observer:
             if error.status not in _ABSENT:
                 raise
             return []
+
+
+def _mounting(deployments: Iterable[Manifest]) -> set[str]:
+    """Namespaces of targets that mount claims: a roll must know who else may."""
+    return {
+        target["metadata"]["namespace"]
+        for target in deployments
+        if mounted_claims(target["spec"]["template"]["spec"])
+    }
 
 
 def _siblings(pod: Manifest) -> NamespacedName:

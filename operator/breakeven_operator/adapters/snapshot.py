@@ -46,7 +46,8 @@ class Snapshot:
         readings: newest answer of each Prometheus about the present, by pod. pasts: and about the past. latencies: and about
             objectives. rolls: and about rolls.
         sums: newest answer about the present by ReplicaSet, where a fleet is too large to be read pod by pod in every cycle.
-        selectors, events, volume_claims: only of namespaces in which a calibration is under way.
+        selectors, events: only of namespaces in which a calibration is under way.
+        volume_claims: of those, and of namespaces in which a target mounts any.
         config_maps: those that runs before their start name; None where there is no such one.
     """
 

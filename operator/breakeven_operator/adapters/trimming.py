@@ -7,7 +7,7 @@ from sys import intern
 from typing import Any
 
 from breakeven.serving.opt_in import ANNOTATION
-from breakeven_operator.kinds import CRONJOBS, DEPLOYMENTS, JOBS, NODES, PODS, RUNS, Resource
+from breakeven_operator.kinds import CLAIMS, CRONJOBS, DEPLOYMENTS, JOBS, NODES, PODS, RUNS, Resource
 from breakeven_operator.labels import FINISHED_LABEL, MANAGED_SELECTOR, RUN_LABEL
 from breakeven_operator.ports import Manifest
 
@@ -37,6 +37,8 @@ def trimmed(resource: Resource, manifest: Manifest) -> Manifest:
         return _slim_pod(manifest)
     if resource == NODES:
         return _slim_node(manifest)
+    if resource == CLAIMS:
+        return _slim_claim(manifest)
     meta = {name: value for name, value in manifest["metadata"].items() if name != "managedFields"}
     return {**manifest, "metadata": meta}
 
@@ -85,23 +87,48 @@ def _slim_pod(pod: Manifest) -> Manifest:
         "status": {
             **_shared(status, "phase", "reason"),
             "conditions": [
-                {**_shared(one, "type", "status", "reason"), **_some(one, "lastTransitionTime")}
+                {
+                    **_shared(one, "type", "status", "reason"),
+                    **_some(one, "lastTransitionTime"),
+                    # What the scheduler says stands there only while a pod has no node.
+                    **(_some(one, "message") if one.get("type") == "PodScheduled" else {}),
+                }
                 for one in status.get("conditions") or []
                 if one.get("type") in _CONDITIONS
             ],
-            "containerStatuses": [
-                {
-                    **_shared(one, "name", "imageID"),
-                    **_some(one, "restartCount"),
-                    "state": {
-                        state: _shared(found, "reason")
-                        for state, found in (one.get("state") or {}).items()
-                        if state in _STATES
-                    },
-                }
-                for one in status.get("containerStatuses") or []
-            ],
+            **{
+                kind: [_slim_container(one) for one in status[kind]]
+                for kind in ("initContainerStatuses", "containerStatuses")
+                if status.get(kind)
+            },
         },
+    }
+
+
+def _slim_container(status: Mapping[str, Any]) -> Manifest:
+    """How a container is, and how its last run ended."""
+    last = {state: end for state, end in (status.get("lastState") or {}).items() if state == "terminated"}
+    return {
+        **_shared(status, "name", "imageID"),
+        **_some(status, "restartCount"),
+        "state": {
+            state: {**_shared(found, "reason"), **_some(found, "exitCode", "message")}
+            for state, found in (status.get("state") or {}).items()
+            if state in _STATES
+        },
+        **(
+            {"lastState": {"terminated": _some(last["terminated"], "reason", "exitCode", "message")}}
+            if last
+            else {}
+        ),
+    }
+
+
+def _slim_claim(claim: Manifest) -> Manifest:
+    """Who may mount it."""
+    return {
+        "metadata": _some(claim["metadata"], "namespace", "name", "uid", "resourceVersion"),
+        "spec": _some(claim.get("spec") or {}, "accessModes"),
     }
 
 

@@ -14,8 +14,8 @@ from breakeven.reasons import Reason
 from breakeven_operator.actions import Action, Create, FitOutcome, WriteStatus
 from breakeven_operator.calibration.transition import Transition
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.kinds import PROFILES, SERVICES, Ref
-from breakeven_operator.labels import MANAGED_BY, RUN_LABEL, SERVICE_LABEL, owner_reference
+from breakeven_operator.kinds import PROFILES, Ref
+from breakeven_operator.labels import MANAGED_BY, RUN_LABEL, SERVICE_LABEL
 from breakeven_operator.ports import RunView
 from breakeven_operator.resources.calibrationrun import (
     ArmPhase,
@@ -184,8 +184,8 @@ def _profile_object(
     transition: Transition, plan: CalibrationPlan, arms: tuple[ProfileArm, ...], text: str
 ) -> dict[str, object]:
     """The SpeculationProfile; named after its run, so that a cycle repeated after a crash makes it once."""
-    run, service = transition.run, transition.view.service
-    if service is None:
+    run = transition.run
+    if transition.view.service is None:
         raise ValueError("a profile belongs to a service")
     points = [point.time for point in run.status.points if point.time is not None]
     spec = SpeculationProfileSpec(
@@ -207,10 +207,8 @@ def _profile_object(
         "metadata": {
             "name": run.metadata.name,
             "namespace": run.metadata.namespace,
+            # Nobody's: its fingerprint makes it valid, so that a service that is made again finds it.
             "labels": labels,
-            "ownerReferences": [
-                owner_reference(SERVICES, service["metadata"]["name"], service["metadata"]["uid"])
-            ],
         },
         "spec": spec.to_json_object(),
     }

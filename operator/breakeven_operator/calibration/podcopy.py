@@ -24,6 +24,7 @@ from breakeven.serving.command_line import (
 from breakeven.serving.opt_in import ANNOTATION, VARIABLE, engine_container
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.ports import Manifest
+from breakeven_operator.reconcile.shareable import unshareable
 
 ENGINE = "engine"
 DEFAULT_PORT = 8000
@@ -168,27 +169,9 @@ def check_copyable(template: Manifest, claims: Iterable[Manifest]) -> None:
     Raises:
         NotCopyableError: a named ResourceClaim, or a volume that may be mounted by one node or pod only.
     """
-    spec = template["spec"]
-    for claim in spec.get("resourceClaims") or []:
-        if claim.get("resourceClaimName"):
-            raise NotCopyableError(
-                ClusterReason.VOLUME_NOT_SHAREABLE,
-                f"the target uses ResourceClaim {claim['resourceClaimName']} by name, which a second pod cannot have:"
-                " use a ResourceClaimTemplate",
-            )
-    mounted = {
-        volume["persistentVolumeClaim"]["claimName"]
-        for volume in spec.get("volumes") or []
-        if "persistentVolumeClaim" in volume
-    }
-    for claim in claims:
-        name, modes = claim["metadata"]["name"], set(claim["spec"].get("accessModes") or [])
-        if name in mounted and modes and not modes & {"ReadOnlyMany", "ReadWriteMany"}:
-            raise NotCopyableError(
-                ClusterReason.VOLUME_NOT_SHAREABLE,
-                f"PersistentVolumeClaim {name} is {'/'.join(sorted(modes))}: a calibration pod cannot mount it beside the"
-                " target's; use ReadOnlyMany or ReadWriteMany for the model",
-            )
+    problem = unshareable(template["spec"], claims)
+    if problem is not None:
+        raise NotCopyableError(ClusterReason.VOLUME_NOT_SHAREABLE, problem)
 
 
 def pod_labels(

@@ -7,13 +7,16 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from breakeven.serving.command_line import command_line
 from breakeven.serving.opt_in import ANNOTATION, engine_container
 from breakeven_operator.kinds import DEPLOYMENTS, FIELD_MANAGER, Ref
 from breakeven_operator.ports import Manifest
+from breakeven_operator.reconcile.devices import devices_of
 from breakeven_operator.reconcile.presence import is_finished, is_lost
+from breakeven_operator.reconcile.trouble import Trouble, refused_pod, trouble_of, worst
 
 _AUTOSCALERS = re.compile(r"^kube-controller-manager$|keda|autoscal|\bhpa\b", re.IGNORECASE)
 
@@ -42,10 +45,9 @@ class PodState:
         current: belongs to the newest ReplicaSet; only such pods' metrics count.
         ready_since: when it became Ready; None while it is not.
         startup_s: seconds from being scheduled to the first Ready; None while it is not.
-        unschedulable_since: when the scheduler first found no place; None when it has one.
         image_id: digest of the engine's image as the node resolved it; empty until it runs.
         value: the arm's annotation on the pod; None when absent.
-        trouble: what the container waits for or died of (`CrashLoopBackOff`, `ImagePullBackOff`), empty when nothing.
+        trouble: why it is not Ready, in the cluster's words; None where it is, or is on its way.
         replica_set: name of the ReplicaSet that made it.
     """
 
@@ -54,12 +56,11 @@ class PodState:
     current: bool
     ready_since: datetime | None
     startup_s: float | None
-    unschedulable_since: datetime | None
     terminating: bool
     node: str
     image_id: str
     value: str | None
-    trouble: str
+    trouble: Trouble | None = None
     replica_set: str = ""
 
     @property
@@ -152,6 +153,13 @@ class Deployment:
         return f"{run} ({', '.join(rest)})" if rest else run
 
     @property
+    def trouble(self) -> Trouble | None:
+        """What keeps the pods of the newest template from coming; None where nothing is said."""
+        found = [pod.trouble for pod in self.pods if pod.coming and pod.trouble is not None]
+        refused = refused_pod(self.manifest) if self.updated < self.desired else None
+        return worst([*found, refused] if refused is not None else found)
+
+    @property
     def lost_words(self) -> str:
         """The pods that are listed and gone, as the end of a sentence; empty without any."""
         if not self.lost:
@@ -208,6 +216,7 @@ def observe(
     gpu_label: str,
     now: datetime,
     lost_nodes: Collection[str] = (),
+    warnings: Mapping[str, str] = MappingProxyType({}),
 ) -> Deployment:
     """Put a Deployment, its ReplicaSets (metadata suffices), its pods and the nodes' labels together.
 
@@ -220,6 +229,7 @@ def observe(
         gpu_label: node label that names the GPU class.
         now: time of the observation.
         lost_nodes: names of nodes whose kubelet does not say that it is Ready.
+        warnings: what events say of pods that have a node and no container, by uid.
     """
     meta, spec, status = deployment["metadata"], deployment["spec"], deployment.get("status") or {}
     template = spec["template"]
@@ -227,6 +237,7 @@ def observe(
     sets = {s["metadata"]["uid"]: s for s in replica_sets if owner_uid(s) == meta["uid"]}
     newest = max(sets, key=lambda uid: _revision(sets[uid]), default="")
     name = (container or {}).get("name", "")
+    devices = devices_of(container or {}).resources
     listed = sorted(
         (pod for pod in pods if owner_uid(pod) in sets and not is_finished(pod)),
         key=lambda pod: str(pod["metadata"]["name"]),
@@ -234,7 +245,8 @@ def observe(
     states: list[PodState] = []
     lost: list[PodState] = []
     for pod in listed:
-        state = _pod(pod, current=owner_uid(pod) == newest, container=name)
+        warning = warnings.get(pod["metadata"]["uid"], "")
+        state = _pod(pod, current=owner_uid(pod) == newest, container=name, devices=devices, warning=warning)
         (lost if is_lost(pod, lost_nodes, now) else states).append(state)
     desired = int(spec.get("replicas", 1))
     surge, unavailable = _strategy(spec, desired)
@@ -373,14 +385,12 @@ def _last_write(meta: Mapping[str, Any]) -> _Write:
     return max(entries, default=_Write("", ""))
 
 
-def _pod(pod: Manifest, *, current: bool, container: str) -> PodState:
+def _pod(pod: Manifest, *, current: bool, container: str, devices: Collection[str], warning: str) -> PodState:
     meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     ready_since, start = true_since(pod, "Ready"), true_since(pod, "PodScheduled")
-    scheduled = condition(pod, "PodScheduled")
     engine: Mapping[str, Any] = next(
         (c for c in status.get("containerStatuses") or [] if c.get("name") == container), {}
     )
-    state = engine.get("state") or {}
     # A restarted container became Ready again long after it was scheduled: that is no start-up time.
     fresh = int(engine.get("restartCount", 0)) == 0
     return PodState(
@@ -389,19 +399,11 @@ def _pod(pod: Manifest, *, current: bool, container: str) -> PodState:
         current=current,
         ready_since=ready_since,
         startup_s=(ready_since - start).total_seconds() if ready_since and start and fresh else None,
-        unschedulable_since=(
-            parse_time(scheduled.get("lastTransitionTime"))
-            if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable"
-            else None
-        ),
         terminating="deletionTimestamp" in meta,
         node=str(spec.get("nodeName", "")),
         image_id=str(engine.get("imageID", "")),
         value=(meta.get("annotations") or {}).get(ANNOTATION),
-        trouble=str(
-            (state.get("waiting") or {}).get("reason", "")
-            or (state.get("terminated") or {}).get("reason", "")
-        ),
+        trouble=trouble_of(pod, devices, warning) if ready_since is None else None,
         replica_set=next(
             (str(owner["name"]) for owner in meta.get("ownerReferences") or [] if owner.get("controller")), ""
         ),

@@ -1,7 +1,7 @@
 """What a profile is valid for: everything of the target that moves its latency and is not the arm.
 
 In it: the image's digest as the node resolved it, the model, the engine's arguments without speculative ones, the
-engine's environment, GPU product and GPUs per pod. Not in it: our annotation, restartedAt, replicas, resources of
+engine's environment, GPU product, and what a pod asks of devices. Not in it: our annotation, restartedAt, replicas, resources of
 sidecars; otherwise every roll would recalibrate.
 """
 
@@ -16,8 +16,8 @@ from typing import Any
 from breakeven.serving.command_line import cut, flag_value, model_of
 from breakeven.serving.opt_in import VARIABLE
 from breakeven_operator.reconcile.deployment import Deployment
+from breakeven_operator.reconcile.devices import devices_of
 
-GPU_RESOURCE_SUFFIX = "/gpu"
 # They say where the server listens and what it prints, not how fast it is; a port change is no reason to measure anew.
 _HARMLESS = ("--host", "--port", "--api-key", "--root-path", "--uvicorn-log-level", "--shutdown-timeout")
 
@@ -31,7 +31,7 @@ class Identity:
         model: as the command line names it. served_model: vLLM's `model_name` label.
         image: digest where known, else the tag of the manifest.
         gpu_product: GPU class; None when unknown.
-        gpus: per pod.
+        gpus: devices per pod, slices and claims among them.
         registry_digest: the image's digest in its registry; None while no pod tells one.
     """
 
@@ -54,7 +54,7 @@ def identify(deployment: Deployment) -> Identity:
     line = deployment.command_line
     digests = sorted({digest(pod.image_id) for pod in deployment.serving if pod.image_id})
     image = digests[-1] if digests else str(container.get("image", ""))
-    gpus = gpus_of(container)
+    devices = devices_of(container, deployment.pod_spec)
     product = deployment.gpu_products[0] if len(deployment.gpu_products) == 1 else deployment.gpu_hint
     model = model_of(line)
     facts = {
@@ -62,7 +62,8 @@ def identify(deployment: Deployment) -> Identity:
         "arguments": _arguments(line),
         "environment": _environment(container.get("env") or []),
         "gpu": product,
-        "gpus": gpus,
+        "gpus": devices.whole,
+        **devices.identity,
     }
     text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
     return Identity(
@@ -71,7 +72,7 @@ def identify(deployment: Deployment) -> Identity:
         served_model=flag_value(line, "--served-model-name") or model,
         image=image,
         gpu_product=product,
-        gpus=gpus,
+        gpus=devices.count,
         registry_digest=max(
             (found for pod in deployment.serving if (found := registry_digest(pod.image_id))), default=None
         ),
@@ -92,10 +93,8 @@ def registry_digest(image_id: str) -> str | None:
 
 
 def gpus_of(container: Mapping[str, Any]) -> int:
-    """GPUs one pod's engine asks for, whatever the vendor's resource is called."""
-    resources = container.get("resources") or {}
-    asked = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
-    return sum(int(str(count)) for name, count in asked.items() if name.endswith(GPU_RESOURCE_SUFFIX))
+    """Devices that one pod's engine holds: GPUs of any vendor, slices, other accelerators, claims of DRA."""
+    return devices_of(container).count
 
 
 def _arguments(line: Sequence[str]) -> list[str]:

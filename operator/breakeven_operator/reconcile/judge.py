@@ -201,6 +201,7 @@ def blocked(
             state.entry.profile,
             live.figures,
             (running, verdict.arm or running),
+            context.now,
         )
     )
     if refusal is None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from breakeven_operator.ports import Manifest
 from breakeven_operator.reconcile.active_profile import ProfileEntry
 from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.reconcile.latency_metrics import LatencyReading
@@ -30,6 +31,7 @@ class ServiceObservation:
         known_pods: names of all pods of the namespace.
         profiles: SpeculationProfiles of this service.
         runs: CalibrationRuns of this service that are unfinished or not yet accounted for.
+        claims: PersistentVolumeClaims of its namespace, where the target mounts any and they may be read.
         written: the service's status as the API server holds it.
         failures: writes for this service that failed, and have not succeeded since.
     """
@@ -43,6 +45,7 @@ class ServiceObservation:
     past: PastReading | None = None
     latencies: LatencyReading | None = None
     roll: RollReading | None = None
+    claims: Sequence[Manifest] = ()
     written: Mapping[str, Any] = field(default_factory=dict)
     failures: Sequence[RefusedWrite] = ()
 

@@ -11,6 +11,7 @@ from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.reconcile.live_metrics import Figures
+from breakeven_operator.reconcile.outage import outage_allowed
 from breakeven_operator.reconcile.suspicion import suspicion_of
 from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.resources.memorystatus import MemoryStatus
@@ -91,7 +92,8 @@ def refuse_now(
             ClusterReason.FOREIGN_ROLLOUT,
             f"a roll is under way that the operator did not start: {deployment.updated} of {deployment.desired} pods updated",
         )
-    if deployment.total != deployment.desired:
+    said = f"; {deployment.trouble.message}" if deployment.trouble is not None else ""
+    if deployment.total != deployment.desired and not said:
         return Refusal(
             ClusterReason.AUTOSCALING,
             f"the number of replicas is changing ({deployment.total} exist, {deployment.desired} wanted)",
@@ -99,7 +101,7 @@ def refuse_now(
     if deployment.ready < deployment.desired or len(deployment.serving) < deployment.desired:
         return Refusal(
             ClusterReason.REPLICAS_UNREADY,
-            f"{len(deployment.serving)} of {deployment.desired} replicas are ready; a roll would take more away",
+            f"{len(deployment.serving)} of {deployment.desired} replicas are ready; a roll would take more away{said}",
         )
     quiet_s = policy.replicas_quiet_seconds
     if scaled is not None and (since_s := (now - scaled).total_seconds()) < quiet_s:
@@ -132,6 +134,7 @@ def refuse_capacity(
     profile: Profile,
     figures: Figures | None,
     arms: tuple[Arm, ...],
+    now: datetime,
 ) -> Refusal | None:
     """Whether the pods left during a roll could not carry the load.
 
@@ -144,15 +147,21 @@ def refuse_capacity(
         profile: in force.
         figures: live; None when the load is not known (a pinned arm): then any lost replica is too much.
         arms: from and to; during the roll some pods run each.
+        now: time of the observation; within a window of the policy nothing is held back.
     """
     if deployment.max_unavailable == 0:
         return None
     left = deployment.desired - deployment.max_unavailable
-    advice = "set maxUnavailable: 0 and maxSurge: 1 in the target's strategy, or wait for less load"
+    outage = outage_allowed(policy, now)
+    if outage.now:
+        return None
+    surge = "set maxUnavailable: 0 and maxSurge: 1 in the target's strategy"
+    advice = f"{surge}, or wait for less load"
     if left <= 0:
         return Refusal(
-            ClusterReason.INSUFFICIENT_CAPACITY,
-            f"the target's strategy takes every pod away at once; {advice}",
+            ClusterReason.OUTAGE_NOT_ALLOWED,
+            "the target's strategy takes every pod away at once, so no roll is without an outage at any load: where a GPU is "
+            f"spare, {surge}; else {outage.message}",
         )
     if figures is None:
         return Refusal(ClusterReason.INSUFFICIENT_CAPACITY, f"the load is not known; {advice}")

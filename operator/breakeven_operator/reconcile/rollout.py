@@ -21,16 +21,13 @@ from breakeven_operator.reconcile.annotation_owner import check_ownership, forei
 from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.reconcile.running_arm import same_value
 from breakeven_operator.reconcile.steps import NO_FAILURES, Event, RolloutContext, RolloutStep, ended
+from breakeven_operator.reconcile.trouble import Patience, Trouble
 from breakeven_operator.resources.rolloutstatus import HistoryResult, Rollout, RolloutPhase
 
 # Without any measured start of this engine: long enough for a large model from a cold disk.
 _UNKNOWN_STARTUP_S = 1800.0
 _SLACK_S = 60.0
 _MAX_BACKOFF_FACTOR = 16
-# The new pods' container died or cannot be made: waiting longer changes nothing.
-_HOPELESS = frozenset(
-    {"CrashLoopBackOff", "CreateContainerConfigError", "InvalidImageName", "RunContainerError"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +124,23 @@ def watch(context: RolloutContext) -> RolloutStep:
 
 
 def forget_target(context: RolloutContext) -> RolloutStep:
-    """The target was deleted and made anew: what was written to the old one, or was on its way, is gone with it.
+    """The target was deleted and made again: what was written to the old one, or was on its way, is gone with it.
 
     Nothing is restored on the new one: its pods have just started, and the next change is decided and gated like a
     first one.
     """
-    message = "the target was deleted and made anew"
+    message = "the target was deleted and made again"
     superseded = (ended(context, HistoryResult.SUPERSEDED, message),) if context.rollout else ()
-    memory = context.memory.model_copy(update={"written_value": None})
+    memory = context.memory.model_copy(
+        update={
+            "written_value": None,
+            "others_wrote_time": None,
+            "restores": 0,
+            "force_next": False,
+            "running_arm": None,
+            "target_uid": context.deployment.ref.uid,
+        }
+    )
     return RolloutStep(rollout=None, memory=memory, ended=superseded)
 
 
@@ -242,7 +248,7 @@ def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
     deployment, now = context.deployment, context.now
     newest = deployment.newest_replica_set
     known = begun.to_replica_set or (newest if newest != begun.from_replica_set else None)
-    rollout = begun.model_copy(update={"to_replica_set": known})
+    rollout = _waiting_for_a_place(context, begun.model_copy(update={"to_replica_set": known}))
     if not same_value(deployment.value, rollout.value) or deployment.value is None:
         return foreign(context)
     late = _past(rollout.deadline_time, now)
@@ -264,39 +270,66 @@ def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
             reason=ClusterReason.ROLL_FINISHED,
             message=message,
         )
-    waiting = [pod.unschedulable_since for pod in deployment.pods if pod.coming and pod.unschedulable_since]
-    since = min(waiting, default=None)
-    if since is not None and (now - since).total_seconds() > context.policy.unschedulable_deadline_seconds:
-        return undo(
-            context,
-            rollout,
-            ClusterReason.INSUFFICIENT_GPU,
-            f"a new pod has found no GPU for {(now - since).total_seconds():.0f} s",
-        )
-    hopeless = next((pod for pod in deployment.pods if pod.coming and pod.trouble in _HOPELESS), None)
-    if hopeless is not None:
-        return undo(
-            context,
-            rollout,
-            ClusterReason.ENGINE_NOT_STARTING,
-            f"pod {hopeless.name} does not start ({hopeless.trouble})",
-        )
+    trouble = deployment.trouble
+    waited = trouble.waited(rollout.started_time, now) if trouble is not None else timedelta()
+    if trouble is not None and trouble.is_over(waited, context.place_s):
+        return undo(context, rollout, trouble.reason, _in_vain(trouble, waited, deployment))
     if late:
         took = (now - rollout.started_time).total_seconds() if rollout.started_time else 0.0
         return undo(
             context,
             rollout,
             ClusterReason.ROLL_DEADLINE_EXCEEDED,
-            f"{deployment.progress} after {took:.0f} s{deployment.lost_words}",
+            f"{deployment.progress} after {took:.0f} s"
+            + (f"; {trouble.message}" if trouble is not None else "")
+            + deployment.lost_words,
         )
-    message = f"{rollout.from_arm} -> {rollout.to_arm}: {deployment.progress}{deployment.lost_words}"
+    said = f"; {trouble.message}" if trouble is not None else ""
+    message = f"{rollout.from_arm} -> {rollout.to_arm}: {deployment.progress}{said}{deployment.lost_words}"
     return RolloutStep(
-        rollout.model_copy(update={"unschedulable_since_time": since}),
+        rollout,
         context.memory,
-        reason=ClusterReason.ROLLING,
+        reason=trouble.reason if trouble is not None else ClusterReason.ROLLING,
         message=message,
         busy=True,
     )
+
+
+def _waiting_for_a_place(context: RolloutContext, rollout: Rollout) -> Rollout:
+    """The roll with the time that its new pods wait for room: that is none of the time that they take to start.
+
+    The deadline moves by the longest wait when it begins, and back by what is left of that when it ends; a deadline that a
+    person set stays.
+    """
+    trouble = context.deployment.trouble
+    waits = trouble is not None and trouble.patience is Patience.PLACE
+    since, deadline = rollout.unschedulable_since_time, rollout.deadline_time
+    if waits == (since is not None):
+        return rollout
+    moves = context.policy.roll_deadline_seconds is None and deadline is not None
+    if trouble is not None and waits:
+        began = context.now - trouble.waited(rollout.started_time, context.now)
+        left_s = context.place_s
+    else:
+        began, left_s = None, 0.0
+        if since is not None:
+            left_s = min((context.now - since).total_seconds() - context.place_s, 0.0)
+    return rollout.model_copy(
+        update={
+            "unschedulable_since_time": began,
+            "deadline_time": deadline + timedelta(seconds=left_s) if moves and deadline else deadline,
+        }
+    )
+
+
+def _in_vain(trouble: Trouble, waited: timedelta, deployment: Deployment) -> str:
+    """Why waiting is over, with the way out where a single replica has no spare GPU."""
+    said = trouble.message
+    if trouble.patience is not Patience.NONE:
+        said += f" (for {waited.total_seconds():.0f} s)"
+    if trouble.reason is ClusterReason.INSUFFICIENT_GPU and deployment.desired == 1:
+        said += "; a single replica without a spare GPU is rolled with maxSurge 0, within a window of updatePolicy.allowOutage"
+    return said
 
 
 def _undoing(context: RolloutContext, rollout: Rollout) -> RolloutStep:
@@ -322,7 +355,8 @@ def _undoing(context: RolloutContext, rollout: Rollout) -> RolloutStep:
             + deployment.lost_words
         )
         return _undone(context, Event(ClusterReason.ROLLED_BACK, message))
-    state = f"{deployment.progress}{deployment.lost_words}"
+    said = f"; {deployment.trouble.message}" if deployment.trouble is not None else ""
+    state = f"{deployment.progress}{said}{deployment.lost_words}"
     if late:
         # The annotation is back: the Deployment goes on with that without us, and later decisions must not wait for it.
         message = (

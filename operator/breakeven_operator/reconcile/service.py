@@ -27,18 +27,18 @@ from breakeven_operator.reconcile.observation import CycleLimits, ServiceObserva
 from breakeven_operator.reconcile.past_metrics import LoadOwner, past_of
 from breakeven_operator.reconcile.plausibility import engine_limits
 from breakeven_operator.reconcile.rollout import ExpectedSpeedup, begin, forget_target, watch
-from breakeven_operator.reconcile.running_arm import RunningArm, running_arm
+from breakeven_operator.reconcile.running_arm import RunningArm, running_arm, same_value
 from breakeven_operator.reconcile.scaling import fleet_need
 from breakeven_operator.reconcile.status_diff import Worth, worth_writing
 from breakeven_operator.reconcile.status_report import CycleFacts, report
-from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
+from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep, ended_roll
 from breakeven_operator.reconcile.target import Refusal, refuse_rolls, refuse_target
 from breakeven_operator.reconcile.verdict import HOLD, SWITCH, Verdict
 from breakeven_operator.reconcile.verification import RollEvidence, settled, so_far, verify
 from breakeven_operator.refused_writes import RefusedWrite, of_annotation, of_creation
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
 from breakeven_operator.resources.memorystatus import MemoryStatus
-from breakeven_operator.resources.rolloutstatus import RolloutPhase
+from breakeven_operator.resources.rolloutstatus import HistoryResult, RolloutPhase
 from breakeven_operator.resources.servicestatus import ServiceWorkings
 from breakeven_operator.resources.updatepolicy import Mode
 
@@ -101,15 +101,7 @@ def reconcile(
     # A roll is measured with the laws as they were measured: what a saturated arm was seen to carry bends their slopes.
     measured_entry = state.entry
     state = with_carried(state, running.arm, live)
-    context = RolloutContext(
-        policy=service.spec.update_policy,
-        deployment=deployment,
-        memory=(service.status.memory or MemoryStatus()),
-        rollout=service.status.rollout,
-        may_write=service.spec.update_policy.mode is Mode.ROLLING_UPDATE and not service.spec.paused,
-        startup_s=state.status.startup_seconds,
-        now=now,
-    )
+    context = _context(service, deployment, state.status.startup_seconds, now)
     evidence = RollEvidence(
         observation.roll,
         service.metadata.namespace,
@@ -122,7 +114,7 @@ def reconcile(
     if step.write is not None and (waits := of_annotation(observation.failures, now, step.write)):
         step = step.held(waits)
     context = replace(context, memory=step.memory, rollout=step.rollout)
-    cannot_roll = refuse_rolls(service.spec, deployment)
+    cannot_roll = refuse_rolls(service.spec, deployment, observation.claims)
     profile = state.entry.profile if state.entry is not None else None
     need = fleet_need(service.spec, profile, deployment, running, live, context.memory)
     verdict, choice = judge(service, context, state, live, running, step, need, objectives)
@@ -172,7 +164,12 @@ def reconcile(
         calibrated=state,
         live=live,
         step=replace(
-            step, memory=note_writers(_with_tokens(memory, state), deployment, writing=step.write is not None)
+            step,
+            memory=note_writers(
+                _of_target(_with_tokens(memory, state), deployment),
+                deployment,
+                writing=step.write is not None,
+            ),
         ),
         choice=choice,
         verdict=verdict,
@@ -260,6 +257,21 @@ def reference(service: SpeculativeService) -> Ref:
     return Ref(SERVICES, meta.namespace, meta.name, meta.uid)
 
 
+def _context(
+    service: SpeculativeService, deployment: Deployment, startup_s: float | None, now: datetime
+) -> RolloutContext:
+    return RolloutContext(
+        policy=service.spec.update_policy,
+        deployment=deployment,
+        memory=(service.status.memory or MemoryStatus()),
+        rollout=service.status.rollout,
+        may_write=service.spec.update_policy.mode is Mode.ROLLING_UPDATE and not service.spec.paused,
+        startup_s=startup_s,
+        place_s=service.spec.place_deadline_seconds,
+        now=now,
+    )
+
+
 def _live(
     service: SpeculativeService,
     observation: ServiceObservation,
@@ -310,7 +322,8 @@ def _objectives(
 def _go_on(service: SpeculativeService, context: RolloutContext, evidence: RollEvidence) -> RolloutStep:
     """Whatever is under way, before anything new is thought of."""
     seen = service.status.target
-    if seen is not None and seen.uid not in {None, context.deployment.ref.uid}:
+    before = context.memory.target_uid or (seen.uid if seen is not None else None)
+    if before not in {None, context.deployment.ref.uid}:
         return forget_target(context)
     resume = service.metadata.annotations.get(RESUME_ANNOTATION, "")
     handed = hand_back(context, resume, paused=service.spec.paused)
@@ -352,6 +365,11 @@ def _with_tokens(memory: MemoryStatus, state: Calibrated) -> MemoryStatus:
     return memory.model_copy(update={"recalibrate": state.recalibrate})
 
 
+def _of_target(memory: MemoryStatus, deployment: Deployment) -> MemoryStatus:
+    """The memory as that of this very target."""
+    return memory.model_copy(update={"target_uid": deployment.ref.uid})
+
+
 def _refused(
     service: SpeculativeService,
     observation: ServiceObservation,
@@ -369,7 +387,7 @@ def _refused(
     assert refusal is not None  # noqa: S101 - without a refusal there is a workload with a container
     state = calibrated(service, None, observation.profiles, observation.runs, None, now)
     verdict = Verdict(HOLD, None, refusal.reason, refusal.message)
-    memory = service.status.memory or MemoryStatus()
+    step = _while_refused(service, observation, deployment, now)
     cycle = CycleFacts(
         service=service,
         deployment=deployment,
@@ -377,14 +395,38 @@ def _refused(
         running=None,
         calibrated=state if refusal.reason is ClusterReason.TARGET_NOT_FOUND else replace(state, create=None),
         live=None,
-        step=RolloutStep(service.status.rollout, memory),
-        choice=Choice(explained=None, memory=memory),
+        step=step,
+        choice=Choice(explained=None, memory=step.memory),
         verdict=verdict,
         cannot_roll=refusal,
         now=now,
         failures=tuple(observation.failures),
     )
     return _outcome(cycle, observation.written, limits)
+
+
+def _while_refused(
+    service: SpeculativeService,
+    observation: ServiceObservation,
+    deployment: Deployment | None,
+    now: datetime,
+) -> RolloutStep:
+    """What becomes of a change under way while its target cannot be looked at.
+
+    A target that is gone takes it along. One that another service has is that one's. Of any other the change goes on to its
+    end, or to its deadline: new pods on another GPU class are no reason to leave half of a roll for ever.
+    """
+    memory, rollout = service.status.memory or MemoryStatus(), service.status.rollout
+    if rollout is None or observation.managed_by is not None:
+        return RolloutStep(rollout, memory)
+    if deployment is None:
+        entry = ended_roll(rollout, HistoryResult.SUPERSEDED, "the target is gone", now)
+        return RolloutStep(None, memory, ended=(entry,))
+    same = memory.target_uid in {None, deployment.ref.uid}
+    unwritten = rollout.phase is RolloutPhase.INTENDED and not same_value(deployment.value, rollout.value)
+    if not same or unwritten or rollout.phase is RolloutPhase.CONFIRMING:
+        return RolloutStep(rollout, memory)
+    return watch(_context(service, deployment, None, now))
 
 
 def _outcome(cycle: CycleFacts, holds: Mapping[str, Any], limits: CycleLimits) -> ServiceOutcome:

@@ -85,6 +85,7 @@ class RolloutContext:
     Attributes:
         may_write: mode RollingUpdate and not paused: without it a change is watched and nothing is written.
         startup_s: longest known start of this engine, s; None when never seen.
+        place_s: how long a new pod may wait for room, s.
     """
 
     policy: UpdatePolicy
@@ -93,18 +94,23 @@ class RolloutContext:
     rollout: Rollout | None
     may_write: bool
     startup_s: float | None
+    place_s: float = 900.0
     now: datetime = field(kw_only=True)
 
 
 def ended(context: RolloutContext, result: HistoryResult, message: str) -> HistoryEntry:
     """The change that is under way, or its measurement, as a line of the history; with what was measured of it so far."""
-    rollout = context.rollout
+    return ended_roll(context.rollout, result, message, context.now)
+
+
+def ended_roll(rollout: Rollout | None, result: HistoryResult, message: str, now: datetime) -> HistoryEntry:
+    """The same of a change whose target is not there."""
     started = rollout.started_time if rollout else None
-    finished = (rollout.finished_time if rollout else None) or context.now
+    finished = (rollout.finished_time if rollout else None) or now
     figures = {name: getattr(rollout, name) for name in PromiseAndMeasurement.model_fields} if rollout else {}
     return HistoryEntry(
         **figures,
-        time=context.now,
+        time=now,
         from_arm=rollout.from_arm if rollout else NO_SPECULATION.name,
         to_arm=rollout.to_arm if rollout else NO_SPECULATION.name,
         reason=rollout.reason if rollout else None,

@@ -10,8 +10,10 @@ from breakeven.serving.command_line import runs_through_shell, speculation
 from breakeven.serving.drain import drain
 from breakeven.serving.opt_in import opt_in
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.ports import Manifest
 from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.reconcile.fingerprint import Identity
+from breakeven_operator.reconcile.shareable import unshareable
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.speculativeservice import SpeculativeServiceSpec
 from breakeven_operator.resources.updatepolicy import DrainRequirement, Mode
@@ -81,8 +83,16 @@ def refuse_target(
     return None
 
 
-def refuse_rolls(spec: SpeculativeServiceSpec, deployment: Deployment) -> Refusal | None:
-    """What keeps the operator from rolling this target although its mode asks for it; None when nothing does."""
+def refuse_rolls(
+    spec: SpeculativeServiceSpec, deployment: Deployment, claims: Iterable[Manifest] = ()
+) -> Refusal | None:
+    """What keeps the operator from rolling this target although its mode asks for it; None when nothing does.
+
+    Args:
+        spec: of the SpeculativeService.
+        deployment: the target.
+        claims: PersistentVolumeClaims of its namespace, as far as they may be read.
+    """
     if spec.update_policy.mode is not Mode.ROLLING_UPDATE or deployment.container is None:
         return None
     if deployment.owner is not None:
@@ -110,6 +120,13 @@ def refuse_rolls(spec: SpeculativeServiceSpec, deployment: Deployment) -> Refusa
             lines.refusal
             or f"Deployment {deployment.ref.name} does not let the annotation choose the arm; in its manifest, "
             + "; ".join(edits),
+        )
+    # Without surge a pod is gone before the next one comes, and leaves it what only one may have.
+    alone = unshareable(deployment.pod_spec, claims) if deployment.max_surge > 0 else None
+    if alone is not None:
+        return Refusal(
+            ClusterReason.VOLUME_NOT_SHAREABLE,
+            f"a new pod would wait for it in vain: {alone}, or roll without surge (maxSurge 0)",
         )
     draining = drain(deployment.pod_spec, deployment.container)
     if spec.update_policy.drain is DrainRequirement.REQUIRED and not draining.ok:

@@ -78,6 +78,13 @@ class Suspicion(StatusModel):
 class MemoryStatus(StatusModel):
     """What the decision remembers from one cycle to the next, and an operator that starts anew goes on with."""
 
+    target_uid: Annotated[
+        str | None,
+        Field(
+            max_length=64,
+            description="UID of the target that was seen last; kept while there is none, so that another one is known to be new.",
+        ),
+    ] = None
     running_arm: Annotated[ArmName | None, Field(description="The arm that was running.")] = None
     last_switch_time: Annotated[
         Instant | None, Field(description="When the arm was last changed; starts the cool-down.")

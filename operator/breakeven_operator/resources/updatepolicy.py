@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from breakeven_operator.resources.base import ArmName, Model
+from breakeven_operator.resources.base import ATOMIC, LIST_SET, ArmName, Model, Rule
 
 
 class Mode(StrEnum):
@@ -26,8 +26,76 @@ class DrainRequirement(StrEnum):
     ACCEPT_LOSS = "AcceptLoss"
 
 
+class AllowOutage(StrEnum):
+    """When a roll may leave too few pods for the load, or none."""
+
+    NEVER = "Never"
+    WINDOW = "Window"
+
+
+class Weekday(StrEnum):
+    """A day of the week, as cron and systemd write it."""
+
+    MON = "Mon"
+    TUE = "Tue"
+    WED = "Wed"
+    THU = "Thu"
+    FRI = "Fri"
+    SAT = "Sat"
+    SUN = "Sun"
+
+
+class OutageWindow(Model):
+    """A time of the week at which an outage is accepted."""
+
+    days: Annotated[
+        tuple[Weekday, ...],
+        Field(
+            max_length=7,
+            json_schema_extra=LIST_SET,
+            description="Days on which it begins: Mon to Sun. Without any: every day.",
+        ),
+    ] = ()
+    start: Annotated[
+        str,
+        Field(
+            min_length=5,
+            max_length=5,
+            pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$",
+            description="Time of day at which it begins, such as 03:00.",
+        ),
+    ]
+    duration_seconds: Annotated[
+        int,
+        Field(
+            ge=60,
+            le=604800,
+            description="How long it lasts. A roll that began within it may end after it.",
+        ),
+    ]
+    time_zone: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=64,
+            pattern=r"^[A-Za-z][A-Za-z0-9_+/-]*$",
+            description="IANA time zone of days and start, such as Europe/Berlin.",
+        ),
+    ] = "UTC"
+
+
 class UpdatePolicy(Model):
     """When the arm may change, and how sure the operator must be."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.allowOutage) || self.allowOutage != 'Window' || (has(self.outageWindows) && self.outageWindows.size() > 0)",
+            "allowOutage Window has no window",
+            "at least one item in outageWindows",
+            lambda policy: policy.allow_outage is not AllowOutage.WINDOW or bool(policy.outage_windows),
+            ".allowOutage",
+        ),
+    )
 
     mode: Annotated[
         Mode,
@@ -126,19 +194,39 @@ class UpdatePolicy(Model):
             "terminationGracePeriodSeconds). AcceptLoss: roll anyway; requests in flight are cut off."
         ),
     ] = DrainRequirement.REQUIRED
+    allow_outage: Annotated[
+        AllowOutage,
+        Field(
+            description="Never: no roll that leaves too few pods for the load, or none. Window: such a roll may begin within one of "
+            "outageWindows; a target with one replica and no spare GPU (strategy Recreate, or maxSurge 0) is rolled no other way."
+        ),
+    ] = AllowOutage.NEVER
+    outage_windows: Annotated[
+        tuple[OutageWindow, ...],
+        Field(
+            max_length=16,
+            json_schema_extra=ATOMIC,
+            description="When allowOutage Window allows an outage.",
+        ),
+    ] = ()
     roll_deadline_seconds: Annotated[
         int | None,
         Field(
             ge=1,
             le=86400,
             description="When a roll that has not finished is undone. Without it: from measured start-up times, replicas "
-            "and the target's surge.",
+            "and the target's surge; time that new pods wait for room is added to that.",
         ),
     ] = None
     unschedulable_deadline_seconds: Annotated[
-        int,
-        Field(ge=1, le=86400, description="When a roll whose new pod finds no GPU is undone."),
-    ] = 300
+        int | None,
+        Field(
+            ge=1,
+            le=86400,
+            description="How long a new pod of a roll may wait for room (a node, a GPU, a quota) until the roll is undone. Without it: "
+            "as long as a calibration pod, calibration.pendingDeadlineSeconds.",
+        ),
+    ] = None
     replicas_quiet_seconds: Annotated[
         int,
         Field(

@@ -28,7 +28,7 @@ _LITERAL = re.compile(r'"((?:[^"\\\n]|\\[\\"nrt]|\\x[0-9a-f]{2})*)"')
 
 
 def pod(name):
-    return PodState(name, name, True, None, 20.0, None, False, "node", "", None, "")
+    return PodState(name, name, True, None, 20.0, False, "node", "", None)
 
 
 def answer(siblings, figure, took_s, model="chat", **wrong):

@@ -18,7 +18,7 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 def pod(name, *, age_s=1000.0):
     since = NOW - timedelta(seconds=age_s)
-    return PodState(name, name, True, since, 20.0, None, False, "node", "", None, "")
+    return PodState(name, name, True, since, 20.0, False, "node", "", None)
 
 
 def series(pod_name, stats, *, namespace="llm", model="chat", accepted=()):

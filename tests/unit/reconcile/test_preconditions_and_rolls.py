@@ -109,7 +109,7 @@ def capacity(total_rps, *, unavailable, desired=2):
     deployment = dataclasses.replace(DEPLOYMENT, max_unavailable=unavailable, desired=desired)
     load = figures(total_rps) if total_rps is not None else None
     profile = Profile.from_json(profile_json())
-    return reason(refuse_capacity(UpdatePolicy(), deployment, profile, load, (NO_SPECULATION, EAGLE)))
+    return reason(refuse_capacity(UpdatePolicy(), deployment, profile, load, (NO_SPECULATION, EAGLE), NOW))
 
 
 def test_replicas_that_are_left_must_carry_the_load_in_either_arm():
@@ -117,7 +117,7 @@ def test_replicas_that_are_left_must_carry_the_load_in_either_arm():
     assert capacity(9.0, unavailable=1) is None
     assert capacity(10.0, unavailable=1) == "InsufficientCapacity"
     assert capacity(100.0, unavailable=0) is None, "a roll by surge takes nothing away"
-    assert capacity(0.1, unavailable=2) == "InsufficientCapacity", "nothing would be left"
+    assert capacity(0.1, unavailable=2) == "OutageNotAllowed", "nothing would be left"
     assert capacity(None, unavailable=1) == "InsufficientCapacity"
 
 

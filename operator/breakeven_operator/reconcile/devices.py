@@ -1,0 +1,87 @@
+"""What an engine's container asks of devices: whole GPUs, slices of one, other accelerators, and claims of DRA."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# Whole GPUs of any vendor's plugin (nvidia.com/gpu, amd.com/gpu).
+_WHOLE = "/gpu"
+# Slices and accelerators whose plugins use another word: nvidia.com/mig-3g.40gb, nvidia.com/gpu.shared, gpu.intel.com/xe,
+# habana.ai/gaudi, google.com/tpu, aws.amazon.com/neuroncore, huawei.com/Ascend910.
+_ACCELERATOR = re.compile(
+    r"/(mig-.+|gpu\..+|.*gpu|xe|i915|gaudi\w*|tpu|neuron\w*|ascend.*|npu.*|mlu\w*|dcu\w*|qaic\w*)$",
+    re.IGNORECASE,
+)
+# Extended resources beside an accelerator that are none: fabric, amounts of a GPU's memory, devices of the system.
+_BESIDE = re.compile(
+    r"rdma|hca|infiniband|/ib|sriov|/efa|/roce|nic\b|mem|cores?$|/(fuse|kvm|tun|vhost\S*)$", re.IGNORECASE
+)
+# Resources of Kubernetes itself that have a slash in their name.
+_OWN = ("kubernetes.io/", "requests.", "attachable-volumes-")
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """The devices of one container.
+
+    Attributes:
+        whole: GPUs.
+        others: slices, other accelerators and what stands beside them, with their numbers.
+        claims: of DRA, each as (name or template, request within it).
+        resources: names of all that is asked of devices but claims.
+    """
+
+    whole: int
+    others: Mapping[str, int]
+    claims: tuple[tuple[str, str], ...]
+    resources: tuple[str, ...]
+
+    @property
+    def identity(self) -> Mapping[str, object]:
+        """What of them moves a latency beside the number of whole GPUs; empty where there is nothing else."""
+        return {
+            **({"devices": dict(self.others)} if self.others else {}),
+            **({"claims": [list(claim) for claim in self.claims]} if self.claims else {}),
+        }
+
+    @property
+    def count(self) -> int:
+        """Devices that a pod holds while it is there: a slice is one, and so is a claim, whose size nobody tells."""
+        accelerators = sum(n for name, n in self.others.items() if _ACCELERATOR.search(name))
+        unknown = sum(n for name, n in self.others.items() if not _BESIDE.search(name))
+        known = self.whole + accelerators or unknown or int(bool(self.others))
+        return known + len(self.claims)
+
+
+def devices_of(container: Mapping[str, Any], pod_spec: Mapping[str, Any] | None = None) -> Devices:
+    """The extended resources and the claims that a container asks for.
+
+    Args:
+        container: the engine's.
+        pod_spec: says which claim or template stands behind a claim's name; None: the names alone are known.
+    """
+    resources = container.get("resources") or {}
+    asked = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+    extended = {
+        name: int(str(number))
+        for name, number in asked.items()
+        if "/" in name and not name.startswith(_OWN) and ".kubernetes.io/" not in name
+    }
+    behind = {
+        claim["name"]: str(claim.get("resourceClaimTemplateName") or claim.get("resourceClaimName") or "")
+        for claim in (pod_spec or {}).get("resourceClaims") or []
+    }
+    claims = sorted(
+        (behind.get(claim["name"], claim["name"]), str(claim.get("request") or ""))
+        for claim in resources.get("claims") or []
+    )
+    whole = {name: number for name, number in extended.items() if name.endswith(_WHOLE)}
+    return Devices(
+        whole=sum(whole.values()),
+        others={name: extended[name] for name in sorted(extended.keys() - whole.keys())},
+        claims=tuple(claims),
+        resources=tuple(sorted(extended)),
+    )

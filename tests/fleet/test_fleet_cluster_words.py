@@ -1,0 +1,184 @@
+"""What the cluster says about a pod that does not come: at once, in its words, and waited for as long as that may help."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from breakeven_operator.kinds import CLAIMS, EVENTS, NODES
+from fakes.fleet_world import VALUE, FleetWorld
+from fakes.scheduling import QUOTAS, VOLUMES
+
+
+def calibrated(target: Any = lambda _target: None, **policy: Any) -> FleetWorld:
+    def edit(spec: dict[str, Any]) -> None:
+        spec["updatePolicy"] |= {"cooldownSeconds": 0, "stabilizationWindowSeconds": 0, **policy}
+
+    world = FleetWorld(edit, target)
+    world.calibrate()
+    world.load(3.0)
+    return world
+
+
+def quota(**hard: str) -> dict[str, Any]:
+    return {"metadata": {"namespace": "llm", "name": "gpus"}, "spec": {"hard": hard}}
+
+
+async def test_a_quota_that_refuses_the_new_pod_is_said_at_once_and_waited_for() -> None:
+    """The Deployment says so in a condition; there is no pod that could."""
+    world = calibrated()
+    world.cluster.put(QUOTAS, quota(**{"requests.nvidia.com/gpu": "2"}))
+    await world.until(lambda: world.reason == "QuotaExceeded", cycles=8)
+    assert world.phase == "Rolling"
+    assert "exceeded quota: gpus, requested: requests.nvidia.com/gpu=1" in world.decision["message"]
+    world.cluster.put(QUOTAS, quota(**{"requests.nvidia.com/gpu": "3"}))
+    await world.until(lambda: world.phase == "Confirming", cycles=12)
+
+
+async def test_a_quota_that_stays_undoes_the_roll_with_its_words() -> None:
+    world = calibrated(unschedulableDeadlineSeconds=60)
+    world.cluster.put(QUOTAS, quota(pods="2"))
+    await world.until(lambda: world.phase == "Undoing", cycles=15)
+    (note,) = [event["note"] for event in world.cluster.of(EVENTS) if event["reason"] == "RollUndone"]
+    assert "the API server refuses a pod" in note
+    assert "exceeded quota: gpus, requested: pods=1" in note
+    assert world.status["rollout"]["reason"] == "QuotaExceeded"
+
+
+def taint(world: FleetWorld) -> None:
+    world.cluster.of(NODES)[0]["spec"] = {"taints": [{"key": "maintenance", "value": "now"}]}
+
+
+def no_cpu(world: FleetWorld) -> None:
+    world.cluster.of(NODES)[0]["status"]["allocatable"] = {"nvidia.com/gpu": "8", "cpu": "9"}
+
+
+def other_zone(world: FleetWorld) -> None:
+    zone = {"topology.kubernetes.io/zone": "b"}
+    world.cluster.put(VOLUMES, {"metadata": {"name": "pv-model", "labels": zone}})
+
+
+def no_gpu(world: FleetWorld) -> None:
+    world.cluster.of(NODES)[0]["status"]["allocatable"] = {"nvidia.com/gpu": "2", "cpu": "96"}
+
+
+def demanding(target: dict[str, Any]) -> None:
+    """A pod of 4 CPUs on a host port, with a zonal volume that many may read."""
+    spec = target["spec"]["template"]["spec"]
+    spec["containers"][0]["resources"]["requests"] = {"cpu": "4"}
+    spec["volumes"] = [{"name": "m", "persistentVolumeClaim": {"claimName": "model"}}]
+
+
+def shared(world: FleetWorld) -> None:
+    world.cluster.put(
+        CLAIMS,
+        {
+            "metadata": {"namespace": "llm", "name": "model"},
+            "spec": {"accessModes": ["ReadWriteMany"], "volumeName": "pv-model"},
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("happens", "reason", "words"),
+    [
+        (taint, "Unschedulable", "untolerated taint {maintenance: now}"),
+        (no_cpu, "Unschedulable", "Insufficient cpu"),
+        (other_zone, "Unschedulable", "volume node affinity conflict"),
+        (no_gpu, "InsufficientGPU", "Insufficient nvidia.com/gpu"),
+    ],
+)
+async def test_what_the_scheduler_misses_is_said_in_its_words(happens: Any, reason: str, words: str) -> None:
+    world = calibrated(demanding)
+    shared(world)
+    happens(world)
+    await world.until(lambda: world.phase == "Rolling", cycles=8)
+    await world.cycle()
+    assert world.reason == reason
+    assert words in world.decision["message"]
+
+
+async def test_a_gpu_that_comes_after_ten_minutes_is_waited_for() -> None:
+    """As a calibration waits; the time for which a pod waits for room is none that it takes to start."""
+    world = calibrated(demanding)
+    shared(world)
+    no_gpu(world)
+    await world.until(lambda: world.reason == "InsufficientGPU", cycles=8)
+    deadline = world.status["rollout"]["deadlineTime"]
+    world.clock.advance(600.0)
+    await world.cycle()
+    assert world.phase == "Rolling"
+    world.add_node("a100-1", gpus=1)
+    world.cluster.of(NODES)[1]["status"]["allocatable"]["cpu"] = "96"
+    await world.until(lambda: world.phase == "Confirming", cycles=12)
+    assert len(world.rolls) == 1
+    assert deadline
+
+
+async def test_the_deadline_moves_by_the_wait_and_back_by_what_was_left_of_it() -> None:
+    world = calibrated(unschedulableDeadlineSeconds=500)
+    await world.until(lambda: world.phase == "Intended", cycles=8)
+    before = world.status["rollout"]["deadlineTime"]
+    world.kubelet.schedulable = False
+    await world.until(lambda: world.reason == "InsufficientGPU", cycles=4)
+    moved = world.status["rollout"]["deadlineTime"]
+    world.kubelet.schedulable = True
+    await world.until(lambda: world.reason == "Rolling", cycles=4)
+    after = world.status["rollout"]["deadlineTime"]
+    assert before < after < moved
+
+
+async def test_an_image_that_cannot_be_pulled_is_said_and_undoes_the_roll_after_two_minutes() -> None:
+    world = calibrated()
+    await world.until(lambda: world.phase == "Intended", cycles=8)
+    world.kubelet.missing_images = {"vllm/vllm-openai:v0.32.0"}
+    await world.until(lambda: world.reason == "ImagePullFailed", cycles=4)
+    assert world.phase == "Rolling"
+    assert 'Back-off pulling image "vllm/vllm-openai:v0.32.0"' in world.decision["message"]
+    world.clock.advance(120.0)
+    await world.until(lambda: world.phase == "Undoing", cycles=3)
+
+
+async def test_a_container_that_cannot_be_made_undoes_the_roll_with_what_is_missing() -> None:
+    def secret(target: dict[str, Any]) -> None:
+        reference = {"secretKeyRef": {"name": "token", "key": "t", "optional": True}}
+        target["spec"]["template"]["spec"]["containers"][0]["env"].append(
+            {"name": "T", "valueFrom": reference}
+        )
+
+    world = calibrated(secret)
+    template = world.cluster.objects["deployments", "llm", "chat-vllm"]["spec"]["template"]
+    await world.until(lambda: world.value == VALUE, cycles=8)
+    template["spec"]["containers"][0]["env"][-1]["valueFrom"]["secretKeyRef"]["optional"] = True
+    for pod in world.target.pods:
+        assert pod.trouble is None
+    world.kubelet.crash = {VALUE}
+    await world.until(lambda: world.phase == "Undoing", cycles=4)
+    assert "does not start (Error, exit code 1, 3 restarts)" in world.decision["message"]
+
+
+@pytest.mark.parametrize(
+    ("modes", "surge", "rolls"),
+    [
+        (["ReadWriteOnce"], 1, False),
+        (["ReadWriteOncePod"], 1, False),
+        (["ReadWriteOnce", "ReadWriteMany"], 1, True),
+        (["ReadWriteOnce"], 0, True),
+    ],
+)
+async def test_a_volume_that_only_one_node_may_have_is_no_roll_by_surge(
+    modes: list[str], surge: int, rolls: bool
+) -> None:
+    def edit(target: dict[str, Any]) -> None:
+        demanding(target)
+        target["spec"]["strategy"] = {"rollingUpdate": {"maxSurge": surge, "maxUnavailable": 1 - surge}}
+
+    world = calibrated(edit)
+    world.cluster.put(
+        CLAIMS, {"metadata": {"namespace": "llm", "name": "model"}, "spec": {"accessModes": modes}}
+    )
+    for _ in range(5):
+        await world.cycle()
+    assert (world.phase is not None) is rolls
+    assert (world.reason == "VolumeNotShareable") is not rolls
