@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import defaultdict
 
 import pytest
+from click.testing import CliRunner
 
+from breakeven.cli import root
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.reconcile.fleet_query import (
     fleet_query,
@@ -49,6 +52,11 @@ class Page:
             "generation_tokens_total": (100 * RPS, {}),
             "e2e_request_latency_seconds_count": (done, {}),
             "e2e_request_latency_seconds_sum": (1.5 * done, {}),
+            "time_to_first_token_seconds_sum": (0.1 * RPS, {}),
+            "inter_token_latency_seconds_count": (99 * RPS, {}),
+            "request_prompt_tokens_sum": (50 * done, {}),
+            "request_generation_tokens_sum": (100 * done, {}),
+            "request_generation_tokens_count": (done, {}),
             "e2e_request_latency_seconds_bucket": (done, {"le": "2.5"}),
             "spec_decode_num_accepted_tokens_per_pos_total": (RPS, {"position": "0"}),
         }
@@ -56,6 +64,13 @@ class Page:
             self._add(name, own | more, later_s, lambda age_s, rate=rate: began * rate + rate * age_s)
         self._add("num_requests_running", own, later_s, lambda _: 3.0)
         self._add("num_requests_waiting", own, later_s, lambda age_s: age_s / 100)
+
+    def other_prefix(self, prefix):
+        """The same samples under names that begin otherwise, of another model."""
+        for name, lines in list(self._lines.items()):
+            self._lines[f"{prefix}{name}"] = [
+                line.replace("vllm:", prefix, 1).replace('"chat"', '"renamed"') for line in lines
+            ]
 
     def _add(self, name, labels, later_s, value):
         shown = ",".join(f'{key}="{one}"' for key, one in labels.items())
@@ -84,6 +99,7 @@ def address(tmp_path_factory):
     for engine in "01":
         page.engine(name("fffff"), {"engine": "vllm", "exported_engine": engine})
     page.engine("gone-7d9f8b6c5d-bbbbb", {"engine": "0"}, finished=0.5)
+    page.other_prefix("kserve_vllm:")
     with prometheus_of(tmp_path_factory.mktemp("prometheus"), page.text()) as found:
         yield found
 
@@ -100,6 +116,16 @@ def test_copies_are_one_engine_and_engines_of_a_pod_are_several(address):
         assert found["waiting_growth"] == pytest.approx(2 * WINDOW_S / 100, rel=0.03)
         (reading,) = pods[NamespacedName("llm", name(letters))]
         assert reading.accepted[0] == pytest.approx(2 * RPS * WINDOW_S, rel=0.03)
+
+
+def test_names_that_begin_otherwise_are_read_as_they_are_given(address):
+    found = read_fleet(asked(address, fleet_query(["llm"], [], WINDOW_S, 120, prefix="kserve_vllm:"))).pods
+    for one in found.values():
+        assert {reading.model_name for reading in one} == {"renamed"}
+    (reading,) = found[NamespacedName("llm", name("ccccc"))]
+    assert reading.stats["started"] == pytest.approx(2 * RPS * WINDOW_S, rel=0.03)
+    past = read_past(past_asked(address, past_query(["llm"], [], 600, 300, prefix="kserve_vllm:"))).rates
+    assert {owner.model_name for owner in past} == {"renamed"}
 
 
 def test_two_engines_under_one_name_are_shown_with_their_labels_and_copies_are_not(address):
@@ -137,3 +163,27 @@ def test_the_past_counts_engines_once_and_requests_that_clients_gave_up(address)
     # Seven engines of four pods.
     assert past[LoadOwner("llm", "chat", "chat")].rps[-1] == pytest.approx(7 * (RPS + queue) / 4, rel=0.03)
     assert past[LoadOwner("llm", "gone", "chat")].rps[-1] == pytest.approx(RPS + queue, rel=0.03)
+
+
+@pytest.mark.parametrize("model", ["chat", "renamed"])
+def test_doctor_counts_pods_and_each_engine_once(address, model):
+    """A pod of two engines that four jobs scrape; names of the other model begin with `kserve_vllm:`."""
+    told = CliRunner().invoke(
+        root,
+        ["doctor", "--prometheus", address, "--model", model, "--match", "pod=~chat-.*-ccccc", "--json"],
+        catch_exceptions=False,
+    )
+    found = json.loads(told.stdout)
+    assert found["rps"] == pytest.approx(2 * RPS + 2 / 100, rel=0.03)
+    assert "SeriesMissing" not in {one["cause"] for one in found["findings"]}
+
+
+def test_doctor_says_that_clients_give_up(address):
+    asked_for = ["--prometheus", address, "--model", "chat", "--match", 'pod!~"chat-.*"', "--json"]
+    told = CliRunner().invoke(root, ["doctor", *asked_for], catch_exceptions=False)
+    found = json.loads(told.stdout)
+    assert found["rps"] == pytest.approx(RPS + 1 / 100, rel=0.03)
+    assert {
+        "cause": "ClientsGiveUp",
+        "evidence": "clients gave up 50% of the requests that began",
+    }.items() <= next(one for one in found["findings"] if one["cause"] == "ClientsGiveUp").items()

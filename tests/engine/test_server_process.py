@@ -192,10 +192,13 @@ async def test_refusals_have_vllms_bodies(serve):
 async def test_a_client_that_leaves_is_aborted(serve):
     async with serve(**SLOW) as server:
         leaving = asyncio.create_task(server.complete(max_tokens=1000))
-        await server.until("num_requests_running", 1)
+        await server.until("time_to_first_token_seconds_count", 1)
         leaving.cancel()
         await server.until("num_requests_running", 0)
-        assert await server.metric('request_success_total{engine="0",finished_reason="abort"') == 1
+        # As vLLM counts it: it began, and is in no series of finished requests.
+        assert await server.metric("time_to_first_token_seconds_count") == 1
+        assert await server.metric('request_success_total{engine="0",finished_reason="abort"') == 0
+        assert await server.metric("e2e_request_latency_seconds_count") == 0
 
 
 async def test_the_event_clock_never_runs_ahead_of_real_time(serve):

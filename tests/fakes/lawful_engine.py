@@ -33,6 +33,7 @@ class LawfulEngine:
     peak: int = 0
     served: int = 0
     aborted: int = 0
+    begun: int = 0
     tokens: int = 0
     bodies: list[dict[str, Any]] = field(default_factory=list)
 
@@ -65,6 +66,7 @@ class LawfulEngine:
             # Against the clock of the stream, so that late wake-ups do not add up.
             due += tokens * (self.token_s + self.company_s * (self.open - 1))
             await asyncio.sleep(due - clock())
+            self.begun += left == body["max_tokens"]
             left -= tokens
             self.tokens += tokens
             piece = {"choices": [{"text": " w" * tokens, "finish_reason": None if left else "length"}]}
@@ -87,8 +89,8 @@ class LawfulEngine:
         label = 'engine="0",model_name="tiny"'
         lines = [
             f"vllm:generation_tokens_total{{{label}}} {self.tokens}",
-            f"vllm:time_to_first_token_seconds_count{{{label}}} {self.served}",
-            f"vllm:inter_token_latency_seconds_count{{{label}}} {max(0, self.tokens - self.served)}",
+            f"vllm:time_to_first_token_seconds_count{{{label}}} {self.begun}",
+            f"vllm:inter_token_latency_seconds_count{{{label}}} {max(0, self.tokens - self.begun)}",
             f"vllm:num_preemptions_total{{{label}}} 0",
             f"vllm:num_requests_running{{{label}}} {self.open}",
             f"vllm:num_requests_waiting{{{label}}} 0",

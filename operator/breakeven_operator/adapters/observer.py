@@ -219,6 +219,7 @@ class Observer:
             matchers,
             source.window_seconds,
             source.staleness_seconds,
+            source.metric_prefix,
         )
 
     def lookback_of(self, service: SpeculativeService) -> Lookback | None:
@@ -227,7 +228,7 @@ class Observer:
         if watch.source is None or lookback_s == 0:
             return None
         step_s = past_step_s(lookback_s, watch.window_s)
-        return Lookback(watch.source, watch.matchers, lookback_s, step_s)
+        return Lookback(watch.source, watch.matchers, lookback_s, step_s, watch.prefix)
 
     def _parsed(
         self, manifests: Sequence[Manifest]

@@ -116,7 +116,14 @@ class Present(FleetAnswers[Mapping[str, int]]):
 
     def _promql(self, watch: Watch, namespaces: Mapping[str, int]) -> Iterator[str]:
         for place, part in enumerate(parted(namespaces, PODS_PER_QUERY)):
-            yield fleet_query(part, watch.matchers, watch.window_s, watch.staleness_s, anywhere=place == 0)
+            yield fleet_query(
+                part,
+                watch.matchers,
+                watch.window_s,
+                watch.staleness_s,
+                anywhere=place == 0,
+                prefix=watch.prefix,
+            )
 
 
 class PresentSums(Present):
@@ -124,7 +131,7 @@ class PresentSums(Present):
 
     def _promql(self, watch: Watch, namespaces: Mapping[str, int]) -> Iterator[str]:
         for part in parted(namespaces, PODS_PER_QUERY):
-            yield sums_query(part, watch.matchers, watch.window_s, watch.staleness_s)
+            yield sums_query(part, watch.matchers, watch.window_s, watch.staleness_s, prefix=watch.prefix)
 
 
 def _together(one: FleetReading, other: FleetReading) -> FleetReading:

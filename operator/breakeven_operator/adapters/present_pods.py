@@ -71,5 +71,6 @@ def _promql(watch: Watch, wanted: Wanted) -> Iterator[str]:
             watch.window_s,
             watch.staleness_s,
             deployments=[deployment.name for deployment in part],
+            prefix=watch.prefix,
             anywhere=wanted.lost and place == 0,
         )

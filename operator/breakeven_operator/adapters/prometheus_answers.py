@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
+from breakeven.serving.engine_series import PREFIX
 from breakeven.serving.promql import Matcher
 from breakeven_operator.adapters.background import Background
 from breakeven_operator.ports import Clock, Metrics, MetricsError, PrometheusAccess
@@ -30,6 +31,7 @@ class Watch:
     matchers: tuple[Matcher, ...]
     window_s: int
     staleness_s: int
+    prefix: str = PREFIX
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,7 @@ class RollBlocks(PrometheusAnswers[frozenset[RolledTarget], RollReading]):
             watch.matchers,
             int(min(since_s, _LONGEST_S)),
             block_s(watch.window_s),
+            prefix=watch.prefix,
         )
         reading = read_roll(await self._metrics.query_past(source, promql))
         return Said(reading, not reading.pods)

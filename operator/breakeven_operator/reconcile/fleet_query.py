@@ -88,6 +88,7 @@ def fleet_query(
     *,
     deployments: Iterable[str] = (),
     anywhere: bool = True,
+    prefix: str = PREFIX,
 ) -> str:
     """Everything the operator watches, for all pods of some namespaces.
 
@@ -99,6 +100,7 @@ def fleet_query(
             "old" and "none" stay different.
         deployments: names; with any, pods of others are left out, but for those whose names begin alike.
         anywhere: ask also whose series there are outside of these namespaces.
+        prefix: of the names of all series.
 
     Returns:
         An instant query whose result has the labels namespace, pod, model_name, `stat` and, for `accepted`, position;
@@ -109,8 +111,8 @@ def fleet_query(
         ValueError: a matcher that is none.
     """
     own = (Matcher("namespace", "=~", any_of(namespaces)), *_of_names(deployments), *extra)
-    chosen = EngineSeries(own)
-    present = EngineSeries(tuple(extra)) if anywhere else chosen
+    chosen = EngineSeries(own, prefix)
+    present = EngineSeries(tuple(extra), prefix) if anywhere else chosen
     parts = {
         ENGINES: chosen.by_pod("count", chosen.once("group", chosen.named(RUNNING))),
         MIXED: _mixed(chosen, window_s, staleness_s),
@@ -126,7 +128,14 @@ def fleet_query(
     return "\nor ".join((*groups, joined(parts)))
 
 
-def sums_query(namespaces: Sequence[str], extra: Sequence[Matcher], window_s: int, staleness_s: int) -> str:
+def sums_query(
+    namespaces: Sequence[str],
+    extra: Sequence[Matcher],
+    window_s: int,
+    staleness_s: int,
+    *,
+    prefix: str = PREFIX,
+) -> str:
     """What the operator watches, summed over the pods of each ReplicaSet, whose names differ in their last five letters.
 
     The answer grows with services, not with pods. It tells whether anything has moved, not what a decision rests on.
@@ -140,7 +149,7 @@ def sums_query(namespaces: Sequence[str], extra: Sequence[Matcher], window_s: in
     Raises:
         ValueError: a matcher that is none.
     """
-    chosen = EngineSeries((Matcher("namespace", "=~", any_of(namespaces)), *extra))
+    chosen = EngineSeries((Matcher("namespace", "=~", any_of(namespaces)), *extra), prefix)
     by = f"namespace,{SIBLINGS},model_name,{STAT}"
     reporting = _Group(joined({REPORTING: chosen.by_pod("group", chosen.named(RUNNING))}), "group", "sum")
     groups = (
@@ -230,7 +239,14 @@ def past_step_s(lookback_s: int, window_s: int) -> int:
     return max(-(-lookback_s // _PAST_STEPS), window_s)
 
 
-def past_query(namespaces: Sequence[str], extra: Sequence[Matcher], lookback_s: int, step_s: int) -> str:
+def past_query(
+    namespaces: Sequence[str],
+    extra: Sequence[Matcher],
+    lookback_s: int,
+    step_s: int,
+    *,
+    prefix: str = PREFIX,
+) -> str:
     """Request rates per replica of all Deployments of some namespaces, one for each step of the past.
 
     The rate is the one that is decided on (`counted_window.offered`): requests that began, and what the queue grew by. Of
@@ -243,6 +259,7 @@ def past_query(namespaces: Sequence[str], extra: Sequence[Matcher], lookback_s: 
         extra: further matchers on every series.
         lookback_s: how far back.
         step_s: distance of the rates; each is a mean over so long.
+        prefix: of the names of all series.
 
     Returns:
         An instant query whose result is a range vector with the labels namespace, workload (empty: pods of no Deployment)
@@ -251,7 +268,7 @@ def past_query(namespaces: Sequence[str], extra: Sequence[Matcher], lookback_s: 
     Raises:
         ValueError: a matcher that is none.
     """
-    chosen = EngineSeries((Matcher("namespace", "=~", any_of(namespaces)), *extra))
+    chosen = EngineSeries((Matcher("namespace", "=~", any_of(namespaces)), *extra), prefix)
 
     def grown(gauge: str) -> str:
         return chosen.by_pod("sum", chosen.once("avg", chosen.gauge("delta", gauge, step_s)))
@@ -279,7 +296,12 @@ def block_s(window_s: int) -> int:
 
 
 def roll_query(
-    deployments: Iterable[tuple[str, str]], extra: Sequence[Matcher], span_s: int, step_s: int
+    deployments: Iterable[tuple[str, str]],
+    extra: Sequence[Matcher],
+    span_s: int,
+    step_s: int,
+    *,
+    prefix: str = PREFIX,
 ) -> str:
     """Counters of the pods of some Deployments, once per block of the past, for the blocks in which they were rolled.
 
@@ -292,6 +314,7 @@ def roll_query(
         extra: further matchers on every series.
         span_s: how far back.
         step_s: length of a block.
+        prefix: of the names of all series.
 
     Returns:
         An instant query whose result is a range vector with the labels namespace, pod, model_name and `stat`.
@@ -305,7 +328,8 @@ def roll_query(
             Matcher("namespace", "=~", any_of({namespace for namespace, _ in wanted})),
             *_of_names(name for _, name in wanted),
             *extra,
-        )
+        ),
+        prefix,
     )
     counters = {stat: chosen.counter(stat) for stat in ("e2e_s", "e2e_n", "started")}
     gauges = {"running": chosen.named(RUNNING), "waiting": chosen.named(WAITING)}

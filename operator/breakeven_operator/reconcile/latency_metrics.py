@@ -73,13 +73,16 @@ class Latencies:
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
 
 
-def latency_query(targets: Iterable[NamespacedName], extra: Sequence[Matcher], window_s: int) -> str:
+def latency_query(
+    targets: Iterable[NamespacedName], extra: Sequence[Matcher], window_s: int, *, prefix: str = PREFIX
+) -> str:
     """Requests by latency over the window, of all pods of some Deployments.
 
     Args:
         targets: the Deployments.
         extra: further matchers on every series.
         window_s: over which requests are counted.
+        prefix: of the names of all series.
 
     Returns:
         An instant query whose result has the labels namespace, siblings, model_name, le and `stat` (e2e, ttft or tpot).
@@ -93,7 +96,8 @@ def latency_query(targets: Iterable[NamespacedName], extra: Sequence[Matcher], w
             Matcher("namespace", "=~", any_of({target.namespace for target in wanted})),
             Matcher("pod", "=~", f"({any_of({target.name for target in wanted})})-.+"),
             *extra,
-        )
+        ),
+        prefix,
     )
     buckets = {
         figure: f"increase({chosen.named(f'{family}_bucket')}[{int(window_s)}s])"

@@ -259,7 +259,8 @@ def _nothing(fleet: FleetReading, namespace: str, known_pods: frozenset[str], mo
             )
     return Live(
         ClusterReason.METRICS_EMPTY,
-        f"Prometheus answers, but holds no vLLM series of the pods in {namespace}: is a PodMonitor scraping them?",
+        f"Prometheus answers, but holds no vLLM series of the pods in {namespace}: is a PodMonitor scraping them, and do their names "
+        "begin with metricsSource.metricPrefix?",
     )
 
 
@@ -429,7 +430,6 @@ def _figures(
             offered_rps += (CountedWindow(reading.stats, {}).offered or 0.0) / span_s
     count = len(readings)
     window = CountedWindow(dict(total), accepted)
-    begun, gone = total["started"], window.given_up or 0.0
     return Figures(
         rps=offered_rps / count,
         total_rps=offered_rps,
@@ -447,7 +447,7 @@ def _figures(
         saturated=all(reading.stats.get("waiting_min", 0.0) > 0 for reading in readings),
         replicas=count,
         age_s=age_s,
-        given_up=min(gone / begun, 1.0) if window.clients_give_up else 0.0,
+        given_up=window.given_up_share,
     )
 
 

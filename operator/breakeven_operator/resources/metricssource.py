@@ -142,6 +142,15 @@ class MetricsSource(Model):
             description="vLLM's model_name label. Without it: from the target's command line.",
         ),
     ] = None
+    metric_prefix: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=64,
+            pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]*$",
+            description="What the names of vLLM's series begin with: kserve_vllm:, ray_vllm: or vllm_ where something between has renamed them.",
+        ),
+    ] = "vllm:"
     window_seconds: Annotated[
         int,
         Field(

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven.serving.promql import Matcher, any_of, quoted
-from breakeven_operator.reconcile.fleet_query import block_s, fleet_query, past_query, past_step_s, roll_query
+from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.reconcile.fleet_query import (
+    block_s,
+    fleet_query,
+    past_query,
+    past_step_s,
+    roll_query,
+    sums_query,
+)
+from breakeven_operator.reconcile.latency_metrics import latency_query
 
 _LITERAL = re.compile(r'"((?:[^"\\\n]|\\[\\"nrt]|\\x[0-9a-f]{2})*)"')
 
@@ -111,3 +120,16 @@ def test_the_query_of_a_roll_is_one_subquery_of_counters_at_whole_multiples_of_a
 @pytest.mark.parametrize(("window_s", "expected_s"), [(300, 60), (6, 1), (1, 1), (86400, 17280)])
 def test_a_block_is_a_fifth_of_the_window_and_a_second_at_least(window_s, expected_s):
     assert block_s(window_s) == expected_s
+
+
+def test_a_prefix_begins_every_name():
+    queries = (
+        fleet_query(["a"], [], 300, 120, prefix="vllm_"),
+        sums_query(["a"], [], 300, 120, prefix="vllm_"),
+        past_query(["a"], [], 86400, 300, prefix="vllm_"),
+        roll_query([("a", "chat")], [], 1800, 60, prefix="vllm_"),
+        latency_query([NamespacedName("a", "chat")], [], 300, prefix="vllm_"),
+    )
+    for query in queries:
+        assert "vllm:" not in query
+        assert "vllm_num_requests_running" in query or "vllm_e2e_request_latency_seconds_bucket" in query

@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option
 from breakeven.cli.parameters import InputFile, Number, read_draft_length
 from breakeven.cli.profile_options import arm_in, length_options, read_profile
-from breakeven.errors import BreakevenError, InputError
+from breakeven.cli.prometheus_options import PrometheusServer, prometheus_options, read_matcher
+from breakeven.errors import InputError
+
+if TYPE_CHECKING:
+    from breakeven.serving.causes import ModelSnapshot
+    from breakeven.serving.engine_series import EngineSeries
+    from breakeven.serving.promql import Matcher
+
+_REPLICA = "replica"
+# Without these nothing is said about speculation.
+_NEEDED = ("completed", "started", "ttft_s", "e2e_s", "e2e_n", "generated", "steps", "prompt_tokens", "output_tokens", "output_n")  # fmt: skip
 
 
 @click.command("doctor", short_help="Does speculation pay right now, and if not, why.")
-@click.option(
-    "--prometheus", "url", required=True, metavar="URL", help="Prometheus base URL (http or https)."
-)
+@prometheus_options
 @click.option("--model", required=True, help="vLLM's model_name, as served.")
 @click.option("--namespace", help="Only pods of this namespace.")
 @click.option(
-    "--match", multiple=True, metavar="LABEL=VALUE", help="Further label matchers (cluster, tenant, ...)."
+    "--match",
+    multiple=True,
+    metavar="LABEL=VALUE",
+    help="Further label matchers (cluster, pod, ...); =, !=, =~ and !~ as in PromQL, such as 'pod=~chat-a-.*'.",
+)
+@click.option(
+    "--metric-prefix",
+    metavar="PREFIX",
+    help="What the names of vLLM's series begin with; else vllm:, kserve_vllm:, ray_vllm:, ray_vllm_ and vllm_ are looked for.",
 )
 @click.option(
     "--window-seconds",
@@ -57,10 +74,10 @@ from breakeven.errors import BreakevenError, InputError
 @length_options
 @json_option
 def command(
-    url: str,
     model: str,
     namespace: str | None,
     match: tuple[str, ...],
+    metric_prefix: str | None,
     window_seconds: int,
     timeout_seconds: float,
     profile_path: Path | None,
@@ -71,6 +88,7 @@ def command(
     output_tokens: float | None,
     *,
     as_json: bool,
+    **access: Any,
 ) -> None:
     """Say whether speculation pays right now, and if not, which of the known causes it is.
 
@@ -83,28 +101,21 @@ def command(
     """
     from breakeven.profile import Conditions
     from breakeven.serving.diagnosis import diagnose
-    from breakeven.serving.promql import Matcher, selector
+    from breakeven.serving.promql import Matcher
 
     if profile_path is not None and (method is None or k is None):
         raise InputError("--profile", "given without --method and --k", "the arm that runs")
     asked = Conditions(tokens_per_step, prompt_tokens, output_tokens)
     if profile_path is None and asked != Conditions():
         raise InputError("--profile", "not given", "a profile to judge other acceptance or lengths with")
-    if not url.startswith(("http://", "https://")):
-        raise InputError("--prometheus", repr(url), "an http:// or https:// URL")
+    server = PrometheusServer.of(access, timeout_seconds)
     matchers = [Matcher("model_name", "=", model)]
     if namespace:
         matchers.append(Matcher("namespace", "=", namespace))
-    for text in match:
-        label, equals, value = text.partition("=")
-        if not equals:
-            raise InputError("--match", repr(text), "LABEL=VALUE")
-        matchers.append(Matcher(label, "=", value))
-    try:
-        chosen = selector(matchers)
-    except ValueError as error:
-        raise InputError("--match", str(error), "LABEL=VALUE") from error
-    snapshot = _snapshot(url, chosen, window_seconds, timeout_seconds)
+    matchers += map(read_matcher, match)
+    if metric_prefix is not None and not re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]*", metric_prefix):
+        raise InputError("--metric-prefix", repr(metric_prefix), "letters, digits, _ and :")
+    snapshot = _snapshot(server, tuple(matchers), metric_prefix, window_seconds)
     profile = read_profile(profile_path, 0.9) if profile_path else None
     arm = arm_in(profile, method, k) if profile is not None and method is not None else None
     diagnosis = diagnose(snapshot, profile, arm, asked)
@@ -126,72 +137,70 @@ def command(
         click.echo(f"! {finding.cause}: {finding.evidence}\n  do first: {finding.remedy}")
 
 
-def _snapshot(url: str, chosen: str, window_s: int, timeout_s: float) -> Any:
-    from breakeven.laws.acceptance_numbers import tokens_per_step_from_counters
+def _snapshot(
+    server: PrometheusServer, matchers: tuple[Matcher, ...], prefix: str | None, window_s: int
+) -> ModelSnapshot:
     from breakeven.serving.causes import ModelSnapshot
+    from breakeven.serving.counted_window import CountedWindow
+    from breakeven.serving.engine_series import COUNTED, RUNNING, WAITING
 
     def value(promql: str) -> float | None:
-        return _instant(url, promql, timeout_s).get("", None)
+        return next((number for _, number in server.instant(promql)), None)
 
-    def increase(metric: str) -> float | None:
-        return value(f"sum(increase(vllm:{metric}{chosen}[{window_s}s]))")
-
-    def per(top: str, bottom: str) -> float | None:
-        above, below = increase(top), increase(bottom)
-        return above / below if above is not None and below else None
-
-    pods = value(f"count(vllm:num_requests_running{chosen})")
-    requests = increase("request_success_total")
-    generated, started = increase("generation_tokens_total"), increase("time_to_first_token_seconds_count")
-    steps = increase("inter_token_latency_seconds_count")
-    drafts = increase("spec_decode_num_drafts_total")
-    accepted = _instant(
-        url,
-        f"sum by (position) (increase(vllm:spec_decode_num_accepted_tokens_per_pos_total{chosen}[{window_s}s]))",
-        timeout_s,
-    )
-    positions = sorted((int(position), count) for position, count in accepted.items() if position.isdigit())
+    engines, pods = _engines(server, matchers, prefix)
+    if not pods:
+        return ModelSnapshot(0, 0.0, window_s)
+    stats: dict[str, float] = {}
+    accepted: dict[int, float] = {}
+    for stat, counted in COUNTED.items():
+        once = engines.once("max", engines.increase(stat, window_s), *counted.labels)
+        if stat == "accepted":
+            for labels, number in server.instant(f"sum by (position) ({once})"):
+                if labels.get("position", "").isdigit():
+                    accepted[int(labels["position"])] = number
+        elif (number_of_all := value(f"sum({once})")) is not None:
+            stats[stat] = number_of_all
+    for growth, gauge in (("waiting_growth", WAITING), ("running_growth", RUNNING)):
+        grown = value(f"sum({engines.once('avg', engines.gauge('delta', gauge, window_s))})")
+        stats |= {growth: grown} if grown is not None else {}
+    window = CountedWindow(stats, accepted)
+    arrived = CountedWindow({name: grown for name, grown in stats.items() if name != "running_growth"}, {})
     return ModelSnapshot(
-        pods=int(pods or 0),
-        requests=requests or 0.0,
+        pods=int(pods),
+        requests=stats.get("completed", 0.0),
         window_s=window_s,
-        latency_s=per("e2e_request_latency_seconds_sum", "e2e_request_latency_seconds_count"),
-        ttft_s=per("time_to_first_token_seconds_sum", "time_to_first_token_seconds_count"),
-        tokens_per_step=float(tokens_per_step_from_counters(generated, started, steps))
-        if generated is not None and started is not None and steps
-        else None,
-        survival=tuple(count / drafts for _, count in positions) if drafts else (),
-        speculating=drafts is not None,
-        waiting_min=value(f"min(min_over_time(vllm:num_requests_waiting{chosen}[{window_s}s]))"),
-        kv_usage=value(f"max(max_over_time(vllm:kv_cache_usage_perc{chosen}[{window_s}s]))"),
-        itl_s=per("inter_token_latency_seconds_sum", "inter_token_latency_seconds_count"),
-        preemptions=increase("num_preemptions_total"),
-        prompt_tokens=per("request_prompt_tokens_sum", "request_prompt_tokens_count"),
-        output_tokens=per("request_generation_tokens_sum", "request_generation_tokens_count"),
+        latency_s=window.latency_s,
+        ttft_s=window.ttft_s,
+        tokens_per_step=window.tokens_per_step,
+        survival=window.survival,
+        speculating="drafts" in stats,
+        waiting_min=value(f"min({engines.gauge('min_over_time', WAITING, window_s)})"),
+        kv_usage=value(f"max({engines.gauge('max_over_time', 'kv_cache_usage_perc', window_s)})"),
+        itl_s=window.step_s,
+        preemptions=stats.get("preemptions"),
+        prompt_tokens=window.prompt_tokens,
+        output_tokens=window.output_tokens,
+        offered=arrived.offered,
+        given_up=window.given_up_share,
+        missing=tuple(f"{engines.prefix}{COUNTED[stat].name}" for stat in _NEEDED if stat not in stats),
     )
 
 
-def _instant(url: str, promql: str, timeout_s: float) -> dict[str, float]:
-    """One instant query: values by the label `position` ("" where there is none); NaN counts as no value."""
-    import math
-    import urllib.error
-    import urllib.parse
-    import urllib.request
+def _engines(
+    server: PrometheusServer, matchers: tuple[Matcher, ...], prefix: str | None
+) -> tuple[EngineSeries, float]:
+    """The model's series under the first prefix that has some, and the number of its pods."""
+    from breakeven.serving.engine_series import PREFIXES, RUNNING, EngineSeries
 
-    from breakeven.intake import json_value
-    from breakeven.readers.foreign import Document
-    from breakeven.readers.prometheus import series
+    for one in (prefix,) if prefix is not None else PREFIXES:
+        engines = EngineSeries(matchers, one, ("namespace", _REPLICA), _replicas)
+        pods = server.instant(f"count(count by(namespace,{_REPLICA})({_replicas(engines.named(RUNNING))}))")
+        if pods:
+            return engines, pods[0][1]
+    return engines, 0.0
 
-    address = f"{url.rstrip('/')}/api/v1/query?{urllib.parse.urlencode({'query': promql})}"
-    try:
-        with urllib.request.urlopen(address, timeout=timeout_s) as answer:  # noqa: S310 - the scheme is checked
-            text = answer.read()
-    except urllib.error.HTTPError as error:
-        raise BreakevenError(f"{url}: Prometheus answered HTTP {error.code}; expected 200") from error
-    except (TimeoutError, OSError) as error:
-        raise BreakevenError(
-            f"{url}: no answer ({getattr(error, 'reason', error)}); expected Prometheus"
-        ) from error
-    document = Document(json_value(text, url, "an answer of Prometheus' /api/v1/query"), url)
-    found = {one.labels.get("position", ""): one.samples[0][1] for one in series(document)}
-    return {position: value for position, value in found.items() if math.isfinite(value)}
+
+def _replicas(expression: str) -> str:
+    """Series with a name of their server: the pod's, and outside of Kubernetes the scraped address."""
+    by_address = f'label_replace({expression},"{_REPLICA}","$1","instance","(.+)")'
+    return f'label_replace({by_address},"{_REPLICA}","$1","pod","(.+)")'

@@ -18,6 +18,8 @@ class Cause(StrEnum):
 
     NO_SERIES = "NoSeries"
     NO_REQUESTS = "NoRequests"
+    SERIES_MISSING = "SeriesMissing"
+    CLIENTS_GIVE_UP = "ClientsGiveUp"
     NOT_SPECULATING = "NotSpeculating"
     ACCEPTANCE_COLLAPSED = "AcceptanceCollapsed"
     DRAFT_TOO_LONG = "DraftTooLong"
@@ -46,6 +48,8 @@ class ModelSnapshot:
         survival: accepted per draft, by position; empty without speculative series.
         waiting_min: the least that was queued at any time (0: the queue emptied). kv_usage: highest share in use.
         preemptions: in the window. itl_s: mean time between outputs of a request, each of which carries E tokens. prompt_tokens, output_tokens: means per request.
+        offered: requests that were asked for in the window; None: as many as finished. given_up: share of those that began whose clients
+            went away before the end. missing: names of series that are needed and not there.
     """
 
     pods: int
@@ -62,6 +66,9 @@ class ModelSnapshot:
     prompt_tokens: float | None = None
     output_tokens: float | None = None
     itl_s: float | None = None
+    offered: float | None = None
+    given_up: float = 0.0
+    missing: tuple[str, ...] = ()
 
     @property
     def tpot_s(self) -> float | None:
@@ -72,8 +79,8 @@ class ModelSnapshot:
 
     @property
     def rps(self) -> float:
-        """Finished requests per second and pod."""
-        return self.requests / self.window_s / max(self.pods, 1)
+        """Requests per second and pod."""
+        return (self.requests if self.offered is None else self.offered) / self.window_s / max(self.pods, 1)
 
 
 @dataclass(frozen=True, slots=True)

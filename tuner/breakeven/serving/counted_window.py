@@ -54,6 +54,11 @@ class CountedWindow:
         return (self.given_up or 0.0) > _GAP * self.stats.get("started", 0.0) + _FEW
 
     @property
+    def given_up_share(self) -> float:
+        """The same as a share of those that began; 0 within what sampling explains."""
+        return min((self.given_up or 0.0) / self.stats["started"], 1.0) if self.clients_give_up else 0.0
+
+    @property
     def latency_s(self) -> float | None:
         """Mean time from request to answer, of finished requests."""
         return self._per("e2e_s", "e2e_n")

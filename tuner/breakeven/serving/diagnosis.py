@@ -50,6 +50,14 @@ def diagnose(
                 "check --model against the label model_name, and that a PodMonitor scrapes the pods",
             )
         )
+    if snapshot.missing:
+        return _unknown(
+            Finding(
+                Cause.SERIES_MISSING,
+                f"Prometheus holds series of this model, and not {', '.join(snapshot.missing)}",
+                "check which relabelling drops them; what is missing is neither zero nor as it was calibrated",
+            )
+        )
     if snapshot.requests <= 0:
         return _unknown(
             Finding(
@@ -91,6 +99,12 @@ def _live_causes(snapshot: ModelSnapshot, *, scheduled: bool) -> Iterator[Findin
             Cause.NOT_SPECULATING,
             "the pods export no vllm:spec_decode series",
             "--speculative-config is missing, empty or null; see breakeven lint",
+        )
+    if snapshot.given_up > 0:
+        yield Finding(
+            Cause.CLIENTS_GIVE_UP,
+            f"clients gave up {snapshot.given_up:.0%} of the requests that began",
+            "look for time-outs of clients or proxies that are shorter than answers take; latencies are those of the others",
         )
     yielded = snapshot.tokens_per_step
     collapsed = snapshot.speculating and yielded is not None and yielded < _COLLAPSED_TOKENS_PER_STEP

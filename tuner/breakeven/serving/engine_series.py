@@ -15,6 +15,8 @@ from typing import NamedTuple
 from breakeven.serving.promql import Matcher, selector
 
 PREFIX = "vllm:"
+PREFIXES = (PREFIX, "kserve_vllm:", "ray_vllm:", "ray_vllm_", "vllm_")
+"""What names begin with where KServe, Ray or a pipeline that knows no colons has been."""
 POD = ("namespace", "pod", "model_name")
 """Labels of a pod's series by which figures are grouped."""
 ENGINE = ("engine", "exported_engine", "WorkerId")

@@ -191,10 +191,6 @@ class EngineMetrics(Collector):
         for name, value in observed.items():
             self._distributions[name].observe(value)
 
-    def record_aborted(self) -> None:
-        """Count a request whose client went away."""
-        self._count("request_success", 1, "abort")
-
     def total(self, name: str) -> float:
         """Sum of a counter over its series, 0 where it does not exist; `name` without `vllm:` and `_total`."""
         return sum(self._numbers.get(name, {}).values())

@@ -180,8 +180,8 @@ class VllmApi:
                 _, finished = await stream.more()
         except (asyncio.CancelledError, ConnectionError):
             if not stream.finished:
+                # As vLLM does: in the first tokens, tokens and steps that there were, and in no series of finished requests.
                 self._paced.abort(stream.request)
-                self._metrics.record_aborted()
             raise
         self._metrics.record_finished(stream.request, reason, generation.max_tokens)
         words = made_up_text(number * _STRIDE, total)

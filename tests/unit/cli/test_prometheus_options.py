@@ -1,0 +1,143 @@
+"""How commands ask a Prometheus: credentials from environment and files, sent where they belong and shown nowhere."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from breakeven.cli.prometheus_options import _NAMES, PrometheusServer, read_matcher
+from breakeven.errors import BreakevenError, InputError
+from breakeven.serving.promql import Matcher
+
+SECRET = "s3cret"
+
+
+def server(url="http://prometheus:9090", **given):
+    options = dict.fromkeys(_NAMES) | {"url": url, "tenant_header": "X-Scope-OrgID"} | given
+    return PrometheusServer.of(options, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "matcher"),
+    [
+        ("cluster=eu", Matcher("cluster", "=", "eu")),
+        ("pod=~chat-a-.*", Matcher("pod", "=~", "chat-a-.*")),
+        ('pod=~"chat-a-.*"', Matcher("pod", "=~", "chat-a-.*")),
+        ("pod!=chat-b", Matcher("pod", "!=", "chat-b")),
+        ("pod!~chat-b.*", Matcher("pod", "!~", "chat-b.*")),
+        ("path=a=b", Matcher("path", "=", "a=b")),
+        ("tenant=", Matcher("tenant", "=", "")),
+    ],
+)
+def test_a_matcher_is_that_of_promql(text, matcher):
+    assert read_matcher(text) == matcher
+
+
+@pytest.mark.parametrize("text", ["pod", "1pod=x", "po d=x", "pod~x", "pod=~(", "=x", ""])
+def test_what_is_no_matcher_is_refused(text):
+    with pytest.raises(InputError):
+        read_matcher(text)
+
+
+def test_credentials_come_from_the_environment_and_from_files(monkeypatch, tmp_path):
+    monkeypatch.setenv("TOKEN", SECRET)
+    file = tmp_path / "secret"
+    file.write_text(f"{SECRET}\n")
+    basic = base64.b64encode(b"reader:s3cret").decode()
+    assert server(bearer_token_env="TOKEN").headers == {"Authorization": "Bearer s3cret"}
+    assert server(bearer_token_file=file).headers == {"Authorization": "Bearer s3cret"}
+    assert server(basic_user="reader", basic_password_env="TOKEN").headers == {
+        "Authorization": f"Basic {basic}"
+    }
+    assert server(basic_user="reader", basic_password_file=file).headers == {
+        "Authorization": f"Basic {basic}"
+    }
+    assert server(tenant="llm").headers == {"X-Scope-OrgID": "llm"}
+    assert server(tenant_env="TOKEN", tenant_header="THANOS-TENANT").headers == {"THANOS-TENANT": "s3cret"}
+    assert SECRET not in repr(server(bearer_token_env="TOKEN"))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"url": "http://reader:s3cret@prometheus:9090"},
+        {"url": "reader:s3cret@prometheus:9090"},
+        {"url": "http://prometheus:9090?token=s3cret"},
+        {"url": "http://prometheus:9090#s3cret"},
+        {"bearer_token_env": "NOT_SET"},
+        {"bearer_token_env": "TWO_LINES"},
+        {"bearer_token_env": "TOKEN", "basic_user": "reader", "basic_password_env": "TOKEN"},
+        {"basic_user": "reader"},
+        {"basic_password_env": "TOKEN"},
+        {"tenant": "s3cret\r\nX: y"},
+        {"tenant": "llm", "tenant_header": "X: y"},
+    ],
+)
+def test_a_wrong_credential_is_refused_and_not_repeated(monkeypatch, given):
+    monkeypatch.setenv("TOKEN", SECRET)
+    monkeypatch.setenv("TWO_LINES", f"{SECRET}\r\nX: y")
+    with pytest.raises(InputError) as refused:
+        server(**given)
+    assert SECRET not in str(refused.value)
+
+
+def test_a_key_without_certificate_and_a_file_that_is_none_are_refused(tmp_path):
+    file = tmp_path / "pem"
+    file.write_text("no certificate")
+    for given in (
+        {"client_key": file},
+        {"client_cert": file},
+        {"ca": file},
+        {"client_cert": file, "client_key": file},
+    ):
+        with pytest.raises(InputError):
+            server(**given)
+
+
+@pytest.fixture
+def asked():
+    """Loopback servers: one answers, one redirects to it. Yields both addresses and the headers that arrived."""
+    seen = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            seen.append((self.server.server_address[1], dict(self.headers)))
+            elsewhere = self.server is servers[1]
+            self.send_response(307 if elsewhere else 200)
+            if elsewhere:
+                self.send_header("Location", f"http://127.0.0.1:{servers[0].server_port}{self.path}")
+            self.end_headers()
+            row = {"metric": {"position": "0"}, "value": [1, "2.5"]}
+            nan = {"metric": {}, "value": [1, "NaN"]}
+            data = {"resultType": "vector", "result": [row, nan]}
+            self.wfile.write(json.dumps({"status": "success", "data": data}).encode())
+
+        def log_message(self, *_):
+            pass
+
+    servers = [HTTPServer(("127.0.0.1", 0), Handler) for _ in range(2)]
+    threads = [threading.Thread(target=one.serve_forever, args=(0.02,)) for one in servers]
+    for thread in threads:
+        thread.start()
+    yield [f"http://127.0.0.1:{one.server_port}" for one in servers], seen
+    for one, thread in zip(servers, threads, strict=True):
+        one.shutdown()
+        thread.join()
+        one.server_close()
+
+
+def test_what_is_asked_carries_the_credential_and_a_redirect_is_not_sent_it(monkeypatch, asked):
+    monkeypatch.setenv("TOKEN", SECRET)
+    (answering, redirecting), seen = asked
+    given = {"bearer_token_env": "TOKEN", "tenant": "llm"}
+    assert server(answering, **given).instant("up") == [({"position": "0"}, 2.5)]
+    headers = {name.lower(): value for name, value in seen[0][1].items()}
+    assert headers["authorization"] == "Bearer s3cret"
+    assert headers["x-scope-orgid"] == "llm"
+    with pytest.raises(BreakevenError, match="HTTP 307"):
+        server(redirecting, **given).instant("up")
+    assert len(seen) == 2

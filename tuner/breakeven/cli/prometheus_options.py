@@ -1,0 +1,246 @@
+"""How commands ask a Prometheus: address, credentials from the environment or from files, and one query.
+
+A credential never stands in an address or on the command line, where process lists and CI logs show it, and is never printed.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from breakeven.cli.parameters import InputFile
+from breakeven.errors import BreakevenError, InputError
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from breakeven.serving.promql import Matcher
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option(
+        "--prometheus", "url", required=True, metavar="URL", help="Prometheus base URL (http or https)."
+    ),
+    click.option(
+        "--bearer-token-env", metavar="NAME", help="Environment variable that holds a token for Prometheus."
+    ),
+    click.option("--bearer-token-file", type=InputFile(), help="File that holds it."),
+    click.option("--basic-user", metavar="USER", help="User for basic authentication."),
+    click.option(
+        "--basic-password-env", metavar="NAME", help="Environment variable that holds the password."
+    ),
+    click.option("--basic-password-file", type=InputFile(), help="File that holds it."),
+    click.option("--ca", type=InputFile(), help="CA certificate of Prometheus (PEM)."),
+    click.option("--client-cert", type=InputFile(), help="Our certificate for mutual TLS (PEM)."),
+    click.option("--client-key", type=InputFile(), help="Its key (PEM)."),
+    click.option("--tenant", metavar="VALUE", help="Tenant to ask about (Mimir, Cortex, Thanos)."),
+    click.option("--tenant-env", metavar="NAME", help="Environment variable that holds it."),
+    click.option(
+        "--tenant-header", default="X-Scope-OrgID", show_default=True, help="Header that selects the tenant."
+    ),
+)
+_MATCHER = re.compile(r"\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*(=~|!~|!=|=)(.*)", re.DOTALL)
+_NAMES = (
+    "url", "bearer_token_env", "bearer_token_file", "basic_user", "basic_password_env", "basic_password_file", "ca",
+    "client_cert", "client_key", "tenant", "tenant_env", "tenant_header",
+)  # fmt: skip
+
+
+def prometheus_options(command: Command) -> Command:
+    """Add the options of an access to a command."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusServer:
+    """A Prometheus and how it is asked.
+
+    Attributes:
+        url: without credentials. headers: secret ones among them, so they are not shown.
+        tls: None: the system's authorities, no certificate of ours.
+        timeout_s: for each answer.
+    """
+
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    tls: SSLContext | None
+    timeout_s: float
+
+    @classmethod
+    def of(cls, options: dict[str, Any], timeout_s: float) -> PrometheusServer:
+        """Take the options of an access out of a command's.
+
+        Raises:
+            InputError: one of them is wrong; no credential is repeated.
+        """
+        given = {name: options.pop(name) for name in _NAMES}
+        url = given["url"]
+        if not url.startswith(("http://", "https://")):
+            shown = url if "@" not in url else "an address with a credential in it"
+            raise InputError("--prometheus", repr(shown), "an http:// or https:// URL")
+        if any(sign in url for sign in "@?#"):
+            raise InputError(
+                "--prometheus",
+                "an address with a user, a query or a fragment in it",
+                "a plain address, and credentials by --bearer-token-env, --basic-user or --tenant",
+            )
+        headers: dict[str, str] = {}
+        token = _secret(given, "bearer_token")
+        password = _secret(given, "basic_password")
+        if (given["basic_user"] is None) != (password is None):
+            raise InputError("--basic-user", "user without password, or password without user", "both")
+        if token is not None and password is not None:
+            raise InputError("--bearer-token-env", "given beside --basic-user", "one of the two")
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        if password is not None:
+            pair = f"{given['basic_user']}:{password}".encode()
+            headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+        tenant = _from_environment("--tenant-env", given["tenant_env"]) or given["tenant"]
+        if tenant is not None:
+            headers[_header_name(given["tenant_header"])] = _one_line("--tenant", tenant)
+        return cls(url.rstrip("/"), headers, _tls(given), timeout_s)
+
+    def instant(self, promql: str) -> list[tuple[Mapping[str, str], float]]:
+        """Labels and value of each element of an instant query's result; values that are not finite are left out.
+
+        Raises:
+            BreakevenError: there is no usable answer.
+        """
+        import math
+        import urllib.error
+        import urllib.parse
+        import urllib.request
+
+        from breakeven.intake import json_value
+        from breakeven.readers.foreign import Document
+        from breakeven.readers.prometheus import series
+
+        address = f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': promql})}"
+        request = urllib.request.Request(address, headers=dict(self.headers))  # noqa: S310 - the scheme is checked
+        handlers: list[urllib.request.BaseHandler] = [_no_redirects()]
+        if self.tls is not None:
+            handlers.append(urllib.request.HTTPSHandler(context=self.tls))
+        try:
+            with urllib.request.build_opener(*handlers).open(request, timeout=self.timeout_s) as answer:
+                text = answer.read()
+        except urllib.error.HTTPError as error:
+            refused = error.code in {401, 403}
+            wanted = (
+                "200: give a credential (--bearer-token-env, --basic-user, --tenant)" if refused else "200"
+            )
+            raise BreakevenError(
+                f"{self.url}: Prometheus answered HTTP {error.code}; expected {wanted}"
+            ) from error
+        except (TimeoutError, OSError) as error:
+            why = getattr(error, "reason", error)
+            raise BreakevenError(f"{self.url}: no answer ({why}); expected Prometheus") from error
+        document = Document(json_value(text, self.url, "an answer of Prometheus' /api/v1/query"), self.url)
+        found = ((one.labels, one.samples[0][1]) for one in series(document))
+        return [(labels, value) for labels, value in found if math.isfinite(value)]
+
+
+def read_matcher(text: str) -> Matcher:
+    """A label matcher as PromQL writes it, its value without quotes or in double ones.
+
+    Raises:
+        InputError: it is none.
+    """
+    from breakeven.serving.promql import Matcher
+
+    found = _MATCHER.fullmatch(text)
+    if found is None:
+        raise InputError(
+            "--match", repr(text), "LABEL=VALUE, LABEL!=VALUE, LABEL=~EXPRESSION or LABEL!~EXPRESSION"
+        )
+    label, operator, value = found.groups()
+    if len(value) >= 2 and value[0] == value[-1] == '"':
+        value = value[1:-1]
+    if operator in {"=~", "!~"}:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise InputError("--match", repr(text), f"a regular expression ({error})") from error
+    return Matcher(label, operator, value)
+
+
+def _no_redirects() -> Any:
+    """A handler that follows none: the place it leads to would be sent the credential."""
+    import urllib.request
+
+    class NoRedirects(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, *_: Any) -> None:
+            return None
+
+    return NoRedirects()
+
+
+def _secret(given: Mapping[str, Any], name: str) -> str | None:
+    option = f"--{name.replace('_', '-')}"
+    variable, file = given[f"{name}_env"], given[f"{name}_file"]
+    if variable is not None and file is not None:
+        raise InputError(f"{option}-env", f"given beside {option}-file", "one of the two")
+    if file is not None:
+        return _one_line(f"{option}-file {file}", _content(file).decode("utf-8", "replace").strip())
+    value = _from_environment(f"{option}-env", variable)
+    return _one_line(f"{option}-env {variable}", value) if value is not None else None
+
+
+def _from_environment(option: str, variable: str | None) -> str | None:
+    if variable is None:
+        return None
+    value = os.environ.get(variable)
+    if not value:
+        raise InputError(f"{option} {variable}", "not set or empty", "a value in that variable")
+    return value
+
+
+def _one_line(option: str, value: str) -> str:
+    """A header's value; a wrong one is not repeated."""
+    if not value or not value.isascii() or not value.isprintable():
+        raise InputError(option, "not plain ASCII of one line", "a credential as a header takes it")
+    return value
+
+
+def _header_name(name: str) -> str:
+    if not name.isascii() or not name.replace("-", "").isalnum():
+        raise InputError("--tenant-header", repr(name), "a header's name")
+    return name
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise InputError(str(file), f"cannot be read ({error.strerror})", "a file") from error
+
+
+def _tls(given: Mapping[str, Any]) -> SSLContext | None:
+    import ssl
+
+    authority, certificate, key = given["ca"], given["client_cert"], given["client_key"]
+    if authority is None and certificate is None and key is None:
+        return None
+    if (certificate is None) != (key is None):
+        raise InputError("--client-cert", "certificate without key, or key without certificate", "both")
+    try:
+        context = ssl.create_default_context(cafile=str(authority) if authority is not None else None)
+    except (OSError, ssl.SSLError) as error:
+        raise InputError(f"--ca {authority}", str(error), "a CA certificate in PEM") from error
+    if certificate is not None:
+        try:
+            # Without a password of ours OpenSSL would ask the terminal for that of an encrypted key.
+            context.load_cert_chain(str(certificate), str(key), password="")
+        except (OSError, ssl.SSLError, ValueError) as error:
+            raise InputError(f"--client-cert {certificate}", "not usable with its key", "PEM") from error
+    return context
