@@ -8,11 +8,11 @@ export PYTHONPATH := tests:.
 unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help env demo real load test check quick-tests types lint contracts compatible-crds coverage matrix crds-baseline cluster-up cluster-down bench validate mutants fuzz generate generated lock clean
+.PHONY: help env demo real load test cluster-tests test-times times-baseline goals check quick-tests types lint contracts compatible-crds coverage matrix crds-baseline cluster-up cluster-down bench validate mutants fuzz generate generated lock clean
 
 help: ## List the targets
 	@printf 'Breakeven: does speculative decoding pay, and until which load?\n\nStart with `make demo`; every target first makes what it needs.\n\n'
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 env: $(VENV)/.installed ## Make .venv with everything in it (.venv/bin/breakeven included)
 
@@ -36,10 +36,21 @@ real: env ## A real vLLM on CPU through that cluster: 45 minutes, first 4 more t
 load: env ## Users for the cluster that `make demo KEEP=1` left: SERVICE=chat RPS=4 (per replica) SECONDS=120
 	@$(BIN)/python -m demo.load $(or $(SERVICE),chat) $(or $(RPS),4) --seconds $(or $(SECONDS),120)
 
-test: check ## Everything, up to 45 minutes: checks, unit, property, reference, engine, fleet and cluster tests
-	@$(BIN)/python -m localcluster build
-	@$(MAKE) coverage
-	@$(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder tests/cluster
+# Each test once. What waits for a cluster's clocks runs beside what computes; the table at the end says what each stage took.
+test: env ## Everything, up to 45 minutes: checks, unit, property, reference, engine, fleet and cluster tests
+	@$(BIN)/python -m timekeeping test
+
+cluster-tests: env
+	@$(BIN)/python -m pytest tests/cluster
+
+test-times: env ## Seconds and CPU seconds by folder, the dearest tests and fixtures, what is waiting (TESTS=tests/fleet)
+	@$(BIN)/python -m timekeeping measure $(TESTS)
+
+times-baseline: env ## Take what the last whole `make test` took as what the next ones are compared with
+	@$(BIN)/python -m timekeeping store
+
+goals: env ## Seconds of the commands that have a goal, three runs each (RUNS=1 ROWS='"make check"')
+	@$(BIN)/python -m timekeeping goals $(if $(RUNS),--runs $(RUNS)) $(ROWS)
 
 # Two at a time, each one's output in one piece, and what fails does not keep the others from being looked at.
 check: env ## A minute on two cores, two the first time: lint, types, contracts, generated files, unit and property tests
@@ -94,9 +105,12 @@ crds-baseline: env ## Take today's CRDs as those that users have (a narrower fie
 
 coverage: env ## All tests but those on the cluster, which lines none of them runs, and the floor
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -q --numprocesses=auto --dist=loadfile tests/unit tests/property tests/reference tests/golden tests/engine tests/fleet
+	@$(BIN)/coverage run -m pytest -q --numprocesses=auto --dist=worksteal $(DEAREST_FIRST)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
+
+# So that no dear test is left for one process when the others have ended.
+DEAREST_FIRST := tests/fleet tests/engine tests/golden tests/property tests/reference tests/unit
 
 matrix: env ## Unit and property tests on Python 3.11 to 3.13 and with the oldest dependencies (CELL="3.12 lowest")
 	@$(BIN)/python -m matrix $(CELL)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 from breakeven_operator.kinds import FIELD_MANAGER, Ref, Resource
 from breakeven_operator.ports import Clock, ClusterError, FieldConflictError, StaleObjectError
+from fakes.frozen_json import frozen
 
 Key = tuple[str, str, str]
 Path = tuple[str, ...]
@@ -66,14 +66,21 @@ class FakeCluster:
         self._uids = itertools.count(1)
         self.objects: dict[Key, dict[str, Any]] = {}
         self.owners: dict[Key, dict[tuple[str, str], dict[Path, Any]]] = {}
-        # Versions and what they were of, without what is no part of them.
-        self._texts: dict[Key, tuple[str | None, str]] = {}
+        # Each object as it was last shown, and as it lay here then.
+        self._views: dict[Key, tuple[dict[str, Any], dict[str, Any]]] = {}
         self.requests: Counter[str] = Counter()
         self.writes: list[tuple[str, str, str]] = []
         self.created: list[tuple[str, dict[str, Any]]] = []
         self.fail: Callable[[str, Resource, str], None] = lambda _verb, _resource, _name: None
         self.policies: list[AdmissionPolicy] = []
         self.missing_rights: set[tuple[str, str]] = set()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FakeCluster:
+        # Views are everybody's already.
+        other = memo[id(self)] = copy.copy(self)
+        state = {name: value for name, value in vars(self).items() if name != "_views"}
+        vars(other).update(copy.deepcopy(state, memo), _views=dict(self._views))
+        return other
 
     # The port.
 
@@ -265,6 +272,8 @@ class FakeCluster:
                     fields.pop(path, None)
         kept = {path: value for path, value in mine.items() if path[0] not in parts}
         owners[name] = kept | wanted
+        if mine.keys() != owners[name].keys():
+            self._views.pop(key, None)
         if new == found:
             return
         self._note("apply", key)
@@ -274,29 +283,27 @@ class FakeCluster:
         self.objects[key] = new
         self._stamp(key, name)
 
-    def _note_edits_in_place(self, key: Key) -> None:
-        """A controller of a test may change an object as it lies here: it is another version then, as any change makes it."""
-        meta = self.objects[key]["metadata"]
-        body = {**self.objects[key], "metadata": {n: v for n, v in meta.items() if n != "resourceVersion"}}
-        text = json.dumps(body, default=str, sort_keys=True)
-        version = meta.get("resourceVersion")
-        if self._texts.get(key, (version, text)) == (version, text) and version is not None:
-            self._texts[key] = (version, text)
-            return
-        if version is None or self._texts[key][0] == version:
-            meta["resourceVersion"] = str(next(self._versions))
-        self._texts[key] = (meta["resourceVersion"], text)
-
     def _stamp(self, key: Key, writer: tuple[str, str]) -> None:
         """Remember when a manager last wrote, as managedFields does."""
         times = self.objects[key].setdefault("_times", {})
         times["/".join(writer)] = self._clock.now().isoformat()
 
-    def shown(self, key: Key) -> dict[str, Any]:
-        self._note_edits_in_place(key)
-        shown = copy.deepcopy(self.objects[key])
-        times = shown.pop("_times", {})
-        shown["metadata"]["managedFields"] = [
+    def shown(self, key: Key) -> Any:
+        """An object as a client receives it; nobody may change it, and it is the same one until the object changes.
+
+        A controller of a test may change an object as it lies here: it is another version then, as any change makes it.
+        """
+        body = self.objects[key]
+        lay, view = self._views.get(key, (None, None))
+        if view is not None and body == lay:
+            return view
+        meta = body["metadata"]
+        version = meta.get("resourceVersion")
+        if version is None or (lay is not None and lay["metadata"]["resourceVersion"] == version):
+            meta["resourceVersion"] = str(next(self._versions))
+        lay = frozen(body)
+        times = lay.get("_times", {})
+        managed = [
             {
                 "manager": manager,
                 "operation": operation,
@@ -306,7 +313,10 @@ class FakeCluster:
             for (manager, operation), paths in self.owners.get(key, {}).items()
             if paths
         ]
-        return shown
+        shown = {name: value for name, value in lay.items() if name != "_times"}
+        view = frozen({**shown, "metadata": {**lay["metadata"], "managedFields": managed}})
+        self._views[key] = lay, view
+        return view
 
     def _authorise(self, verb: str, resource: Resource, key: Key, subresource: str | None = None) -> None:
         asked = _with_sub(resource, subresource)

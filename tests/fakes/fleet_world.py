@@ -15,6 +15,7 @@ from breakeven.laws.latency import open_loop_latency
 from breakeven_operator.actions import FitOutcome
 from breakeven_operator.adapters.listed_objects import ListedObjects
 from breakeven_operator.adapters.observer import Observer
+from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
 from breakeven_operator.cycle import CycleReport, CycleSettings, Reconciler
 from breakeven_operator.kinds import CLAIMS, DEPLOYMENTS, EVENTS, NODES, PROFILES, SERVICES
 from breakeven_operator.ports import PrometheusAccess, TrialSettings
@@ -83,6 +84,21 @@ class RecordedFits:
         return self.outcome
 
 
+class FleetObjects(ListedObjects):
+    """Lists at every reading, and reads each version of a profile once, as the watch does."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        super().__init__(cluster, ())
+        self._filed: dict[tuple[str, str], FiledProfile] = {}
+
+    async def profiles(self) -> list[FiledProfile]:
+        before, self._filed = self._filed, {}
+        for manifest in await self.read(PROFILES):
+            version = manifest["metadata"]["uid"], manifest["metadata"]["resourceVersion"]
+            self._filed[version] = before.get(version) or file_profile(manifest)
+        return list(self._filed.values())
+
+
 class FleetWorld:
     """A cluster with one serving target and one service.
 
@@ -148,7 +164,8 @@ class FleetWorld:
     def restart(self) -> None:
         """A new operator process: nothing but the cluster is left."""
         self.registry = CollectorRegistry()
-        objects = ListedObjects(self.cluster, ())
+        self.telemetry = Telemetry(self.registry)
+        objects = FleetObjects(self.cluster)
         self.observer = Observer(
             self.cluster,
             self.prometheus,
@@ -162,7 +179,7 @@ class FleetWorld:
             self.fits,
             self.clock,
             objects,
-            may_act=lambda: self.leads,
+            may_act=self._may_act,
             reporter="test",
             show=self.shown.append if self.dry_run else None,
         )
@@ -171,11 +188,21 @@ class FleetWorld:
             self.clock,
             self.observer,
             writer,
-            Telemetry(self.registry),
+            self.telemetry,
             CycleSettings(
                 TrialSettings("breakeven:test"), "breakeven-trial", 60.0, self.max_parallel_rolls, 1
             ),
         )
+
+    def _may_act(self) -> bool:
+        return self.leads
+
+    def copied(self) -> FleetWorld:
+        """Another world in the same state, at a hundredth of what it takes to get there again; its gauges are new."""
+        assert not self.dry_run, "what is shown would go to the first one"
+        registry = CollectorRegistry()
+        anew = {self.registry: registry, self.telemetry: Telemetry(registry)}
+        return copy.deepcopy(self, {id(old): new for old, new in anew.items()})
 
     def add_services(self, count: int, **policy: Any) -> None:
         """More services, `service-00` and so on, each with a serving target of its own: `vllm-00`."""

@@ -48,8 +48,18 @@ class Decisions:
         return made
 
 
+RESTING: dict[int, FleetWorld] = {}
+
+
 async def at_rest(monkeypatch, *, pods_per_query=500):
-    """A world whose service runs the arm that pays, and of which nothing has moved for long."""
+    """A world whose service runs the arm that pays, and of which nothing has moved for long; without gauges."""
+    if pods_per_query not in RESTING:
+        RESTING[pods_per_query], _ = await come_to_rest(monkeypatch, pods_per_query)
+    world = RESTING[pods_per_query].copied()
+    return world, Decisions(monkeypatch, world)
+
+
+async def come_to_rest(monkeypatch, pods_per_query=500):
     world = FleetWorld(
         lambda spec: spec["updatePolicy"].update(stabilizationWindowSeconds=0), pods_per_query=pods_per_query
     )
@@ -358,7 +368,7 @@ async def test_a_memory_that_somebody_else_wrote_counts(monkeypatch):
 
 
 async def test_after_another_replica_led_its_memory_counts(monkeypatch):
-    world, decisions = await at_rest(monkeypatch)
+    world, decisions = await come_to_rest(monkeypatch)
     written = world.memory["decidedTime"]
     assert decisions.times[-1] != datetime.fromisoformat(written)
     await world.fleet.rest()
@@ -448,7 +458,7 @@ async def test_after_a_defect_the_grounds_of_the_last_decision_are_none(monkeypa
 
 
 async def test_a_decision_that_stands_is_shown_and_counted(monkeypatch):
-    world, decisions = await at_rest(monkeypatch)
+    world, decisions = await come_to_rest(monkeypatch)
     chat = {"specsvc_namespace": "llm", "specsvc": "chat"}
     reason = {"action": world.decision["action"], "reason": world.reason}
 

@@ -1,9 +1,11 @@
-"""What `make check` runs can make it fail."""
+"""What `make check` and `make test` run can make them fail, and no check is left out of either."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+
+from timekeeping.stages import LANES, STATIC
 
 ROOT = Path(__file__).parents[3]
 
@@ -18,6 +20,15 @@ def recipe(target: str) -> list[str]:
 def test_no_pipe_hides_a_failed_check():
     """Make sees the exit status of a pipe's last command only: `lint-imports | tail` passed whatever was broken."""
     checks = re.findall(r"(?<= )[a-z-]+(?= |$)", recipe("check")[0].partition("--keep-going")[2])
-    commands = [line for target in ("check", "test", *checks) for line in recipe(target)]
-    assert len(commands) >= 8
+    stages = {
+        word for lane in LANES for stage in lane if stage.command[0] == "make" for word in stage.command[1:]
+    }
+    targets = {"check", "test", *checks, *(word for word in stages if not word.startswith("--"))}
+    assert targets >= {"types", "lint", "coverage", "cluster-tests"}
+    commands = [line for target in targets for line in recipe(target)]
     assert not [line for line in commands if re.search(r"(?<!\|)\|(?!\|)|\|\| true|^\t-", line)]
+
+
+def test_both_commands_run_the_same_checks_that_are_no_tests():
+    checks = re.findall(r"(?<= )[a-z-]+(?= |$)", recipe("check")[0].partition("--keep-going")[2])
+    assert checks == ["quick-tests", *STATIC]
