@@ -8,7 +8,7 @@ export PYTHONPATH := tests:.
 unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help env demo real load test cluster-tests test-times times-baseline goals check quick-tests types lint contracts compatible-crds coverage matrix crds-baseline cluster-up cluster-down bench validate mutants fuzz generate generated lock clean
+.PHONY: help env suitable-python programs demo real load test test-times times-baseline goals check quick-tests types lint contracts compatible-crds coverage matrix crds-baseline cluster-up cluster-down bench validate mutants fuzz generate generated lock clean
 
 help: ## List the targets
 	@printf 'Breakeven: does speculative decoding pay, and until which load?\n\nStart with `make demo`; every target first makes what it needs.\n\n'
@@ -16,19 +16,31 @@ help: ## List the targets
 
 env: $(VENV)/.installed ## Make .venv with everything in it (.venv/bin/breakeven included)
 
+define SUITABLE_PYTHON
+@command -v $(PYTHON) >/dev/null || { echo "breakeven: there is no $(PYTHON); expected Python 3.11 to 3.13 (Debian, Ubuntu: apt install python3 python3-venv; another one: make PYTHON=python3.12 ...)" >&2; exit 1; }
+@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else "breakeven: %s is Python %d.%d; expected 3.11 to 3.13 (make PYTHON=python3.12 ...)" % (sys.executable, *sys.version_info[:2]))'
+@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "breakeven: $(PYTHON) cannot make virtual environments; expected its modules venv and ensurepip (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
+endef
+
 # Rebuilt when the lock or the project's metadata changes; --require-hashes refuses anything the lock does not know.
 $(VENV)/.installed: requirements/dev.lock pyproject.toml
-	@command -v $(PYTHON) >/dev/null || { echo "breakeven: there is no $(PYTHON); expected Python 3.11 to 3.13 (Debian, Ubuntu: apt install python3 python3-venv; another one: make PYTHON=python3.12 ...)" >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else "breakeven: %s is Python %d.%d; expected 3.11 to 3.13 (make PYTHON=python3.12 ...)" % (sys.executable, *sys.version_info[:2]))'
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "breakeven: $(PYTHON) cannot make virtual environments; expected its modules venv and ensurepip (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
+	$(SUITABLE_PYTHON)
 	@echo "Installing the packages of requirements/dev.lock into $(VENV): about a minute and 700 MB, once"
 	@$(PYTHON) -m venv --clear $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: env ## Calibrate, decide and roll a simulated GPU fleet: 10 minutes, first 10 more to build (COSTS=file, KEEP=1, STORY=drift or liar)
+# The packages are unpacked by one core; the cluster's programs need no package and are compiled beside.
+demo: suitable-python ## Calibrate, decide and roll a simulated GPU fleet: 10 minutes, first 10 more to build (COSTS=file, KEEP=1, STORY=drift or liar)
+	@$(MAKE) --jobs=2 env programs
 	@$(BIN)/python -m demo $(if $(STORY),--story "$(STORY)") $(if $(COSTS),--costs "$(COSTS)") $(if $(KEEP),--keep)
+
+suitable-python:
+	$(SUITABLE_PYTHON)
+
+programs:
+	@$(PYTHON) -m localcluster.binaries
 
 real: env ## A real vLLM on CPU through that cluster: 45 minutes, first 4 more to install (ENGINE=gpu: on one NVIDIA GPU)
 	@$(BIN)/python -m real $(if $(ENGINE),--engine "$(ENGINE)") $(if $(DRY_RUN),--dry-run) $(if $(LIKENESS),--likeness)
@@ -39,9 +51,6 @@ load: env ## Users for the cluster that `make demo KEEP=1` left: SERVICE=chat RP
 # Each test once. What waits for a cluster's clocks runs beside what computes; the table at the end says what each stage took.
 test: env ## Everything, up to 45 minutes: checks, unit, property, reference, engine, fleet and cluster tests
 	@$(BIN)/python -m timekeeping test
-
-cluster-tests: env
-	@$(BIN)/python -m pytest tests/cluster
 
 test-times: env ## Seconds and CPU seconds by folder, the dearest tests and fixtures, what is waiting (TESTS=tests/fleet)
 	@$(BIN)/python -m timekeeping measure $(TESTS)

@@ -6,6 +6,9 @@ Looked for in this order, program by program:
 2. `KUBEBUILDER_ASSETS`, the same idea of other projects: taken when its Kubernetes minor version is the pinned one,
    because an older API server under a newer controller manager is outside of Kubernetes' own version skew policy.
 3. the cache folder (`cache.py`), into which it is built from pinned source.
+
+`python -m localcluster.binaries` builds all of them, with nothing but Python: `make demo` does so while the packages of
+everything else are still being installed.
 """
 
 from __future__ import annotations
@@ -14,7 +17,10 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import threading
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -24,10 +30,12 @@ from localcluster.cache import cache_folder, exclusive
 from localcluster.catalog import PROGRAMS, Bundle, CataloguedProgram
 from localcluster.failure import LocalClusterError
 from localcluster.progress import Say, duration, say
-from localcluster.toolchain import install
+from localcluster.toolchain import Toolchain, install
 
 # Go's module cache and its compiled packages for all programs, measured: 3.9 and 4.6 GB.
 WORKSHOP_GB: Final = 9
+STREAMS: Final = 2
+"""Of builds: more of them need more memory than a small machine has."""
 SKEW_CHECKED: Final = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 
 
@@ -119,10 +127,46 @@ def _build_all(
     toolchain = install(_workshop(cache), environment, tell)
     if fresh and toolchain.environment["GOCACHE"].startswith(str(cache)):
         _require_space(cache)
-    built = {}
-    for position, (name, (bundle, program)) in enumerate(missing.items(), start=1):
-        built[name] = cache / bundle.cache_name() / name
-        build(bundle, program, built[name], toolchain, tell, f"{position}/{len(missing)}")
+    return _build_side_by_side(missing, cache, toolchain, tell)
+
+
+def _build_side_by_side(
+    missing: Mapping[str, CataloguedProgram], cache: Path, toolchain: Toolchain, tell: Say
+) -> dict[str, Path]:
+    """Builds the programs of each bundle one after another, and `STREAMS` bundles side by side.
+
+    A program of a bundle finds what the one before it compiled. While one bundle downloads or links, which keeps no core
+    or one core busy, another compiles.
+    """
+    positions = {name: f"{number}/{len(missing)}" for number, name in enumerate(missing, start=1)}
+    built = {name: cache / bundle.cache_name() / name for name, (bundle, _) in missing.items()}
+    bundles = {
+        bundle: [n for n, entry in missing.items() if entry.bundle is bundle]
+        for bundle, _ in missing.values()
+    }
+    given_up = threading.Event()
+
+    def build_bundle(bundle: Bundle, names: Iterable[str]) -> None:
+        try:
+            for name in names:
+                if given_up.is_set():
+                    return
+                program = missing[name].program
+                build(bundle, program, built[name], toolchain, tell, positions[name], given_up)
+        except BaseException:
+            given_up.set()
+            raise
+
+    with ThreadPoolExecutor(STREAMS) as pool:
+        running = [pool.submit(build_bundle, *item) for item in bundles.items()]
+        try:
+            # The first that ended with a failure: what it gave up says less.
+            for over in as_completed(running):
+                over.result()
+        except BaseException:
+            given_up.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     return built
 
 
@@ -133,3 +177,20 @@ def _require_space(cache: Path) -> None:
             f"{cache} has {free_gb:.1f} GB free; expected {WORKSHOP_GB} GB while building (deleted afterwards); "
             "set XDG_CACHE_HOME to a roomier place"
         )
+
+
+def main() -> int:
+    """Build what is missing; exit 0, 1 with one line, or 130 if interrupted."""
+    try:
+        ensure()
+    except LocalClusterError as problem:
+        say(str(problem))
+        return 1
+    except KeyboardInterrupt:
+        say("interrupted; what was built is kept")
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

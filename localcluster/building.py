@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -25,7 +26,13 @@ _NETWORK_TROUBLE: Final = re.compile(
 
 
 def build(
-    bundle: Bundle, program: Program, target: Path, toolchain: Toolchain, say: Say, position: str
+    bundle: Bundle,
+    program: Program,
+    target: Path,
+    toolchain: Toolchain,
+    say: Say,
+    position: str,
+    given_up: threading.Event,
 ) -> None:
     """Builds a program at `target`; nothing is there before it is complete.
 
@@ -36,9 +43,10 @@ def build(
         toolchain: the Go command to use.
         say: receives progress.
         position: which of how many, for the person who waits.
+        given_up: set once nobody wants the program any more; the compiler is ended at its next word.
 
     Raises:
-        LocalClusterError: a download or the compiler failed.
+        LocalClusterError: a download or the compiler failed, or the program was given up.
     """
     label = f"[{position}] {program.name} {bundle.version(program)}"
     say(f"{label}: usually {duration(program.usual_s)} on two cores")
@@ -57,7 +65,7 @@ def build(
         ) as go:
             assert go.stderr is not None
             try:
-                said = _follow(go.stderr, label, say)
+                said = _follow(go.stderr, label, say, given_up)
             except BaseException:
                 go.terminate()
                 raise
@@ -68,21 +76,26 @@ def build(
 
 
 def go_build(bundle: Bundle, program: Program, go: Path, output: Path) -> list[str]:
-    """The command; `-v` prints each package as it is compiled, which is the only progress that Go offers."""
+    """The command; `-v` prints each package as it is compiled, which is the only progress that Go offers.
+
+    The linker drops what debuggers read, so the compiler does not make it.
+    """
     tags = ["-tags", ",".join(bundle.tags)] if bundle.tags else []
     return [
         str(go), "build", "-v", "-trimpath", "-mod=readonly", "-buildvcs=false", *tags,
-        "-ldflags", bundle.linker_flags(), "-o", str(output), program.package,
+        "-gcflags=all=-dwarf=false", "-ldflags", bundle.linker_flags(), "-o", str(output), program.package,
     ]  # fmt: skip
 
 
-def _follow(lines: Iterable[str], label: str, say: Say) -> Sequence[str]:
+def _follow(lines: Iterable[str], label: str, say: Say, given_up: threading.Event) -> Sequence[str]:
     """Counts packages and downloads until the stream ends; returns its last lines."""
     last: deque[str] = deque(maxlen=40)
     compiled = downloaded = 0
     live = sys.stderr.isatty()
     started = spoken = time.monotonic()
     for line in lines:
+        if given_up.is_set():
+            raise LocalClusterError(f"{label}: given up, because another program could not be built")
         last.append(line.rstrip())
         if line.startswith("go: downloading "):
             downloaded += 1

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import signal
+import sys
 
 import pytest
 
-from draws import choose_profile
 from timekeeping.plugin import Timekeeper
 from timekeeping.readings import read
 
 _STARTED = read()
 
-choose_profile()
-
 # A shell ignores SIGINT for what it starts in the background, and children inherit that: tests of Ctrl-C would find
 # commands that cannot be interrupted.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    # Before a file's laws are made. Most files hold none, and Hypothesis takes as long to import as pytest itself.
+    if isinstance(collector, pytest.Module) and "hypothesis" in collector.path.read_text(encoding="utf-8"):
+        from draws import choose_profile
+
+        choose_profile()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,3 +34,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Timekeeper(config, _STARTED), "timekeeper")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    # Its plugin imports Hypothesis for the summary, and there is none to give; workers of xdist may have imported it.
+    if "hypothesis" not in sys.modules and not session.config.getoption("numprocesses", None):
+        session.config.pluginmanager.unregister(name="hypothesispytest")

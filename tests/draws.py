@@ -10,6 +10,7 @@ so that a commit fails neither for what another run happened to draw nor for how
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Final
 
@@ -23,8 +24,9 @@ _FEWEST: Final = 5
 _PROFILE: Final = os.environ.get("HYPOTHESIS_PROFILE", "repeatable")
 
 
+@functools.cache
 def choose_profile() -> None:
-    """Settings of all tests; called once, before any law is collected."""
+    """Settings of all tests; called before any law is made."""
     if _PROFILE not in SHARES:
         raise SystemExit(f"HYPOTHESIS_PROFILE={_PROFILE}: expected {', '.join(SHARES)}")
     repeatable = _PROFILE != "explore"
@@ -45,3 +47,8 @@ def choose_profile() -> None:
 def draws(count: int) -> settings:
     """Try a law on so many draws, or on the profile's share of them."""
     return settings(max_examples=max(_FEWEST, round(count * SHARES[_PROFILE])))
+
+
+def seeds(count: int) -> range:
+    """Seeds of a law about how often something holds: so many, or the profile's share of them."""
+    return range(max(_FEWEST, round(count * SHARES[_PROFILE])))

@@ -15,10 +15,9 @@ from typing import Final
 
 from timekeeping import landings, report
 from timekeeping.readings import read, spent
-from timekeeping.stages import LANES, ROOT, exit_status, run
+from timekeeping.stages import CLUSTER_TESTS, LANES, ROOT, exit_status, run
 
 _PYTEST: Final = (sys.executable, "-m", "pytest")
-_CLUSTER: Final = "tests/cluster"
 GOALS: Final = {
     "make test": ("make", "test"),
     "make check": ("make", "check"),
@@ -74,26 +73,23 @@ def _store() -> int:
 
 
 def _measure(tests: Sequence[str]) -> int:
-    # Side by side in memory; the cluster's tests share one cluster.
-    selections = [tests] if tests else [sorted(map(str, _folders())), [_CLUSTER]]
+    in_memory = (*_PYTEST, "-q", "--numprocesses=auto", "--dist=worksteal", *_in_memory())
+    commands = [(*_PYTEST, "-q", *tests)] if tests else [in_memory, CLUSTER_TESTS]
     status = 0
     with tempfile.TemporaryDirectory() as folder:
-        files = [Path(folder) / f"{number}.json" for number in range(len(selections))]
-        for selection, file in zip(selections, files, strict=True):
-            beside = () if tests or _CLUSTER in selection else ("--numprocesses=auto", "--dist=worksteal")
-            done = subprocess.run(
-                (*_PYTEST, "-q", *beside, f"--times={file}", *selection), cwd=ROOT, check=False
-            )
+        files = [Path(folder) / f"{number}.json" for number in range(len(commands))]
+        for command, file in zip(commands, files, strict=True):
+            done = subprocess.run((*command, f"--times={file}"), cwd=ROOT, check=False)
             status = status or done.returncode
         print()
         print(*report.tables(report.load([file for file in files if file.exists()])), sep="\n")
     return status
 
 
-def _folders() -> list[Path]:
+def _in_memory() -> list[str]:
     tests = ROOT / "tests"
     found = {file.relative_to(ROOT).parts[1] for file in tests.glob("*/**/test_*.py")}
-    return [Path("tests") / name for name in found if f"tests/{name}" != _CLUSTER]
+    return sorted(f"tests/{name}" for name in found - {"cluster"})
 
 
 def _goals(rows: Sequence[str], runs: int) -> int:

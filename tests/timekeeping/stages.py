@@ -21,6 +21,11 @@ from typing import IO, Final
 ROOT: Final = Path(__file__).parents[2]
 STATIC: Final = ("types", "lint", "contracts", "generated", "compatible-crds")
 """Targets of the Makefile that run no test."""
+CLUSTER_TESTS: Final = (
+    *(sys.executable, "-m", "pytest"),
+    *("--numprocesses=3", "--dist=loadgroup", "--no-loadscope-reorder", "tests/cluster"),
+)
+"""They wait more than they compute; each process has clusters of its own (tests/README.md)."""
 _NICENESS: Final = 10
 """Of what runs beside the lane that is shown: that one compares times."""
 
@@ -62,7 +67,7 @@ LANES: Final = (
     ),
     (
         Stage("programs", (sys.executable, "-m", "localcluster", "build"), needed=True),
-        Stage("cluster tests", ("make", "cluster-tests")),
+        Stage("cluster tests", CLUSTER_TESTS),
     ),
 )
 

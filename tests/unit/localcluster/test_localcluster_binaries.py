@@ -12,7 +12,7 @@ import pytest
 from localcluster import binaries, cache, toolchain
 from localcluster.binaries import ensure, same_minor
 from localcluster.building import complaint, go_build
-from localcluster.catalog import PROGRAMS
+from localcluster.catalog import BUNDLES, PROGRAMS
 from localcluster.failure import LocalClusterError
 from localcluster.progress import duration
 
@@ -33,7 +33,7 @@ def world(tmp_path, monkeypatch):
     """An empty cache, no network: building writes a file and is counted."""
     built = []
 
-    def build(_bundle, what, target, _toolchain, _say, _position):
+    def build(_bundle, what, target, *_):
         with cache.published(target) as unfinished:
             program(unfinished)
             built.append(what.name)
@@ -49,10 +49,50 @@ def world(tmp_path, monkeypatch):
 def test_builds_what_is_missing_once(world):
     built, env = world
     first = ensure(["etcd", "helm"], environment=env, tell=quiet)
-    assert built == ["etcd", "helm"]
+    assert sorted(built) == ["etcd", "helm"]
     assert all(os.access(path, os.X_OK) for path in first.values())
     assert ensure(["helm", "etcd"], environment=env, tell=quiet) == first
-    assert built == ["etcd", "helm"]
+    assert len(built) == 2
+
+
+def test_two_bundles_are_built_side_by_side_and_each_in_its_order(world, monkeypatch):
+    _, env = world
+    together = threading.Barrier(2, timeout=60)
+    order = []
+
+    def build(bundle, what, target, *_):
+        if what.name in {"etcd", "prometheus"}:
+            together.wait()
+        with cache.published(target) as unfinished:
+            program(unfinished)
+        order.append((bundle.folder, what.name))
+
+    monkeypatch.setattr(binaries, "build", build)
+    ensure(environment=env, tell=quiet)
+    assert len(order) == len(PROGRAMS)
+    for bundle in BUNDLES:
+        assert [name for folder, name in order if folder == bundle.folder] == [
+            p.name for p in bundle.programs
+        ]
+
+
+def test_a_failure_ends_what_is_built_beside_it_and_begins_nothing_more(world, monkeypatch):
+    _, env = world
+    begun = []
+    both = threading.Barrier(2, timeout=60)
+
+    def build(_bundle, what, _target, _toolchain, _say, _position, given_up):
+        begun.append(what.name)
+        both.wait()
+        if what.name == "etcd":
+            raise LocalClusterError("cannot build etcd: no such package")
+        assert given_up.wait(60)
+        raise LocalClusterError("given up")
+
+    monkeypatch.setattr(binaries, "build", build)
+    with pytest.raises(LocalClusterError, match="cannot build etcd: no such package"):
+        ensure(environment=env, tell=quiet)
+    assert sorted(begun) == ["etcd", "prometheus"]
 
 
 def test_what_another_builder_finished_meanwhile_is_not_built_again(world, monkeypatch):
