@@ -49,6 +49,6 @@ def draws(count: int) -> settings:
     return settings(max_examples=max(_FEWEST, round(count * SHARES[_PROFILE])))
 
 
-def seeds(count: int) -> range:
+def seeds_of_law(count: int) -> range:
     """Seeds of a law about how often something holds: so many, or the profile's share of them."""
     return range(max(_FEWEST, round(count * SHARES[_PROFILE])))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -266,14 +266,9 @@ class FakeCluster:
                 _unset(new, path)
         # Nothing has changed before admission has spoken, the owners neither.
         self._admit("update", _with_sub(resource, subresource), new, found)
-        for path, value in wanted.items():
-            for other, fields in owners.items():
-                if other != name and current.get(path) != value:
-                    fields.pop(path, None)
         kept = {path: value for path, value in mine.items() if path[0] not in parts}
-        owners[name] = kept | wanted
-        if mine.keys() != owners[name].keys():
-            self._views.pop(key, None)
+        changed = {path for path, value in wanted.items() if current.get(path) != value}
+        self._take(key, name, kept | wanted, changed)
         if new == found:
             return
         self._note("apply", key)
@@ -282,6 +277,18 @@ class FakeCluster:
         new["metadata"]["resourceVersion"] = str(next(self._versions))
         self.objects[key] = new
         self._stamp(key, name)
+
+    def _take(
+        self, key: Key, name: tuple[str, str], fields: dict[Path, Any], changed: Collection[Path]
+    ) -> None:
+        """Fields belong to a manager, and those that it changed to nobody else; a view shows whose they are."""
+        owners = self.owners[key]
+        for other in owners.keys() - {name}:
+            for path in changed:
+                owners[other].pop(path, None)
+        if owners.get(name, {}).keys() != fields.keys():
+            self._views.pop(key, None)
+        owners[name] = fields
 
     def _stamp(self, key: Key, writer: tuple[str, str]) -> None:
         """Remember when a manager last wrote, as managedFields does."""

@@ -20,7 +20,7 @@ from breakeven.planning.capacity import (
 )
 from breakeven.planning.objective import Slo
 from breakeven.profile import Profile
-from draws import draws, seeds
+from draws import draws, seeds_of_law
 from sweeps import CLIENTS, closed
 
 EAGLE = Arm("eagle3", 3)
@@ -97,7 +97,7 @@ def test_bounds_of_ninety_percent_hold_the_true_capacity_that_often() -> None:
         Slo(tpot_s=0.012): (1.3 / 0.06) / (1.2 + 0.07 * 1.3 / 0.06),
     }
     held = dict.fromkeys(true_rps, 0)
-    sweeps = seeds(200)
+    sweeps = seeds_of_law(200)
     for seed in sweeps:
         rng = np.random.default_rng(seed)
         rows = []
