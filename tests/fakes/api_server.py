@@ -94,9 +94,8 @@ class FakeCluster:
         self._asked("list", resource, "")
         found = [
             self.shown(key)
-            for key in sorted(self.objects)
-            if key[0] == resource.plural
-            and namespace in {None, key[1]}
+            for key in self._keys(resource)
+            if namespace in {None, key[1]}
             and _matches((self.objects[key]["metadata"].get("labels") or {}), labels)
         ]
         return found if trim is None else [kept for item in found if (kept := trim(item)) is not None]
@@ -228,7 +227,10 @@ class FakeCluster:
 
     def of(self, resource: Resource) -> list[dict[str, Any]]:
         """All objects of a kind, for assertions."""
-        return [value for key, value in sorted(self.objects.items()) if key[0] == resource.plural]
+        return [self.objects[key] for key in self._keys(resource)]
+
+    def _keys(self, resource: Resource) -> list[Key]:
+        return sorted(key for key in self.objects if key[0] == resource.plural)
 
     def _apply(
         self,

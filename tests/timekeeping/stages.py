@@ -23,7 +23,7 @@ STATIC: Final = ("types", "lint", "contracts", "generated", "compatible-crds")
 """Targets of the Makefile that run no test."""
 CLUSTER_TESTS: Final = (
     *(sys.executable, "-m", "pytest"),
-    *("--numprocesses=3", "--dist=loadgroup", "--no-loadscope-reorder", "tests/cluster"),
+    *("--numprocesses=3", "--dist=loadfile", "--no-loadscope-reorder", "tests/cluster"),
 )
 """They wait more than they compute; each process has clusters of its own (tests/README.md)."""
 _NICENESS: Final = 10
