@@ -17,7 +17,7 @@ from breakeven.serving.command_line import (
     command_line,
     flag_number,
     flag_value,
-    runs_through_shell,
+    shell_of,
     with_speculation,
     without_speculation,
 )
@@ -114,7 +114,7 @@ def engine_of(template: Manifest, container_name: str | None) -> Manifest:
         raise NotCopyableError(
             ClusterReason.CONTAINER_AMBIGUOUS, "the target has not exactly one container that starts vLLM"
         )
-    if runs_through_shell([str(item) for item in container.get("command") or []]):
+    if shell_of(command_line(container)):
         raise NotCopyableError(
             ClusterReason.SHELL_WRAPPER,
             "the target starts vLLM through a shell, in which an arm's JSON loses its quotes",

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from breakeven.serving.command_line import runs_through_shell, speculation
+from breakeven.serving.command_line import shell_of, speculation
 from breakeven.serving.drain import drain
 from breakeven.serving.opt_in import opt_in
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -58,7 +58,7 @@ def refuse_target(
             else f"Deployment {name} has several containers and not exactly one that starts vLLM: "
             "set targetRef.containerName",
         )
-    if runs_through_shell([str(item) for item in deployment.container.get("command") or []]):
+    if shell_of(deployment.command_line):
         return Refusal(ClusterReason.SHELL_WRAPPER, str(opt_in(deployment.container).refusal))
     if identity.model is None:
         return Refusal(

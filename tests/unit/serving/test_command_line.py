@@ -13,7 +13,7 @@ from breakeven.serving.command_line import (
     flag_number,
     flag_value,
     model_of,
-    runs_through_shell,
+    shell_of,
     speculation,
     with_speculation,
     without_speculation,
@@ -142,15 +142,37 @@ def test_flag_values_and_model():
 
 
 @pytest.mark.parametrize(
-    ("command", "shell"),
+    ("words", "shell"),
     [
-        (["sh", "-c", "vllm serve m"], True),
-        (["/bin/bash", "-lc", "exec vllm serve m"], True),
-        (["env", "A=b", "sh", "-c", "vllm"], True),
-        (["vllm", "serve"], False),
-        (["python3", "-m", "vllm.entrypoints.openai.api_server"], False),
-        ([], False),
+        (["sh", "-c", "vllm serve m"], "sh -c"),
+        (["/bin/bash", "-lc", "exec vllm serve m"], "/bin/bash -lc"),
+        (["/bin/bash", "-o", "pipefail", "-c", "vllm serve m", "--shutdown-timeout=120"], "/bin/bash -c"),
+        (["bash", "-c", "vllm", "serve", "m"], "bash -c"),
+        (["busybox", "sh", "-c", "vllm serve m"], "busybox -c"),
+        (["env", "A=b", "sh", "-c", "vllm"], "sh -c"),
+        (["/usr/bin/env", "-S", "bash -c 'vllm serve m'"], "bash -c"),
+        (["env", "-iS", "A=b bash -c", "vllm serve m"], "bash -c"),
+        (["env", "--split-string=bash -c", "vllm serve m"], "bash -c"),
+        (["tini", "--", "bash", "-c", "vllm serve m"], "bash -c"),
+        (["tini", "-s", "-p", "SIGTERM", "bash", "-c", "vllm serve m"], "bash -c"),
+        (["dumb-init", "--rewrite", "15:2", "--", "sh", "-c", "vllm serve m"], "sh -c"),
+        (["numactl", "--cpunodebind=0", "-m", "0", "bash", "-c", "vllm serve m"], "bash -c"),
+        (["nsys", "profile", "-t", "cuda", "-o", "a", "bash", "-c", "vllm serve m"], "bash -c"),
+        (["timeout", "-k", "5", "60", "nice", "-n", "5", "exec", "bash", "-c", "vllm serve m"], "bash -c"),
+        (["gosu", "vllm", "su-exec", "vllm", "sh", "-ec", "vllm serve m"], "sh -ec"),
+        (["su", "-c", "vllm serve m"], "su -c"),
+        (["vllm", "serve"], ""),
+        (["tini", "--", "vllm", "serve", "m", "-sc", "{}"], ""),
+        (["env", "-S", "vllm serve", "m"], ""),
+        (["env", "-S", "vllm 'serve", "m"], ""),
+        (["bash", "start.sh", "-cc", "{}"], ""),
+        (["bash", "/opt/start.sh", "-c", "a.yaml"], ""),
+        (["m", "--served-model-name", "sh", "-cc", "{}"], ""),
+        (["vllm", "serve", "m", "--served-model-name", "bash", "-cc", "{}"], ""),
+        (["python3", "-m", "vllm.entrypoints.openai.api_server"], ""),
+        ([], ""),
     ],
+    ids=" ".join,
 )
-def test_shell_wrappers_are_told_from_programs(command, shell):
-    assert runs_through_shell(command) is shell
+def test_a_shell_is_found_wherever_it_stands_and_a_script_is_none(words, shell):
+    assert " ".join(shell_of(words)) == shell

@@ -72,6 +72,7 @@ def _examine(document: Mapping[str, Any], where: str, container_name: str | None
     from breakeven.serving.command_line import command_line, speculation
     from breakeven.serving.drain import drain
     from breakeven.serving.dynamic_speculation import doubts
+    from breakeven.serving.hindrances import hindrances
     from breakeven.serving.manifest import checked_deployment
     from breakeven.serving.opt_in import ANNOTATION, engine_container, opt_in
 
@@ -98,6 +99,7 @@ def _examine(document: Mapping[str, Any], where: str, container_name: str | None
     for found in (speculation(words).config, _annotated(template)):
         if found is not None:
             warnings += doubts(found, words, str(container.get("image", "")))
+    warnings += [f"containers[{container.get('name')}] has {line}" for line in hindrances(words)]
     for part in ("command", "args"):
         ignored = [str(i) for i in container.get(part) or [] if str(i).startswith("--config=")]
         warnings += [

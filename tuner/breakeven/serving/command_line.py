@@ -11,10 +11,11 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from itertools import dropwhile, takewhile
+from itertools import takewhile
 from typing import Any
 
 from breakeven.errors import InputError
@@ -28,7 +29,9 @@ SHORT_KEYS = {"--spec-method": "method", "--spec-model": "model", "--spec-tokens
 _VARIABLE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
 _NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
 _OPTIMIZATION = re.compile(r"-O=?(\w+)")
-_SHELLS = {"sh", "bash", "ash", "dash", "zsh", "ksh", "busybox"}
+_SHELLS = {"sh", "bash", "ash", "dash", "zsh", "ksh", "mksh", "fish", "busybox"}
+# These run the text of their `-c` in the shell of somebody.
+_SHELLS_BY_OPTION = {"su", "runuser"}
 # Switches of other versions of vLLM than the one whose table `vllm_flags` holds.
 _OTHER_SWITCHES = ("--disable-frontend-multiprocessing", "--disable-log-requests")
 
@@ -242,16 +245,54 @@ def after_program(words: Sequence[str]) -> Sequence[str]:
     return words
 
 
-def runs_through_shell(command: Sequence[str]) -> bool:
-    """Whether a shell would re-read the arguments: JSON in `$(VAR)` then loses its quotes."""
-    if not command:
-        return False
-    program = command[0].rsplit("/", 1)[-1]
-    if program == "env":
-        return runs_through_shell(
-            list(dropwhile(lambda item: "=" in item or item.startswith("-"), command[1:]))
-        )
-    return program in _SHELLS and any(re.fullmatch(r"-[a-z]*c[a-z]*", item) for item in command[1:])
+def shell_of(words: Sequence[str]) -> tuple[str, ...]:
+    """The shell that would read the engine's command line again, with the option that hands it a text; empty if there is none.
+
+    It is found wherever it stands before vLLM: as the program, at the begin of the arguments, and behind whatever starts
+    it (`tini --`, `env -S`, `numactl`, `timeout 60`). A shell that runs a script is none: a script may pass "$@" on.
+
+    Args:
+        words: command and arguments of the container.
+    """
+    started = after_program(words)
+    before = list(words[: len(words) - len(started)] if len(started) < len(words) else words)
+    # An image whose entrypoint is vLLM has vLLM's own flags from the first word on.
+    before = list(takewhile(lambda word: word.partition("=")[0] not in flags(), before))
+    for at, word in enumerate(before):
+        program = word.rpartition("/")[2]
+        text = _text_option(before[at + 1 :])
+        if program in _SHELLS | _SHELLS_BY_OPTION and text:
+            return (word, text)
+        if inner := _split_by_env(before[:at], word):
+            return shell_of([*inner, *before[at + 1 :]])
+    return ()
+
+
+def _text_option(following: Sequence[str]) -> str:
+    """The option `-c`, alone or among other letters, if it comes before the first word that is no option."""
+    applet = 1 if following and following[0] in _SHELLS else 0
+    valued = False
+    for word in following[applet:]:
+        if re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", word):
+            return word
+        if not valued and not word.startswith(("-", "+")):
+            return ""
+        # `-o pipefail` and `-O extglob` take the next word.
+        valued = bool(re.fullmatch(r"[-+][a-zA-Z]*[oO]", word))
+    return ""
+
+
+def _split_by_env(before: Sequence[str], word: str) -> list[str]:
+    """The words of a text that `env -S` cuts at its spaces; empty if the word is no such text."""
+    if not any(one.rpartition("/")[2] == "env" for one in before):
+        return []
+    attached = re.fullmatch(r"(?:-[a-zA-Z]*S|--split-string=)(.+)", word, re.DOTALL)
+    if attached is None and not re.fullmatch(r"-[a-zA-Z]*S|--split-string", before[-1]):
+        return []
+    try:
+        return shlex.split(attached[1] if attached else word)
+    except ValueError:
+        return []
 
 
 @cache

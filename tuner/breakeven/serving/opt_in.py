@@ -15,7 +15,7 @@ from breakeven.serving.command_line import (
     SPECULATIVE_CONFIG,
     GivenFlag,
     cut,
-    runs_through_shell,
+    shell_of,
     speculation,
 )
 
@@ -78,11 +78,12 @@ def opt_in(container: Mapping[str, Any]) -> OptIn:
     path = f"containers[{container.get('name', '')}]"
     command = [str(item) for item in container.get("command") or []]
     args = [str(item) for item in container.get("args") or []]
-    if runs_through_shell(command):
+    if shell := shell_of([*command, *args]):
+        where = "command" if shell[0] in command else "args"
         return OptIn(
             (),
             (),
-            f"{path}.command runs vLLM through a shell ({' '.join(command[:2])}), which strips the quotes of the "
+            f"{path}.{where} runs vLLM through a shell ({' '.join(shell)}), which strips the quotes of the "
             "arm's JSON: start vLLM directly (command: [vllm, serve], arguments in args)",
         )
     add: list[Change] = []
