@@ -403,7 +403,7 @@ async def test_a_target_that_is_another_one_by_the_time_of_the_write_is_not_touc
     if meanwhile == "made anew":
         assert world.phase is None
         assert world.status["history"][0]["result"] == "Superseded"
-        assert "made anew" in world.status["history"][0]["message"]
+        assert "made again" in world.status["history"][0]["message"]
 
 
 async def test_on_a_target_that_was_made_anew_nothing_is_restored_without_a_decision():
