@@ -138,13 +138,20 @@ def update(place):
 
     Not by plain `kubectl replace`: that renews last-applied-configuration on the way, and shows.
     """
+    place.kubectl("rollout", "status", f"deployment/{manifests.TARGET}", "--timeout=180s")
     manifest = without_key(place.get("deployment", manifests.TARGET))
     path = f"/apis/apps/v1/namespaces/{place.name}/deployments/{manifests.TARGET}"
     place.stage.cluster.kubectl("replace", f"--raw={path}", "--filename=-", stdin=json.dumps(manifest))
 
 
+def replace(place, manifest):
+    """`kubectl replace`, which reads the object first: the API server refuses it where a roll's status comes between."""
+    place.kubectl("rollout", "status", f"deployment/{manifests.TARGET}", "--timeout=180s")
+    place.kubectl("replace", "--filename=-", stdin=yaml.safe_dump(manifest))
+
+
 def replace_with_its_own_manifest(place):
-    place.kubectl("replace", "--filename=-", stdin=yaml.safe_dump(manifests.target()))
+    replace(place, manifests.target())
 
 
 @pytest.mark.parametrize("remove", [edit, patch, update, replace_with_its_own_manifest])
@@ -173,12 +180,17 @@ def test_kubectl_replace_is_repaired_twice_and_then_left_alone(place):
     place.managed(**EAGLE)
     place.until_settled("eagle/3")
     for time in (1, 2):
-        place.kubectl("replace", "--filename=-", stdin=yaml.safe_dump(with_note(f"replaced {time}")))
-        until("the annotation is back", place.annotation, seen=lambda: place.told("chat"))
+        replace(place, with_note(f"replaced {time}"))
+        # The write is seen before the API server has noted down that it answered it.
+        until(
+            "the annotation is back, and its write is in the audit log",
+            lambda written=time: place.annotation() and len(place.writes()) > written,
+            seen=lambda: place.told("chat"),
+        )
         assert len(place.writes()) == 1 + time
         assert json.loads(place.annotation()) == CONFIG
     assert place.reasons()["Restored"].startswith("kubectl-replace changed the target at 20")
-    place.kubectl("replace", "--filename=-", stdin=yaml.safe_dump(with_note("replaced again")))
+    replace(place, with_note("replaced again"))
     made = place.until_decided("RevertedTwice")
     assert "breakeven.dev/resume" in made["message"]
     until_noted(place, "replaced again")
