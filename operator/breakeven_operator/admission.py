@@ -14,8 +14,8 @@ from breakeven_operator.reconcile.fingerprint import identify
 from breakeven_operator.reconcile.observation import ServiceObservation
 from breakeven_operator.reconcile.service import ServiceOutcome
 from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.calibrationrun import FINAL_PHASES
 
-_FINAL = frozenset({"Succeeded", "Failed", "Superseded"})
 _WAITING = frozenset({"", "Pending"})
 
 
@@ -59,7 +59,7 @@ def run_views(
         NamespacedName(item.service.metadata.namespace, item.service.metadata.name): item for item in decided
     }
     undecided = {NamespacedName.of(manifest) for manifest in world.manifests.values()} - owners.keys()
-    unfinished = [run for run in world.runs if phase_of(run) not in _FINAL]
+    unfinished = [run for run in world.runs if phase_of(run) not in FINAL_PHASES]
     # A younger run that already holds a GPU is not the duplicate of an older one that waits.
     unfinished.sort(key=lambda run: (phase_of(run) in _WAITING, _age(run)))
     places -= sum(phase_of(run) not in _WAITING for run in unfinished)
@@ -121,6 +121,7 @@ def _view(
         jobs=_labelled(world.jobs.get(namespace, ()), meta["name"]),
         pods=_labelled(world.pods.get(namespace, ()), meta["name"]),
         selectors=tuple(world.selectors.get(namespace, ())),
+        network_policies=tuple(world.network_policies.get(namespace, ())),
         may_start=may_start,
         duplicate_of=duplicate_of,
         settings=settings,

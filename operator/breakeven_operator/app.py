@@ -127,6 +127,7 @@ async def _parts(
         own=own,
         bearer_file=settings.prometheus_bearer_file,
         ca_file=settings.prometheus_ca_file,
+        allowed=settings.prometheus_allowed_addresses,
     )
 
     def wake() -> None:
@@ -151,6 +152,7 @@ async def _parts(
         default_source=own,
         counted=lambda outcome: telemetry.prometheus_queries.labels(outcome).inc(),
         settle_s=settle_s,
+        drafters=settings.allowed_drafters,
     )
     identity = LeaseIdentity(settings.identity, f"{settings.namespace}/{settings.lease_name}")
     lease = Lease(

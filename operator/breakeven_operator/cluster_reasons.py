@@ -100,6 +100,11 @@ class ClusterReason(StrEnum):
         "The target mounts a volume or claims a device that a second pod cannot have.",
         "Use a ReadOnlyMany or ReadWriteMany volume for the model, or bake it into the image.",
     )
+    NETWORK_NOT_ISOLATED = (
+        "NetworkNotIsolated",
+        "NetworkPolicies restrict the target's traffic, and none would restrict a calibration pod's.",
+        "Add a NetworkPolicy for the same direction that selects breakeven.dev/service=<service>.",
+    )
     NOT_OPTED_IN = (
         "NotOptedIn",
         "The target's manifest does not take its arm from the annotation, so a roll would change nothing.",

@@ -15,7 +15,15 @@ from typing import Any
 
 from breakeven.errors import InputError
 from breakeven_operator import calibration, housekeeping
-from breakeven_operator.actions import ActionPlan, Create, DoneFit, EmitEvent, WriteAnnotation, WriteStatus
+from breakeven_operator.actions import (
+    ActionPlan,
+    Create,
+    DoneFit,
+    EmitEvent,
+    Fit,
+    WriteAnnotation,
+    WriteStatus,
+)
 from breakeven_operator.adapters.observer import Observer
 from breakeven_operator.adapters.snapshot import Legible, Snapshot
 from breakeven_operator.admission import Decided, run_views
@@ -47,6 +55,8 @@ _CYCLE_LOG = logging.getLogger(CYCLE)
 _WRITERS = 8
 # A roll that is past its deadline is undone in the next cycle, which sets a new one.
 _LATE = timedelta(seconds=60)
+# A fit is awaited, for two minutes at most: with more of them a cycle would be late, and the process restarted.
+_FITS_PER_CYCLE = 1
 _MOVING = frozenset({RolloutPhase.INTENDED, RolloutPhase.ROLLING, RolloutPhase.UNDOING})
 
 
@@ -108,8 +118,9 @@ class Reconciler:
         self._telemetry = telemetry
         self._settings = settings
         self._agenda = Agenda()
-        # Services that the last cycle left to the next one.
+        # Services that the last cycle left to the next one, and fits that this one has room for.
         self._left = 0
+        self._fits_left = 0
         # By uid of the service: as /metrics shows it since its last decision, whose status was written just like that, what
         # decisions have learned that none was written for, and what was last logged.
         self._shown: dict[str, SpeculativeService] = {}
@@ -168,6 +179,7 @@ class Reconciler:
         names = {NamespacedName.of(manifest) for manifest in world.manifests.values()}
         for action in housekeeping.abandoned(world.profiles, names, now):
             self._note(await self._writer.carry_out(ActionPlan(action.ref, (action,))), report)
+        self._fits_left = _FITS_PER_CYCLE
         for view in run_views(
             world, outcomes, self._settings.max_parallel_calibrations, self._settings.trial
         ):
@@ -453,6 +465,11 @@ class Reconciler:
             actions = (*housekeeping.access(view.service, self._settings.trial_cluster_role), *actions)
         if not actions:
             return
+        if any(isinstance(action, Fit) for action in actions):
+            if self._fits_left == 0:
+                # The next cycle finds the run as it is.
+                return
+            self._fits_left -= 1
         result = await self._writer.carry_out(ActionPlan(ref, actions))
         self._note(result, report)
         if result.failed is not None and result.failed.refused:

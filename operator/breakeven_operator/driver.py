@@ -33,7 +33,7 @@ from breakeven.load_driver.sweep import Sweep, SweepProgress, run_sweep
 from breakeven.points.point import Point
 from breakeven.tiers import Schedule
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
-from breakeven_operator.calibration.jobs import arm_label
+from breakeven_operator.calibration.jobs import ENGINE_VARIABLES, arm_label
 from breakeven_operator.calibration.measurements import measured_of, stored
 from breakeven_operator.calibration.sending import sent, text_name, workload_spec
 from breakeven_operator.calibration.trial_state import WORKLOAD_UNREADABLE
@@ -41,6 +41,7 @@ from breakeven_operator.kinds import RUNS, Resource
 from breakeven_operator.ports import ClusterError, Manifest
 from breakeven_operator.resources.calibrationrun import CalibrationRun, StoredPoint
 from breakeven_operator.resources.workloadspec import PromptSource
+from breakeven_operator.serve.logs import TextLines
 
 T = TypeVar("T")
 _LOG = logging.getLogger("trial")
@@ -120,7 +121,7 @@ class TrialEnvironment:
             endpoint=Endpoint(
                 url=_text(env, "URL"),
                 model=env.get("BREAKEVEN_MODEL") or None,
-                api_key=env.get("BREAKEVEN_API_KEY") or env.get("VLLM_API_KEY") or None,
+                api_key=env.get("BREAKEVEN_API_KEY") or env.get(f"{ENGINE_VARIABLES}VLLM_API_KEY") or None,
                 ca_file=Path(ca_file) if ca_file else None,
                 # The engine is asked at its pod's address, which no certificate names.
                 check_hostname=False,
@@ -320,7 +321,9 @@ async def _main(trial: TrialEnvironment) -> int:
 
 def main() -> int:
     """Entry point; returns the exit code."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(TextLines("%(asctime)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     try:
         return asyncio.run(_main(TrialEnvironment.read(os.environ)))
     except InputError as error:

@@ -14,6 +14,7 @@ import msgspec
 from breakeven.profile import Profile
 from breakeven_operator.actions import FitOutcome
 from breakeven_operator.kinds import Ref, Resource
+from breakeven_operator.printable import one_line
 
 Manifest = Mapping[str, Any]
 """One Kubernetes object as JSON."""
@@ -36,9 +37,9 @@ class ClusterError(Exception):
     """
 
     def __init__(self, message: str, status: int = 0, said: str = "") -> None:
-        super().__init__(one_line(message))
+        super().__init__(one_line(message[:_LONGEST_TEXT]))
         self.status = status
-        self.said = one_line(said or message)
+        self.said = one_line((said or message)[:_LONGEST_TEXT])
 
     @property
     def refused(self) -> bool:
@@ -47,12 +48,6 @@ class ClusterError(Exception):
         A webhook chooses its status freely, and one that times out is answered for with 500, so its sentence counts.
         """
         return self.status in _REFUSALS or (self.status >= 400 and admission_spoke(self.said))
-
-
-def one_line(text: str) -> str:
-    """A text of others without line ends, control characters and marks that reorder what is printed."""
-    words = "".join(letter if letter.isprintable() else " " for letter in text[:_LONGEST_TEXT]).split()
-    return " ".join(words)
 
 
 def admission_spoke(text: str) -> bool:
@@ -337,8 +332,9 @@ class RunView:
         image_digest: of the engine's image in its registry, as the target's pods run it; None when unknown.
         identifiable: whether pods of the target's present template serve; before, a run is not admitted.
         jobs: Jobs labelled with this run; pods: their pods.
-        selectors: label selectors in the namespace (Services, PodMonitors, PodDisruptionBudgets, NetworkPolicies, ...)
-            that must not match a calibration pod: `{"matchLabels": {...}, "matchExpressions": [...]}` each.
+        selectors: label selectors in the namespace (Services, PodMonitors, PodDisruptionBudgets, ...) that must not match a
+            calibration pod: `{"matchLabels": {...}, "matchExpressions": [...]}` each.
+        network_policies: NetworkPolicies of the namespace; a calibration pod is isolated wherever its target is.
         may_start: whether this run may start new Jobs now (not paused, and a place among the fleet's calibrations).
         duplicate_of: an older unfinished run of the same service that does the same work; this one is to be Superseded.
         settings: what all Jobs have in common.
@@ -362,6 +358,7 @@ class RunView:
     may_start: bool
     duplicate_of: str | None
     settings: TrialSettings
+    network_policies: tuple[Manifest, ...] = ()
     events: tuple[Manifest, ...] = ()
     claims: tuple[Manifest, ...] = ()
     config_maps: Mapping[str, Manifest | None] = field(default_factory=dict)

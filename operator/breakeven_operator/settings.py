@@ -15,6 +15,7 @@ from breakeven import __version__
 from breakeven.errors import InputError
 from breakeven.intake import wrong_field
 from breakeven.serving.opt_in import VARIABLE
+from breakeven_operator.adapters.lease import LONGEST_LEASE_S
 from breakeven_operator.kinds import GROUP
 from breakeven_operator.ports import TrialSettings
 
@@ -69,9 +70,11 @@ class Settings(BaseModel):
         prometheus_address: for services that name none; empty: they must.
         prometheus_bearer_file, prometheus_ca_file: for that address alone.
         prometheus_timeout_s: of one query of any Prometheus, from its beginning to the last byte of the answer.
+        prometheus_allowed_addresses: loopback and link-local servers that services may name all the same.
         lease_name, lease_s: of the Lease.
         trial_image, trial_image_pull_policy, trial_priority_class, trial_queue_name, trial_ttl_s, gpu_label: see `trial`.
         trial_cluster_role: the ClusterRole with the drivers' rights.
+        allowed_drafters: how the drafters begin that services may name; empty: all.
         max_parallel_rolls: over all services.
         max_parallel_calibrations: over all services.
         bind_address, port: of /metrics, /healthz and /readyz.
@@ -97,8 +100,9 @@ class Settings(BaseModel):
     prometheus_bearer_file: _File = ""
     prometheus_ca_file: _File = ""
     prometheus_timeout_s: int = Field(default=10, ge=1, le=300)
+    prometheus_allowed_addresses: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
     lease_name: _Label = "breakeven-operator"
-    lease_s: float = Field(default=30.0, ge=6, le=600)
+    lease_s: float = Field(default=30.0, ge=6, le=LONGEST_LEASE_S)
     trial_image: str = f"ghcr.io/breakeven-dev/breakeven:{__version__}"
     trial_image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
     trial_priority_class: str = ""
@@ -106,6 +110,7 @@ class Settings(BaseModel):
     trial_ttl_s: int = Field(default=600, ge=0, le=604800)
     gpu_label: str = "nvidia.com/gpu.product"
     trial_cluster_role: str = "breakeven-trial"
+    allowed_drafters: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
     max_parallel_rolls: int = Field(default=3, ge=1, le=1000)
     max_parallel_calibrations: int = Field(default=1, ge=1, le=100)
     bind_address: str = "0.0.0.0"  # noqa: S104 - in a pod, the kubelet and Prometheus ask

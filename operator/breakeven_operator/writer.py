@@ -38,6 +38,7 @@ from breakeven_operator.ports import (
     Manifest,
     StaleObjectError,
 )
+from breakeven_operator.printable import printable
 from breakeven_operator.refused_writes import RefusedWrite, RefusedWrites
 
 _LOG = logging.getLogger(__name__)
@@ -297,7 +298,7 @@ class Writer:
                 "name": ref.name,
                 "uid": ref.uid,
             },
-            "note": action.message[:_NOTE_LENGTH],
+            "note": printable(action.message)[:_NOTE_LENGTH],
             "type": "Warning" if action.warning else "Normal",
         }
         answer = await self._cluster.create(EVENTS, body)

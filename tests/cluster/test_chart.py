@@ -2,12 +2,23 @@
 
 import json
 import re
+import ssl
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
 import yaml
 
 from breakeven import __version__
+from breakeven_operator.calibration import schedule_job, trial_access
+from breakeven_operator.calibration.jobs import TrialLimits, build_job
+from breakeven_operator.calibration.run_plan import make_plan
+from breakeven_operator.ports import TrialSettings
+from breakeven_operator.request import requested_run
+from breakeven_operator.resources.calibrationrun import CalibrationRun, Trigger
+from breakeven_operator.resources.speculativeservice import SpeculativeService
+from fakes.calibration_world import World
 from localcluster import LocalCluster, LocalClusterError
 
 ROOT = Path(__file__).parents[2]
@@ -293,6 +304,13 @@ def test_the_operator_may_write_its_annotation(cluster, target):
         ('{"metadata":{"labels":{"x":"y"}}}', "no metadata of a workload"),
         ('{"metadata":{"annotations":{"x":"y"}}}', "no metadata of a workload"),
         ('{"metadata":{"finalizers":["x.io/y"]}}', "no metadata of a workload"),
+        ('{"spec":{"template":{"metadata":{"finalizers":["x.io/y"]}}}}', "nothing of the pods"),
+        ('{"spec":{"template":{"metadata":{"name":"x"}}}}', "nothing of the pods"),
+        ('{"spec":{"template":{"metadata":{"generateName":"x"}}}}', "nothing of the pods"),
+        (
+            '{"spec":{"template":{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"u"}]}}}}',
+            "nothing of the pods",
+        ),
     ],
 )
 def test_the_operator_may_change_nothing_else_of_a_workload(cluster, target, patch, said):
@@ -300,9 +318,11 @@ def test_the_operator_may_change_nothing_else_of_a_workload(cluster, target, pat
     assert done.returncode != 0
     assert f"Breakeven may change {said}" in done.stderr
     # The policy binds nobody else.
+    # Not for good: a finalizer would stay on the pods, and the namespace with them.
     assert cluster.kubectl(
-        "patch", "deployment", "chat-vllm", f"--namespace={target}", "--type=merge", f"--patch={patch}"
-    )
+        "patch", "deployment", "chat-vllm", f"--namespace={target}", "--type=merge", f"--patch={patch}",
+        "--dry-run=server",
+    )  # fmt: skip
 
 
 def test_an_image_is_beyond_its_reach(cluster, target):
@@ -335,64 +355,419 @@ def test_rights_it_does_not_have(cluster, target, denied):
 
 IMAGE = f"ghcr.io/breakeven-dev/breakeven:{__version__}"
 """What the chart installs, where nothing else is asked for."""
-
-
-def job(name, account, **labels):
-    return yaml.safe_dump(
-        {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": {"name": name, "labels": labels},
-            "spec": {
-                "template": {
-                    "spec": {
-                        "serviceAccountName": account,
-                        "restartPolicy": "Never",
-                        "containers": [{"name": "a", "image": IMAGE}],
-                    }
-                }
-            },
-        }
-    )
-
-
 OURS = {"app.kubernetes.io/managed-by": "breakeven", "breakeven.dev/service": "chat"}
+SETTINGS = TrialSettings(IMAGE, priority_class="breakeven-calibration", image_pull_policy="IfNotPresent")
+REFUSED = re.compile(
+    r'"([^"\s]+)" is (?:forbidden|invalid): (?:: )?ValidatingAdmissionPolicy \'[^\']+\' with binding .* denied request: (.*)'
+)
 
 
-def test_jobs_run_under_the_drivers_account_only(cluster, target):
-    def create(manifest):
-        return as_operator(cluster, "create", f"--namespace={target}", "--filename=-", stdin=manifest)
-
-    assert create(job("good", "breakeven-chat", **OURS)).returncode == 0
-    assert "under the account breakeven-<service>" in create(job("bad", "default", **OURS)).stderr
-    assert "under the account breakeven-<service>" in create(job("bad", "breakeven-code", **OURS)).stderr
-    unlabelled = create(job("bad", "breakeven-chat", **{"breakeven.dev/service": "chat"}))
-    assert "carry the label" in unlabelled.stderr
-
-
-def binding(name, role, labels=OURS):
-    return yaml.safe_dump(
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "RoleBinding",
-            "metadata": {"name": name, "labels": labels},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-            "subjects": [{"kind": "ServiceAccount", "name": "breakeven-chat", "namespace": "x"}],
-        }
+def denied(cluster, namespace, documents, *, user=OPERATOR, verb="create"):
+    """What the policies say of each object, by its name; nothing is stored."""
+    text = yaml.safe_dump_all(documents)
+    done = cluster.kubectl(
+        f"--as={user}",
+        verb,
+        f"--namespace={namespace}",
+        "--dry-run=server",
+        "--filename=-",
+        stdin=text,
+        check=False,
     )
+    said = dict(REFUSED.findall(done.stderr))
+    admitted = set(re.findall(r"/(\S+) (?:created|configured|serverside-applied)", done.stdout))
+    assert len(said) + len(admitted) == len(documents), done.stderr
+    return said
+
+
+def trial_job(namespace):
+    """The Job that the operator makes for one arm of the fakes' target, with a file of prompts."""
+    world = World()
+    for manifest in (world.run, world.service, world.target):
+        manifest["metadata"]["namespace"] = namespace
+    prompts = {"configMap": {"name": "prompts", "key": "p.jsonl"}}
+    workload = world.service["spec"]["calibration"]["workload"] | {"prompts": prompts}
+    world.service["spec"]["calibration"]["workload"] = workload
+    world.config_maps["prompts"] = {
+        "metadata": {"name": "prompts"},
+        "data": {"p.jsonl": '{"prompt": "a"}\n' * 40},
+    }
+    plan = make_plan(
+        world.view(), CalibrationRun.read(world.run, "run"), SpeculativeService.read(world.service, "service")
+    )
+    limits = TrialLimits(sweep_s=500, active_s=1500)
+    return json.loads(
+        json.dumps(build_job(world.run, plan, plan.arms[1], world.target, (), SETTINGS, limits))
+    )
+
+
+def cron_job(namespace):
+    world = World()
+    world.service["metadata"]["namespace"] = namespace
+    return json.loads(json.dumps(schedule_job(world.service, SETTINGS)))
+
+
+def pod_of(manifest):
+    inner = manifest["spec"].get("jobTemplate", manifest)
+    return inner["spec"]["template"]["spec"]
+
+
+def changed(manifest, name, change):
+    copied = json.loads(json.dumps(manifest))
+    copied["metadata"]["name"] = name
+    change(copied, pod_of(copied))
+    return copied
+
+
+def engine_gets(volume):
+    """Mounts a volume into the engine."""
+
+    def change(_, pod):
+        pod["volumes"].append({"name": "more", **volume})
+        pod["initContainers"][-1].setdefault("volumeMounts", []).append(
+            {"name": "more", "mountPath": "/more"}
+        )
+
+    return change
+
+
+def engine_is(**fields):
+    return lambda _, pod: pod["initContainers"][-1].update(fields)
+
+
+def driver_is(**fields):
+    return lambda _, pod: pod["containers"][0].update(fields)
+
+
+def driver_adds(field, item):
+    return lambda _, pod: pod["containers"][0].setdefault(field, []).append(item)
+
+
+def pod_is(**fields):
+    return lambda _, pod: pod.update(fields)
+
+
+def labelled(**labels):
+    return lambda job, _: job["metadata"].update(labels={**job["metadata"]["labels"], **labels})
+
+
+def template_is(**fields):
+    return lambda job, _: job["spec"]["template"]["metadata"].update(fields)
+
+
+TOKEN = {"projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
+EXEC = {"exec": {"command": ["sh", "-c", "cat /var/run/secrets/kubernetes.io/serviceaccount/token"]}}
+OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "u"}
+NOT_OURS = {
+    "unlabelled": (labelled(**{"app.kubernetes.io/managed-by": "x"}), "carry the label"),
+    "other-service": (labelled(**{"breakeven.dev/service": "code"}), "under the account breakeven-<service>"),
+    "other-account": (pod_is(serviceAccountName="default"), "under the account breakeven-<service>"),
+    "no-owner": (lambda job, _: job["metadata"].pop("ownerReferences"), "go with its own object"),
+    "other-owner": (lambda job, _: job["metadata"].update(ownerReferences=[OWNER]), "go with its own object"),
+    "finalizer": (lambda job, _: job["metadata"].update(finalizers=["x.io/y"]), "go with its own object"),
+    "pod-finalizer": (template_is(finalizers=["x.io/y"]), "no name, owner or finalizer"),
+    "pod-owner": (template_is(ownerReferences=[OWNER]), "no name, owner or finalizer"),
+    "pod-labels": (template_is(labels={}), "Pods of Breakeven carry its labels"),
+    "many": (lambda job, _: job["spec"].update(parallelism=9, completions=9), "run one pod"),
+    "endless": (lambda job, _: job["spec"].pop("activeDeadlineSeconds"), "run one pod, for a time"),
+    "host-network": (pod_is(hostNetwork=True), "share neither the node's namespaces"),
+    "host-pid": (pod_is(hostPID=True), "share neither the node's namespaces"),
+    "host-ipc": (pod_is(hostIPC=True), "share neither the node's namespaces"),
+    "shared-processes": (pod_is(shareProcessNamespace=True), "nor their containers'"),
+    "on-a-node": (pod_is(nodeName="a100-0"), "pass no scheduler by"),
+    "first-class": (pod_is(priorityClassName="system-node-critical"), "rank of calibrations"),
+    "mounted-token": (pod_is(automountServiceAccountToken=True), "no token into all"),
+    "token-unsaid": (lambda _, pod: pod.pop("automountServiceAccountToken"), "no token into all"),
+    "privileged": (engine_is(securityContext={"privileged": True}), "run no privileged container"),
+    "privileged-fetch": (
+        lambda _, pod: pod["initContainers"][0].update(securityContext={"privileged": True}),
+        "run no privileged container",
+    ),
+    "capable": (engine_is(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}), "add no capability"),
+    "host-port": (engine_is(ports=[{"containerPort": 80, "hostPort": 80}]), "no port of a node"),
+    "host-path": (engine_gets({"hostPath": {"path": "/"}}), "no path of a node"),
+    "git-repo": (engine_gets({"gitRepo": {"repository": "https://x/y.git"}}), "no path of a node"),
+    "flex": (engine_gets({"flexVolume": {"driver": "x/y"}}), "no path of a node"),
+    "second-token": (engine_gets(TOKEN), "one token, in the volume"),
+    "token-for-others": (
+        lambda _, pod: pod["volumes"][1]["projected"]["sources"][0]["serviceAccountToken"].update(audience="vault"),
+        "for the API server alone",
+    ),
+    "engine-has-token": (
+        engine_is(volumeMounts=[{"name": "breakeven-token", "mountPath": "/t"}]),
+        "Nobody but the load driver",
+    ),
+    "engine-has-prompts": (
+        engine_is(volumeMounts=[{"name": "breakeven-prompts", "mountPath": "/p"}]),
+        "Nobody but the load driver",
+    ),
+    "prompts-by-another-name": (engine_gets({"configMap": {"name": "prompts"}}), "Nobody but the load driver"),
+    "prompts-projected": (
+        engine_gets({"projected": {"sources": [{"configMap": {"name": "prompts"}}]}}),
+        "Nobody but the load driver",
+    ),
+    "prompts-as-variables": (
+        engine_is(envFrom=[{"configMapRef": {"name": "prompts"}}]),
+        "Nobody but the load driver",
+    ),
+    "prompt-as-variable": (
+        engine_is(env=[{"name": "P", "valueFrom": {"configMapKeyRef": {"name": "prompts", "key": "p.jsonl"}}}]),
+        "Nobody but the load driver",
+    ),
+    "other-image": (driver_is(image="evil"), "its own image and command"),
+    "other-command": (driver_is(command=["python", "-c", "print()"]), "its own image and command"),
+    "other-arguments": (driver_is(args=["run"]), "its own image and command"),
+    "no-command": (lambda _, pod: pod["containers"][0].pop("command"), "its own image and command"),
+    "second-container": (
+        lambda _, pod: pod["containers"].append({"name": "b", "image": IMAGE}),
+        "its own image and command",
+    ),
+    "hook": (driver_is(lifecycle={"postStart": EXEC}), "runs nothing but itself"),
+    "probe": (driver_is(livenessProbe=EXEC), "runs nothing but itself"),
+    "directory": (driver_is(workingDir="/var/run/breakeven/prompts"), "runs nothing but itself"),
+    "python-path": (
+        driver_adds("env", {"name": "PYTHONPATH", "value": "/var/run/breakeven/prompts"}),
+        "runs nothing but itself",
+    ),
+    "python-path-from": (driver_adds("envFrom", {"configMapRef": {"name": "x"}}), "runs nothing but itself"),
+    "driver-privileged": (driver_is(securityContext={}), "without privilege"),
+    "over-the-program": (
+        driver_adds("volumeMounts", {"name": "weights", "mountPath": "/usr/local/lib", "readOnly": True}),
+        "mounts its token, its prompts",
+    ),
+    "written-by-the-driver": (
+        driver_adds("volumeMounts", {"name": "weights", "mountPath": "/var/run/breakeven/certificate"}),
+        "mounts its token, its prompts",
+    ),
+}  # fmt: skip
+
+
+def test_jobs_are_calibrations_and_nothing_else(cluster, target):
+    job = trial_job(target)
+    wrong = [changed(job, name, change) for name, (change, _) in NOT_OURS.items()]
+    said = denied(cluster, target, [job, *wrong])
+    assert said.keys() == NOT_OURS.keys()
+    for name, (_, words) in NOT_OURS.items():
+        assert words in said[name], name
+
+
+def test_what_a_target_needs_can_be_allowed(cluster):
+    texts = [
+        text
+        for document in only(
+            render(
+                cluster,
+                "--set=admissionPolicy.allowedHostPaths={/data/models}",
+                "--set=admissionPolicy.allowedCapabilities={IPC_LOCK}",
+                "--set=admissionPolicy.allowedConfigMaps={templates}",
+            ),
+            "ValidatingAdmissionPolicy",
+        )
+        if document["metadata"]["name"] == "breakeven-jobs"
+        for text in (validation["expression"] for validation in document["spec"]["validations"])
+    ]
+    for words in ('["/data/models"].exists(path', 'capability in ["IPC_LOCK"]', 'in ["templates"]'):
+        assert any(words in text for text in texts), words
+
+
+def test_jobs_of_others_are_neither_changed_nor_deleted(cluster, target):
+    run = requested_run(target, "chat", "", Trigger.MANUAL)
+    created = cluster.kubectl("create", "--output=json", "--filename=-", stdin=yaml.safe_dump(run)).stdout
+    job = trial_job(target)
+    # Of a run that is there: without its owner the garbage collector would take it.
+    job["metadata"]["ownerReferences"][0] |= {
+        name: json.loads(created)["metadata"][name] for name in ("name", "uid")
+    }
+    foreign = changed(job, "foreign", lambda made, _: made["metadata"].pop("ownerReferences"))
+    unlabelled = changed(job, "unlabelled", labelled(**{"app.kubernetes.io/managed-by": "x"}))
+    manifests = yaml.safe_dump_all([job, foreign, unlabelled])
+    cluster.kubectl("create", f"--namespace={target}", "--filename=-", stdin=manifests)
+
+    def delete(name):
+        return as_operator(cluster, "delete", "--wait=false", "job", name, f"--namespace={target}").stderr
+
+    for name in ("foreign", "unlabelled"):
+        assert "deletes no Job and no CronJob of others" in delete(name)
+    assert delete(job["metadata"]["name"]) == ""
+    for verb in ("patch", "update"):
+        done = as_operator(cluster, "auth", "can-i", verb, "jobs.batch", f"--namespace={target}")
+        assert done.stdout.strip() == "no"
+
+
+CRON_NOT_OURS = {
+    "engine": (lambda _, pod: pod.update(initContainers=[{"name": "engine", "image": "x"}]), "runs Breakeven alone"),
+    "volume": (lambda _, pod: pod["volumes"].append({"name": "m", "secret": {"secretName": "x"}}), "no other volume"),
+    "trial": (driver_is(args=["trial"]), "its own image and command"),
+    "token": (pod_is(automountServiceAccountToken=True), "no token into all"),
+    "privileged": (driver_is(securityContext={"privileged": True}), "run no privileged container"),
+}  # fmt: skip
+
+
+def test_cronjobs_ask_for_calibrations_and_do_nothing_else(cluster, target):
+    made = cron_job(target)
+    assert denied(cluster, target, [made]) == {}
+    assert "called breakeven-<service>" in denied(cluster, target, [changed(made, "x", lambda *_: None)])["x"]
+    for change, words in CRON_NOT_OURS.values():
+        wrong = changed(made, "breakeven-chat", change)
+        assert words in denied(cluster, target, [wrong])["breakeven-chat"]
+    foreign = changed(made, "breakeven-chat", labelled(**{"app.kubernetes.io/managed-by": "x"}))
+    del foreign["metadata"]["ownerReferences"]
+    cluster.kubectl("create", f"--namespace={target}", "--filename=-", stdin=yaml.safe_dump(foreign))
+    done = as_operator(
+        cluster, "apply", f"--namespace={target}", "--server-side", "--field-manager=breakeven", "--force-conflicts",
+        "--filename=-", stdin=yaml.safe_dump(made),
+    )  # fmt: skip
+    assert "changes no CronJob of others" in done.stderr
+
+
+def binding(name, role, *, namespace, labels=OURS, kind="ClusterRole", subjects=None):
+    own = [{"kind": "ServiceAccount", "name": "breakeven-chat", "namespace": namespace}]
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": name, "labels": labels},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
+        "subjects": own if subjects is None else subjects,
+    }
 
 
 def test_it_hands_out_the_drivers_rights_and_no_others(cluster, target):
-    def create(manifest):
-        return as_operator(cluster, "create", f"--namespace={target}", "--filename=-", stdin=manifest)
+    def create(manifest, namespace=target):
+        return as_operator(
+            cluster, "create", f"--namespace={namespace}", "--filename=-", stdin=yaml.safe_dump(manifest)
+        )
 
-    assert "attempting to grant RBAC permissions" in create(binding("breakeven-chat", "cluster-admin")).stderr
-    assert create(binding("breakeven-chat", "breakeven-trial")).returncode == 0
+    world = World()
+    world.service["metadata"]["namespace"] = target
+    account, made = trial_access(world.service, "breakeven-trial")
+    for manifest in (account, made):
+        assert create(manifest).returncode == 0
+    subject = made["subjects"][0]
+    mallory = {"kind": "User", "name": "mallory", "apiGroup": "rbac.authorization.k8s.io"}
+    other = {**OURS, "breakeven.dev/service": "x"}
+
+    def bound(role="breakeven-trial", name="breakeven-x", **more):
+        return create(binding(name, role, namespace=target, labels=other, **more)).stderr
+
+    assert "attempting to grant RBAC permissions" in bound("cluster-admin")
+    only_this = "binds the drivers' role to the account of the same name and to nobody else"
+    # The operator holds its own role's rights, so RBAC itself lets it bind that.
+    assert only_this in bound("breakeven", subjects=[mallory])
+    assert only_this in bound("breakeven", subjects=[{**subject, "name": "breakeven-x"}])
+    assert only_this in bound(subjects=[mallory])
+    assert only_this in bound(subjects=[subject])
+    assert only_this in bound(subjects=[])
+    own = {**subject, "name": "breakeven-x"}
+    assert only_this in bound(subjects=[own, mallory])
+    assert only_this in bound(subjects=[{**own, "namespace": "kube-system"}])
+    assert bound(subjects=[own]) == ""
+    assert "called breakeven-<service> and changes none" in bound(name="somebody")
+    for closed in ("kube-system", "breakeven"):
+        denial = create(binding("breakeven-x", "breakeven-trial", namespace=closed, labels=other, subjects=[{**own, "namespace": closed}]), closed)  # fmt: skip
+        assert "in the cluster's own namespaces and in its own" in denial.stderr
+        assert "in the cluster's own namespaces and in its own" in create(
+            {**account, "metadata": {"name": "breakeven-chat", "labels": OURS}}, closed
+        ).stderr  # fmt: skip
+    meta = {"name": "breakeven-x", "labels": other}
+    bare = {**account, "metadata": meta}
+    named = {**bare, "metadata": {**meta, "name": "other"}}
+    assert "called breakeven-<service> and changes none" in create(named).stderr
+    for wrong in (
+        {**bare, "metadata": {**meta, "annotations": {"eks.amazonaws.com/role-arn": "admin"}}},
+        {**bare, "automountServiceAccountToken": True},
+        {**bare, "imagePullSecrets": [{"name": "somebodys"}]},
+    ):
+        assert "no annotation, no Secret and no token" in create(wrong).stderr
+
+
+def test_the_policies_cannot_be_left_behind(cluster, target):
+    """With nothing but the operator's token: no rights for anybody, and no pod that reaches a node or the cluster."""
+    for namespace in (target, "kube-system"):
+        manifest = binding(
+            "breakeven-x", "breakeven", namespace=namespace, labels={"breakeven.dev/service": "x"},
+            subjects=[{"kind": "User", "name": "mallory", "apiGroup": "rbac.authorization.k8s.io"}],
+        )  # fmt: skip
+        done = as_operator(
+            cluster, "create", f"--namespace={namespace}", "--filename=-", stdin=yaml.safe_dump(manifest)
+        )
+        assert "ValidatingAdmissionPolicy 'breakeven-bindings'" in done.stderr
+    image = '{"spec":{"template":{"spec":{"containers":[{"name":"vllm","image":"evil"}]}}}}'
+    done = cluster.kubectl(
+        "--as=mallory", "patch", "deployment", "chat-vllm", f"--namespace={target}", "--type=merge", f"--patch={image}",
+        check=False,
+    )  # fmt: skip
+    assert 'User "mallory" cannot' in done.stderr
+    job = trial_job("kube-system")
     assert (
-        "called breakeven-<service> and changes none" in create(binding("somebody", "breakeven-trial")).stderr
+        "no pods in the cluster's own namespaces and in its own"
+        in denied(cluster, "kube-system", [job])["chat-7f3c2-eagle-2"]
     )
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "other", "labels": OURS}}
-    assert "called breakeven-<service> and changes none" in create(yaml.safe_dump(account)).stderr
+    job = trial_job("breakeven")
+    assert (
+        "no pods in the cluster's own namespaces and in its own"
+        in denied(cluster, "breakeven", [job])["chat-7f3c2-eagle-2"]
+    )
+
+
+def test_a_driver_adds_points_to_runs_of_its_service_and_nothing_else(cluster, target):
+    driver = f"system:serviceaccount:{target}:breakeven-chat"
+    cluster.kubectl(
+        "create", "rolebinding", "breakeven-chat", f"--namespace={target}", "--clusterrole=breakeven-trial",
+        f"--serviceaccount={target}:breakeven-chat",
+    )  # fmt: skip
+
+    def as_driver(*arguments, stdin=""):
+        return cluster.kubectl(
+            f"--as={driver}", *arguments, f"--namespace={target}", stdin=stdin, check=False
+        )
+
+    def ask(service, **spec):
+        run = requested_run(target, service, "", Trigger.SCHEDULE)
+        run["spec"] |= spec
+        return as_driver("create", "--output=name", "--filename=-", stdin=yaml.safe_dump(run))
+
+    name = ask("chat").stdout.strip().partition("/")[2]
+    assert name
+    assert "runs of its own service alone" in ask("code").stderr
+    for wrong in (
+        {"importFrom": [{"arm": "none", "configMap": {"name": "x", "keys": ["a"]}}]},
+        {"loads": 20},
+    ):
+        assert "as its service describes it" in ask("chat", **wrong).stderr
+    other = requested_run(target, "code", "", Trigger.MANUAL)
+    foreign = cluster.kubectl(
+        "create", "--output=name", f"--namespace={target}", "--filename=-", stdin=yaml.safe_dump(other)
+    ).stdout.strip().partition("/")[2]  # fmt: skip
+
+    def patch(run, status):
+        """What the API server says to a merge patch; kubectl would read the status first, which a driver may not."""
+        pki = cluster.state_dir / "pki"
+        context = ssl.create_default_context(cafile=pki / "ca.crt")
+        context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
+        path = f"/apis/breakeven.dev/v1alpha1/namespaces/{target}/calibrationruns/{run}/status"
+        request = urllib.request.Request(
+            cluster.api_url + path,
+            json.dumps({"status": status}).encode(),
+            {"Content-Type": "application/merge-patch+json", "Impersonate-User": driver},
+            method="PATCH",
+        )
+        try:
+            with urllib.request.urlopen(request, context=context):
+                return ""
+        except urllib.error.HTTPError as error:
+            return json.load(error)["message"]
+
+    cluster.kubectl(
+        "patch", "calrun", name, f"--namespace={target}", "--subresource=status", "--type=merge",
+        '--patch={"status":{"phase":"Measuring"}}',
+    )  # fmt: skip
+    points: dict[str, object] = {"points": [{"arm": "none", "index": 0}]}
+    assert patch(name, points) == ""
+    assert "runs of its own service alone" in patch(foreign, points)
+    for wrong in ({"phase": "Succeeded"}, {"phase": None}, {"message": "x"}, {"reason": "Done", **points}):
+        assert "nothing of a run but its points" in patch(name, wrong)
+    # Somebody else is not held by it.
+    assert cluster.kubectl("patch", "calrun", name, f"--namespace={target}", "--subresource=status", "--type=merge", '--patch={"status":{"message":"x"}}')  # fmt: skip
 
 
 def test_a_driver_may_ask_for_runs_and_store_points(cluster, target):
@@ -428,7 +803,7 @@ def test_the_policies_compile_against_the_real_types(cluster, release):
     policies = json.loads(cluster.kubectl("get", "validatingadmissionpolicy", "--output=json").stdout)[
         "items"
     ]
-    assert len(policies) == 3
+    assert len(policies) == 7
     for policy in policies:
         warnings = policy["status"].get("typeChecking", {}).get("expressionWarnings", [])
         assert warnings == [], policy["metadata"]["name"]

@@ -138,6 +138,7 @@ class World:
     in_force: Profile | None = None
     config_maps: dict[str, dict[str, Any] | None] = field(default_factory=dict)
     claims: tuple[dict[str, Any], ...] = ()
+    network_policies: tuple[dict[str, Any], ...] = ()
     said: list[EmitEvent] = field(default_factory=list)
     fits: list[Fit] = field(default_factory=list)
     profiles: list[dict[str, Any]] = field(default_factory=list)
@@ -163,6 +164,7 @@ class World:
             in_force=self.in_force,
             config_maps=self.config_maps,
             claims=self.claims,
+            network_policies=self.network_policies,
         )
 
     def turn(self, seconds: float = 15.0) -> dict[str, Any]:

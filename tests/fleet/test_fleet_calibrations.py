@@ -17,6 +17,7 @@ from breakeven_operator.kinds import (
     SERVICE_ACCOUNTS,
     SERVICES,
 )
+from breakeven_operator.labels import FINISHED_LABEL
 from breakeven_operator.ports import ClusterError
 from breakeven_operator.reconcile.service import reconcile
 from fakes.fleet_world import SERVICE, TARGET, VALUE, FleetWorld
@@ -72,6 +73,29 @@ async def test_a_service_deleted_during_its_calibration_leaves_nothing():
     for kind in (RUNS, JOBS, SERVICE_ACCOUNTS, ROLE_BINDINGS, CRONJOBS):
         assert world.cluster.of(kind) == []
     assert len(world.cluster.of(DEPLOYMENTS)) == 1
+
+
+async def test_a_user_s_label_hides_no_run_that_goes_on():
+    world = FleetWorld()
+    world.load(3.0)
+    for _ in range(3):
+        await world.cycle()
+    (name,) = phases(world)
+    world.cluster.change(
+        RUNS,
+        "llm",
+        name,
+        lambda run: run["metadata"].setdefault("labels", {}).update({FINISHED_LABEL: "true"}),
+    )
+    (job,) = world.cluster.of(JOBS)
+    world.cluster.change(
+        SERVICES, "llm", "chat", lambda service: service["spec"]["targetRef"].update(name="other")
+    )
+    for _ in range(2):
+        await world.cycle()
+    # Its target is another one: a run that is looked at ends, and its Job goes.
+    assert phases(world)[name] == "Superseded"
+    assert job["metadata"]["name"] not in {one["metadata"]["name"] for one in world.cluster.of(JOBS)}
 
 
 async def test_two_services_are_calibrated_one_after_the_other():

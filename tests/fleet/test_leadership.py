@@ -38,6 +38,19 @@ async def test_one_holds_and_the_other_waits():
         clock.advance(6.0)
 
 
+async def test_a_record_that_claims_years_keeps_the_lease_for_ten_minutes():
+    clock = FakeClock()
+    cluster = FakeCluster(clock)
+    two = replica(cluster, clock, "two")
+    spec = {"holderIdentity": "somebody", "leaseDurationSeconds": 99999999, "leaseTransitions": 0}
+    cluster.put(LEASES, {"metadata": {"namespace": "breakeven", "name": "breakeven-operator"}, "spec": spec})
+    await two.step()
+    clock.advance(599.0)
+    assert await two.step() is False
+    clock.advance(2.0)
+    assert await two.step() is True
+
+
 async def test_a_silent_holder_stops_before_another_begins():
     clock = FakeClock()
     cluster = FakeCluster(clock)

@@ -68,7 +68,7 @@ def asked(address: str, promql: str) -> Sequence[InstantSample]:
 
     async def ask() -> Sequence[InstantSample]:
         # Without Secrets in the access no API server is asked for any.
-        client = PrometheusClient(cast("Cluster", None))
+        client = PrometheusClient(cast("Cluster", None), allowed=("127.0.0.1",))
         try:
             return await client.query(PrometheusAccess(address), promql)
         finally:

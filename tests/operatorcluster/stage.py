@@ -299,6 +299,8 @@ def standing(folder: Path) -> Iterator[Stage]:
         cluster.helm(
             "install", "breakeven", str(CHART), f"--namespace={HOME}", "--create-namespace",
             f"--set=prometheus.address={cluster.prometheus_url}",
+            # What services of the tests name beside it is on this machine, too.
+            "--set=prometheus.allowedAddresses={127.0.0.0/8}",
             "--set=operator.cycleSeconds=1,operator.statusRefreshSeconds=1,calibration.maxParallel=4",
             "--wait", "--timeout=300s",
         )  # fmt: skip

@@ -19,6 +19,10 @@ from breakeven_operator.ports import Clock, Cluster, ClusterError, Manifest
 _LOG = logging.getLogger(__name__)
 
 
+LONGEST_LEASE_S = 600.0
+"""The longest that an operator may be told to run with: a record that says more is no operator's."""
+
+
 class _SeenLease(NamedTuple):
     """Another's Lease: its version, and when that was first seen (s, monotonic)."""
 
@@ -122,8 +126,9 @@ class Lease:
         if self._seen is None or self._seen.version != version:
             self._seen = _SeenLease(version, now)
             return False
-        # As long as the other one says, should it run with a longer duration than we do.
-        silent_s = max(self._lease_s, float((lease.get("spec") or {}).get("leaseDurationSeconds") or 0))
+        # As long as the other one says, should it run with a longer duration than we do; no longer than one may be told to.
+        said_s = float((lease.get("spec") or {}).get("leaseDurationSeconds") or 0)
+        silent_s = max(self._lease_s, min(said_s, LONGEST_LEASE_S))
         return now - self._seen.at_s > silent_s
 
 

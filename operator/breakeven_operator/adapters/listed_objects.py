@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from breakeven_operator.adapters.cluster_objects import Interest
 from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
-from breakeven_operator.adapters.trimming import LABELS, trimmed
+from breakeven_operator.adapters.trimming import LABELS, is_selected, trimmed
 from breakeven_operator.kinds import PROFILES, Ref, Resource
 from breakeven_operator.ports import ClusterReader, Manifest
 
@@ -29,7 +29,7 @@ class ListedObjects:
 
         def trim(manifest: Manifest) -> Manifest | None:
             unwanted = interest is not None and not interest.covers(resource, manifest)
-            return None if unwanted else trimmed(resource, manifest)
+            return None if unwanted or not is_selected(resource, manifest) else trimmed(resource, manifest)
 
         scope: Sequence[str | None] = self._namespaces or (None,)
         if not resource.namespaced:

@@ -66,7 +66,7 @@ _LOG = logging.getLogger(__name__)
 _ABSENT = frozenset({403, 404})
 # Cycles that follow each other at once ask no Prometheus more often than this: an answer about ten thousand pods is dear.
 _SOON_S = 10.0
-_SELECTING = (CORE_SERVICES, BUDGETS, NETWORK_POLICIES, POD_MONITORS)
+_SELECTING = (CORE_SERVICES, BUDGETS, POD_MONITORS)
 
 
 class _Heard(NamedTuple):
@@ -98,6 +98,7 @@ class Observer:
         counted: is called with the outcome of every query: ok, empty or error.
         settle_s: longest time a cycle waits for queries.
         pods_per_query: a fleet of more pods is read by ReplicaSet.
+        drafters: how those begin that services may name; a service that names another breaks a rule. Empty: all.
     """
 
     def __init__(
@@ -111,7 +112,9 @@ class Observer:
         counted: Callable[[str], None] | None = None,
         settle_s: float = SETTLE_S,
         pods_per_query: int = PODS_PER_QUERY,
+        drafters: Sequence[str] = (),
     ) -> None:
+        self._drafters = tuple(drafters)
         self._pods_per_query = pods_per_query
         self._cluster = cluster
         self._objects = objects
@@ -171,10 +174,11 @@ class Observer:
         # Thousands of pods that have ended may stand beside a few that run, and answer no query.
         living = [pod for pod in pods if not is_finished(pod)]
         busy = sorted({run["metadata"]["namespace"] for run in runs})
-        said, (selectors, events, volume_claims, config_maps) = await asyncio.gather(
+        said, (selectors, policies, events, volume_claims, config_maps) = await asyncio.gather(
             self._heard(services, _by_namespace(living), soon=soon),
             asyncio.gather(
                 self._selectors(busy),
+                self._network_policies(busy),
                 self._events(busy),
                 self._volume_claims({*busy, *_mounting(deployments)}),
                 self._config_maps(named_config_maps(runs, manifests)),
@@ -204,6 +208,7 @@ class Observer:
             rolls=said.rolls,
             sums=said.sums,
             selectors=selectors,
+            network_policies=policies,
             events=events,
             volume_claims=volume_claims,
             config_maps=config_maps,
@@ -248,6 +253,11 @@ class Observer:
                 )
             except InputError as error:
                 invalid.append(InvalidService(manifest, str(error)))
+                continue
+            strays = [(m.name, m.strays_from(self._drafters)) for m in service.spec.candidates.methods]
+            problems = [f"spec.candidates.methods {name}: {problem}" for name, problem in strays if problem]
+            if problems:
+                invalid.append(InvalidService(manifest, problems[0]))
                 continue
             parsed[meta["uid"]] = service
         self._services = parsed
@@ -370,6 +380,10 @@ class Observer:
                 manifests = await self._readable(resource, namespace)
                 found[namespace].extend(filter(None, map(_selector, manifests)))
         return found
+
+    async def _network_policies(self, namespaces: Sequence[str]) -> dict[str, list[Manifest]]:
+        """NetworkPolicies; without the right to read them a copy that leaves one is not refused."""
+        return {namespace: await self._readable(NETWORK_POLICIES, namespace) for namespace in namespaces}
 
     async def _volume_claims(self, namespaces: Collection[str]) -> dict[str, list[Manifest]]:
         """PersistentVolumeClaims; without the right to read them a volume that only one pod may have is not refused."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 import os
+import re
 import socket
 import ssl
 from collections.abc import Sequence
@@ -17,6 +19,7 @@ from urllib.parse import urlencode
 import aiohttp
 import msgspec
 
+from breakeven_operator.adapters.tenant_servers import TenantServers
 from breakeven_operator.kinds import SECRETS
 from breakeven_operator.ports import (
     Cluster,
@@ -29,10 +32,17 @@ from breakeven_operator.ports import (
     SecretKey,
     TimedValue,
 )
+from breakeven_operator.printable import one_line
 
+_LOG = logging.getLogger(__name__)
 # A series takes about 200 bytes, and five hundred pods are asked about at a time: 12,500 series, 3 MiB.
 _LARGEST_MIB = 16
 _LONGEST_ADDRESS = 7500
+_ALLOWED = "breakeven.dev/prometheus-address"
+# Words of the API itself. Everything else of an error is a stranger's text, which is for the log and for no status.
+_ERROR_TYPES = frozenset(
+    {"timeout", "canceled", "execution", "bad_data", "internal", "unavailable", "not_found", "not_acceptable"}
+)
 # RecursionError: an answer may be nested deeper than any that is one.
 _UNREADABLE = (ValueError, RecursionError)
 
@@ -46,10 +56,10 @@ class _Access:
     tls: ssl.SSLContext | bool
 
     def hidden_in(self, text: str) -> str:
-        """The text on one line, without the secrets: a proxy may repeat what it was sent."""
+        """The printable text on one line, without the secrets: a proxy may repeat what it was sent."""
         for secret in filter(None, self.secrets):
             text = text.replace(secret, "...")
-        return " ".join(text.split())[:200]
+        return one_line(text)[:200]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +131,7 @@ class PrometheusClient:
         timeout_s: from the beginning of a query to the last byte of its answer.
         own: the operator's own Prometheus; None: there is none.
         bearer_file, ca_file: token and certificate authority for `own`, and for nobody else.
+        allowed: servers that are asked although they are loopback or link-local, see `TenantServers`.
     """
 
     def __init__(
@@ -131,13 +142,16 @@ class PrometheusClient:
         own: PrometheusAccess | None = None,
         bearer_file: str = "",
         ca_file: str = "",
+        allowed: Sequence[str] = (),
     ) -> None:
         self._cluster = cluster
         self._timeout_s = timeout_s
         self._own = own
         self._bearer_file = bearer_file
         self._ca_file = ca_file
-        self._client: aiohttp.ClientSession | None = None
+        self._servers = TenantServers(allowed, own)
+        # By whether the server is one that the installation names.
+        self._clients: dict[bool, aiohttp.ClientSession] = {}
 
     async def query(self, source: PrometheusAccess, promql: str) -> Sequence[InstantSample]:
         """See `Metrics.query`."""
@@ -160,26 +174,27 @@ class PrometheusClient:
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._client is not None:
-            await self._client.close()
+        for client in self._clients.values():
+            await client.close()
 
     async def _rows(self, source: PrometheusAccess, promql: str, kind: _Kind[_Row]) -> list[_Row]:
+        trusted = self._servers.trusts(source)
         try:
             # Around everything: a limit per read, or per phase, is none for a server that sends a byte per second.
             async with asyncio.timeout(self._timeout_s):
                 access = await self._access(source)
-                answer = await self._get(source, promql, access)
+                answer = await self._get(source, promql, access, trusted=trusted)
         except TimeoutError as error:
             raise MetricsError(f"{source.name} gave no whole answer within {self._timeout_s:g} s") from error
         return _result(source, kind, answer, access)
 
-    async def _get(self, source: PrometheusAccess, promql: str, access: _Access) -> _Reply:
+    async def _get(self, source: PrometheusAccess, promql: str, access: _Access, *, trusted: bool) -> _Reply:
         try:
             form = {"query": promql}
             # A proxy in front of Prometheus takes addresses of 8 KiB, which the names of twenty namespaces fill; where none
             # has to be longer it may allow GET alone.
             long = len(urlencode(form)) > _LONGEST_ADDRESS
-            async with self._session().request(
+            async with self._session(trusted=trusted).request(
                 "POST" if long else "GET",
                 f"{source.address.rstrip('/')}/api/v1/query",
                 params=None if long else form,
@@ -204,22 +219,24 @@ class PrometheusClient:
         except (aiohttp.ClientError, OSError) as error:
             raise MetricsError(f"{source.name} broke its answer off ({type(error).__name__})") from error
 
-    def _session(self) -> aiohttp.ClientSession:
-        if self._client is None:
-            self._client = aiohttp.ClientSession(
+    def _session(self, *, trusted: bool) -> aiohttp.ClientSession:
+        if trusted not in self._clients:
+            self._clients[trusted] = aiohttp.ClientSession(
                 # Every query has a connection of its own: one that was opened with a certificate serves nobody else.
                 # No limit over all: the connections of a server that hangs must not be those the others wait for.
-                connector=aiohttp.TCPConnector(limit=0, force_close=True),
+                connector=aiohttp.TCPConnector(
+                    limit=0, force_close=True, socket_factory=None if trusted else self._servers.socket_for
+                ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
                 # A .netrc of the machine or proxies of its environment are nobody's configuration here.
                 trust_env=False,
             )
-        return self._client
+        return self._clients[trusted]
 
     async def _access(self, source: PrometheusAccess) -> _Access:
         own = source == self._own
-        bearer = await self._secret(source, source.bearer_secret)
+        bearer = await self._secret(source, source.bearer_secret, sent=True)
         if bearer is None and own and self._bearer_file:
             bearer = _content(self._bearer_file)
         headers, secrets = list(source.headers), []
@@ -227,7 +244,7 @@ class PrometheusClient:
             secrets.append(_header(bearer, "Authorization"))
             headers.append(Header("Authorization", f"Bearer {secrets[0]}"))
         for name, reference in source.secret_headers:
-            secrets.append(_header(await self._secret(source, reference) or b"", name))
+            secrets.append(_header(await self._secret(source, reference, sent=True) or b"", name))
             headers.append(Header(name, secrets[-1]))
         authority = await self._secret(source, source.ca_secret)
         if authority is None and own and self._ca_file:
@@ -241,7 +258,10 @@ class PrometheusClient:
                 f"{source.name}: its certificate authority, or our certificate or key for it, is not usable"
             ) from error
 
-    async def _secret(self, source: PrometheusAccess, reference: SecretKey | None) -> bytes | None:
+    async def _secret(
+        self, source: PrometheusAccess, reference: SecretKey | None, *, sent: bool = False
+    ) -> bytes | None:
+        """A key of a Secret; one whose content is sent says itself to whom."""
         if reference is None:
             return None
         name, key = reference
@@ -249,6 +269,12 @@ class PrometheusClient:
             secret = await self._cluster.get(SECRETS, source.namespace, name)
         except ClusterError as error:
             raise MetricsError(f"Secret {name} cannot be read ({error.status})") from error
+        allowed = str((((secret or {}).get("metadata") or {}).get("annotations") or {}).get(_ALLOWED) or "")
+        addresses = {address.rstrip("/") for address in re.split(r"[\s,]+", allowed)}
+        if secret is not None and sent and source.address.rstrip("/") not in addresses:
+            raise MetricsError(
+                f"Secret {name} is not sent to {source.name}: annotate it with {_ALLOWED}={source.address}"
+            )
         data = ((secret or {}).get("data") or {}).get(key)
         if data is None:
             raise MetricsError(f"there is no Secret {name} with key {key}")
@@ -267,16 +293,21 @@ async def _body(source: PrometheusAccess, response: aiohttp.ClientResponse) -> b
 def _result(source: PrometheusAccess, kind: _Kind[_Row], answer: _Reply, access: _Access) -> list[_Row]:
     """The elements of a query's result; the API's own errors, and whatever is not of this API, raise MetricsError."""
     if HTTPStatus.MULTIPLE_CHOICES <= answer.status < HTTPStatus.BAD_REQUEST:
-        where = access.hidden_in(_origin(answer.location))
-        raise MetricsError(f"{source.name} redirects to {where}, which is not followed: name that address")
+        _LOG.warning("%s redirects to %s", source.name, access.hidden_in(_origin(answer.location)))
+        raise MetricsError(
+            f"{source.name} redirects, which is not followed: name the address that answers (the operator's log has it)"
+        )
     try:
         document = _DOCUMENT.decode(answer.body)
     except _UNREADABLE:
         document = _Document()
     if answer.status != HTTPStatus.OK or document.status == "error":
-        said = f"{document.error_type}: {document.error}" if document.error else ""
+        if document.error:
+            said = access.hidden_in(f"{document.error_type}: {document.error}")
+            _LOG.warning("%s refused the query: %s", source.name, said)
         code = "" if answer.status == HTTPStatus.OK else f"HTTP {answer.status}"
-        why = " ".join(filter(None, (code, access.hidden_in(said))))
+        word = document.error_type if document.error_type in _ERROR_TYPES else ""
+        why = " ".join(filter(None, (code, word))) or "no reason that this API knows"
         raise MetricsError(f"{source.name} refused the query: {why}")
     if memoryview(document.data)[:1] != b"{":
         raise MetricsError(f"{source.name} answered with something that is not Prometheus' JSON")

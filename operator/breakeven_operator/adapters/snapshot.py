@@ -46,7 +46,7 @@ class Snapshot:
         readings: newest answer of each Prometheus about the present, by pod. pasts: and about the past. latencies: and about
             objectives. rolls: and about rolls.
         sums: newest answer about the present by ReplicaSet, where a fleet is too large to be read pod by pod in every cycle.
-        selectors, events: only of namespaces in which a calibration is under way.
+        selectors, network_policies, events: only of namespaces in which a calibration is under way.
         volume_claims: of those, and of namespaces in which a target mounts any.
         config_maps: those that runs before their start name; None where there is no such one.
     """
@@ -71,6 +71,7 @@ class Snapshot:
     rolls: Mapping[Watch, RollReading] = field(default_factory=dict)
     sums: Mapping[Watch, FleetReading] = field(default_factory=dict)
     selectors: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
+    network_policies: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     events: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     volume_claims: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     config_maps: Mapping[NamespacedName, Manifest | None] = field(default_factory=dict)

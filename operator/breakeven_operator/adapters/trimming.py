@@ -10,11 +10,11 @@ from breakeven.serving.opt_in import ANNOTATION
 from breakeven_operator.kinds import CLAIMS, CRONJOBS, DEPLOYMENTS, JOBS, NODES, PODS, RUNS, Resource
 from breakeven_operator.labels import FINISHED_LABEL, MANAGED_SELECTOR, RUN_LABEL
 from breakeven_operator.ports import Manifest
+from breakeven_operator.resources.calibrationrun import FINAL_PHASES
 
 LABELS: Mapping[Resource, str] = {
     JOBS: MANAGED_SELECTOR,
     CRONJOBS: MANAGED_SELECTOR,
-    RUNS: f"!{FINISHED_LABEL}",
 }
 """Label selectors of the kinds of which not all objects are looked at."""
 _CONDITIONS = frozenset({"Ready", "PodScheduled"})
@@ -44,8 +44,13 @@ def trimmed(resource: Resource, manifest: Manifest) -> Manifest:
 
 
 def is_selected(resource: Resource, manifest: Manifest) -> bool:
-    """Whether LABELS selects an object of ours, which an answer to a write may not."""
-    return resource != RUNS or FINISHED_LABEL not in (manifest["metadata"].get("labels") or {})
+    """Whether an object is looked at; a run that is accounted for is not.
+
+    By its phase, too: the label is anybody's to set, and would hide a run that holds a GPU.
+    """
+    if resource != RUNS or FINISHED_LABEL not in (manifest["metadata"].get("labels") or {}):
+        return True
+    return str((manifest.get("status") or {}).get("phase") or "") not in FINAL_PHASES
 
 
 def _slim_writer(entry: Mapping[str, Any]) -> dict[str, Any]:

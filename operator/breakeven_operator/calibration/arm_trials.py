@@ -321,7 +321,16 @@ class Trials:
         view, limits = self._view, self._limits(index)
         assert view.target is not None  # noqa: S101 - a run without its target has ended before it comes here
         try:
-            job = build_job(view.run, self.plan, planned, view.target, view.selectors, view.settings, limits)
+            job = build_job(
+                view.run,
+                self.plan,
+                planned,
+                view.target,
+                view.selectors,
+                view.settings,
+                limits,
+                view.network_policies,
+            )
         except podcopy.NotCopyableError as refusal:
             return self.transition.finish(RunPhase.FAILED, refusal.reason, refusal.message, self._counts())
         name = job["metadata"]["name"]

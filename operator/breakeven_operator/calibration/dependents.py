@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from breakeven_operator.calibration.jobs import DRIVER, TOKEN_MOUNT, account_name, token_volume
+from breakeven_operator.calibration.jobs import (
+    DRIVER,
+    SECURITY_CONTEXT,
+    TOKEN_MOUNT,
+    account_name,
+    token_volume,
+)
 from breakeven_operator.kinds import CRONJOBS, ROLE_BINDINGS, SERVICE_ACCOUNTS, SERVICES
 from breakeven_operator.labels import MANAGED_BY, SERVICE_LABEL, owner_reference
 from breakeven_operator.ports import Manifest, TrialSettings
@@ -74,12 +80,7 @@ def schedule_job(service: Manifest, settings: TrialSettings) -> dict[str, Any] |
             {"name": "BREAKEVEN_SERVICE_UID", "value": meta["uid"]},
         ],
         "resources": {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "256Mi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-            "runAsNonRoot": True,
-        },
+        "securityContext": {**SECURITY_CONTEXT, "runAsNonRoot": True},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [TOKEN_MOUNT],
     }

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
 
 from breakeven.serving.command_line import flag_value
@@ -38,6 +39,17 @@ TOKEN_MOUNT = {
     "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
     "readOnly": True,
 }
+ENGINE_VARIABLES = "BREAKEVEN_ENGINE_"
+"""Before the names of variables that the driver takes over from the engine: none of them is one of its interpreter's."""
+CERTIFICATE_PATH = "/var/run/breakeven/certificate"
+SECURITY_CONTEXT: Mapping[str, Any] = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+    # PodSecurity `restricted` asks for it where the target's pod names none.
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""Privileges of every container that runs Breakeven's image: none."""
 _DRIVER_RESOURCES = {"requests": {"cpu": "500m", "memory": "192Mi"}, "limits": {"memory": "512Mi"}}
 
 
@@ -80,6 +92,7 @@ def build_job(
     selectors: tuple[Manifest, ...],
     settings: TrialSettings,
     limits: TrialLimits,
+    policies: tuple[Manifest, ...] = (),
 ) -> dict[str, Any]:
     """The Job that measures one arm.
 
@@ -91,6 +104,7 @@ def build_job(
         selectors: label selectors that must not match the pod.
         settings: what all Jobs have in common.
         limits: how long it may take.
+        policies: NetworkPolicies of the namespace.
 
     Raises:
         NotCopyableError: the template cannot be copied; the message says why.
@@ -105,6 +119,7 @@ def build_job(
         ARM_LABEL: arm_label(arm.arm),
     }
     labels = podcopy.pod_labels(template, target["spec"].get("selector") or {}, selectors, own)
+    podcopy.check_isolation(template, labels, policies)
     spec = podcopy.pod_spec(template, engine, settings.gpu_label, plan.gpu_product)
     config = sending.imposed(plan.workload, json.loads(arm.speculative_config), arm.k)
     startup_s, discreet = plan.startup_deadline_seconds, sending.own_prompts(plan)
@@ -191,15 +206,15 @@ def _driver(
     if address.key_variable is not None:
         env.append({**address.key_variable, "name": "BREAKEVEN_API_KEY"})
     elif engine.get("envFrom") and flag_value(list(engine.get("args") or []), "--api-key") is None:
-        # The key may be among them (VLLM_API_KEY); by reference, like the engine's own.
-        driver["envFrom"] = engine["envFrom"]
-    if address.certificate is not None:
-        env.append({"name": "BREAKEVEN_CA_FILE", "value": address.certificate})
-        mounts += [
-            {**mount, "readOnly": True}
-            for mount in engine.get("volumeMounts") or []
-            if address.certificate.startswith(f"{mount['mountPath'].rstrip('/')}/")
+        # The key may be among them (VLLM_API_KEY); by reference, like the engine's own. PYTHONPATH may be, too.
+        driver["envFrom"] = [
+            {**source, "prefix": f"{ENGINE_VARIABLES}{source.get('prefix', '')}"}
+            for source in engine["envFrom"]
         ]
+    if address.certificate is not None:
+        mount, path = _certificate(engine, address.certificate)
+        env.append({"name": "BREAKEVEN_CA_FILE", "value": path})
+        mounts += mount
     if settings.image_pull_policy:
         driver["imagePullPolicy"] = settings.image_pull_policy
     root = (spec.get("securityContext") or {}).get("runAsUser") == 0
@@ -212,13 +227,31 @@ def _driver(
         "volumeMounts": mounts,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
+            **SECURITY_CONTEXT,
             # A pod that runs as root by the target's own wish would be refused with runAsNonRoot.
             **({} if root else {"runAsNonRoot": True}),
         },
     }
+
+
+def _certificate(engine: Manifest, file: str) -> tuple[list[dict[str, Any]], str]:
+    """The engine's mount that holds a file, at a place of its own in the driver, and the file's path there.
+
+    At the engine's path it could lie over the driver's own program.
+    """
+    holding = [
+        mount
+        for mount in engine.get("volumeMounts") or []
+        if file == mount["mountPath"] or file.startswith(f"{mount['mountPath'].rstrip('/')}/")
+    ]
+    if not holding:
+        # The engine's image holds it, which the driver does not see.
+        return [], file
+    mount = max(holding, key=lambda one: len(one["mountPath"]))
+    below = PurePosixPath(file).relative_to(mount["mountPath"])
+    # A single file of a volume is mounted as one.
+    place = CERTIFICATE_PATH if below.parts else f"{CERTIFICATE_PATH}/{PurePosixPath(file).name}"
+    return [{**mount, "mountPath": place, "readOnly": True}], str(PurePosixPath(place) / below)
 
 
 def token_volume() -> dict[str, Any]:

@@ -23,6 +23,7 @@ from breakeven.serving.command_line import (
 )
 from breakeven.serving.opt_in import ANNOTATION, VARIABLE, engine_container
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.labels import SERVICE_LABEL
 from breakeven_operator.ports import Manifest
 from breakeven_operator.reconcile.shareable import unshareable
 
@@ -51,7 +52,6 @@ _POD_FIELDS = (
     "dnsPolicy",
     "enableServiceLinks",
     "hostAliases",
-    "hostIPC",
     "imagePullSecrets",
     "os",
     "overhead",
@@ -164,12 +164,28 @@ def _key_variable(engine: Manifest, argument: str | None) -> Mapping[str, Any] |
 
 
 def check_copyable(template: Manifest, claims: Iterable[Manifest]) -> None:
-    """Refuse what only one pod can have.
+    """Refuse what only one pod can have, and what a calibration pod may not have.
 
     Raises:
-        NotCopyableError: a named ResourceClaim, or a volume that may be mounted by one node or pod only.
+        NotCopyableError: a named ResourceClaim, a volume that may be mounted by one node or pod only, the node's IPC, or a
+            token or certificate of the target's account.
     """
-    problem = unshareable(template["spec"], claims)
+    spec = template["spec"]
+    if spec.get("hostIPC"):
+        raise NotCopyableError(
+            ClusterReason.CALIBRATION_FAILED,
+            "the target shares its node's IPC (hostIPC), which a calibration pod may not: give it shared memory by an"
+            " emptyDir of medium Memory at /dev/shm",
+        )
+    for volume in spec.get("volumes") or []:
+        sources = (volume.get("projected") or {}).get("sources") or []
+        if any({"serviceAccountToken", "podCertificate"} & source.keys() for source in sources):
+            raise NotCopyableError(
+                ClusterReason.CALIBRATION_FAILED,
+                f"volume {volume['name']} of the target holds a token or certificate of its ServiceAccount: a calibration pod"
+                " runs under another account, and its engine gets no credential of that one",
+            )
+    problem = unshareable(spec, claims)
     if problem is not None:
         raise NotCopyableError(ClusterReason.VOLUME_NOT_SHAREABLE, problem)
 
@@ -224,6 +240,46 @@ def matches(selector: Manifest, labels: Mapping[str, str]) -> bool:
         if not holds:
             return False
     return True
+
+
+def check_isolation(template: Manifest, labels: Mapping[str, str], policies: Iterable[Manifest]) -> None:
+    """Refuse a copy that could talk where its target may not.
+
+    A copy cannot keep the labels by which its target is served and scaled, and NetworkPolicies often select by these. Any
+    policy that isolates the copy in the same direction will do: what it allows there is its owner's choice.
+
+    Args:
+        template: the target's pod template.
+        labels: the copy's.
+        policies: NetworkPolicies of the namespace.
+
+    Raises:
+        NotCopyableError: traffic into or out of the target is restricted, and that of the copy would not be.
+    """
+    own = (template.get("metadata") or {}).get("labels") or {}
+    left: dict[str, list[str]] = {}
+    covered: set[str] = set()
+    for policy in policies:
+        selector, directions = (policy.get("spec") or {}).get("podSelector") or {}, _directions(policy)
+        if matches(selector, labels):
+            covered |= directions
+        elif matches(selector, own):
+            for direction in directions:
+                left.setdefault(direction, []).append(policy["metadata"]["name"])
+    open_ways = sorted(left.keys() - covered)
+    if open_ways:
+        names = sorted({name for direction in open_ways for name in left[direction]})
+        raise NotCopyableError(
+            ClusterReason.NETWORK_NOT_ISOLATED,
+            f"NetworkPolicy {', '.join(names)} restricts the target's {' and '.join(open_ways).lower()} by labels that a"
+            " calibration pod cannot keep: add one for the same direction that selects"
+            f" {SERVICE_LABEL}={labels.get(SERVICE_LABEL, '')}",
+        )
+
+
+def _directions(policy: Manifest) -> set[str]:
+    spec = policy.get("spec") or {}
+    return set(spec.get("policyTypes") or ("Ingress", *(("Egress",) if "egress" in spec else ())))
 
 
 def pod_annotations(template: Manifest) -> dict[str, str]:

@@ -38,7 +38,8 @@ def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -
     template = view.target["spec"]["template"]
     engine = podcopy.engine_of(template, service.spec.target_ref.container_name)
     podcopy.engine_address(engine)
-    podcopy.check_copyable(template, view.claims)
+    if not run.spec.import_from:
+        podcopy.check_copyable(template, view.claims)
     if view.gpu_product is None or view.fingerprint is None:
         raise podcopy.NotCopyableError(
             ClusterReason.GPU_CLASS_UNKNOWN,

@@ -18,6 +18,7 @@ from breakeven_operator.calibration.jobs import DRIVER
 from breakeven_operator.calibration.podcopy import ENGINE
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.ports import Manifest
+from breakeven_operator.printable import one_line
 from breakeven_operator.reconcile.deployment import condition, parse_time
 from breakeven_operator.reconcile.fingerprint import registry_digest
 from breakeven_operator.reconcile.presence import deletion, is_finished, is_lost
@@ -350,4 +351,4 @@ def last_lines(text: str, count: int = _LAST_LINES) -> str:
 
 
 def _sentence(text: str) -> str:
-    return " ".join(text.split())[: _LONGEST + 200]
+    return one_line(text)[: _LONGEST + 200]

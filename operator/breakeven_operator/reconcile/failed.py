@@ -10,6 +10,7 @@ from typing import Any
 from breakeven_operator.actions import ActionPlan, EmitEvent, WriteStatus
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import SERVICES, Ref
+from breakeven_operator.printable import one_line
 from breakeven_operator.reconcile.conditions import READY, Aspect, merge
 from breakeven_operator.resources import SpeculativeService
 
@@ -53,7 +54,7 @@ def failed(
     facts = {"action": "Hold", "reason": reason}
     if service.status.undecided:
         return Failed(service, ActionPlan(ref, facts=facts))
-    text = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_ERROR]
+    text = one_line(f"{type(error).__name__}: {error}")[:_LONGEST_ERROR]
     message = f"a defect of the operator keeps it from deciding ({text}); the running arm and the last figures are kept"
     ready = Aspect(READY, False, reason, message)
     conditions = merge(service.status.conditions, (ready,), meta.generation, now)

@@ -37,6 +37,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from breakeven.intake import wrong_field
+from breakeven_operator.printable import printable
 
 GROUP = "breakeven.dev"
 VERSION = "v1alpha1"
@@ -180,7 +181,12 @@ class StatusModel(Model):
             return fields
         # `History:` with nothing below it would fill kubectl describe. `exclude_none` looks at what a field holds, not at
         # what is written for it: a figure that came in past the validation (`model_copy`) is dropped here.
-        return {key: value for key, value in fields.items() if value is not None and value != []}
+        # Words of engines, servers and manifests get no further than here with what moves a terminal's cursor.
+        return {
+            key: printable(value) if isinstance(value, str) else value
+            for key, value in fields.items()
+            if value is not None and value != []
+        }
 
 
 def fits(value: float) -> bool:

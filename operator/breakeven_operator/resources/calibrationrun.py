@@ -29,7 +29,7 @@ from breakeven_operator.resources.base import (
 )
 from breakeven_operator.resources.calibrationspec import Budget, LoadChoice
 from breakeven_operator.resources.meta import Condition, Metadata, ObjectReference, ServiceReference
-from breakeven_operator.resources.workloadspec import WorkloadSpec
+from breakeven_operator.resources.workloadspec import MOST_TOKENS, WorkloadSpec
 
 MAX_ARMS = 43  # none, and six methods with six draft lengths and a schedule each
 
@@ -66,6 +66,10 @@ class RunPhase(StrEnum):
     def final(self) -> bool:
         """Nothing more will happen to a run in this phase."""
         return self in {RunPhase.SUCCEEDED, RunPhase.FAILED, RunPhase.SUPERSEDED}
+
+
+FINAL_PHASES = frozenset(str(phase) for phase in RunPhase if phase.final)
+"""The words of the phases in which nothing more happens to a run."""
 
 
 class ArmPhase(StrEnum):
@@ -166,7 +170,9 @@ class PlannedArm(StatusModel):
 
     arm: Annotated[ArmName, Field(description="Its name.")]
     method: Annotated[str, Field(max_length=64, description="vLLM's word for its method.")]
-    k: Annotated[int, Field(ge=0, description="Draft length, tokens per step; of a schedule the longest.")]
+    k: Annotated[
+        int, Field(ge=0, le=1024, description="Draft length, tokens per step; of a schedule the longest.")
+    ]
     candidate: Annotated[
         str | None, Field(max_length=63, description="Name of the method in the service's spec.")
     ] = None
@@ -196,7 +202,8 @@ class CalibrationPlan(StatusModel):
         ),
     ] = ()
     loads: Annotated[
-        int, Field(ge=1, description="Operating points per arm; the most of them with loadChoice Auto.")
+        int,
+        Field(ge=1, le=20, description="Operating points per arm; the most of them with loadChoice Auto."),
     ]
     load_choice: Annotated[LoadChoice, Field(description="Which loads an arm is measured at.")] = (
         LoadChoice.EVEN
@@ -209,8 +216,8 @@ class CalibrationPlan(StatusModel):
             description="Loads per replica that loadChoice Auto decides for; without any, 15 to 75 % of what no speculation carries.",
         ),
     ] = ()
-    prompt_tokens: Annotated[int, Field(ge=1, description="Mean prompt length, tokens.")]
-    output_tokens: Annotated[int, Field(ge=1, description="Mean output length, tokens.")]
+    prompt_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS, description="Mean prompt length, tokens.")]
+    output_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS, description="Mean output length, tokens.")]
     workload: Annotated[
         str | None,
         Field(
@@ -219,10 +226,14 @@ class CalibrationPlan(StatusModel):
             "length.",
         ),
     ] = None
-    point_seconds: Annotated[int, Field(ge=1, description="Measuring time of one point.")]
-    warmup_seconds: Annotated[int, Field(ge=0, description="Uncounted time at each load.")]
-    startup_deadline_seconds: Annotated[int, Field(ge=1, description="How long an engine may take to start.")]
-    pending_deadline_seconds: Annotated[int, Field(ge=1, description="How long a pod may wait for a GPU.")]
+    point_seconds: Annotated[int, Field(ge=1, le=3600, description="Measuring time of one point.")]
+    warmup_seconds: Annotated[int, Field(ge=0, le=600, description="Uncounted time at each load.")]
+    startup_deadline_seconds: Annotated[
+        int, Field(ge=1, le=86400, description="How long an engine may take to start.")
+    ]
+    pending_deadline_seconds: Annotated[
+        int, Field(ge=1, le=86400, description="How long a pod may wait for a GPU.")
+    ]
     budget: Annotated[Budget, Field(description="What the run may cost at most.")]
     confidence_percent: Annotated[
         int, Field(ge=50, le=99, description="Confidence of the fit's intervals.")
@@ -236,7 +247,7 @@ class CalibrationPlan(StatusModel):
         str | None, Field(max_length=512, description="Name under which it is asked.")
     ] = None
     gpu_product: Annotated[str, Field(max_length=128, description="GPU class the pods are pinned to.")]
-    gpus_per_pod: Annotated[int, Field(ge=0, description="GPUs each pod holds.")] = 1
+    gpus_per_pod: Annotated[int, Field(ge=0, le=1024, description="GPUs each pod holds.")] = 1
     fingerprint: Annotated[str, Field(max_length=64, description="What the profile will count for.")]
     template_hash: Annotated[
         str | None,
@@ -344,7 +355,7 @@ class ArmStatus(StatusModel):
     earlier_gpu_seconds: Annotated[
         Number | None, Field(description="The same of the Jobs before the present one.")
     ] = None
-    attempts: Annotated[int, Field(ge=0, description="Jobs started for it.")] = 0
+    attempts: Annotated[int, Field(ge=0, le=1024, description="Jobs started for it.")] = 0
 
 
 class RunDisplay(StatusModel):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
@@ -26,6 +26,8 @@ from breakeven_operator.resources.base import LABEL_PATTERN, LIST_SET, Model, Ru
 
 _NEEDS_MODEL = methods_with(Drafter.REQUIRED)
 _WITHOUT_MODEL = methods_with(Drafter.NONE)
+# vLLM's fly and synthetic accept drafts that the target would not have said.
+_LOSSLESS = ("standard", "block")
 _KNOWN = (*METHODS, *FORMER_METHODS)
 TABLE = "num_speculative_tokens_per_batch_size"
 """vLLM's key for a draft length per batch size."""
@@ -98,6 +100,13 @@ class SpeculativeMethod(Model):
             ".method",
         ),
         Rule(
+            "self.method != 'custom_class' || (has(self.unknownMethod) && self.unknownMethod == 'Allow')",
+            "method custom_class runs a class of your own in the engine",
+            "unknownMethod: Allow beside it",
+            lambda method: method.method != "custom_class" or method.unknown_method is UnknownMethod.ALLOW,
+            ".method",
+        ),
+        Rule(
             f"!(self.method in {list(_NEEDS_MODEL)}) || has(self.model)",
             f"methods {', '.join(_NEEDS_MODEL)} load a drafter and none is named",
             "the drafter in model",
@@ -127,6 +136,16 @@ class SpeculativeMethod(Model):
             lambda method: method.options.get("rejection_sample_method") != "synthetic",
             ".options.rejection_sample_method",
         ),
+        Rule(
+            "!has(self.options) || !has(self.options.rejection_sample_method) "
+            f"|| self.options.rejection_sample_method in {[*_LOSSLESS, 'synthetic']}",
+            "rejection_sample_method is none that is known to keep the answers",
+            f"{' or '.join(_LOSSLESS)}, or none",
+            lambda method: (
+                method.options.get("rejection_sample_method", _LOSSLESS[0]) in (*_LOSSLESS, "synthetic")
+            ),
+            ".options.rejection_sample_method",
+        ),
     )
 
     name: Annotated[
@@ -150,7 +169,7 @@ class SpeculativeMethod(Model):
     unknown_method: Annotated[
         UnknownMethod,
         Field(
-            description="Allow: take any word in method and leave it to the engine, for methods newer than this release. A "
+            description="Allow: take any word in method, custom_class among them, and leave it to the engine. A "
             "word that the engine refuses ends its arm's calibration as EngineConfigRefused."
         ),
     ] = UnknownMethod.REFUSE
@@ -211,12 +230,28 @@ class SpeculativeMethod(Model):
                     "rejection_sample_method": {
                         "type": "string",
                         "maxLength": 64,
-                        "description": "vLLM's acceptance rule; synthetic is refused because it changes the answers.",
+                        "description": f"vLLM's acceptance rule, of those that keep the answers: {', '.join(_LOSSLESS)}.",
                     },
                 },
             },
         ),
     ]
+
+    def strays_from(self, prefixes: Sequence[str]) -> str | None:
+        """What is wrong with its drafter where an installation allows those alone whose names begin so; None: nothing.
+
+        Args:
+            prefixes: of repositories and paths; without any, all are allowed.
+        """
+        if not prefixes:
+            return None
+        if self.unknown_method is UnknownMethod.ALLOW:
+            return "unknownMethod: Allow, where the installation names the drafters that it allows"
+        if self.model is None:
+            return None
+        if ".." not in self.model.split("/") and self.model.startswith(tuple(prefixes)):
+            return None
+        return f"drafter {self.model!r}; expected one that begins with {' or '.join(prefixes)}"
 
     def arms(self) -> tuple[Arm, ...]:
         """Its arms with one draft length each, by draft length."""

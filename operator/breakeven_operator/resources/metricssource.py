@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
@@ -9,6 +10,21 @@ from pydantic import Field
 
 from breakeven_operator.resources.base import Model, Rule, list_map
 from breakeven_operator.resources.meta import ObjectReference, SecretKeyReference
+
+ADDRESS_PATTERN = r"^https?://[^\s@?#]+$"
+"""Of a Prometheus: without credentials, and without the signs after which the query's path would be no path."""
+# Proxies and API servers take these for who asks, or for what is asked for; metadata services, for a proof.
+_TRUSTED_HEADERS = "forwarded|remote|original|rewrite|http-method|real|webauth|auth|aws|amz|google|goog"
+_TENANT_HEADER = (
+    r"^([Xx]-[A-Za-z0-9-]+|[Tt][Hh][Aa][Nn][Oo][Ss]-[Tt][Ee][Nn][Aa][Nn][Tt]|AccountID|ProjectID)$"
+)
+
+
+def may_carry(header: str) -> bool:
+    """Whether a service may choose the value of this header of the operator's queries."""
+    return bool(re.fullmatch(_TENANT_HEADER, header)) and not re.match(
+        f"x-({_TRUSTED_HEADERS})", header.lower()
+    )
 
 
 class MatchOperator(StrEnum):
@@ -52,11 +68,23 @@ class TenantHeader(Model):
             "exactly one of them",
             lambda header: (header.value is None) != (header.value_secret_ref is None),
         ),
+        Rule(
+            f"!self.name.lowerAscii().matches('^x-({_TRUSTED_HEADERS})')",
+            "tenantHeader is one by which servers tell who asks",
+            "one that selects a tenant, such as X-Scope-OrgID",
+            lambda header: may_carry(header.name),
+            ".name",
+        ),
     )
 
     name: Annotated[
         str,
-        Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9-]+$", description="Name of the header."),
+        Field(
+            min_length=1,
+            max_length=128,
+            pattern=_TENANT_HEADER,
+            description="Name of the header: X-..., THANOS-TENANT, AccountID or ProjectID.",
+        ),
     ] = "X-Scope-OrgID"
     value: Annotated[
         str | None,
@@ -68,7 +96,10 @@ class TenantHeader(Model):
         ),
     ] = None
     value_secret_ref: Annotated[
-        SecretKeyReference | None, Field(description="Value of the header, from a Secret.")
+        SecretKeyReference | None,
+        Field(
+            description="Value of the header, from a Secret whose annotation breakeven.dev/prometheus-address names the address."
+        ),
     ] = None
 
 
@@ -101,13 +132,17 @@ class PrometheusServer(Model):
         Field(
             min_length=8,
             max_length=512,
-            pattern=r"^https?://[^\s@]+$",
-            description="URL, such as http://prometheus.monitoring:9090. Without it: the operator's own setting.",
+            pattern=ADDRESS_PATTERN,
+            description="URL, such as http://prometheus.monitoring:9090, without query and fragment; loopback and link-local "
+            "addresses where the installation allows them. Without it: the operator's own setting.",
         ),
     ] = None
     bearer_token_secret_ref: Annotated[
         SecretKeyReference | None,
-        Field(description="Token for the Authorization header; read anew as it expires."),
+        Field(
+            description="Token for the Authorization header; read anew as it expires. The Secret's annotation "
+            "breakeven.dev/prometheus-address names the address that it may be sent to."
+        ),
     ] = None
     ca_secret_ref: Annotated[
         SecretKeyReference | None,

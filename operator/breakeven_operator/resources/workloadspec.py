@@ -9,7 +9,7 @@ from pydantic import Field
 
 from breakeven_operator.resources.base import ATOMIC, Model, ObjectName, RequiredNumber, Rule
 
-_MOST_TOKENS = 1048576
+MOST_TOKENS = 1048576
 _FILE_PATTERN = r"^[A-Za-z0-9._-][A-Za-z0-9._/-]*$"
 FilePath = Annotated[str, Field(min_length=1, max_length=512, pattern=_FILE_PATTERN)]
 _INSIDE = Rule(
@@ -122,8 +122,8 @@ class PromptSource(Model):
 class LengthsOfRequest(Model):
     """Tokens of one kind of request."""
 
-    prompt_tokens: Annotated[int, Field(ge=1, le=_MOST_TOKENS, description="Prompt length, tokens.")]
-    output_tokens: Annotated[int, Field(ge=1, le=_MOST_TOKENS, description="Output length, tokens.")]
+    prompt_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS, description="Prompt length, tokens.")]
+    output_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS, description="Output length, tokens.")]
     weight: Annotated[
         int | None,
         Field(ge=1, le=1000000, description="How often it occurs, relative to the others; 1 without it."),
@@ -150,7 +150,7 @@ class LengthsSpec(Model):
         int | None,
         Field(
             ge=0,
-            le=_MOST_TOKENS,
+            le=MOST_TOKENS,
             description="Standard deviation of prompt lengths, which are lognormal, tokens.",
         ),
     ] = None
@@ -158,7 +158,7 @@ class LengthsSpec(Model):
         int | None,
         Field(
             ge=0,
-            le=_MOST_TOKENS,
+            le=MOST_TOKENS,
             description="Standard deviation of output lengths, which are lognormal, tokens.",
         ),
     ] = None
@@ -275,7 +275,7 @@ class WorkloadSpec(Model):
         int | None,
         Field(
             ge=1,
-            le=_MOST_TOKENS,
+            le=MOST_TOKENS,
             description="Mean prompt length, tokens. Without it: what the target has seen lately, else 512.",
         ),
     ] = None
@@ -283,7 +283,7 @@ class WorkloadSpec(Model):
         int | None,
         Field(
             ge=1,
-            le=_MOST_TOKENS,
+            le=MOST_TOKENS,
             description="Mean output length, tokens. Without it: what the target has seen lately, else 256.",
         ),
     ] = None

@@ -22,6 +22,9 @@ class Health:
     Args:
         clock: monotonic time.
         cycle_s: time between cycles when nothing wakes the loop.
+
+    Attributes:
+        turns: how often the loop came round.
     """
 
     def __init__(self, clock: Clock, cycle_s: float) -> None:
@@ -29,6 +32,7 @@ class Health:
         self._cycle_s = cycle_s
         self._alive_at = clock.monotonic()
         self._ready = False
+        self.turns = 0
         self._watched: dict[str, int] = {}
         self._missing_since: dict[str, float] = {}
         self._watching = False
@@ -43,6 +47,7 @@ class Health:
     def loop_turned(self) -> None:
         """The fleet loop came round: a cycle ended (well or not), or this replica waits for the Lease."""
         self._alive_at = self._clock.monotonic()
+        self.turns += 1
 
     def heard(self, age_s: float) -> None:
         """The API server was last heard of so long ago, by the watches that observations rest on."""

@@ -6,6 +6,9 @@ import json
 import logging
 import sys
 from datetime import UTC, datetime
+from typing import Any
+
+from breakeven_operator.printable import printable
 
 CYCLE = "breakeven_operator.decision"
 
@@ -27,10 +30,22 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
+class TextLines(logging.Formatter):
+    """Lines for people, on whose terminals nothing but printable words arrives; JSON escapes the others by itself."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """One line, whatever the message holds."""
+        return printable(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
+        """The lines of a traceback."""
+        return "\n".join(map(printable, super().formatException(ei).split("\n")))
+
+
 def configure(level: str, *, text: bool = False) -> None:
     """Send everything to stderr; the framework's narration only from warnings on."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s") if text else JsonLines())
+    handler.setFormatter(TextLines("%(asctime)s %(levelname)s %(message)s") if text else JsonLines())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)

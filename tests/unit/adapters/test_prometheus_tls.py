@@ -64,7 +64,7 @@ async def ask(address, ca=None, certificate=None, key=None):
         cert_secret=("tls", "tls.crt") if certificate is not None else None,
         key_secret=("tls", "tls.key") if key is not None else None,
     )
-    prometheus = PrometheusClient(cluster)
+    prometheus = PrometheusClient(cluster, allowed=("127.0.0.1",))
     try:
         return await prometheus.query(source, "up")
     finally:

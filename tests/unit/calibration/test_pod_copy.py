@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from breakeven_operator.calibration import podcopy
+from breakeven_operator.calibration import podcopy, schedule_job
 from breakeven_operator.calibration.jobs import (
     TrialLimits,
     build_job,
@@ -16,6 +16,7 @@ from breakeven_operator.calibration.jobs import (
 from breakeven_operator.calibration.podcopy import NotCopyableError
 from breakeven_operator.calibration.run_plan import make_plan
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.driver import TrialEnvironment
 from breakeven_operator.labels import ARM_LABEL, RUN_LABEL, SERVICE_LABEL
 from breakeven_operator.resources.calibrationrun import CalibrationRun
 from breakeven_operator.resources.speculativeservice import SpeculativeService
@@ -25,13 +26,13 @@ LIMITS = TrialLimits(sweep_s=500, active_s=1500)
 
 @pytest.fixture
 def build(world, settings):
-    def job_of(arm: str = "eagle/7", selectors=({"matchLabels": {"tier": "serving"}},)):
+    def job_of(arm: str = "eagle/7", selectors=({"matchLabels": {"tier": "serving"}},), policies=()):
         view = world.view()
         plan = make_plan(
             view, CalibrationRun.read(world.run, "run"), SpeculativeService.read(world.service, "service")
         )
         planned = next(each for each in plan.arms if each.arm == arm)
-        return build_job(world.run, plan, planned, world.target, selectors, settings, LIMITS)
+        return build_job(world.run, plan, planned, world.target, selectors, settings, LIMITS, policies)
 
     return job_of
 
@@ -182,8 +183,9 @@ def test_a_tls_engine_is_asked_over_https_with_its_own_certificate(world, build)
     driver = container(build()["spec"]["template"], "driver")
     env = {entry["name"]: entry.get("value") for entry in driver["env"]}
     assert env["BREAKEVEN_URL"].startswith("https://")
-    assert env["BREAKEVEN_CA_FILE"] == "/tls/tls.crt"
-    assert {"name": "tls", "mountPath": "/tls", "readOnly": True} in driver["volumeMounts"]
+    assert env["BREAKEVEN_CA_FILE"] == "/var/run/breakeven/certificate/tls.crt"
+    mount = {"name": "tls", "mountPath": "/var/run/breakeven/certificate", "readOnly": True}
+    assert mount in driver["volumeMounts"]
 
 
 def test_a_key_in_the_arguments_is_not_copied(world, build):
@@ -250,3 +252,128 @@ def test_the_ceiling_asks_no_more_than_the_engine_runs_at_once(world):
     assert podcopy.max_concurrency(engine) == 64
     engine["args"] += ["--max-num-seqs", "16"]
     assert podcopy.max_concurrency(engine) == 16
+
+
+def policy(name, labels, *directions):
+    spec = {"podSelector": {"matchLabels": labels}, "policyTypes": list(directions)}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+EGRESS = policy("no-internet", {"app": "chat-vllm"}, "Egress")
+
+
+@pytest.mark.parametrize(
+    ("policies", "open_ways"),
+    [
+        ((), None),
+        ((policy("others", {"app": "web"}, "Ingress", "Egress"),), None),
+        ((EGRESS,), "egress"),
+        (
+            (EGRESS, policy("gateway", {"app": "chat-vllm", "tier": "serving"}, "Ingress")),
+            "egress and ingress",
+        ),
+        # The copy keeps the label, because nothing else selects by it.
+        ((policy("team", {"team": "nlp"}, "Egress"),), None),
+        ((EGRESS, policy("all", {}, "Egress")), None),
+        ((EGRESS, policy("ours", {SERVICE_LABEL: "chat"}, "Egress")), None),
+        ((EGRESS, policy("ours", {SERVICE_LABEL: "chat"}, "Ingress")), "egress"),
+        # What the API server fills in where no direction is named.
+        (
+            ({"metadata": {"name": "old"}, "spec": {"podSelector": {"matchLabels": {"app": "chat-vllm"}}}},),
+            "ingress",
+        ),
+    ],
+)
+def test_a_copy_is_isolated_wherever_its_target_is(build, policies, open_ways):
+    if open_ways is None:
+        build(policies=policies)
+        return
+    with pytest.raises(NotCopyableError, match=f"restricts the target's {open_ways} by labels") as refusal:
+        build(policies=policies)
+    assert refusal.value.reason is ClusterReason.NETWORK_NOT_ISOLATED
+    assert f"selects {SERVICE_LABEL}=chat" in refusal.value.message
+
+
+def test_a_run_whose_copy_would_leave_a_network_policy_ends_with_the_word(world):
+    world.network_policies = (EGRESS,)
+    world.turn()
+    status = world.turn()
+    assert (status["phase"], status["reason"]) == ("Failed", "NetworkNotIsolated")
+    assert world.most_jobs == 0
+
+
+def test_the_node_s_ipc_is_refused_with_what_to_do(world):
+    template = world.target["spec"]["template"]
+    template["spec"]["hostIPC"] = True
+    with pytest.raises(NotCopyableError, match="emptyDir of medium Memory"):
+        podcopy.check_copyable(template, [])
+
+
+@pytest.mark.parametrize("source", ["serviceAccountToken", "podCertificate"])
+def test_a_credential_of_the_targets_account_is_refused(world, source):
+    template = world.target["spec"]["template"]
+    template["spec"]["volumes"].append({"name": "vault", "projected": {"sources": [{source: {"path": "t"}}]}})
+    with pytest.raises(NotCopyableError, match="volume vault of the target holds a token or certificate"):
+        podcopy.check_copyable(template, [])
+
+
+def test_variables_of_the_engine_reach_the_driver_under_names_that_no_interpreter_reads(world, build):
+    engine = world.target["spec"]["template"]["spec"]["containers"][0]
+    engine["args"].pop()
+    engine["envFrom"] = [
+        {"secretRef": {"name": "keys"}},
+        {"prefix": "VLLM_", "configMapRef": {"name": "more"}},
+    ]
+    driver = container(build()["spec"]["template"], "driver")
+    assert driver["envFrom"] == [
+        {"secretRef": {"name": "keys"}, "prefix": "BREAKEVEN_ENGINE_"},
+        {"configMapRef": {"name": "more"}, "prefix": "BREAKEVEN_ENGINE_VLLM_"},
+    ]
+    told = {entry["name"]: entry.get("value", "llm") for entry in driver["env"]}
+    trial = TrialEnvironment.read({**told, "BREAKEVEN_ENGINE_VLLM_API_KEY": "s3cret"})
+    assert trial.endpoint.api_key == "s3cret"
+
+
+@pytest.mark.parametrize(
+    ("mounts", "place", "read"),
+    [
+        (
+            [{"name": "weights", "mountPath": "/"}, {"name": "tls", "mountPath": "/tls/"}],
+            {"name": "tls", "mountPath": "/var/run/breakeven/certificate", "readOnly": True},
+            "/var/run/breakeven/certificate/tls.crt",
+        ),
+        (
+            [{"name": "tls", "mountPath": "/tls/tls.crt", "subPath": "tls.crt"}],
+            {
+                "name": "tls",
+                "mountPath": "/var/run/breakeven/certificate/tls.crt",
+                "subPath": "tls.crt",
+                "readOnly": True,
+            },
+            "/var/run/breakeven/certificate/tls.crt",
+        ),
+        ([{"name": "other", "mountPath": "/tlsx"}], None, "/tls/tls.crt"),
+    ],
+)
+def test_the_engine_s_certificate_lies_where_it_hides_no_program(world, build, mounts, place, read):
+    engine = world.target["spec"]["template"]["spec"]["containers"][0]
+    engine["args"] += ["--ssl-certfile", "/tls/tls.crt"]
+    engine["volumeMounts"] = mounts
+    driver = container(build()["spec"]["template"], "driver")
+    env = {entry["name"]: entry.get("value") for entry in driver["env"]}
+    assert env["BREAKEVEN_CA_FILE"] == read
+    assert [mount for mount in driver["volumeMounts"] if mount["name"] != "breakeven-token"] == (
+        [place] if place else []
+    )
+
+
+def test_drivers_run_under_the_restricted_pod_security_standard(pod, world, settings):
+    cron = schedule_job(world.service, settings)["spec"]["jobTemplate"]["spec"]["template"]["spec"][
+        "containers"
+    ]
+    for driver in (container(pod, "driver"), *cron):
+        context = driver["securityContext"]
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert context["allowPrivilegeEscalation"] is False
+        assert context["capabilities"] == {"drop": ["ALL"]}
+        assert context["runAsNonRoot"] is True

@@ -271,7 +271,7 @@ def test_a_method_that_vllm_does_not_schedule_has_no_such_arm(method):
     world = World()
     assert world.service is not None
     world.service["spec"]["candidates"]["methods"] = [
-        {"name": "other", "method": method, "draftLengths": [4]}
+        {"name": "other", "method": method, "draftLengths": [4], "unknownMethod": "Allow"}
     ]
     world.turn()
     assert [each["arm"] for each in world.status["armStatuses"]] == ["none", "other/4"]

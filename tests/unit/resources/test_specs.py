@@ -7,7 +7,7 @@ import yaml
 
 from breakeven.errors import InputError
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.resources.candidates import Candidates
+from breakeven_operator.resources.candidates import Candidates, SpeculativeMethod
 
 CORPUS = yaml.safe_load((Path(__file__).parent / "specs.yaml").read_text())
 SMALLEST = {
@@ -98,3 +98,24 @@ def test_an_arm_of_nobody_has_no_configuration():
     stranger = Candidates.model_validate({"methods": [{"name": "x", "method": "ngram"}]}).arms()[1]
     with pytest.raises(KeyError, match="x/2"):
         candidates.speculative_config(stranger)
+
+
+@pytest.mark.parametrize(
+    ("method", "problem"),
+    [
+        ({"method": "ngram"}, None),
+        ({"method": "mtp"}, None),
+        ({"method": "eagle3", "model": "RedHatAI/head"}, None),
+        ({"method": "draft_model", "model": "/models/small"}, None),
+        ({"method": "eagle3", "model": "evil/head"}, "drafter 'evil/head'; expected one that begins with"),
+        ({"method": "eagle3", "model": "RedHatAI"}, "drafter 'RedHatAI'"),
+        ({"method": "draft_model", "model": "/models/../tmp/x"}, "drafter '/models/../tmp/x'"),
+        ({"method": "telepathy", "unknownMethod": "Allow"}, "unknownMethod: Allow"),
+        ({"method": "custom_class", "unknownMethod": "Allow", "model": "/models/x"}, "unknownMethod: Allow"),
+    ],
+)
+def test_drafters_are_those_that_an_installation_allows(method, problem):
+    read = SpeculativeMethod.read({"name": "m", **method}, "method")
+    assert read.strays_from(()) is None
+    said = read.strays_from(("RedHatAI/", "/models/"))
+    assert said is None if problem is None else said.startswith(problem)

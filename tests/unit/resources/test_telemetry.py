@@ -364,3 +364,31 @@ async def test_of_the_page_only_what_is_named_is_made():
     lines = [line for line in named.splitlines() if not line.startswith("#")]
     assert lines == ["breakeven_services 3.0"]
     assert set(lines) < set(whole.splitlines())
+    assert [line for line in named.splitlines() if line.startswith("# TYPE")] == [
+        "# TYPE breakeven_services gauge"
+    ]
+
+
+async def test_the_page_is_made_once_per_cycle():
+    registry = CollectorRegistry()
+    telemetry, health, made = Telemetry(registry), Health(FakeClock(), 15.0), []
+    collected = telemetry.fleet.collect
+    telemetry.fleet.collect = lambda: made.append(1) or collected()
+    runner = await serve(registry, health, "127.0.0.1", 0)
+    address = f"http://127.0.0.1:{runner.addresses[0][1]}/metrics"
+    try:
+        async with aiohttp.ClientSession() as session:
+
+            async def page(*names):
+                return await (await session.get(address, params=[("name[]", name) for name in names])).text()
+
+            telemetry.services.set(3)
+            pages = [await page(), await page(), await page("breakeven_services")]
+            assert len(made) == 1
+            telemetry.services.set(4)
+            health.loop_turned()
+            assert "breakeven_services 4.0" in await page()
+            assert all("breakeven_services 3.0" in text for text in pages)
+            assert len(made) == 2
+    finally:
+        await runner.cleanup()
