@@ -64,10 +64,7 @@ class TenantServers:
             return True
         if not re.fullmatch(ADDRESS_PATTERN, source.address):
             raise MetricsError(f"{source.name} is no address that can be asked")
-        for name in (
-            *(header.name for header in source.headers),
-            *(header.name for header in source.secret_headers),
-        ):
+        for name, _ in (*source.headers, *source.secret_headers):
             if not may_carry(name):
                 raise MetricsError(f"{source.name} is not asked with header {name}")
         host = _host(address)
