@@ -15,7 +15,6 @@ from breakeven import __version__
 from breakeven.errors import InputError
 from breakeven.intake import wrong_field
 from breakeven.serving.opt_in import VARIABLE
-from breakeven_operator.adapters.lease import LONGEST_LEASE_S
 from breakeven_operator.kinds import GROUP
 from breakeven_operator.ports import TrialSettings
 
@@ -102,7 +101,7 @@ class Settings(BaseModel):
     prometheus_timeout_s: int = Field(default=10, ge=1, le=300)
     prometheus_allowed_addresses: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
     lease_name: _Label = "breakeven-operator"
-    lease_s: float = Field(default=30.0, ge=6, le=LONGEST_LEASE_S)
+    lease_s: float = Field(default=30.0, ge=6, le=600)
     trial_image: str = f"ghcr.io/breakeven-dev/breakeven:{__version__}"
     trial_image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
     trial_priority_class: str = ""

@@ -764,8 +764,8 @@ def test_a_driver_adds_points_to_runs_of_its_service_and_nothing_else(cluster, t
     points: dict[str, object] = {"points": [{"arm": "none", "index": 0}]}
     assert patch(name, points) == ""
     assert "runs of its own service alone" in patch(foreign, points)
-    for wrong in ({"phase": "Succeeded"}, {"phase": None}, {"message": "x"}, {"reason": "Done", **points}):
-        assert "nothing of a run but its points" in patch(name, wrong)
+    for status in ({"phase": "Succeeded"}, {"phase": None}, {"message": "x"}, {"reason": "Done", **points}):
+        assert "nothing of a run but its points" in patch(name, status)
     # Somebody else is not held by it.
     assert cluster.kubectl("patch", "calrun", name, f"--namespace={target}", "--subresource=status", "--type=merge", '--patch={"status":{"message":"x"}}')  # fmt: skip
 
