@@ -75,9 +75,10 @@ class Timekeeper:
             if self._inner:
                 self._inner[-1] += whole
             place = fixturedef.baseid or fixturedef.func.__module__
-            request.node.session.stash.setdefault(_FIXTURES, []).append(
-                (fixturedef.argname, fixturedef.scope, place, alone)
-            )
+            # A parameter of a test is a fixture to pytest, and nothing is made for it.
+            if place != "_pytest.python":
+                made = request.node.session.stash.setdefault(_FIXTURES, [])
+                made.append((fixturedef.argname, fixturedef.scope, place, alone))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(

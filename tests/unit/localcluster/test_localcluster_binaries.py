@@ -4,6 +4,8 @@ import contextlib
 import multiprocessing
 import os
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -278,3 +280,18 @@ def test_durations_read_well():
         "2 min",
         "3 min 5 s",
     ]
+
+
+def test_programs_are_found_and_built_by_a_python_without_packages(tmp_path):
+    for name in PROGRAMS:
+        program(tmp_path / name)
+    # Without site-packages, as `make demo` does while these are being installed.
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "localcluster.binaries"],
+        cwd=Path(binaries.__file__).parents[1],
+        env={"BREAKEVEN_ASSETS": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -52,6 +52,8 @@ def test_has_no_reason():
     """Costly: no"""
     burn()
 def test_waits(): time.sleep(0.2)
+@pytest.mark.parametrize("parameter", [1])
+def test_has_a_parameter(parameter): pass
 def test_stands_on_what_others_use(shared): pass
 def test_waits_for_a_fixture(waits): """Costly: the fixture before it burns."""
 def test_has_a_cluster_beside_it(background): time.sleep(0.2)
@@ -89,7 +91,7 @@ def test_a_test_that_uses_more_than_it_may_fails_and_is_named_with_its_seconds(m
     lines = [line for line in done.stdout.splitlines() if " CPU seconds; expected at most 0.1 (" in line]
     assert {line.partition("::")[2].partition(":")[0] for line in lines} == TOO_DEAR
     assert done.returncode == 1
-    assert f"{len(TOO_DEAR)} failed, 6 passed" in done.stdout
+    assert f"{len(TOO_DEAR)} failed, 7 passed" in done.stdout
 
 
 def test_seconds_are_those_that_pass_and_those_of_cores_with_children(measured):
@@ -105,6 +107,7 @@ def test_seconds_are_those_that_pass_and_those_of_cores_with_children(measured):
 
 def test_a_fixture_is_charged_for_itself_alone(measured):
     fixtures = {fixture.name: fixture for fixture in report.load([measured[1]]).fixtures}
+    assert "parameter" not in fixtures
     assert fixtures["own"].times == 2
     assert fixtures["own"].took.cpu_s >= 0.4
     assert fixtures["waits"].took.wall_s >= 0.2
