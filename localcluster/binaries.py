@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -145,6 +145,7 @@ def _build_side_by_side(
         for bundle, _ in missing.values()
     }
     given_up = threading.Event()
+    failures: list[BaseException] = []
 
     def build_bundle(bundle: Bundle, names: Iterable[str]) -> None:
         try:
@@ -153,20 +154,19 @@ def _build_side_by_side(
                     return
                 program = missing[name].program
                 build(bundle, program, built[name], toolchain, tell, positions[name], given_up)
-        except BaseException:
+        except BaseException as failure:  # noqa: BLE001 - raised below, by the thread that waits
+            failures.append(failure)
             given_up.set()
-            raise
 
     with ThreadPoolExecutor(STREAMS) as pool:
-        running = [pool.submit(build_bundle, *item) for item in bundles.items()]
         try:
-            # The first that ended with a failure: what it gave up says less.
-            for over in as_completed(running):
-                over.result()
-        except BaseException:
+            wait([pool.submit(build_bundle, *item) for item in bundles.items()])
+        finally:
+            # An interrupted builder waits for no compiler.
             given_up.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    if failures:
+        # What was given up because of it failed later, and says less.
+        raise failures[0]
     return built
 
 
