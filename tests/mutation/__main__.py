@@ -68,6 +68,10 @@ def main(words: Sequence[str] | None = None) -> int:
         for other in trees[1:]:
             # With the compiled tests: nobody compiles them again.
             shutil.copytree(trees[0], other, dirs_exist_ok=True)
+        control = sorted(reach.seconds, key=lambda test: (reach.seconds[test], test))[: options.tests]
+        if (outcome := trial.control(trees[0], control, _CPU_S)).word != "survived":
+            _say(f"without any change {outcome.killer or 'pytest'} fails: nothing can be tried")
+            return 2
         kept = RESULTS / f"outcomes-{tree}.json"
         outcomes = tried(sample, trees, reach, kept, most=options.tests)
     equal = known_equal()

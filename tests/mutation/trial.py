@@ -36,8 +36,8 @@ class Outcome:
     """What became of a mutant.
 
     Attributes:
-        word: killed, survived, timeout, unreached or moved.
-        killer: the test that failed; empty if none came so far.
+        word: killed, survived, timeout, unreached, moved, or broken: pytest itself did not run.
+        killer: the test, or the file of tests, that failed first.
         tests: how many were asked.
         cpu_s: of the trial.
     """
@@ -115,6 +115,12 @@ def trial(tree: Path, site: Site, tests: Sequence[str], cpu_s: int) -> Outcome:
         os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
+def control(tree: Path, tests: Sequence[str], cpu_s: int) -> Outcome:
+    """Run tests in a tree without any change, as they are run for a mutant: nobody may notice anything."""
+    preload()
+    return run(tree, tests, cpu_s)
+
+
 def run(tree: Path, tests: Sequence[str], cpu_s: int) -> Outcome:
     """Run tests of a tree in a fork until one fails."""
     log = tree.with_suffix(".log")
@@ -131,8 +137,9 @@ def run(tree: Path, tests: Sequence[str], cpu_s: int) -> Outcome:
         return Outcome("timeout", tests=len(tests), cpu_s=used_s)
     if process.exitcode == 0:
         return Outcome("survived", tests=len(tests), cpu_s=used_s)
-    # Empty if the process ended before a test failed: our code could not be imported.
-    return Outcome("killed", log.read_text(), len(tests), used_s)
+    killer = log.read_text()
+    # Whatever else ends it, no test noticed anything.
+    return Outcome("killed" if killer else "broken", killer, len(tests), used_s)
 
 
 def _children_s() -> float:
@@ -145,6 +152,9 @@ class _Witness:
 
     def __init__(self, log: Path) -> None:
         self._log = log
+
+    def pytest_collectreport(self, report: Any) -> None:
+        self.pytest_runtest_logreport(report)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed and not self._log.stat().st_size:
@@ -165,5 +175,7 @@ def _run_tests(tree: Path, tests: Sequence[str], cpu_s: int, log: Path) -> None:
     for name in [one for one in sys.modules if one.partition(".")[0] in _OURS]:
         del sys.modules[name]
     sys.dont_write_bytecode = True
-    words = ["-q", "-x", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no"]
+    # Pytest warns of its plugins that `preload` has imported, and a warning is an error.
+    loaded = "-Wignore::pytest.PytestAssertRewriteWarning"
+    words = [loaded, "-q", "-x", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no"]
     sys.exit(int(pytest.main([*words, *tests], plugins=[_Witness(log)])))

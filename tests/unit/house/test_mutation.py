@@ -11,7 +11,7 @@ import pytest
 from mutation import __main__ as program
 from mutation.reach import Reach
 from mutation.sites import Mutant, drawn, found, sites
-from mutation.trial import Outcome, copied, trial
+from mutation.trial import Outcome, control, copied, trial
 
 
 def changes(source):
@@ -114,7 +114,7 @@ def tree(tmp_path):
             def test_half(): assert half(4) == 2
             def test_unseen(): unseen(8)
         """,
-        "pyproject.toml": "[tool.pytest.ini_options]\n",
+        "pyproject.toml": '[tool.pytest.ini_options]\nfilterwarnings = ["error"]\nasyncio_default_fixture_loop_scope = "function"\n',
     }
     for name, text in files.items():
         (tmp_path / "repository" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -140,6 +140,13 @@ def test_a_trial_notices_what_its_tests_notice_and_leaves_the_tree_as_it_was(
     outcome = trial(tree, site, ["tests/test_half.py"], cpu_s=30)
     assert (outcome.word, outcome.killer) == (word, killer)
     assert (tree / path).read_text() == source
+
+
+def test_without_a_change_nobody_notices_anything_and_a_pytest_that_does_not_start_is_nobodys_catch(tree):
+    assert control(tree, ["tests/test_half.py"], 30).word == "survived"
+    (tree / "pyproject.toml").write_text("[tool.pytest.ini_options]\naddopts = ['--no-such-option']\n")
+    broken = control(tree, ["tests/test_half.py"], 30)
+    assert (broken.word, broken.caught) == ("broken", False)
 
 
 def test_the_table_counts_by_folder_and_names_each_survivor_with_its_reason():
