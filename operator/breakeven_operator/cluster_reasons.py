@@ -405,6 +405,16 @@ class ClusterReason(StrEnum):
         "Measured: requests are surely slower on the new arm than on the old one at equal load, and surely slower than was promised; the roll is undone at once, a pinned arm stays.",
         "Look for changed lengths or acceptance; ask for a calibration.",
     )
+    ROLL_FAILS_REQUESTS = (
+        "RollFailsRequests",
+        "Measured: requests fail on the new arm that are answered on the old one (HTTP 4xx or 5xx, or an error in the stream). The roll is undone at once, and no speculation is entered under this profile; a pinned arm stays.",
+        "Read docs/engine-refusals.md: a speculating vLLM refuses min_p and logit_bias. Take them out of the clients' requests, then set the annotation breakeven.dev/resume to a new value; or keep the engine without speculation.",
+    )
+    ARM_CRASHES = (
+        "ArmCrashes",
+        "Engines of the running arm crashed again and again after it was entered: it is left for no speculation, and not entered again under this profile.",
+        "Read the crashed containers' logs (kubectl logs --previous); correct or drop the candidate. A new value of the annotation breakeven.dev/resume lets it try again.",
+    )
     ROLLS_STOPPED = (
         "RollsStopped",
         "Three rolls in a row that the profile in force asked for were measured to lose: it asks for none any more, but where requests queue or an objective is missed.",

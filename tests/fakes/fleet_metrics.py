@@ -27,6 +27,7 @@ from breakeven_operator.reconcile.fleet_query import (
     WORKLOAD,
     siblings_of,
 )
+from breakeven_operator.reconcile.roll_failures import HTTP_REQUESTS, POSTS, REFUSALS, SERVED
 from fakes.api_server import FakeCluster
 from fakes.manual_clock import FakeClock
 from fakes.vllm_buckets import vllm_buckets
@@ -53,6 +54,12 @@ class PodTraffic:
     window_s: float = 300.0
     age_s: float = 1.0
     model_name: str = "chat"
+    min_p_share: float = 0.0
+    """Share of the users' requests that carry `min_p`, which an engine refuses while it speculates."""
+    invalid_share: float = 0.0
+    """Share that no engine answers."""
+    streamed_share: float = 0.0
+    """Share that streams: what is refused of it is answered with 200 and an error in the stream."""
     latencies: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """What requests took (s), by figure: e2e, ttft, tpot."""
 
@@ -65,6 +72,8 @@ class Counters(NamedTuple):
     e2e_n: float
     running: float
     waiting: float
+    http_posts: float = 0.0
+    http_refusals: float = 0.0
 
 
 @dataclass
@@ -87,6 +96,7 @@ class FakePrometheus:
         latency_of: mean latency (s) of a pod's requests; None: that of its traffic.
         tokens_of: tokens per step of a pod's arm; None: those of its traffic.
         counted: what each pod has counted, over time; from the moment it became Ready.
+        http_pages: whether pods show http_requests_total; failures_down: no answer to a question about it.
     """
 
     cluster: FakeCluster
@@ -115,6 +125,8 @@ class FakePrometheus:
     latency_of: Callable[[dict[str, Any]], float | None] = field(default=lambda _pod: None)
     counted: dict[tuple[str, str], list[Counters]] = field(default_factory=dict)
     tokens_of: Callable[[dict[str, Any]], float | None] = field(default=lambda _pod: None)
+    http_pages: bool = True
+    failures_down: bool = False
 
     async def query(self, source: PrometheusAccess, promql: str) -> Sequence[InstantSample]:
         latencies = "_bucket" in promql
@@ -175,29 +187,44 @@ class FakePrometheus:
             key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
             load = self.by_pod.get(key[1], self.traffic)
             latency_s = self.latency_of(pod) or load.latency_s
-            state = (load.rps * latency_s, load.waiting)
+            reached_rps = self.reached_rps(pod)
+            state = (reached_rps * latency_s, load.waiting)
             seen = self.counted.setdefault(key, [Counters(_ready_s(pod), 0.0, 0.0, *state)])
             last = seen[-1]
-            done = load.answered_share * load.rps * (now_s - last.time_s)
+            done = load.answered_share * reached_rps * (now_s - last.time_s)
+            refused = (load.rps - reached_rps) * (now_s - last.time_s)
             if now_s > last.time_s:
-                seen.append(Counters(now_s, last.e2e_s + done * latency_s, last.e2e_n + done, *state))
+                posts, refusals = last.http_posts + done + refused, last.http_refusals
+                refusals += refused * (1.0 - load.streamed_share)
+                finished = (now_s, last.e2e_s + done * latency_s, last.e2e_n + done)
+                seen.append(Counters(*finished, *state, posts, refusals))
 
-    def _blocks(self, promql: str) -> list[Samples]:
+    def reached_rps(self, pod: dict[str, Any]) -> float:
+        """The rate of requests that a pod's engine takes: what it refuses never reaches it."""
+        load = self.by_pod.get(pod["metadata"]["name"], self.traffic)
+        value = (pod["metadata"].get("annotations") or {}).get("breakeven.dev/speculative-config")
+        speculates = value not in {None, "", "null"}
+        refused = load.invalid_share + (load.min_p_share if speculates else 0.0)
+        return load.rps * (1.0 - refused)
+
+    def _blocks(self, promql: str, names: Mapping[str, str]) -> list[Samples]:
         span_s, step_s = map(int, _SPAN.search(promql).groups())  # type: ignore[union-attr]
         last_s = self._now_s // step_s * step_s
         found = []
         for (namespace, name), seen in self.counted.items():
-            times_s, *counted = np.array(seen).T
+            counted = {
+                name: np.array([getattr(one, name) for one in seen]) for name in {"time_s", *names.values()}
+            }
+            times_s = counted["time_s"]
             ends_s = np.arange(last_s - span_s // step_s * step_s, last_s + step_s, step_s, dtype=float)
             ends_s = ends_s[(ends_s >= times_s[0]) & (ends_s <= times_s[-1])]
             if not ends_s.size:
                 continue
-            stats = {
-                stat: np.interp(ends_s, times_s, values)
-                for stat, values in zip(("e2e_s", "e2e_n", "running", "waiting"), counted, strict=True)
-            }
-            stats[SAMPLED] = ends_s
-            labels = {"namespace": namespace, "pod": name, "model_name": self.traffic.model_name}
+            stats = {stat: np.interp(ends_s, times_s, counted[field]) for stat, field in names.items()}
+            labels = {"namespace": namespace, "pod": name}
+            if SAMPLED in promql:
+                stats[SAMPLED] = ends_s
+                labels["model_name"] = self.traffic.model_name
             for stat, values in stats.items():
                 shown = np.full(ends_s.shape, self.wrong[stat]) if stat in self.wrong else values
                 timed = tuple(TimedValue(*pair) for pair in zip(ends_s.tolist(), shown.tolist(), strict=True))
@@ -210,7 +237,14 @@ class FakePrometheus:
             if self.down or self.roll_error:
                 raise MetricsError(f"Prometheus at prometheus:9090 refused the query: {self.roll_error}")
             self.count()
-            return self._blocks(promql)
+            return self._blocks(promql, {stat: stat for stat in ("e2e_s", "e2e_n", "running", "waiting")})
+        if HTTP_REQUESTS in promql:
+            self.queries.append(promql)
+            if self.down or self.failures_down:
+                raise MetricsError("Prometheus at prometheus:9090 refused the query: too many samples")
+            self.count()
+            shown = {POSTS: "http_posts", REFUSALS: "http_refusals"} if self.http_pages else {}
+            return self._blocks(promql, {**shown, SERVED: "e2e_n"})
         self.past_queries.append(promql)
         await _answered(source, self.past_delay_s)
         if self.down or self.past_down:
@@ -230,7 +264,8 @@ class FakePrometheus:
         labels = self.relabel(
             {"namespace": meta["namespace"], "pod": meta["name"], "model_name": load.model_name}
         )
-        done = load.answered_share * load.rps * load.window_s
+        rps = self.reached_rps(pod)
+        done = load.answered_share * rps * load.window_s
         decoded = done * (load.output_tokens - 1)
         stats = {
             "completed": done,
@@ -243,11 +278,11 @@ class FakePrometheus:
             "prompt_tokens": done * load.prompt_tokens,
             "output_tokens": done * load.output_tokens,
             "output_n": done,
-            "running": load.rps * load.latency_s,
+            "running": rps * load.latency_s,
             "waiting": load.waiting,
             "waiting_min": load.waiting,
             "engines": 1.0,
-            "running_growth": load.rps * load.window_s - done,
+            "running_growth": rps * load.window_s - done,
             "waiting_growth": 0.0,
             FIRST_SEEN: self._now_s - load.age_s - load.window_s,
             LAST_SEEN: self._now_s - load.age_s,

@@ -282,7 +282,7 @@ class FleetWorld:
         if self.loaded_s is None or (traffic.latency_s != self.loaded_s and value == self.value):
             return None
         arm = EAGLE if value not in {None, "null"} else NO_SPECULATION
-        return self._lawful_s(arm, traffic.rps)
+        return self._lawful_s(arm, self.prometheus.reached_rps(pod))
 
     def _tokens_of(self, pod: dict[str, Any]) -> float | None:
         """Of a pod's own arm, unless a test has set the tokens per step, or the load of this pod, by hand."""

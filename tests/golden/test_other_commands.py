@@ -73,6 +73,7 @@ def test_lint_in_ci_fails_where_lines_are_missing() -> None:
         (["calibrate", "--url", "http://127.0.0.1:9", "--method", "none", "-o", "fit.json"], 1, "points file's header"),
         (["calibrate", "--url", "http://127.0.0.1:9", "--method", "none", "-o", "new.csv"], 1, "expected an engine"),
         (["calibrate", "--url", "http://127.0.0.1:9", "--method", "none", "-o", "nowhere/new.csv"], 1, "nowhere: no such folder"),
+        (["calibrate", "--url", "http://127.0.0.1:9", "--method", "eagle3", "--k", "3", "--min-p", "0.05", "-o", "new.csv"], 1, "an engine that speculates answers HTTP 400"),
         (["calibrate", "--url", "ftp://x", "--method", "none", "-o", "new.csv"], 2, "http://host:port"),
         (["engine-sim", "m", "--sim-costs", "{}"], 1, "step: is missing"),
         (["engine-sim", "m", "--max-num-seqs", "0"], 1, "whole number of at least 1"),

@@ -56,7 +56,7 @@ from breakeven_operator.reconcile.latency_metrics import LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.past_metrics import PastReading
 from breakeven_operator.reconcile.presence import is_finished, node_is_lost
-from breakeven_operator.reconcile.roll_metrics import RollReading
+from breakeven_operator.reconcile.roll_failures import RollAnswer
 from breakeven_operator.reconcile.shareable import mounted_claims
 from breakeven_operator.reconcile.target import Claim
 from breakeven_operator.resources import SpeculativeService
@@ -77,7 +77,7 @@ class _Heard(NamedTuple):
     readings: Mapping[Watch, FleetReading]
     pasts: Mapping[Lookback, PastReading]
     latencies: Mapping[Watch, LatencyReading]
-    rolls: Mapping[Watch, RollReading]
+    rolls: Mapping[Watch, RollAnswer]
     sums: Mapping[Watch, FleetReading]
 
     @property

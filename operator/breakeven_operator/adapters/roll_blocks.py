@@ -9,8 +9,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from breakeven_operator.adapters.prometheus_answers import PrometheusAnswers, Said, Watch
-from breakeven_operator.ports import PrometheusAccess
+from breakeven_operator.ports import MetricsError, PrometheusAccess
 from breakeven_operator.reconcile.fleet_query import block_s, roll_query
+from breakeven_operator.reconcile.roll_failures import (
+    FailureReading,
+    RollAnswer,
+    failures_query,
+    read_failures,
+)
 from breakeven_operator.reconcile.roll_metrics import RollReading, read_roll
 from breakeven_operator.reconcile.roll_outcome import GIVE_UP_WINDOWS
 from breakeven_operator.resources import SpeculativeService
@@ -45,10 +51,10 @@ def under_way(
     return targets
 
 
-class RollBlocks(PrometheusAnswers[frozenset[RolledTarget], RollReading]):
+class RollBlocks(PrometheusAnswers[frozenset[RolledTarget], RollAnswer]):
     """The newest answers, one per Watch with a roll under way; an earlier one stands, for blocks of the past do not change."""
 
-    async def read(self, wanted: Mapping[Watch, AbstractSet[RolledTarget]]) -> dict[Watch, RollReading]:
+    async def read(self, wanted: Mapping[Watch, AbstractSet[RolledTarget]]) -> dict[Watch, RollAnswer]:
         """The newest answer about these targets; a failure is an answer too.
 
         Args:
@@ -59,18 +65,20 @@ class RollBlocks(PrometheusAnswers[frozenset[RolledTarget], RollReading]):
 
     async def _ask(
         self, source: PrometheusAccess, watch: Watch, targets: frozenset[RolledTarget]
-    ) -> Said[RollReading]:
+    ) -> Said[RollAnswer]:
         started = min(target.started for target in targets)
         since_s = (self._clock.now() - started).total_seconds() + _WINDOWS_BEFORE * watch.window_s
-        promql = roll_query(
-            [(target.namespace, target.deployment) for target in targets],
-            watch.matchers,
-            int(min(since_s, _LONGEST_S)),
-            block_s(watch.window_s),
-            prefix=watch.prefix,
-        )
+        names = [(target.namespace, target.deployment) for target in targets]
+        span_s, step_s = int(min(since_s, _LONGEST_S)), block_s(watch.window_s)
+        promql = roll_query(names, watch.matchers, span_s, step_s, prefix=watch.prefix)
         reading = read_roll(await self._metrics.query_past(source, promql))
-        return Said(reading, not reading.pods)
+        try:
+            asked = failures_query(names, watch.matchers, span_s, step_s)
+            failures = read_failures(await self._metrics.query_past(source, asked))
+        except MetricsError as error:
+            # Latencies are judged all the same, and it is said that failures are not.
+            failures = FailureReading(error=str(error))
+        return Said(RollAnswer(reading, failures), not reading.pods)
 
-    def _without(self, error: str) -> RollReading:
-        return RollReading(error=error)
+    def _without(self, error: str) -> RollAnswer:
+        return RollAnswer(RollReading(error=error), FailureReading(error=error))

@@ -14,7 +14,7 @@ from breakeven_operator.reconcile.active_profile import ProfileEntry
 from breakeven_operator.reconcile.latency_metrics import LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.past_metrics import PastReading
-from breakeven_operator.reconcile.roll_metrics import RollReading
+from breakeven_operator.reconcile.roll_failures import RollAnswer
 from breakeven_operator.reconcile.target import Claim
 from breakeven_operator.resources import SpeculativeService
 
@@ -68,7 +68,7 @@ class Snapshot:
     readings: Mapping[Watch, FleetReading]
     pasts: Mapping[Lookback, PastReading] = field(default_factory=dict)
     latencies: Mapping[Watch, LatencyReading] = field(default_factory=dict)
-    rolls: Mapping[Watch, RollReading] = field(default_factory=dict)
+    rolls: Mapping[Watch, RollAnswer] = field(default_factory=dict)
     sums: Mapping[Watch, FleetReading] = field(default_factory=dict)
     selectors: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     network_policies: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)

@@ -77,7 +77,7 @@ def _slim_pod(pod: Manifest) -> Manifest:
         return pod
     status = pod.get("status") or {}
     slim: Manifest = {
-        **_some(meta, "name", "uid", "resourceVersion", "deletionTimestamp"),
+        **_some(meta, "name", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp"),
         **_shared(meta, "namespace"),
         "annotations": _shared(meta.get("annotations") or {}, ANNOTATION),
         "ownerReferences": [
@@ -117,12 +117,16 @@ def _slim_container(status: Mapping[str, Any]) -> Manifest:
         **_shared(status, "name", "imageID"),
         **_some(status, "restartCount"),
         "state": {
-            state: {**_shared(found, "reason"), **_some(found, "exitCode", "message")}
+            state: {**_shared(found, "reason"), **_some(found, "exitCode", "message", "finishedAt")}
             for state, found in (status.get("state") or {}).items()
             if state in _STATES
         },
         **(
-            {"lastState": {"terminated": _some(last["terminated"], "reason", "exitCode", "message")}}
+            {
+                "lastState": {
+                    "terminated": _some(last["terminated"], "reason", "exitCode", "message", "finishedAt")
+                }
+            }
             if last
             else {}
         ),

@@ -131,7 +131,7 @@ def hand_back(context: RolloutContext, resume: str, *, paused: bool) -> RolloutS
             return None
         # A token that was set before anything was taken over must not count later.
         noted = memory.model_copy(update={"resume": resume or None})
-        waits = memory.failures or memory.backoff_until_time is not None
+        waits = memory.failures or memory.backoff_until_time is not None or memory.barred
         return _backoff_ended(context, noted) if asked and waits else RolloutStep(context.rollout, noted)
     if not asked and not (memory.pause_seen and not paused):
         return RolloutStep(
@@ -156,6 +156,7 @@ def hand_back(context: RolloutContext, resume: str, *, paused: bool) -> RolloutS
                 "restores": 0,
                 "written_value": context.deployment.value,
                 **NO_FAILURES,
+                "barred": (),
                 # Applying the value that stands there would only share its ownership: the next *change* must be forced.
                 "force_next": True,
             }
@@ -171,9 +172,11 @@ def _backoff_ended(context: RolloutContext, memory: MemoryStatus) -> RolloutStep
     """The next roll need not wait, and a failure of it counts as the first one."""
     undone = f"{memory.failures} rolls were undone" if memory.failures > 1 else "a roll was undone"
     message = f"breakeven.dev/resume has a new value: the back-off after {undone} has ended"
+    if memory.barred:
+        message += f"; {', '.join(one.arm for one in memory.barred)} may be entered again"
     return RolloutStep(
         rollout=context.rollout,
-        memory=memory.model_copy(update=NO_FAILURES),
+        memory=memory.model_copy(update={**NO_FAILURES, "barred": ()}),
         events=(Event(ClusterReason.RESUMED, message),),
         reason=ClusterReason.RESUMED,
         message=message,

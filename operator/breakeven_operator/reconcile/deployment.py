@@ -49,6 +49,8 @@ class PodState:
         value: the arm's annotation on the pod; None when absent.
         trouble: why it is not Ready, in the cluster's words; None where it is, or is on its way.
         replica_set: name of the ReplicaSet that made it.
+        created: when it was made.
+        crashes: how often its engine ended by itself and was started again. crashed: when it last did.
     """
 
     name: str
@@ -62,6 +64,9 @@ class PodState:
     value: str | None
     trouble: Trouble | None = None
     replica_set: str = ""
+    created: datetime | None = None
+    crashes: int = 0
+    crashed: datetime | None = None
 
     @property
     def ready(self) -> bool:
@@ -391,6 +396,11 @@ def _pod(pod: Manifest, *, current: bool, container: str, devices: Collection[st
     engine: Mapping[str, Any] = next(
         (c for c in status.get("containerStatuses") or [] if c.get("name") == container), {}
     )
+    ended = (
+        (engine.get("state") or {}).get("terminated")
+        or (engine.get("lastState") or {}).get("terminated")
+        or {}
+    )
     # A restarted container became Ready again long after it was scheduled: that is no start-up time.
     fresh = int(engine.get("restartCount", 0)) == 0
     return PodState(
@@ -407,4 +417,8 @@ def _pod(pod: Manifest, *, current: bool, container: str, devices: Collection[st
         replica_set=next(
             (str(owner["name"]) for owner in meta.get("ownerReferences") or [] if owner.get("controller")), ""
         ),
+        created=parse_time(meta.get("creationTimestamp")),
+        crashes=int(engine.get("restartCount", 0)),
+        # An engine that was asked to stop, and did, has not crashed.
+        crashed=parse_time(ended.get("finishedAt")) if ended.get("exitCode") else None,
     )

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from breakeven.arm import Arm
+from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
 from breakeven.planning.decision import Action
 from breakeven.planning.wording import sentence
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.active_profile import Calibrated
+from breakeven_operator.reconcile.barred_arms import refuse_barred
+from breakeven_operator.reconcile.crashes import crashing
 from breakeven_operator.reconcile.decide import Choice, RollCost, choose, forget_candidate
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.objectives import Objectives
@@ -30,7 +32,7 @@ from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
 from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND, STAY, SWITCH, Verdict
 from breakeven_operator.reconcile.verification import rolls_stopped, settled
-from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources import SpeculativeService, SpeculativeServiceSpec
 from breakeven_operator.resources.rolloutstatus import RolloutPhase
 from breakeven_operator.resources.updatepolicy import Mode
 
@@ -58,6 +60,12 @@ def judge(
         return Verdict(HOLD, None, ClusterReason.ENGINE_CONFIG_REFUSED, problem), idle
     if step.busy and step.reason is not None:
         return Verdict(HOLD, _aim(service, step) or arm, step.reason, step.message), idle
+    policy = service.spec.update_policy
+    crash = (
+        crashing(context.deployment, context.now) if arm.k > 0 and running.source == "Annotation" else None
+    )
+    if crash is not None and policy.mode is not Mode.DISABLED and policy.pinned_arm is None:
+        return Verdict(SWITCH, NO_SPECULATION, ClusterReason.ARM_CRASHES, f"{arm} is left: {crash}"), idle
     profile = state.entry.profile if state.entry is not None else None
     choice, doubt = idle, None
     if profile is not None and live.usable and live.figures is not None:
@@ -171,6 +179,8 @@ def blocked(
 ) -> Verdict | None:
     """The verdict in place of a change that is due and must not be made; None: make it."""
     spec, deployment = service.spec, context.deployment
+    if verdict.reason == ClusterReason.ARM_CRASHES:
+        return _held_from_leaving(spec, cannot_roll, verdict)
     assert state.entry is not None and state.entry.profile is not None  # noqa: PT018, S101 - no verdict without one
     suspect = refuse_suspect(
         context.memory,
@@ -178,6 +188,8 @@ def blocked(
         choice.decision if verdict.reason != ClusterReason.PINNED else None,
         verdict.arm or running,
     )
+    if suspect is None and verdict.reason not in _ORDERED:
+        suspect = refuse_barred(context.memory, verdict.arm or running)
     if spec.update_policy.mode is Mode.RECOMMEND and suspect is None:
         return replace(verdict, action=RECOMMEND)
     urgent = verdict.reason in _URGENT
@@ -204,6 +216,19 @@ def blocked(
             context.now,
         )
     )
+    if refusal is None:
+        return None
+    message = f"{verdict.arm} should run ({verdict.reason}), but {refusal.message}"
+    return Verdict(HOLD, verdict.arm, refusal.reason, message)
+
+
+def _held_from_leaving(
+    spec: SpeculativeServiceSpec, cannot_roll: Refusal | None, verdict: Verdict
+) -> Verdict | None:
+    """What keeps an arm that crashes from being left: only a person; its replicas are never ready for long."""
+    if spec.update_policy.mode is Mode.RECOMMEND:
+        return replace(verdict, action=RECOMMEND)
+    refusal = Refusal(ClusterReason.PAUSED, "spec.paused is set") if spec.paused else cannot_roll
     if refusal is None:
         return None
     message = f"{verdict.arm} should run ({verdict.reason}), but {refusal.message}"

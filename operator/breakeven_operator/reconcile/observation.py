@@ -12,7 +12,7 @@ from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.reconcile.latency_metrics import LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.past_metrics import PastReading
-from breakeven_operator.reconcile.roll_metrics import RollReading
+from breakeven_operator.reconcile.roll_failures import RollAnswer
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import CalibrationRun
 
@@ -44,7 +44,7 @@ class ServiceObservation:
     runs: Sequence[CalibrationRun] = ()
     past: PastReading | None = None
     latencies: LatencyReading | None = None
-    roll: RollReading | None = None
+    roll: RollAnswer | None = None
     claims: Sequence[Manifest] = ()
     written: Mapping[str, Any] = field(default_factory=dict)
     failures: Sequence[RefusedWrite] = ()

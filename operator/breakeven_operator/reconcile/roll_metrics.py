@@ -104,15 +104,16 @@ def both_arms(reading: RollReading, rolled: RolledPods) -> BothArms:
         blocks = _blocks(stats, len(reading.times_s))
         if blocks is None:
             continue
-        if _made_by(owner.pod, rolled.from_replica_set):
+        if made_by(owner.pod, rolled.from_replica_set):
             old.append(blocks)
-        elif _made_by(owner.pod, rolled.to_replica_set):
+        elif made_by(owner.pod, rolled.to_replica_set):
             new.append(np.where(began, blocks, np.nan))
     count = len(reading.times_s)
     return BothArms(*(_arm(blocks, count) for blocks in (old, new)))
 
 
-def _made_by(pod: str, replica_set: str) -> bool:
+def made_by(pod: str, replica_set: str) -> bool:
+    """Whether a pod is of a ReplicaSet, by its name."""
     return pod.startswith(f"{replica_set}-"[:_NAME_KEPT])
 
 

@@ -13,6 +13,7 @@ from breakeven_operator.kinds import RUNS, SERVICES, Ref
 from breakeven_operator.ports import MeanLengths
 from breakeven_operator.reconcile.active_profile import Calibrated, calibrated, with_measured_schedules
 from breakeven_operator.reconcile.annotation_owner import hand_back, note_writers, taken_over
+from breakeven_operator.reconcile.barred_arms import barred, still_barred
 from breakeven_operator.reconcile.carried import with_carried
 from breakeven_operator.reconcile.decide import Choice
 from breakeven_operator.reconcile.deployment import Deployment
@@ -102,13 +103,15 @@ def reconcile(
     measured_entry = state.entry
     state = with_carried(state, running.arm, live)
     context = _context(service, deployment, state.status.startup_seconds, now)
+    context = replace(context, memory=still_barred(context.memory, state.entry.name if state.entry else None))
     evidence = RollEvidence(
-        observation.roll,
+        observation.roll.latencies if observation.roll is not None else None,
         service.metadata.namespace,
         service.spec.metrics_source.served_model_name or identity.served_model or "",
         measured_entry,
         _lengths(live),
         service.spec.metrics_source.window_seconds,
+        observation.roll.failures if observation.roll is not None else None,
     )
     step = _go_on(service, context, evidence)
     if step.write is not None and (waits := of_annotation(observation.failures, now, step.write)):
@@ -154,6 +157,11 @@ def reconcile(
             )
             step = replace(_joined(step, started), otherwise=replace(step, memory=memory))
             memory = started.memory
+            if verdict.reason == ClusterReason.ARM_CRASHES:
+                name = state.entry.name if state.entry is not None else None
+                memory = barred(
+                    memory, running.arm.name, ClusterReason.ARM_CRASHES, verdict.message, name, now
+                )
         else:
             verdict = held
     cycle = CycleFacts(

@@ -28,6 +28,9 @@ from breakeven.profile import Conditions, Curve, Profile
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.ports import MeanLengths
 from breakeven_operator.reconcile.active_profile import ProfileEntry
+from breakeven_operator.reconcile.barred_arms import barred
+from breakeven_operator.reconcile.crashes import crashing
+from breakeven_operator.reconcile.roll_failures import FailureFinding, FailureReading, find_failures
 from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, both_arms
 from breakeven_operator.reconcile.roll_outcome import (
     CONFIDENCE,
@@ -66,6 +69,7 @@ class RollEvidence:
         entry: the profile in force, if any.
         lengths: mean lengths of present requests; None: those that the profile was measured with.
         window_s: of the service.
+        failures: HTTP requests of its pods; None: not asked.
     """
 
     reading: RollReading | None
@@ -74,6 +78,7 @@ class RollEvidence:
     entry: ProfileEntry | None
     lengths: MeanLengths | None
     window_s: float
+    failures: FailureReading | None = None
 
 
 class _Finding(NamedTuple):
@@ -125,22 +130,32 @@ def verify(context: RolloutContext, evidence: RollEvidence) -> RolloutStep | Non
     if rollout is None or rollout.phase not in MEASURED_PHASES:
         return None
     windows = _windows_since(context, rollout, evidence.window_s)
+    crash = crashing(context.deployment, context.now) if windows >= 0.0 else None
+    if crash is not None and _kept(context, rollout) is None:
+        return _left(context, rollout, ClusterReason.ARM_CRASHES, crash, evidence.entry)
+    failing = find_failures(
+        evidence.failures, RolledPods.of(rollout, evidence.namespace, evidence.model_name)
+    )
+    if not isinstance(failing, str) and failing.fails(last_look=windows >= JUDGED_WINDOWS):
+        return _fails_requests(context, rollout, failing, evidence.entry)
     found = _find(rollout, evidence)
+    remark = f"; failures not measured: {failing}" if isinstance(failing, str) else ""
     if isinstance(found, str):
         if windows < GIVE_UP_WINDOWS:
             return None
-        message = f"{rollout.from_arm} -> {rollout.to_arm} was not measured: {found}"
+        message = f"{rollout.from_arm} -> {rollout.to_arm} was not measured: {found}{remark}"
         return end(context, HistoryResult.UNMEASURED, ClusterReason.ROLL_UNMEASURED, message)
     word = outcome(found.measured, found.promise, windows)
     if word is None:
         return None
-    remark = word.remark
+    remark = f"{word.remark}{remark}"
     if word.result is HistoryResult.DISPROVED:
-        if rollout.reason != ClusterReason.PINNED:
+        kept = _kept(context, rollout)
+        if kept is None:
             return _disproved(context, rollout, evidence, found, word.bounds)
         if windows < JUDGED_WINDOWS:
             return None
-        remark = "; it stays, for a person pinned it"
+        remark = f"{kept}{remark}"
     message = f"{rollout.from_arm} -> {rollout.to_arm}: {found.said(word.bounds)}{remark}"
     measured = replace(context, rollout=found.kept_in(rollout, word.bounds))
     return end(measured, word.result, word.reason, message)
@@ -272,6 +287,38 @@ def _disproved(
         (*step.events, Event(stop.reason, stop.message, warning=True)) if stop is not None else step.events
     )
     return replace(step, memory=memory, events=events)
+
+
+def _kept(context: RolloutContext, rollout: Rollout) -> str | None:
+    """Why a roll that lost is not undone, as the end of a sentence; None: it is."""
+    if rollout.reason == ClusterReason.PINNED:
+        return "; it stays, for a person pinned it"
+    for one in context.memory.barred:
+        if one.arm == rollout.from_arm:
+            return f"; it stays, because {one.arm} is not entered again ({one.reason})"
+    return None
+
+
+def _fails_requests(
+    context: RolloutContext, rollout: Rollout, failing: FailureFinding, entry: ProfileEntry | None
+) -> RolloutStep:
+    """Undo a roll whose new arm fails requests, and bar that arm."""
+    kept = _kept(context, rollout)
+    if kept is None:
+        return _left(context, rollout, ClusterReason.ROLL_FAILS_REQUESTS, failing.said, entry)
+    message = f"{rollout.from_arm} -> {rollout.to_arm}: {failing.said}{kept}"
+    return end(context, HistoryResult.DISPROVED, ClusterReason.ROLL_FAILS_REQUESTS, message)
+
+
+def _left(
+    context: RolloutContext, rollout: Rollout, reason: ClusterReason, said: str, entry: ProfileEntry | None
+) -> RolloutStep:
+    """Undo a roll, and bar its new arm."""
+    step = undo(context, rollout, reason, said)
+    if step.write is None:
+        return step
+    profile = entry.name if entry is not None else None
+    return replace(step, memory=barred(step.memory, rollout.to_arm or "", reason, said, profile, context.now))
 
 
 def _law(curve: Curve) -> LatencyAt:

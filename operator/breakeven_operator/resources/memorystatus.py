@@ -75,6 +75,18 @@ class Suspicion(StatusModel):
     since_time: Annotated[Instant | None, Field(description="Since when.")] = None
 
 
+class BarredArm(StatusModel):
+    """An arm that is not entered again before something about it has changed."""
+
+    arm: Annotated[ArmName, Field(description="The arm.")]
+    reason: Annotated[Word, Field(description="Why it was left, in one word.")]
+    message: Annotated[Sentence | None, Field(description="The same as a sentence, with its figures.")] = None
+    profile: Annotated[ObjectName | None, Field(description="Profile in force then; a new one ends it.")] = (
+        None
+    )
+    since_time: Annotated[Instant, Field(description="Since when.")]
+
+
 class MemoryStatus(StatusModel):
     """What the decision remembers from one cycle to the next, and an operator that starts anew goes on with."""
 
@@ -138,6 +150,14 @@ class MemoryStatus(StatusModel):
         bool | None,
         Field(description="Whether speculation paid when the bounds last told; a flip is said in an event."),
     ] = None
+    barred: Annotated[
+        tuple[BarredArm, ...],
+        Field(
+            max_length=8,
+            json_schema_extra=list_map("arm"),
+            description="Arms that are not entered: requests failed on them, or their engines crashed.",
+        ),
+    ] = ()
     failures: Annotated[int, Field(ge=0, description="Rolls undone in a row.")] = 0
     disproved: Annotated[
         int, Field(ge=0, description="Rolls in a row that measurement disproved, under one profile.")

@@ -32,6 +32,12 @@ def _undone(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]
     return one_value(float(memory.failures) if memory is not None else None)
 
 
+def _barred(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
+    memory = service.status.memory
+    for one in memory.barred if memory is not None else ():
+        yield from one_value(1.0, one.arm, one.reason)
+
+
 def _calibrations_failed(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
     calibration = service.status.calibration
     return one_value(float(calibration.failures) if calibration is not None else None)
@@ -56,5 +62,11 @@ STATE_GAUGES: tuple[ServiceGauge, ...] = (
         _deadline,
     ),
     ServiceGauge("breakeven_rolls_undone", "Rolls that were undone in a row.", _undone),
+    ServiceGauge(
+        "breakeven_barred_arm_info",
+        "1 for each arm that is not entered any more, because requests failed on it or its engines crashed.",
+        _barred,
+        ("arm", "reason"),
+    ),
     ServiceGauge("breakeven_calibrations_failed", "Calibrations that failed in a row.", _calibrations_failed),
 )

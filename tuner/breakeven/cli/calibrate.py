@@ -155,6 +155,7 @@ def _sweep(options: Mapping[str, Any]) -> Sweep:
     from breakeven.load_driver.design import SweepSettings
     from breakeven.load_driver.sweep import Sweep
     from breakeven.points.point import LoadMode
+    from breakeven.serving.refused_requests import check_min_p
 
     method, k = options["method"], options["k"]
     if k is None:
@@ -163,6 +164,7 @@ def _sweep(options: Mapping[str, Any]) -> Sweep:
         k = 0
     arm = arm_of(method, k, options["candidate"])
     workload = workload_of(options)
+    check_min_p(workload.sampling.min_p, arm)
     loads = _MOST_LOADS if options["loads"] == "auto" else options["loads"]
     settings = SweepSettings(
         loads=loads,

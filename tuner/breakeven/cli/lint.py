@@ -75,6 +75,7 @@ def _examine(document: Mapping[str, Any], where: str, container_name: str | None
     from breakeven.serving.hindrances import hindrances
     from breakeven.serving.manifest import checked_deployment
     from breakeven.serving.opt_in import ANNOTATION, engine_container, opt_in
+    from breakeven.serving.refused_requests import NOTE
 
     deployment = checked_deployment(document, where)
     name = str((deployment.get("metadata") or {}).get("name", "?"))
@@ -114,6 +115,7 @@ def _examine(document: Mapping[str, Any], where: str, container_name: str | None
         opt_in=chosen,
         drain=stopping,
         warnings=warnings,
+        notes=[NOTE],
     )
 
 
@@ -146,5 +148,7 @@ def _print(finding: LintedDeployment) -> None:
     click.echo("  draining  complete" if drain.ok else "  draining  a roll would lose requests:")
     for problem in drain.problems:
         click.echo(f"              {problem}")
+    for note in finding.notes:
+        click.echo(f"  note      {note}")
     for warning in finding.warnings:
         click.echo(f"! {warning}")

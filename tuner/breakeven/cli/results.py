@@ -440,6 +440,8 @@ class LintedDeployment(JsonResult):
     """What stopping a pod does to its requests."""
     warnings: tuple[str, ...]
     """Anything else that would fight with the operator."""
+    notes: tuple[str, ...]
+    """What to know before the opt-in, whatever the manifest says."""
 
 
 class LintResult(JsonResult):

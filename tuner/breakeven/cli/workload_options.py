@@ -83,7 +83,9 @@ _OPTIONS = (
     ),
     click.option("--top-p", type=Number(0, 1, min_open=True), help="Sampling field of the requests."),
     click.option("--top-k", type=click.IntRange(-1, 1_000_000), help="Likewise."),
-    click.option("--min-p", type=Number(0, 1), help="Likewise."),
+    click.option(
+        "--min-p", type=Number(0, 1), help="Likewise; an engine that speculates refuses it (HTTP 400)."
+    ),
     click.option("--presence-penalty", type=Number(-2, 2), help="Likewise."),
     click.option("--frequency-penalty", type=Number(-2, 2), help="Likewise."),
     click.option("--repetition-penalty", type=Number(0, 10, min_open=True), help="Likewise."),

@@ -15,6 +15,8 @@ from pydantic import BaseModel, ValidationError
 
 from breakeven_sim.engine.tokens import count_tokens
 
+_SAMPLING_EPS = 1e-5
+
 
 class RequestError(Exception):
     """An answer other than 200, in the shape that vLLM gives it.
@@ -48,6 +50,8 @@ class Generation:
         stream: answer in chunks.
         include_usage: end the stream with a usage chunk.
         continuous_usage: every chunk carries usage.
+        refusal: what the engine says to it in place of an answer: vLLM checks some fields only once it takes a request up,
+            when the headers of a stream are sent; None: it takes the request.
     """
 
     chat: bool
@@ -59,6 +63,7 @@ class Generation:
     stream: bool
     include_usage: bool
     continuous_usage: bool
+    refusal: RequestError | None = None
 
 
 class _StreamOptions(BaseModel):
@@ -75,6 +80,8 @@ class _Sampling(BaseModel):
     n: int | None = 1
     temperature: float | None = None
     top_p: float | None = None
+    min_p: float | None = None
+    logit_bias: dict[str, float] | None = None
     ignore_eos: bool = False
     stream: bool | None = False
     stream_options: _StreamOptions | None = None
@@ -167,8 +174,10 @@ def check_model(asked: str | None, names: Sequence[str]) -> str:
     return model
 
 
-def parse_generation(raw: bytes, *, chat: bool, names: Sequence[str], max_model_len: int) -> Generation:
-    """Check a request against the model's length and names.
+def parse_generation(
+    raw: bytes, *, chat: bool, names: Sequence[str], max_model_len: int, speculates: bool = False
+) -> Generation:
+    """Check a request against the model's length and names, and against what a speculating engine takes.
 
     Raises:
         ApiError: 404 for another model, 400 for what does not fit or is not understood.
@@ -204,7 +213,18 @@ def parse_generation(raw: bytes, *, chat: bool, names: Sequence[str], max_model_
         include_usage=options.include_usage,
         # Without a usage chunk at the end vLLM leaves the others out as well.
         continuous_usage=options.include_usage and options.continuous_usage_stats,
+        refusal=_refused_while_speculating(body) if speculates else None,
     )
+
+
+def _refused_while_speculating(body: _Sampling) -> RequestError | None:
+    """The answer to sampling that vLLM 0.15 and newer does not combine with speculation."""
+    if (body.min_p or 0.0) > _SAMPLING_EPS or body.logit_bias:
+        return RequestError(
+            400,
+            "The min_p and logit_bias sampling parameters are not yet supported with speculative decoding.",
+        )
+    return None
 
 
 def _check_sampling(body: _Sampling) -> None:
@@ -219,6 +239,8 @@ def _check_sampling(body: _Sampling) -> None:
         )
     if body.top_p is not None and not 0 < body.top_p <= 1:
         raise _refused("top_p", f"top_p must be in (0, 1], got {body.top_p}.", body.top_p)
+    if body.min_p is not None and not 0 <= body.min_p <= 1:
+        raise RequestError(400, f"min_p must be in [0, 1], got {body.min_p}.")
 
 
 def _prompt_tokens(body: CompletionBody, max_model_len: int) -> int:

@@ -165,7 +165,15 @@ class VllmApi:
         if self.draining:
             raise RequestError(500, "cannot schedule new futures after shutdown", "InternalServerError")
         raw = await http.read()
-        generation = parse_generation(raw, chat=chat, names=self._names, max_model_len=self._max_model_len)
+        generation = parse_generation(
+            raw,
+            chat=chat,
+            names=self._names,
+            max_model_len=self._max_model_len,
+            speculates=self._texts is not None,
+        )
+        if generation.refusal is not None:
+            return await _refused(http, generation.refusal, stream=generation.stream)
         number = self._count
         self._count += 1
         total, reason = self._length(generation, number)
@@ -289,6 +297,19 @@ class VllmApi:
         return web.Response(
             text=json.dumps(dataclasses.asdict(self._paced.clock())), content_type="application/json"
         )
+
+
+async def _refused(http: web.Request, refusal: RequestError, *, stream: bool) -> web.StreamResponse:
+    """What the engine itself refuses; a stream has begun by then, and ends with the error."""
+    if not stream:
+        raise refusal
+    response = web.StreamResponse(
+        headers={"Content-Type": "text/event-stream; charset=utf-8", **_EVERY_ANSWER}
+    )
+    await response.prepare(http)
+    await response.write(f"data: {json.dumps(refusal.body)}\n\ndata: [DONE]\n\n".encode())
+    await response.write_eof()
+    return response
 
 
 def _json(body: object, status: int = 200) -> web.Response:

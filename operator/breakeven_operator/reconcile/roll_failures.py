@@ -1,0 +1,242 @@
+"""Requests that fail on one arm of a roll and not on the other: HTTP refusals, and requests that no engine finished.
+
+A speculating vLLM answers HTTP 400 to requests with `min_p` or `logit_bias`, and HTTP 200 with an error in the stream where
+they stream. Such requests have no latency, so that the comparison of latencies is the better the more of them there are.
+What both kinds have in common: the engine finished no request for an HTTP request that came. So the measure of an arm is
+the number of requests finished per HTTP request; requests for several answers at a time move it on both arms by the same factor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+
+from breakeven.laws.arrays import FloatArray
+from breakeven.planning.roll_experiment import Witness
+from breakeven.serving.promql import Matcher, any_of, selector
+from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.ports import Samples
+from breakeven_operator.reconcile.fleet_query import STAT
+from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, made_by
+
+HTTP_REQUESTS = "http_requests_total"
+"""Of prometheus-fastapi-instrumentator, on vLLM's own page: labels handler, method and status (`2xx`, `4xx`, ...)."""
+POSTS, REFUSALS, SERVED = "http_posts", "http_refusals", "served"
+
+# What of vLLM's API generates tokens; a probe or a tokenizer's request is no user's request.
+_GENERATES = "/v1/(chat/)?completions|/v1/responses|/v1/messages|/inference/v1/generate|/invocations"
+_BY_SERIES = "namespace,pod,handler,method,status"
+_BY_COUNTER = "namespace,pod,model_name,engine,finished_reason"
+
+# One client's requests come together: they count as so many fewer that are independent.
+_BURST = 4.0
+_CONFIDENCE_OF_ALL_LOOKS = 0.98
+_CONFIDENCE = 0.95
+_EXPECTED_EFFECT = 0.2
+# Fewer failures tell of a client, not of an arm.
+_FEWEST_FAILURES = 10.0
+# A share of requests that may fail beyond what fails on the other arm; of before against after more, as clients change.
+_TOLERATED = {Witness.SIDE_BY_SIDE: 0.01, Witness.BEFORE_AFTER: 0.05}
+_FEWEST_SIDE_BY_SIDE = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class FailureReading:
+    """The answer to one query about failures; or why there is none.
+
+    Attributes:
+        times_s: ends of the blocks (Unix time, s), ascending.
+        pods: counters by pod and name, each of one value per time; NaN where there is none.
+        error: one line when Prometheus gave no usable answer.
+    """
+
+    times_s: tuple[float, ...] = ()
+    pods: Mapping[NamespacedName, Mapping[str, FloatArray]] = field(default_factory=dict)
+    error: str | None = None
+
+
+class RollAnswer(NamedTuple):
+    """What Prometheus says about a roll: latencies of both arms, and requests that failed."""
+
+    latencies: RollReading
+    failures: FailureReading
+
+
+class ArmRequests(NamedTuple):
+    """HTTP requests of one arm: how many came, were answered with 4xx or 5xx, and were finished by an engine."""
+
+    posts: float
+    refusals: float
+    served: float
+
+
+@dataclass(frozen=True, slots=True)
+class FailureFinding:
+    """What fails on the new arm beyond what fails on the old one.
+
+    Attributes:
+        old, new: requests of both arms.
+        witness: whether both served at the same time.
+        share: of the new arm's requests that would not have failed on the old one; below 0 where fewer fail.
+        log_sd: standard error of the logarithm of what is left of them.
+    """
+
+    old: ArmRequests
+    new: ArmRequests
+    witness: Witness
+    share: float
+    log_sd: float
+
+    @property
+    def said(self) -> str:
+        """The figures as the middle of a sentence."""
+        how = "side by side" if self.witness is Witness.SIDE_BY_SIDE else "before and after"
+        return (
+            f"{_percent(self.share)} of its requests are finished by no engine that are on the other arm ({how}; HTTP 4xx or "
+            f"5xx: {self.new.refusals:.0f} of {self.new.posts:.0f}, against {self.old.refusals:.0f} of {self.old.posts:.0f})"
+        )
+
+    def fails(self, *, last_look: bool) -> bool:
+        """Whether the new arm surely fails requests: by bounds that hold at all looks together, or at the last one alone."""
+        if self.share * self.new.posts < _FEWEST_FAILURES:
+            return False
+        radius = (
+            NormalDist().inv_cdf((1.0 + _CONFIDENCE) / 2.0) * self.log_sd
+            if last_look
+            else _always_valid(self.log_sd)
+        )
+        # The upper end of what is left of the requests.
+        most_left = math.exp(math.log1p(-min(self.share, 1.0 - 1e-9)) + radius)
+        return 1.0 - most_left > _TOLERATED[self.witness]
+
+
+def failures_query(
+    deployments: Iterable[tuple[str, str]], extra: Sequence[Matcher], span_s: int, step_s: int
+) -> str:
+    """Counters of HTTP requests, and of requests that engines finished, once per block of a roll.
+
+    A series that differs only in labels that are not the server's (a second scrape job) counts once.
+
+    Args: see fleet_query.roll_query.
+
+    Returns:
+        An instant query whose result is a range vector with the labels namespace, pod and `stat`.
+
+    Raises:
+        ValueError: a matcher that is none.
+    """
+    wanted = sorted(set(deployments))
+    own = [
+        Matcher("namespace", "=~", any_of({namespace for namespace, _ in wanted})),
+        Matcher("pod", "=~", f"({any_of({name[:40] for _, name in wanted})}).*"),
+        *extra,
+    ]
+    posts = [*own, Matcher("method", "=", "POST"), Matcher("handler", "=~", _GENERATES)]
+    finished = [*own, Matcher("finished_reason", "!=", "error")]
+    parts = {
+        POSTS: f"max by ({_BY_SERIES}) ({HTTP_REQUESTS}{selector(posts)})",
+        REFUSALS: f"max by ({_BY_SERIES}) ({HTTP_REQUESTS}{selector([*posts, Matcher('status', '=~', '[45].*')])})",
+        SERVED: f"max by ({_BY_COUNTER}) (vllm:request_success_total{selector(finished)})",
+    }
+    joined = "\nor ".join(
+        f'label_replace(sum by (namespace,pod) ({expression}), "{STAT}", "{stat}", "", "")'
+        for stat, expression in parts.items()
+    )
+    return f"({joined})[{int(span_s)}s:{int(step_s)}s]"
+
+
+def read_failures(samples: Iterable[Samples]) -> FailureReading:
+    """Sort the elements of a query's result by pod."""
+    elements = [one for one in samples if one.labels.get("pod") and one.labels.get(STAT)]
+    times_s = sorted({timed.time_s for one in elements for timed in one.values})
+    place = {time_s: index for index, time_s in enumerate(times_s)}
+    pods: dict[NamespacedName, dict[str, FloatArray]] = defaultdict(dict)
+    for one in elements:
+        values = np.full(len(times_s), np.nan)
+        for timed in one.values:
+            values[place[timed.time_s]] = timed.value
+        pods[NamespacedName(one.labels.get("namespace", ""), one.labels["pod"])][one.labels[STAT]] = values
+    return FailureReading(tuple(times_s), dict(pods))
+
+
+def find_failures(reading: FailureReading | None, rolled: RolledPods | None) -> FailureFinding | str:
+    """What fails on the new arm and not on the old one; or why that is not measured, as the end of a sentence."""
+    if reading is None or reading.error is not None:
+        return f"Prometheus gives no figures of them ({reading.error if reading else 'it was not asked'})"
+    if rolled is None:
+        return "which pods run which arm was not seen"
+    began = np.array(reading.times_s[1:]) > rolled.started.timestamp()
+    old, new = (_blocks(reading, rolled, name) for name in (rolled.from_replica_set, rolled.to_replica_set))
+    new = np.where(began, new, np.nan)
+    for arm, blocks in (("old", old), ("new", new)):
+        if not np.isfinite(blocks[0]).any():
+            return f"no {HTTP_REQUESTS} beside vllm:request_success_total of the {arm} arm's pods"
+    together = (np.nan_to_num(old[0]) > 0) & (np.nan_to_num(new[0]) > 0)
+    of_old, of_new = _requests(old[:, together]), _requests(new[:, together])
+    if min(of_old.posts, of_new.posts) >= _FEWEST_SIDE_BY_SIDE:
+        return _finding(of_old, of_new, Witness.SIDE_BY_SIDE)
+    of_old, of_new = _requests(old), _requests(new)
+    if min(of_old.posts, of_new.posts) < 1.0:
+        return "no HTTP request came to one of the arms"
+    return _finding(of_old, of_new, Witness.BEFORE_AFTER)
+
+
+def _finding(old: ArmRequests, new: ArmRequests, witness: Witness) -> FailureFinding:
+    if old.served <= 0.0:
+        # Nothing is finished on the arm that ran before either: no failure is the new arm's.
+        return FailureFinding(old, new, witness, 0.0, 1.0)
+    # Half a request keeps the logarithm of an arm that finishes none.
+    left = ((new.served + 0.5) / (new.posts + 0.5)) / ((old.served + 0.5) / (old.posts + 0.5))
+    log_sd = math.sqrt(_BURST * (_variance(old) + _variance(new)))
+    return FailureFinding(old, new, witness, 1.0 - left, log_sd)
+
+
+def _variance(arm: ArmRequests) -> float:
+    """Of the logarithm of requests finished per HTTP request."""
+    share = (arm.served + 0.5) / (arm.posts + 0.5)
+    # Where one request asks for several answers the count of them scatters as well.
+    failing = max(1.0 - share, 1.0 / (arm.posts + 1.0)) if share <= 1.0 else 1.0
+    return failing / (arm.served + 0.5)
+
+
+def _always_valid(log_sd: float) -> float:
+    """Radius that holds at all looks together, see `MeasuredSpeedup.always_valid`."""
+    alpha, known, r = 1.0 - _CONFIDENCE_OF_ALL_LOOKS, log_sd**-2, _EXPECTED_EFFECT**-2
+    return math.sqrt((known + r) / known**2 * math.log((known + r) / (r * alpha**2)))
+
+
+def _blocks(reading: FailureReading, rolled: RolledPods, replica_set: str) -> FloatArray:
+    """POSTs, refusals and finished requests of an arm's pods in each block, of shape (3, blocks); NaN where nothing is known."""
+    found = np.full((3, max(len(reading.times_s) - 1, 0)), np.nan)
+    for name, stats in reading.pods.items():
+        if name.namespace != rolled.namespace or not made_by(name.name, replica_set):
+            continue
+        if POSTS not in stats or SERVED not in stats:
+            continue
+        rows = [_grown(stats[POSTS]), _grown(stats.get(REFUSALS, stats[POSTS] * 0.0)), _grown(stats[SERVED])]
+        # Before the first refusal there is no series of them.
+        rows[1] = np.where(np.isfinite(rows[0]), np.nan_to_num(rows[1]), np.nan)
+        blocks = np.stack(rows)
+        known = np.isfinite(blocks).all(axis=0)
+        found[:, known] = np.nan_to_num(found[:, known]) + blocks[:, known]
+    return found
+
+
+def _grown(counter: FloatArray) -> FloatArray:
+    """By how much a counter grew in each block; one that fell belongs to a process that began again at 0."""
+    grown = np.diff(counter)
+    return np.where(grown < 0.0, counter[1:], grown)
+
+
+def _requests(blocks: FloatArray) -> ArmRequests:
+    return ArmRequests(*(float(total) for total in np.nansum(blocks, axis=1)))
+
+
+def _percent(share: float) -> str:
+    return f"{100.0 * max(share, 0.0):.2g} %"

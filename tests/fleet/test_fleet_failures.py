@@ -1,0 +1,185 @@
+"""A roll is judged by requests that fail as well as by latency: whose fault they are, what is said, and that nothing swings."""
+
+from __future__ import annotations
+
+import pytest
+
+from breakeven_operator.kinds import EVENTS, PODS, PROFILES, SERVICES
+from fakes.fleet_world import VALUE, FleetWorld
+
+QUICK = {"stabilizationWindowSeconds": 0, "cooldownSeconds": 0, "backoffSeconds": 60}
+
+
+def served(**traffic: object) -> FleetWorld:
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(QUICK))
+    world.calibrate()
+    world.load(5.0)
+    for name, value in traffic.items():
+        setattr(world.prometheus.traffic, name, value)
+    return world
+
+
+def crash(world: FleetWorld, pods: int, times: int) -> None:
+    """Engines of the arm's pods die and are started again, as a kubelet tells of it."""
+    now = world.clock.now().isoformat()
+    for pod in [pod for pod in world.cluster.of(PODS) if runs(pod)][:pods]:
+        (status,) = pod["status"]["containerStatuses"]
+        status["restartCount"] += times
+        status["lastState"] = {"terminated": {"exitCode": 139, "reason": "Error", "finishedAt": now}}
+
+
+def runs(pod: dict) -> bool:
+    return pod["metadata"]["annotations"].get("breakeven.dev/speculative-config") == VALUE
+
+
+async def until_it_ends(world: FleetWorld, entries: int = 1) -> dict:
+    """Cycles until a roll has ended; after each change of arm its users meet the arm's own latency."""
+    loaded = world.value
+    for _ in range(120):
+        await world.cycle()
+        history = world.status.get("history", [])
+        if len(history) >= entries:
+            return history[0]
+        if world.value != loaded:
+            loaded = world.value
+            world.load(5.0)
+    raise AssertionError(f"no roll ended: {world.decision}")
+
+
+def notes(world: FleetWorld, reason: str) -> list[str]:
+    return [event["note"] for event in world.cluster.of(EVENTS) if event["reason"] == reason]
+
+
+@pytest.mark.parametrize("streamed_share", [0.0, 1.0], ids=["answered with 400", "refused in the stream"])
+async def test_requests_that_a_speculating_engine_refuses_undo_the_roll_and_the_arm_is_not_entered_again(
+    streamed_share,
+):
+    world = served(min_p_share=0.4, streamed_share=streamed_share)
+    ended = await until_it_ends(world)
+    assert (ended["result"], ended["reason"]) == ("Undone", "RollFailsRequests")
+    assert world.value is None
+    (note,) = notes(world, "RollFailsRequests")
+    assert "of its requests are finished by no engine that are on the other arm" in note
+    refused = int(note.split("HTTP 4xx or 5xx: ")[1].split(" of ")[0])
+    assert (refused == 0) is (streamed_share == 1.0)
+    rolls = len(world.rolls)
+    for _ in range(40):
+        await world.cycle()
+    assert len(world.rolls) == rolls, "it does not swing"
+    assert world.reason == "RollFailsRequests"
+    assert "is not entered again until a new profile is in force" in world.decision["message"]
+    labels = {"specsvc_namespace": "llm", "specsvc": "chat", "arm": "eagle/3", "reason": "RollFailsRequests"}
+    assert world.registry.get_sample_value("breakeven_barred_arm_info", labels) == 1
+
+
+async def test_the_undo_comes_long_before_the_last_word():
+    world = served(min_p_share=0.4)
+    await world.until(lambda: world.value == VALUE)
+    began = world.clock.now()
+    await world.until(lambda: world.value is None)
+    assert (world.clock.now() - began).total_seconds() < 300
+
+
+async def test_requests_that_fail_on_both_arms_are_no_fault_of_the_new_one():
+    world = served(invalid_share=0.3)
+    ended = await until_it_ends(world)
+    assert ended["result"] == "Confirmed"
+    assert "failures not measured" not in ended["message"]
+
+
+async def test_a_handful_of_failures_undoes_nothing():
+    world = served(min_p_share=0.003)
+    assert (await until_it_ends(world))["result"] == "Confirmed"
+
+
+@pytest.mark.parametrize("failing", ["page", "query"])
+async def test_failures_that_are_not_measured_are_said_and_are_no_zero(failing):
+    world = served(min_p_share=0.0)
+    world.prometheus.http_pages = failing != "page"
+    world.prometheus.failures_down = failing == "query"
+    ended = await until_it_ends(world)
+    assert ended["result"] == "Confirmed"
+    why = "no http_requests_total beside" if failing == "page" else "Prometheus gives no figures of them"
+    assert f"failures not measured: {why}" in ended["message"]
+
+
+async def test_a_pinned_arm_stays_and_is_said_to_fail_requests():
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(pinnedArm="eagle/3"))
+    world.calibrate()
+    world.load(5.0)
+    world.prometheus.traffic.min_p_share = 0.4
+    ended = await until_it_ends(world)
+    assert (world.value, ended["result"]) == (VALUE, "Disproved")
+    assert "it stays, for a person pinned it" in notes(world, "RollFailsRequests")[0]
+
+
+@pytest.mark.parametrize("by", ["resume", "profile"])
+async def test_a_person_or_a_new_profile_lets_the_arm_be_tried_again(by):
+    world = served(min_p_share=0.4)
+    await until_it_ends(world)
+    world.prometheus.traffic.min_p_share = 0.0
+    world.clock.advance(700.0)
+    await world.cycle()
+    assert world.value is None
+    if by == "resume":
+        annotation = {"breakeven.dev/resume": "1"}
+        world.cluster.change(
+            SERVICES, "llm", "chat", lambda s: s["metadata"].setdefault("annotations", {}).update(annotation)
+        )
+    else:
+        world.calibrate(name="chat-p2")
+        assert len(world.cluster.of(PROFILES)) == 2
+    await world.until(lambda: world.value == VALUE, cycles=20)
+    assert "barred" not in world.memory
+
+
+async def test_an_operator_that_starts_again_remembers_the_arm():
+    world = served(min_p_share=0.4)
+    await until_it_ends(world)
+    world.restart()
+    for _ in range(20):
+        await world.cycle()
+    assert (world.value, world.reason) == (None, "RollFailsRequests")
+
+
+async def test_an_arm_whose_engines_crash_after_it_was_confirmed_is_left_and_not_entered_again():
+    world = served()
+    assert (await until_it_ends(world))["result"] == "Confirmed"
+    crash(world, pods=2, times=2)
+    await world.until(lambda: world.value == "null", cycles=3)
+    world.load(5.0)
+    ended = await until_it_ends(world, entries=2)
+    assert (ended["reason"], ended["toArm"]) == ("ArmCrashes", "none")
+    assert ended["result"] != "Undone", (
+        "the arm that crashes is slower by no measure, and is not gone back to"
+    )
+    assert "engines of 2 of 2 pods crashed 4 times" in notes(world, "ArmCrashes")[0]
+    rolls = len(world.rolls)
+    for _ in range(30):
+        await world.cycle()
+    assert len(world.rolls) == rolls
+    assert world.reason == "ArmCrashes"
+
+
+async def test_an_arm_whose_engines_crash_while_it_is_measured_is_undone():
+    world = served()
+    await world.until(lambda: world.phase == "Confirming")
+    crash(world, pods=2, times=2)
+    ended = await until_it_ends(world)
+    assert (ended["result"], ended["reason"], world.value) == ("Undone", "ArmCrashes", None)
+    assert world.memory["barred"][0]["arm"] == "eagle/3"
+
+
+async def test_one_pod_that_crashes_tells_of_its_node_and_few_crashes_of_nothing():
+    world = served()
+    await until_it_ends(world)
+    crash(world, pods=1, times=5)
+    for _ in range(3):
+        await world.cycle()
+    assert world.value == VALUE
+    world = served()
+    await until_it_ends(world)
+    crash(world, pods=2, times=1)
+    for _ in range(3):
+        await world.cycle()
+    assert world.value == VALUE

@@ -1,0 +1,29 @@
+"""Requests that a vLLM refuses while it speculates and answers without: who sends them loses them by a roll."""
+
+from __future__ import annotations
+
+from breakeven.arm import Arm
+from breakeven.errors import InputError
+
+SENTENCE = "The min_p and logit_bias sampling parameters are not yet supported with speculative decoding."
+"""The engine's own words, with HTTP 400, or as an error in a stream that began with 200."""
+LEAST_MIN_P = 1e-5
+"""Up to here `min_p` counts as none."""
+NOTE = (
+    "vLLM 0.15 and newer refuses requests with min_p above 0 or with logit_bias while it speculates (HTTP 400): know "
+    "whether your users send them, see docs/engine-refusals.md"
+)
+
+
+def check_min_p(min_p: float | None, arm: Arm) -> None:
+    """Refuse a sweep whose every request the engine would refuse.
+
+    Raises:
+        InputError: the arm speculates, and requests carry `min_p`.
+    """
+    if arm.k > 0 and min_p is not None and min_p > LEAST_MIN_P:
+        raise InputError(
+            f"min_p {min_p:g} with arm {arm}",
+            f"an engine that speculates answers HTTP 400: {SENTENCE}",
+            "no min_p: the arms must be measured with requests that each of them answers",
+        )
