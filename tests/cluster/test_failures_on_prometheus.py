@@ -1,0 +1,89 @@
+"""Requests that fail, as the real Prometheus tells of them: two ReplicaSets of one Deployment, scraped by two jobs."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+
+import pytest
+
+from breakeven.planning.roll_experiment import Witness
+from breakeven_operator.adapters.prometheus_api import PrometheusClient
+from breakeven_operator.ports import PrometheusAccess
+from breakeven_operator.reconcile.roll_failures import (
+    FailureFinding,
+    failures_query,
+    find_failures,
+    read_failures,
+)
+from breakeven_operator.reconcile.roll_metrics import RolledPods
+from operatorcluster.made_up_prometheus import prometheus_of
+
+SCRAPE_S, BLOCK_S, SPAN_S = 15, 60, 1800
+OLD, NEW = "chat-7d9f8b6c5d", "chat-64bd5fcf9"
+RPS = 4.0
+
+
+class Scrapes:
+    """Samples in the form that promtool makes blocks of; each pod is scraped by two jobs, a few seconds apart."""
+
+    def __init__(self) -> None:
+        self.end = int(time.time()) // BLOCK_S * BLOCK_S
+        self.http: list[str] = []
+        self.finished: list[str] = []
+
+    def pod(
+        self, name: str, first_s: int, last_s: int, *, refused: float = 0.0, streamed: float = 0.0
+    ) -> None:
+        """A pod between two times before the end, that refuses a share of its requests with 400 and one in the stream."""
+        for job in ("podmonitor", "servicemonitor"):
+            labels = f'namespace="llm",pod="{name}",job="{job}"'
+            for at in range(self.end - first_s, self.end - last_s + 1, SCRAPE_S):
+                came = RPS * (at - (self.end - first_s))
+                posts = {"2xx": came * (1.0 - refused), "4xx": came * refused}
+                for status, count in posts.items():
+                    shown = f'{labels},handler="/v1/chat/completions",method="POST",status="{status}"'
+                    self.http.append(f"http_requests_total{{{shown}}} {count} {at}")
+                probes = f'{labels},handler="/tokenize",method="POST",status="2xx"'
+                self.http.append(f"http_requests_total{{{probes}}} {100 * came} {at}")
+                for reason, share in (("stop", 0.7), ("length", 0.3), ("error", 0.0)):
+                    count = came * (1.0 - refused - streamed) * share
+                    shown = f'{labels},model_name="chat",engine="0",finished_reason="{reason}"'
+                    self.finished.append(f"vllm:request_success_total{{{shown}}} {count} {at}")
+
+    def text(self) -> str:
+        parts = [("http_requests", self.http), ("vllm:request_success", self.finished)]
+        return (
+            "".join(f"# TYPE {name} counter\n" + "\n".join(lines) + "\n" for name, lines in parts) + "# EOF\n"
+        )
+
+
+async def found_of(address: str, end: int) -> FailureFinding | str:
+    promql = failures_query([("llm", "chat")], (), SPAN_S, BLOCK_S)
+    asked = re.sub(r"(\[\d+s:\d+s\])$", rf"\1 @ {end}", promql)
+    prometheus = PrometheusClient(None)
+    try:
+        reading = read_failures(await prometheus.query_past(PrometheusAccess(address), asked))
+    finally:
+        await prometheus.close()
+    return find_failures(reading, RolledPods("llm", "chat", OLD, NEW, datetime.fromtimestamp(end - 600, UTC)))
+
+
+@pytest.mark.parametrize(
+    ("refused", "streamed", "fails"), [(0.4, 0.0, True), (0.0, 0.4, True), (0.0, 0.0, False)]
+)
+async def test_what_the_new_arm_refuses_is_counted_once_whoever_scrapes_it(
+    tmp_path, refused, streamed, fails
+):
+    scrapes = Scrapes()
+    scrapes.pod(f"{OLD}-b2c4d", 1700, 0)
+    scrapes.pod(f"{NEW}-f5g6h", 500, 0, refused=refused, streamed=streamed)
+    with prometheus_of(tmp_path, scrapes.text()) as address:
+        one = await found_of(address, scrapes.end)
+    assert isinstance(one, FailureFinding), one
+    assert one.witness is Witness.SIDE_BY_SIDE
+    assert one.new.posts == pytest.approx(RPS * 420, rel=0.2), "two jobs scrape it, and it is one pod"
+    assert one.new.refusals == pytest.approx(refused * one.new.posts, rel=0.01)
+    assert one.share == pytest.approx(refused + streamed, abs=0.02)
+    assert one.fails(last_look=False) is fails
