@@ -73,7 +73,7 @@ class RollBlocks(PrometheusAnswers[frozenset[RolledTarget], RollAnswer]):
         promql = roll_query(names, watch.matchers, span_s, step_s, prefix=watch.prefix)
         reading = read_roll(await self._metrics.query_past(source, promql))
         try:
-            asked = failures_query(names, watch.matchers, span_s, step_s)
+            asked = failures_query(names, watch.matchers, span_s, step_s, prefix=watch.prefix)
             failures = read_failures(await self._metrics.query_past(source, asked))
         except MetricsError as error:
             # Latencies are judged all the same, and it is said that failures are not.

@@ -19,6 +19,7 @@ import numpy as np
 
 from breakeven.laws.arrays import FloatArray
 from breakeven.planning.roll_experiment import Witness
+from breakeven.serving.engine_series import PREFIX
 from breakeven.serving.promql import Matcher, any_of, selector
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import Samples
@@ -117,7 +118,12 @@ class FailureFinding:
 
 
 def failures_query(
-    deployments: Iterable[tuple[str, str]], extra: Sequence[Matcher], span_s: int, step_s: int
+    deployments: Iterable[tuple[str, str]],
+    extra: Sequence[Matcher],
+    span_s: int,
+    step_s: int,
+    *,
+    prefix: str = PREFIX,
 ) -> str:
     """Counters of HTTP requests, and of requests that engines finished, once per block of a roll.
 
@@ -142,7 +148,7 @@ def failures_query(
     parts = {
         POSTS: f"max by ({_BY_SERIES}) ({HTTP_REQUESTS}{selector(posts)})",
         REFUSALS: f"max by ({_BY_SERIES}) ({HTTP_REQUESTS}{selector([*posts, Matcher('status', '=~', '[45].*')])})",
-        SERVED: f"max by ({_BY_COUNTER}) (vllm:request_success_total{selector(finished)})",
+        SERVED: f"max by ({_BY_COUNTER}) ({prefix}request_success_total{selector(finished)})",
     }
     joined = "\nor ".join(
         f'label_replace(sum by (namespace,pod) ({expression}), "{STAT}", "{stat}", "", "")'
