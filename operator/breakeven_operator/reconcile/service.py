@@ -134,16 +134,11 @@ def reconcile(
     )
     context = replace(context, memory=memory)
     if verdict.action == SWITCH and verdict.arm is not None and running.arm is not None:
-        held = blocked(service, context, state, live, running.arm, verdict, cannot_roll, choice)
-        if held is None and not limits.may_roll:
-            queued = "other services are being rolled; this one is next"
-            message = f"{verdict.arm} should run ({verdict.reason}), but {queued}"
-            held = Verdict(HOLD, verdict.arm, ClusterReason.ROLL_QUEUED, message)
         value = service.spec.candidates.speculative_config(verdict.arm)
         write = WriteAnnotation(deployment.ref, value, deployment.generation)
-        if held is None and (waits := of_annotation(observation.failures, now, write)):
-            message = f"{verdict.arm} should run ({verdict.reason}), but {waits.sentence}"
-            held = Verdict(HOLD, verdict.arm, ClusterReason.WRITE_REFUSED, message)
+        held = blocked(
+            service, context, state, live, running.arm, verdict, cannot_roll, choice
+        ) or _held_outside(verdict, verdict.arm, limits, of_annotation(observation.failures, now, write))
         if held is None:
             measured_so_far = so_far(context.rollout, evidence) if context.rollout is not None else None
             started = begin(
@@ -194,6 +189,21 @@ def reconcile(
         return replace(outcome, otherwise=outcome.status)
     kept = replace(step.otherwise, memory=_with_tokens(step.otherwise.memory, state))
     return replace(outcome, otherwise=report(replace(cycle, step=kept)))
+
+
+def _held_outside(
+    verdict: Verdict, arm: Arm, limits: CycleLimits, waits: RefusedWrite | None
+) -> Verdict | None:
+    """Why a roll waits for what is not the service's: the fleet's places, then the API server; None: it does not."""
+    if not limits.may_roll:
+        message = (
+            f"{arm} should run ({verdict.reason}), but other services are being rolled; this one is next"
+        )
+        return Verdict(HOLD, arm, ClusterReason.ROLL_QUEUED, message)
+    if waits is not None:
+        message = f"{arm} should run ({verdict.reason}), but {waits.sentence}"
+        return Verdict(HOLD, arm, ClusterReason.WRITE_REFUSED, message)
+    return None
 
 
 def conflicted(
