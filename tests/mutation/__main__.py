@@ -25,7 +25,7 @@ import yaml
 
 from mutation import trial
 from mutation.reach import CORE, OUTPUT, Reach
-from mutation.sites import Mutant, Site, drawn, found
+from mutation.sites import Mutant, drawn, found
 
 ROOT: Final = Path(__file__).parents[2]
 RESULTS: Final = ROOT / ".mutants"
@@ -149,7 +149,7 @@ def tried(
     context = multiprocessing.get_context("spawn")
     left = [one for one in sample if one not in outcomes]
     queue = _queue(trees, context)
-    with concurrent.futures.ProcessPoolExecutor(len(trees), context, _start, (queue,)) as pool:
+    with concurrent.futures.ProcessPoolExecutor(len(trees), context, trial.start, (queue,)) as pool:
         waiting = {}
         for mutant in left:
             file = trees[0] / mutant.path
@@ -158,7 +158,7 @@ def tried(
             if site is None or not tests:
                 outcomes[mutant] = trial.Outcome("unreached" if site else "moved")
             else:
-                waiting[pool.submit(_try, site, tests)] = mutant
+                waiting[pool.submit(trial.in_own_tree, site, tests, _CPU_S)] = mutant
         for number, done in enumerate(concurrent.futures.as_completed(waiting), start=1):
             mutant = waiting[done]
             outcomes[mutant] = done.result()
@@ -179,18 +179,6 @@ def _queue(trees: Sequence[Path], context: Any) -> Any:
     for tree in trees:
         queue.put(tree)
     return queue
-
-
-_mine: list[Path] = []
-
-
-def _start(queue: Any) -> None:
-    _mine.append(queue.get())
-    trial.preload()
-
-
-def _try(site: Site, tests: Sequence[str]) -> trial.Outcome:
-    return trial.trial(_mine[0], site, tests, _CPU_S)
 
 
 def table(

@@ -94,6 +94,21 @@ def preload() -> None:
         importlib.import_module(name)
 
 
+# Of a worker; its functions stand here because a process that is spawned does not import a package's `__main__`.
+_own_tree: list[Path] = []
+
+
+def start(trees: Any) -> None:
+    """Begin a worker: take one of the trees out of a queue for itself."""
+    _own_tree.append(trees.get())
+    preload()
+
+
+def in_own_tree(site: Site, tests: Sequence[str], cpu_s: int) -> Outcome:
+    """As `trial`, in the tree of this worker."""
+    return trial(_own_tree[0], site, tests, cpu_s)
+
+
 def trial(tree: Path, site: Site, tests: Sequence[str], cpu_s: int) -> Outcome:
     """Try a mutant; the tree is as before afterwards.
 
