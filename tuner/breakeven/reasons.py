@@ -53,7 +53,10 @@ class Reason(StrEnum):
         "The load driver sent late: its machine was too busy for the imposed load.",
     )
     REQUESTS_FAILED = "RequestsFailed", "The engine refused or broke off requests at this point."
-    POINT_TOO_SHORT = "PointTooShort", "Too few requests were answered in the time allowed for the point."
+    POINT_TOO_SHORT = (
+        "PointTooShort",
+        "Too few requests were answered, or the last answers took a large part of the run.",
+    )
     INFLIGHT_UNKNOWN = "InflightUnknown", "A short closed-loop run without its measured mean in-flight."
     OTHER_LENGTHS = (
         "OtherLengths",

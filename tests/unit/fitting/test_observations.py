@@ -2,7 +2,7 @@
 
 import pytest
 
-from breakeven.fitting.observations import RAMP_SHARE, observe, ramp_share_of
+from breakeven.fitting.observations import RAMP_SHARE, ceiling_rps, observe, ramp_share_of
 from breakeven.reasons import Reason
 from sweeps import closed, poisson
 
@@ -81,3 +81,60 @@ def test_a_rate_that_few_requests_leave_uncertain_is_not_called_saturated() -> N
 def test_more_in_flight_than_clients_by_rounding_is_all_clients() -> None:
     # 8 clients, latency 1.7 s: an answered rate rounded up to 4.8 would mean 8.16 in flight.
     assert only(closed("none", 0, 1.0, 0.1, clients=[8], achieved_rps=4.8)).others == 7
+
+
+def whole_run(asked_rps, requests, latency_s, lasted_s):
+    """A row of a tool that divides all answers by the time until the last one."""
+    (row,) = poisson(
+        "none", 0, latency_s, 0.0, [asked_rps], requests=requests, achieved_rps=requests / lasted_s
+    )
+    return row
+
+
+def queue(asked_rps, carried_rps, requests, first_s):
+    """A run beyond saturation: latency grows evenly from the first request's to the last one's."""
+    lasted_s = requests / carried_rps
+    excess_s = lasted_s - requests / asked_rps
+    return whole_run(asked_rps, requests, (first_s + excess_s) / 2, lasted_s)
+
+
+@pytest.mark.parametrize(
+    ("row", "reason", "ceiling"),
+    [
+        # 200 requests at 12 rps are sent in 16.7 s; the last answers come one latency later, and show nothing.
+        (whole_run(12.0, 200.0, 3.9, 21.0), Reason.POINT_TOO_SHORT, None),
+        # Lengths that vary: the longest of forty answers takes four mean latencies.
+        (whole_run(12.0, 200.0, 3.9, 32.0), Reason.POINT_TOO_SHORT, None),
+        # Minutes beyond saturation, three times over it too: nothing says better what is carried.
+        (queue(12.0, 8.0, 4000.0, 2.0), Reason.SATURATED_POINT, 8.0),
+        (queue(24.0, 8.0, 4000.0, 2.0), Reason.SATURATED_POINT, 8.0),
+        # As much too fast, and over before the engine was full for long.
+        (queue(24.0, 8.0, 60.0, 2.0), Reason.POINT_TOO_SHORT, None),
+        (queue(24.0, 8.0, 100.0, 2.0), Reason.SATURATED_POINT, None),
+        # All clients of the tool are busy: the queue stands in front of them, not in the engine.
+        (whole_run(24.0, 4000.0, 2.0, 500.0), Reason.POINT_TOO_SHORT, None),
+        (whole_run(12.0, 4.0, 3.9, 4.3), Reason.POINT_TOO_SHORT, None),
+    ],
+)
+def test_a_run_counts_as_saturated_by_its_queue_not_by_its_last_answers(row, reason, ceiling) -> None:
+    _, ((point, why),) = observe([row], RAMP_SHARE)
+    assert why is reason
+    assert (ceiling_rps(point, RAMP_SHARE) if why is Reason.SATURATED_POINT else None) == (
+        None if ceiling is None else pytest.approx(ceiling)
+    )
+
+
+def test_all_requests_at_once_show_what_is_carried() -> None:
+    # 400 requests, answered at 8 a second: they wait 25 s on average.
+    (row,) = closed(
+        "none",
+        0,
+        25.0,
+        0.0,
+        clients=[200],
+        requests=400.0,
+        achieved_rps=8.0,
+        mean_inflight=200.0,
+        flag="SaturatedPoint",
+    )
+    assert ceiling_rps(row, RAMP_SHARE) == pytest.approx(8.0)

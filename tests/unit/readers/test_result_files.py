@@ -92,6 +92,29 @@ def test_clients_without_a_rate_are_a_closed_loop() -> None:
     assert (point.load_mode, point.concurrency) == (LoadMode.CLOSED, 8.0)
 
 
+def test_requests_that_all_came_at_once_are_beyond_saturation() -> None:
+    point = read(BENCH | {"request_rate": "inf"})
+    assert (point.load_mode, point.flags) == (LoadMode.CLOSED, ("SaturatedPoint",))
+
+
+@pytest.mark.parametrize(
+    ("given", "flags"),
+    [
+        ({"num_prompts": 40, "failed": None}, ()),
+        ({"num_prompts": 50, "failed": None}, ("RequestsFailed",)),
+        # Where the version counts them, a data set shorter than asked for is no failure.
+        ({"num_prompts": 50, "failed": 0}, ()),
+        ({"num_prompts": 50, "failed": 10}, ("RequestsFailed",)),
+        ({"num_prompts": 50, "failed": None, "errors": ["", "", "refused"]}, ("RequestsFailed",)),
+        ({"num_prompts": 50, "failed": None, "errors": ["", ""]}, ()),
+        # A ramp has no steady state, and its rate is "inf" whatever the clients do.
+        ({"ramp_up_strategy": "linear", "request_rate": "inf", "max_concurrency": 80}, ("NotSteady",)),
+    ],
+)
+def test_failures_and_ramps_of_every_version_are_flagged(given: dict[str, Any], flags: Any) -> None:
+    assert read(BENCH | given).flags == flags
+
+
 def test_a_rate_whose_clients_are_all_busy_is_saturated() -> None:
     point = read(BENCH | {"max_concurrency": 8, "mean_e2el_ms": 2000.0})
     assert point.flags == ("SaturatedPoint",)
@@ -212,6 +235,8 @@ def test_every_guidellm_schema_reads_alike(schema: Any) -> None:
     [
         ({"type_": "synchronous"}, 1.0, ()),
         ({"type_": "concurrent", "streams": 16}, 16.0, ()),
+        ({"type_": "concurrent", "streams": 16, "rampup_duration": 0.0}, 16.0, ()),
+        ({"type_": "concurrent", "streams": 16, "rampup_duration": 60.0}, 16.0, ("NotSteady",)),
         ({"type_": "throughput"}, 10.2, ("SaturatedPoint",)),
         ({"type_": "throughput", "max_concurrency": 512}, 10.2, ("SaturatedPoint",)),
         ({"type_": "throughput", "max_concurrency": 16}, 16.0, ()),
@@ -236,7 +261,6 @@ def without(document: dict[str, Any], *path: Any) -> dict[str, Any]:
     [
         (BENCH, None, "r.json"),
         (BENCH | {"completed": "many"}, NO_SPECULATION, "completed"),
-        (BENCH | {"request_rate": "inf"}, NO_SPECULATION, "max_concurrency"),
         (BENCH | {"mean_e2el_ms": [1]}, NO_SPECULATION, "mean_e2el_ms"),
         # Whether or not this result needs them.
         (

@@ -9,7 +9,12 @@ from typing import NamedTuple, TypeVar
 
 from breakeven.laws.latency import mean_inflight_closed, others_met_at_constant_rate
 from breakeven.points.point import ImposedLoad, LoadMode, Point
-from breakeven.points.quality import few_generations, reason_against, shows_unanswered
+from breakeven.points.quality import (
+    emptied_a_long_queue,
+    few_generations,
+    reason_against,
+    shows_unanswered,
+)
 from breakeven.reasons import Reason
 
 SAME_OUTPUT, SAME_PROMPT = 0.10, 0.25
@@ -108,13 +113,16 @@ def ceiling_rps(point: Point, ramp_share: float) -> float | None:
     """The answered rate (1/s) of a row that asked for more than could be answered; None where it does not show that.
 
     A closed loop that queues shows it, an open loop that leaves requests unanswered too. One that preempts now and then
-    does not, nor does a row in which what was in flight was replaced less than `quality.FEWEST_GENERATIONS` times.
+    does not, nor does a row in which what was in flight was replaced less than `quality.FEWEST_GENERATIONS` times: unless
+    the run emptied a long queue, whose requests are in flight until its end.
 
     Args:
         point: a row excluded as saturated or preempting.
         ramp_share: rho, from `ramp_share_of`.
     """
     seen = _observation(point, ramp_share)
+    if emptied_a_long_queue(point):
+        return seen.rps
     if point.requests is not None and few_generations(point.requests, seen.inflight):
         return None
     return seen.rps if point.closed or shows_unanswered(point) else None

@@ -35,6 +35,13 @@ _QUEUED_SHARE = 0.10
 """A closed loop whose requests wait longer than this share of their latency for a place in the batch is saturated: more
 clients would only wait longer."""
 
+_QUEUE_SHARES = (1.5, 2.1)
+"""Excess over mean latency of a run that emptied a queue. Latency grows evenly from L0 to the excess E, so that E over the
+mean is 2E/(E + L0): 1.5 where E is 3 L0, below 2 always. A steady run ends about one latency after its last request."""
+
+_LONG_QUEUE_SHARE = 1.8
+"""E over mean latency from which the queue lasted nine unloaded latencies: the engine was full for nearly all of the run."""
+
 _LAG_S = 0.005
 """A driver that sends late by less never matters."""
 
@@ -89,9 +96,44 @@ def unsteady(gap: float, chance: float = 0.0) -> bool:
 
 
 def shows_unanswered(point: Point) -> bool:
-    """Whether the columns of an open loop show that it left requests unanswered."""
+    """Whether an open loop shows that the engine could not answer at the rate that was asked for.
+
+    A whole run ends with its last answer, so that its throughput is below its rate however fast the engine is. Such a
+    run shows saturation only if its latency grew as that of a queue does.
+    """
+    return _falls_short(point) and (_excess_s(point) is None or _queued(point))
+
+
+def emptied_a_long_queue(point: Point) -> bool:
+    """Whether a whole run asked for so much, for so long, that its throughput is what the engine can answer."""
+    excess_s = _excess_s(point)
+    return excess_s is not None and _queued(point) and excess_s >= _LONG_QUEUE_SHARE * point.mean_latency_s
+
+
+def _falls_short(point: Point) -> bool:
     asked, answered = point.request_rate_rps, point.answered_rps
     return asked is not None and answered is not None and leaves_unanswered(asked, answered, point.requests)
+
+
+def _excess_s(point: Point) -> float | None:
+    """Seconds by which a whole run outlasts its sending; None for a window, or where requests were not counted.
+
+    A closed loop whose requests all came at once sends for no time at all.
+    """
+    answered, requests = point.answered_rps, point.requests
+    if point.windowed or answered is None or not requests:
+        return None
+    sending_s = requests / point.request_rate_rps if point.request_rate_rps else 0.0
+    return requests / answered - sending_s
+
+
+def _queued(point: Point) -> bool:
+    excess_s = _excess_s(point)
+    if excess_s is None:
+        return False
+    fewest, most = _QUEUE_SHARES
+    doubt_s = _CHANCE_SIGMAS * math.sqrt(point.requests or 0.0) / (point.request_rate_rps or math.inf)
+    return fewest * point.mean_latency_s <= excess_s <= most * point.mean_latency_s + doubt_s
 
 
 _BY_FLAG = {
@@ -106,10 +148,12 @@ def reason_against(point: Point) -> Reason | None:
         reason = _BY_FLAG.get(word) or next((r for r in Reason if r == word), None)
         # A word that a newer driver knows and this version does not is still a word against the point.
         return reason or Reason.NOT_STEADY
+    if point.requests is not None and few_requests(point.requests):
+        return Reason.POINT_TOO_SHORT
     if point.preemptions:
         return Reason.PREEMPTING
-    if shows_unanswered(point):
-        return Reason.SATURATED_POINT
+    if _falls_short(point):
+        return Reason.SATURATED_POINT if shows_unanswered(point) else Reason.POINT_TOO_SHORT
     return Reason.NOT_STEADY if _contradicts_little(point) else None
 
 

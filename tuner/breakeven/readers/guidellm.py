@@ -73,6 +73,7 @@ class GuideLlmBenchmark(ForeignResult):
     rate: Number | None = _strategy("rate")
     streams: Number | None = _strategy("streams", "max_concurrency")
     limit: Number | None = _strategy("max_concurrency")
+    rampup_s: Counted = _strategy("rampup_duration")
 
 
 def recognises(document: Document) -> bool:
@@ -102,8 +103,11 @@ def _point(document: Document, arm: Arm) -> Point:
     if read.output_tokens is not None and read.deviation is not None:
         squared = read.output_tokens * read.output_tokens + read.deviation * read.deviation
         columns["output_tokens_sq"] = (squared, "deviation")
+    if read.rampup_s:
+        # The load rose for that long, and the means are of the rise too.
+        flags.append("NotSteady")
     if read.errored:
-        flags.append("RequestsFailed")
+        flags.insert(0, "RequestsFailed")
     return document.point(read, arm, columns | {"flag": (" ".join(flags), "errored")})
 
 

@@ -1,7 +1,8 @@
 """Result files of `vllm bench serve --save-result`: one JSON object, one operating point.
 
-Keys read (vLLM 0.8 to 0.33): `request_rate` (number, or "inf" for as fast as `max_concurrency` clients can ask),
-`max_concurrency`, `burstiness`, `completed`, `duration`, `request_throughput`, `total_*_tokens`, `mean_*_ms`,
+Keys read (`benchmark_serving.py` of 2023 to vLLM 0.33): `request_rate` (number, or "inf" for as fast as `max_concurrency`
+clients can ask), `ramp_up_strategy`, `max_concurrency`, `burstiness`, `num_prompts`, `completed`, `failed` (since October
+2025), `errors`, `request_throughput`, `total_*_tokens`, `mean_*_ms`,
 `median_*_ms`, `p*_*_ms`, `spec_decode_*` and, with `--save-detailed`, the per-request lists. The file does not say
 which arm ran.
 
@@ -30,7 +31,9 @@ class VllmBenchResult(ForeignResult):
     """One result file. Older versions write 0 for what was not measured."""
 
     requests: Annotated[Number, Field(ge=1)] = at("completed", default=...)
-    failures: Counted = at("failed")
+    prompts: Counted = at("num_prompts")
+    failed: Number | None = at("failed")
+    errors: tuple[str, ...] = at("errors", default=())
     achieved_rps: Counted = at("request_throughput")
     tokens_per_second: Counted = at("output_throughput")
     input_total: Counted = at("total_input_tokens")
@@ -53,6 +56,7 @@ class VllmBenchResult(ForeignResult):
     output_lens: _Numbers = at("output_lens", default=())
     model: str | None = at("model_id")
     rate: _Rate = at("request_rate")
+    ramp: str | None = at("ramp_up_strategy")
     clients: Number | None = at("max_concurrency")
     burstiness: Number | None = at("burstiness")
     accepted: Number | None = at("spec_decode_accepted_tokens")
@@ -87,13 +91,15 @@ def read(document: Document, arm: Arm) -> tuple[Point, ...]:
         squares = sum(count * count for count in read.output_lens)
         columns["output_tokens_sq"] = (squares / len(read.output_lens), "output_lens")
     flags = []
-    if read.rate is None:
-        if read.clients is None:
-            raise document.refuse(
-                "nothing there, with request_rate inf: every request is sent at once, which is no steady load",
-                "a run with --max-concurrency or with --request-rate",
-                "max_concurrency",
-            )
+    if read.ramp is not None:
+        # The rate rose while it ran, whatever `request_rate` says: no load was held.
+        flags.append("NotSteady")
+    if read.rate is None and read.clients is None:
+        # Every request at once: what the engine answers then is a ceiling and nothing else.
+        inflight = (read.achieved_rps or 0.0) * columns["mean_latency_s"][0]
+        columns["concurrency"] = (max(1.0, inflight), "clients")
+        flags.append("SaturatedPoint")
+    elif read.rate is None:
         columns["concurrency"] = (read.clients, "clients")
     else:
         even = read.burstiness is not None and read.burstiness >= 10
@@ -103,9 +109,21 @@ def read(document: Document, arm: Arm) -> tuple[Point, ...]:
         # Clients that are all busy turn an open loop into a closed one: requests wait in the load generator.
         if read.clients is not None and inflight > 0.9 * read.clients:
             flags.append("SaturatedPoint")
-    if read.failures:
-        flags.append("RequestsFailed")
-    return (document.point(read, arm, columns | {"flag": (" ".join(flags), "failures")}),)
+    if _failures(read):
+        flags.insert(0, "RequestsFailed")
+    return (document.point(read, arm, columns | {"flag": (" ".join(flags), "failed")}),)
+
+
+def _failures(read: VllmBenchResult) -> float:
+    """Requests without an answer; versions before October 2025 do not count them.
+
+    Where the data set was shorter than `num_prompts` this is an upper bound.
+    """
+    if read.failed is not None:
+        return read.failed
+    if read.errors:
+        return sum(1.0 for text in read.errors if text)
+    return max(0.0, (read.prompts or 0.0) - read.requests)
 
 
 def _times(document: Document, read: VllmBenchResult) -> _Columns:
