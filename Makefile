@@ -8,7 +8,7 @@ export PYTHONPATH := tests:.
 unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help env suitable-python programs demo real load test test-times times-baseline goals check quick-tests types lint contracts compatible-crds coverage matrix crds-baseline cluster-up cluster-down bench validate mutants fuzz generate generated lock clean
+.PHONY: help env suitable-python programs demo real load test test-times test-faults times-baseline goals check quick-tests types lint contracts compatible-crds coverage matrix crds-baseline cluster-up cluster-down bench validate mutants fuzz generate generated lock clean
 
 help: ## List the targets
 	@printf 'Breakeven: does speculative decoding pay, and until which load?\n\nStart with `make demo`; every target first makes what it needs.\n\n'
@@ -60,6 +60,9 @@ times-baseline: env ## Take what the last whole `make test` took as what the nex
 
 goals: env ## Seconds of the commands that have a goal, three runs each (RUNS=1 ROWS='"make check"')
 	@$(BIN)/python -m timekeeping goals $(if $(RUNS),--runs $(RUNS)) $(ROWS)
+
+test-faults: env ## A hostile world as a table, each row a real run on a real control plane: half an hour (REPEATS=20)
+	@FAULT_REPEATS=$(or $(REPEATS),20) $(BIN)/python -m pytest tests/faults
 
 # Two at a time, each one's output in one piece, and what fails does not keep the others from being looked at.
 check: env ## A minute on two cores, two the first time: lint, types, contracts, generated files, unit and property tests

@@ -79,7 +79,9 @@ class GroupScheduling(LoadFileScheduling):
     """By group where `--dist=loadfile` goes by file."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return group(Path(nodeid.partition("::")[0]).stem)
+        file = Path(nodeid.partition("::")[0])
+        # One stage for all faults.
+        return "faults" if file.parent.name == "faults" else group(file.stem)
 
 
 # Not by marks and `--dist=loadgroup`: xdist writes these into the node's id, which pytest 9.2 does not let it.

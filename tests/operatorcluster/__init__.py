@@ -3,6 +3,7 @@
 engine      the simulated vLLM that all targets run: its costs, its true law, and a profile that says so
 manifests   targets and services with short intervals
 stage       the cluster with the operator; a namespace per test; what a person would look at
+api_proxy   in front of the API server: it cuts, holds back, repeats and refuses
 administrator  the API server without kubectl
 traffic     users of a target
 posing      a metrics page under a test's control, scraped by the real Prometheus

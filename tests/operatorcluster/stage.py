@@ -276,11 +276,12 @@ def condition(found: Manifest, kind: str) -> Manifest:
 
 
 @contextlib.contextmanager
-def standing(folder: Path) -> Iterator[Stage]:
+def standing(folder: Path, asked: Callable[[str], str] = str) -> Iterator[Stage]:
     """A cluster with its nodes, Prometheus and the operator.
 
     Args:
         folder: for small files.
+        asked: address that the operator asks, of Prometheus' own.
     """
     images = folder / "images.yaml"
     images.write_text(
@@ -298,7 +299,7 @@ def standing(folder: Path) -> Iterator[Stage]:
         cluster.start_prometheus(scrape_interval_s=1.0, alertmanager=False, extra_scrapes=[posers.scrape()])
         cluster.helm(
             "install", "breakeven", str(CHART), f"--namespace={HOME}", "--create-namespace",
-            f"--set=prometheus.address={cluster.prometheus_url}",
+            f"--set=prometheus.address={asked(cluster.prometheus_url)}",
             # What services of the tests name beside it is on this machine, too.
             "--set=prometheus.allowedAddresses={127.0.0.0/8}",
             "--set=operator.cycleSeconds=1,operator.statusRefreshSeconds=1,calibration.maxParallel=4",

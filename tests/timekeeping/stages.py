@@ -23,7 +23,8 @@ STATIC: Final = ("types", "lint", "contracts", "generated", "compatible-crds")
 """Targets of the Makefile that run no test."""
 CLUSTER_TESTS: Final = (
     *(sys.executable, "-m", "pytest"),
-    *("--numprocesses=3", "--dist=loadfile", "--no-loadscope-reorder", "tests/cluster"),
+    *("--numprocesses=3", "--dist=loadfile", "--no-loadscope-reorder", "tests/cluster", "tests/faults"),
+    *("-m", "not table"),
 )
 """They wait more than they compute; each process has clusters of its own (tests/README.md)."""
 _NICENESS: Final = 10

@@ -1,0 +1,149 @@
+"""The operator's process is killed, frozen and overtaken; nothing is done twice, and nothing is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+from faults.conftest import repeats
+from operatorcluster import manifests
+from operatorcluster.stage import HOME, OPERATOR, Place
+from operatorcluster.waiting import until
+
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases/breakeven"
+
+
+def pin(place, arm):
+    place.patch("specsvc", "chat", {"spec": {"updatePolicy": {"pinnedArm": arm}}})
+
+
+def kill(stage):
+    pid = stage.operator_pid()
+    os.kill(pid, signal.SIGKILL)
+
+
+def running(stage, other_than=0):
+    def look():
+        try:
+            pid = stage.operator_pid()
+        except ValueError:
+            return 0
+        return pid if pid != other_than else 0
+
+    return until("a process of the operator runs", look)
+
+
+def test_killed_at_random_moments_of_rolls(place, stage, facing):
+    times = repeats(2)
+    place.managed(updatePolicy={"pinnedArm": "none"})
+    place.until_settled("none")
+    draw = random.Random(26)
+    with facing(
+        place, "operator SIGKILLed in a roll", "the roll ends, once, and no second one begins", times=times
+    ) as row:
+        for index in range(times):
+            arm = ("eagle/3", "none")[index % 2]
+            pin(place, arm)
+            # Any moment: before the decision, between intent and write, while pods start, while the word is awaited.
+            time.sleep(draw.uniform(0.0, 6.0))
+            pid = running(stage)
+            kill(stage)
+            row.over()
+            row.writes += 1
+            running(stage, pid)
+            place.until_settled(arm)
+            row.recovered()
+        row.seen = f"{times} rolls ended where they were to, with {row.writes} writes"
+
+
+def test_killed_at_random_moments_of_a_calibration(place, stage, facing):
+    times = repeats(1)
+    place.apply(manifests.target(), manifests.service(updatePolicy={"mode": "Recommend"}))
+    draw = random.Random(27)
+    place.until_service("it serves", lambda status: (status.get("target") or {}).get("readyReplicas"))
+    with facing(
+        place,
+        "operator SIGKILLed in a calibration",
+        "points that were measured are kept; one profile, one Job per arm",
+        times=times,
+    ) as row:
+        until("a run has begun", lambda: place.all("calrun"))
+        for _ in range(times):
+            time.sleep(draw.uniform(0.0, 4.0))
+            pid = running(stage)
+            kill(stage)
+            running(stage, pid)
+        row.over()
+        place.until_calibrated()
+        row.recovered()
+        jobs = [event.name for event in place.writes("jobs") if event.verb == "create"]
+        assert len(jobs) == len(set(jobs)) == 2, jobs
+        assert len(place.all("specprof")) == 1
+        row.seen = f"{len(jobs)} Jobs, 1 profile"
+
+
+def test_frozen_beyond_its_lease_with_a_second_replica_waiting(place, stage, facing):
+    place.managed(updatePolicy={"pinnedArm": "none"})
+    place.until_settled("none")
+    home = Place(stage, HOME)
+    with facing(
+        place,
+        "leader SIGSTOPped past its lease, a second replica waits",
+        "the other one leads and rolls; the first writes nothing when it wakes",
+    ) as row:
+        home.kubectl("scale", "deployment/breakeven", "--replicas=2")
+        until(
+            "two replicas are ready",
+            lambda: (home.get("deployment", "breakeven")["status"].get("readyReplicas") or 0) == 2,
+        )
+        holder = stage.api.json(LEASE)["spec"]["holderIdentity"]
+        leader = next(pid for name, pid in processes(stage).items() if holder.startswith(name))
+        os.kill(leader, signal.SIGSTOP)
+        try:
+            pin(place, "eagle/3")
+            row.writes = 1
+            until(
+                "another replica leads",
+                lambda: stage.api.json(LEASE)["spec"]["holderIdentity"] != holder,
+                timeout_s=120.0,
+            )
+            place.until_settled("eagle/3")
+        finally:
+            row.over()
+            if alive(leader):
+                os.kill(leader, signal.SIGCONT)
+        until(
+            "both replicas are ready again",
+            lambda: (home.get("deployment", "breakeven")["status"].get("readyReplicas") or 0) == 2,
+        )
+        row.recovered()
+        writers = {event.user for event in place.writes()}
+        assert writers == {OPERATOR}
+        row.seen = "taken over, rolled once"
+    home.kubectl("scale", "deployment/breakeven", "--replicas=1")
+    until("one replica is left", lambda: len(home.all("pod")) == 1)
+
+
+def processes(stage):
+    """The operator's processes by the name of their pod."""
+    found = {}
+    for pod in Place(stage, HOME).all("pod"):
+        wanted = f"BREAKEVEN_POD_NAME={pod['metadata']['name']}".encode()
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                command = (process / "cmdline").read_bytes().split(b"\0")
+                if wanted in (process / "environ").read_bytes().split(b"\0") and b"run" in command:
+                    found[pod["metadata"]["name"]] = int(process.name)
+    return found
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,184 @@
+"""People, autoscalers, quotas and nodes act on the target in the middle of a roll."""
+
+from __future__ import annotations
+
+import pytest
+
+from operatorcluster import manifests
+from operatorcluster.stage import decision
+from operatorcluster.waiting import until
+
+
+def rolling(place, arm="eagle/3"):
+    """A pinned target whose roll to another arm has begun."""
+    place.patch("specsvc", "chat", {"spec": {"updatePolicy": {"pinnedArm": arm}}})
+    place.until_service("a roll is under way", lambda status: (status.get("rollout") or {}).get("phase"))
+
+
+@pytest.fixture
+def pinned(place):
+    place.managed(updatePolicy={"pinnedArm": "none"})
+    place.until_settled("none")
+    return place
+
+
+def target_spec(place):
+    return place.get("deployment", manifests.TARGET)["spec"]
+
+
+def until_pods(place, arm, pods):
+    return place.until_service(
+        f"{pods} pods run {arm}",
+        lambda status: (
+            (status.get("current") or {}).get("podsByArm") == [{"arm": arm, "pods": pods}]
+            and (status.get("rollout") or {}).get("phase", "Confirming") == "Confirming"
+        ),
+    )
+
+
+def test_scaled_by_a_real_autoscaler_in_a_roll(pinned, facing):
+    with facing(
+        pinned,
+        "HorizontalPodAutoscaler scales 1 to 3 in a roll",
+        "the roll ends with 3 pods; replicas are not ours",
+    ) as row:
+        rolling(pinned)
+        row.writes = 1
+        pinned.apply(
+            {
+                "apiVersion": "autoscaling/v2",
+                "kind": "HorizontalPodAutoscaler",
+                "metadata": {"name": "chat"},
+                "spec": {
+                    "minReplicas": 3,
+                    "maxReplicas": 4,
+                    "scaleTargetRef": {
+                        "apiVersion": "apps/v1",
+                        "kind": "Deployment",
+                        "name": manifests.TARGET,
+                    },
+                },
+            }
+        )
+        row.over()
+        until_pods(pinned, "eagle/3", 3)
+        row.recovered()
+        row.seen = f"{target_spec(pinned)['replicas']} pods run eagle/3"
+
+
+def test_paused_in_a_roll(pinned, facing):
+    with facing(
+        pinned, "kubectl rollout pause in a roll", "a word for it; the roll ends when it is resumed"
+    ) as row:
+        pinned.patch("specsvc", "chat", {"spec": {"updatePolicy": {"pinnedArm": "eagle/3"}}})
+        row.writes = 1
+        until("the annotation is written", pinned.writes)
+        pinned.kubectl("rollout", "pause", f"deployment/{manifests.TARGET}")
+        row.over()
+        said = pinned.until_service(
+            "the pause has been seen",
+            lambda status: "Paused" in str(decision(status)) or "paused" in str(status),
+        )
+        pinned.kubectl("rollout", "resume", f"deployment/{manifests.TARGET}")
+        until_pods(pinned, "eagle/3", 1)
+        row.recovered()
+        row.seen = decision(said["status"]).get("reason", "")
+
+
+def test_deleted_and_made_again_in_a_roll(pinned, facing):
+    with facing(
+        pinned,
+        "target deleted and made again in a roll",
+        "a new target: nothing of the old roll is put onto it",
+    ) as row:
+        rolling(pinned)
+        first = pinned.get("deployment", manifests.TARGET)["metadata"]["uid"]
+        pinned.patch("specsvc", "chat", {"spec": {"paused": True}})
+        # The users' requests in flight end before their pod does: the grace period is longer than a request.
+        pinned.kubectl("delete", f"deployment/{manifests.TARGET}", "--cascade=foreground")
+        pinned.apply(manifests.target())
+        row.writes = len(pinned.writes())
+        second = until(
+            "the new target serves",
+            lambda: (
+                (pinned.get("deployment", manifests.TARGET).get("status") or {}).get("readyReplicas") == 1
+                and pinned.get("deployment", manifests.TARGET)
+            ),
+        )
+        assert second["metadata"]["uid"] != first
+        row.over()
+        assert pinned.annotation() is None
+        pinned.patch("specsvc", "chat", {"spec": {"paused": False, "updatePolicy": {"pinnedArm": "eagle/3"}}})
+        row.writes += 1
+        until_pods(pinned, "eagle/3", 1)
+        row.recovered()
+        row.seen = "nothing restored; rolled once it served"
+
+
+def test_its_namespace_deleted_in_a_roll(stage, place, facing):
+    """Another service beside it notices nothing."""
+    place.managed(updatePolicy={"pinnedArm": "none"})
+    place.until_settled("none")
+    with facing(
+        place, "another namespace deleted in its roll", "no error; the services beside it go on"
+    ) as row:
+        with stage.place("doomed") as doomed:
+            doomed.managed(updatePolicy={"pinnedArm": "none"})
+            doomed.until_settled("none")
+            rolling(doomed)
+            stage.cluster.kubectl("delete", "namespace", doomed.name, "--wait=false")
+            until("it is terminating", lambda: not doomed.get("specsvc", "chat"))
+        row.over()
+        rolling(place)
+        row.writes = 1
+        until_pods(place, "eagle/3", 1)
+        row.recovered()
+        row.seen = "the service beside it rolled"
+
+
+def test_a_disruption_budget_that_allows_nothing(pinned, facing):
+    with facing(pinned, "PodDisruptionBudget maxUnavailable 0", "a roll by surge goes on") as row:
+        pinned.apply(
+            {
+                "apiVersion": "policy/v1",
+                "kind": "PodDisruptionBudget",
+                "metadata": {"name": "chat"},
+                "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": manifests.TARGET}}},
+            }
+        )
+        rolling(pinned)
+        row.writes = 1
+        row.over()
+        until_pods(pinned, "eagle/3", 1)
+        row.recovered()
+        row.seen = "rolled"
+
+
+def test_a_second_service_on_the_target(pinned, facing):
+    with facing(pinned, "two services on one target", "the later one is refused and writes nothing") as row:
+        pinned.apply(manifests.service("late", updatePolicy={"pinnedArm": "eagle/3"}))
+        found = pinned.until_decided("AlreadyManaged", name="late")
+        row.seen = f"{found['action']}, {found['reason']}"
+
+
+def test_an_image_that_never_comes(pinned, facing):
+    with facing(
+        pinned,
+        "target's new image cannot be pulled",
+        "Hold, the cluster's word; the old pod serves; no write",
+    ) as row:
+        broken = manifests.target()
+        manifests.engine(broken)["image"] = "registry.example.com/no-such-image:1"
+        pinned.apply(broken)
+        pinned.patch("specsvc", "chat", {"spec": {"updatePolicy": {"pinnedArm": "eagle/3"}}})
+        said = pinned.until_service(
+            "it holds", lambda status: "Image" in str(decision(status)) or "pull" in str(status).lower()
+        )
+        assert decision(said["status"])["action"] == "Hold"
+        assert pinned.annotation() in {None, "null"}
+        pinned.apply(manifests.target())
+        row.over()
+        row.writes = 1
+        until_pods(pinned, "eagle/3", 1)
+        row.recovered()
+        row.seen = f"Hold, {decision(said['status'])['reason']}"
