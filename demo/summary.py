@@ -204,9 +204,6 @@ def _failure(line: str) -> str:
     if not isinstance(fields, dict):
         words = ("Traceback (most recent call last)", "ERROR", "CRITICAL", "InternalError")
         return line.strip()[:200] if any(word in line for word in words) else ""
-    if str(fields.get("logger", "")).startswith("kopf") and "will retry" in str(fields.get("message")):
-        # The API server asked for patience (a CRD's storage that is not up yet), and kopf has it, at level error.
-        return ""
     failed = (
         str(fields.get("level")) in {"error", "critical"}
         or "traceback" in fields

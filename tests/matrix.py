@@ -37,7 +37,7 @@ _TOOLS: Final = (
     "pytest-asyncio",
     "pytest-timeout",
 )
-_BEYOND: Final = ("breakeven_operator", "kopf", "kubernetes", "localcluster", "demo")
+_BEYOND: Final = ("breakeven_operator", "kubernetes", "localcluster", "demo")
 _PROBE: Final = "import ssl, sys, venv; print('%d.%d' % sys.version_info[:2])"
 
 

@@ -46,8 +46,8 @@ def run_views(
 ) -> list[RunView]:
     """Views of all unfinished runs: those under way first, then by age.
 
-    A run whose service is there and was not decided (its spec breaks a rule, or a defect met it) has none and waits:
-    taken for a run without a service, it would lose its Jobs.
+    A run whose service is there and was not decided (its spec breaks a rule, or a defect met it), or whose target cannot be
+    read, has none and waits: taken for a run without a service, it would lose its Jobs.
 
     Args:
         world: what was read.
@@ -59,6 +59,8 @@ def run_views(
         NamespacedName(item.service.metadata.namespace, item.service.metadata.name): item for item in decided
     }
     undecided = {NamespacedName.of(manifest) for manifest in world.manifests.values()} - owners.keys()
+    # Taken for gone, a target that cannot be read for a while would end its calibration.
+    undecided |= {name for name, item in owners.items() if item.observation.target_problem is not None}
     unfinished = [run for run in world.runs if phase_of(run) not in FINAL_PHASES]
     # A younger run that already holds a GPU is not the duplicate of an older one that waits.
     unfinished.sort(key=lambda run: (phase_of(run) in _WAITING, _age(run)))
@@ -127,9 +129,6 @@ def _view(
         settings=settings,
         events=tuple(world.events.get(namespace, ())),
         claims=tuple(world.volume_claims.get(namespace, ())),
-        config_maps={
-            name: manifest for (where, name), manifest in world.config_maps.items() if where == namespace
-        },
         seen_lengths=item.outcome.lengths if item is not None else None,
         image_digest=identity.registry_digest if identity is not None else None,
         identifiable=identifiable,

@@ -6,14 +6,11 @@ import asyncio
 import contextlib
 import logging
 import math
-import os
 import signal
 import sys
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import dataclass
 
-import kopf
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from breakeven_operator.adapters.background import SETTLE_S
@@ -26,16 +23,16 @@ from breakeven_operator.adapters.lease import Lease
 from breakeven_operator.adapters.listed_objects import ListedObjects
 from breakeven_operator.adapters.observer import Observer
 from breakeven_operator.adapters.prometheus_api import PrometheusClient
+from breakeven_operator.adapters.unreadable import UnreadableObjects
 from breakeven_operator.adapters.watched_objects import WatchedObjects
 from breakeven_operator.cycle import CycleSettings, Reconciler
-from breakeven_operator.handlers import register
 from breakeven_operator.kinds import SERVICES
 from breakeven_operator.loop import Loop
 from breakeven_operator.ports import ClusterError, PrometheusAccess
 from breakeven_operator.serve import web
 from breakeven_operator.serve.health import Health
 from breakeven_operator.serve.telemetry import Telemetry
-from breakeven_operator.settings import Settings, configure_kopf
+from breakeven_operator.settings import Settings
 from breakeven_operator.writer import Writer
 
 _LOG = logging.getLogger(__name__)
@@ -67,27 +64,19 @@ async def run(settings: Settings, *, dry_run: bool = False) -> None:
     _on_signals(stop)
     async with _parts(settings, dry_run=dry_run) as parts:
         server = await web.serve(parts.registry, parts.health, settings.bind_address, settings.port)
-        # kopf cancels on its way out every task that was begun after it: ours must stand before.
         cycles = asyncio.create_task(_cycles(parts), name="cycles")
         stopping = asyncio.create_task(stop.wait(), name="stop")
-        kopf_stop, kopf_ready = asyncio.Event(), asyncio.Event()
-        watching = asyncio.create_task(_watch(settings, parts, kopf_stop, kopf_ready), name="watch")
-        taken_back = asyncio.create_task(_take_signals_back(kopf_ready, stop), name="signals")
         try:
-            await asyncio.wait({cycles, watching, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({cycles, stopping}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            unexpected = [task.get_name() for task in (cycles, watching) if task.done()]
+            unexpected = cycles.done() and not stop.is_set()
             parts.loop.stop()
             with contextlib.suppress(asyncio.CancelledError):
                 await cycles
-            kopf_stop.set()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watching
-            for task in (stopping, taken_back):
-                task.cancel()
+            stopping.cancel()
             await server.cleanup()
-        if unexpected and not stop.is_set():
-            raise RuntimeError(f"ended by itself: {', '.join(unexpected)}")
+        if unexpected:
+            raise RuntimeError("the loop of cycles ended by itself")
 
 
 async def run_once(settings: Settings, *, dry_run: bool) -> bool:
@@ -116,9 +105,11 @@ async def _parts(
     ProcessCollector(registry=registry)
     telemetry = Telemetry(registry)
     clock = SystemClock()
+    unreadable = UnreadableObjects(clock, lambda kind: telemetry.unreadable_objects.labels(kind).inc())
     cluster = await KubernetesCluster.connect(
         settings.kubeconfig or None,
         counted=lambda verb, code: telemetry.api_requests.labels(verb, str(code)).inc(),
+        unreadable=unreadable.found,
     )
     own = PrometheusAccess(settings.prometheus_address) if settings.prometheus_address else None
     metrics = PrometheusClient(
@@ -141,7 +132,7 @@ async def _parts(
             clock,
             namespaces=settings.watch_namespaces,
             relist_s=settings.relist_s,
-            respecified=wake,
+            wake=wake,
         )
     )
     observer = Observer(
@@ -200,7 +191,7 @@ async def _cycles(parts: _Parts) -> None:
 
 
 async def _wait_for_kinds(parts: _Parts) -> None:
-    """Until the CRDs are there: started before, kopf would never notice them in a namespace, nor could we list."""
+    """Until the CRDs are there: an informer that finds no such kind asks again after minutes only."""
     warned = False
     while True:
         try:
@@ -214,45 +205,6 @@ async def _wait_for_kinds(parts: _Parts) -> None:
             warned = True
         parts.health.loop_turned()
         await asyncio.sleep(_RETRY_S)
-
-
-async def _watch(settings: Settings, parts: _Parts, stop: asyncio.Event, ready: asyncio.Event) -> None:
-    await _wait_for_kinds(parts)
-    registry = kopf.OperatorRegistry()
-    # Without any client library: the token's file is read anew when it has expired.
-    kopf.on.login(registry=registry)(_login)
-    register(registry, parts.health, parts.loop.wake)
-    kopf_settings = kopf.OperatorSettings()
-    configure_kopf(kopf_settings)
-    # With a Role, listing CRDs is forbidden and would be retried for ever.
-    kopf_settings.scanning.disabled = bool(settings.watch_namespaces)
-    parts.health.watch_started()
-    await kopf.operator(
-        registry=registry,
-        settings=kopf_settings,
-        namespaces=settings.watch_namespaces,
-        clusterwide=not settings.watch_namespaces,
-        standalone=True,
-        # Without it kopf asks for the user's name, which an arbitrary uid of a container does not have.
-        identity=cast("Any", settings.identity),  # a NewType that kopf keeps to itself
-        stop_flag=stop,
-        ready_flag=ready,
-    )
-
-
-async def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:
-    account = kopf.login_with_service_account(**kwargs)
-    if account is None:
-        return kopf.login_with_kubeconfig(**kwargs)
-    # Not kopf's kubernetes.default.svc: what the kubelet says is reached without DNS, as client-go and our own client do.
-    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
-    return replace(account, server=f"https://{f'[{host}]' if ':' in host else host}:{port}")
-
-
-async def _take_signals_back(ready: asyncio.Event, stop: asyncio.Event) -> None:
-    """Kopf puts its own handlers on SIGTERM, which would cancel a cycle half-way; stopping is ours to order."""
-    await ready.wait()
-    _on_signals(stop)
 
 
 def _on_signals(stop: asyncio.Event) -> None:

@@ -55,6 +55,11 @@ class ClusterReason(StrEnum):
         "No object has the name in targetRef, in this namespace. A calibration under way ends and frees its GPU.",
         "Create the target (a calibration that ended begins anew once it serves), or delete this SpeculativeService and make one for the right target.",
     )
+    TARGET_UNREADABLE = (
+        "TargetUnreadable",
+        "The API server's object of the target cannot be read; the message names the part. Nothing is changed or started.",
+        "Look at that part with `kubectl get --show-managed-fields --output=json`; `kubectl patch` takes away what is nested too deep.",
+    )
     TARGET_OWNED = (
         "TargetOwned",
         "Another controller owns the target and would revert any change of it.",

@@ -24,8 +24,10 @@ from breakeven_operator.actions import (
     WriteAnnotation,
     WriteStatus,
 )
+from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.adapters.observer import Observer
-from breakeven_operator.adapters.snapshot import Legible, Snapshot
+from breakeven_operator.adapters.run_files import read_run_files
+from breakeven_operator.adapters.snapshot import Legible, Snapshot, target_name
 from breakeven_operator.admission import Decided, run_views
 from breakeven_operator.agenda import Agenda, Grounds, stands_s, survey
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -83,13 +85,11 @@ class CycleReport:
     Attributes:
         services: seen. errors: plans that were not carried out to their end.
         left: services that should have been decided about, and were not for lack of time.
-        generations: of every service seen, by uid; what a live watch must have delivered too.
     """
 
     services: int = 0
     left: int = 0
     errors: list[str] = field(default_factory=list)
-    generations: Mapping[str, int] = field(default_factory=dict)
 
 
 class Reconciler:
@@ -150,7 +150,6 @@ class Reconciler:
         now = self._clock.now()
         report = CycleReport(
             services=len(world.services) + len(world.invalid),
-            generations={s.metadata.uid: s.metadata.generation for s in world.services},
         )
         self._forget(world)
         due, grounds = self._due(world, now)
@@ -175,7 +174,11 @@ class Reconciler:
         for failure in failures:
             self._note(await self._writer.carry_out(failure.plan), report)
         for manifest, problem in world.invalid:
-            await self._say_invalid(manifest, problem, now, report)
+            try:
+                await self._say_invalid(manifest, problem, now, report)
+            except Exception:  # noqa: BLE001 - reported in full, and the other services go on
+                _LOG.exception("saying that %s is invalid failed", NamespacedName.of(manifest))
+                self._telemetry.errors.labels(str(ClusterReason.INTERNAL_ERROR)).inc()
         names = {NamespacedName.of(manifest) for manifest in world.manifests.values()}
         for action in housekeeping.abandoned(world.profiles, names, now):
             self._note(await self._writer.carry_out(ActionPlan(action.ref, (action,))), report)
@@ -318,6 +321,7 @@ class Reconciler:
             claims=tuple(world.volume_claims.get(namespace, ())),
             written=world.manifests[service.metadata.uid].get("status") or {},
             failures=self._writer.failures.about(service.metadata.uid, self._clock.now()),
+            target_problem=world.unreadable_targets.get(target_name(service)),
         )
 
     def _deployment(self, world: Snapshot, service: SpeculativeService, now: datetime) -> Deployment | None:
@@ -438,7 +442,8 @@ class Reconciler:
         except ClusterError as error:
             report.errors.append(str(error))
             return
-        old = housekeeping.retire(service, finished, observation.profiles, in_force)
+        legible = [run for run in finished if problem_of(run) is None]
+        old = housekeeping.retire(service, legible, observation.profiles, in_force)
         self._note(await self._writer.carry_out(ActionPlan(reference(service), old)), report)
 
     async def _run(self, view: RunView, now: datetime, report: CycleReport) -> None:
@@ -448,6 +453,8 @@ class Reconciler:
             await self._advance(view, now, report)
         except InputError as error:
             self._warn_once(meta["uid"], str(error))
+        except ClusterError as error:
+            report.errors.append(str(error))
         except Exception:  # noqa: BLE001 - as for services
             _LOG.exception("advancing run %s/%s failed", meta["namespace"], meta["name"])
             self._telemetry.errors.labels(str(ClusterReason.INTERNAL_ERROR)).inc()
@@ -460,7 +467,16 @@ class Reconciler:
         if any(now < one.until for one in self._writer.failures.about(ref.uid, now)):
             # Fitted or started again, it would come to the write that waits.
             return
-        actions = calibration.advance(view, now, fitted)
+        files = calibration.files_read(view)
+        if files:
+            read = await read_run_files(self._cluster, ref.namespace, files)
+            view = replace(view, config_maps=read.config_maps, files_problem=read.problem)
+            # Megabytes of results take seconds; the Lease is renewed meanwhile.
+            actions = await asyncio.to_thread(calibration.advance, view, now, fitted)
+            view = replace(view, config_maps={})
+            del read
+        else:
+            actions = calibration.advance(view, now, fitted)
         if view.service is not None and any(isinstance(a, Create) and a.resource == JOBS for a in actions):
             actions = (*housekeeping.access(view.service, self._settings.trial_cluster_role), *actions)
         if not actions:

@@ -130,7 +130,7 @@ class Loop:
             return None
         self._telemetry.cycle_duration.observe(self._clock.monotonic() - started)
         self._telemetry.last_cycle.set(self._clock.now().timestamp())
-        self._health.cycle_succeeded(report.generations)
+        self._health.cycle_succeeded()
         return report
 
     async def _renew(self) -> None:

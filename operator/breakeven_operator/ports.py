@@ -342,8 +342,9 @@ class RunView:
         seen_lengths: mean prompt and output tokens of the target's recent requests; None when unknown.
         in_force: the profile that decisions use now, of the same fingerprint; None without one.
         claims: PersistentVolumeClaims of the namespace; one that only one pod may mount cannot be copied.
-        config_maps: ConfigMaps that the run or its service names, by name; None: there is no such one. One that the operator
-            may not read is not in it.
+        config_maps: ConfigMaps that the run or its service names, by name, while it begins; None: there is no such one. One that
+            the operator may not read is not in it.
+        files_problem: why these were not all read.
         lost_nodes: names of nodes whose kubelet does not say that it is Ready.
     """
 
@@ -362,6 +363,7 @@ class RunView:
     events: tuple[Manifest, ...] = ()
     claims: tuple[Manifest, ...] = ()
     config_maps: Mapping[str, Manifest | None] = field(default_factory=dict)
+    files_problem: str | None = None
     seen_lengths: MeanLengths | None = None
     image_digest: str | None = None
     identifiable: bool = True

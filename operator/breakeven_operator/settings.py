@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Literal
 
-import kopf
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
@@ -15,7 +14,6 @@ from breakeven import __version__
 from breakeven.errors import InputError
 from breakeven.intake import wrong_field
 from breakeven.serving.opt_in import VARIABLE
-from breakeven_operator.kinds import GROUP
 from breakeven_operator.ports import TrialSettings
 
 # What the kubelet adds for every Service of the namespace whose name begins like ours.
@@ -147,35 +145,3 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         return Settings.model_validate({name: text for name, text in environment.items() if text})
     except ValidationError as error:
         raise wrong_field(error, "", "is a setting") from None
-
-
-def configure_kopf(settings: kopf.OperatorSettings) -> None:
-    """Kopf's settings, each with its reason; it only wakes the loop up and must neither write nor give up."""
-    # Nothing of kopf's is ever written to an object; should that change, it is at least written under our own name.
-    settings.persistence.finalizer = f"{GROUP}/finalizer"
-    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
-    # Events are said by the writer, with reason words; log lines of the framework are none.
-    settings.posting.enabled = False
-    # Nobody takes part in peering: a forgotten ClusterKopfPeering of another team would pause us. The Lease decides.
-    settings.peering.standalone = True
-    # A watcher that gives up after 54 s of a missing API server is dead for ever while the process lives.
-    settings.networking.error_backoffs = _Forever()
-    settings.networking.request_timeout = 30
-    settings.networking.connect_timeout = 10
-    # A connection that died silently is noticed; bookmarks come about every minute.
-    settings.watching.server_timeout = 600
-    settings.watching.client_timeout = 630
-    settings.watching.connect_timeout = 10
-    settings.watching.reconnect_backoff = 1.0
-    # Below the pod's grace period.
-    settings.process.ultimate_exiting_timeout = 15
-
-
-class _Forever:
-    """Delays between retries that never end: 1, 2, 4, ... 60, 60, 60 s."""
-
-    def __iter__(self):  # type: ignore[no-untyped-def]  # noqa: ANN204 - kopf asks for any iterable of numbers
-        delay_s = 1.0
-        while True:
-            yield delay_s
-            delay_s = min(60.0, 2 * delay_s)

@@ -27,6 +27,7 @@ from breakeven_operator.actions import (
     WriteAnnotation,
     WriteStatus,
 )
+from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.adapters.cluster_objects import ClusterObjects
 from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, PROFILES, Ref
 from breakeven_operator.ports import (
@@ -217,6 +218,8 @@ class Writer:
         """A profile that was there before the service may be told of after it, by another watch; a run costs GPUs."""
         namespace, name = run["metadata"]["namespace"], run["spec"]["serviceRef"]["name"]
         for profile in await self._cluster.list_all(PROFILES, namespace):
+            if problem_of(profile) is not None:
+                continue
             self._objects.adopt(PROFILES, profile)
             of = ((profile.get("spec") or {}).get("serviceRef") or {}).get("name")
             if of == name and profile["metadata"]["uid"] not in known:

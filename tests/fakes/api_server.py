@@ -5,15 +5,24 @@ What it stands for is tested against the real one in tests/cluster; here it serv
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from breakeven_operator.adapters.api_json import read_event, read_page
 from breakeven_operator.kinds import FIELD_MANAGER, Ref, Resource
-from breakeven_operator.ports import Clock, ClusterError, FieldConflictError, StaleObjectError
+from breakeven_operator.ports import (
+    Clock,
+    ClusterError,
+    EventKind,
+    FieldConflictError,
+    StaleObjectError,
+    WatchEvent,
+)
 from fakes.frozen_json import frozen
 
 Key = tuple[str, str, str]
@@ -56,6 +65,7 @@ class FakeCluster:
         writes: (verb, plural, name) in order.
         created: (plural, manifest as it was sent) in order.
         fail: called before each request with (verb, resource, name); what it raises is raised.
+        stored: texts of objects that somebody else keeps there, of any shape, by the plural of their kind.
         policies: that each write is shown to, in order.
         missing_rights: (verb, resource with its subresource) that RBAC does not grant, such as ("patch", "deployments").
     """
@@ -66,6 +76,7 @@ class FakeCluster:
         self._uids = itertools.count(1)
         self.objects: dict[Key, dict[str, Any]] = {}
         self.owners: dict[Key, dict[tuple[str, str], dict[Path, Any]]] = {}
+        self.stored: dict[str, list[str]] = {}
         # Each object as it was last shown, and as it lay here then.
         self._views: dict[Key, tuple[dict[str, Any], dict[str, Any]]] = {}
         self.requests: Counter[str] = Counter()
@@ -98,7 +109,28 @@ class FakeCluster:
             if namespace in {None, key[1]}
             and _matches((self.objects[key]["metadata"].get("labels") or {}), labels)
         ]
+        texts = self.stored.get(resource.plural, ())
+        page = read_page(f'{{"items": [{", ".join(texts)}]}}'.encode(), resource)
+        found += [item for item in page.items if namespace in {None, item["metadata"].get("namespace")}]
         return found if trim is None else [kept for item in found if (kept := trim(item)) is not None]
+
+    async def watch(
+        self, resource: Resource, namespace: str | None = None, labels: str = "", version: str = ""
+    ) -> AsyncGenerator[WatchEvent]:
+        """All objects as they are; what changes later is not told."""
+        self._asked("watch", resource, "")
+        for key in self._keys(resource):
+            if namespace in {None, key[1]}:
+                yield WatchEvent(EventKind.ADDED, self.shown(key))
+        for text in self.stored.get(resource.plural, ()):
+            event = read_event(f'{{"type": "ADDED", "object": {text}}}'.encode(), resource)
+            if isinstance(event, WatchEvent) and namespace in {
+                None,
+                event.manifest["metadata"].get("namespace"),
+            }:
+                yield event
+        yield WatchEvent(EventKind.SYNCED, {"metadata": {"resourceVersion": str(next(self._versions))}})
+        await asyncio.Event().wait()
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Any:
         self._asked("get", resource, name)

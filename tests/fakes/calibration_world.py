@@ -137,6 +137,7 @@ class World:
     duplicate_of: str | None = None
     in_force: Profile | None = None
     config_maps: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    files_problem: str | None = None
     claims: tuple[dict[str, Any], ...] = ()
     network_policies: tuple[dict[str, Any], ...] = ()
     said: list[EmitEvent] = field(default_factory=list)
@@ -163,6 +164,7 @@ class World:
             identifiable=self.identifiable,
             in_force=self.in_force,
             config_maps=self.config_maps,
+            files_problem=self.files_problem,
             claims=self.claims,
             network_policies=self.network_policies,
         )

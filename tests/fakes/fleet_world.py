@@ -13,9 +13,11 @@ from prometheus_client import CollectorRegistry
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.latency import open_loop_latency
 from breakeven_operator.actions import FitOutcome
+from breakeven_operator.adapters.cluster_objects import ClusterObjects
 from breakeven_operator.adapters.listed_objects import ListedObjects
 from breakeven_operator.adapters.observer import Observer
 from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
+from breakeven_operator.adapters.watched_objects import WatchedObjects
 from breakeven_operator.cycle import CycleReport, CycleSettings, Reconciler
 from breakeven_operator.kinds import CLAIMS, DEPLOYMENTS, EVENTS, NODES, PROFILES, SERVICES
 from breakeven_operator.ports import PrometheusAccess, TrialSettings
@@ -109,6 +111,7 @@ class FleetWorld:
         shown: lines of a dry run.
         pods_per_query: fleets of more are read by ReplicaSet.
         max_parallel_rolls: of the operator's settings.
+        watched: objects are read by watches after the next `restart`; what changes behind the operator's back is not told.
     """
 
     def __init__(
@@ -135,6 +138,7 @@ class FleetWorld:
         self.shown: list[str] = []
         self.dry_run = dry_run
         self.pods_per_query = pods_per_query
+        self.watched = False
         self.add_node("a100-0")
         deployment = copy.deepcopy(TARGET)
         target(deployment)
@@ -165,7 +169,9 @@ class FleetWorld:
         """A new operator process: nothing but the cluster is left."""
         self.registry = CollectorRegistry()
         self.telemetry = Telemetry(self.registry)
-        objects = FleetObjects(self.cluster)
+        objects: ClusterObjects = FleetObjects(self.cluster)
+        if self.watched:
+            objects = WatchedObjects(self.cluster, self.clock, namespaces=(), relist_s=3600.0)
         self.observer = Observer(
             self.cluster,
             self.prometheus,

@@ -49,6 +49,7 @@ class WatchedServer:
         namespace: str = "llm",
         labels: dict[str, str] | None = None,
         generation: int = 1,
+        annotations: dict[str, str] | None = None,
         **content: Any,
     ) -> None:
         """Create an object, or change it."""
@@ -61,6 +62,7 @@ class WatchedServer:
             "uid": uid,
             "labels": labels or {},
             "generation": generation,
+            "annotations": annotations or {},
         }
         self._happens(kind, {"metadata": meta, **content})
 

@@ -63,7 +63,7 @@ class ClusterObjects(Protocol):
         ...
 
     def age_s(self) -> float:
-        """How long ago the API server was last heard of, about the kind that it is longest ago for (s)."""
+        """How long ago the API server was last heard of, about the kind that it is longest ago for (s); see `Informer.age_s`."""
         ...
 
     async def rest(self) -> None:

@@ -43,6 +43,7 @@ class Informer(Generic[Kept]):
         cluster, clock: ports.
         resource: the kind. namespace: where; None: everywhere. labels: a label selector.
         trim: what is kept of an object; None: it concerns nobody.
+        changed: is called with what was kept of an object and what is now, None if nothing; not for the first objects.
         relist_s: longest time for which lost events could stay unnoticed.
     """
 
@@ -55,6 +56,7 @@ class Informer(Generic[Kept]):
         *,
         labels: str = "",
         trim: Callable[[Manifest], Kept | None],
+        changed: Callable[[Kept | None, Kept | None], None] = lambda _before, _after: None,
         relist_s: float,
     ) -> None:
         self._cluster = cluster
@@ -63,6 +65,7 @@ class Informer(Generic[Kept]):
         self._namespace = namespace
         self._labels = labels
         self._trim = trim
+        self._changed = changed
         self._relist_s = relist_s
         # By uid, each with its resourceVersion.
         self._kept: dict[str, tuple[int, Kept]] = {}
@@ -89,13 +92,18 @@ class Informer(Generic[Kept]):
         return [kept for _, kept in self._kept.values()]
 
     def age_s(self) -> float:
-        """How long ago the API server was last heard of."""
+        """How long ago the API server was last heard of; if it never was, since when it is listened to."""
         return self._clock.monotonic() - self._heard_at_s
 
     @property
     def synced(self) -> bool:
         """Whether all objects were read once."""
         return self._synced
+
+    @property
+    def refused(self) -> bool:
+        """Whether the API server gives none of these objects: the kind is not installed, or not allowed to be read."""
+        return not self._synced and self._problem is not None and self._problem.status in _REFUSED
 
     @property
     def problem(self) -> ClusterError | None:
@@ -115,8 +123,9 @@ class Informer(Generic[Kept]):
     def forget(self, uid: str) -> None:
         """The API server has deleted an object; the watch will say so too, and says older things of it before."""
         self._deleted.add(uid)
-        for kept in filter(None, (self._kept, self._listed)):
-            kept.pop(uid, None)
+        if self._listed is not None:
+            self._listed.pop(uid, None)
+        self._let_go(uid)
 
     def drop(self, concerns: Callable[[Kept], bool]) -> None:
         """Keep no more than what still concerns somebody."""
@@ -174,7 +183,7 @@ class Informer(Generic[Kept]):
                 self._keep(event.manifest)
             case EventKind.DELETED:
                 uid = event.manifest["metadata"]["uid"]
-                self._kept.pop(uid, None)
+                self._let_go(uid)
                 self._deleted.discard(uid)
             case EventKind.BOOKMARK | EventKind.SYNCED:
                 if version < self._position:
@@ -192,6 +201,8 @@ class Informer(Generic[Kept]):
             case EventKind.DELETED:
                 listed.pop(event.manifest["metadata"]["uid"], None)
             case EventKind.SYNCED:
+                for uid in self._kept.keys() - listed.keys():
+                    self._let_go(uid)
                 self._kept, self._listed, self._deleted = listed, None, set()
                 self._position, self._version = version, str(version)
                 # They are as new as the request at least; how long the answer took is not known to be their age.
@@ -212,6 +223,7 @@ class Informer(Generic[Kept]):
         if uid in self._deleted:
             return
         trimmed = self._trim(manifest)
+        before = self._kept.get(uid)
         for kept in (self._kept, self._listed):
             if kept is None:
                 continue
@@ -219,6 +231,14 @@ class Informer(Generic[Kept]):
                 kept.pop(uid, None)
             elif uid not in kept or kept[uid][0] <= version:
                 kept[uid] = version, trimmed
+        self._tell(before, self._kept.get(uid))
+
+    def _let_go(self, uid: str) -> None:
+        self._tell(self._kept.pop(uid, None), None)
+
+    def _tell(self, before: tuple[int, Kept] | None, after: tuple[int, Kept] | None) -> None:
+        if self._synced and before is not after:
+            self._changed(before[1] if before else None, after[1] if after else None)
 
 
 def _number(manifest: Manifest) -> int:

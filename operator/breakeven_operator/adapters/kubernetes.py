@@ -11,7 +11,7 @@ import contextlib
 import logging
 import re
 import socket
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, Protocol, cast
 
@@ -19,6 +19,7 @@ import aiohttp
 import pydantic_core
 from kubernetes.aio import client, config
 
+from breakeven_operator.adapters.api_json import Page, problem_of, read_event, read_object, read_page
 from breakeven_operator.kinds import FIELD_MANAGER, NODES, REPLICASETS, Ref, Resource
 from breakeven_operator.ports import (
     ClusterError,
@@ -40,8 +41,6 @@ _JSON = "application/json"
 _SILENCE_S = 300.0
 # A peer that is gone without a word is noticed by the kernel, and costs the API server nothing: after 30 + 3 * 10 s.
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
-# On the bookmark that ends the objects of a list that came as a stream.
-_INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 # A server without the feature WatchList refuses a list as a stream with one of these.
 _NO_STREAMED_LIST = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
 # Kinds of which only names, labels and owners are read: an eighth of the bytes, and no pod templates.
@@ -63,6 +62,7 @@ class KubernetesCluster:
     Args:
         configuration: the client's.
         counted: is called for every request with its verb and status code (0: no answer).
+        unreadable: is called for every object that could not be read, each time it comes.
         timeout_s: of one request.
         silence_s: longest time between two lines of a watch.
     """
@@ -72,6 +72,7 @@ class KubernetesCluster:
         configuration: Any,
         *,
         counted: Callable[[str, int], None] | None = None,
+        unreadable: Callable[[Resource, Manifest], None] | None = None,
         timeout_s: float = 30.0,
         silence_s: float = _SILENCE_S,
     ) -> None:
@@ -81,6 +82,7 @@ class KubernetesCluster:
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, connect=10.0)
         self._watch_timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=silence_s)
         self._counted = counted or (lambda _verb, _code: None)
+        self._unreadable = unreadable or (lambda _resource, _manifest: None)
         self._streams_lists = True
 
     @classmethod
@@ -89,6 +91,7 @@ class KubernetesCluster:
         kubeconfig: str | None = None,
         *,
         counted: Callable[[str, int], None] | None = None,
+        unreadable: Callable[[Resource, Manifest], None] | None = None,
         timeout_s: float = 30.0,
     ) -> KubernetesCluster:
         """From a kubeconfig file when one is named, else from the pod's ServiceAccount.
@@ -108,7 +111,7 @@ class KubernetesCluster:
             raise ClusterError(f"no access to a cluster: {error}") from error
         # Retrying is the fleet loop's business: the next cycle sees the whole world again.
         configuration.retries = False
-        return cls(configuration, counted=counted, timeout_s=timeout_s)
+        return cls(configuration, counted=counted, unreadable=unreadable, timeout_s=timeout_s)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -121,7 +124,7 @@ class KubernetesCluster:
             ClusterError: the server does not say.
         """
         try:
-            found = await self._request("GET", resource.version_path)
+            found = _parsed(await self._request("GET", resource.version_path), resource.version_path)
         except ClusterError as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return False
@@ -138,22 +141,26 @@ class KubernetesCluster:
         """See `Cluster.list_all`; large collections come in pages of one consistent read."""
         items: list[Manifest] = []
         async for page in self._pages(resource, namespace, labels):
-            found = page.get("items") or []
-            items.extend(found if trim is None else filter(None, map(trim, found)))
+            items.extend(page.items if trim is None else filter(None, map(trim, page.items)))
         return items
 
-    async def _pages(
-        self, resource: Resource, namespace: str | None, labels: str
-    ) -> AsyncGenerator[dict[str, Any]]:
+    async def _pages(self, resource: Resource, namespace: str | None, labels: str) -> AsyncGenerator[Page]:
         token = ""
         accept = _METADATA_LIST if resource in _METADATA_SUFFICES else _JSON
         while True:
             query = [("limit", str(_PAGE))]
             query += [("labelSelector", labels)] if labels else []
             query += [("continue", token)] if token else []
-            page = await self._request("GET", resource.path(namespace), query=query, accept=accept)
+            path = resource.path(namespace)
+            text = await self._request("GET", path, query=query, accept=accept)
+            try:
+                page = read_page(text, resource)
+            except ValueError as error:
+                # Taken for an empty list, it would be a cluster in which nothing is.
+                raise ClusterError(f"GET {path}: a page that is no list ({error})") from error
+            self._report(resource, page.items)
             yield page
-            token = (page.get("metadata") or {}).get("continue") or ""
+            token = page.token
             if not token:
                 return
 
@@ -178,10 +185,10 @@ class KubernetesCluster:
                 return
         if not version:
             async for page in self._pages(resource, namespace, labels):
-                for item in page.get("items") or []:
+                for item in page.items:
                     yield WatchEvent(EventKind.ADDED, item)
                 # All pages are of one moment, and say which.
-                version = page["metadata"]["resourceVersion"]
+                version = page.version
             yield WatchEvent(EventKind.SYNCED, {"metadata": {"resourceVersion": version}})
         async for event in self._follow(resource, namespace, labels, [("resourceVersion", version)]):
             yield event
@@ -201,16 +208,13 @@ class KubernetesCluster:
                         yield WatchEvent(EventKind.BOOKMARK, {"metadata": {"resourceVersion": opened}})
                     continue
                 try:
-                    said = pydantic_core.from_json(line)
-                    word, manifest = said["type"], said["object"]
-                    if word == "ERROR":
-                        raise _refusal("WATCH", path, int(manifest.get("code") or 0), manifest)
-                    meta = manifest["metadata"]
-                    ends = _INITIAL_EVENTS_END in (meta.get("annotations") or {})
-                    kind = EventKind.SYNCED if word == "BOOKMARK" and ends else EventKind(word)
-                except (ValueError, TypeError, KeyError, AttributeError) as error:
+                    event = read_event(line, resource)
+                except ValueError as error:
                     raise ClusterError(f"WATCH {path}: a line that is no event") from error
-                yield WatchEvent(kind, manifest)
+                if not isinstance(event, WatchEvent):
+                    raise _refusal("WATCH", path, int(event.get("code") or 0), event)
+                self._report(resource, (event.manifest,))
+                yield event
 
     async def _lines(
         self, path: str, query: list[tuple[str, str]], accept: str
@@ -221,14 +225,17 @@ class KubernetesCluster:
             self._counted("WATCH", response.status)
             try:
                 if response.status != HTTPStatus.OK:
-                    raise _refusal("WATCH", path, response.status, _parsed(await response.read()))
+                    raise _refusal("WATCH", path, response.status, _said(await response.read()))
                 _keep_alive(response.response)
                 yield None
-                rest = b""
+                begun: list[bytes] = []
                 async for chunk in response.response.content.iter_any():
-                    *lines, rest = (rest + chunk).split(b"\n")
-                    for line in filter(None, lines):
-                        yield line
+                    first, *others = chunk.split(b"\n")
+                    begun.append(first)
+                    for following in others:
+                        line, begun = b"".join(begun), [following]
+                        if line:
+                            yield line
             finally:
                 response.response.close()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -238,7 +245,7 @@ class KubernetesCluster:
     async def get(self, resource: Resource, namespace: str, name: str) -> Manifest | None:
         """See `Cluster.get`."""
         try:
-            return await self._request("GET", resource.path(namespace, name))
+            return await self._object("GET", resource, resource.path(namespace, name))
         except ClusterError as error:
             if error.status == 404:
                 return None
@@ -246,7 +253,8 @@ class KubernetesCluster:
 
     async def create(self, resource: Resource, body: Manifest) -> Manifest:
         """See `Cluster.create`."""
-        return await self._request("POST", resource.path(body["metadata"].get("namespace")), body=body)
+        path = resource.path(body["metadata"].get("namespace"))
+        return await self._object("POST", resource, path, body=body)
 
     async def apply(
         self,
@@ -260,8 +268,9 @@ class KubernetesCluster:
         """See `Cluster.apply`: a raw PATCH of type apply, nothing of kubectl's migrations."""
         meta = body["metadata"]
         full = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
-        return await self._request(
+        return await self._object(
             "PATCH",
+            resource,
             resource.path(meta.get("namespace"), meta["name"], subresource),
             query=[("fieldManager", manager), ("force", "true" if force else "false")],
             body=full,
@@ -271,7 +280,8 @@ class KubernetesCluster:
     async def replace(self, resource: Resource, body: Manifest) -> Manifest:
         """See `Cluster.replace`."""
         meta = body["metadata"]
-        return await self._request("PUT", resource.path(meta.get("namespace"), meta["name"]), body=body)
+        path = resource.path(meta.get("namespace"), meta["name"])
+        return await self._object("PUT", resource, path, body=body)
 
     async def delete(self, ref: Ref) -> Manifest | None:
         """See `Cluster.delete`."""
@@ -279,13 +289,39 @@ class KubernetesCluster:
         if ref.uid:
             body["preconditions"] = {"uid": ref.uid}
         try:
-            answer = await self._request("DELETE", ref.resource.path(ref.namespace, ref.name), body=body)
+            path = ref.resource.path(ref.namespace, ref.name)
+            text = await self._request("DELETE", path, body=body)
         except ClusterError as error:
             if error.status != 404:
                 raise
             return None
-        # An object that is gone is answered with as a Status or, by some kinds, as it was.
+        # An object that is gone is answered with as a Status or, by some kinds, as it was. One that cannot be read is left to
+        # the watch.
+        answer = _said(text)
         return answer if (answer.get("metadata") or {}).get("finalizers") else None
+
+    async def _object(
+        self,
+        method: str,
+        resource: Resource,
+        path: str,
+        *,
+        query: list[tuple[str, str]] | None = None,
+        body: Manifest | None = None,
+        content: str = _JSON,
+    ) -> Manifest:
+        text = await self._request(method, path, query=query, body=body, content=content)
+        try:
+            found = read_object(text, resource)
+        except ValueError as error:
+            raise ClusterError(f"{method} {path}: an answer that is no object ({error})") from error
+        self._report(resource, (found,))
+        return found
+
+    def _report(self, resource: Resource, manifests: Iterable[Manifest]) -> None:
+        for manifest in manifests:
+            if problem_of(manifest) is not None:
+                self._unreadable(resource, manifest)
 
     async def _request(
         self,
@@ -294,9 +330,9 @@ class KubernetesCluster:
         *,
         query: list[tuple[str, str]] | None = None,
         body: Manifest | None = None,
-        accept: str = "application/json",
-        content: str = "application/json",
-    ) -> dict[str, Any]:
+        accept: str = _JSON,
+        content: str = _JSON,
+    ) -> bytes:
         try:
             response = await self._send(method, path, query or [], body, accept, content, self._timeout)
             data = await response.read()
@@ -304,10 +340,9 @@ class KubernetesCluster:
             self._counted(method, 0)
             raise ClusterError(f"{method} {path}: {type(error).__name__} {error}") from error
         self._counted(method, response.status)
-        answer = _parsed(data)
         if not 200 <= response.status < 300:
-            raise _refusal(method, path, response.status, answer)
-        return answer
+            raise _refusal(method, path, response.status, _said(data))
+        return data
 
     async def _send(
         self,
@@ -345,14 +380,28 @@ def _keep_alive(response: aiohttp.ClientResponse) -> None:
             wire.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-def _parsed(data: bytes) -> dict[str, Any]:
+def _parsed(text: bytes, path: str) -> dict[str, Any]:
+    """A JSON object that is none of the cluster's.
+
+    Raises:
+        ClusterError: the text is none.
+    """
     try:
-        # It keeps texts that come again and again once: a service's object takes a third of the memory.
-        found: dict[str, Any] = pydantic_core.from_json(data) if data else {}
-    except ValueError:
-        # Something between us and the API server answered (a proxy's page).
-        return {"message": data[:200].decode(errors="replace")}
+        found = pydantic_core.from_json(text)
+    except ValueError as error:
+        raise ClusterError(f"GET {path}: an answer that is no JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise ClusterError(f"GET {path}: an answer that is no JSON object")
     return found
+
+
+def _said(text: bytes) -> dict[str, Any]:
+    """What an answer says that is no object: a Status; or the page of whatever stands between us and the API server."""
+    try:
+        found = pydantic_core.from_json(text)
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {"message": text[:200].decode(errors="replace")}
 
 
 def _refusal(method: str, path: str, status: int, answer: Mapping[str, Any]) -> ClusterError:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from breakeven.errors import InputError
 from breakeven.serving.promql import Matcher
+from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.adapters.background import SETTLE_S
 from breakeven_operator.adapters.cluster_objects import ClusterObjects, Interest
 from breakeven_operator.adapters.past_loads import History, Lookback
@@ -21,11 +22,9 @@ from breakeven_operator.adapters.profile_entries import FiledProfile
 from breakeven_operator.adapters.prometheus_answers import Watch
 from breakeven_operator.adapters.roll_blocks import RollBlocks, under_way
 from breakeven_operator.adapters.snapshot import InvalidService, Legible, Snapshot, target_name
-from breakeven_operator.calibration.sending import named_config_maps
 from breakeven_operator.kinds import (
     BUDGETS,
     CLAIMS,
-    CONFIG_MAPS,
     CORE_SERVICES,
     CRONJOBS,
     DEPLOYMENTS,
@@ -174,21 +173,23 @@ class Observer:
         # Thousands of pods that have ended may stand beside a few that run, and answer no query.
         living = [pod for pod in pods if not is_finished(pod)]
         busy = sorted({run["metadata"]["namespace"] for run in runs})
-        said, (selectors, policies, events, volume_claims, config_maps) = await asyncio.gather(
+        said, (selectors, policies, events, volume_claims) = await asyncio.gather(
             self._heard(services, _by_namespace(living), soon=soon),
             asyncio.gather(
                 self._selectors(busy),
                 self._network_policies(busy),
                 self._events(busy),
                 self._volume_claims({*busy, *_mounting(deployments)}),
-                self._config_maps(named_config_maps(runs, manifests)),
             ),
         )
         return Snapshot(
             services=services,
             manifests={m["metadata"]["uid"]: m for m in manifests},
             invalid=invalid,
-            deployments={NamespacedName.of(d): d for d in deployments},
+            deployments={NamespacedName.of(d): d for d in deployments if problem_of(d) is None},
+            unreadable_targets={
+                NamespacedName.of(d): problem for d in deployments if (problem := problem_of(d)) is not None
+            },
             replica_sets=_by_owner(sets),
             pods=pods_by_namespace,
             pods_of=_by_owner(living),
@@ -211,7 +212,6 @@ class Observer:
             network_policies=policies,
             events=events,
             volume_claims=volume_claims,
-            config_maps=config_maps,
             lost_nodes=frozenset(node["metadata"]["name"] for node in nodes if node_is_lost(node)),
         )
 
@@ -244,6 +244,9 @@ class Observer:
         for manifest in manifests:
             meta = manifest["metadata"]
             known = self._services.get(meta["uid"])
+            if (problem := problem_of(manifest)) is not None:
+                invalid.append(InvalidService(manifest, problem))
+                continue
             if known is not None and known.metadata.resource_version == meta["resourceVersion"]:
                 parsed[meta["uid"]] = known
                 continue
@@ -397,17 +400,6 @@ class Observer:
             return {}
         return _by_namespace(found)
 
-    async def _config_maps(self, names: Iterable[NamespacedName]) -> dict[NamespacedName, Manifest | None]:
-        """ConfigMaps by name; those that the operator's rights do not cover (403) are left out."""
-        found: dict[NamespacedName, Manifest | None] = {}
-        for name in names:
-            try:
-                found[name] = await self._cluster.get(CONFIG_MAPS, *name)
-            except ClusterError as error:
-                if error.status != 403:
-                    raise
-        return found
-
     async def _events(self, namespaces: Sequence[str]) -> dict[str, list[Manifest]]:
         """Events about Jobs; a pod that quota or admission refuses shows nowhere else."""
         return {
@@ -422,7 +414,8 @@ class Observer:
     async def _readable(self, resource: Resource, namespace: str | None) -> list[Manifest]:
         """Objects of a kind that an installation may lack (404) or that the operator's rights may not cover (403)."""
         try:
-            return await self._cluster.list_all(resource, namespace)
+            found = await self._cluster.list_all(resource, namespace)
+            return [manifest for manifest in found if problem_of(manifest) is None]
         except ClusterError as error:
             if error.status not in _ABSENT:
                 raise

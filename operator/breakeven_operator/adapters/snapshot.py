@@ -48,7 +48,7 @@ class Snapshot:
         sums: newest answer about the present by ReplicaSet, where a fleet is too large to be read pod by pod in every cycle.
         selectors, network_policies, events: only of namespaces in which a calibration is under way.
         volume_claims: of those, and of namespaces in which a target mounts any.
-        config_maps: those that runs before their start name; None where there is no such one.
+        unreadable_targets: Deployments that are there and could not be read, and why.
     """
 
     services: tuple[SpeculativeService, ...]
@@ -74,8 +74,8 @@ class Snapshot:
     network_policies: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     events: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     volume_claims: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
-    config_maps: Mapping[NamespacedName, Manifest | None] = field(default_factory=dict)
     lost_nodes: frozenset[str] = frozenset()
+    unreadable_targets: Mapping[NamespacedName, str] = field(default_factory=dict)
 
     def target_of(self, service: SpeculativeService) -> Manifest | None:
         """The Deployment that a service names; None: there is none."""

@@ -7,7 +7,18 @@ from sys import intern
 from typing import Any
 
 from breakeven.serving.opt_in import ANNOTATION
-from breakeven_operator.kinds import CLAIMS, CRONJOBS, DEPLOYMENTS, JOBS, NODES, PODS, RUNS, Resource
+from breakeven_operator.adapters.api_json import problem_of
+from breakeven_operator.kinds import (
+    CLAIMS,
+    CRONJOBS,
+    DEPLOYMENTS,
+    JOBS,
+    NODES,
+    PODS,
+    RUNS,
+    SERVICES,
+    Resource,
+)
 from breakeven_operator.labels import FINISHED_LABEL, MANAGED_SELECTOR, RUN_LABEL
 from breakeven_operator.ports import Manifest
 from breakeven_operator.resources.calibrationrun import FINAL_PHASES
@@ -25,11 +36,15 @@ _WRITTEN: Mapping[str, Any] = {
         "f:template": {"f:metadata": {"f:annotations": {f"f:{ANNOTATION}": {}}}},
     }
 }
+# A service says in its status that it cannot be read, and that its target cannot.
+_NAMED = frozenset({SERVICES, DEPLOYMENTS})
 _STATES = frozenset({"waiting", "terminated"})
 
 
-def trimmed(resource: Resource, manifest: Manifest) -> Manifest:
-    """The fields of an object that are read later."""
+def trimmed(resource: Resource, manifest: Manifest) -> Manifest | None:
+    """The fields of an object that are read later; None of one that cannot be read, unless that is said of it by its name."""
+    if problem_of(manifest) is not None:
+        return manifest if resource in _NAMED else None
     if resource == DEPLOYMENTS:
         writers = [_slim_writer(entry) for entry in manifest["metadata"].get("managedFields") or []]
         return {**manifest, "metadata": {**manifest["metadata"], "managedFields": writers}}

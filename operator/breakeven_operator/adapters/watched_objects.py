@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from breakeven_operator.adapters.cluster_objects import Interest
 from breakeven_operator.adapters.informer import Informer
 from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
 from breakeven_operator.adapters.trimming import LABELS, is_selected, trimmed
-from breakeven_operator.kinds import DEPLOYMENTS, PROFILES, NamespacedName, Ref, Resource
+from breakeven_operator.kinds import DEPLOYMENTS, PROFILES, RUNS, SERVICES, Ref, Resource
 from breakeven_operator.ports import Clock, ClusterError, Manifest, WatchedCluster
 
 # So many namespaces are watched one by one; services in more of them are found among everybody's objects. Each watch is
@@ -41,12 +41,13 @@ class _Followed:
         scope: _Scope,
         interest: Interest | None,
         relist_s: float,
-        respecified: Callable[[], None],
+        wake: Callable[[], None],
     ) -> None:
         self.resource = scope.resource
         self.interest = interest
-        self._respecified = respecified
-        self._specs: dict[NamespacedName, tuple[str, int]] = {}
+        # Objects are fetched that were there before anybody asked for them: that is no news.
+        self.joining = False
+        self._wake = wake
         self.informer: Informer[Any] = Informer(
             cluster,
             clock,
@@ -54,6 +55,7 @@ class _Followed:
             scope.namespace,
             labels=LABELS.get(scope.resource, ""),
             trim=self._kept_of,
+            changed=self._compare,
             relist_s=relist_s,
         )
         self.task = asyncio.create_task(self.informer.run(), name=f"watch {self.informer}")
@@ -63,17 +65,34 @@ class _Followed:
             return None
         if not is_selected(self.resource, manifest):
             return None
-        if self.resource == DEPLOYMENTS:
-            self._compare(manifest)
-        return file_profile(manifest) if self.resource == PROFILES else trimmed(self.resource, manifest)
+        kept = trimmed(self.resource, manifest)
+        return file_profile(kept) if self.resource == PROFILES and kept is not None else kept
 
-    def _compare(self, target: Manifest) -> None:
-        """What somebody wants of a target is worth a cycle; its status, which every pod of a roll changes, is not."""
-        name, meta = NamespacedName.of(target), target["metadata"]
-        spec = (str(meta["uid"]), int(meta.get("generation", 0)))
-        if self._specs.setdefault(name, spec) != spec:
-            self._specs[name] = spec
-            self._respecified()
+    def _compare(self, before: Any, after: Any) -> None:
+        worth = _WORTH_A_CYCLE.get(self.resource)
+        if worth is None or self.joining:
+            return
+        if (before is None) != (after is None) or worth(before) != worth(after):
+            self._wake()
+
+
+def _spec_of(manifest: Manifest) -> tuple[Any, ...]:
+    """What people ask for: the spec, an annotation, the end."""
+    meta = manifest["metadata"]
+    return meta.get("generation"), meta.get("deletionTimestamp"), meta.get("annotations") or {}
+
+
+def _progress_of(run: Manifest) -> tuple[Any, ...]:
+    status = run.get("status") or {}
+    return status.get("phase"), len(status.get("points") or ())
+
+
+# The rest changes by the operator's own writes or by each pod of a roll, and waits for the next cycle.
+_WORTH_A_CYCLE: Mapping[Resource, Callable[[Manifest], object]] = {
+    SERVICES: _spec_of,
+    RUNS: _progress_of,
+    DEPLOYMENTS: lambda target: target["metadata"].get("generation"),
+}
 
 
 class WatchedObjects:
@@ -84,7 +103,8 @@ class WatchedObjects:
         namespaces: to read; empty: everywhere.
         relist_s: all objects of a kind are read anew after so long.
         oldest_s: nothing is given that is older.
-        respecified: is called when the spec of a target has changed, or another one has its name.
+        wake: is called when something changed that a decision could depend on: what people ask for of a service or a target, how
+            far a run is.
     """
 
     def __init__(
@@ -95,14 +115,14 @@ class WatchedObjects:
         namespaces: Sequence[str],
         relist_s: float,
         oldest_s: float = _OLDEST_S,
-        respecified: Callable[[], None] = lambda: None,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
         self._namespaces = tuple(namespaces)
         self._relist_s = relist_s
         self._oldest_s = oldest_s
-        self._respecified = respecified
+        self._wake = wake
         self._followed: dict[_Scope, _Followed] = {}
         # Services were once in more namespaces than are watched one by one.
         self._everywhere = False
@@ -133,7 +153,7 @@ class WatchedObjects:
     def age_s(self) -> float:
         """See `ClusterObjects.age_s`."""
         informers = [followed.informer for followed in self._followed.values()]
-        return max((informer.age_s() for informer in informers if informer.synced), default=0.0)
+        return max((informer.age_s() for informer in informers if not informer.refused), default=0.0)
 
     async def rest(self) -> None:
         """See `ClusterObjects.rest`."""
@@ -147,7 +167,7 @@ class WatchedObjects:
                 await self._concern(self._followed[scope], wanted)
             else:
                 self._followed[scope] = _Followed(
-                    self._cluster, self._clock, scope, wanted, self._relist_s, self._respecified
+                    self._cluster, self._clock, scope, wanted, self._relist_s, self._wake
                 )
         followed = [self._followed[scope] for scope in scopes]
         await asyncio.gather(*(each.informer.settled(_FIRST_READING_S) for each in followed))
@@ -175,10 +195,13 @@ class WatchedObjects:
         # From here on the watch keeps what changes, so that nothing is missed between the answers and it.
         followed.interest = interest
         try:
-            followed.informer.adopt(await self._joining(followed.resource, before, interest))
+            fetched = await self._joining(followed.resource, before, interest)
         except ClusterError:
             followed.interest = before
             raise
+        followed.joining = True
+        followed.informer.adopt(fetched)
+        followed.joining = False
         if before.namespaces - interest.namespaces or before.targets - interest.targets:
             resource = followed.resource
             followed.informer.drop(lambda manifest: interest.covers(resource, manifest))

@@ -12,6 +12,6 @@ dependents    CronJob, ServiceAccount, RoleBinding        display     what kubec
 
 from breakeven_operator.calibration.conclusion import conclude
 from breakeven_operator.calibration.dependents import cronjob_name, schedule_job, trial_access
-from breakeven_operator.calibration.lifecycle import advance, refused
+from breakeven_operator.calibration.lifecycle import advance, files_read, refused
 
-__all__ = ["advance", "conclude", "cronjob_name", "refused", "schedule_job", "trial_access"]
+__all__ = ["advance", "conclude", "cronjob_name", "files_read", "refused", "schedule_job", "trial_access"]

@@ -9,6 +9,7 @@ is not the present arm's is deleted in every cycle, and all of them when the run
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from breakeven_operator.actions import Action, Delete, DoneFit, EmitEvent, WriteStatus
@@ -16,6 +17,7 @@ from breakeven_operator.calibration import podcopy
 from breakeven_operator.calibration.arm_trials import MIN_POINTS, Trials
 from breakeven_operator.calibration.importing import MANAGER, Imported, read_imports
 from breakeven_operator.calibration.run_plan import make_plan
+from breakeven_operator.calibration.sending import named_files
 from breakeven_operator.calibration.transition import Transition, job_ref
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.ports import RunView
@@ -114,22 +116,44 @@ def _change_of_target(view: RunView, plan: CalibrationPlan) -> str | None:
     return None
 
 
+def files_read(view: RunView) -> Mapping[str, Collection[str]]:
+    """The files that `advance` reads now, keys by the name of their ConfigMap: those of a run that begins in this cycle.
+
+    Raises:
+        InputError: the run or its service cannot be read.
+    """
+    run, service = view.run, view.service
+    if service is None or (run.get("status") or {}).get("plan") is not None or view.duplicate_of is not None:
+        return {}
+    wanted = named_files(run, service)
+    if not wanted or _waits(view, SpeculativeService.read(service, "the service")) is not None:
+        return {}
+    return wanted
+
+
+def _waits(view: RunView, service: SpeculativeService) -> str | None:
+    if service.spec.paused:
+        return "spec.paused is true"
+    if view.target is None:
+        return f"there is no Deployment {service.spec.target_ref.name} in this namespace"
+    if not view.identifiable:
+        return "no pod serves with the target's present template yet: neither image nor GPU class is known"
+    if not view.may_start:
+        return "as many calibrations as are allowed at a time are under way"
+    return None
+
+
 def _admit(transition: Transition, service: SpeculativeService) -> tuple[Action, ...]:
     """Fix what is measured, unless the run has to wait or cannot be done at all."""
-    waits = None
-    if service.spec.paused:
-        waits = "spec.paused is true"
-    elif transition.view.target is None:
-        waits = f"there is no Deployment {service.spec.target_ref.name} in this namespace"
-    elif not transition.view.identifiable:
-        waits = "no pod serves with the target's present template yet: neither image nor GPU class is known"
-    elif not transition.view.may_start:
-        waits = "as many calibrations as are allowed at a time are under way"
+    waits = _waits(transition.view, service)
     if waits is not None:
         return transition.write(
             {"phase": RunPhase.PENDING, "reason": str(ClusterReason.CALIBRATION_DEFERRED), "message": waits}
         )
     imports = transition.run.spec.import_from
+    if transition.view.files_problem is not None:
+        reason = ClusterReason.IMPORT_REFUSED if imports else ClusterReason.WORKLOAD_INVALID
+        return transition.finish(RunPhase.FAILED, reason, transition.view.files_problem)
     try:
         plan = make_plan(transition.view, transition.run, service)
         imported = read_imports(transition.view, plan, imports, MIN_POINTS) if imports else None

@@ -7,7 +7,7 @@ is checked before a GPU is held, and forgotten: neither a plan nor a message hol
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -18,8 +18,6 @@ from breakeven.load_driver.sampling import Sampling
 from breakeven.load_driver.workload import Workload
 from breakeven_operator.calibration.podcopy import NotCopyableError
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.labels import service_of
 from breakeven_operator.ports import Manifest, RunView
 from breakeven_operator.resources.calibrationrun import CalibrationPlan, CalibrationRunSpec
 from breakeven_operator.resources.speculativeservice import SpeculativeService
@@ -132,20 +130,20 @@ def text_of(config_maps: Mapping[str, Manifest | None], name: str, key: str, wha
     )
 
 
-def named_config_maps(runs: Iterable[Manifest], services: Iterable[Manifest]) -> list[NamespacedName]:
-    """The ConfigMaps that runs without a plan read: their imports, and the prompts that they or their services name."""
-    by_name = {NamespacedName.of(service): service["spec"] for service in services}
-    found = set()
-    for run in runs:
-        if (run.get("status") or {}).get("plan") is not None:
-            continue
-        namespace, spec = run["metadata"]["namespace"], run["spec"]
-        owner = by_name.get(NamespacedName(namespace, service_of(run)), {})
-        workloads = (spec.get("workload"), (owner.get("calibration") or {}).get("workload"))
-        prompts = [(workload or {}).get("prompts") or {} for workload in workloads]
-        named = [one.get("configMap") for one in (*prompts, *(spec.get("importFrom") or ()))]
-        found |= {NamespacedName(namespace, one["name"]) for one in named if one}
-    return sorted(found)
+def named_files(run: Manifest, service: Manifest | None) -> dict[str, set[str]]:
+    """The files in ConfigMaps that a run reads before it starts: keys by name.
+
+    They are its imports, and the prompts that it or its service names.
+    """
+    spec, of_service = run["spec"], (service or {}).get("spec") or {}
+    workloads = (spec.get("workload"), (of_service.get("calibration") or {}).get("workload"))
+    prompts = [((workload or {}).get("prompts") or {}).get("configMap") for workload in workloads]
+    found: dict[str, set[str]] = {}
+    for one in filter(None, prompts):
+        found.setdefault(one["name"], set()).add(one["key"])
+    for one in filter(None, (given.get("configMap") for given in spec.get("importFrom") or ())):
+        found.setdefault(one["name"], set()).update(one["keys"])
+    return found
 
 
 def workload_spec(document: str | None) -> WorkloadSpec:

@@ -34,6 +34,7 @@ class ServiceObservation:
         claims: PersistentVolumeClaims of its namespace, where the target mounts any and they may be read.
         written: the service's status as the API server holds it.
         failures: writes for this service that failed, and have not succeeded since.
+        target_problem: why the target's object could not be read; None: it could, or there is none.
     """
 
     deployment: Deployment | None
@@ -48,6 +49,7 @@ class ServiceObservation:
     claims: Sequence[Manifest] = ()
     written: Mapping[str, Any] = field(default_factory=dict)
     failures: Sequence[RefusedWrite] = ()
+    target_problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,9 @@ def reconcile(
     """
     deployment = observation.deployment
     identity = identify(deployment) if deployment is not None and deployment.container is not None else None
-    refusal = refuse_target(service.spec, deployment, identity, observation.managed_by)
+    refusal = refuse_target(
+        service.spec, deployment, identity, observation.managed_by, observation.target_problem
+    )
     if refusal is not None or deployment is None or identity is None:
         return _refused(service, observation, deployment, identity, refusal, limits, now)
 

@@ -32,6 +32,7 @@ def refuse_target(
     deployment: Deployment | None,
     identity: Identity | None,
     managed_by: str | None,
+    problem: str | None = None,
 ) -> Refusal | None:
     """What keeps the operator from watching and calibrating this target in any mode; None when nothing does.
 
@@ -40,8 +41,11 @@ def refuse_target(
         deployment: the target; None when there is none of that name.
         identity: its identity; None without a container.
         managed_by: another SpeculativeService that has the target already.
+        problem: why the Deployment of that name could not be read.
     """
     name = spec.target_ref.name
+    if problem is not None:
+        return Refusal(ClusterReason.TARGET_UNREADABLE, f"Deployment {name} cannot be read: {problem}")
     if deployment is None:
         return Refusal(ClusterReason.TARGET_NOT_FOUND, f"there is no Deployment {name} in this namespace")
     if managed_by is not None:

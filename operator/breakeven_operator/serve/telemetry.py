@@ -467,6 +467,12 @@ class Telemetry:
             "breakeven_last_cycle_timestamp_seconds", "Time at which the last pass ended.", registry=registry
         )
         self.errors = Counter("breakeven_errors", "Errors by reason word.", ["reason"], registry=registry)
+        self.unreadable_objects = Counter(
+            "breakeven_unreadable_objects",
+            "Objects of the API server that could not be read, each version once; the log names them.",
+            ["kind"],
+            registry=registry,
+        )
         self.prometheus_queries = Counter(
             "breakeven_prometheus_queries",
             "Queries to Prometheus by outcome: ok, empty or error.",

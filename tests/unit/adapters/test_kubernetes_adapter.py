@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 from kubernetes.aio import client
 
+from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.kinds import DEPLOYMENTS, JOBS, NODES, PODS, PROFILES, REPLICASETS, SERVICES, Ref
 from breakeven_operator.ports import ClusterError, FieldConflictError, StaleObjectError
@@ -72,10 +73,12 @@ async def api(answer):
 async def test_a_list_follows_its_pages_and_asks_no_more_than_it_needs():
     def answer(request):
         last = "continue" in request.query
-        return 200, {"items": [{"n": 2 if last else 1}], "metadata": {} if last else {"continue": "token"}}
+        item = {"metadata": {"name": "b" if last else "a", "uid": "2" if last else "1"}}
+        return 200, {"items": [item], "metadata": {} if last else {"continue": "token"}}
 
     async with api(answer) as (adapter, asked, counted):
-        assert await adapter.list_all(PODS, "llm", "a=b") == [{"n": 1}, {"n": 2}]
+        found = await adapter.list_all(PODS, "llm", "a=b")
+        assert [item["metadata"]["uid"] for item in found] == ["1", "2"]
         assert [entry[1] for entry in asked] == ["/api/v1/namespaces/llm/pods"] * 2
         assert asked[0][2] == {"limit": "500", "labelSelector": "a=b"}
         assert asked[0][3]["Authorization"] == "bearer abc"
@@ -93,7 +96,7 @@ async def test_only_metadata_is_read_where_it_suffices(resource, small):
 
 
 async def test_apply_is_a_raw_apply_patch_without_force_unless_asked():
-    async with api(lambda _: (200, {})) as (adapter, asked, _):
+    async with api(lambda _: (200, {"metadata": {}})) as (adapter, asked, _):
         body = {"metadata": {"namespace": "llm", "name": "chat"}, "status": {"x": 1}}
         await adapter.apply(SERVICES, body, subresource="status")
         await adapter.apply(DEPLOYMENTS, body, force=True, manager="other")
@@ -168,6 +171,38 @@ async def test_what_is_no_api_server_is_an_error_and_no_traceback():
         with pytest.raises(ClusterError, match="502"):
             await adapter.list_all(PODS)
     assert counted == [("GET", 502)]
+
+
+DEEP = '{"a":' * 250 + "1" + "}" * 250
+
+
+async def test_an_object_that_cannot_be_read_is_named_and_the_others_are_listed():
+    odd = f'{{"metadata": {{"name": "odd", "uid": "2"}}, "spec": {DEEP}}}'
+    good = '{"metadata": {"name": "good", "uid": "1"}}'
+    body = f'{{"metadata": {{"resourceVersion": "1"}}, "items": [{good}, {odd}]}}'
+    async with api(lambda _: (200, body)) as (adapter, _, _counted):
+        found = await adapter.list_all(SERVICES)
+    assert [item["metadata"]["name"] for item in found] == ["good", "odd"]
+    assert [problem_of(item) for item in found] == [None, "spec is nested too deep"]
+
+
+async def test_a_watch_goes_on_behind_an_object_that_cannot_be_read():
+    odd = f'{{"type": "ADDED", "object": {{"metadata": {{"name": "odd", "uid": "2", "resourceVersion": "8"}}, "spec": {DEEP}}}}}'
+    lines = (changed("ADDED"), odd.encode() + b"\n", changed("MODIFIED", version="9"))
+    async with api(watched(*lines)) as (adapter, _, _):
+        assert await events_of(adapter, SERVICES) == [("ADDED", "7"), ("ADDED", "8"), ("MODIFIED", "9")]
+
+
+@pytest.mark.parametrize("body", ["<html>Welcome</html>", "", "[]", '{"kind": "Status"}', DEEP])
+async def test_an_answer_of_status_200_that_cannot_be_read_is_an_error_and_never_an_empty_list(body):
+    async with api(lambda _: (200, body)) as (adapter, _, _counted):
+        with pytest.raises(ClusterError):
+            await adapter.list_all(SERVICES)
+        with pytest.raises(ClusterError):
+            await adapter.get(SERVICES, "a", "b")
+        if body not in {'{"kind": "Status"}', DEEP}:
+            with pytest.raises(ClusterError):
+                await adapter.serves(SERVICES)
 
 
 async def test_nobody_there_is_an_error_with_status_0():

@@ -11,7 +11,7 @@ from breakeven_operator.adapters.clock import SystemClock
 from breakeven_operator.adapters.cluster_objects import Interest
 from breakeven_operator.adapters.listed_objects import ListedObjects
 from breakeven_operator.adapters.watched_objects import WatchedObjects
-from breakeven_operator.kinds import DEPLOYMENTS, NODES, PODS, RUNS, NamespacedName, Ref
+from breakeven_operator.kinds import DEPLOYMENTS, NODES, PODS, RUNS, SERVICES, NamespacedName, Ref
 from breakeven_operator.labels import FINISHED_LABEL
 from breakeven_operator.ports import ClusterError
 from fakes.virtual_time import in_virtual_time
@@ -120,7 +120,7 @@ async def test_of_deployments_only_targets_are_kept_and_a_new_target_is_fetched_
 async def test_a_target_that_is_wanted_otherwise_is_told_at_once_and_its_status_is_not():
     server, told = WatchedServer(), []
     server.put("one", namespace="a")
-    async with watching(server, respecified=lambda: told.append(1)) as objects:
+    async with watching(server, wake=lambda: told.append(1)) as objects:
         await objects.read(DEPLOYMENTS, interest("a", targets=["one"]))
         for change, times in (
             (lambda: server.put("one", namespace="a", status={"replicas": 1}), 0),
@@ -128,13 +128,86 @@ async def test_a_target_that_is_wanted_otherwise_is_told_at_once_and_its_status_
             (lambda: server.put("one", namespace="a", generation=2, status={"replicas": 2}), 1),
             (lambda: server.put("foreign", namespace="a"), 1),
             (lambda: server.put("foreign", namespace="a", generation=2), 1),
-            (lambda: server.delete("one", namespace="a"), 1),
+            (lambda: server.delete("one", namespace="a"), 2),
             # Another one of the same name.
-            (lambda: server.put("one", namespace="a", generation=2), 2),
+            (lambda: server.put("one", namespace="a", generation=2), 3),
         ):
             change()
             await asyncio.sleep(0.1)
             assert len(told) == times
+
+
+@in_virtual_time
+async def test_what_people_change_of_a_service_wakes_and_a_status_does_not():
+    server, told = WatchedServer(), []
+    server.put("chat")
+    async with watching(server, wake=lambda: told.append(1)) as objects:
+        await objects.read(SERVICES)
+        for change, times in (
+            (lambda: server.put("chat", status={"decision": {"reason": "x"}}), 0),
+            (lambda: server.put("chat", generation=2), 1),
+            (lambda: server.put("chat", generation=2, annotations={"breakeven.dev/resume": "1"}), 2),
+            (
+                lambda: server.put(
+                    "chat", generation=2, annotations={"breakeven.dev/resume": "1"}, status={}
+                ),
+                2,
+            ),
+            (lambda: server.put("code"), 3),
+            (lambda: server.delete("chat"), 4),
+        ):
+            change()
+            await asyncio.sleep(0.1)
+            assert len(told) == times
+
+
+@in_virtual_time
+async def test_a_run_wakes_by_phase_and_point_and_not_by_its_estimate():
+    server, told = WatchedServer(), []
+    async with watching(server, wake=lambda: told.append(1)) as objects:
+        await objects.read(RUNS)
+        for status, times in (
+            ({}, 1),
+            ({"phase": "Measuring"}, 2),
+            ({"phase": "Measuring", "display": {"left": "3m"}}, 2),
+            ({"phase": "Measuring", "points": [{}]}, 3),
+        ):
+            server.put("run", status=status)
+            await asyncio.sleep(0.1)
+            assert len(told) == times
+
+
+@in_virtual_time
+async def test_what_a_broken_watch_did_not_tell_wakes_when_all_is_read_anew():
+    server, told = WatchedServer(), []
+    server.put("chat")
+    server.put("code")
+    async with watching(server, wake=lambda: told.append(1)) as objects:
+        await objects.read(SERVICES)
+        server.wire = lambda _events: ()
+        server.delete("chat")
+        server.compact()
+        server.cut()
+        await asyncio.sleep(5.0)
+        assert await names(objects, SERVICES) == ["code"]
+        assert len(told) == 1
+
+
+@in_virtual_time
+async def test_a_kind_that_was_never_read_ages_and_one_that_may_not_be_read_does_not():
+    server = WatchedServer()
+    async with watching(server) as objects:
+        server.refuse = [ClusterError("a line that is no event")] * 100
+        with pytest.raises(ClusterError):
+            await objects.read(SERVICES)
+        await asyncio.sleep(300.0)
+        assert objects.age_s() > 300.0
+    async with watching(server) as objects:
+        server.refuse = [ClusterError("forbidden", 403)] * 100
+        with pytest.raises(ClusterError):
+            await objects.read(NODES)
+        await asyncio.sleep(300.0)
+        assert objects.age_s() == 0.0
 
 
 @in_virtual_time

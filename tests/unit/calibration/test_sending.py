@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 
 import pytest
 
 from breakeven.errors import InputError
-from breakeven_operator.calibration.sending import named_config_maps
+from breakeven_operator.adapters.run_files import read_run_files
+from breakeven_operator.calibration import files_read
 from breakeven_operator.driver import PromptsError
+from breakeven_operator.kinds import CONFIG_MAPS
 from breakeven_operator.resources import CalibrationRun, SpeculativeService
+from fakes.api_server import FakeCluster
 from fakes.calibration_world import RUN, SERVICE, TARGET, timestamp
+from fakes.manual_clock import FakeClock
 from fakes.trial_run import trial_environment
 
 MARKER = "xyzzy-not-for-logs"
@@ -306,13 +311,45 @@ def test_a_file_that_is_not_there_or_is_none_is_one_line_without_a_prompt(tmp_pa
 
 def test_config_maps_are_read_by_name_and_only_before_a_run_begins(world):
     with_prompts(world)
-    run = world.run | {"metadata": {**RUN["metadata"], "labels": {}}}
-    assert named_config_maps([run], [world.service]) == [("llm", "prompts")]
-    own = copy.deepcopy(run)
+    view = replace(world.view(), run=world.run | {"metadata": {**RUN["metadata"], "labels": {}}})
+    assert files_read(view) == {"prompts": {"support.jsonl"}}
+    own = copy.deepcopy(view.run)
     own["spec"]["workload"] = {"prompts": {"configMap": {"name": "others", "key": "k"}}}
-    assert named_config_maps([own], []) == [("llm", "others")]
-    begun = run | {"status": {"plan": {}}}
-    assert named_config_maps([begun], [world.service]) == []
+    assert files_read(replace(view, run=own)) == {"prompts": {"support.jsonl"}, "others": {"k"}}
+    for waits in (
+        {"run": view.run | {"status": {"plan": {}}}},
+        {"service": None},
+        {"target": None},
+        {"may_start": False},
+        {"identifiable": False},
+        {"duplicate_of": "other"},
+    ):
+        assert files_read(replace(view, **waits)) == {}
+
+
+async def test_of_a_config_map_only_the_keys_that_are_named_are_kept():
+    cluster = FakeCluster(FakeClock())
+    body = {"metadata": {"name": "c", "namespace": "llm"}, "data": {"a": "text", "b": "secret"}}
+    cluster.put(CONFIG_MAPS, {**body, "binaryData": {"x": "AAAA"}})
+    read = await read_run_files(cluster, "llm", {"c": {"a"}, "none": {"k"}})
+    assert read.problem is None
+    assert read.config_maps["none"] is None
+    assert read.config_maps["c"]["data"] == {"a": "text", "b": ""}
+    assert read.config_maps["c"]["binaryData"] == {"x": ""}
+
+
+async def test_files_of_more_than_16_mib_are_refused_before_they_are_all_read(world):
+    cluster = FakeCluster(FakeClock())
+    for number in range(40):
+        body = {"metadata": {"name": f"c{number}", "namespace": "llm"}, "data": {"a": "x" * (1 << 20)}}
+        cluster.put(CONFIG_MAPS, body)
+    read = await read_run_files(cluster, "llm", {f"c{number}": {"a"} for number in range(40)})
+    assert cluster.requests["get"] == 17
+    assert not read.config_maps
+    world.files_problem = read.problem
+    status = world.turn()
+    assert (status["phase"], status["reason"]) == ("Failed", "WorkloadInvalid")
+    assert "more than 16 MiB" in status["message"]
 
 
 def test_a_template_is_copied_as_before_where_nothing_is_asked_for(world):

@@ -161,9 +161,8 @@ def test_rolls_are_counted_against_the_arms_that_should_run(profile_of, laws, fi
     ("line", "told"),
     [
         ({"level": "info", "reason": "AlreadyBest", "message": "no ERROR here"}, None),
-        ({"level": "warning", "logger": "kopf", "message": "slow"}, None),
-        ({"level": "error", "logger": "kopf._cogs.clients.api", "message": "Request attempt #1 failed; will retry: GET"}, None),
-        ({"level": "error", "logger": "kopf.objects", "message": "Handler failed"}, "Handler failed"),
+        ({"level": "warning", "logger": "asyncio", "message": "slow"}, None),
+        ({"level": "error", "logger": "asyncio", "message": "Task failed"}, "Task failed"),
         ({"level": "info", "specsvc": "llm/chat", "reason": "InternalError"}, "InternalError"),
         (
             {"level": "error", "message": "deciding about llm/chat failed", "traceback": "Traceback\nValueError: inf\n"},

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, ValidationError
@@ -79,20 +78,25 @@ class Document:
         Raises:
             InputError: naming the JSON path of the first value that is missing or of another type.
         """
+        if not isinstance(self.value, dict):
+            raise self.refuse(kind_of(self.value), "an object")
+        found: dict[str, Any] = {}
         for key in (key for name in model.model_fields for key in _keys(model, name)):
             for end in (place for place, letter in enumerate(key) if letter == "."):
-                if not isinstance(on_the_way := self._flat.get(key[:end], {}), dict):
+                if not isinstance(on_the_way := _below(self.value, key[:end], {}), dict):
                     raise self.refuse(kind_of(on_the_way), "an object", key[:end])
+            if (value := _below(self.value, key)) is not None:
+                found[key] = value
         try:
-            return model.model_validate(self._flat)
+            return model.model_validate(found)
         except ValidationError as error:
             raise wrong_field(error, self.source, "is read", self.path) from None
 
     def standing(self, model: type[BaseModel], name: str) -> str:
         """The dotted path at which a field stands, or would stand: beside fields that are there, else at its first place."""
         keys = _keys(model, name)
-        beside = (key for key in keys if key.rpartition(".")[0] in self._flat)
-        return next((key for key in keys if key in self._flat), next(beside, keys[0]))
+        beside = (key for key in keys if _below(self.value, key.rpartition(".")[0]) is not None)
+        return next((key for key in keys if _below(self.value, key) is not None), next(beside, keys[0]))
 
     def point(self, read: ForeignResult, arm: Arm, worked_out: Mapping[str, Sequence[Any]]) -> Point:
         """Make the point of what was read.
@@ -118,20 +122,21 @@ class Document:
         }
         return point(given, Origin(self.source, 1, places=places))
 
-    @cached_property
-    def _flat(self) -> dict[str, Any]:
-        """Members of this and of the objects in it by dotted path, without those that are null."""
-        if not isinstance(self.value, dict):
-            raise self.refuse(kind_of(self.value), "an object")
-        found, within = {}, [("", self.value)]
-        while within:
-            before, members = within.pop()
-            for key, value in members.items():
-                if value is not None:
-                    found[f"{before}{key}"] = value
-                if isinstance(value, dict):
-                    within.append((f"{before}{key}.", value))
-        return found
+
+def _below(value: Any, path: str, default: Any = None) -> Any:
+    """What stands at a dotted path below a value: a member of that whole name, or of the objects on the way; null is absent.
+
+    Looked up one by one: the paths of all members of one megabyte may be half a gigabyte.
+    """
+    if not path or not isinstance(value, dict):
+        return default
+    if (whole := value.get(path)) is not None:
+        return whole
+    # A member's own name may hold dots.
+    for end in (place for place, letter in enumerate(path) if letter == "."):
+        if (found := _below(value.get(path[:end]), path[end + 1 :])) is not None:
+            return found
+    return default
 
 
 def _keys(model: type[BaseModel], name: str) -> list[str]:

@@ -1,0 +1,300 @@
+"""Reads the API server's JSON object by object: one that cannot be read is marked, and stops no other.
+
+The API server stores objects nested up to 10,000 deep: in `metadata.managedFields` of any kind, and in fields without a
+schema. The parser's limit of 200 levels is kept, because everything behind it recurses too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import pydantic_core
+
+from breakeven_operator.kinds import DEPLOYMENTS, NODES, PODS, RUNS, Resource
+from breakeven_operator.ports import EventKind, Manifest, WatchEvent
+
+UNREADABLE = "breakeven.dev/unreadable"
+"""The member of a manifest that says in one line why no more than its identity was read; no API object has such a member."""
+
+# On the bookmark that ends the objects of a list that came as a stream.
+_INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+# Possessive: a text that is no JSON costs no more than its length.
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{\]},]', re.DOTALL)
+_NAME = re.compile(rb'\s*("(?:[^"\\]++|\\.)*+")\s*:', re.DOTALL)
+_IDENTITY = ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp")
+_WRITERS = "managedFields"
+_TOO_DEEP = "recursion"
+
+
+class UnexpectedJsonError(ValueError):
+    """JSON that is not what the API server answers with."""
+
+
+class Page(NamedTuple):
+    """A page of a list.
+
+    Attributes:
+        items: its objects. token: of the next page; empty: there is none. version: the moment that all pages are of.
+    """
+
+    items: Sequence[Manifest]
+    token: str
+    version: str
+
+
+# The types of what the operator reads of an object before anything is known about whose it is. Unlisted members are free.
+class _Owner(msgspec.Struct):
+    kind: str | None = None
+    name: str | None = None
+    uid: str | None = None
+
+
+class _Writer(msgspec.Struct, rename="camel"):
+    manager: str | None = None
+    operation: str | None = None
+    time: str | None = None
+    fields_v1: dict[str, Any] | None = msgspec.field(default=None, name="fieldsV1")
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str | None = None
+    uid: str = ""
+    resource_version: str = ""
+    generation: int | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[_Owner] | None = None
+    managed_fields: list[_Writer] | None = None
+
+
+class _Object(msgspec.Struct):
+    metadata: _Meta
+
+
+class _Whole(_Object):
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
+
+
+class _Condition(msgspec.Struct):
+    type: str | None = None
+
+
+class _Container(msgspec.Struct):
+    state: dict[str, Any] | None = None
+
+
+class _PodStatus(msgspec.Struct, rename="camel"):
+    conditions: list[_Condition] | None = None
+    container_statuses: list[_Container] | None = None
+
+
+class _Pod(_Object):
+    spec: dict[str, Any] | None = None
+    status: _PodStatus | None = None
+
+
+class _ServiceRef(msgspec.Struct):
+    name: str | None = None
+
+
+class _RunSpec(msgspec.Struct, rename="camel"):
+    service_ref: _ServiceRef | None = None
+    import_from: list[dict[str, Any]] | None = None
+
+
+class _RunStatus(msgspec.Struct):
+    phase: str | None = None
+    points: list[dict[str, Any]] | None = None
+
+
+class _RunParts(_Object):
+    spec: _RunSpec | None = None
+    status: _RunStatus | None = None
+
+
+_SHAPES: Mapping[Resource, type[_Object]] = {PODS: _Pod, NODES: _Pod, RUNS: _RunParts}
+
+
+def problem_of(manifest: Manifest) -> str | None:
+    """Why an object could not be read; None if it was."""
+    problem: str | None = manifest.get(UNREADABLE)
+    return problem
+
+
+def read_object(text: bytes, resource: Resource) -> dict[str, Any]:
+    """One object; what cannot be read of it leaves its identity, its status and UNREADABLE.
+
+    Raises:
+        ValueError: it is no object of the API.
+    """
+    try:
+        # It keeps texts that come again and again once: a service's object takes a third of the memory.
+        found = pydantic_core.from_json(text)
+    except ValueError:
+        return _in_parts(text, resource)
+    return _shaped(found, resource)
+
+
+def read_page(text: bytes, resource: Resource) -> Page:
+    """A page of a list.
+
+    Raises:
+        ValueError: it is none, or one of its objects has no identity.
+    """
+    try:
+        page = pydantic_core.from_json(text)
+        items = [_shaped(item, resource) for item in _list(page)]
+    except ValueError:
+        members = _members(text)
+        page = {"metadata": pydantic_core.from_json(members.get("metadata", b"{}")), "items": []}
+        items = [read_object(item, resource) for item in _pieces(members.get("items", b""))]
+    meta = page.get("metadata") or {}
+    if any(not _is_identified(item) for item in items):
+        raise UnexpectedJsonError("an item without a uid")
+    return Page(items, str(meta.get("continue") or ""), str(meta.get("resourceVersion") or ""))
+
+
+def read_event(line: bytes, resource: Resource) -> WatchEvent | Mapping[str, Any]:
+    """One line of a watch; of a refusal, its Status.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    try:
+        said = pydantic_core.from_json(line)
+        word, manifest = _fields(said)
+        if word == "ERROR":
+            status: Mapping[str, Any] = manifest
+            return status
+        manifest = _shaped(manifest, resource)
+    except ValueError:
+        members = _members(line)
+        word = str(pydantic_core.from_json(members.get("type", b"")))
+        manifest = read_object(members.get("object", b""), resource)
+    if word == "BOOKMARK":
+        ends = _INITIAL_EVENTS_END in (manifest["metadata"].get("annotations") or {})
+        return WatchEvent(EventKind.SYNCED if ends else EventKind.BOOKMARK, manifest)
+    if not _is_identified(manifest):
+        raise UnexpectedJsonError("an object without a uid")
+    return WatchEvent(EventKind(word), manifest)
+
+
+def reduced(manifest: Manifest, problem: str) -> dict[str, Any]:
+    """The identity and the status of an object, and why there is no more of it."""
+    meta, status = manifest["metadata"], manifest.get("status")
+    return {
+        "metadata": {name: meta[name] for name in _IDENTITY if isinstance(meta.get(name), str | int)},
+        **({"status": status} if isinstance(status, dict) else {}),
+        UNREADABLE: " ".join(problem.split()),
+    }
+
+
+def _list(page: Any) -> list[Any]:
+    """The items of a page; Go writes null for none."""
+    if not isinstance(page, dict) or not isinstance(page.get("items") or [], list) or "items" not in page:
+        raise UnexpectedJsonError("no list of objects")
+    return page["items"] or []
+
+
+def _fields(said: Any) -> tuple[str, Any]:
+    if not isinstance(said, dict) or not isinstance(said.get("object"), dict):
+        raise UnexpectedJsonError("no event")
+    return str(said.get("type")), said["object"]
+
+
+def _is_identified(manifest: Manifest) -> bool:
+    return bool(manifest["metadata"].get("uid"))
+
+
+def _shaped(found: Any, resource: Resource) -> dict[str, Any]:
+    """An object whose parts have the types that are relied on, or what `reduced` leaves of it.
+
+    Raises:
+        ValueError: it has no metadata.
+    """
+    if not isinstance(found, dict) or not isinstance(found.get("metadata"), dict):
+        raise UnexpectedJsonError("no object with metadata")
+    try:
+        msgspec.convert(found, _SHAPES.get(resource, _Whole))
+    except msgspec.ValidationError as error:
+        return reduced(found, f"it does not have the shape of a {resource.kind}: {error}")
+    return found
+
+
+def _in_parts(text: bytes, resource: Resource) -> dict[str, Any]:
+    """An object that was not read as a whole: by its members, and those of its metadata."""
+    members = _members(text)
+    found, problems = _readable(members, "")
+    if "metadata" in members and "metadata" not in found:
+        del problems["metadata"]
+        found["metadata"], inner = _readable(_members(members["metadata"]), "metadata.")
+        problems |= inner
+    # Who wrote what is read of Deployments alone: elsewhere it may be as deep as it likes.
+    if resource != DEPLOYMENTS:
+        problems.pop(f"metadata.{_WRITERS}", None)
+    found = _shaped(found, resource)
+    if not problems or UNREADABLE in found:
+        return found
+    return reduced(found, "; ".join(f"{name} {why}" for name, why in problems.items()))
+
+
+def _readable(members: Mapping[str, bytes], prefix: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """The members that can be read, and why the others cannot."""
+    found: dict[str, Any] = {}
+    problems: dict[str, str] = {}
+    for name, text in members.items():
+        try:
+            found[name] = pydantic_core.from_json(text)
+        except ValueError as error:
+            deep = _TOO_DEEP in str(error)
+            problems[prefix + name] = "is nested too deep" if deep else f"cannot be read ({error})"
+    return found, problems
+
+
+def _members(text: bytes) -> dict[str, bytes]:
+    """The members of an object, each as its text.
+
+    Raises:
+        ValueError: it is no object.
+    """
+    found: dict[str, bytes] = {}
+    if not text.lstrip().startswith(b"{"):
+        raise UnexpectedJsonError("no object")
+    for piece in _pieces(text):
+        name = _NAME.match(piece)
+        if name is None:
+            raise UnexpectedJsonError("a member without a name")
+        found[str(pydantic_core.from_json(name[1]))] = piece[name.end() :]
+    return found
+
+
+def _pieces(text: bytes) -> list[bytes]:
+    """What the outermost object or list of a text is made of: without recursion, in time that grows with the length alone.
+
+    Raises:
+        ValueError: it is not closed.
+    """
+    found: list[bytes] = []
+    depth = begun = 0
+    for token in _TOKEN.finditer(text):
+        match text[token.start()]:
+            case 0x7B | 0x5B:
+                depth += 1
+                if depth == 1:
+                    begun = token.end()
+            case 0x7D | 0x5D:
+                depth -= 1
+                if depth == 0:
+                    found.append(text[begun : token.start()])
+                    return found if found[0].strip() or len(found) > 1 else []
+            case 0x2C if depth == 1:
+                found.append(text[begun : token.start()])
+                begun = token.end()
+    raise UnexpectedJsonError("it is cut off")
