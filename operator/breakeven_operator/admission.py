@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from breakeven_operator.adapters.snapshot import Snapshot
@@ -62,9 +63,14 @@ def run_views(
     # Taken for gone, a target that cannot be read for a while would end its calibration.
     undecided |= {name for name, item in owners.items() if item.observation.target_problem is not None}
     unfinished = [run for run in world.runs if phase_of(run) not in FINAL_PHASES]
-    # A younger run that already holds a GPU is not the duplicate of an older one that waits.
-    unfinished.sort(key=lambda run: (phase_of(run) in _WAITING, _age(run)))
-    places -= sum(phase_of(run) not in _WAITING for run in unfinished)
+    holders = [run for run in unfinished if _holds_a_place(world, run, owners.keys() | undecided)]
+    held = Counter(str(run["metadata"]["namespace"]) for run in holders)
+    # A younger run that already holds a GPU is not the duplicate of an older one that waits. Of those that wait, the namespaces
+    # come first that hold the fewest places.
+    unfinished.sort(
+        key=lambda run: (phase_of(run) in _WAITING, held[run["metadata"]["namespace"]], _age(run))
+    )
+    places -= len(holders)
     first: dict[NamespacedName, Manifest] = {}
     views = []
     for run in unfinished:
@@ -86,6 +92,26 @@ def run_views(
             places -= 1
         views.append(view)
     return views
+
+
+def _holds_a_place(world: Snapshot, run: Manifest, services: Collection[NamespacedName]) -> bool:
+    """Whether a run is under way, and so in the way of others.
+
+    One without a service is about to end. One whose pods no node takes holds no GPU, and may wait for a day.
+    """
+    meta = run["metadata"]
+    if phase_of(run) in _WAITING or NamespacedName(meta["namespace"], service_of(run)) not in services:
+        return False
+    pods = _labelled(world.pods.get(meta["namespace"], ()), meta["name"])
+    return not pods or any((pod.get("spec") or {}).get("nodeName") or not _refused(pod) for pod in pods)
+
+
+def _refused(pod: Manifest) -> bool:
+    """Whether the scheduler says that no node takes it."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(
+        one.get("type") == "PodScheduled" and one.get("reason") == "Unschedulable" for one in conditions
+    )
 
 
 def imports(run: Manifest) -> bool:

@@ -269,6 +269,11 @@ class ClusterReason(StrEnum):
         "The run waits: another one is under way, the service is paused, or the target does not exist or serve.",
         "Wait; the run's message names what for.",
     )
+    SERVICE_NOT_FOUND = (
+        "ServiceNotFound",
+        "The SpeculativeService of a CalibrationRun is not there, or was deleted; the run has ended.",
+        "Make a new CalibrationRun when the service is there.",
+    )
     CALIBRATION_SUPERSEDED = "CalibrationSuperseded", "Another run of the same service does the same."
     TARGET_CHANGED = (
         "TargetChanged",

@@ -6,6 +6,8 @@ Every reader of files and documents ends here, so that the same mistake is worde
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,13 +30,20 @@ def file_text(path: Path, expected: str, where: str | None = None) -> str:
         where: what messages call it; the path by default.
 
     Raises:
-        InputError: it cannot be read, is not UTF-8, or is larger than any file of numbers (256 MiB).
+        InputError: it cannot be read, is a device or a pipe, is not UTF-8, or is larger than any file of numbers (256 MiB).
     """
     where = where or str(path)
     try:
-        if path.stat().st_size > _MOST_BYTES:
+        # Without waiting for a writer: a pipe that nobody writes to would hold this process for ever.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            # The size of a device is 0, and it has no end.
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                data = file.read(_MOST_BYTES + 1)
+            else:
+                raise InputError(where, "no regular file", f"a file: {expected}")
+        if len(data) > _MOST_BYTES:
             raise InputError(where, "more than 256 MiB", expected)
-        return path.read_bytes().decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{where}: byte {error.start}", "not UTF-8 text", f"{expected} in UTF-8") from None
     except OSError as error:

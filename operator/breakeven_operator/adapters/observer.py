@@ -65,6 +65,7 @@ _LOG = logging.getLogger(__name__)
 _ABSENT = frozenset({403, 404})
 # Cycles that follow each other at once ask no Prometheus more often than this: an answer about ten thousand pods is dear.
 _SOON_S = 10.0
+SOURCES_PER_NAMESPACE = 4
 _SELECTING = (CORE_SERVICES, BUDGETS, POD_MONITORS)
 
 
@@ -287,16 +288,38 @@ class Observer:
         fresh = last is not None and last.about == about and now_s - last.asked_s < _SOON_S
         if soon and last is not None and fresh and last.whole:
             return last
-        small, large = self._fleets(services, pods)
+        asked, surplus = self._within_limits(services)
+        small, large = self._fleets(asked, pods)
         readings, sums, pasts, latencies, rolls = await asyncio.gather(
             self._present.read(small),
             self._sums.read(large),
-            self._pasts(services),
-            self._latencies.read(services, self.watch_of),
-            self._rolls.read(under_way(services, self.watch_of)),
+            self._pasts(asked),
+            self._latencies.read(asked, self.watch_of),
+            self._rolls.read(under_way(asked, self.watch_of)),
         )
-        self._last_heard = _Heard(about, now_s, readings, pasts, latencies, rolls, sums)
+        self._last_heard = _Heard(about, now_s, {**readings, **surplus}, pasts, latencies, rolls, sums)
         return self._last_heard
+
+    def _within_limits(
+        self, services: Sequence[SpeculativeService]
+    ) -> tuple[list[SpeculativeService], dict[Watch, FleetReading]]:
+        """The services whose Prometheus is asked, and what is said of the others: a namespace may name so many servers.
+
+        The oldest services of a namespace come first, so that a new one takes no figures away.
+        """
+        named: dict[str, set[PrometheusAccess | None]] = defaultdict(set)
+        asked, refused = [], []
+        for service in sorted(services, key=lambda one: str(one.metadata.creation_timestamp or "")):
+            source, names = self.watch_of(service).source, named[service.metadata.namespace]
+            if source == self._default_source or source in names or len(names) < SOURCES_PER_NAMESPACE:
+                names |= {source} - {self._default_source}
+                asked.append(service)
+            else:
+                refused.append(service)
+        problem = f"the services of this namespace name more than {SOURCES_PER_NAMESPACE} Prometheus servers"
+        kept = {self.watch_of(service) for service in asked}
+        surplus = {self.watch_of(service): FleetReading({}, frozenset(), problem) for service in refused}
+        return asked, {watch: reading for watch, reading in surplus.items() if watch not in kept}
 
     def _fleets(
         self, services: Iterable[SpeculativeService], pods: Mapping[str, Sequence[Manifest]]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
@@ -36,7 +36,11 @@ from breakeven_operator.printable import one_line
 
 _LOG = logging.getLogger(__name__)
 # A series takes about 200 bytes, and five hundred pods are asked about at a time: 12,500 series, 3 MiB.
-_LARGEST_MIB = 16
+# Read, a row takes ten times as much. A server that somebody names in a service gets the smaller share.
+_LARGEST_MIB, _LARGEST_OF_OTHERS_MIB = 16, 4
+# Answers up to this size need no turn; of larger ones so many are held at a time, the operator's own Prometheus apart.
+_SMALL = 256 << 10
+_LARGE_AT_A_TIME = 2
 _LONGEST_ADDRESS = 7500
 _ALLOWED = "breakeven.dev/prometheus-address"
 # Words of the API itself. Everything else of an error is a stranger's text, which is for the log and for no status.
@@ -119,12 +123,45 @@ _VECTOR = _Kind("vector", "instant vector", msgspec.json.Decoder(_Result[_Vector
 _MATRIX = _Kind("matrix", "range vector", msgspec.json.Decoder(_Result[_MatrixRow]))
 
 
+class _Room:
+    """The place that one answer takes in memory, from its first byte until its rows are samples.
+
+    A large answer waits for its turn in the socket: what is not read yet is the sender's to keep.
+
+    Args:
+        turns: of the large answers.
+        largest_mib: of an answer.
+    """
+
+    def __init__(self, turns: asyncio.Semaphore, largest_mib: int) -> None:
+        self._turns = turns
+        self._large = False
+        self.largest_mib = largest_mib
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._large:
+            self._turns.release()
+
+    async def hold(self, size: int) -> bool:
+        """Make room for so many bytes; False: no answer may have as many."""
+        if size > self.largest_mib << 20:
+            return False
+        if size > _SMALL and not self._large:
+            await self._turns.acquire()
+            self._large = True
+        return True
+
+
 class PrometheusClient:
     """The `Metrics` port. One instance per process and event loop; `close` it.
 
     A query ends after `timeout_s`, the reading of its Secrets included, whatever the server sends meanwhile. It follows
-    no redirect (credentials would go along) and reads no more than 16 MiB. Secrets are read at every query (they
-    rotate), live no longer than it and never touch a disk.
+    no redirect (credentials would go along) and reads no more than 16 MiB from the operator's own Prometheus, 4 from others.
+    Two large answers of all others are held at a time. Secrets are read at every query (they rotate), live no longer than it
+    and never touch a disk.
 
     Args:
         cluster: holds the Secrets.
@@ -152,43 +189,54 @@ class PrometheusClient:
         self._servers = TenantServers(allowed, own)
         # By whether the server is one that the installation names.
         self._clients: dict[bool, aiohttp.ClientSession] = {}
+        self._turns = {own: asyncio.Semaphore(_LARGE_AT_A_TIME) for own in (True, False)}
 
     async def query(self, source: PrometheusAccess, promql: str) -> Sequence[InstantSample]:
         """See `Metrics.query`."""
-        rows = await self._rows(source, promql, _VECTOR)
-        try:
-            return [InstantSample(row.metric, float(row.value.text)) for row in rows]
-        except ValueError as error:
-            raise _no(_VECTOR, source) from error
+        async with self._room(source) as room:
+            rows = await self._rows(source, promql, _VECTOR, room)
+            try:
+                return [InstantSample(row.metric, float(row.value.text)) for row in rows]
+            except ValueError as error:
+                raise _no(_VECTOR, source) from error
 
     async def query_past(self, source: PrometheusAccess, promql: str) -> Sequence[Samples]:
         """See `Metrics.query_past`."""
-        rows = await self._rows(source, promql, _MATRIX)
-        try:
-            return [
-                Samples(row.metric, tuple(TimedValue(one.time_s, float(one.text)) for one in row.values))
-                for row in rows
-            ]
-        except ValueError as error:
-            raise _no(_MATRIX, source) from error
+        async with self._room(source) as room:
+            rows = await self._rows(source, promql, _MATRIX, room)
+            try:
+                return [
+                    Samples(row.metric, tuple(TimedValue(one.time_s, float(one.text)) for one in row.values))
+                    for row in rows
+                ]
+            except ValueError as error:
+                raise _no(_MATRIX, source) from error
+
+    def _room(self, source: PrometheusAccess) -> _Room:
+        own = source == self._own
+        return _Room(self._turns[own], _LARGEST_MIB if own else _LARGEST_OF_OTHERS_MIB)
 
     async def close(self) -> None:
         """Close the connections."""
         for client in self._clients.values():
             await client.close()
 
-    async def _rows(self, source: PrometheusAccess, promql: str, kind: _Kind[_Row]) -> list[_Row]:
+    async def _rows(
+        self, source: PrometheusAccess, promql: str, kind: _Kind[_Row], room: _Room
+    ) -> list[_Row]:
         trusted = self._servers.trusts(source)
         try:
             # Around everything: a limit per read, or per phase, is none for a server that sends a byte per second.
             async with asyncio.timeout(self._timeout_s):
                 access = await self._access(source)
-                answer = await self._get(source, promql, access, trusted=trusted)
+                answer = await self._get(source, promql, access, room, trusted=trusted)
         except TimeoutError as error:
             raise MetricsError(f"{source.name} gave no whole answer within {self._timeout_s:g} s") from error
         return _result(source, kind, answer, access)
 
-    async def _get(self, source: PrometheusAccess, promql: str, access: _Access, *, trusted: bool) -> _Reply:
+    async def _get(
+        self, source: PrometheusAccess, promql: str, access: _Access, room: _Room, *, trusted: bool
+    ) -> _Reply:
         try:
             form = {"query": promql}
             # A proxy in front of Prometheus takes addresses of 8 KiB, which the names of twenty namespaces fill; where none
@@ -204,7 +252,7 @@ class PrometheusClient:
                 allow_redirects=False,
             ) as response:
                 location = response.headers.get("Location", "")
-                return _Reply(response.status, location, await _body(source, response))
+                return _Reply(response.status, location, await _body(source, response, room))
         except aiohttp.ClientConnectorCertificateError as error:
             refused = error.certificate_error
             why = refused.verify_message if isinstance(refused, ssl.SSLCertVerificationError) else refused
@@ -281,12 +329,12 @@ class PrometheusClient:
         return base64.b64decode(data)
 
 
-async def _body(source: PrometheusAccess, response: aiohttp.ClientResponse) -> bytes:
+async def _body(source: PrometheusAccess, response: aiohttp.ClientResponse, room: _Room) -> bytes:
     body = bytearray()
     async for chunk in response.content.iter_any():
+        if not await room.hold(len(body) + len(chunk)):
+            raise MetricsError(f"{source.name} answered with more than {room.largest_mib} MiB")
         body += chunk
-        if len(body) > _LARGEST_MIB << 20:
-            raise MetricsError(f"{source.name} answered with more than {_LARGEST_MIB} MiB")
     return bytes(body)
 
 

@@ -68,14 +68,17 @@ def read_imports(
     """
     found: list[StoredPoint] = []
     for one in imports:
-        points = [point for key in one.config_map.keys for point in _points(view, plan, one, key)]
-        try:
-            found += (stored(one.arm, index, point, None) for index, point in enumerate(points))
-        except ValidationError as error:
-            field = ".".join(str(part) for part in error.errors()[0]["loc"])
-            raise _refused(f"{one.arm}: {field} does not fit a CalibrationRun") from None
-    if len(found) > _MOST_POINTS:
-        raise _refused(f"{len(found)} points; expected at most {_MOST_POINTS}")
+        index = 0
+        for key in one.config_map.keys:
+            points = _points(view, plan, one, key)
+            if len(found) + len(points) > _MOST_POINTS:
+                raise _refused(f"{len(found) + len(points)} points; expected at most {_MOST_POINTS}")
+            try:
+                found += (stored(one.arm, place, point, None) for place, point in enumerate(points, index))
+            except ValidationError as error:
+                field = ".".join(str(part) for part in error.errors()[0]["loc"])
+                raise _refused(f"{one.arm}: {field} does not fit a CalibrationRun") from None
+            index += len(points)
     arms = tuple(
         _arm_status(arm.arm, [point for point in found if point.arm == arm.arm], least_points)
         for arm in plan.arms
@@ -94,7 +97,7 @@ def _points(view: RunView, plan: CalibrationPlan, one: ImportedArm, key: str) ->
     arm = Arm(planned.method, planned.k, planned.candidate)
     text = text_of(view.config_maps, name, key, "importFrom")
     try:
-        points = read_text(text, where, arm)
+        points = read_text(text, where, arm, _MOST_POINTS)
     except InputError as error:
         raise _refused(str(error)) from None
     for point in points:

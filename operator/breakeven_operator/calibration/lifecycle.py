@@ -10,7 +10,7 @@ is not the present arm's is deleted in every cycle, and all of them when the run
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from breakeven_operator.actions import Action, Delete, DoneFit, EmitEvent, WriteStatus
 from breakeven_operator.calibration import podcopy
@@ -32,6 +32,8 @@ from breakeven_operator.resources.calibrationrun import (
 from breakeven_operator.resources.calibrationspec import LoadChoice
 from breakeven_operator.resources.speculativeservice import SpeculativeService
 
+_SERVICE_COMES = timedelta(minutes=5)
+
 
 def advance(view: RunView, now: datetime, fitted: DoneFit | None = None) -> tuple[Action, ...]:
     """What to do about one unfinished run this cycle.
@@ -45,16 +47,16 @@ def advance(view: RunView, now: datetime, fitted: DoneFit | None = None) -> tupl
         InputError: the run or its service cannot be read.
     """
     run = read_run(view.run)
-    jobs = tuple(Delete(job_ref(job)) for job in view.jobs)
-    if run.status.phase is not None and run.status.phase.final:
-        return jobs
-    if view.service is None or run.metadata.deletion_timestamp is not None:
-        # The run goes with its service and the Jobs go with the run; deleting them frees the GPUs at once.
-        return jobs
+    ended = run.status.phase is not None and run.status.phase.final
+    if ended or run.metadata.deletion_timestamp is not None:
+        # The Jobs go with the run; deleting them frees the GPUs at once.
+        return tuple(Delete(job_ref(job)) for job in view.jobs)
+    transition = Transition(view, run, now)
+    if view.service is None:
+        return _without_service(transition)
     service = SpeculativeService.read(
         view.service, f"SpeculativeService {run.metadata.namespace}/{run.spec.service_ref.name}"
     )
-    transition = Transition(view, run, now)
     if view.duplicate_of is not None:
         return transition.finish(
             RunPhase.SUPERSEDED, ClusterReason.CALIBRATION_SUPERSEDED, f"{view.duplicate_of} does the same"
@@ -87,6 +89,19 @@ def refused(view: RunView, write: RefusedWrite, now: datetime) -> tuple[Action, 
         *transition.write({"reason": str(write.reason), "message": write.sentence[:1024]}),
         EmitEvent(transition.ref, str(write.reason), write.sentence, warning=True, throttled=True),
     )
+
+
+def _without_service(transition: Transition) -> tuple[Action, ...]:
+    """The end of a run that nobody takes along: one that was made by hand has no owner.
+
+    A service that is applied together with it comes within minutes; its Jobs go at once, and free the GPUs.
+    """
+    run = transition.run
+    created = run.metadata.creation_timestamp
+    if created is None or transition.now - created < _SERVICE_COMES:
+        return tuple(Delete(job_ref(job)) for job in transition.view.jobs)
+    message = f"there is no SpeculativeService {run.spec.service_ref.name} in this namespace"
+    return transition.finish(RunPhase.SUPERSEDED, ClusterReason.SERVICE_NOT_FOUND, message)
 
 
 def _change_of_target(view: RunView, plan: CalibrationPlan) -> str | None:

@@ -15,6 +15,8 @@ from breakeven.errors import BreakevenError, InputError
 if TYPE_CHECKING:
     from breakeven.cli.results import LintedDeployment
 
+_MOST_CHARACTERS = 4 << 20
+
 
 @click.command("lint", short_help="Lines a Deployment needs for opt-in and draining.")
 @click.argument("manifest", type=InputFile(dash=True))
@@ -50,11 +52,24 @@ def command(manifest: Path, container: str | None, *, check: bool, as_json: bool
 def _deployments(manifest: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     import yaml
 
+    from breakeven.serving.manifest import yaml_documents
+
     with click.open_file(str(manifest), encoding="utf-8") as stream:
         try:
-            documents = list(yaml.safe_load_all(stream))
+            text = stream.read(_MOST_CHARACTERS + 1)
+            if len(text) > _MOST_CHARACTERS:
+                raise InputError(
+                    str(manifest), f"more than {_MOST_CHARACTERS >> 20} MiB", "Kubernetes manifests"
+                )
+            documents = list(yaml_documents(text))
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise InputError(str(manifest), f"not YAML ({error})", "Kubernetes manifests") from error
+        except OSError as error:
+            raise InputError(
+                str(manifest), error.strerror or "cannot be read", "Kubernetes manifests"
+            ) from error
+        except RecursionError:
+            raise InputError(str(manifest), "nested too deep", "Kubernetes manifests") from None
     for number, document in enumerate(documents, start=1):
         where = f"{manifest}:document {number}"
         if document is None:

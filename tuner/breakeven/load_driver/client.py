@@ -20,6 +20,8 @@ from breakeven.load_driver.sampling import Sampling
 
 # The last event carries the usage; with room for the longest text piece in front of it.
 _TAIL_BYTES = 8192
+# A real page of metrics has 60 to 300 kB; it is read while load is generated.
+_LARGEST_PAGE_MIB = 8
 _TOKENS_EVENT = (
     b'"finish_reason"'  # in every event that carries output, and not in the last one with the usage
 )
@@ -160,7 +162,7 @@ class EngineClient:
     async def metrics_page(self) -> str | None:
         """The metrics page as it is now, unparsed; None if the engine has none."""
         async with self.session.get(f"{self._base}/metrics") as answer:
-            return await answer.text() if answer.status == 200 else None
+            return await self._text(answer, "/metrics") if answer.status == 200 else None
 
     async def wait_until_ready(self, deadline_s: float, pause_s: float = 1.0) -> None:
         """Return once `/health` answers 200.
@@ -245,11 +247,26 @@ class EngineClient:
             async with self.session.get(f"{self._base}{path}") as answer:
                 if answer.status != 200:
                     raise EngineError(f"{self._base}{path}: HTTP {answer.status}; expected 200")
-                return await answer.text()
+                return await self._text(answer, path)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise EngineError(
                 f"{self._base}{path}: {type(error).__name__}: {error}; expected an engine there"
             ) from error
+
+    async def _text(self, answer: aiohttp.ClientResponse, path: str) -> str:
+        """The text of an answer that is no stream of tokens.
+
+        Raises:
+            EngineError: it is larger than any page of an engine.
+        """
+        body = bytearray()
+        async for chunk in answer.content.iter_any():
+            body += chunk
+            if len(body) > _LARGEST_PAGE_MIB << 20:
+                raise EngineError(
+                    f"{self._base}{path}: more than {_LARGEST_PAGE_MIB} MiB; expected a page of an engine"
+                )
+        return body.decode(errors="replace")
 
 
 def _read_usage(tail: bytes, record: RequestRecord) -> str | None:

@@ -33,10 +33,12 @@ _SERIES = (
     "kv_cache_usage_perc",
 )
 _SAMPLE = re.compile(
-    rf"^vllm:(?P<name>{'|'.join(_SERIES)})(?:\{{(?P<labels>.*)\}})?\s+(?P<value>[-+.0-9eE]+)\s*$",
+    rf"^vllm:(?P<name>{'|'.join(_SERIES)})(?:\{{(?P<labels>.*)\}})?\s+(?P<value>[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*$",
     re.MULTILINE,
 )
-_POSITION = re.compile(r'(?:^|,)position="(\d+)"')
+_POSITION = re.compile(r'(?:^|,)position="(\d{1,4})"')
+# No engine drafts so far ahead, and a list of positions is as long as the highest of them.
+_MOST_POSITIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +101,7 @@ def read_counters(page: str) -> EngineCounters:
         peaks[name] = max(peaks.get(name, -math.inf), value)
         if name == _PER_POSITION:
             position = _POSITION.search(sample["labels"] or "")
-            if position:
-                index = int(position[1])
+            if position and (index := int(position[1])) < _MOST_POSITIONS:
                 accepted[index] = accepted.get(index, 0.0) + value
     drafts = sums.get("spec_decode_num_drafts_total")
     positions = tuple(accepted.get(index, 0.0) for index in range(max(accepted, default=-1) + 1))

@@ -19,15 +19,19 @@ from breakeven.points.row import point
 _SELDOM = frozenset({"schedule", "text_source", "replicate"})
 """Columns that a file has only where a row fills them: few arms are schedules, and nobody but people numbers replicates."""
 
+MOST_ROWS = 10_000
+"""Of a points file; a sweep of one arm has some ten."""
+
 _NEEDED = ("method", "k", "mean_latency_s")
 
 
-def read(text: str, source: str) -> tuple[Point, ...]:
+def read(text: str, source: str, most_rows: int = MOST_ROWS) -> tuple[Point, ...]:
     """Read a points file.
 
     Args:
         text: the file's content.
         source: the file's name, for messages.
+        most_rows: a file with more lines is refused before any of them is read.
 
     Raises:
         InputError: naming file, row and line (as an editor counts) and column.
@@ -35,11 +39,18 @@ def read(text: str, source: str) -> tuple[Point, ...]:
     text = text.removeprefix("\ufeff")
     if "\0" in text:
         raise InputError(source, "a binary file", "a points file (CSV with header)")
+    # Its lines are counted first: reading one takes a thousand times as long.
+    if text.count("\n") > 2 * most_rows + 100:
+        raise InputError(
+            source, f"{text.count(chr(10))} lines", f"at most {most_rows} rows, one per operating point"
+        )
     header_line = next((line for line in text.splitlines() if line.strip()), "")
     delimiter = max(",;\t", key=header_line.count)
     rows = _rows(text, delimiter, source)
     if not rows:
         raise InputError(source, "an empty file", "a points file (CSV with header)")
+    if len(rows) - 1 > most_rows:
+        raise InputError(source, f"{len(rows) - 1} rows", f"at most {most_rows}, one per operating point")
     line, header = rows[0]
     columns = _columns(header, f"{source}: line {line}")
     points = []

@@ -34,12 +34,24 @@ def read_file(path: Path, arm: Arm | None = None) -> tuple[Point, ...]:
     return read_text(file_text(path, "a points file or a load generator's result"), str(path), arm)
 
 
-def read_text(text: str, source: str, arm: Arm | None = None) -> tuple[Point, ...]:
-    """Read the content of one file; arguments and errors as `read_file`."""
+def read_text(
+    text: str, source: str, arm: Arm | None = None, most_points: int = table.MOST_ROWS
+) -> tuple[Point, ...]:
+    """Read the content of one file; arguments and errors as `read_file`.
+
+    Args:
+        text: the content.
+        source: the file's name, for messages.
+        arm: as for `read_file`.
+        most_points: a file of more is refused before any of them is read.
+    """
     if not _is_json(text):
-        return table.read(text, source)
+        return table.read(text, source, most_points)
     found: list[Point] = []
-    for document in _documents(text, source):
+    documents = _documents(text, source)
+    if len(documents) > most_points:
+        raise InputError(source, f"{len(documents)} results", f"at most {most_points}")
+    for document in documents:
         found += _read_document(document, arm)
     # Rows are numbered through the file, whichever of its results they come from.
     return tuple(replace(one, origin=replace(one.origin, row=row)) for row, one in enumerate(found, start=1))

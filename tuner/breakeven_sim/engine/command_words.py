@@ -14,6 +14,7 @@ import yaml
 from breakeven.errors import InputError
 from breakeven.intake import file_text
 from breakeven.serving.command_line import spelled_out
+from breakeven.serving.manifest import yaml_documents
 from breakeven.serving.vllm_flags import flags
 
 
@@ -72,7 +73,7 @@ def _read_config_file(path: str) -> list[str]:
     if path.rpartition(".")[2] not in {"yaml", "yml"}:
         raise InputError(where, "another kind of file", "Config file must be of a yaml/yml type")
     try:
-        loaded = yaml.safe_load(file_text(Path(path), "a YAML file", where))
+        loaded = next(yaml_documents(file_text(Path(path), "a YAML file", where)), None)
     except yaml.YAMLError as problem:
         raise InputError(where, " ".join(str(problem).split()), "a readable YAML file") from None
     if not isinstance(loaded, dict):

@@ -1,0 +1,94 @@
+"""Input that has no end, no reader's patience or no sense ends in one line, at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from breakeven.arm import Arm
+from breakeven.cli.lint import command
+from breakeven.errors import InputError
+from breakeven.intake import file_text
+from breakeven.load_driver.counters import read_counters
+from breakeven.readers.reading import read_text
+
+HEADER = "method,k,mean_latency_s,concurrency\n"
+
+
+def test_a_device_has_no_end_and_is_refused():
+    with pytest.raises(InputError, match="no regular file"):
+        file_text(Path("/dev/zero"), "a points file")
+
+
+def test_a_pipe_that_nobody_writes_to_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="no regular file"):
+        file_text(tmp_path / "pipe", "a points file")
+
+
+def test_a_link_leads_to_the_file_or_to_the_refusal(tmp_path):
+    (tmp_path / "points.csv").write_text("text")
+    (tmp_path / "good").symlink_to(tmp_path / "points.csv")
+    (tmp_path / "bad").symlink_to("/dev/zero")
+    assert file_text(tmp_path / "good", "a points file") == "text"
+    with pytest.raises(InputError, match="no regular file"):
+        file_text(tmp_path / "bad", "a points file")
+
+
+def test_the_rows_of_a_points_file_are_counted_before_one_is_read():
+    began_s = time.process_time()
+    with pytest.raises(InputError, match="at most 10000 rows"):
+        read_text(HEADER + "none,0,1,1\n" * 500_000, "p.csv")
+    with pytest.raises(InputError, match="at most 10, one"):
+        read_text(HEADER + "none,0,1,1\n" * 11, "p.csv", None, 10)
+    with pytest.raises(InputError, match="11 results; expected at most 10"):
+        read_text("{}\n" * 11, "p.json", Arm("none", 0, None), 10)
+    assert time.process_time() - began_s < 1.0
+
+
+def test_one_long_name_over_many_members_takes_the_memory_of_the_text():
+    text = json.dumps(
+        {"request_throughput": 1, "completed": 1, "x" * 250_000: {f"{n:x}": 1 for n in range(2500)}}
+    )
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match="mean_e2el_ms"):
+            read_text(text, "ConfigMap c, key k", Arm("none", 0, None))
+        assert tracemalloc.get_traced_memory()[1] < 10 * len(text)
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_engine_that_tells_of_a_position_far_ahead_makes_no_list_of_it():
+    page = (
+        "vllm:spec_decode_num_drafts_total 1\n"
+        'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="30000000"} 1\n'
+        'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="64"} 1\n'
+        'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="1"} 3\n'
+    )
+    assert read_counters(page).accepted_at == (0.0, 3.0)
+
+
+def test_a_value_that_is_no_number_is_no_sample():
+    assert read_counters("vllm:num_requests_running 1e\nvllm:num_requests_waiting 2.5e1\n") == read_counters(
+        "vllm:num_requests_waiting 25\n"
+    )
+
+
+def test_a_manifest_of_a_megabyte_is_read_in_seconds_and_a_larger_one_refused(tmp_path):
+    file = tmp_path / "m.yaml"
+    file.write_text("kind: ConfigMap\ndata:\n" + "".join(f"  k{n}: [a, b, c]\n" for n in range(60_000)))
+    assert file.stat().st_size > 1_100_000
+    began_s = time.process_time()
+    result = CliRunner().invoke(command, [str(file)])
+    assert "no Deployment in it" in str(result.exception or result.output)
+    assert time.process_time() - began_s < 15.0
+    file.write_text("#" * (4 << 20) + "\n")
+    result = CliRunner().invoke(command, [str(file)])
+    assert "more than 4 MiB" in str(result.exception or result.output)
