@@ -16,6 +16,7 @@ from typing import Any
 from breakeven.errors import InputError
 from breakeven_operator import calibration, housekeeping
 from breakeven_operator.actions import (
+    Action,
     ActionPlan,
     Create,
     DoneFit,
@@ -467,16 +468,7 @@ class Reconciler:
         if any(now < one.until for one in self._writer.failures.about(ref.uid, now)):
             # Fitted or started again, it would come to the write that waits.
             return
-        files = calibration.files_read(view)
-        if files:
-            read = await read_run_files(self._cluster, ref.namespace, files)
-            view = replace(view, config_maps=read.config_maps, files_problem=read.problem)
-            # Megabytes of results take seconds; the Lease is renewed meanwhile.
-            actions = await asyncio.to_thread(calibration.advance, view, now, fitted)
-            view = replace(view, config_maps={})
-            del read
-        else:
-            actions = calibration.advance(view, now, fitted)
+        actions = await self._next_of(view, now, fitted)
         if view.service is not None and any(isinstance(a, Create) and a.resource == JOBS for a in actions):
             actions = (*housekeeping.access(view.service, self._settings.trial_cluster_role), *actions)
         if not actions:
@@ -500,6 +492,16 @@ class Reconciler:
                 await self._advance(written, self._clock.now(), report, done)
             else:
                 await self._conclude(written, done, report)
+
+    async def _next_of(self, view: RunView, now: datetime, fitted: DoneFit | None) -> tuple[Action, ...]:
+        """What a run's state asks for; its files are read for that, and let go at once."""
+        files = calibration.files_read(view)
+        if not files:
+            return calibration.advance(view, now, fitted)
+        read = await read_run_files(self._cluster, view.run["metadata"]["namespace"], files)
+        view = replace(view, config_maps=read.config_maps, files_problem=read.problem)
+        # Megabytes of results take seconds; the Lease is renewed meanwhile.
+        return await asyncio.to_thread(calibration.advance, view, now, fitted)
 
     async def _say_refused(
         self, view: RunView, refused: RefusedWrite, now: datetime, report: CycleReport

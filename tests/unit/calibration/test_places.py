@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -19,7 +20,7 @@ def test_a_run_whose_service_is_gone_ends_and_leaves_nothing():
     world.turn()
     world.turn()
     assert world.jobs
-    world.service = None  # type: ignore[assignment]
+    world.service = None
     world.run["metadata"]["creationTimestamp"] = timestamp(world.now)
     status = world.turn(600.0)
     assert (status["phase"], status["reason"]) == ("Superseded", "ServiceNotFound")
@@ -39,9 +40,9 @@ def run(
 
 def started(
     runs: list[dict[str, Any]],
-    services: list[tuple[str, str]] = (),
-    pods: list[dict[str, Any]] = (),
-    places: int = 1,  # type: ignore[assignment]
+    services: Sequence[tuple[str, str]] = (),
+    pods: Sequence[dict[str, Any]] = (),
+    places: int = 1,
 ) -> list[str]:
     """Names of the runs that wait and may start."""
     given: dict[str, Any] = {field.name: {} for field in fields(Snapshot)}
