@@ -123,7 +123,7 @@ _VECTOR = _Kind("vector", "instant vector", msgspec.json.Decoder(_Result[_Vector
 _MATRIX = _Kind("matrix", "range vector", msgspec.json.Decoder(_Result[_MatrixRow]))
 
 
-class _Room:
+class _AnswerRoom:
     """The place that one answer takes in memory, from its first byte until its rows are samples.
 
     A large answer waits for its turn in the socket: what is not read yet is the sender's to keep.
@@ -212,9 +212,9 @@ class PrometheusClient:
             except ValueError as error:
                 raise _no(_MATRIX, source) from error
 
-    def _room(self, source: PrometheusAccess) -> _Room:
+    def _room(self, source: PrometheusAccess) -> _AnswerRoom:
         own = source == self._own
-        return _Room(self._turns[own], _LARGEST_MIB if own else _LARGEST_OF_OTHERS_MIB)
+        return _AnswerRoom(self._turns[own], _LARGEST_MIB if own else _LARGEST_OF_OTHERS_MIB)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -222,7 +222,7 @@ class PrometheusClient:
             await client.close()
 
     async def _rows(
-        self, source: PrometheusAccess, promql: str, kind: _Kind[_Row], room: _Room
+        self, source: PrometheusAccess, promql: str, kind: _Kind[_Row], room: _AnswerRoom
     ) -> list[_Row]:
         trusted = self._servers.trusts(source)
         try:
@@ -235,7 +235,7 @@ class PrometheusClient:
         return _result(source, kind, answer, access)
 
     async def _get(
-        self, source: PrometheusAccess, promql: str, access: _Access, room: _Room, *, trusted: bool
+        self, source: PrometheusAccess, promql: str, access: _Access, room: _AnswerRoom, *, trusted: bool
     ) -> _Reply:
         try:
             form = {"query": promql}
@@ -329,7 +329,7 @@ class PrometheusClient:
         return base64.b64decode(data)
 
 
-async def _body(source: PrometheusAccess, response: aiohttp.ClientResponse, room: _Room) -> bytes:
+async def _body(source: PrometheusAccess, response: aiohttp.ClientResponse, room: _AnswerRoom) -> bytes:
     body = bytearray()
     async for chunk in response.content.iter_any():
         if not await room.hold(len(body) + len(chunk)):

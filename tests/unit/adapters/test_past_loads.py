@@ -84,7 +84,7 @@ async def test_an_empty_answer_is_one_too(history, server, counted):
 async def test_a_namespace_more_is_asked_for_at_once_and_one_less_is_not(history, server):
     await rates(history)
     await rates(history, namespaces={"llm": 1, "other": 1})
-    assert [text.count('namespace=~"llm|other"') for _, text in server.asked] == [0, 4]
+    assert ['namespace=~"llm|other"' in text for _, text in server.asked] == [False, True]
     await rates(history)
     assert len(server.asked) == 2
 

@@ -56,7 +56,7 @@ async def test_an_answer_of_a_server_that_a_service_names_may_have_4_mib_and_of_
     async with server(body(5)) as (url, may, _):
         may.set()
         own = PrometheusAccess(url)
-        client = PrometheusClient(FakeCluster(FakeClock()), own=own)
+        client = PrometheusClient(FakeCluster(FakeClock()), allowed=("127.0.0.1",), own=own)
         try:
             assert len(await client.query(own, "up")) > 100_000
             with pytest.raises(MetricsError, match="more than 4 MiB"):
@@ -68,7 +68,7 @@ async def test_an_answer_of_a_server_that_a_service_names_may_have_4_mib_and_of_
 async def test_two_large_answers_are_held_at_a_time_and_small_ones_wait_for_no_turn():
     async with server(body(2)) as (url, may, full), server(body(0.1)) as (quick, at_once, _):
         at_once.set()
-        client = PrometheusClient(FakeCluster(FakeClock()), timeout_s=60.0)
+        client = PrometheusClient(FakeCluster(FakeClock()), allowed=("127.0.0.1",), timeout_s=60.0)
         asked = [
             asyncio.create_task(client.query(PrometheusAccess(f"{url}/{number}"), "up"))
             for number in range(6)
@@ -88,7 +88,7 @@ async def test_the_operator_s_own_prometheus_waits_for_nobody_s_large_answer():
     async with server(body(2)) as (slow, _may, full), server(body(2)) as (url, at_once, _):
         at_once.set()
         own = PrometheusAccess(url)
-        client = PrometheusClient(FakeCluster(FakeClock()), own=own, timeout_s=60.0)
+        client = PrometheusClient(FakeCluster(FakeClock()), allowed=("127.0.0.1",), own=own, timeout_s=60.0)
         others = [
             asyncio.create_task(client.query(PrometheusAccess(f"{slow}/{number}"), "up"))
             for number in range(4)

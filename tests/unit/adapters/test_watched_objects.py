@@ -279,7 +279,7 @@ async def test_answers_to_writes_count_at_once():
         assert await names(objects, RUNS) == ["one", "two"]
         # A run that is accounted for is not looked at any more, whatever the selector of the watch says later.
         meta = {**two["metadata"], "labels": {FINISHED_LABEL: "true"}, "resourceVersion": "9"}
-        objects.adopt(RUNS, {**two, "metadata": meta})
+        objects.adopt(RUNS, {**two, "metadata": meta, "status": {"phase": "Succeeded"}})
         assert await names(objects, RUNS) == ["one"]
         objects.forget(Ref(RUNS, "llm", "one", server.objects["llm/one"]["metadata"]["uid"]))
         assert await names(objects, RUNS) == []

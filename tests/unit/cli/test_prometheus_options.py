@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from breakeven.cli.prometheus_options import _NAMES, PrometheusServer, read_matcher
+from breakeven.cli.prometheus_options import OPTION_NAMES, PrometheusAddress, read_matcher
 from breakeven.errors import BreakevenError, InputError
 from breakeven.serving.promql import Matcher
 
@@ -17,8 +17,8 @@ SECRET = "s3cret"
 
 
 def server(url="http://prometheus:9090", **given):
-    options = dict.fromkeys(_NAMES) | {"url": url, "tenant_header": "X-Scope-OrgID"} | given
-    return PrometheusServer.of(options, 5.0)
+    options = dict.fromkeys(OPTION_NAMES) | {"url": url, "tenant_header": "X-Scope-OrgID"} | given
+    return PrometheusAddress.of(options, 5.0)
 
 
 @pytest.mark.parametrize(

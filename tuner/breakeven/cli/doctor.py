@@ -11,7 +11,7 @@ import click
 from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option
 from breakeven.cli.parameters import InputFile, Number, read_draft_length
 from breakeven.cli.profile_options import arm_in, length_options, read_profile
-from breakeven.cli.prometheus_options import PrometheusServer, prometheus_options, read_matcher
+from breakeven.cli.prometheus_options import PrometheusAddress, prometheus_options, read_matcher
 from breakeven.errors import InputError
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def command(
     asked = Conditions(tokens_per_step, prompt_tokens, output_tokens)
     if profile_path is None and asked != Conditions():
         raise InputError("--profile", "not given", "a profile to judge other acceptance or lengths with")
-    server = PrometheusServer.of(access, timeout_seconds)
+    server = PrometheusAddress.of(access, timeout_seconds)
     matchers = [Matcher("model_name", "=", model)]
     if namespace:
         matchers.append(Matcher("namespace", "=", namespace))
@@ -138,7 +138,7 @@ def command(
 
 
 def _snapshot(
-    server: PrometheusServer, matchers: tuple[Matcher, ...], prefix: str | None, window_s: int
+    server: PrometheusAddress, matchers: tuple[Matcher, ...], prefix: str | None, window_s: int
 ) -> ModelSnapshot:
     from breakeven.serving.causes import ModelSnapshot
     from breakeven.serving.counted_window import CountedWindow
@@ -187,7 +187,7 @@ def _snapshot(
 
 
 def _engines(
-    server: PrometheusServer, matchers: tuple[Matcher, ...], prefix: str | None
+    server: PrometheusAddress, matchers: tuple[Matcher, ...], prefix: str | None
 ) -> tuple[EngineSeries, float]:
     """The model's series under the first prefix that has some, and the number of its pods."""
     from breakeven.serving.engine_series import PREFIXES, RUNNING, EngineSeries

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -48,7 +48,7 @@ _OPTIONS = (
     ),
 )
 _MATCHER = re.compile(r"\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*(=~|!~|!=|=)(.*)", re.DOTALL)
-_NAMES = (
+OPTION_NAMES: Final = (
     "url", "bearer_token_env", "bearer_token_file", "basic_user", "basic_password_env", "basic_password_file", "ca",
     "client_cert", "client_key", "tenant", "tenant_env", "tenant_header",
 )  # fmt: skip
@@ -62,7 +62,7 @@ def prometheus_options(command: Command) -> Command:
 
 
 @dataclass(frozen=True, slots=True)
-class PrometheusServer:
+class PrometheusAddress:
     """A Prometheus and how it is asked.
 
     Attributes:
@@ -77,13 +77,13 @@ class PrometheusServer:
     timeout_s: float
 
     @classmethod
-    def of(cls, options: dict[str, Any], timeout_s: float) -> PrometheusServer:
+    def of(cls, options: dict[str, Any], timeout_s: float) -> PrometheusAddress:
         """Take the options of an access out of a command's.
 
         Raises:
             InputError: one of them is wrong; no credential is repeated.
         """
-        given = {name: options.pop(name) for name in _NAMES}
+        given = {name: options.pop(name) for name in OPTION_NAMES}
         url = given["url"]
         if not url.startswith(("http://", "https://")):
             shown = url if "@" not in url else "an address with a credential in it"
