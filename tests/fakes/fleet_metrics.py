@@ -44,6 +44,8 @@ class PodTraffic:
 
     rps: float = 3.0
     answered_share: float = 1.0
+    given_up: float = 0.0
+    """Share of the requests that begin whose clients leave just before the end: in no series of finished requests."""
     latency_s: float = 1.0
     ttft_s: float = 0.1
     output_tokens: float = 100.0
@@ -191,7 +193,7 @@ class FakePrometheus:
             state = (reached_rps * latency_s, load.waiting)
             seen = self.counted.setdefault(key, [Counters(_ready_s(pod), 0.0, 0.0, *state)])
             last = seen[-1]
-            done = load.answered_share * reached_rps * (now_s - last.time_s)
+            done = (1.0 - load.given_up) * load.answered_share * reached_rps * (now_s - last.time_s)
             refused = (load.rps - reached_rps) * (now_s - last.time_s)
             if now_s > last.time_s:
                 posts, refusals = last.http_posts + done + refused, last.http_refusals
@@ -267,17 +269,18 @@ class FakePrometheus:
         rps = self.reached_rps(pod)
         done = load.answered_share * rps * load.window_s
         decoded = done * (load.output_tokens - 1)
+        finished = done * (1.0 - load.given_up)
         stats = {
-            "completed": done,
+            "completed": finished,
             "started": done,
             "ttft_s": done * load.ttft_s,
-            "e2e_s": done * load.latency_s,
-            "e2e_n": done,
+            "e2e_s": finished * load.latency_s,
+            "e2e_n": finished,
             "generated": done * load.output_tokens,
             "steps": decoded / (self.tokens_of(pod) or load.tokens_per_step),
-            "prompt_tokens": done * load.prompt_tokens,
-            "output_tokens": done * load.output_tokens,
-            "output_n": done,
+            "prompt_tokens": finished * load.prompt_tokens,
+            "output_tokens": finished * load.output_tokens,
+            "output_n": finished,
             "running": rps * load.latency_s,
             "waiting": load.waiting,
             "waiting_min": load.waiting,
