@@ -473,7 +473,8 @@ class Reconciler:
             actions = (*housekeeping.access(view.service, self._settings.trial_cluster_role), *actions)
         if not actions:
             return
-        if any(isinstance(action, Fit) for action in actions):
+        # A fit that follows another of the same run belongs to it: put off, both would be made again in each cycle.
+        if fitted is None and any(isinstance(action, Fit) for action in actions):
             if self._fits_left == 0:
                 # The next cycle finds the run as it is.
                 return

@@ -197,7 +197,10 @@ def test_a_node_that_is_lost(stage, place, facing):
     manifest["spec"]["replicas"] = 2
     stage.cluster.kubectl("cordon", "a100-0")
     place.apply(
-        manifests.profile(stage.fingerprint), manifest, manifests.service(updatePolicy={"pinnedArm": "none"})
+        manifests.profile(stage.fingerprint),
+        manifest,
+        # A node is called lost after 50 s; a deadline before that would be kept by the old pods.
+        manifests.service(updatePolicy={"pinnedArm": "none", "rollDeadlineSeconds": 300}),
     )
     until(
         "both pods serve on the node",
