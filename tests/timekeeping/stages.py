@@ -1,8 +1,8 @@
 """The stages of `make test`: some side by side, and what each took beside the last landing.
 
-Stages of a lane follow each other; lanes run side by side. The last lane is shown while it runs, because it mostly waits for
-the clocks of a cluster; the others fill the cores that it leaves, and show what they said when they are over. A stage that fails
-keeps no other from running, but what cannot be done without it.
+Stages of a lane follow each other; lanes run side by side. The last lane is shown while it runs; the others fill the cores that
+it leaves, and show what they said when they are over. A stage that fails keeps no other from running, but what cannot be done
+without it.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class Outcome:
 
 
 LANES: Final = (
+    (Stage("static checks", ("make", "--jobs=2", "--output-sync", "--keep-going", *STATIC)),),
     (
-        Stage("static checks", ("make", "--jobs=2", "--output-sync", "--keep-going", *STATIC)),
         Stage("tests in memory", ("make", "coverage")),
-    ),
-    (
         Stage("programs", (sys.executable, "-m", "localcluster", "build"), needed=True),
+        # Not beside the tests in memory: arms are measured there in real time, and niceness counts for nothing where the
+        # kernel shares its cores by session.
         Stage("cluster tests", CLUSTER_TESTS),
     ),
 )
