@@ -50,7 +50,7 @@ def until_refused(place, words):
     assert (ready["status"], ready["reason"]) == ("False", "WriteRefused")
     assert f"refuses to patch Deployment/{place.name}/chat-vllm" in ready["message"]
     assert words in ready["message"]
-    assert words in decision(service)["message"]
+    assert words in decision(service["status"])["message"]
     assert "history" not in service["status"]
     assert place.annotation() is None
     (event,) = [event for event in place.all("event") if event["reason"] == "WriteRefused"]

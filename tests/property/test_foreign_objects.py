@@ -97,6 +97,9 @@ async def seen(stored: dict[str, list[str]]) -> dict[str, Any]:
     other = {**SERVICE, "metadata": {"name": "other", "namespace": "tenant"}}
     world.cluster.put(DEPLOYMENTS, {**TARGET, "metadata": {"name": "chat-vllm", "namespace": "tenant"}})
     world.cluster.put(SERVICES, other)
+    # And one whose target is the first odd object, if that is a Deployment.
+    spec = {**SERVICE["spec"], "targetRef": {**SERVICE["spec"]["targetRef"], "name": "odd-0"}}
+    world.cluster.put(SERVICES, {**other, "metadata": {"name": "odd", "namespace": "tenant"}, "spec": spec})
     world.kubelet.settle()
     world.cluster.stored, world.watched = stored, True
     world.restart()

@@ -100,6 +100,18 @@ class _Pod(_Object):
     status: _PodStatus | None = None
 
 
+class _Template(msgspec.Struct):
+    spec: dict[str, Any]
+
+
+class _TargetSpec(msgspec.Struct):
+    template: _Template
+
+
+class _Target(_Object, kw_only=True):
+    spec: _TargetSpec
+
+
 class _ServiceRef(msgspec.Struct):
     name: str | None = None
 
@@ -119,7 +131,12 @@ class _RunParts(_Object):
     status: _RunStatus | None = None
 
 
-_SHAPES: Mapping[Resource, type[_Object]] = {PODS: _Pod, NODES: _Pod, RUNS: _RunParts}
+_SHAPES: Mapping[Resource, type[_Object]] = {
+    PODS: _Pod,
+    NODES: _Pod,
+    RUNS: _RunParts,
+    DEPLOYMENTS: _Target,
+}
 
 
 def problem_of(manifest: Manifest) -> str | None:
@@ -239,9 +256,10 @@ def _in_parts(text: bytes, resource: Resource) -> dict[str, Any]:
     # Who wrote what is read of Deployments alone: elsewhere it may be as deep as it likes.
     if resource != DEPLOYMENTS:
         problems.pop(f"metadata.{_WRITERS}", None)
-    found = _shaped(found, resource)
-    if not problems or UNREADABLE in found:
-        return found
+    shaped = _shaped(found, resource)
+    if not problems:
+        return shaped
+    # What is too deep is missing from the shape too: the cause is said, not what follows from it.
     return reduced(found, "; ".join(f"{name} {why}" for name, why in problems.items()))
 
 

@@ -450,7 +450,7 @@ def _mounting(deployments: Iterable[Manifest]) -> set[str]:
     return {
         target["metadata"]["namespace"]
         for target in deployments
-        if mounted_claims(target["spec"]["template"]["spec"])
+        if problem_of(target) is None and mounted_claims(target["spec"]["template"]["spec"])
     }
 
 
