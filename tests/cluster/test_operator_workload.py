@@ -1,11 +1,9 @@
-"""What a calibration sends, and what it imports, on the real control plane: a mounted ConfigMap, the driver, the chart's policy."""
+"""What a calibration sends, and what it imports, on the real control plane: a mounted ConfigMap and the driver."""
 
 import json
 
-import pytest
-
 from operatorcluster import manifests
-from operatorcluster.stage import HOME, OPERATOR, condition
+from operatorcluster.stage import condition
 from operatorcluster.target_engine import METHOD
 from operatorcluster.waiting import until
 
@@ -102,51 +100,3 @@ def test_imported_results_become_the_profile_in_force_and_no_pod_starts(place):
     created = [job for job in place.writes("jobs") if job.verb == "create"]
     assert [job for job in created if job.body["metadata"]["labels"]["breakeven.dev/run"] == "imported"] == []
     assert MARKER not in everything(place)
-
-
-def job(image, volume, *, read_only=True, mounted_by="driver"):
-    """A Job as the operator makes them, in the parts that the chart's policy looks at."""
-    mount = {"name": "breakeven-prompts", "mountPath": "/p", "readOnly": read_only}
-    driver = {"name": "driver", "image": image, "volumeMounts": [mount] if mounted_by == "driver" else []}
-    engine = {"name": "engine", "image": "x", "restartPolicy": "Always"}
-    engine |= {"volumeMounts": [mount] if mounted_by == "engine" else []}
-    meta = {
-        "name": "j",
-        "labels": {"app.kubernetes.io/managed-by": "breakeven", "breakeven.dev/service": "chat"},
-    }
-    spec = {"serviceAccountName": "breakeven-chat", "restartPolicy": "Never", "containers": [driver]}
-    spec |= {"initContainers": [engine], "volumes": [{"name": "breakeven-prompts", **volume}]}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": meta,
-        "spec": {"template": {"spec": spec}},
-    }
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({}, None),
-        ({"image": "evil:1"}, "run its own image as their only container"),
-        (
-            {"volume": {"hostPath": {"path": "/"}}},
-            "takes prompts from a ConfigMap, an image or a read-only claim",
-        ),
-        ({"volume": {"persistentVolumeClaim": {"claimName": "c"}}}, "or a read-only claim"),
-        ({"read_only": False}, "mounts read-only, and nobody else has its prompts"),
-        ({"mounted_by": "engine"}, "mounts read-only, and nobody else has its prompts"),
-    ],
-)
-def test_the_charts_policy_holds_image_and_mounts_of_the_load_driver(place, changes, said):
-    deployment = json.loads(
-        place.stage.cluster.kubectl("get", "deployment", "breakeven", f"--namespace={HOME}", "-ojson").stdout
-    )
-    image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
-    body = job(**({"image": image, "volume": {"configMap": {"name": "prompts"}}} | changes))
-    done = place.stage.cluster.kubectl(
-        "create", "--dry-run=server", f"--as={OPERATOR}", f"--namespace={place.name}", "--filename=-",
-        stdin=json.dumps(body), check=False,
-    )  # fmt: skip
-    assert (done.returncode == 0) == (said is None), done.stderr
-    assert said is None or said in done.stderr
