@@ -306,4 +306,8 @@ def standing(folder: Path, asked: Callable[[str], str] = str) -> Iterator[Stage]
             "--wait", "--timeout=300s",
         )  # fmt: skip
         with Administrator(cluster) as api:
+            # The API server refuses a kind for a moment after it was made (429), the operator Ready or not.
+            for kind in ("specsvc", "calrun", "specprof"):
+                path = _PATHS[kind].format("namespaces/default")
+                until(f"/{path} is served", lambda path=path: api.json(f"/{path}") is not None)  # type: ignore[misc]
             yield Stage(cluster, posers, api)
