@@ -6,7 +6,6 @@ Every reader of files and documents ends here, so that the same mistake is worde
 from __future__ import annotations
 
 import json
-import os
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,17 +29,16 @@ def file_text(path: Path, expected: str, where: str | None = None) -> str:
         where: what messages call it; the path by default.
 
     Raises:
-        InputError: it cannot be read, is a device or a pipe, is not UTF-8, or is larger than any file of numbers (256 MiB).
+        InputError: it cannot be read, is a device, is not UTF-8, or is larger than any file of numbers (256 MiB).
     """
     where = where or str(path)
     try:
-        # Without waiting for a writer: a pipe that nobody writes to would hold this process for ever.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            # The size of a device is 0, and it has no end.
-            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                data = file.read(_MOST_BYTES + 1)
-            else:
-                raise InputError(where, "no regular file", f"a file: {expected}")
+        # The size of a device is 0, and it has no end. That of a pipe is 0 too, so the bytes are counted as they come.
+        mode = path.stat().st_mode
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            raise InputError(where, "a device", f"a file or a pipe: {expected}")
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
             raise InputError(where, "more than 256 MiB", expected)
         return data.decode("utf-8-sig")
