@@ -48,7 +48,7 @@ real: env ## A real vLLM on CPU through that cluster: 45 minutes, first 4 more t
 load: env ## Users for the cluster that `make demo KEEP=1` left: SERVICE=chat RPS=4 (per replica) SECONDS=120
 	@$(BIN)/python -m demo.load $(or $(SERVICE),chat) $(or $(RPS),4) --seconds $(or $(SECONDS),120)
 
-# Each test once. What waits for a cluster's clocks runs beside what computes; the table at the end says what each stage took.
+# Each test once; the table at the end says what each stage took.
 test: env ## Everything, up to 45 minutes: checks, unit, property, reference, engine, fleet and cluster tests
 	@$(BIN)/python -m timekeeping test
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from timekeeping import landings, report
 from timekeeping.readings import read, spent
-from timekeeping.stages import CLUSTER_TESTS, LANES, ROOT, exit_status, run
+from timekeeping.stages import CLUSTER_TESTS, ROOT, STAGES, exit_status, run
 
 _PYTEST: Final = (sys.executable, "-m", "pytest")
 GOALS: Final = {
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _test() -> int:
     began_s = time.monotonic()
-    outcomes = run(LANES)
+    outcomes = run(STAGES)
     now = landings.landing(outcomes, time.monotonic() - began_s)
     failed = [outcome.stage.name for outcome in outcomes if outcome.status != 0]
     print()

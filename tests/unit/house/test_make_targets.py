@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from timekeeping.stages import LANES, STATIC
+from timekeeping.stages import STAGES, STATIC
 
 ROOT = Path(__file__).parents[3]
 
@@ -20,9 +20,7 @@ def recipe(target: str) -> list[str]:
 def test_no_pipe_hides_a_failed_check():
     """Make sees the exit status of a pipe's last command only: `lint-imports | tail` passed whatever was broken."""
     checks = re.findall(r"(?<= )[a-z-]+(?= |$)", recipe("check")[0].partition("--keep-going")[2])
-    stages = {
-        word for lane in LANES for stage in lane if stage.command[0] == "make" for word in stage.command[1:]
-    }
+    stages = {word for stage in STAGES if stage.command[0] == "make" for word in stage.command[1:]}
     targets = {"check", "test", *checks, *(word for word in stages if not word.startswith("--"))}
     assert targets >= {"types", "lint", "coverage"}
     commands = [line for target in targets for line in recipe(target)]
