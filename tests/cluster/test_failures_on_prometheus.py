@@ -9,16 +9,13 @@ from datetime import UTC, datetime
 import pytest
 
 from breakeven.planning.roll_experiment import Witness
-from breakeven_operator.adapters.prometheus_api import PrometheusClient
-from breakeven_operator.ports import PrometheusAccess
 from breakeven_operator.reconcile.roll_failures import (
     FailureFinding,
     failures_query,
     find_failures,
-    read_failures,
 )
-from breakeven_operator.reconcile.roll_metrics import RolledPods
-from operatorcluster.made_up_prometheus import prometheus_of
+from breakeven_operator.reconcile.roll_metrics import RolledPods, read_roll
+from operatorcluster.made_up_prometheus import past_asked, prometheus_of
 
 SCRAPE_S, BLOCK_S, SPAN_S = 15, 60, 1800
 OLD, NEW = "chat-7d9f8b6c5d", "chat-64bd5fcf9"
@@ -59,28 +56,21 @@ class Scrapes:
         )
 
 
-async def found_of(address: str, end: int) -> FailureFinding | str:
+def found_of(address: str, end: int) -> FailureFinding | str:
     promql = failures_query([("llm", "chat")], (), SPAN_S, BLOCK_S)
-    asked = re.sub(r"(\[\d+s:\d+s\])$", rf"\1 @ {end}", promql)
-    prometheus = PrometheusClient(None, allowed=("127.0.0.1",))
-    try:
-        reading = read_failures(await prometheus.query_past(PrometheusAccess(address), asked))
-    finally:
-        await prometheus.close()
+    reading = read_roll(past_asked(address, re.sub(r"(\[\d+s:\d+s\])$", rf"\1 @ {end}", promql)))
     return find_failures(reading, RolledPods("llm", "chat", OLD, NEW, datetime.fromtimestamp(end - 600, UTC)))
 
 
 @pytest.mark.parametrize(
     ("refused", "streamed", "fails"), [(0.4, 0.0, True), (0.0, 0.4, True), (0.0, 0.0, False)]
 )
-async def test_what_the_new_arm_refuses_is_counted_once_whoever_scrapes_it(
-    tmp_path, refused, streamed, fails
-):
+def test_what_the_new_arm_refuses_is_counted_once_whoever_scrapes_it(tmp_path, refused, streamed, fails):
     scrapes = Scrapes()
     scrapes.pod(f"{OLD}-b2c4d", 1700, 0)
     scrapes.pod(f"{NEW}-f5g6h", 500, 0, refused=refused, streamed=streamed)
     with prometheus_of(tmp_path, scrapes.text()) as address:
-        one = await found_of(address, scrapes.end)
+        one = found_of(address, scrapes.end)
     assert isinstance(one, FailureFinding), one
     assert one.witness is Witness.SIDE_BY_SIDE
     assert one.new.posts == pytest.approx(RPS * 420, rel=0.2), "two jobs scrape it, and it is one pod"

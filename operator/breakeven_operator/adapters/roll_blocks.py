@@ -12,10 +12,8 @@ from breakeven_operator.adapters.prometheus_answers import PrometheusAnswers, Sa
 from breakeven_operator.ports import MetricsError, PrometheusAccess
 from breakeven_operator.reconcile.fleet_query import block_s, roll_query
 from breakeven_operator.reconcile.roll_failures import (
-    FailureReading,
     RollAnswer,
     failures_query,
-    read_failures,
 )
 from breakeven_operator.reconcile.roll_metrics import RollReading, read_roll
 from breakeven_operator.reconcile.roll_outcome import GIVE_UP_WINDOWS
@@ -74,11 +72,11 @@ class RollBlocks(PrometheusAnswers[frozenset[RolledTarget], RollAnswer]):
         reading = read_roll(await self._metrics.query_past(source, promql))
         try:
             asked = failures_query(names, watch.matchers, span_s, step_s, prefix=watch.prefix)
-            failures = read_failures(await self._metrics.query_past(source, asked))
+            failures = read_roll(await self._metrics.query_past(source, asked))
         except MetricsError as error:
             # Latencies are judged all the same, and it is said that failures are not.
-            failures = FailureReading(error=str(error))
+            failures = RollReading(error=str(error))
         return Said(RollAnswer(reading, failures), not reading.pods)
 
     def _without(self, error: str) -> RollAnswer:
-        return RollAnswer(RollReading(error=error), FailureReading(error=error))
+        return RollAnswer(RollReading(error=error), RollReading(error=error))

@@ -228,6 +228,13 @@ def _mixed(chosen: EngineSeries, window_s: int, staleness_s: int) -> str:
     return f"{counter} and on ({_ENGINES}) ({apart} or {differ})"
 
 
+def of_deployments(deployments: Iterable[tuple[str, str]]) -> tuple[Matcher, ...]:
+    """The pods of Deployments, given by namespace and name; others whose names begin in the same way come along."""
+    wanted = set(deployments)
+    namespaces = Matcher("namespace", "=~", any_of({namespace for namespace, _ in wanted}))
+    return (namespaces, *_of_names(name for _, name in wanted))
+
+
 def _of_names(deployments: Iterable[str]) -> tuple[Matcher, ...]:
     """Pods of these Deployments, and others whose names begin alike; of all where there is no name."""
     names = {name[:_KEPT_OF_NAME] for name in deployments}
@@ -322,15 +329,7 @@ def roll_query(
     Raises:
         ValueError: a matcher that is none.
     """
-    wanted = sorted(set(deployments))
-    chosen = EngineSeries(
-        (
-            Matcher("namespace", "=~", any_of({namespace for namespace, _ in wanted})),
-            *_of_names(name for _, name in wanted),
-            *extra,
-        ),
-        prefix,
-    )
+    chosen = EngineSeries((*of_deployments(deployments), *extra), prefix)
     counters = {stat: chosen.counter(stat) for stat in ("e2e_s", "e2e_n", "started")}
     gauges = {"running": chosen.named(RUNNING), "waiting": chosen.named(WAITING)}
     sampled = joined({SAMPLED: f"timestamp({chosen.named(RUNNING)})"})

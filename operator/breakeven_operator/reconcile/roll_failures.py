@@ -9,21 +9,18 @@ the number of requests finished per HTTP request; requests for several answers a
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 
 from breakeven.laws.arrays import FloatArray
-from breakeven.planning.roll_experiment import Witness
-from breakeven.serving.engine_series import PREFIX
-from breakeven.serving.promql import Matcher, any_of, selector
-from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.ports import Samples
-from breakeven_operator.reconcile.fleet_query import STAT
+from breakeven.planning.roll_experiment import Witness, always_valid_radius
+from breakeven.serving.engine_series import ENGINE, POD, PREFIX
+from breakeven.serving.promql import Matcher, selector
+from breakeven_operator.reconcile.fleet_query import STAT, of_deployments
 from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, made_by
 
 HTTP_REQUESTS = "http_requests_total"
@@ -33,13 +30,12 @@ POSTS, REFUSALS, SERVED = "http_posts", "http_refusals", "served"
 # What of vLLM's API generates tokens; a probe or a tokenizer's request is no user's request.
 _GENERATES = "/v1/(chat/)?completions|/v1/responses|/v1/messages|/inference/v1/generate|/invocations"
 _BY_SERIES = "namespace,pod,handler,method,status"
-_BY_COUNTER = "namespace,pod,model_name,engine,finished_reason"
+_BY_COUNTER = ",".join((*POD, *ENGINE, "finished_reason"))
 
 # One client's requests come together: they count as so many fewer that are independent.
 _BURST = 4.0
 _CONFIDENCE_OF_ALL_LOOKS = 0.98
 _CONFIDENCE = 0.95
-_EXPECTED_EFFECT = 0.2
 # Fewer failures tell of a client, not of an arm.
 _FEWEST_FAILURES = 10.0
 # A share of requests that may fail beyond what fails on the other arm; of before against after more, as clients change.
@@ -47,26 +43,11 @@ _TOLERATED = {Witness.SIDE_BY_SIDE: 0.01, Witness.BEFORE_AFTER: 0.05}
 _FEWEST_SIDE_BY_SIDE = 20.0
 
 
-@dataclass(frozen=True, slots=True)
-class FailureReading:
-    """The answer to one query about failures; or why there is none.
-
-    Attributes:
-        times_s: ends of the blocks (Unix time, s), ascending.
-        pods: counters by pod and name, each of one value per time; NaN where there is none.
-        error: one line when Prometheus gave no usable answer.
-    """
-
-    times_s: tuple[float, ...] = ()
-    pods: Mapping[NamespacedName, Mapping[str, FloatArray]] = field(default_factory=dict)
-    error: str | None = None
-
-
 class RollAnswer(NamedTuple):
     """What Prometheus says about a roll: latencies of both arms, and requests that failed."""
 
     latencies: RollReading
-    failures: FailureReading
+    failures: RollReading
 
 
 class ArmRequests(NamedTuple):
@@ -104,13 +85,13 @@ class FailureFinding:
         )
 
     def fails(self, *, last_look: bool) -> bool:
-        """Whether the new arm surely fails requests: by bounds that hold at all looks together, or at the last one alone."""
+        """Whether the new arm significantly fails requests, by bounds that hold at all looks together or at the last one alone."""
         if self.share * self.new.posts < _FEWEST_FAILURES:
             return False
         radius = (
             NormalDist().inv_cdf((1.0 + _CONFIDENCE) / 2.0) * self.log_sd
             if last_look
-            else _always_valid(self.log_sd)
+            else always_valid_radius(self.log_sd, _CONFIDENCE_OF_ALL_LOOKS)
         )
         # The upper end of what is left of the requests.
         most_left = math.exp(math.log1p(-min(self.share, 1.0 - 1e-9)) + radius)
@@ -137,12 +118,7 @@ def failures_query(
     Raises:
         ValueError: a matcher that is none.
     """
-    wanted = sorted(set(deployments))
-    own = [
-        Matcher("namespace", "=~", any_of({namespace for namespace, _ in wanted})),
-        Matcher("pod", "=~", f"({any_of({name[:40] for _, name in wanted})}).*"),
-        *extra,
-    ]
+    own = [*of_deployments(deployments), *extra]
     posts = [*own, Matcher("method", "=", "POST"), Matcher("handler", "=~", _GENERATES)]
     finished = [*own, Matcher("finished_reason", "!=", "error")]
     parts = {
@@ -157,21 +133,7 @@ def failures_query(
     return f"({joined})[{int(span_s)}s:{int(step_s)}s]"
 
 
-def read_failures(samples: Iterable[Samples]) -> FailureReading:
-    """Sort the elements of a query's result by pod."""
-    elements = [one for one in samples if one.labels.get("pod") and one.labels.get(STAT)]
-    times_s = sorted({timed.time_s for one in elements for timed in one.values})
-    place = {time_s: index for index, time_s in enumerate(times_s)}
-    pods: dict[NamespacedName, dict[str, FloatArray]] = defaultdict(dict)
-    for one in elements:
-        values = np.full(len(times_s), np.nan)
-        for timed in one.values:
-            values[place[timed.time_s]] = timed.value
-        pods[NamespacedName(one.labels.get("namespace", ""), one.labels["pod"])][one.labels[STAT]] = values
-    return FailureReading(tuple(times_s), dict(pods))
-
-
-def find_failures(reading: FailureReading | None, rolled: RolledPods | None) -> FailureFinding | str:
+def find_failures(reading: RollReading | None, rolled: RolledPods | None) -> FailureFinding | str:
     """What fails on the new arm and not on the old one; or why that is not measured, as the end of a sentence."""
     if reading is None or reading.error is not None:
         return f"Prometheus gives no figures of them ({reading.error if reading else 'it was not asked'})"
@@ -211,17 +173,11 @@ def _variance(arm: ArmRequests) -> float:
     return failing / (arm.served + 0.5)
 
 
-def _always_valid(log_sd: float) -> float:
-    """Radius that holds at all looks together, see `MeasuredSpeedup.always_valid`."""
-    alpha, known, r = 1.0 - _CONFIDENCE_OF_ALL_LOOKS, log_sd**-2, _EXPECTED_EFFECT**-2
-    return math.sqrt((known + r) / known**2 * math.log((known + r) / (r * alpha**2)))
-
-
-def _blocks(reading: FailureReading, rolled: RolledPods, replica_set: str) -> FloatArray:
+def _blocks(reading: RollReading, rolled: RolledPods, replica_set: str) -> FloatArray:
     """POSTs, refusals and finished requests of an arm's pods in each block, of shape (3, blocks); NaN where nothing is known."""
     found = np.full((3, max(len(reading.times_s) - 1, 0)), np.nan)
-    for name, stats in reading.pods.items():
-        if name.namespace != rolled.namespace or not made_by(name.name, replica_set):
+    for owner, stats in reading.pods.items():
+        if owner.namespace != rolled.namespace or not made_by(owner.pod, replica_set):
             continue
         if POSTS not in stats or SERVED not in stats:
             continue

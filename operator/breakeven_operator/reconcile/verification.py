@@ -30,7 +30,7 @@ from breakeven_operator.ports import MeanLengths
 from breakeven_operator.reconcile.active_profile import ProfileEntry
 from breakeven_operator.reconcile.barred_arms import barred
 from breakeven_operator.reconcile.crashes import crashing
-from breakeven_operator.reconcile.roll_failures import FailureFinding, FailureReading, find_failures
+from breakeven_operator.reconcile.roll_failures import FailureFinding, find_failures
 from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, both_arms
 from breakeven_operator.reconcile.roll_outcome import (
     CONFIDENCE,
@@ -78,7 +78,7 @@ class RollEvidence:
     entry: ProfileEntry | None
     lengths: MeanLengths | None
     window_s: float
-    failures: FailureReading | None = None
+    failures: RollReading | None = None
 
 
 class _Finding(NamedTuple):

@@ -15,12 +15,10 @@ from breakeven_operator.reconcile.roll_failures import (
     REFUSALS,
     SERVED,
     FailureFinding,
-    FailureReading,
     failures_query,
     find_failures,
-    read_failures,
 )
-from breakeven_operator.reconcile.roll_metrics import RolledPods
+from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, read_roll
 
 BEGAN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 ROLLED = RolledPods("llm", "chat", "chat-vllm-a", "chat-vllm-b", BEGAN)
@@ -46,7 +44,7 @@ def requests(came: float, failing: float = 0.0, refused: float | None = None) ->
 
 
 def found(*series: list[Samples]) -> FailureFinding | str:
-    return find_failures(read_failures([one for pod in series for one in pod]), ROLLED)
+    return find_failures(read_roll([one for pod in series for one in pod]), ROLLED)
 
 
 def finding(*series: list[Samples]) -> FailureFinding:
@@ -177,11 +175,11 @@ def test_no_refusal_so_far_is_zero_refusals():
 def test_why_nothing_is_known_is_said():
     assert find_failures(None, ROLLED) == "Prometheus gives no figures of them (it was not asked)"
     assert (
-        find_failures(FailureReading(error="too slow"), ROLLED)
+        find_failures(RollReading(error="too slow"), ROLLED)
         == "Prometheus gives no figures of them (too slow)"
     )
-    assert find_failures(FailureReading(), None) == "which pods run which arm was not seen"
-    assert isinstance(find_failures(FailureReading(), ROLLED), str)
+    assert find_failures(RollReading(), None) == "which pods run which arm was not seen"
+    assert isinstance(find_failures(RollReading(), ROLLED), str)
 
 
 def test_pods_of_other_namespaces_and_deployments_do_not_count():

@@ -84,6 +84,17 @@ class SpeedupBounds(NamedTuple):
     upper: float
 
 
+def always_valid_radius(sd: float, confidence: float) -> float:
+    """Half the width of bounds on a mean that hold at all looks together, however often one looks.
+
+    The normal mixture's confidence sequence: with the information V = 1/sd^2 so far,
+    |mean - truth| <= sqrt((V + r)/V^2 * ln((V + r)/(r*alpha^2))).
+    """
+    alpha, known = 1.0 - confidence, sd**-2
+    r = _EXPECTED_EFFECT**-2
+    return math.sqrt((known + r) / known**2 * math.log((known + r) / (r * alpha**2)))
+
+
 @dataclass(frozen=True, slots=True)
 class MeasuredSpeedup:
     """Latency of the old arm over that of the new one, at one rate per replica.
@@ -117,15 +128,8 @@ class MeasuredSpeedup:
         return self._within(z * self.time_sd, confidence)
 
     def always_valid(self, confidence: float) -> SpeedupBounds:
-        """Two-sided bounds that hold at all looks together, however often one looks.
-
-        The error of time is bounded by the normal mixture's confidence sequence: with the information V = 1/sd^2 so far,
-        |mean - truth| <= sqrt((V + r)/V^2 * ln((V + r)/(r*alpha^2))). The two other errors do not change from look to look.
-        """
-        alpha, known = 1.0 - confidence, self.time_sd**-2
-        r = _EXPECTED_EFFECT**-2
-        radius = math.sqrt((known + r) / known**2 * math.log((known + r) / (r * alpha**2)))
-        return self._within(radius, confidence)
+        """Two-sided bounds that hold at all looks together; only the error of time changes from look to look."""
+        return self._within(always_valid_radius(self.time_sd, confidence), confidence)
 
     def _within(self, time_radius: float, confidence: float) -> SpeedupBounds:
         z = NormalDist().inv_cdf((1.0 + confidence) / 2.0)
