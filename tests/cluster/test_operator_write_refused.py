@@ -1,40 +1,9 @@
 """A real admission policy and a real lack of rights: the word, the server's sentence, no roll under way, and the way back."""
 
-from operatorcluster.stage import HOME, OPERATOR, condition, decision
+from operatorcluster.stage import HOME, condition, decision
 
 EAGLE = {"updatePolicy": {"pinnedArm": "eagle/3"}}
-_POLICIES = "/apis/admissionregistration.k8s.io/v1"
 SAID = "no rolls before the release"
-
-
-def policy(name, namespace):
-    """A ValidatingAdmissionPolicy that lets the operator change no Deployment there, and its binding."""
-    rules = [
-        {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["deployments"]}
-    ]
-    return (
-        {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingAdmissionPolicy",
-            "metadata": {"name": name},
-            "spec": {
-                "failurePolicy": "Fail",
-                "matchConstraints": {
-                    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
-                    "resourceRules": rules,
-                },
-                "validations": [
-                    {"expression": f"request.userInfo.username != '{OPERATOR}'", "message": SAID}
-                ],
-            },
-        },
-        {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": {"name": name},
-            "spec": {"policyName": name, "validationActions": ["Deny"]},
-        },
-    )
 
 
 def until_refused(place, words):
@@ -61,17 +30,10 @@ def resume(place, value):
     place.patch("specsvc", "chat", {"metadata": {"annotations": {"breakeven.dev/resume": value}}})
 
 
-def test_an_admission_policy_that_denies_the_patch_is_said_in_its_own_words(place, stage):
-    made, binding = policy(f"freeze-{place.name}", place.name)
-    name = made["metadata"]["name"]
-    stage.api.create(f"{_POLICIES}/validatingadmissionpolicies", made)
-    stage.api.create(f"{_POLICIES}/validatingadmissionpolicybindings", binding)
-    try:
+def test_an_admission_policy_that_denies_the_patch_is_said_in_its_own_words(place):
+    with place.frozen(SAID):
         place.managed(**EAGLE)
         until_refused(place, SAID)
-    finally:
-        stage.api.delete(f"{_POLICIES}/validatingadmissionpolicybindings/{name}")
-        stage.api.delete(f"{_POLICIES}/validatingadmissionpolicies/{name}")
     resume(place, "1")
     place.until_settled("eagle/3")
     assert condition(place.get("specsvc", "chat"), "Ready")["status"] == "True"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import json
 
 import pytest
 
 from localcluster import GpuNode
 from operatorcluster import manifests
-from operatorcluster.stage import OPERATOR, decision
+from operatorcluster.stage import decision
 from operatorcluster.target_engine import A100, COSTS
 from operatorcluster.waiting import until
 
@@ -45,44 +44,45 @@ def pin(place, arm):
 
 
 def until_undone(place):
-    """The service's last roll, once it has been undone and the old arm runs alone."""
-
-    def holds(status):
-        history = status.get("history") or [{}]
-        return history[-1].get("outcome") in {"Undone", "Failed"} or "ndone" in json.dumps(history[-1])
-
-    found = place.until_service("the roll is undone", holds)
+    """The last roll, once it has been undone and the old arm runs alone."""
+    place.until_service(
+        "the roll is undone", lambda status: (status.get("history") or [{}])[0].get("result") == "Undone"
+    )
     place.until_settled("none")
-    return found["status"]["history"][-1]
+    return place.get("specsvc", "chat")["status"]["history"][0]
 
 
-def test_an_arm_that_crashes_at_its_start(stage, place, facing):
-    # An engine that has no costs for a method ends as vLLM does on a configuration that it cannot serve.
-    troubled(stage, CRASHING, {**COSTS, "methods": {}})
-    managed_on(place, CRASHING)
-    with facing(place, "arm crashes at its start", "undone with its word; the old pod serves on") as row:
+@pytest.mark.parametrize(
+    ("node", "costs", "fault", "promised"),
+    [
+        # An engine that has no costs for a method ends as vLLM does on a configuration that it cannot serve.
+        (
+            CRASHING,
+            {**COSTS, "methods": {}},
+            "arm crashes at its start",
+            "undone with its word; the old pod serves on",
+        ),
+        pytest.param(
+            HANGING,
+            {**COSTS, "startup": {**COSTS["startup"], "drafter_s": 3600.0}},
+            "arm hangs before Ready",
+            "undone at the deadline; the old pod serves on",
+            marks=pytest.mark.table,
+        ),
+    ],
+    ids=["crashes", "hangs"],
+)
+def test_an_arm_that_does_not_come_up(stage, place, facing, node, costs, fault, promised):
+    troubled(stage, node, costs)
+    managed_on(place, node, rollDeadlineSeconds=60)
+    with facing(place, fault, promised) as row:
         pin(place, "eagle/3")
         # There and back.
         row.writes = 2
         row.over()
         last = until_undone(place)
         row.recovered()
-        row.seen = f"undone: {last.get('reason')}"
-
-
-@pytest.mark.table
-def test_an_arm_that_never_becomes_ready(stage, place, facing):
-    costs = copy.deepcopy(COSTS)
-    costs["startup"]["drafter_s"] = 3600.0
-    troubled(stage, HANGING, costs)
-    managed_on(place, HANGING, rollDeadlineSeconds=60)
-    with facing(place, "arm hangs before Ready", "undone at the deadline; the old pod serves on") as row:
-        pin(place, "eagle/3")
-        row.writes = 2
-        row.over()
-        last = until_undone(place)
-        row.recovered()
-        row.seen = f"undone: {last.get('reason')}"
+        row.seen = f"undone: {last['reason']}"
 
 
 @pytest.mark.table
@@ -115,65 +115,25 @@ def test_a_quota_that_leaves_no_room(place, facing):
 
 
 @pytest.mark.table
-def test_a_policy_that_denies_the_write(stage, place, facing):
+def test_a_policy_that_denies_the_write(place, facing):
     place.managed(updatePolicy={"pinnedArm": "none"})
     place.until_settled("none")
-    name = f"deny-{place.name}"
-    policy = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": name},
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {
-                "resourceRules": [
-                    {
-                        "apiGroups": ["apps"],
-                        "apiVersions": ["v1"],
-                        "operations": ["UPDATE"],
-                        "resources": ["deployments"],
-                    }
-                ]
-            },
-            "validations": [
-                {"expression": f"request.userInfo.username != '{OPERATOR}'", "message": "frozen until Monday"}
-            ],
-        },
-    }
-    binding = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": name},
-        "spec": {
-            "policyName": name,
-            "validationActions": ["Deny"],
-            "matchResources": {
-                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": place.name}}
-            },
-        },
-    }
-    place.apply(policy, binding)
-    try:
-        with facing(
-            place, "admission policy denies the write", "WriteRefused with its sentence; rolled once allowed"
-        ) as row:
+    with facing(
+        place, "admission policy denies the write", "WriteRefused with its sentence; rolled once allowed"
+    ) as row:
+        with place.frozen("frozen until Monday"):
             pin(place, "eagle/3")
             found = place.until_service(
                 "it is refused", lambda status: decision(status).get("reason") == "WriteRefused"
             )
             assert "frozen until Monday" in json.dumps(found["status"])
-            place.kubectl("delete", "validatingadmissionpolicybinding", name)
-            # A change of the spec tries at once; the back-off would take longer.
-            place.patch("specsvc", "chat", {"spec": {"updatePolicy": {"cooldownSeconds": 1}}})
-            row.writes = 1
-            row.over()
-            place.until_settled("eagle/3")
-            row.recovered()
-            row.seen = decision(found["status"])["reason"]
-    finally:
-        stage.cluster.kubectl(
-            "delete", "validatingadmissionpolicy,validatingadmissionpolicybinding", name, "--ignore-not-found"
-        )
+        # A change of the spec tries at once; the back-off would take longer.
+        place.patch("specsvc", "chat", {"spec": {"updatePolicy": {"cooldownSeconds": 1}}})
+        row.writes = 1
+        row.over()
+        place.until_settled("eagle/3")
+        row.recovered()
+        row.seen = decision(found["status"])["reason"]
 
 
 @pytest.mark.table

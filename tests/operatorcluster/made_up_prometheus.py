@@ -9,14 +9,16 @@ import subprocess
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 from breakeven_operator.adapters.prometheus_api import PrometheusClient
 from breakeven_operator.ports import Cluster, InstantSample, PrometheusAccess, Samples
 from localcluster.binaries import ensure
 from localcluster.free_ports import free_ports
+
+_Answer = TypeVar("_Answer")
 
 
 @contextlib.contextmanager
@@ -65,25 +67,20 @@ def _ready(address: str) -> bool:
 
 def asked(address: str, promql: str) -> Sequence[InstantSample]:
     """What the operator's own client reads of it."""
-
-    async def ask() -> Sequence[InstantSample]:
-        # Without Secrets in the access no API server is asked for any.
-        client = PrometheusClient(cast("Cluster", None), allowed=("127.0.0.1",))
-        try:
-            return await client.query(PrometheusAccess(address), promql)
-        finally:
-            await client.close()
-
-    return asyncio.run(ask())
+    return _asked(lambda client: client.query(PrometheusAccess(address), promql))
 
 
 def past_asked(address: str, promql: str) -> Sequence[Samples]:
     """The same of a query about the past."""
+    return _asked(lambda client: client.query_past(PrometheusAccess(address), promql))
 
-    async def ask() -> Sequence[Samples]:
+
+def _asked(question: Callable[[PrometheusClient], Awaitable[_Answer]]) -> _Answer:
+    async def ask() -> _Answer:
+        # Without Secrets in the access no API server is asked for any.
         client = PrometheusClient(cast("Cluster", None), allowed=("127.0.0.1",))
         try:
-            return await client.query_past(PrometheusAccess(address), promql)
+            return await question(client)
         finally:
             await client.close()
 

@@ -239,6 +239,42 @@ class Place:
         """Notes of the events here, by reason."""
         return {event["reason"]: event["note"] for event in self.all("event")}
 
+    @contextlib.contextmanager
+    def frozen(self, said: str) -> Iterator[None]:
+        """While the block lasts, a ValidatingAdmissionPolicy lets the operator change no Deployment here."""
+        name, path = f"freeze-{self.name}", "/apis/admissionregistration.k8s.io/v1"
+        rule = {
+            "apiGroups": ["apps"],
+            "apiVersions": ["v1"],
+            "operations": ["UPDATE"],
+            "resources": ["deployments"],
+        }
+        here = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": self.name}}}
+        specs: dict[tuple[str, str], Manifest] = {
+            ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"): {
+                "failurePolicy": "Fail",
+                "matchConstraints": {**here, "resourceRules": [rule]},
+                "validations": [
+                    {"expression": f"request.userInfo.username != '{OPERATOR}'", "message": said}
+                ],
+            },
+            ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"): {
+                "policyName": name,
+                "validationActions": ["Deny"],
+            },
+        }
+        with contextlib.ExitStack() as made:
+            for (kind, plural), spec in specs.items():
+                manifest = {
+                    "apiVersion": "admissionregistration.k8s.io/v1",
+                    "kind": kind,
+                    "metadata": {"name": name},
+                    "spec": spec,
+                }
+                self.stage.api.create(f"{path}/{plural}", manifest)
+                made.callback(self.stage.api.delete, f"{path}/{plural}/{name}")
+            yield
+
     def managed(self, **changes: Any) -> None:
         """A target that serves, a service on it and an accepted profile: nothing has to be measured."""
         self.apply(

@@ -53,6 +53,7 @@ def test_guidellm_sweep_gives_a_law_and_no_ceiling_from_one_generation() -> None
         )
     (fit,) = fit_points(points).arms
     assert fit.points == 4
-    assert [row.reason for row in fit.excluded] == ["SaturatedPoint"]
-    # Its throughput run had 351 requests in flight and finished 450: a wave and a quarter count nothing.
+    # In its throughput run 81 of 531 requests failed, which excludes a row before saturation does.
+    assert [row.reason for row in fit.excluded] == ["RequestsFailed"]
+    # That run had 351 requests in flight and finished 450: a wave and a quarter count nothing.
     assert fit.measured_saturation_rps is None
