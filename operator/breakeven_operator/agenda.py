@@ -116,7 +116,7 @@ class Agenda:
         self._standing[uid] = _Standing(on, now_s, stands_s)
 
     def reopen(self, uid: str, now_s: float = 0.0, in_s: float = 0.0) -> None:
-        """What was decided did not come about: the next cycle decides again, or the first one after so many seconds."""
+        """Decides again in the next cycle, or in the first one after so many seconds, because the decision was not carried out."""
         last = self._standing.get(uid)
         if last is not None:
             stands_s = now_s + in_s - last.decided_s if in_s > 0.0 else 0.0

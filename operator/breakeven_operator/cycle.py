@@ -495,7 +495,7 @@ class Reconciler:
                 await self._conclude(written, done, report)
 
     async def _next_of(self, view: RunView, now: datetime, fitted: DoneFit | None) -> tuple[Action, ...]:
-        """What a run's state asks for; its files are read for that, and let go at once."""
+        """The actions that a run's state asks for; its files are read for them, and dropped at once."""
         files = calibration.files_read(view)
         if not files:
             return calibration.advance(view, now, fitted)

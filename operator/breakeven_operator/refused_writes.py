@@ -179,7 +179,7 @@ def _named(resource: Resource, body: object) -> str:
 
 
 def _place(action: Action) -> Hashable:
-    """What is written; names of Events are made up, so that one refused Event stands for its namespace."""
+    """The place of a write; names of Events are generated, so that one refused Event stands for its namespace."""
     match action:
         case EmitEvent(ref):
             return EVENTS.plural, ref.namespace
@@ -196,7 +196,7 @@ def _place(action: Action) -> Hashable:
 
 
 def _content(action: Action) -> Hashable:
-    """What of a write may make the server answer otherwise; a status is another one in each cycle."""
+    """The part of a write that may change the server's answer; a status differs in each cycle."""
     match action:
         case WriteAnnotation(value=value, generation=generation):
             return value, generation

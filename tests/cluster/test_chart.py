@@ -363,7 +363,7 @@ REFUSED = re.compile(
 
 
 def denied(cluster, namespace, documents, *, user=OPERATOR, verb="create"):
-    """What the policies say of each object, by its name; nothing is stored."""
+    """The policies' answer to each object, by its name; nothing is stored."""
     text = yaml.safe_dump_all(documents)
     done = cluster.kubectl(
         f"--as={user}",
@@ -740,7 +740,7 @@ def test_a_driver_adds_points_to_runs_of_its_service_and_nothing_else(cluster, t
     ).stdout.strip().partition("/")[2]  # fmt: skip
 
     def patch(run, status):
-        """What the API server says to a merge patch; kubectl would read the status first, which a driver may not."""
+        """The API server's answer to a merge patch; kubectl would read the status first, which a driver may not."""
         pki = cluster.state_dir / "pki"
         context = ssl.create_default_context(cafile=pki / "ca.crt")
         context.load_cert_chain(pki / "admin.crt", pki / "admin.key")

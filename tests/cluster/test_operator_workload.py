@@ -1,4 +1,4 @@
-"""What a calibration sends, and what it imports, on the real control plane: a mounted ConfigMap and the driver."""
+"""The requests that a calibration sends, and the files that it imports, on the real control plane."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a real Prometheus makes of our queries where it holds one engine several times, or two engines under one name."""
+"""Our queries on a real Prometheus that holds one engine several times, or two engines under one name."""
 
 from __future__ import annotations
 

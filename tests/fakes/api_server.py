@@ -39,7 +39,7 @@ _SERVER_SET = (
 
 @dataclass
 class AdmissionPolicy:
-    """What a ValidatingAdmissionPolicy or a webhook does with writes.
+    """A ValidatingAdmissionPolicy or a webhook that denies writes.
 
     Attributes:
         applies: whether it denies a write, from (verb as RBAC calls it, resource with its subresource, new object, old one);

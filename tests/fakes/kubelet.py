@@ -291,7 +291,7 @@ class FakeKubelet:
         status["containerStatuses"] = [container]
 
     def _waits_for(self, pod: Mapping[str, Any]) -> dict[str, str] | None:
-        """What keeps the engine's container from being made, in the kubelet's words; None: nothing."""
+        """The reason why the engine's container cannot be made, in the kubelet's words; None if it can."""
         (engine, *_), namespace = pod["spec"]["containers"], pod["metadata"]["namespace"]
         if self._held_elsewhere(pod):
             return {"reason": "ContainerCreating"}

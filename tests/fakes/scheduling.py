@@ -38,7 +38,7 @@ def whole(quantity: object) -> int:
 
 
 def refused_by_quota(cluster: FakeCluster, pod: Mapping[str, Any]) -> str | None:
-    """What the API server says to a pod that no quota of its namespace has room for; None: it is let in."""
+    """The API server's refusal of a pod that no quota of its namespace has room for; None if it is admitted."""
     meta = pod["metadata"]
     namespace = meta["namespace"]
     wanted = _counted(pod)

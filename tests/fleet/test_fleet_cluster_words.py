@@ -1,4 +1,4 @@
-"""What the cluster says about a pod that does not come: at once, in its words, and waited for as long as that may help."""
+"""A pod that does not come: the cluster's words are given at once, and waited for as long as that may help."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def test_what_the_scheduler_misses_is_said_in_its_words(happens: Any, reas
 
 
 async def test_a_gpu_that_comes_after_ten_minutes_is_waited_for() -> None:
-    """As a calibration waits; the time for which a pod waits for room is none that it takes to start."""
+    """A roll waits for room as a calibration does: that time is no part of the time to start."""
     world = calibrated(demanding)
     shared(world)
     no_gpu(world)

@@ -101,7 +101,7 @@ def digest(tree: Path) -> str:
 
 
 def reached(tree: Path, kept: Path) -> Reach:
-    """What the tests of a tree run; kept in a file, because it takes minutes."""
+    """The lines that each test of a tree runs; kept in a file, because it takes minutes."""
     if not kept.exists():
         _say("which tests run which lines: every unit and property test of the core once")
         path = os.pathsep.join([*trial.search_path(tree), str(ROOT / "tests")])

@@ -33,7 +33,7 @@ _KILLED_BY_CPU: Final = (signal.SIGXCPU, signal.SIGKILL)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a mutant.
+    """The fate of a mutant.
 
     Attributes:
         word: killed, survived, timeout, unreached, moved, or broken: pytest itself did not run.
@@ -105,7 +105,7 @@ def start(trees: Any) -> None:
 
 
 def in_own_tree(site: Site, tests: Sequence[str], cpu_s: int) -> Outcome:
-    """As `trial`, in the tree of this worker."""
+    """Calls `trial` in the tree of this worker."""
     return trial(_own_tree[0], site, tests, cpu_s)
 
 
@@ -163,7 +163,7 @@ def _children_s() -> float:
 
 
 class _Witness:
-    """As a pytest plugin: writes down the first test that fails."""
+    """Writes down the first test that fails, as a pytest plugin."""
 
     def __init__(self, log: Path) -> None:
         self._log = log

@@ -21,7 +21,7 @@ Document = dict[str, Any]
 
 
 class Administrator:
-    """What kubectl does for tests that are not about kubectl; paths begin with a slash.
+    """Does what kubectl does for tests that are not about kubectl; paths begin with a slash.
 
     Raises:
         AssertionError: (every method that changes something, or waits) the API server refused, or it did not come true.

@@ -1,4 +1,4 @@
-"""What other tenants keep in the API server changes nothing for a good service, whatever it looks like.
+"""Objects of other tenants change nothing for a good service, whatever they look like.
 
 The texts are put where the API server would hold them, and go through the adapter's reading, the informers, the trimming and
 two whole cycles.

@@ -1,4 +1,4 @@
-"""What the stages of `make test` took at the last landing that was measured, and the comparison with it."""
+"""The seconds of `make test`'s stages at the last landing that was measured, and the comparison with it."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Fixture:
 
 @dataclass(frozen=True)
 class Records:
-    """What runs of pytest took.
+    """The seconds of runs of pytest.
 
     Attributes:
         tests: by node id, with the fixtures that were set up for each.

@@ -294,7 +294,7 @@ def _members(text: bytes) -> dict[str, bytes]:
 
 
 def _pieces(text: bytes) -> list[bytes]:
-    """What the outermost object or list of a text is made of: without recursion, in time that grows with the length alone.
+    """Splits a text's outermost object or list into its members, without recursion, in time that grows with the length alone.
 
     Raises:
         ValueError: it is not closed.

@@ -396,7 +396,7 @@ def _parsed(text: bytes, path: str) -> dict[str, Any]:
 
 
 def _said(text: bytes) -> dict[str, Any]:
-    """What an answer says that is no object: a Status; or the page of whatever stands between us and the API server."""
+    """The sentence of an answer that is no object: a Status, or the page of a proxy before the API server."""
     try:
         found = pydantic_core.from_json(text)
     except ValueError:

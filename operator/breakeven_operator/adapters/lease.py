@@ -20,7 +20,7 @@ _LOG = logging.getLogger(__name__)
 
 
 LONGEST_LEASE_S = 600.0
-"""The longest that an operator may be told to run with: a record that says more is no operator's."""
+"""The longest duration that an operator accepts: a record with more is no operator's."""
 
 
 class _SeenLease(NamedTuple):
@@ -126,7 +126,7 @@ class Lease:
         if self._seen is None or self._seen.version != version:
             self._seen = _SeenLease(version, now)
             return False
-        # As long as the other one says, should it run with a longer duration than we do; no longer than one may be told to.
+        # The other operator's duration counts where it is longer than ours, up to the longest that one accepts.
         said_s = float((lease.get("spec") or {}).get("leaseDurationSeconds") or 0)
         silent_s = max(self._lease_s, min(said_s, LONGEST_LEASE_S))
         return now - self._seen.at_s > silent_s

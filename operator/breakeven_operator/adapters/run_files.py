@@ -14,7 +14,7 @@ LARGEST_MIB = 16
 
 
 class RunFiles(NamedTuple):
-    """What was read.
+    """The files that were read.
 
     Attributes:
         config_maps: by name, with the keys that are asked for; None: there is no such one. What the operator may not read is

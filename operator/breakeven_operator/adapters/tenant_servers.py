@@ -33,7 +33,7 @@ _TRANSLATED: Final = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "::/96"))
 
 
 class TenantServers:
-    """What services may name, and what their installation allows beside.
+    """The servers that services may name, and those that their installation allows besides.
 
     Args:
         allowed: addresses (`http://host:port`), host names, IP addresses and networks that are asked all the same.

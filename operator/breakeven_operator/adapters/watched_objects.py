@@ -77,7 +77,7 @@ class _Followed:
 
 
 def _spec_of(manifest: Manifest) -> tuple[Any, ...]:
-    """What people ask for: the spec, an annotation, the end."""
+    """The part of an object by which people ask for something: spec, annotations, deletion."""
     meta = manifest["metadata"]
     return meta.get("generation"), meta.get("deletionTimestamp"), meta.get("annotations") or {}
 

@@ -71,7 +71,7 @@ def advance(view: RunView, now: datetime, fitted: DoneFit | None = None) -> tupl
 
 
 def refused(view: RunView, write: RefusedWrite, now: datetime) -> tuple[Action, ...]:
-    """What a run says while the API server refuses one of its writes: it stays where it was, and fails in the end.
+    """The state of a run while the API server refuses one of its writes: it stays where it was, and fails in the end.
 
     What was announced before the refused write is taken back with it: a Job that was never made is no attempt.
 

@@ -13,7 +13,7 @@ _OFTEN_PER_HOUR = 0.25
 
 
 def crashing(deployment: Deployment, now: datetime) -> str | None:
-    """What shows that the arm's engines crash, as a sentence; None: nothing does.
+    """The evidence that the arm's engines crash, as a sentence; None if there is none.
 
     One pod of several that crashes tells of its node or its GPU, not of the arm.
     """

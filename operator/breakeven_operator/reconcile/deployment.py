@@ -159,7 +159,7 @@ class Deployment:
 
     @property
     def trouble(self) -> Trouble | None:
-        """What keeps the pods of the newest template from coming; None where nothing is said."""
+        """The trouble that keeps the pods of the newest template from coming; None if the cluster names none."""
         found = [pod.trouble for pod in self.pods if pod.coming and pod.trouble is not None]
         refused = refused_pod(self.manifest) if self.updated < self.desired else None
         return worst([*found, refused] if refused is not None else found)

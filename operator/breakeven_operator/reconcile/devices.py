@@ -1,4 +1,4 @@
-"""What an engine's container asks of devices: whole GPUs, slices of one, other accelerators, and claims of DRA."""
+"""The devices that an engine's container asks for: whole GPUs, slices of one, other accelerators, and claims of DRA."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Devices:
 
     @property
     def identity(self) -> Mapping[str, object]:
-        """What of them moves a latency beside the number of whole GPUs; empty where there is nothing else."""
+        """The devices that move a latency besides the number of whole GPUs; empty if there are no others."""
         return {
             **({"devices": dict(self.others)} if self.others else {}),
             **({"claims": [list(claim) for claim in self.claims]} if self.claims else {}),

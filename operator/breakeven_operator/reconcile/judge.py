@@ -225,7 +225,7 @@ def blocked(
 def _held_from_leaving(
     spec: SpeculativeServiceSpec, cannot_roll: Refusal | None, verdict: Verdict
 ) -> Verdict | None:
-    """What keeps an arm that crashes from being left: only a person; its replicas are never ready for long."""
+    """The gates for leaving an arm that crashes: a person alone, because its replicas are never ready for long."""
     if spec.update_policy.mode is Mode.RECOMMEND:
         return replace(verdict, action=RECOMMEND)
     refusal = Refusal(ClusterReason.PAUSED, "spec.paused is set") if spec.paused else cannot_roll

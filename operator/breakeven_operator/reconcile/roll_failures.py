@@ -44,7 +44,7 @@ _FEWEST_SIDE_BY_SIDE = 20.0
 
 
 class RollAnswer(NamedTuple):
-    """What Prometheus says about a roll: latencies of both arms, and requests that failed."""
+    """Prometheus' answers about a roll: latencies of both arms, and requests that failed."""
 
     latencies: RollReading
     failures: RollReading
@@ -60,7 +60,7 @@ class ArmRequests(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FailureFinding:
-    """What fails on the new arm beyond what fails on the old one.
+    """The share of requests that fails on the new arm beyond the old one's.
 
     Attributes:
         old, new: requests of both arms.
@@ -134,7 +134,7 @@ def failures_query(
 
 
 def find_failures(reading: RollReading | None, rolled: RolledPods | None) -> FailureFinding | str:
-    """What fails on the new arm and not on the old one; or why that is not measured, as the end of a sentence."""
+    """The failures on the new arm that the old one does not have; or why they are not measured, as the end of a sentence."""
     if reading is None or reading.error is not None:
         return f"Prometheus gives no figures of them ({reading.error if reading else 'it was not asked'})"
     if rolled is None:

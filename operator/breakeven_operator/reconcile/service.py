@@ -432,7 +432,7 @@ def _while_refused(
     deployment: Deployment | None,
     now: datetime,
 ) -> RolloutStep:
-    """What becomes of a change under way while its target cannot be looked at.
+    """The state of a change under way while its target cannot be read.
 
     A target that is gone takes it along. One that another service has is that one's. Of any other the change goes on to its
     end, or to its deadline: new pods on another GPU class are no reason to leave half of a roll for ever.

@@ -1,4 +1,4 @@
-"""What of a pod template only one pod, or one node, can have: a second pod beside it waits in vain."""
+"""The parts of a pod template that only one pod, or one node, can have: a second pod beside it waits in vain."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def mounted_claims(pod_spec: Mapping[str, Any]) -> frozenset[str]:
 
 
 def unshareable(pod_spec: Mapping[str, Any], claims: Iterable[Mapping[str, Any]]) -> str | None:
-    """What a second pod cannot have, as a sentence with the way out; None when it can have everything.
+    """The part that a second pod cannot have, as a sentence with the way out; None if it can have everything.
 
     Args:
         pod_spec: of the target's template.

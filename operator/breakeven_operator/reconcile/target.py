@@ -90,7 +90,7 @@ def refuse_target(
 def refuse_rolls(
     spec: SpeculativeServiceSpec, deployment: Deployment, claims: Iterable[Manifest] = ()
 ) -> Refusal | None:
-    """What keeps the operator from rolling this target although its mode asks for it; None when nothing does.
+    """The reason why the operator does not roll this target although its mode asks for it; None if there is none.
 
     Args:
         spec: of the SpeculativeService.

@@ -1,4 +1,4 @@
-"""What the cluster says about a pod that does not come: in its own words, and how long waiting may help."""
+"""The cluster's words about a pod that does not come, and how long waiting may help."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BAD_POD = frozenset(
 
 
 class Patience(IntEnum):
-    """What may end a trouble: nothing, an outage that is over soon, or room that somebody makes."""
+    """The end that a trouble may have: none, an outage that is over soon, or room that somebody makes."""
 
     NONE = 0
     SHORT = 1
@@ -68,7 +68,7 @@ class Trouble:
 
 
 def worst(troubles: Iterable[Trouble]) -> Trouble | None:
-    """The one that least may end, of equal ones the oldest; None of none."""
+    """The trouble that is least likely to end, of equal ones the oldest; None if there is none."""
     return min(
         troubles, key=lambda one: (one.patience, one.since.timestamp() if one.since else 0.0), default=None
     )

@@ -238,7 +238,7 @@ class SpeculativeMethod(Model):
     ]
 
     def strays_from(self, prefixes: Sequence[str]) -> str | None:
-        """What is wrong with its drafter where an installation allows those alone whose names begin so; None: nothing.
+        """The fault of its drafter where an installation allows only names that begin so; None if there is none.
 
         Args:
             prefixes: of repositories and paths; without any, all are allowed.

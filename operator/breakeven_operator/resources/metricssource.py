@@ -140,7 +140,7 @@ class PrometheusServer(Model):
     bearer_token_secret_ref: Annotated[
         SecretKeyReference | None,
         Field(
-            description="Token for the Authorization header; read anew as it expires. The Secret's annotation "
+            description="Token for the Authorization header; read again as it expires. The Secret's annotation "
             "breakeven.dev/prometheus-address names the address that it may be sent to."
         ),
     ] = None

@@ -15,7 +15,7 @@ _PAGE_S = 5.0
 
 
 class _Page:
-    """What /metrics shows, made once per cycle: about a thousand services it takes 0.8 s of the loop that renews the Lease.
+    """The page of /metrics, made once per cycle: with a thousand services it takes 0.8 s of the loop that renews the Lease.
 
     Whoever reaches the port may ask as often as he likes.
     """

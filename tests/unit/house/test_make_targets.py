@@ -1,4 +1,4 @@
-"""What `make check` and `make test` run can make them fail, and no check is left out of either."""
+"""Each step of `make check` and `make test` can make them fail, and neither leaves a check out."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def test_a_device_has_no_end_and_is_refused():
 
 
 def test_a_pipe_is_read_to_its_end(tmp_path):
-    """Whoever writes `breakeven fit <(zcat points.csv.gz)` gives one."""
+    """The shell gives a pipe for `breakeven fit <(zcat points.csv.gz)`."""
     os.mkfifo(tmp_path / "pipe")
     writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=("text" * 50_000,))
     writer.start()

@@ -1,4 +1,4 @@
-"""What a container asks of devices: what counts as one, and what makes a profile another one's."""
+"""Devices of a container: which count as one, and which make a profile another one's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests and fixtures take is measured where they run, and a test that uses more CPU than it may fails."""
+"""Seconds of tests and fixtures are measured where they run, and a test that uses more CPU than it may fails."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ TOO_DEAR = {
 
 @pytest.fixture(scope="module", params=["alone", "by two"])
 def measured(request, tmp_path_factory):
-    """What pytest said about CASES, and the file that it wrote."""
+    """Pytest's output about CASES, and the file that it wrote."""
     folder = tmp_path_factory.mktemp("timed")
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "pytest.ini").write_text("[pytest]\n")

@@ -441,7 +441,7 @@ class LintedDeployment(JsonResult):
     warnings: tuple[str, ...]
     """Anything else that would fight with the operator."""
     notes: tuple[str, ...]
-    """What to know before the opt-in, whatever the manifest says."""
+    """The advice to read before the opt-in, whatever the manifest says."""
 
 
 class LintResult(JsonResult):

@@ -124,7 +124,7 @@ class Document:
 
 
 def _below(value: Any, path: str, default: Any = None) -> Any:
-    """What stands at a dotted path below a value: a member of that whole name, or of the objects on the way; null is absent.
+    """The value at a dotted path below a value: a member of that whole name, or of the objects on the way; null is absent.
 
     Looked up one by one: the paths of all members of one megabyte may be half a gigabyte.
     """

@@ -1,4 +1,4 @@
-"""What engines counted over a window, and the figures that follow: one place for the operator and `breakeven doctor`.
+"""Counters of engines over a window, and the figures that follow: one place for the operator and `breakeven doctor`.
 
 A statistic that is missing is None here, and so is every figure that needs it; a count of zero is zero.
 """

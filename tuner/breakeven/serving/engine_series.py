@@ -16,7 +16,7 @@ from breakeven.serving.promql import Matcher, selector
 
 PREFIX = "vllm:"
 PREFIXES = (PREFIX, "kserve_vllm:", "ray_vllm:", "ray_vllm_", "vllm_")
-"""What names begin with where KServe, Ray or a pipeline that knows no colons has been."""
+"""The prefixes of names where KServe, Ray or a pipeline that allows no colons has been."""
 POD = ("namespace", "pod", "model_name")
 """Labels of a pod's series by which figures are grouped."""
 ENGINE = ("engine", "exported_engine", "WorkerId")

@@ -300,7 +300,7 @@ class VllmApi:
 
 
 async def _refused(http: web.Request, refusal: RequestError, *, stream: bool) -> web.StreamResponse:
-    """What the engine itself refuses; a stream has begun by then, and ends with the error."""
+    """The engine's own refusal; a stream has begun by then, and ends with the error."""
     if not stream:
         raise refusal
     response = web.StreamResponse(
