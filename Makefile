@@ -122,7 +122,7 @@ coverage: env ## All tests but those on the cluster, which lines none of them ru
 	@$(BIN)/coverage report
 
 # So that no dear test is left for one process when the others have ended.
-DEAREST_FIRST := tests/fleet tests/engine tests/golden tests/property tests/reference tests/unit
+DEAREST_FIRST := tests/fleet tests/engine tests/golden tests/tools tests/property tests/reference tests/unit
 
 matrix: env ## Unit and property tests on Python 3.11 to 3.13 and with the oldest dependencies (CELL="3.12 lowest")
 	@$(BIN)/python -m matrix $(CELL)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -48,11 +47,10 @@ def file_of(path: str) -> Path:
 
 def classes() -> set[str]:
     return {
-        node.name
+        name
         for package, above in ABOVE.items()
         for file in (above / package).rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ClassDef)
+        for name in re.findall(r"^ *class (\w+)[(:]", file.read_text(encoding="utf-8"), re.MULTILINE)
     }
 
 

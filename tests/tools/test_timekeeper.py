@@ -12,7 +12,7 @@ import pytest
 
 from timekeeping import report
 
-TESTS = Path(__file__).parents[2]
+TESTS = Path(__file__).parents[1]
 CONFTEST = """
 import pytest
 from timekeeping import plugin
