@@ -61,6 +61,78 @@ GUIDELLM: dict[str, Any] = {
         for kind in ("synchronous", "concurrent", "throughput", "constant", "poisson")
     ]
 }
+# Figures of one closed loop, as each tool writes them: 8 clients, 200 requests, 2.0 s, 512 and 256 tokens.
+SGLANG: dict[str, Any] = {
+    "tag": None,
+    "backend": "sglang",
+    "dataset_name": "random",
+    "request_rate": float("inf"),
+    "max_concurrency": 8,
+    "duration": 50.0,
+    "completed": 200,
+    "total_input_tokens": 102400,
+    "total_output_tokens": 51200,
+    "request_throughput": 4.0,
+    "mean_e2e_latency_ms": 2000.0,
+    "median_e2e_latency_ms": 1950.0,
+    "p99_e2e_latency_ms": 2600.0,
+    "mean_ttft_ms": 100.0,
+    "mean_tpot_ms": 9.0,
+    "mean_itl_ms": 7.45,
+    "concurrency": 8.0,
+    "accept_length": None,
+}
+
+
+def metric(unit: str, avg: float, **others: float) -> dict[str, Any]:
+    return {"unit": unit, "avg": avg} | others
+
+
+AIPERF_METRICS: dict[str, Any] = {
+    "request_throughput": metric("requests/sec", 4.0),
+    "request_latency": metric("ms", 2000.0, p50=1950.0, p99=2600.0),
+    "request_count": metric("requests", 200.0),
+    "time_to_first_token": metric("ms", 100.0),
+    "inter_token_latency": metric("ms", 9.0, p50=7.4),
+    "output_sequence_length": metric("tokens", 256.0, std=3.0),
+    "input_sequence_length": metric("tokens", 512.0),
+}
+AIPERF: dict[str, Any] = AIPERF_METRICS | {
+    "input_config": {
+        "endpoint": {"model_names": ["org/model"]},
+        "loadgen": {"concurrency": 8, "request_rate_mode": "concurrency_burst"},
+    },
+    "was_cancelled": False,
+}
+LLMD: dict[str, Any] = {
+    "version": "0.2",
+    "run": {"uid": "1"},
+    "scenario": {
+        "stack": [
+            {"metadata": {"kind": "inference_engine"}, "standardized": {"model": {"name": "org/model"}}},
+            {"metadata": {"kind": "generic"}, "standardized": {"tool": "router"}},
+        ],
+        "load": {"standardized": {"tool": "vllm-benchmark", "concurrency": 8}},
+    },
+    "results": {
+        "request_performance": {
+            "aggregate": {
+                "requests": {
+                    "total": 203,
+                    "failures": 0,
+                    "incomplete": 3,
+                    "input_length": {"units": "count", "mean": 512.0},
+                    "output_length": {"units": "count", "mean": 256.0, "stddev": 3.0},
+                },
+                "throughput": {"requests_rate": {"units": "queries/s", "mean": 4.0}},
+                "latency": {
+                    "request_latency": {"units": "s", "mean": 2.0, "p50": 1.95, "p99": 2.6},
+                    "time_to_first_token": {"units": "ms", "mean": 100.0},
+                },
+            }
+        }
+    },
+}
 _MATRIX = {
     "status": "success",
     "data": {"resultType": "matrix", "result": [{"metric": {}, "values": [[0, "1.5"], [60, "NaN"]]}]},
@@ -72,6 +144,9 @@ SEEDS: dict[str, str] = {
     "points": POINTS,
     "bench": json.dumps(BENCH),
     "guidellm": json.dumps(GUIDELLM),
+    "sglang": json.dumps(SGLANG),
+    "aiperf": json.dumps(AIPERF),
+    "llmd": json.dumps(LLMD),
     "prometheus": json.dumps(PROMETHEUS),
     "profile": json.dumps(PROFILE),
 }

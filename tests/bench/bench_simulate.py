@@ -26,7 +26,8 @@ from breakeven_sim.replay.fleet import Fleet
 from breakeven_sim.replay.fleet_arms import CostArms
 from breakeven_sim.replay.measured import measured_profile
 from breakeven_sim.replay.study import Study
-from breakeven_sim.replay.traces import RequestTrace, read_trace
+from breakeven_sim.replay.trace_files import read_trace
+from breakeven_sim.replay.traces import RequestTrace
 
 TRACES = Path(__file__).parents[3] / "shared" / "data" / "traces"
 DEMO = Path(__file__).parents[2] / "examples" / "engine-costs" / "demo.json"

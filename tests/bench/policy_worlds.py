@@ -21,7 +21,8 @@ from breakeven.profile import Profile
 from breakeven_sim.engine.costs import default_document
 from breakeven_sim.replay.fleet_arms import CostArms, LawArms
 from breakeven_sim.replay.measured import measured_profile
-from breakeven_sim.replay.traces import RateTrace, RequestTrace, read_trace
+from breakeven_sim.replay.trace_files import read_trace
+from breakeven_sim.replay.traces import RateTrace, RequestTrace
 
 TRACES = Path(__file__).parents[3] / "shared" / "data" / "traces"
 PUBLISHED = {

@@ -24,7 +24,8 @@ from breakeven_sim.replay.hindsight import best_plan, free_windows
 from breakeven_sim.replay.measured import measured_profile
 from breakeven_sim.replay.stepping import SUBSTEPS, PiecewiseLaw, SteppedFleet, implicit, step_through
 from breakeven_sim.replay.study import Study
-from breakeven_sim.replay.traces import RateTrace, RequestTrace, read_trace
+from breakeven_sim.replay.trace_files import read_trace
+from breakeven_sim.replay.traces import RateTrace, RequestTrace
 from draws import draws
 from validation.published import data_folder
 

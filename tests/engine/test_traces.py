@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from breakeven.errors import InputError
 from breakeven_sim.engine.drafting import plan_steps
 from breakeven_sim.replay.recorded_texts import read_recorded, recorded_for
-from breakeven_sim.replay.traces import RateTrace, RequestTrace, read_trace
+from breakeven_sim.replay.trace_files import read_trace
+from breakeven_sim.replay.traces import RateTrace, RequestTrace
 
 
 @pytest.fixture
@@ -28,6 +32,29 @@ def write(tmp_path):
         "timestamp_ms,input_length,output_length,blocks\n10000,5,7,1\n11500,6,8,1\n",
         "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,5,7\n2023-11-16 18:15:48.1805900,6,8\n",
         "\ufefftimestamp_s,prompt_tokens,output_tokens\n11.5,6,8\n\n10,5,7\n",
+        # Azure 2024: an offset, and a fraction where it is not zero.
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:01+00:00,5,7\n2024-05-10 02:00:02.500000+02:00,6,8\n",
+        "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,5,7,12,API log\n6.5,GPT-4,6,8,14,API log\n",
+        (
+            '{"timestamp": 27482, "input_length": 5, "output_length": 7, "hash_ids": [1]}\n'
+            '{"timestamp": 28982, "input_length": 6, "output_length": 8, "hash_ids": [1, 2]}\n'
+        ),
+        (
+            '{"timestamp": "2023-04-09T00:02:53+00:00", "prompt_tokens": 5, "completion_tokens": 7}\n\n'
+            '{"completion_tokens": 8, "timestamp": "2023-04-09T00:02:54.5Z", "prompt_tokens": 6}\n'
+        ),
+        "arrived_at,num_prefill_tokens,num_decode_tokens\n1700000000000,5,7\n1700000001500,6,8\n",
+    ],
+    ids=[
+        "ours",
+        "Mooncake CSV",
+        "Azure 2023",
+        "BOM, out of order",
+        "Azure 2024",
+        "BurstGPT",
+        "Mooncake",
+        "JSON lines",
+        "epoch ms",
     ],
 )
 def test_requests_in_every_known_format(write, text):
@@ -36,6 +63,42 @@ def test_requests_in_every_known_format(write, text):
     assert trace.arrival_s == pytest.approx([0.0, 1.5])
     assert (trace.prompt_tokens.tolist(), trace.output_tokens.tolist()) == ([5, 6], [7, 8])
     assert trace.faster(3.0).arrival_s == pytest.approx([0.0, 0.5])
+
+
+def test_a_request_without_an_answer_is_left_out_and_counted(write):
+    header = "Timestamp,Model,Request tokens,Response tokens\n"
+    trace = read_trace(write(f"{header}1,m,5,0\n4,m,5,7\n5,m,0,9\n"))
+    assert trace.arrival_s.tolist() == [0.0, 1.0]
+    assert (trace.prompt_tokens.tolist(), trace.output_tokens.tolist()) == ([5, 1], [7, 9])
+    assert trace.notes == (
+        "1 requests without an answer are left out",
+        "1 requests without a prompt count one token",
+    )
+    with pytest.raises(InputError, match="no request has an answer"):
+        read_trace(write(f"{header}1,m,5,0\n"))
+
+
+def test_a_date_without_a_zone_leaps_in_no_night(write, monkeypatch):
+    """At two in that night clocks of Berlin went back by an hour."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        dates = "2023-10-29 01:30:00,1,1\n2023-10-29 03:30:00,1,1\n"
+        trace = read_trace(write(f"TIMESTAMP,ContextTokens,GeneratedTokens\n{dates}"))
+        assert trace.arrival_s.tolist() == [0.0, 7200.0]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_rows_are_held_as_numbers_while_they_are_read(write):
+    path = write("timestamp_s,prompt_tokens,output_tokens\n" + "1.5,512,256\n" * 50_000)
+    tracemalloc.start()
+    try:
+        read_trace(path)
+        assert tracemalloc.get_traced_memory()[1] < 50_000 * 150
+    finally:
+        tracemalloc.stop()
 
 
 def test_arrivals_without_lengths_need_them(write):
@@ -79,7 +142,7 @@ def test_rates_of_requests_keep_their_number():
     ("text", "message"),
     [
         ("", "row 1: columns none"),
-        ("time,tokens\n1,2\n", "row 1: columns time, tokens; expected timestamp_s"),
+        ("day,tokens\n1,2\n", "row 1: columns day, tokens; expected a time and lengths (timestamp_s"),
         ("rate_rps\n1\n", "row 1"),
         ("timestamp_s,prompt_tokens,output_tokens\n", "no rows"),
         ("timestamp_s,prompt_tokens,output_tokens\n1,2\n", "row 2, column output_tokens: nothing there"),
@@ -90,6 +153,14 @@ def test_rates_of_requests_keep_their_number():
         ("window_start_s,rate_rps\n0,1\n0,2\n", "row 3, column window_start_s: not after the row before"),
         ("window_start_s,total_rate_rps\n0,0\n600,0\n", "every rate is 0"),
         ("TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,1,2\n", "row 2, column TIMESTAMP: 'yesterday'"),
+        ('{"timestamp": 1, "input_length": 5, "output_length": 7}\nnot JSON\n', "row 2: no JSON object"),
+        (
+            '{"timestamp": 1, "input_length": 5, "output_length": 7}\n{"timestamp": 2}\n',
+            "row 2, column input_length: nothing",
+        ),
+        ('{"timestamp": [1], "input_length": 5, "output_length": 7}\n', "row 1, column timestamp: [1]"),
+        ('{"timestamp": {"a": 1}, "input_length": 5, "output_length": 7}\n', "column timestamp: {'a': 1}"),
+        ("{" * 100_000, "row 1: no JSON object"),
     ],
 )
 def test_a_wrong_file_gets_one_line(write, text, message):

@@ -57,6 +57,14 @@ class Reason(StrEnum):
         "PointTooShort",
         "Too few requests were answered, or the last answers took a large part of the run.",
     )
+    LATENCY_UNKNOWN = (
+        "LatencyUnknown",
+        "The file has no mean request time, and what it has does not determine one.",
+    )
+    ARRIVALS_UNKNOWN = (
+        "ArrivalsUnknown",
+        "Requests arrived neither as Poisson's nor at a constant rate, or the file does not say: who meets whom is not known.",
+    )
     INFLIGHT_UNKNOWN = "InflightUnknown", "A short closed-loop run without its measured mean in-flight."
     OTHER_LENGTHS = (
         "OtherLengths",

@@ -9,8 +9,10 @@ import pytest
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
 from breakeven.points.point import LoadMode
+from breakeven.points.quality import reason_against
 from breakeven.readers import foreign, prometheus
 from breakeven.readers.reading import grouped, matching, one_setting, read_text
+from breakeven.reasons import Reason
 
 BENCH: dict[str, Any] = {
     "request_rate": 4.0,
@@ -158,9 +160,49 @@ def test_there_are_never_fewer_steps_than_drafts() -> None:
     assert point.tokens_per_step == pytest.approx(2520 / 1000)
 
 
-def test_the_mean_is_rebuilt_where_only_ttft_and_tpot_were_saved() -> None:
-    point = read({key: value for key, value in BENCH.items() if "e2el" not in key})
-    assert point.mean_latency_s == pytest.approx(0.0124 + 63 * 0.0012)
+WITHOUT_E2EL = {key: value for key, value in BENCH.items() if "e2el" not in key}
+
+
+def test_the_mean_is_rebuilt_from_pooled_gaps_never_from_a_mean_of_ratios() -> None:
+    point = read(WITHOUT_E2EL | {"mean_itl_ms": 1.1})
+    # 2560 tokens of 40 requests have 2520 gaps.
+    assert point.mean_latency_s == pytest.approx(0.0124 + 63 * 0.0011)
+    assert point.flags == ()
+    ratios = read(WITHOUT_E2EL)
+    assert ratios.flags == ("LatencyUnknown",)
+    assert reason_against(ratios) == Reason.LATENCY_UNKNOWN
+
+
+def test_with_speculation_a_gap_is_a_step() -> None:
+    point = read(WITHOUT_E2EL | COUNTERS | {"mean_itl_ms": 3.0}, Arm("ngram", 3))
+    steps = 2520 / point.tokens_per_step
+    assert point.mean_latency_s == pytest.approx(0.0124 + steps / 40 * 0.003)
+    # Without counters nobody knows how many gaps there were.
+    assert read(WITHOUT_E2EL | {"mean_itl_ms": 3.0}, Arm("ngram", 3)).flags == ("LatencyUnknown",)
+
+
+def test_more_in_flight_than_clients_is_no_steady_state() -> None:
+    closed = BENCH | {"request_rate": "inf", "max_concurrency": 8}
+    # By its own rate and latency 12.3 of 8 clients had a request in flight.
+    point = read(closed | {"request_throughput": 16.4, "mean_e2el_ms": 747.0})
+    assert reason_against(point) == Reason.NOT_STEADY
+    assert reason_against(read(closed | {"request_throughput": 10.4, "mean_e2el_ms": 747.0})) is None
+
+
+@pytest.mark.parametrize(
+    ("burstiness", "mode", "flags"),
+    [
+        (None, LoadMode.POISSON, ()),
+        (1.0, LoadMode.POISSON, ()),
+        (100.0, LoadMode.CONSTANT, ()),
+        (0.5, LoadMode.POISSON, ("ArrivalsUnknown",)),
+    ],
+)
+def test_arrivals_are_poisson_only_where_the_file_does_not_say_otherwise(
+    burstiness: float | None, mode: LoadMode, flags: Any
+) -> None:
+    point = read(BENCH | {"burstiness": burstiness})
+    assert (point.load_mode, point.flags) == (mode, flags)
 
 
 LISTS: dict[str, Any] = {
@@ -216,6 +258,16 @@ def test_lists_that_were_cut_or_hold_failed_requests_give_no_wrong_quantile() ->
 def scheduler(strategy: dict[str, Any]) -> dict[str, Any]:
     (benchmark,) = older(strategy)["benchmarks"]
     return {"benchmarks": [benchmark | {"args": {}, "scheduler": {"strategy": strategy}}]}
+
+
+def test_guidellm_names_its_model_in_every_version() -> None:
+    report = version2({"type_": "synchronous"})
+    report["benchmarks"][0]["config"]["backend"] = {"model": "org/model"}
+    assert read(report).model == "org/model"
+    assert read(older({"type_": "synchronous"}) | {"args": {"model": "org/model"}}).model == "org/model"
+    oldest = older({"type_": "synchronous"})
+    oldest["benchmarks"][0]["worker"] = {"backend_model": "org/model"}
+    assert read(oldest).model == "org/model"
 
 
 @pytest.mark.parametrize("schema", [version2, older, scheduler])

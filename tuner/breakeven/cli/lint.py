@@ -52,7 +52,7 @@ def command(manifest: Path, container: str | None, *, check: bool, as_json: bool
 def _deployments(manifest: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     import yaml
 
-    from breakeven.serving.manifest import yaml_documents
+    from breakeven.yaml_intake import yaml_documents
 
     with click.open_file(str(manifest), encoding="utf-8") as stream:
         try:

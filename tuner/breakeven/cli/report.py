@@ -97,7 +97,8 @@ def _trace_range(path: Path, replicas: int) -> Span:
     """5th and 95th percentile of the trace's load per replica, over minutes where it lists requests."""
     import numpy as np
 
-    from breakeven_sim.replay.traces import RequestTrace, read_trace
+    from breakeven_sim.replay.trace_files import read_trace
+    from breakeven_sim.replay.traces import RequestTrace
 
     trace = read_trace(path)
     windows = trace.rates(60.0) if isinstance(trace, RequestTrace) else trace

@@ -30,7 +30,7 @@ _options = several(
     click.option("--truth", "truth_path", type=click.Path(path_type=Path), help="Laws that the fleet follows, where --profile is only what decisions believe."),
     click.option("--costs", metavar="FILE|JSON", help="Costs of a simulated engine (docs/engine-costs.md)."),
     click.option("--gpu", help="Which engine, if the costs hold several."),
-    click.option("--trace", "trace_path", type=click.Path(path_type=Path), required=True, help="Requests or rates, CSV."),
+    click.option("--trace", "trace_path", type=click.Path(path_type=Path), required=True, help="Requests or rates: CSV or JSON lines, as published (Azure, BurstGPT, Mooncake, ServeGen)."),
     click.option("--replicas", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Over which the trace spreads."),
     click.option(
         "--policy",
@@ -86,7 +86,8 @@ def command(confidence: float, as_json: bool, policies: tuple[str, ...], **given
       breakeven simulate --costs examples/engine-costs/demo.json --gpu H100 --trace requests.csv --policy breakeven --policy none
     """
     from breakeven_sim.replay.study import parse_policy
-    from breakeven_sim.replay.traces import RequestTrace, read_trace
+    from breakeven_sim.replay.trace_files import read_trace
+    from breakeven_sim.replay.traces import RequestTrace
 
     if (given["profile_path"] is None) == (given["costs"] is None):
         raise click.UsageError("give either --profile or --costs")

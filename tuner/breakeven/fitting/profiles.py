@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -134,6 +135,20 @@ def _warnings(
             )
 
 
+def _places(fit: ArmFit, reason: str) -> str:
+    """The rows that were left out for a reason; by their files, where the arm was measured in several."""
+    of_file = Counter([*(one.source for one in fit.measurements), *(one.source for one in fit.excluded)])
+    places = []
+    for source, count in of_file.items():
+        rows = [str(one.row) for one in fit.excluded if (one.reason, one.source) == (reason, source)]
+        numbers = f"{'row' if len(rows) == 1 else 'rows'} {', '.join(rows)}"
+        if len(of_file) == 1:
+            return numbers
+        if rows:
+            places.append(source if count == 1 else f"{source} {numbers}")
+    return ", ".join(places)
+
+
 def _schedule_warnings(fit: ArmFit, text: str) -> Iterator[str]:
     table = Schedule.parse(text, str(fit.arm))
     last = f"k = {table.last}" if table.last else "no speculation"
@@ -168,13 +183,8 @@ def _arm_warnings(fit: ArmFit, share: float) -> Iterator[str]:
             f"{fit.arm}: the law bends at {fit.bend.others:.3g} others in flight (residual {fit.bend.residual:+.1%}): "
             "predictions inside the measured range use the points"
         )
-    counts: dict[str, int] = {}
-    for row in fit.excluded:
-        counts[row.reason] = counts.get(row.reason, 0) + 1
-    for reason, count in counts.items():
-        rows = ", ".join(str(row.row) for row in fit.excluded if row.reason == reason)
-        noun = "row" if count == 1 else "rows"
-        yield f"{fit.arm}: {noun} {rows} left out ({reason}): {_MEANING[reason]}"
+    for reason in dict.fromkeys(row.reason for row in fit.excluded):
+        yield f"{fit.arm}: {_places(fit, reason)} left out ({reason}): {_MEANING[reason]}"
     constant = [one for one in fit.measurements if one.mode == "constant"]
     alike = sum(one.others == one.inflight for one in constant)
     if constant:

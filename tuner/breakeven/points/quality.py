@@ -158,9 +158,17 @@ def reason_against(point: Point) -> Reason | None:
 
 
 def _contradicts_little(point: Point) -> bool:
-    inflight = point.mean_inflight
-    if inflight is None or point.windowed:
+    """Whether rate, latency and requests in flight of a whole run cannot all be true."""
+    if point.windowed:
         # Who cut the window knows its edges, and has judged it allowing for a short one.
+        return False
+    inflight = point.mean_inflight
+    if point.closed and point.concurrency is not None and point.answered_rps is not None:
+        # Clients have one request each, so that there are never more in flight than clients.
+        passed = point.answered_rps * point.mean_latency_s / point.concurrency
+        if unsteady(passed - 1.0):
+            return True
+    if inflight is None:
         return False
     if point.closed and point.concurrency is not None and unsteady(inflight / point.concurrency - 1.0):
         return True

@@ -17,6 +17,7 @@ from pydantic import Field
 from breakeven.arm import Arm
 from breakeven.points.point import Point
 from breakeven.readers.foreign import Counted, Document, ForeignResult, Milliseconds, Number, at
+from breakeven.reasons import Reason
 
 # 0.2 wrote the common name of the open-loop strategies, which send at a constant rate by default.
 _ARRIVALS = {"poisson": "poisson", "constant": "constant", "async": "constant"}
@@ -74,6 +75,13 @@ class GuideLlmBenchmark(ForeignResult):
     streams: Number | None = _strategy("streams", "max_concurrency")
     limit: Number | None = _strategy("max_concurrency")
     rampup_s: Counted = _strategy("rampup_duration")
+    model: str | None = at("config.backend.model", "worker.backend_model")
+
+
+class GuideLlmReport(ForeignResult):
+    """The part of a report that is about all its benchmarks."""
+
+    model: str | None = at("args.model")
 
 
 def recognises(document: Document) -> bool:
@@ -94,26 +102,26 @@ def read(document: Document, arm: Arm) -> tuple[Point, ...]:
     benchmarks = document.member("benchmarks").items()
     if not benchmarks:
         raise document.refuse("an empty list", "at least one benchmark", "benchmarks")
-    return tuple(_point(benchmark, arm) for benchmark in benchmarks)
+    report = document.read(GuideLlmReport)
+    return tuple(_point(benchmark, report, arm) for benchmark in benchmarks)
 
 
-def _point(document: Document, arm: Arm) -> Point:
+def _point(document: Document, report: GuideLlmReport, arm: Arm) -> Point:
     read = document.read(GuideLlmBenchmark)
     columns, flags = _imposed(document, read)
+    columns["model"] = (read.model or report.model, "model")
     if read.output_tokens is not None and read.deviation is not None:
         squared = read.output_tokens * read.output_tokens + read.deviation * read.deviation
         columns["output_tokens_sq"] = (squared, "deviation")
     if read.rampup_s:
         # The load rose for that long, and the means are of the rise too.
-        flags.append("NotSteady")
+        flags.append(Reason.NOT_STEADY)
     if read.errored:
-        flags.insert(0, "RequestsFailed")
+        flags.insert(0, Reason.REQUESTS_FAILED)
     return document.point(read, arm, columns | {"flag": (" ".join(flags), "errored")})
 
 
-def _imposed(
-    document: Document, read: GuideLlmBenchmark
-) -> tuple[dict[str, tuple[str | float, str]], list[str]]:
+def _imposed(document: Document, read: GuideLlmBenchmark) -> tuple[dict[str, tuple[Any, str]], list[Reason]]:
     """The columns that say what was imposed, and the flag that follows from it."""
     resting_on = {"synchronous": "kind", "concurrent": "streams", "throughput": "limit"}.get(
         read.kind, "rate"
@@ -121,7 +129,7 @@ def _imposed(
     value = 1.0 if read.kind == "synchronous" else getattr(read, resting_on)
     if read.kind == "throughput" and (value is None or value >= _NO_LIMIT):
         # Everything at once: the ceiling, which says where saturation lies and nothing else.
-        return {"concurrency": (max(1.0, read.mean_inflight or 1.0), "kind")}, ["SaturatedPoint"]
+        return {"concurrency": (max(1.0, read.mean_inflight or 1.0), "kind")}, [Reason.SATURATED_POINT]
     # Up to a limit, as many as it lets through, and the next one as soon as one is answered: a closed loop.
     if value is None:
         expected = "requests per second" if resting_on == "rate" else "the number of clients"

@@ -6,26 +6,46 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import yaml
+
 from breakeven.arm import Arm
 from breakeven.errors import InputError
 from breakeven.intake import file_text
 from breakeven.points import table
 from breakeven.points.point import SETTING, Point
-from breakeven.readers import foreign, guidellm, prometheus, vllmbench
+from breakeven.readers import aiperf, foreign, guidellm, llmd, prometheus, vllmbench
 from breakeven.readers.foreign import Document
+from breakeven.yaml_intake import yaml_documents
 
 _JSON: tuple[tuple[Callable[[Document], bool], Callable[[Document, Arm], tuple[Point, ...]]], ...] = (
     (guidellm.recognises, guidellm.read),
     (vllmbench.recognises, vllmbench.read),
+    (aiperf.recognises, aiperf.read),
+    (llmd.recognises, llmd.read),
     (prometheus.recognises, prometheus.read),
 )
+
+_OTHERS: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (("num_requests", "requests_per_second", "elapsed_time"), "vllm bench throughput", "vllm bench serve"),
+    (("avg_latency", "latencies", "percentiles"), "vllm bench latency", "vllm bench serve"),
+    (("load_summary", "successes"), "inference-perf", "llm-d-benchmark's report of it (version 0.2)"),
+    (
+        ("experiments", "service_kind"),
+        "Perf Analyzer's raw export",
+        "profile_export_genai_perf.json beside it",
+    ),
+    (("metadata", "metrics", "error"), "AIPerf's records", "profile_export_aiperf.json beside them"),
+    (("results_end_to_end_latency_s_mean",), "LLMPerf", "a points file with its columns"),
+    (("last_latency", "overall_throughput"), "SGLang's bench_one_batch", "SGLang's bench_serving"),
+)
+"""Members by which other results are known, the tool that writes them, and what to give in their place."""
 
 
 def read_file(path: Path, arm: Arm | None = None) -> tuple[Point, ...]:
     """Read one file.
 
     Args:
-        path: a points file, a GuideLLM report, a `vllm bench serve` result or an object of Prometheus responses.
+        path: a points file, the result of a load generator or an object of Prometheus responses.
         arm: which arm a file that does not say so belongs to.
 
     Raises:
@@ -45,10 +65,10 @@ def read_text(
         arm: as for `read_file`.
         most_points: a file of more is refused before any of them is read.
     """
-    if not _is_json(text):
+    if not _is_json(text) and not _is_yaml(text):
         return table.read(text, source, most_points)
     found: list[Point] = []
-    documents = _documents(text, source)
+    documents = _documents(text, source) if _is_json(text) else _yaml_documents(text, source)
     if len(documents) > most_points:
         raise InputError(source, f"{len(documents)} results", f"at most {most_points}")
     for document in documents:
@@ -64,6 +84,7 @@ def is_measured(text: str, source: str) -> bool:
         InputError: it begins as JSON and is none.
     """
     if not _is_json(text):
+        # A table, or a report as YAML.
         return True
     document = foreign.parse(text, source)
     return any(recognises(document) for recognises, _ in _JSON)
@@ -71,6 +92,19 @@ def is_measured(text: str, source: str) -> bool:
 
 def _is_json(text: str) -> bool:
     return text.lstrip("\ufeff \t\r\n").startswith(("{", "["))
+
+
+def _is_yaml(text: str) -> bool:
+    """Whether this is a report of llm-d-benchmark: no header of a table is a whole line that ends with a colon."""
+    return any(line.rstrip() == "scenario:" for line in text.splitlines())
+
+
+def _yaml_documents(text: str, source: str) -> list[Document]:
+    try:
+        return [Document(value, source) for value in yaml_documents(text) if value is not None]
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        problem = " ".join(str(error).split())[:120]
+        raise InputError(source, f"not YAML ({problem})", "a report of llm-d-benchmark") from None
 
 
 def _documents(text: str, source: str) -> list[Document]:
@@ -92,9 +126,13 @@ def _read_document(document: Document, arm: Arm | None) -> tuple[Point, ...]:
             if arm is None:
                 raise document.refuse("a file that does not say which arm it measured", "--method and --k")
             return read(document, arm)
+    for members, tool, instead in _OTHERS:
+        if document.has(*members):
+            raise document.refuse(f"a result of {tool}, which is not read", instead)
     raise document.refuse(
         "JSON of no known kind",
-        "a GuideLLM report, a result of vllm bench serve, or an object of Prometheus responses by column",
+        "a result of GuideLLM, vllm bench serve, SGLang's bench_serving, AIPerf, GenAI-Perf or llm-d-benchmark, or an "
+        "object of Prometheus responses by column",
     )
 
 

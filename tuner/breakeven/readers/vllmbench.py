@@ -1,10 +1,8 @@
-"""Result files of `vllm bench serve --save-result`: one JSON object, one operating point.
+"""Result files of `vllm bench serve --save-result` and of SGLang's `bench_serving`: one JSON object, one operating point.
 
-Keys read (`benchmark_serving.py` of 2023 to vLLM 0.33): `request_rate` (number, or "inf" for as fast as `max_concurrency`
-clients can ask), `ramp_up_strategy`, `max_concurrency`, `burstiness`, `num_prompts`, `completed`, `failed` (since October
-2025), `errors`, `request_throughput`, `total_*_tokens`, `mean_*_ms`,
-`median_*_ms`, `p*_*_ms`, `spec_decode_*` and, with `--save-detailed`, the per-request lists. The file does not say
-which arm ran.
+The fields of `VllmBenchResult` are the keys that are read, of `benchmark_serving.py` of 2023 to vLLM 0.33. SGLang's tool
+has the same origin: it writes `e2e_latency` for `e2el`, Infinity for "inf", and neither failures nor the model. Neither
+says which arm ran.
 
 A run starts and ends with an empty engine, so by Little's law throughput times mean latency is its mean in-flight
 exactly, ramp and drain included.
@@ -12,6 +10,7 @@ exactly, ramp and drain included.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -21,8 +20,13 @@ from pydantic import BeforeValidator, Field
 from breakeven.arm import Arm
 from breakeven.points.point import Point
 from breakeven.readers.foreign import Counted, Document, ForeignResult, Milliseconds, Number, at
+from breakeven.readers.imposed import EVEN_SHAPE, imposed
+from breakeven.reasons import Reason
 
-_Rate = Annotated[Number | None, BeforeValidator(lambda rate: None if rate in ("inf", "Infinity") else rate)]
+_Rate = Annotated[
+    Number | None,
+    BeforeValidator(lambda rate: None if rate in ("inf", "Infinity", "trace", math.inf) else rate),
+]
 _Numbers = tuple[Number, ...]
 _Columns = dict[str, tuple[Any, ...]]
 
@@ -38,10 +42,11 @@ class VllmBenchResult(ForeignResult):
     tokens_per_second: Counted = at("output_throughput")
     input_total: Counted = at("total_input_tokens")
     output_total: Counted = at("total_output_tokens")
-    mean_latency_s: Milliseconds = at("mean_e2el_ms")
-    p50_latency_s: Milliseconds = at("p50_e2el_ms", "median_e2el_ms")
+    mean_latency_s: Milliseconds = at("mean_e2el_ms", "mean_e2e_latency_ms")
+    mean_inflight: Counted = at("concurrency")
+    p50_latency_s: Milliseconds = at("p50_e2el_ms", "median_e2el_ms", "median_e2e_latency_ms")
     p95_latency_s: Milliseconds = at("p95_e2el_ms")
-    p99_latency_s: Milliseconds = at("p99_e2el_ms")
+    p99_latency_s: Milliseconds = at("p99_e2el_ms", "p99_e2e_latency_ms")
     ttft_mean_s: Milliseconds = at("mean_ttft_ms")
     ttft_p50_s: Milliseconds = at("p50_ttft_ms", "median_ttft_ms")
     ttft_p95_s: Milliseconds = at("p95_ttft_ms")
@@ -50,6 +55,7 @@ class VllmBenchResult(ForeignResult):
     tpot_p50_s: Milliseconds = at("p50_tpot_ms", "median_tpot_ms")
     tpot_p95_s: Milliseconds = at("p95_tpot_ms")
     tpot_p99_s: Milliseconds = at("p99_tpot_ms")
+    gap_mean_s: Milliseconds = at("mean_itl_ms")
     latencies_s: _Numbers = at("latencies", default=())
     ttfts_s: _Numbers = at("ttfts", default=())
     gaps_s: tuple[_Numbers, ...] = at("itls", default=())
@@ -58,11 +64,12 @@ class VllmBenchResult(ForeignResult):
     rate: _Rate = at("request_rate")
     ramp: str | None = at("ramp_up_strategy")
     clients: Number | None = at("max_concurrency")
-    burstiness: Number | None = at("burstiness")
+    arrivals: Number | None = at("burstiness")
     accepted: Number | None = at("spec_decode_accepted_tokens")
     drafted: Number | None = at("spec_decode_draft_tokens")
     drafts_counted: Counted = at("spec_decode_num_drafts")
     shares: _Numbers = at("spec_decode_per_position_acceptance_rates", default=())
+    accept_length: Counted = at("accept_length")
 
 
 def recognises(document: Document) -> bool:
@@ -82,7 +89,8 @@ def read(document: Document, arm: Arm) -> tuple[Point, ...]:
     """
     read = document.read(VllmBenchResult)
     scale = 1.0 / read.requests
-    columns = _times(document, read) | _speculation(document, read, arm)
+    flags: list[Reason] = []
+    columns = _times(document, read, arm, flags) | _speculation(document, read, arm)
     for name, total in (("prompt_tokens", "input_total"), ("output_tokens", "output_total")):
         if tokens := getattr(read, total):
             columns[name] = (tokens * scale, total)
@@ -90,28 +98,23 @@ def read(document: Document, arm: Arm) -> tuple[Point, ...]:
         # A product overflows to infinity, which the range check refuses; a power raises.
         squares = sum(count * count for count in read.output_lens)
         columns["output_tokens_sq"] = (squares / len(read.output_lens), "output_lens")
-    flags = []
-    if read.ramp is not None:
-        # The rate rose while it ran, whatever `request_rate` says: no load was held.
-        flags.append("NotSteady")
-    if read.rate is None and read.clients is None:
-        # Every request at once: what the engine answers then is a ceiling and nothing else.
-        inflight = (read.achieved_rps or 0.0) * columns["mean_latency_s"][0]
-        columns["concurrency"] = (max(1.0, inflight), "clients")
-        flags.append("SaturatedPoint")
-    elif read.rate is None:
-        columns["concurrency"] = (read.clients, "clients")
-    else:
-        even = read.burstiness is not None and read.burstiness >= 10
-        columns["request_rate_rps"] = (read.rate, "rate")
-        columns["load_mode"] = ("constant" if even else "poisson", "burstiness")
-        inflight = (read.achieved_rps or 0.0) * columns["mean_latency_s"][0]
-        # Clients that are all busy turn an open loop into a closed one: requests wait in the load generator.
-        if read.clients is not None and inflight > 0.9 * read.clients:
-            flags.append("SaturatedPoint")
+    if read.ramp is not None or document.value.get("request_rate") == "trace":
+        # The rate changed while it ran: no load was held.
+        flags.append(Reason.NOT_STEADY)
+    inflight = (read.achieved_rps or 0.0) * columns["mean_latency_s"][0]
+    load, against = imposed(read.rate, read.clients, inflight, _arrivals(read))
+    columns |= load
+    flags += against
     if _failures(read):
-        flags.insert(0, "RequestsFailed")
+        flags.insert(0, Reason.REQUESTS_FAILED)
     return (document.point(read, arm, columns | {"flag": (" ".join(flags), "failed")}),)
+
+
+def _arrivals(read: VllmBenchResult) -> str | None:
+    """How an open loop's requests arrived: burstiness is the shape of their gamma distribution, 1 is Poisson."""
+    if read.arrivals is None or read.arrivals == 1.0:
+        return "poisson"
+    return "constant" if read.arrivals >= EVEN_SHAPE else None
 
 
 def _failures(read: VllmBenchResult) -> float:
@@ -126,15 +129,22 @@ def _failures(read: VllmBenchResult) -> float:
     return max(0.0, (read.prompts or 0.0) - read.requests)
 
 
-def _times(document: Document, read: VllmBenchResult) -> _Columns:
-    """The mean latency, TPOT, and the quantiles that the file leaves to its lists of single requests."""
-    latency_s = read.mean_latency_s or _mean_latency_s(read)
+def _times(document: Document, read: VllmBenchResult, arm: Arm, flags: list[Reason]) -> _Columns:
+    """The mean latency, TPOT, and the quantiles that the file leaves to its lists of single requests.
+
+    A latency that can only be guessed is flagged.
+    """
+    latency_s = read.mean_latency_s or _mean_latency_s(read, arm)
     if latency_s is None:
-        raise document.refuse(
-            "nothing there",
-            "mean end-to-end latency (run `vllm bench serve` with --percentile-metrics ttft,tpot,itl,e2el)",
-            "mean_e2el_ms",
-        )
+        if not (read.ttft_mean_s and read.tpot_mean_s and read.output_total):
+            raise document.refuse(
+                "nothing there",
+                "mean end-to-end latency (run `vllm bench serve` with --percentile-metrics ttft,tpot,itl,e2el)",
+                "mean_e2el_ms",
+            )
+        # A mean of ratios over requests: one short answer with a slow gap weighs as much as a long one.
+        latency_s = read.ttft_mean_s + (read.output_total / read.requests - 1.0) * read.tpot_mean_s
+        flags.append(Reason.LATENCY_UNKNOWN)
     columns: _Columns = {"mean_latency_s": (latency_s, "mean_latency_s")}
     # The file's TPOT is a mean of per-request ratios; the ratio of sums is what makes E2E = TTFT + (g-1)*TPOT hold.
     first_s, tokens = read.ttft_mean_s, (read.output_total or 0.0) / read.requests
@@ -168,15 +178,33 @@ def _listed(read: VllmBenchResult) -> dict[str, list[float]]:
     }
 
 
-def _mean_latency_s(read: VllmBenchResult) -> float | None:
-    """Rebuild the mean where e2el was not among the percentile metrics: it is not by default."""
+def _mean_latency_s(read: VllmBenchResult, arm: Arm) -> float | None:
+    """Rebuild the mean where e2el was not among the percentile metrics: it is not by default.
+
+    The mean gap pools the gaps of all requests: their number times it is the time from first to last tokens. Without
+    speculation each decoded token ends a gap, with it each step does.
+    """
     if read.latencies_s:
         return sum(read.latencies_s) / read.requests
     if read.ttfts_s and read.gaps_s:
         return (sum(read.ttfts_s) + sum(map(sum, read.gaps_s))) / read.requests
-    if not (read.ttft_mean_s and read.tpot_mean_s and read.output_total):
+    if not (read.ttft_mean_s and read.gap_mean_s and read.output_total):
         return None
-    return read.ttft_mean_s + (read.output_total / read.requests - 1.0) * read.tpot_mean_s
+    gaps = _decoded(read) if arm.k == 0 else _request_steps(read)
+    return None if gaps is None else read.ttft_mean_s + gaps * read.gap_mean_s / read.requests
+
+
+def _decoded(read: VllmBenchResult) -> float:
+    """Output tokens after each request's first."""
+    return (read.output_total or 0.0) - read.requests
+
+
+def _request_steps(read: VllmBenchResult) -> float | None:
+    """Steps of all requests with speculation; None if the file has no counters."""
+    if read.accepted is None:
+        return None
+    steps = _steps(_decoded(read), read.accepted, read.drafts_counted or 0.0, read.requests, read.shares)
+    return steps if steps > 0 else None
 
 
 def _speculation(document: Document, read: VllmBenchResult, arm: Arm) -> _Columns:
@@ -186,21 +214,21 @@ def _speculation(document: Document, read: VllmBenchResult, arm: Arm) -> _Column
     a step drafted (eagle) or found no match (n-gram, suffix). `spec_decode_acceptance_length` is per *draft* and
     says more than was had wherever steps do not draft.
     """
-    if read.accepted is None:
-        return {}
-    if arm.k == 0:
+    speculates = "accepted" if read.accepted is not None else "accept_length" if read.accept_length else None
+    if speculates and arm.k == 0:
         raise document.refuse(
             "counters of a speculating engine",
             "--method and --k of the arm that ran, not none",
-            "spec_decode_accepted_tokens",
+            document.standing(VllmBenchResult, speculates),
         )
+    # SGLang's accept_length is the server's since it started, not this run's.
+    if read.accepted is None:
+        return {}
     columns: _Columns = {"drafts": (read.drafts_counted, "drafts_counted")}
     for index, share in enumerate(read.shares):
         columns[f"accept_{index + 1}"] = (share, "shares", index)
-    decoded = (read.output_total or 0.0) - read.requests
-    steps = _steps(decoded, read.accepted, read.drafts_counted or 0.0, read.requests, read.shares)
-    if steps > 0:
-        columns["tokens_per_step"] = (min(max(decoded / steps, 1.0), arm.k + 1.0), "accepted")
+    if steps := _request_steps(read):
+        columns["tokens_per_step"] = (min(max(_decoded(read) / steps, 1.0), arm.k + 1.0), "accepted")
         if read.drafted is not None:
             columns["drafted_per_step"] = (min(read.drafted / steps, float(arm.k)), "drafted")
     return columns

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
-
-import yaml
 
 from breakeven.errors import InputError
 from breakeven.intake import kind_of
@@ -28,15 +26,6 @@ _DEPLOYMENT = {
         }
     },
 }
-
-
-def yaml_documents(text: str) -> Iterator[Any]:
-    """The documents of a YAML text, by libyaml where PyYAML has it: a megabyte takes a second in place of forty.
-
-    Raises:
-        yaml.YAMLError: it is no YAML.
-    """
-    return yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def checked_deployment(document: Mapping[str, Any], where: str) -> dict[str, Any]:

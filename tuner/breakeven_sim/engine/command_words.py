@@ -14,8 +14,8 @@ import yaml
 from breakeven.errors import InputError
 from breakeven.intake import file_text
 from breakeven.serving.command_line import spelled_out
-from breakeven.serving.manifest import yaml_documents
 from breakeven.serving.vllm_flags import flags
+from breakeven.yaml_intake import yaml_documents
 
 
 def rewritten(words: list[str]) -> list[str]:

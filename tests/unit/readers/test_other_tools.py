@@ -1,0 +1,182 @@
+"""Results of SGLang's bench_serving, AIPerf, GenAI-Perf and llm-d-benchmark: what they mean, and which are refused by name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.errors import InputError
+from breakeven.points.point import LoadMode
+from breakeven.points.quality import reason_against
+from breakeven.readers.reading import read_text
+from fuzzing import AIPERF, AIPERF_METRICS, LLMD, SGLANG, metric
+
+EAGLE = Arm("eagle3", 3)
+GENAI_PERF = AIPERF_METRICS | {
+    "input_config": {"model_names": ["org/model"], "perf_analyzer": {"stimulus": {"concurrency": 8}}}
+}
+
+
+def changed(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """A copy with the value at a path of names separated by slashes."""
+    first, _, rest = path.partition("/")
+    return document | {first: changed(document.get(first, {}), rest, value) if rest else value}
+
+
+def read(document: object, arm: Arm = NO_SPECULATION) -> Any:
+    (point,) = read_text(json.dumps(document), "r.json", arm)
+    return point
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(SGLANG),
+        json.dumps(AIPERF),
+        json.dumps({"records": AIPERF_METRICS, "input_config": AIPERF["input_config"]}),
+        json.dumps(GENAI_PERF),
+        json.dumps(LLMD),
+        yaml.safe_dump(LLMD),
+        yaml.safe_dump(LLMD).replace("concurrency: 8", "concurrency: 8.0"),
+    ],
+    ids=["SGLang", "AIPerf", "AIPerf 0.1", "GenAI-Perf", "llm-d JSON", "llm-d YAML", "llm-d float"],
+)
+def test_one_closed_loop_is_the_same_point_whichever_tool_measured_it(text: str) -> None:
+    (point,) = read_text(text, "result", NO_SPECULATION)
+    assert (point.load_mode, point.concurrency, point.flags) == (LoadMode.CLOSED, 8.0, ())
+    assert (point.mean_latency_s, point.achieved_rps, point.requests) == (pytest.approx(2.0), 4.0, 200.0)
+    assert (point.p50_latency_s, point.p99_latency_s) == (pytest.approx(1.95), pytest.approx(2.6))
+    assert (point.prompt_tokens, point.output_tokens) == (512.0, 256.0)
+    assert point.ttft_mean_s == pytest.approx(0.1)
+    assert point.model == (None if "e2e_latency" in text else "org/model")
+    assert reason_against(point) is None
+
+
+@pytest.mark.parametrize(
+    ("document", "mode", "rate", "reason"),
+    [
+        (SGLANG | {"request_rate": 4.0, "max_concurrency": None}, LoadMode.POISSON, 4.0, None),
+        (SGLANG | {"max_concurrency": None}, LoadMode.CLOSED, None, "SaturatedPoint"),
+        (SGLANG | {"request_rate": "trace"}, LoadMode.CLOSED, None, "NotSteady"),
+        (SGLANG | {"request_rate": 4.0}, LoadMode.POISSON, 4.0, "SaturatedPoint"),
+        (
+            changed(AIPERF, "input_config/loadgen", {"request_rate": 4.0, "arrival_pattern": "poisson"}),
+            LoadMode.POISSON,
+            4.0,
+            None,
+        ),
+        (changed(AIPERF, "input_config/loadgen", {"request_rate": 4.0}), LoadMode.CONSTANT, 4.0, None),
+        (
+            changed(
+                AIPERF,
+                "input_config/loadgen",
+                {"request_rate": 4.0, "arrival_pattern": "gamma", "arrival_smoothness": 0.5},
+            ),
+            LoadMode.POISSON,
+            4.0,
+            "ArrivalsUnknown",
+        ),
+        (
+            changed(AIPERF, "input_config/loadgen", {"request_rate": 4.0, "request_rate_ramp_duration": 30}),
+            LoadMode.CONSTANT,
+            4.0,
+            "NotSteady",
+        ),
+        (
+            changed(AIPERF, "input_config/loadgen", {"user_centric_rate": 4.0, "request_rate": 4.0}),
+            LoadMode.POISSON,
+            4.0,
+            "ArrivalsUnknown",
+        ),
+        (
+            changed(
+                AIPERF,
+                "input_config",
+                {"loadgen": {"concurrency": 8}, "input": {"fixed_schedule": True}},
+            ),
+            LoadMode.CLOSED,
+            None,
+            "NotSteady",
+        ),
+        (AIPERF | {"error_request_count": metric("requests", 3.0)}, LoadMode.CLOSED, None, "RequestsFailed"),
+        (AIPERF | {"was_cancelled": True}, LoadMode.CLOSED, None, "RequestsFailed"),
+        (AIPERF | {"request_count": metric("requests", 2.0)}, LoadMode.CLOSED, None, "PointTooShort"),
+        (
+            changed(LLMD, "scenario/load", {"standardized": {"rate_qps": 4.0, "concurrency": float("inf")}}),
+            LoadMode.POISSON,
+            4.0,
+            "ArrivalsUnknown",
+        ),
+        (
+            changed(
+                LLMD,
+                "scenario/load",
+                {"standardized": {"rate_qps": 4.0}, "native": {"config": {"load": {"type": "constant"}}}},
+            ),
+            LoadMode.CONSTANT,
+            4.0,
+            None,
+        ),
+        (
+            changed(LLMD, "results/request_performance/aggregate/requests/failures", 5),
+            LoadMode.CLOSED,
+            None,
+            "RequestsFailed",
+        ),
+    ],
+)
+def test_how_requests_arrived_and_what_speaks_against_a_run(
+    document: object, mode: LoadMode, rate: float | None, reason: str | None
+) -> None:
+    point = read(document)
+    assert (point.load_mode, point.request_rate_rps) == (mode, rate)
+    assert reason_against(point) == reason
+
+
+def test_sglangs_accept_length_says_that_the_engine_speculates_and_is_not_of_this_run() -> None:
+    with pytest.raises(InputError, match="accept_length: counters of a speculating engine"):
+        read(SGLANG | {"accept_length": 2.9})
+    assert read(SGLANG | {"accept_length": 2.9}, EAGLE).tokens_per_step is None
+
+
+@pytest.mark.parametrize("document", [AIPERF, LLMD])
+def test_a_single_mean_of_ratios_is_not_taken_for_tpot(document: object) -> None:
+    point = read(document)
+    if point.tpot_mean_s is not None:
+        assert point.ttft_mean_s + 255 * point.tpot_mean_s == pytest.approx(point.mean_latency_s)
+
+
+@pytest.mark.parametrize(
+    ("document", "refusal"),
+    [
+        (LLMD | {"version": "0.1"}, "llm-d-benchmark 0.1, which does not say how requests arrived"),
+        (changed(AIPERF, "request_latency", {"unit": "ns", "avg": 2e9}), "request_latency.unit: is 'ns'"),
+        (
+            {"input_config": {}, "error_request_count": metric("requests", 5.0)},
+            "request_latency.unit: is missing",
+        ),
+        (
+            {"avg_latency": 1.0, "latencies": [1.0], "percentiles": {}},
+            "vllm bench latency, which is not read",
+        ),
+        ({"elapsed_time": 1.0, "num_requests": 9, "requests_per_second": 9.0}, "vllm bench throughput"),
+        ({"load_summary": {}, "successes": {}, "failures": {}}, "inference-perf, which is not read"),
+        ({"experiments": [], "service_kind": "openai"}, "profile_export_genai_perf.json beside it"),
+        ({"results_end_to_end_latency_s_mean": 2.0}, "LLMPerf"),
+        ({"some": "thing"}, "JSON of no known kind"),
+    ],
+)
+def test_what_is_not_read_is_refused_by_name(document: object, refusal: str) -> None:
+    with pytest.raises(InputError) as refused:
+        read(document)
+    assert refusal in str(refused.value)
+
+
+def test_a_report_that_is_no_yaml_is_one_line() -> None:
+    with pytest.raises(InputError, match="not YAML") as refused:
+        read_text("version: '0.2'\nscenario:\n  - {\n", "r.yaml", NO_SPECULATION)
+    assert "\n" not in str(refused.value)

@@ -1,0 +1,115 @@
+"""Summaries of AIPerf (`profile_export_aiperf.json`) and GenAI-Perf (`profile_export_genai_perf.json`): one operating point.
+
+A metric is an object of unit, avg, p50, ..., at the root or, in AIPerf's first releases, under `records`. The first tool
+names its load under `input_config.loadgen`, the second beside the other options. Neither says which arm ran.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from breakeven.arm import Arm
+from breakeven.points.point import Point
+from breakeven.readers.foreign import Counted, Document, ForeignResult, Milliseconds, at
+from breakeven.readers.imposed import EVEN_SHAPE, imposed
+from breakeven.reasons import Reason
+
+
+def _metric(name: str, statistic: str = "avg", default: Any = None) -> Any:
+    return at(f"{name}.{statistic}", f"records.{name}.{statistic}", default=default)
+
+
+def _load(*names: str) -> Any:
+    outer = ("input_config.loadgen", "input_config.perf_analyzer.stimulus", "input_config")
+    return at(*(f"{place}.{name}" for name in names for place in outer))
+
+
+class AiperfSummary(ForeignResult):
+    """One summary; times in ms."""
+
+    latency_unit: Literal["ms"] = _metric("request_latency", "unit", default=...)
+    mean_latency_s: Milliseconds = _metric("request_latency", default=...)
+    p50_latency_s: Milliseconds = _metric("request_latency", "p50")
+    p95_latency_s: Milliseconds = _metric("request_latency", "p95")
+    p99_latency_s: Milliseconds = _metric("request_latency", "p99")
+    ttft_mean_s: Milliseconds = _metric("time_to_first_token")
+    ttft_p50_s: Milliseconds = _metric("time_to_first_token", "p50")
+    ttft_p95_s: Milliseconds = _metric("time_to_first_token", "p95")
+    ttft_p99_s: Milliseconds = _metric("time_to_first_token", "p99")
+    tpot_p50_s: Milliseconds = _metric("inter_token_latency", "p50")
+    tpot_p95_s: Milliseconds = _metric("inter_token_latency", "p95")
+    tpot_p99_s: Milliseconds = _metric("inter_token_latency", "p99")
+    requests: Counted = _metric("request_count")
+    failed: Counted = _metric("error_request_count")
+    achieved_rps: Counted = _metric("request_throughput")
+    tokens_per_second: Counted = _metric("output_token_throughput")
+    prompt_tokens: Counted = _metric("input_sequence_length")
+    output_tokens: Counted = _metric("output_sequence_length")
+    deviation: Counted = _metric("output_sequence_length", "std")
+    cancelled: bool | None = at("was_cancelled")
+    models: tuple[str, ...] = at(
+        "input_config.endpoint.model_names", "input_config.model_names", "input_config.model", default=()
+    )
+    rate: Counted = _load("request_rate")
+    clients: Counted = _load("concurrency")
+    arrivals: str | None = _load("arrival_pattern", "request_rate_mode")
+    smoothness: Counted = _load("arrival_smoothness")
+    ramp_s: Counted = _load("request_rate_ramp_duration", "concurrency_ramp_duration")
+    per_user: Counted = _load("user_centric_rate")
+    scheduled: bool | None = at("input_config.input.fixed_schedule")
+
+
+def recognises(document: Document) -> bool:
+    """Tell whether this is a summary of AIPerf or GenAI-Perf."""
+    return document.has("input_config") and (
+        document.has("records") or document.has("request_latency") or document.has("error_request_count")
+    )
+
+
+def read(document: Document, arm: Arm) -> tuple[Point, ...]:
+    """Read one summary.
+
+    Args:
+        document: the parsed file.
+        arm: which arm the engine ran.
+
+    Raises:
+        InputError: naming the JSON path.
+    """
+    read = document.read(AiperfSummary)
+    latency_s = read.mean_latency_s or 0.0
+    inflight = latency_s * (read.achieved_rps or 0.0)
+    columns, flags = imposed(read.rate, read.clients, inflight, _arrivals(read))
+    if read.ramp_s or read.scheduled:
+        # The load rose, or followed a recording, while it ran.
+        flags.append(Reason.NOT_STEADY)
+    if read.failed or read.cancelled:
+        flags.insert(0, Reason.REQUESTS_FAILED)
+    columns["model"] = (",".join(read.models) or None, "models")
+    if read.output_tokens is not None and read.deviation is not None:
+        columns["output_tokens_sq"] = (
+            read.output_tokens * read.output_tokens + read.deviation * read.deviation,
+            "deviation",
+        )
+    # The tool's inter_token_latency is a mean of ratios over requests; the ratio of means keeps E2E = TTFT + (g-1)*TPOT.
+    first_s, tokens = read.ttft_mean_s, read.output_tokens or 0.0
+    if first_s is not None and tokens > 1.0 and latency_s > first_s:
+        columns["tpot_mean_s"] = ((latency_s - first_s) / (tokens - 1.0), "mean_latency_s")
+    return (document.point(read, arm, columns | {"flag": (" ".join(flags), "failed")}),)
+
+
+def _arrivals(read: AiperfSummary) -> str | None:
+    """How an open loop's requests arrived; GenAI-Perf sends at a constant rate and does not say so."""
+    if read.per_user is not None:
+        return None
+    match read.arrivals:
+        case "poisson":
+            return "poisson"
+        case "constant" | None:
+            return "constant"
+        case "gamma" if read.smoothness is not None and read.smoothness >= EVEN_SHAPE:
+            return "constant"
+        case "gamma" if read.smoothness == 1.0:
+            return "poisson"
+        case _:
+            return None

@@ -1,0 +1,39 @@
+"""The load that a tool imposed, as the columns and flags of its point: a rate, clients, or a rate up to so many clients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from breakeven.reasons import Reason
+
+EVEN_SHAPE = 10.0
+"""Shape of gamma arrivals from which they are as even as a clock's."""
+
+_BUSY = 0.9
+"""Share of the clients in flight from which an open loop waits for one of them."""
+
+
+def imposed(
+    rate_rps: float | None, clients: float | None, inflight: float | None, arrivals: str | None
+) -> tuple[dict[str, tuple[Any, ...]], list[Reason]]:
+    """The columns, each with the field that it rests on (`rate`, `clients` or `arrivals`), and flags.
+
+    Args:
+        rate_rps: offered requests per second; None if clients ask again as soon as they are answered.
+        clients: most requests in flight; None if there was no limit.
+        inflight: mean requests in flight; None if the tool does not say.
+        arrivals: poisson or constant; None if they were neither, or the tool does not say.
+    """
+    if rate_rps is None and clients is None:
+        # Every request at once: what the engine answers then is a ceiling and nothing else.
+        return {"concurrency": (max(1.0, inflight or 1.0), "clients")}, [Reason.SATURATED_POINT]
+    if rate_rps is None:
+        return {"concurrency": (clients, "clients")}, []
+    # Clients that are all busy turn an open loop into a closed one: requests wait in the load generator.
+    flags = [Reason.SATURATED_POINT] if clients is not None and (inflight or 0.0) > _BUSY * clients else []
+    if arrivals is None:
+        flags.append(Reason.ARRIVALS_UNKNOWN)
+    return {
+        "request_rate_rps": (rate_rps, "rate"),
+        "load_mode": (arrivals or "poisson", "arrivals"),
+    }, flags

@@ -1,0 +1,120 @@
+"""Reports of llm-d-benchmark, version 0.2: one operating point of whichever load generator it ran.
+
+Version 0.1 holds the load generator's own options and no standard word for how requests arrived: it is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from breakeven.arm import Arm
+from breakeven.points.point import Point
+from breakeven.readers.foreign import Counted, Document, ForeignResult, Number, at
+from breakeven.readers.imposed import imposed
+from breakeven.reasons import Reason
+
+_SCALES = {"s": 1.0, "ms": 1e-3}
+_RESULTS = "results.request_performance.aggregate"
+_Limit = Annotated[
+    Number | None, BeforeValidator(lambda clients: None if clients == float("inf") else clients)
+]
+
+
+def _latency(metric: str, statistic: str, default: Any = None) -> Any:
+    return at(f"{_RESULTS}.latency.{metric}.{statistic}", default=default)
+
+
+class LlmdReport(ForeignResult):
+    """One report; `latency_unit` is that of the figures of request latency, `ttft_unit` of the first token's."""
+
+    latency_unit: Literal["s", "ms"] = _latency("request_latency", "units", default=...)
+    latency_mean: Annotated[Number, Field(gt=0)] = _latency("request_latency", "mean", default=...)
+    latency_p50: Counted = _latency("request_latency", "p50")
+    latency_p95: Counted = _latency("request_latency", "p95")
+    latency_p99: Counted = _latency("request_latency", "p99")
+    ttft_unit: Literal["s", "ms"] | None = _latency("time_to_first_token", "units")
+    ttft_mean: Counted = _latency("time_to_first_token", "mean")
+    ttft_p50: Counted = _latency("time_to_first_token", "p50")
+    ttft_p95: Counted = _latency("time_to_first_token", "p95")
+    ttft_p99: Counted = _latency("time_to_first_token", "p99")
+    sent: Counted = at(f"{_RESULTS}.requests.total")
+    failed: Counted = at(f"{_RESULTS}.requests.failures")
+    incomplete: Counted = at(f"{_RESULTS}.requests.incomplete")
+    prompt_tokens: Counted = at(f"{_RESULTS}.requests.input_length.mean")
+    output_tokens: Counted = at(f"{_RESULTS}.requests.output_length.mean")
+    deviation: Counted = at(f"{_RESULTS}.requests.output_length.stddev")
+    achieved_rps: Counted = at(f"{_RESULTS}.throughput.requests_rate.mean")
+    tokens_per_second: Counted = at(f"{_RESULTS}.throughput.output_token_rate.mean")
+    rate: Counted = at("scenario.load.standardized.rate_qps")
+    clients: _Limit = at("scenario.load.standardized.concurrency")
+    arrivals: str | None = at("scenario.load.native.config.load.type")
+    stack: Any = at("scenario.stack")
+
+
+def recognises(document: Document) -> bool:
+    """Tell whether this is a report of llm-d-benchmark."""
+    return document.has("version", "scenario") and (document.has("results") or document.has("metrics"))
+
+
+def read(document: Document, arm: Arm) -> tuple[Point, ...]:
+    """Read one report.
+
+    Args:
+        document: the parsed file.
+        arm: which arm the engine ran.
+
+    Raises:
+        InputError: naming the path; also a report of another version.
+    """
+    version = str(document.value["version"])
+    if not version.startswith("0.2"):
+        raise document.refuse(
+            f"a report of llm-d-benchmark {version[:20]}, which does not say how requests arrived",
+            "version 0.2, or the load generator's own result",
+            "version",
+        )
+    read = document.read(LlmdReport)
+    latency_s = read.latency_mean * _SCALES[read.latency_unit]
+    arrivals = read.arrivals if read.arrivals in {"poisson", "constant"} else None
+    columns, flags = imposed(read.rate, read.clients, latency_s * (read.achieved_rps or 0.0), arrivals)
+    if read.failed:
+        flags.insert(0, Reason.REQUESTS_FAILED)
+    columns["mean_latency_s"] = (latency_s, "latency_mean")
+    for column, value, scale in _times(read):
+        columns[column] = (None if value is None else value * scale, "latency_mean")
+    if read.sent is not None:
+        columns["requests"] = (read.sent - (read.failed or 0.0) - (read.incomplete or 0.0), "sent")
+    if read.output_tokens is not None and read.deviation is not None:
+        columns["output_tokens_sq"] = (
+            read.output_tokens * read.output_tokens + read.deviation * read.deviation,
+            "deviation",
+        )
+    columns["model"] = (_models(read.stack), "stack")
+    return (document.point(read, arm, columns | {"flag": (" ".join(flags), "failed")}),)
+
+
+def _times(read: LlmdReport) -> list[tuple[str, float | None, float]]:
+    scale, first = _SCALES[read.latency_unit], _SCALES[read.ttft_unit or "s"]
+    return [
+        ("p50_latency_s", read.latency_p50, scale),
+        ("p95_latency_s", read.latency_p95, scale),
+        ("p99_latency_s", read.latency_p99, scale),
+        ("ttft_mean_s", read.ttft_mean, first),
+        ("ttft_p50_s", read.ttft_p50, first),
+        ("ttft_p95_s", read.ttft_p95, first),
+        ("ttft_p99_s", read.ttft_p99, first),
+    ]
+
+
+def _models(stack: Any) -> str | None:
+    """Names of the models of all inference engines of a stack; components of other kinds have none, or other fields."""
+    found: list[str] = []
+    for component in stack if isinstance(stack, list) else ():
+        inner = component
+        for key in ("standardized", "model", "name"):
+            inner = inner.get(key) if isinstance(inner, dict) else None
+        if isinstance(inner, str):
+            found.append(inner)
+    return ",".join(dict.fromkeys(found)) or None

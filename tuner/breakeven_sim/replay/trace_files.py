@@ -1,0 +1,246 @@
+"""Files of traces, as their authors publish them: CSV with a header, or one JSON object per line.
+
+A column is known by its meaning, whatever its case and separators: `timestamp_s` (ours), `TIMESTAMP` (Azure), `Timestamp`
+(BurstGPT), `timestamp` (Mooncake, WildChat); `ContextTokens`, `Request tokens`, `input_length`; and so on. A window has a
+start and a rate: `window_start_s,rate_rps` (ours), `window_start_s,total_rate_rps` (ServeGen, where a rate of 0 is missing
+data). Other columns are ignored; times count from the first request.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import numpy as np
+
+from breakeven.errors import InputError
+from breakeven_sim.replay.traces import RateTrace, RequestTrace, Trace
+
+_TIMES: Final = {"timestamps": 1.0, "timestampms": 1e-3, "windowstarts": 1.0}
+"""Columns of numbers whose names say the unit."""
+_CLOCKS: Final = ("timestamp", "arrivaltime", "arrivedat", "createdat", "time", "datetime")
+"""Columns of dates, or of numbers in a unit that has to be found."""
+_PROMPTS: Final = (
+    "prompttokens", "contexttokens", "inputlength", "inputtokens", "requesttokens", "numprefilltokens", "promptlength",
+    "inputlen", "promptlen",
+)  # fmt: skip
+_OUTPUTS: Final = (
+    "outputtokens", "generatedtokens", "outputlength", "responsetokens", "numdecodetokens", "completiontokens", "outputlen",
+)  # fmt: skip
+_RATES: Final = ("raterps", "totalraterps")
+_EPOCHS: Final = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3))
+"""Numbers above the first are times since 1970 in the unit of the second: in seconds they would lie beyond the year 5000."""
+_KNOWN: Final = (
+    "a time and lengths (timestamp_s,prompt_tokens,output_tokens) or windows (window_start_s,rate_rps)"
+)
+
+
+def read_trace(path: Path, prompt_tokens: int | None = None, output_tokens: int | None = None) -> Trace:
+    """Read a trace of requests or of rates; its names say which.
+
+    Args:
+        path: CSV with header, or JSON lines.
+        prompt_tokens: length for traces that carry none; a trace's own lengths win.
+        output_tokens: likewise.
+
+    Raises:
+        InputError: no file of these formats, or a wrong value (file, row and column are named).
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            names, rows = _json_lines(stream, path) if _holds_json(stream) else _table(stream)
+            columns = _columns(names, path)
+            if columns.rate is not None:
+                return _rate_trace(rows, columns, path)
+            return _request_trace(rows, columns, path, prompt_tokens, output_tokens)
+    except OSError as problem:
+        raise InputError(str(path), str(problem.strerror), "a readable file") from None
+    except (UnicodeDecodeError, csv.Error) as problem:
+        raise InputError(str(path), str(problem), "a CSV file in UTF-8") from None
+
+
+_Rows = Iterator[tuple[int, Sequence[Any]]]
+
+
+def _holds_json(stream: TextIO) -> bool:
+    start = stream.readline(1000).lstrip()
+    stream.seek(0)
+    return start.startswith("{")
+
+
+def _table(stream: TextIO) -> tuple[list[str], _Rows]:
+    rows = csv.reader(stream)
+    names = [name.strip() for name in next(rows, [])]
+    return names, ((number, row) for number, row in enumerate(rows, start=2) if any(row))
+
+
+def _json_lines(stream: TextIO, path: Path) -> tuple[list[str], _Rows]:
+    """The members of the first object, and of each object their values in that order."""
+
+    def objects() -> Iterator[tuple[int, dict[str, Any]]]:
+        for number, line in enumerate(stream, start=1):
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError):
+                value = None
+            if not isinstance(value, dict):
+                raise InputError(f"{path}: row {number}", "no JSON object", "one object per line")
+            yield number, value
+
+    found = objects()
+    number, first = next(found)
+    names = list(first)
+
+    def rows() -> _Rows:
+        yield number, list(first.values())
+        for place, value in found:
+            yield place, [value.get(name) for name in names]
+
+    return names, rows()
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The places of a file's columns; `seconds` reads one time."""
+
+    names: Sequence[str]
+    time: int
+    seconds: Callable[[Any], float]
+    prompt: int | None
+    output: int | None
+    rate: int | None
+
+
+def _columns(names: Sequence[str], path: Path) -> _Columns:
+    meanings = ["".join(letter for letter in name.lower() if letter.isalnum()) for name in names]
+
+    def place(known: Sequence[str]) -> int | None:
+        return next((meanings.index(word) for word in known if word in meanings), None)
+
+    time, rate = place((*_TIMES, *_CLOCKS)), place(_RATES)
+    if time is None or (meanings[time] == "windowstarts") != (rate is not None):
+        raise InputError(f"{path}: row 1", f"columns {', '.join(names)[:200] or 'none'}", _KNOWN)
+    prompt = place(_PROMPTS)
+    # Mooncake's own name for it, with times in ms.
+    scale = 1e-3 if "hashids" in meanings else _TIMES.get(meanings[time])
+    return _Columns(names, time, _clock(scale), prompt, place(_OUTPUTS), rate)
+
+
+def _clock(scale: float | None) -> Callable[[Any], float]:
+    """How a time is read in seconds.
+
+    Args:
+        scale: seconds of one unit; None for dates, or numbers whose size says their unit.
+    """
+
+    def seconds(value: Any) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            date = datetime.fromisoformat(value.strip())
+            # Without a zone it is taken for UTC: local times would leap twice a year.
+            return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+        if scale is not None:
+            return number * scale
+        return number * next((unit for least, unit in _EPOCHS if number > least), 1.0)
+
+    return seconds
+
+
+def _values(
+    rows: _Rows, wanted: Sequence[tuple[int, Callable[[Any], float]]], columns: _Columns, path: Path
+) -> tuple[list[int], np.ndarray[Any, np.dtype[np.float64]]]:
+    """Numbers of the rows, and the values of the wanted columns, shape (rows, columns), finite and not negative.
+
+    Held as plain numbers while they are read: a million rows take 32 MB.
+    """
+    numbers, values = array("q"), array("d")
+    for number, row in rows:
+        numbers.append(number)
+        for place, read in wanted:
+            where = f"{path}: row {number}, column {columns.names[place]}"
+            if place >= len(row) or row[place] is None:
+                raise InputError(where, "nothing there", "a number")
+            try:
+                value = read(row[place])
+            except (ValueError, OverflowError, TypeError, AttributeError):
+                raise InputError(where, repr(row[place])[:80], "a number or a time") from None
+            if not math.isfinite(value) or value < 0:
+                raise InputError(where, repr(row[place])[:80], "a finite value of at least 0")
+            values.append(value)
+    return list(numbers), np.frombuffer(values, np.float64).reshape(-1, len(wanted))
+
+
+def _request_trace(
+    rows: _Rows, columns: _Columns, path: Path, prompt_tokens: int | None, output_tokens: int | None
+) -> RequestTrace:
+    wanted = [(columns.time, columns.seconds)]
+    given: dict[str, int] = {}
+    for name, place, length in (
+        ("prompt_tokens", columns.prompt, prompt_tokens),
+        ("output_tokens", columns.output, output_tokens),
+    ):
+        if place is not None:
+            wanted.append((place, float))
+        elif length is None:
+            option = f"--{name.replace('_', '-')}"
+            raise InputError(f"{path}: row 1", f"no column of {name}", f"one, or {option}")
+        else:
+            given[name] = length
+    _, data = _values(rows, wanted, columns, path)
+    if not len(data):
+        raise InputError(str(path), "no rows", "at least one request")
+    notes = [f"{name} {length}: the trace has none" for name, length in given.items()]
+    if columns.output is not None:
+        answered = data[:, -1] >= 1
+        if failed := int((~answered).sum()):
+            notes.append(f"{failed} requests without an answer are left out")
+        data = data[answered]
+        if not len(data):
+            raise InputError(str(path), "no request has an answer", "at least one of a token or more")
+    data = data[np.argsort(data[:, 0], kind="stable")]
+    lengths = list(data[:, 1:].T)
+    prompts = np.full(len(data), given["prompt_tokens"]) if "prompt_tokens" in given else lengths.pop(0)
+    outputs = np.full(len(data), given["output_tokens"]) if "output_tokens" in given else lengths.pop(0)
+    if empty := int((prompts < 1).sum()):
+        notes.append(f"{empty} requests without a prompt count one token")
+    return RequestTrace(
+        data[:, 0] - data[0, 0],
+        np.maximum(prompts, 1).astype(np.int64),
+        outputs.astype(np.int64),
+        tuple(notes),
+    )
+
+
+def _rate_trace(rows: _Rows, columns: _Columns, path: Path) -> RateTrace:
+    rate = columns.rate if columns.rate is not None else 0
+    numbers, data = _values(rows, [(columns.time, columns.seconds), (rate, float)], columns, path)
+    starts, rates = data.T
+    if len(starts) < 2:
+        raise InputError(str(path), f"{len(starts)} windows", "at least two, so that their length is known")
+    for number, step in zip(numbers[1:], np.diff(starts), strict=True):
+        if step <= 0:
+            raise InputError(
+                f"{path}: row {number}, column {columns.names[columns.time]}",
+                "not after the row before",
+                "rising times",
+            )
+    lengths = np.diff(starts, append=2 * starts[-1] - starts[-2])
+    starts = starts - starts[0]
+    if columns.names[rate].lower().startswith("total") and (rates == 0).any():
+        kept = rates > 0
+        missing = int((~kept).sum())
+        note = f"{missing} of {len(rates)} windows with rate 0 are missing data and left out"
+        if not kept.any():
+            raise InputError(str(path), "every rate is 0", "a rate above 0")
+        return RateTrace(starts[kept], lengths[kept], rates[kept], (note,))
+    return RateTrace(starts, lengths, rates)
