@@ -2,6 +2,7 @@
 
     BreakevenError          one line for a person; the command line prints it and exits 1
     ├── InputError          a file, row, column, option or field says something it may not
+    │   └── ForeignFileError    a file of another kind: no measurement is in it
     └── NotIdentifiedError  the data cannot tell what was asked; the data is fine, the question is not
 
 Data problems inside a result (a fit not to be believed, a prediction beyond the measured range) are values with
@@ -29,6 +30,10 @@ class InputError(BreakevenError):
         self.problem = problem
         self.expected = expected
         super().__init__(" ".join(f"{where}: {problem}; expected {expected}".split()))
+
+
+class ForeignFileError(InputError):
+    """A file that holds no measurement that is read: beside others that do, it can be passed over."""
 
 
 class NotIdentifiedError(BreakevenError):

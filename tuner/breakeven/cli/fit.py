@@ -12,7 +12,7 @@ from breakeven.arm import Arm
 from breakeven.cli.output import confidence_option, echo_result, json_option, write_atomically
 from breakeven.cli.parameters import InputFile, OutputFile, read_lengths_or_schedules
 from breakeven.cli.profile_options import arm_of
-from breakeven.errors import InputError
+from breakeven.errors import ForeignFileError, InputError
 from breakeven.tiers import Schedule
 
 if TYPE_CHECKING:
@@ -26,20 +26,28 @@ def read_points(
     lengths: tuple[int | Schedule, ...],
     conditions: tuple[str, ...],
 ) -> tuple[Point, ...]:
-    """Read all files and keep the rows that meet the conditions.
+    """Read all files and keep the rows that meet the conditions; say which files and runs are passed over.
 
     Raises:
         InputError: as the readers; also arms that do not pair with the files.
     """
-    from breakeven.readers.reading import matching, read_file
+    from breakeven.readers.reading import distinct, matching, read_file
 
     arms = _arms(files, methods, lengths)
-    points = tuple(
-        replace(point, schedule=str(ran.schedule)) if ran and ran.schedule else point
-        for file in files
-        for ran in (arms.get(file),)
-        for point in read_file(file, ran.arm if ran else None)
-    )
+    read: list[Point] = []
+    foreign: list[ForeignFileError] = []
+    for file in files:
+        ran = arms.get(file)
+        # A folder of results holds logs, summaries and configurations too, and runs that nobody answered.
+        found = read_file(file, ran.arm if ran else None, foreign)
+        read += (replace(one, schedule=str(ran.schedule)) if ran and ran.schedule else one for one in found)
+    if foreign and not read:
+        raise foreign[0]
+    points, repeated = distinct(read)
+    for one in foreign:
+        click.echo(f"breakeven: passed over: {one}", err=True)
+    for origin in repeated:
+        click.echo(f"breakeven: passed over: {origin}: the same run was given before", err=True)
     pairs = []
     for condition in conditions:
         column, equals, value = condition.partition("=")

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from breakeven.arm import Arm
-from breakeven.errors import InputError
+from breakeven.errors import ForeignFileError, InputError
 from breakeven.intake import json_value, kind_of, wrong_field
 from breakeven.points.point import COLUMNS, Origin, Point
 from breakeven.points.row import point
@@ -59,6 +59,10 @@ class Document:
     def refuse(self, problem: str, expected: str, *steps: str | int) -> InputError:
         """Build the refusal of what stands below this."""
         return InputError(f"{self.source}: {self.place(*steps)}".removesuffix(": "), problem, expected)
+
+    def disown(self, problem: str, expected: str) -> ForeignFileError:
+        """Build the refusal of a document that holds no measurement."""
+        return ForeignFileError(f"{self.source}: {self.path}".removesuffix(": "), problem, expected)
 
     def has(self, *keys: str) -> bool:
         """Tell whether this is an object with these members."""

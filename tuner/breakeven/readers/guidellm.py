@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from breakeven.arm import Arm
+from breakeven.errors import ForeignFileError
 from breakeven.points.point import Point
 from breakeven.readers.foreign import Counted, Document, ForeignResult, Milliseconds, Number, at
 from breakeven.reasons import Reason
@@ -78,6 +79,14 @@ class GuideLlmBenchmark(ForeignResult):
     model: str | None = at("config.backend.model", "worker.backend_model")
 
 
+class _Answered(ForeignResult):
+    """Whether there is anything to read; a version that counts no requests has some."""
+
+    requests: Number = at(
+        "metrics.request_totals.successful", "run_stats.requests_made.successful", default=1.0
+    )
+
+
 class GuideLlmReport(ForeignResult):
     """The part of a report that is about all its benchmarks."""
 
@@ -89,7 +98,7 @@ def recognises(document: Document) -> bool:
     return document.has("benchmarks") and isinstance(document.value["benchmarks"], list)
 
 
-def read(document: Document, arm: Arm) -> tuple[Point, ...]:
+def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
     """Read every benchmark of a report; an embeddings or audio benchmark is refused.
 
     Args:
@@ -106,7 +115,9 @@ def read(document: Document, arm: Arm) -> tuple[Point, ...]:
     return tuple(_point(benchmark, report, arm) for benchmark in benchmarks)
 
 
-def _point(document: Document, report: GuideLlmReport, arm: Arm) -> Point:
+def _point(document: Document, report: GuideLlmReport, arm: Arm) -> Point | ForeignFileError:
+    if not document.read(_Answered).requests:
+        return document.disown("a benchmark in which no request was answered", "one with answers")
     read = document.read(GuideLlmBenchmark)
     columns, flags = _imposed(document, read)
     columns["model"] = (read.model or report.model, "model")

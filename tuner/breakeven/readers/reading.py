@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import yaml
 
 from breakeven.arm import Arm
-from breakeven.errors import InputError
+from breakeven.errors import ForeignFileError, InputError
 from breakeven.intake import file_text
 from breakeven.points import table
-from breakeven.points.point import SETTING, Point
+from breakeven.points.point import SETTING, Origin, Point
 from breakeven.readers import aiperf, foreign, guidellm, llmd, prometheus, vllmbench
 from breakeven.readers.foreign import Document
 from breakeven.yaml_intake import yaml_documents
 
-_JSON: tuple[tuple[Callable[[Document], bool], Callable[[Document, Arm], tuple[Point, ...]]], ...] = (
+_JSON: tuple[
+    tuple[Callable[[Document], bool], Callable[[Document, Arm], Sequence[Point | ForeignFileError]]], ...
+] = (
     (guidellm.recognises, guidellm.read),
     (vllmbench.recognises, vllmbench.read),
     (aiperf.recognises, aiperf.read),
@@ -41,21 +43,29 @@ _OTHERS: tuple[tuple[tuple[str, ...], str, str], ...] = (
 """Members by which other results are known, the tool that writes them, and what to give in their place."""
 
 
-def read_file(path: Path, arm: Arm | None = None) -> tuple[Point, ...]:
+def read_file(
+    path: Path, arm: Arm | None = None, passed_over: list[ForeignFileError] | None = None
+) -> tuple[Point, ...]:
     """Read one file.
 
     Args:
         path: a points file, the result of a load generator or an object of Prometheus responses.
         arm: which arm a file that does not say so belongs to.
+        passed_over: gets the refusals of files and runs that hold no measurement; None: the first one is raised.
 
     Raises:
         InputError: naming file and row or JSON path.
     """
-    return read_text(file_text(path, "a points file or a load generator's result"), str(path), arm)
+    text = file_text(path, "a points file or a load generator's result")
+    return read_text(text, str(path), arm, passed_over=passed_over)
 
 
 def read_text(
-    text: str, source: str, arm: Arm | None = None, most_points: int = table.MOST_ROWS
+    text: str,
+    source: str,
+    arm: Arm | None = None,
+    most_points: int = table.MOST_ROWS,
+    passed_over: list[ForeignFileError] | None = None,
 ) -> tuple[Point, ...]:
     """Read the content of one file; arguments and errors as `read_file`.
 
@@ -64,17 +74,60 @@ def read_text(
         source: the file's name, for messages.
         arm: as for `read_file`.
         most_points: a file of more is refused before any of them is read.
+        passed_over: as for `read_file`.
     """
-    if not _is_json(text) and not _is_yaml(text):
-        return table.read(text, source, most_points)
     found: list[Point] = []
+    for one in _all(text, source, arm, most_points):
+        if isinstance(one, Point):
+            found.append(one)
+        elif passed_over is None:
+            raise one
+        else:
+            passed_over.append(one)
+    # Rows are numbered through the file, whichever of its results they come from.
+    return tuple(
+        one if one.origin.line is not None else replace(one, origin=replace(one.origin, row=row))
+        for row, one in enumerate(found, start=1)
+    )
+
+
+def _all(text: str, source: str, arm: Arm | None, most_points: int) -> Iterator[Point | ForeignFileError]:
+    if not _is_json(text) and not _is_yaml(text):
+        yield from _table(text, source, most_points)
+        return
     documents = _documents(text, source) if _is_json(text) else _yaml_documents(text, source)
     if len(documents) > most_points:
         raise InputError(source, f"{len(documents)} results", f"at most {most_points}")
     for document in documents:
-        found += _read_document(document, arm)
-    # Rows are numbered through the file, whichever of its results they come from.
-    return tuple(replace(one, origin=replace(one.origin, row=row)) for row, one in enumerate(found, start=1))
+        yield from _read_document(document, arm)
+
+
+def _table(text: str, source: str, most_points: int) -> Sequence[Point | ForeignFileError]:
+    try:
+        return table.read(text, source, most_points)
+    except InputError as refused:
+        header = next((line for line in text.splitlines() if line.strip()), "")
+        if "method" in header.lower():
+            raise
+        # A log, a summary or a configuration: whatever it is, no points file begins so.
+        return [ForeignFileError(refused.where, refused.problem, refused.expected)]
+
+
+def distinct(points: Sequence[Point]) -> tuple[tuple[Point, ...], tuple[Origin, ...]]:
+    """The points without the repeated results of load generators, and where those stand: a run counts once.
+
+    Every figure of two runs is never the same. Rows of a points file are somebody's own, rounded as they please: they stay.
+    """
+    seen: set[tuple[tuple[str, object], ...]] = set()
+    kept, repeated = [], []
+    for one in points:
+        figures = tuple(table.document(one).items())
+        if one.origin.line is None and figures in seen:
+            repeated.append(one.origin)
+            continue
+        seen.add(figures)
+        kept.append(one)
+    return tuple(kept), tuple(repeated)
 
 
 def is_measured(text: str, source: str) -> bool:
@@ -120,7 +173,7 @@ def _documents(text: str, source: str) -> list[Document]:
     return [document]
 
 
-def _read_document(document: Document, arm: Arm | None) -> tuple[Point, ...]:
+def _read_document(document: Document, arm: Arm | None) -> Sequence[Point | ForeignFileError]:
     for recognises, read in _JSON:
         if recognises(document):
             if arm is None:
@@ -128,12 +181,14 @@ def _read_document(document: Document, arm: Arm | None) -> tuple[Point, ...]:
             return read(document, arm)
     for members, tool, instead in _OTHERS:
         if document.has(*members):
-            raise document.refuse(f"a result of {tool}, which is not read", instead)
-    raise document.refuse(
-        "JSON of no known kind",
-        "a result of GuideLLM, vllm bench serve, SGLang's bench_serving, AIPerf, GenAI-Perf or llm-d-benchmark, or an "
-        "object of Prometheus responses by column",
-    )
+            return [document.disown(f"a result of {tool}, which is not read", instead)]
+    return [
+        document.disown(
+            "JSON of no known kind",
+            "a result of GuideLLM, vllm bench serve, SGLang's bench_serving, AIPerf, GenAI-Perf or llm-d-benchmark, or an "
+            "object of Prometheus responses by column",
+        )
+    ]
 
 
 def matching(points: Sequence[Point], conditions: Sequence[tuple[str, str]]) -> tuple[Point, ...]:

@@ -18,6 +18,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from breakeven.arm import Arm
+from breakeven.errors import ForeignFileError
 from breakeven.points.point import Point
 from breakeven.readers.foreign import Counted, Document, ForeignResult, Milliseconds, Number, at
 from breakeven.readers.imposed import EVEN_SHAPE, imposed
@@ -34,7 +35,7 @@ _Columns = dict[str, tuple[Any, ...]]
 class VllmBenchResult(ForeignResult):
     """One result file. Older versions write 0 for what was not measured."""
 
-    requests: Annotated[Number, Field(ge=1)] = at("completed", default=...)
+    requests: Annotated[Number, Field(ge=0)] = at("completed", default=...)
     prompts: Counted = at("num_prompts")
     failed: Number | None = at("failed")
     errors: tuple[str, ...] = at("errors", default=())
@@ -77,7 +78,7 @@ def recognises(document: Document) -> bool:
     return document.has("request_throughput", "completed")
 
 
-def read(document: Document, arm: Arm) -> tuple[Point, ...]:
+def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
     """Read one result.
 
     Args:
@@ -88,9 +89,18 @@ def read(document: Document, arm: Arm) -> tuple[Point, ...]:
         InputError: naming the JSON path.
     """
     read = document.read(VllmBenchResult)
+    if not read.requests:
+        return (document.disown("a run in which no request was answered", "one with answers"),)
+    if not (read.mean_latency_s or _mean_latency_s(read, arm) or _guessed_s(read)):
+        return (
+            document.disown(
+                "no mean end-to-end latency",
+                "mean_e2el_ms (run `vllm bench serve` with --percentile-metrics ttft,tpot,itl,e2el)",
+            ),
+        )
     scale = 1.0 / read.requests
     flags: list[Reason] = []
-    columns = _times(document, read, arm, flags) | _speculation(document, read, arm)
+    columns = _times(read, arm, flags) | _speculation(document, read, arm)
     for name, total in (("prompt_tokens", "input_total"), ("output_tokens", "output_total")):
         if tokens := getattr(read, total):
             columns[name] = (tokens * scale, total)
@@ -129,21 +139,14 @@ def _failures(read: VllmBenchResult) -> float:
     return max(0.0, (read.prompts or 0.0) - read.requests)
 
 
-def _times(document: Document, read: VllmBenchResult, arm: Arm, flags: list[Reason]) -> _Columns:
+def _times(read: VllmBenchResult, arm: Arm, flags: list[Reason]) -> _Columns:
     """The mean latency, TPOT, and the quantiles that the file leaves to its lists of single requests.
 
     A latency that can only be guessed is flagged.
     """
     latency_s = read.mean_latency_s or _mean_latency_s(read, arm)
     if latency_s is None:
-        if not (read.ttft_mean_s and read.tpot_mean_s and read.output_total):
-            raise document.refuse(
-                "nothing there",
-                "mean end-to-end latency (run `vllm bench serve` with --percentile-metrics ttft,tpot,itl,e2el)",
-                "mean_e2el_ms",
-            )
-        # A mean of ratios over requests: one short answer with a slow gap weighs as much as a long one.
-        latency_s = read.ttft_mean_s + (read.output_total / read.requests - 1.0) * read.tpot_mean_s
+        latency_s = _guessed_s(read) or 0.0
         flags.append(Reason.LATENCY_UNKNOWN)
     columns: _Columns = {"mean_latency_s": (latency_s, "mean_latency_s")}
     # The file's TPOT is a mean of per-request ratios; the ratio of sums is what makes E2E = TTFT + (g-1)*TPOT hold.
@@ -192,6 +195,13 @@ def _mean_latency_s(read: VllmBenchResult, arm: Arm) -> float | None:
         return None
     gaps = _decoded(read) if arm.k == 0 else _request_steps(read)
     return None if gaps is None else read.ttft_mean_s + gaps * read.gap_mean_s / read.requests
+
+
+def _guessed_s(read: VllmBenchResult) -> float | None:
+    """A mean latency from a mean of ratios over requests: one short answer with a slow gap weighs as a long one does."""
+    if not (read.ttft_mean_s and read.tpot_mean_s and read.output_total):
+        return None
+    return read.ttft_mean_s + (read.output_total / read.requests - 1.0) * read.tpot_mean_s
 
 
 def _decoded(read: VllmBenchResult) -> float:

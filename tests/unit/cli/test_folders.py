@@ -1,0 +1,102 @@
+"""A folder of somebody's results holds more than results: the rest is passed over by name, and no run counts twice."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from breakeven.cli import root
+from breakeven.errors import InputError
+from fuzzing import BENCH, GUIDELLM
+
+PLAIN = {name: value for name, value in BENCH.items() if not name.startswith("spec_decode")} | {
+    "completed": 500
+}
+OTHERS = {
+    "config.json": '{"model": "m"}',
+    "config.yaml": "model: m\nport: 8000\n",
+    "engine.log": "INFO 12:00 serving, at port 8000\n",
+    "latency.json": '{"avg_latency": 1.0, "latencies": [], "percentiles": {}}',
+    "nobody.json": json.dumps(PLAIN | {"completed": 0, "request_throughput": 0.0}),
+    "summary.csv": "request_rate,mean_ttft_ms\n1,2\n",
+    "times.json": json.dumps({"request_throughput": 1.0, "completed": 9, "request_rate": 1.0}),
+}
+
+
+@pytest.fixture
+def fit(tmp_path):
+    def run(files):
+        for name, text in files.items():
+            (tmp_path / name).write_text(text)
+        names = [str(tmp_path / name) for name in sorted(files)]
+        out = str(tmp_path / "out" / "profile.json")
+        (tmp_path / "out").mkdir()
+        return CliRunner().invoke(root, ["fit", *names, "--method", "none", "--k", "0", "-o", out, "--json"])
+
+    return run
+
+
+def results(*clients):
+    return {
+        f"c{count}.json": json.dumps(
+            PLAIN
+            | {
+                "max_concurrency": count,
+                "mean_e2el_ms": 800.0 + 50 * count,
+                "request_throughput": count / (0.8 + 0.05 * count),
+            }
+        )
+        for count in clients
+    }
+
+
+def test_what_is_no_result_is_passed_over_by_name(fit):
+    done = fit(results(1, 4, 8) | OTHERS)
+    assert done.exit_code == 0
+    (arm,) = json.loads(done.stdout)["arms"]
+    assert arm["points"] == 3
+    lines = done.stderr.splitlines()
+    assert [line.split("/")[-1].partition(":")[0] for line in lines] == sorted(OTHERS)
+    assert all(line.startswith("breakeven: passed over: ") for line in lines)
+    assert "vllm bench latency, which is not read" in done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(OTHERS))
+def test_alone_it_is_refused(fit, name):
+    done = fit({name: OTHERS[name]})
+    assert isinstance(done.exception, InputError)
+    assert name in str(done.exception)
+    assert done.stderr == ""
+
+
+def test_a_wrong_value_in_a_result_is_refused_beside_good_ones(fit):
+    done = fit(results(1, 4, 8) | {"wrong.json": json.dumps(PLAIN | {"mean_ttft_ms": "soon"})})
+    assert isinstance(done.exception, InputError)
+    assert "wrong.json: mean_ttft_ms" in str(done.exception)
+
+
+def test_the_same_run_counts_once(fit):
+    runs = results(1, 4, 8)
+    done = fit(runs | {"copy.json": runs["c4.json"]})
+    (arm,) = json.loads(done.stdout)["arms"]
+    assert arm["points"] == 3
+    assert "copy.json: row 1: the same run was given before" in done.stderr
+
+
+def test_rows_of_a_points_file_are_somebodys_own_and_stay(fit):
+    rows = "none,0,1.2,1\nnone,0,1.4,4\nnone,0,1.4,4\nnone,0,1.8,8\n"
+    done = fit({"points.csv": "method,k,mean_latency_s,concurrency\n" + rows})
+    (arm,) = json.loads(done.stdout)["arms"]
+    assert arm["points"] == 4
+
+
+def test_a_benchmark_without_an_answer_leaves_the_report_s_others(fit):
+    report = json.loads(json.dumps(GUIDELLM))
+    report["benchmarks"] = report["benchmarks"][:2]
+    report["benchmarks"][1]["run_stats"]["requests_made"]["successful"] = 0
+    done = fit({"report.json": json.dumps(report)})
+    assert "benchmarks[1]: a benchmark in which no request was answered" in done.stderr
+    (arm,) = json.loads(done.stdout)["arms"]
+    assert arm["points"] + len(arm["excluded"]) == 1
