@@ -4,9 +4,13 @@ import json
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from breakeven.cli import root
 from breakeven.errors import InputError
+from breakeven.laws.acceptance_numbers import survival_bounds
+from draws import draws
 
 
 def run(*arguments):
@@ -121,10 +125,99 @@ def test_impossible_figures_are_refused_in_one_line(arguments, message):
     assert "\n" not in str(error)
 
 
+SURVIVAL = (0.67, 0.44, 0.28)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "positions"),
+    [
+        (["--conditional", "0.67,0.6567164,0.6363636"], True),
+        (["--histogram", "3300,2300,1600,2800"], True),
+        (["--length", 2.39, "--bonus", "included", "--k", 3], False),
+        (["--length", 1.39, "--bonus", "excluded", "--k", 3], False),
+        (["--length", 0.7, "--k", 3], False),
+        (["--length", 3.2, "--k", 3], False),
+        (["--rate", 1.39 / 3, "--k", 3], False),
+        (["--accepted", 1390, "--drafts", 1000, "--k", 3], False),
+    ],
+)
+def test_each_spelling_gives_the_same_figures(arguments, positions):
+    found = document(*arguments)
+    expected = {0.7: 1.7, 3.2: 3.2}.get(arguments[1], 2.39)
+    assert found["tokens_per_step"] == pytest.approx(expected, abs=1e-6)
+    assert found["acceptance_rate"] == pytest.approx((expected - 1) / 3, abs=1e-6)
+    if positions:
+        assert found["survival"] == pytest.approx(SURVIVAL, abs=1e-6)
+        assert found["survival_bounds"] is None
+    else:
+        assert found["survival"] is None
+        assert len(found["survival_bounds"]) == 3
+
+
+def test_a_histogram_has_its_own_number_of_drafts():
+    found = document("--histogram", "33,23,16,28")
+    same = document("--per-position", ".67,.44,.28", "--drafts", 100)
+    assert found["tokens_per_step_ci"] == pytest.approx(same["tokens_per_step_ci"])
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+@draws(60)
+def test_bounds_hold_every_survival_with_the_same_mean(shares):
+    survival = sorted(shares, reverse=True)
+    bounds = survival_bounds(1.0 + sum(survival), len(survival))
+    for share, (lower, upper) in zip(survival, bounds, strict=True):
+        assert lower - 1e-9 <= share <= upper + 1e-9
+
+
+@given(st.floats(1, 9), st.integers(1, 8))
+@draws(60)
+def test_each_bound_is_reached_by_some_survival(tokens, k):
+    assume(tokens <= k + 1)
+    gained = tokens - 1
+    for place, (lower, upper) in enumerate(survival_bounds(tokens, k), start=1):
+        # The most: the first `place` positions share it evenly; the least: ones before, the rest even.
+        assert upper == pytest.approx(min(gained / place, 1.0))
+        before = min(gained, place - 1)
+        assert lower == pytest.approx((gained - before) / (k - place + 1), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (
+            ["--length", "2.1", "--k", "3"],
+            "--length: 2.1 at k = 3, which may or may not count the bonus token; expected --bonus included",
+        ),
+        (["--length", "4.1", "--k", "3"], "--length: 4.1 at k = 3; expected 0 to 4"),
+        (
+            ["--length", "0.5", "--bonus", "included", "--k", "3"],
+            "--length: 0.5 at k = 3 with the bonus token included; expected 1 to 4",
+        ),
+        (
+            ["--length", "3.5", "--bonus", "excluded", "--k", "3"],
+            "--length: 3.5 at k = 3 with the bonus token excluded; expected 0 to 3",
+        ),
+        (["--rate", "36", "--k", "3"], "--rate: 36; expected a share between 0 and 1"),
+        (["--conditional", ".6,1.2"], "--conditional, position 2: 1.2; expected a share"),
+        (["--histogram", "5"], "--histogram: 5; expected steps with 0, 1, ..., k"),
+        (["--histogram", "5,-1"], "--histogram: 5,-1; expected steps"),
+        (["--histogram", "5,1", "--drafts", "7"], "--drafts: 7 with a histogram of 6 steps"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line(arguments, line):
+    refused = run(*arguments).exception
+    assert isinstance(refused, InputError)
+    assert str(refused).startswith(line)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         [],
+        ["--length", "2"],
+        ["--rate", ".3"],
+        ["--rate", ".3", "--k", "3", "--bonus", "included"],
+        ["--length", "2", "--k", "3", "--bonus", "maybe"],
         ["--alpha", ".5", "--k", "3", "--per-position", ".5"],
         ["--alpha", ".5"],
         ["--accepted", "5", "--k", "3"],

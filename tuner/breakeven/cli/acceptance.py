@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from breakeven.cli.output import confidence_option, echo_result, json_option
-from breakeven.cli.parameters import Number, read_survival
+from breakeven.cli.parameters import Number, read_numbers, read_survival
 from breakeven.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,7 +24,30 @@ if TYPE_CHECKING:
     metavar="S1,S2,...",
     help="Share of steps whose first i drafts were all accepted, i = 1..k.",
 )
+@click.option(
+    "--conditional",
+    callback=read_numbers,
+    metavar="C1,C2,...",
+    help="Share of drafts i accepted among the steps whose drafts before i were all accepted.",
+)
+@click.option(
+    "--histogram",
+    callback=read_numbers,
+    metavar="N0,N1,...",
+    help="Steps in which 0, 1, ..., k drafts were accepted; their sum is --drafts.",
+)
 @click.option("--accepted", type=Number(0), help="Accepted draft tokens in all (needs --drafts and --k).")
+@click.option(
+    "--length",
+    type=Number(0),
+    help="Mean acceptance length (needs --k, and --bonus where both readings are possible).",
+)
+@click.option(
+    "--bonus",
+    type=click.Choice(["included", "excluded"]),
+    help="Whether --length counts the target's own token of each step: vLLM's and SGLang's do, accepted tokens per step do not.",
+)
+@click.option("--rate", type=Number(0), help="Accepted over drafted tokens, as vLLM prints it (needs --k).")
 @click.option("--alpha", type=float, help="Rate of independent acceptances (needs --k).")
 @click.option(
     "--drafts",
@@ -52,7 +75,12 @@ if TYPE_CHECKING:
 @json_option
 def command(
     per_position: tuple[float, ...] | None,
+    conditional: tuple[float, ...] | None,
+    histogram: tuple[float, ...] | None,
     accepted: float | None,
+    length: float | None,
+    bonus: str | None,
+    rate: float | None,
     alpha: float | None,
     drafts: float | None,
     k: int | None,
@@ -73,25 +101,39 @@ def command(
       breakeven acceptance --per-position .5732,.2821,.1313,.0620,.0296
       breakeven acceptance --per-position .6731,.4395,.2811 --method eagle3 --drafts 20716 --for-k 7
       breakeven acceptance --accepted 265 --drafts 127 --k 3
+      breakeven acceptance --length 2.1 --bonus included --k 3
     """
-    options = [
-        name
-        for name, value in (("--per-position", per_position), ("--accepted", accepted), ("--alpha", alpha))
-        if value is not None
-    ]
+    given = {
+        "--per-position": per_position,
+        "--conditional": conditional,
+        "--histogram": histogram,
+        "--accepted": accepted,
+        "--length": length,
+        "--rate": rate,
+        "--alpha": alpha,
+    }
+    options = [name for name, value in given.items() if value is not None]
     if len(options) != 1:
-        raise click.UsageError(
-            f"give one of --per-position, --accepted and --alpha (given: {', '.join(options) or 'none'})"
-        )
+        raise click.UsageError(f"give one of {', '.join(given)} (given: {', '.join(options) or 'none'})")
+    if bonus is not None and length is None:
+        raise click.UsageError("--bonus says how to read --length")
     if per_position is not None:
-        given = _from_positions(per_position, k)
+        known = _from_positions(per_position, k)
+    elif conditional is not None:
+        known = _from_positions(_from_conditional(conditional), k)
+    elif histogram is not None:
+        known, drafts = _from_histogram(histogram, k, drafts)
     elif accepted is not None:
-        given = _from_counts(accepted, drafts, k)
+        known = _from_counts(accepted, drafts, k)
+    elif length is not None:
+        known = _from_length(length, bonus, k)
+    elif rate is not None:
+        known = _from_rate(rate, k)
     else:
-        given = _from_alpha(alpha if alpha is not None else 0.0, k)
+        known = _from_alpha(alpha if alpha is not None else 0.0, k)
     result = _result(
-        given,
-        given.k if for_k is None else for_k,
+        known,
+        known.k if for_k is None else for_k,
         method=method,
         drafts=drafts,
         design_effect=design_effect,
@@ -116,6 +158,57 @@ def _from_positions(survival: tuple[float, ...], k: int | None) -> _Given:
     if k is not None and k != len(survival):
         raise InputError("--k", f"{k} with {len(survival)} positions", "as many positions as drafted tokens")
     return _Given(1.0 + math.fsum(survival), len(survival), survival)
+
+
+def _from_conditional(rates: tuple[float, ...]) -> tuple[float, ...]:
+    from breakeven.laws.acceptance_numbers import survival_from_conditional
+
+    for position, rate in enumerate(rates, start=1):
+        if not 0 <= rate <= 1:
+            raise InputError(f"--conditional, position {position}", f"{rate:g}", "a share between 0 and 1")
+    return tuple(float(share) for share in survival_from_conditional(rates))
+
+
+def _from_histogram(steps: tuple[float, ...], k: int | None, drafts: float | None) -> tuple[_Given, float]:
+    from breakeven.laws.acceptance_numbers import survival_from_histogram
+
+    counted = math.fsum(steps)
+    if len(steps) < 2 or min(steps) < 0 or not 0 < counted < math.inf:
+        raise InputError(
+            "--histogram", ",".join(f"{n:g}" for n in steps[:8]), "steps with 0, 1, ..., k drafts accepted"
+        )
+    if drafts is not None and drafts != counted:
+        raise InputError(
+            "--drafts", f"{drafts:g} with a histogram of {counted:g} steps", "their sum, or nothing"
+        )
+    return _from_positions(tuple(float(share) for share in survival_from_histogram(steps)), k), counted
+
+
+def _from_length(length: float, bonus: str | None, k: int | None) -> _Given:
+    """A mean length; one that only one reading allows needs no --bonus: included it lies in 1..k+1, excluded in 0..k."""
+    if k is None:
+        raise click.UsageError("--length needs --k")
+    possible = [name for name, most in (("excluded", k), ("included", k + 1)) if most - k <= length <= most]
+    read = bonus or (possible[0] if len(possible) == 1 else None)
+    if not possible or (read is not None and read not in possible):
+        kind = f" with the bonus token {bonus}" if bonus else ""
+        least, most = (1, k + 1) if bonus == "included" else (0, k if bonus else k + 1)
+        raise InputError("--length", f"{length:g} at k = {k}{kind}", f"{least} to {most}")
+    if read is None:
+        raise InputError(
+            "--length",
+            f"{length:g} at k = {k}, which may or may not count the bonus token",
+            "--bonus included (mean acceptance length of vLLM, SGLang) or excluded (accepted tokens per step)",
+        )
+    return _Given(length + (read == "excluded"), k)
+
+
+def _from_rate(rate: float, k: int | None) -> _Given:
+    if k is None:
+        raise click.UsageError("--rate needs --k")
+    if rate > 1:
+        raise InputError("--rate", f"{rate:g}", "a share between 0 and 1")
+    return _Given(1.0 + rate * k, k)
 
 
 def _from_counts(accepted: float, drafts: float | None, k: int | None) -> _Given:
@@ -143,7 +236,12 @@ def _result(
     from statistics import NormalDist
 
     from breakeven.cli.results import AcceptanceResult
-    from breakeven.laws.acceptance_numbers import alpha_from_tokens_per_step, survival_iid, tokens_per_step_sd
+    from breakeven.laws.acceptance_numbers import (
+        alpha_from_tokens_per_step,
+        survival_bounds,
+        survival_iid,
+        tokens_per_step_sd,
+    )
 
     at, survival = _carried(given, k, method)
     # With alpha, independence is what was said, not what was measured: there is nothing to bound.
@@ -165,6 +263,7 @@ def _result(
         acceptance_rate=(at.value - 1.0) / k,
         alpha=float(alpha_from_tokens_per_step(at.value, k)),
         survival=survival,
+        survival_bounds=None if survival else _pairs(survival_bounds(min(at.value, k + 1.0), k)),
         extrapolated=k != given.k,
         k=k,
         measured_k=given.k,
@@ -173,6 +272,10 @@ def _result(
         confidence=confidence,
         warnings=tuple(_doubts(given, at, drafts)) if k != given.k else (),
     )
+
+
+def _pairs(bounds: Iterable[Sequence[float]]) -> tuple[tuple[float, float], ...]:
+    return tuple((float(lower), float(upper)) for lower, upper in bounds)
 
 
 def _carried(given: _Given, k: int, method: str) -> tuple[TokensPerStep, Sequence[float] | None]:
@@ -222,7 +325,7 @@ def _print(result: AcceptanceResult) -> None:
         ),
         ("acceptance rate (accepted/drafted)", figure(result.acceptance_rate)),
         ("alpha (independent acceptances)", figure(result.alpha)),
-        ("survival by position", _positions(result.survival or ())),
+        ("survival by position", _positions(result)),
     ]
     where = f"at k = {result.k}"
     if result.extrapolated:
@@ -233,9 +336,10 @@ def _print(result: AcceptanceResult) -> None:
     print_warnings(result.warnings)
 
 
-def _positions(survival: Sequence[float]) -> str:
-    """The first positions; far ones are next to nothing, and all are in the document."""
+def _positions(result: AcceptanceResult) -> str:
+    """The first positions, or what they can be at least and at most; far ones are next to nothing, all are in the document."""
     from breakeven.cli.tables import figure
 
-    shown = " ".join(figure(share) for share in survival[:8])
-    return f"{shown} ..." if len(survival) > 8 else shown or "-"
+    shares = [figure(share) for share in result.survival or ()]
+    shares += [f"{figure(lower)}..{figure(upper)}" for lower, upper in result.survival_bounds or ()]
+    return " ".join(shares[:8]) + (" ..." if len(shares) > 8 else "")

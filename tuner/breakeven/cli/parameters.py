@@ -92,22 +92,27 @@ def read_draft_lengths(
     return tuple(sorted(found))
 
 
-def read_survival(
-    _ctx: click.Context, _param: click.Parameter, value: str | None
-) -> tuple[float, ...] | None:
-    """Read unconditional survival per position; wrong usage if it is no numbers, a refused input if no drafts can have it."""
+def read_numbers(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[float, ...] | None:
+    """Read numbers between commas; wrong usage if one is none."""
     if value is None:
         return None
     try:
-        shares = tuple(float(share) for share in value.split(","))
+        return tuple(float(part) for part in value.split(","))
     except ValueError as error:
         raise click.BadParameter(f"{value!r} is not a comma-separated list of numbers") from error
+
+
+def read_survival(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[float, ...] | None:
+    """Read unconditional survival per position; wrong usage if it is no numbers, a refused input if no drafts can have it."""
+    shares = read_numbers(ctx, param, value)
+    if shares is None:
+        return None
     for position, (before, share) in enumerate(itertools.pairwise((1.0, *shares)), start=1):
         where = f"--per-position, position {position}"
         if not 0 <= share <= 1:
             raise InputError(where, f"{share:g}", "a share between 0 and 1")
         if share > before + 1e-9:
-            expected = "shares of all drafts, which never rise (conditional rates are not what is asked)"
+            expected = "shares of all drafts, which never rise (conditional rates: breakeven acceptance --conditional)"
             raise InputError(where, f"{share:g} after {before:g}", expected)
     return shares
 

@@ -254,6 +254,8 @@ class AcceptanceResult(JsonResult):
     """Rate of independent acceptances with the same E."""
     survival: tuple[float, ...] | None
     """Share of steps whose first i drafts were all accepted."""
+    survival_bounds: tuple[tuple[float, float], ...] | None
+    """The least and the most that each share can be, where only a mean was given."""
     extrapolated: bool
     """Whether it was carried to another draft length."""
     k: int

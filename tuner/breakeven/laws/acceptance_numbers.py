@@ -45,6 +45,9 @@ __all__ = [
     "conditional_rates",
     "interpolate_tokens_per_step",
     "resampled_tokens_per_step",
+    "survival_bounds",
+    "survival_from_conditional",
+    "survival_from_histogram",
     "survival_iid",
     "survival_per_step",
     "tokens_per_step_from_counters",
@@ -73,6 +76,48 @@ def conditional_rates(survival: ArrayLike) -> FloatArray:
     s = survival_probabilities(survival)
     before = np.concatenate([np.ones((*s.shape[:-1], 1)), s[..., :-1]], axis=-1)
     return np.where(before > 0, s / np.where(before > 0, before, 1.0), np.nan)
+
+
+def survival_from_conditional(rates: ArrayLike) -> FloatArray:
+    """Survival, shape (k,), of P(draft i accepted | all before were): their running product; inverse of `conditional_rates`.
+
+    Raises:
+        ValueError: a rate is outside [0, 1].
+    """
+    return np.asarray(np.cumprod(probability("rates", rates), axis=-1))
+
+
+def survival_from_histogram(steps: ArrayLike) -> FloatArray:
+    """Survival, shape (k,), of counted steps.
+
+    Args:
+        steps: steps in which 0, 1, ..., k drafts were accepted, shape (k + 1,).
+
+    Raises:
+        ValueError: a count is negative, there are fewer than two, or all are 0.
+    """
+    counts = nonnegative("steps", steps)
+    if counts.ndim != 1 or counts.size < 2 or not counts.sum() > 0:
+        raise ValueError(f"steps: {steps!r} counts no step; expected those with 0, 1, ..., k drafts accepted")
+    return np.asarray(np.cumsum(counts[::-1])[::-1][1:] / counts.sum())
+
+
+def survival_bounds(tokens_per_step: float, k: int) -> FloatArray:
+    """The least and the most that survival can be where only E is known, shape (k, 2).
+
+    Survival never rises and adds up to G = E - 1. So i positions have at least i*s_i of G, and those from i on at most
+    (k - i + 1)*s_i; those before i have at most 1 each.
+
+    Raises:
+        ValueError: k is below 1 or E outside [1, k + 1].
+    """
+    gained = float(at_least("tokens_per_step", tokens_per_step, 1.0)) - 1.0
+    length = int(at_least("k", k, 1.0))
+    if gained > length:
+        raise ValueError(f"tokens_per_step: {tokens_per_step!r} is more than k + 1")
+    place = np.arange(1, length + 1)
+    lower = np.maximum(gained - (place - 1), 0.0) / (length - place + 1)
+    return np.stack([lower, np.minimum(gained / place, 1.0)], axis=-1)
 
 
 def tokens_per_step_iid(alpha: ArrayLike, k: ArrayLike) -> FloatArray:
