@@ -1,4 +1,4 @@
-"""docs/cli.md is what the commands say."""
+"""docs/cli.md and docs/result-files.md are what the code says."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 import pytest
 
 from breakeven.cli import COMMANDS, root
-from breakeven.cli.manual import main, render
+from breakeven.cli.manual import PAGES, main, render
 from breakeven.cli.results import RESULTS, JsonResult
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "data"
@@ -20,12 +20,14 @@ DOCUMENTS = sorted(file for file in GOLDEN.glob("*.json") if file.stem.partition
 
 def test_the_committed_page_is_current(tmp_path, capsys):
     assert main(["--check"]) == 0
-    page = tmp_path / "cli.md"
-    page.write_text(render().replace("--rps", "--rate"))
-    assert main(["--check"], page) == 1
-    assert "make generate" in capsys.readouterr().err
-    assert main(["--write"], page) == 0
-    assert main(["--check"], page) == 0
+    assert main(["--write"], tmp_path) == 0
+    assert main(["--check"], tmp_path) == 0
+    for name in PAGES:
+        page = tmp_path / name
+        page.write_text(page.read_text().replace("request", "quest", 1))
+        assert main(["--check"], tmp_path) == 1
+        assert f"docs/{name} is not what the code says; run `make generate`" in capsys.readouterr().err
+        assert main(["--write"], tmp_path) == 0
 
 
 @pytest.mark.parametrize("name", COMMANDS)

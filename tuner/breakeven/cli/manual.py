@@ -10,7 +10,7 @@ from typing import get_args, get_origin
 
 import click
 
-from breakeven.cli import COMMANDS, root
+from breakeven.cli import COMMANDS, result_files, root
 from breakeven.cli.results import RESULTS, JsonResult
 
 _HEAD = """\
@@ -43,7 +43,7 @@ _HEAD_OF_COLUMNS = """
 
 CSV with a header; one row is one measured operating point of one arm. `method`, `k`, `mean_latency_s` and one of `concurrency` and `request_rate_rps` are
 required; unknown columns are kept and ignored. Rows of more than one workload, GPU or model are refused unless `--where` or `--group-by` says what is meant.
-GuideLLM reports and results of `vllm bench serve --save-result` are taken wherever a points file is.
+Results of GuideLLM, `vllm bench serve` and other load generators are taken wherever a points file is: [result-files.md](result-files.md).
 
 | column | what is expected |
 |---|---|"""
@@ -163,17 +163,25 @@ def _linked(text: str) -> str:
     return re.sub(r"(?<!\[)reason words?", r"[\g<0>](reasons.md)", text)
 
 
-def main(arguments: list[str], page: Path | None = None) -> int:
-    """`--write` rewrites the page, `--check` says whether it is current, nothing prints it."""
-    page = page or Path(__file__).parents[3] / "docs" / "cli.md"
+PAGES = {"cli.md": render, "result-files.md": result_files.render}
+
+
+def main(arguments: list[str], folder: Path | None = None) -> int:
+    """`--write` rewrites the pages, `--check` says whether they are current, nothing prints the first."""
+    folder = folder or Path(__file__).parents[3] / "docs"
     if arguments == ["--write"]:
-        page.write_text(render(), encoding="utf-8")
+        for name, page in PAGES.items():
+            (folder / name).write_text(page(), encoding="utf-8")
         return 0
     if arguments == ["--check"]:
-        current = page.exists() and page.read_text(encoding="utf-8") == render()
-        if not current:
-            click.echo("docs/cli.md is not what the commands say; run `make generate`", err=True)
-        return int(not current)
+        old = [
+            name
+            for name, page in PAGES.items()
+            if not (folder / name).exists() or (folder / name).read_text(encoding="utf-8") != page()
+        ]
+        for name in old:
+            click.echo(f"docs/{name} is not what the code says; run `make generate`", err=True)
+        return int(bool(old))
     click.echo(render(), nl=False)
     return 0
 

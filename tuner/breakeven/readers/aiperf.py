@@ -15,19 +15,21 @@ from breakeven.readers.imposed import EVEN_SHAPE, imposed
 from breakeven.reasons import Reason
 
 
-def _metric(name: str, statistic: str = "avg", default: Any = None) -> Any:
-    return at(f"{name}.{statistic}", f"records.{name}.{statistic}", default=default)
+def _metric(name: str, statistic: str = "avg", default: Any = None, means: str | None = None) -> Any:
+    return at(f"{name}.{statistic}", f"records.{name}.{statistic}", default=default, means=means)
 
 
-def _load(*names: str) -> Any:
+def _load(*names: str, means: str) -> Any:
     outer = ("input_config.loadgen", "input_config.perf_analyzer.stimulus", "input_config")
-    return at(*(f"{place}.{name}" for name in names for place in outer))
+    return at(*(f"{place}.{name}" for name in names for place in outer), means=means)
 
 
 class AiperfSummary(ForeignResult):
     """One summary; times in ms."""
 
-    latency_unit: Literal["ms"] = _metric("request_latency", "unit", default=...)
+    latency_unit: Literal["ms"] = _metric(
+        "request_latency", "unit", default=..., means="`ms`; another one is refused"
+    )
     mean_latency_s: Milliseconds = _metric("request_latency", default=...)
     p50_latency_s: Milliseconds = _metric("request_latency", "p50")
     p95_latency_s: Milliseconds = _metric("request_latency", "p95")
@@ -40,23 +42,33 @@ class AiperfSummary(ForeignResult):
     tpot_p95_s: Milliseconds = _metric("inter_token_latency", "p95")
     tpot_p99_s: Milliseconds = _metric("inter_token_latency", "p99")
     requests: Counted = _metric("request_count")
-    failed: Counted = _metric("error_request_count")
+    failed: Counted = _metric("error_request_count", means="requests that failed")
     achieved_rps: Counted = _metric("request_throughput")
     tokens_per_second: Counted = _metric("output_token_throughput")
     prompt_tokens: Counted = _metric("input_sequence_length")
     output_tokens: Counted = _metric("output_sequence_length")
-    deviation: Counted = _metric("output_sequence_length", "std")
-    cancelled: bool | None = at("was_cancelled")
+    deviation: Counted = _metric("output_sequence_length", "std", means="column `output_tokens_sq`")
+    cancelled: bool | None = at("was_cancelled", means="true: requests failed")
     models: tuple[str, ...] = at(
-        "input_config.endpoint.model_names", "input_config.model_names", "input_config.model", default=()
+        "input_config.endpoint.model_names",
+        "input_config.model_names",
+        "input_config.model",
+        default=(),
+        means="column `model`",
     )
-    rate: Counted = _load("request_rate")
-    clients: Counted = _load("concurrency")
-    arrivals: str | None = _load("arrival_pattern", "request_rate_mode")
-    smoothness: Counted = _load("arrival_smoothness")
-    ramp_s: Counted = _load("request_rate_ramp_duration", "concurrency_ramp_duration")
-    per_user: Counted = _load("user_centric_rate")
-    scheduled: bool | None = at("input_config.input.fixed_schedule")
+    rate: Counted = _load("request_rate", means="column `request_rate_rps`")
+    clients: Counted = _load("concurrency", means="column `concurrency`; with a rate its upper limit")
+    arrivals: str | None = _load(
+        "arrival_pattern",
+        "request_rate_mode",
+        means="`poisson` or `constant`; `gamma` by its smoothness; else unknown",
+    )
+    smoothness: Counted = _load("arrival_smoothness", means="of gamma: 1 Poisson, from 10 on constant")
+    ramp_s: Counted = _load(
+        "request_rate_ramp_duration", "concurrency_ramp_duration", means="above 0: not steady"
+    )
+    per_user: Counted = _load("user_centric_rate", means="arrivals unknown")
+    scheduled: bool | None = at("input_config.input.fixed_schedule", means="true: not steady")
 
 
 def recognises(document: Document) -> bool:

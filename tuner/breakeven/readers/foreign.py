@@ -5,6 +5,7 @@ Null is read as absent. A value of another type is refused, and so is NaN; what 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
@@ -14,7 +15,7 @@ from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field,
 from breakeven.arm import Arm
 from breakeven.errors import ForeignFileError, InputError
 from breakeven.intake import json_value, kind_of, wrong_field
-from breakeven.points.point import COLUMNS, Origin, Point
+from breakeven.points.point import COLUMNS, SETTING, Origin, Point
 from breakeven.points.row import point
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -26,9 +27,15 @@ Milliseconds = Annotated[Counted, AfterValidator(lambda value: None if value is 
 """Read in ms, held in s."""
 
 
-def at(*places: str, default: Any = None) -> Any:
-    """Make a field that stands at the first of these dotted paths that the document has; Ellipsis: it must have one."""
-    return Field(default=default, validation_alias=AliasChoices(*places))
+def at(*places: str, default: Any = None, means: str | None = None) -> Any:
+    """Make a field that stands at the first of these dotted paths that the document has.
+
+    Args:
+        places: dotted paths.
+        default: Ellipsis if the document must have one.
+        means: for docs/result-files.md; a field that is named as a column of a point means that column.
+    """
+    return Field(default=default, validation_alias=AliasChoices(*places), description=means)
 
 
 class ForeignResult(BaseModel):
@@ -102,7 +109,22 @@ class Document:
         beside = (key for key in keys if _below(self.value, key.rpartition(".")[0]) is not None)
         return next((key for key in keys if _below(self.value, key) is not None), next(beside, keys[0]))
 
-    def point(self, read: ForeignResult, arm: Arm, worked_out: Mapping[str, Sequence[Any]]) -> Point:
+    def unread(self, model: type[BaseModel], harmless: re.Pattern[str]) -> dict[str, str]:
+        """Texts and numbers of this object that no field reads and nobody knows to be harmless, by their names."""
+        known = {key.partition(".")[0] for name in model.model_fields for key in _keys(model, name)}
+        return {
+            name: str(value)[:200]
+            for name, value in self.value.items()
+            if isinstance(value, str | int | float) and name not in known and not harmless.fullmatch(name)
+        }
+
+    def point(
+        self,
+        read: ForeignResult,
+        arm: Arm,
+        worked_out: Mapping[str, Sequence[Any]],
+        unread: Mapping[str, str] | None = None,
+    ) -> Point:
         """Make the point of what was read.
 
         Args:
@@ -110,6 +132,7 @@ class Document:
             arm: which arm the engine ran; no tool's file says so.
             worked_out: columns that no field holds as they are: the value, and the field (and index) that it rests on. They
                 go before those that were read; None leaves a column out.
+            unread: kept beside the columns; gpu and workload, which people add, are columns.
 
         Raises:
             InputError: as `row.point`, naming the JSON path.
@@ -120,6 +143,9 @@ class Document:
         }
         columns.update(worked_out)
         given: dict[str, Any] = {"method": arm.method, "k": float(arm.k), "candidate": arm.candidate or ""}
+        given |= {
+            name: value for name, value in (unread or {}).items() if name in SETTING or name not in COLUMNS
+        }
         given |= {name: value for name, (value, *_) in columns.items() if value is not None}
         places = {
             name: self.place(self.standing(model, rest[0]), *rest[1:]) for name, (_, *rest) in columns.items()

@@ -35,9 +35,9 @@ def _percentile(metric: str, percent: int) -> Any:
     return at(f"metrics.{metric}.successful.percentiles.p{percent}")
 
 
-def _strategy(*keys: str, default: Any = None) -> Any:
+def _strategy(*keys: str, means: str, default: Any = None) -> Any:
     places = (f"{outer}.strategy.{key}" for key in keys for outer in ("config", "scheduler", "args"))
-    return at(*places, default=default)
+    return at(*places, default=default, means=means)
 
 
 class GuideLlmBenchmark(ForeignResult):
@@ -65,17 +65,23 @@ class GuideLlmBenchmark(ForeignResult):
     tokens_per_second: Counted = _mean("output_tokens_per_second")
     prompt_tokens: Counted = _mean("prompt_token_count")
     output_tokens: Counted = _mean("output_token_count")
-    deviation: Number | None = at("metrics.output_token_count.successful.std_dev")
+    deviation: Number | None = at(
+        "metrics.output_token_count.successful.std_dev", means="column `output_tokens_sq`"
+    )
     # The older schema counts requests beside the metrics.
     requests: Counted = at("metrics.request_totals.successful", "run_stats.requests_made.successful")
-    errored: Counted = at("metrics.request_totals.errored", "run_stats.requests_made.errored")
-    kind: Literal["synchronous", "concurrent", "throughput", "constant", "poisson", "async"] = _strategy(
-        "type_", default=...
+    errored: Counted = at(
+        "metrics.request_totals.errored", "run_stats.requests_made.errored", means="requests that failed"
     )
-    rate: Number | None = _strategy("rate")
-    streams: Number | None = _strategy("streams", "max_concurrency")
-    limit: Number | None = _strategy("max_concurrency")
-    rampup_s: Counted = _strategy("rampup_duration")
+    kind: Literal["synchronous", "concurrent", "throughput", "constant", "poisson", "async"] = _strategy(
+        "type_", default=..., means="how requests arrived"
+    )
+    rate: Number | None = _strategy("rate", means="column `request_rate_rps`")
+    streams: Number | None = _strategy("streams", "max_concurrency", means="column `concurrency`")
+    limit: Number | None = _strategy(
+        "max_concurrency", means="limit of a `throughput` run; from 512 on: none"
+    )
+    rampup_s: Counted = _strategy("rampup_duration", means="above 0: not steady")
     model: str | None = at("config.backend.model", "worker.backend_model")
 
 

@@ -22,35 +22,41 @@ _Limit = Annotated[
 ]
 
 
-def _latency(metric: str, statistic: str, default: Any = None) -> Any:
-    return at(f"{_RESULTS}.latency.{metric}.{statistic}", default=default)
+def _latency(metric: str, statistic: str, means: str, default: Any = None) -> Any:
+    return at(f"{_RESULTS}.latency.{metric}.{statistic}", default=default, means=means)
 
 
 class LlmdReport(ForeignResult):
     """One report; `latency_unit` is that of the figures of request latency, `ttft_unit` of the first token's."""
 
-    latency_unit: Literal["s", "ms"] = _latency("request_latency", "units", default=...)
-    latency_mean: Annotated[Number, Field(gt=0)] = _latency("request_latency", "mean", default=...)
-    latency_p50: Counted = _latency("request_latency", "p50")
-    latency_p95: Counted = _latency("request_latency", "p95")
-    latency_p99: Counted = _latency("request_latency", "p99")
-    ttft_unit: Literal["s", "ms"] | None = _latency("time_to_first_token", "units")
-    ttft_mean: Counted = _latency("time_to_first_token", "mean")
-    ttft_p50: Counted = _latency("time_to_first_token", "p50")
-    ttft_p95: Counted = _latency("time_to_first_token", "p95")
-    ttft_p99: Counted = _latency("time_to_first_token", "p99")
-    sent: Counted = at(f"{_RESULTS}.requests.total")
-    failed: Counted = at(f"{_RESULTS}.requests.failures")
-    incomplete: Counted = at(f"{_RESULTS}.requests.incomplete")
+    latency_unit: Literal["s", "ms"] = _latency("request_latency", "units", "`s` or `ms`", default=...)
+    latency_mean: Annotated[Number, Field(gt=0)] = _latency(
+        "request_latency", "mean", "column `mean_latency_s`", default=...
+    )
+    latency_p50: Counted = _latency("request_latency", "p50", "column `p50_latency_s`")
+    latency_p95: Counted = _latency("request_latency", "p95", "column `p95_latency_s`")
+    latency_p99: Counted = _latency("request_latency", "p99", "column `p99_latency_s`")
+    ttft_unit: Literal["s", "ms"] | None = _latency("time_to_first_token", "units", "`s` or `ms`")
+    ttft_mean: Counted = _latency("time_to_first_token", "mean", "column `ttft_mean_s`")
+    ttft_p50: Counted = _latency("time_to_first_token", "p50", "column `ttft_p50_s`")
+    ttft_p95: Counted = _latency("time_to_first_token", "p95", "column `ttft_p95_s`")
+    ttft_p99: Counted = _latency("time_to_first_token", "p99", "column `ttft_p99_s`")
+    sent: Counted = at(f"{_RESULTS}.requests.total", means="requests that were sent")
+    failed: Counted = at(f"{_RESULTS}.requests.failures", means="requests that failed")
+    incomplete: Counted = at(f"{_RESULTS}.requests.incomplete", means="requests that were cut off at the end")
     prompt_tokens: Counted = at(f"{_RESULTS}.requests.input_length.mean")
     output_tokens: Counted = at(f"{_RESULTS}.requests.output_length.mean")
-    deviation: Counted = at(f"{_RESULTS}.requests.output_length.stddev")
+    deviation: Counted = at(f"{_RESULTS}.requests.output_length.stddev", means="column `output_tokens_sq`")
     achieved_rps: Counted = at(f"{_RESULTS}.throughput.requests_rate.mean")
     tokens_per_second: Counted = at(f"{_RESULTS}.throughput.output_token_rate.mean")
-    rate: Counted = at("scenario.load.standardized.rate_qps")
-    clients: _Limit = at("scenario.load.standardized.concurrency")
-    arrivals: str | None = at("scenario.load.native.config.load.type")
-    stack: Any = at("scenario.stack")
+    rate: Counted = at("scenario.load.standardized.rate_qps", means="column `request_rate_rps`")
+    clients: _Limit = at(
+        "scenario.load.standardized.concurrency", means="column `concurrency`; with a rate its upper limit"
+    )
+    arrivals: str | None = at(
+        "scenario.load.native.config.load.type", means="`poisson` or `constant`; else unknown"
+    )
+    stack: Any = at("scenario.stack", means="column `model`: `standardized.model.name` of its components")
 
 
 def recognises(document: Document) -> bool:

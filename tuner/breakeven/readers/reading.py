@@ -27,7 +27,7 @@ _JSON: tuple[
     (prometheus.recognises, prometheus.read),
 )
 
-_OTHERS: tuple[tuple[tuple[str, ...], str, str], ...] = (
+OTHERS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("num_requests", "requests_per_second", "elapsed_time"), "vllm bench throughput", "vllm bench serve"),
     (("avg_latency", "latencies", "percentiles"), "vllm bench latency", "vllm bench serve"),
     (("load_summary", "successes"), "inference-perf", "llm-d-benchmark's report of it (version 0.2)"),
@@ -179,7 +179,7 @@ def _read_document(document: Document, arm: Arm | None) -> Sequence[Point | Fore
             if arm is None:
                 raise document.refuse("a file that does not say which arm it measured", "--method and --k")
             return read(document, arm)
-    for members, tool, instead in _OTHERS:
+    for members, tool, instead in OTHERS:
         if document.has(*members):
             return [document.disown(f"a result of {tool}, which is not read", instead)]
     return [

@@ -11,6 +11,7 @@ exactly, ramp and drain included.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -29,6 +30,12 @@ _Rate = Annotated[
     BeforeValidator(lambda rate: None if rate in ("inf", "Infinity", "trace", math.inf) else rate),
 ]
 _Numbers = tuple[Number, ...]
+_HARMLESS = re.compile(
+    # What ran, for people; figures that follow from those that are read, or that no law has a use for.
+    r"date|duration|label|tag|backend|endpoint_type|dataset_name|tokenizer_id|num_warmups|max_concurrent_requests|rtfx"
+    r"|(ramp_up|sharegpt|random)_.*|(std|p\d+(\.\d+)?|median|max)_\w+|spec_decode_\w+|request_goodput(:.*)?"
+    r"|(input|total|total_token|output)_throughput(_\w+)?|total_\w+|max_output_tokens_per_s"
+)
 _Columns = dict[str, tuple[Any, ...]]
 
 
@@ -36,13 +43,15 @@ class VllmBenchResult(ForeignResult):
     """One result file. Older versions write 0 for what was not measured."""
 
     requests: Annotated[Number, Field(ge=0)] = at("completed", default=...)
-    prompts: Counted = at("num_prompts")
-    failed: Number | None = at("failed")
-    errors: tuple[str, ...] = at("errors", default=())
+    prompts: Counted = at("num_prompts", means="requests that were sent, where `failed` is not there")
+    failed: Number | None = at("failed", means="requests without an answer (since October 2025)")
+    errors: tuple[str, ...] = at(
+        "errors", default=(), means="texts that are not empty are failed requests (`--save-detailed`)"
+    )
     achieved_rps: Counted = at("request_throughput")
     tokens_per_second: Counted = at("output_throughput")
-    input_total: Counted = at("total_input_tokens")
-    output_total: Counted = at("total_output_tokens")
+    input_total: Counted = at("total_input_tokens", means="column `prompt_tokens`, times `completed`")
+    output_total: Counted = at("total_output_tokens", means="column `output_tokens`, times `completed`")
     mean_latency_s: Milliseconds = at("mean_e2el_ms", "mean_e2e_latency_ms")
     mean_inflight: Counted = at("concurrency")
     p50_latency_s: Milliseconds = at("p50_e2el_ms", "median_e2el_ms", "median_e2e_latency_ms")
@@ -52,25 +61,41 @@ class VllmBenchResult(ForeignResult):
     ttft_p50_s: Milliseconds = at("p50_ttft_ms", "median_ttft_ms")
     ttft_p95_s: Milliseconds = at("p95_ttft_ms")
     ttft_p99_s: Milliseconds = at("p99_ttft_ms")
-    tpot_mean_s: Milliseconds = at("mean_tpot_ms")
+    ratio_mean_s: Milliseconds = at(
+        "mean_tpot_ms", means="a guess at the latency where nothing else tells it (`LatencyUnknown`)"
+    )
     tpot_p50_s: Milliseconds = at("p50_tpot_ms", "median_tpot_ms")
     tpot_p95_s: Milliseconds = at("p95_tpot_ms")
     tpot_p99_s: Milliseconds = at("p99_tpot_ms")
-    gap_mean_s: Milliseconds = at("mean_itl_ms")
-    latencies_s: _Numbers = at("latencies", default=())
-    ttfts_s: _Numbers = at("ttfts", default=())
-    gaps_s: tuple[_Numbers, ...] = at("itls", default=())
-    output_lens: _Numbers = at("output_lens", default=())
-    model: str | None = at("model_id")
-    rate: _Rate = at("request_rate")
-    ramp: str | None = at("ramp_up_strategy")
-    clients: Number | None = at("max_concurrency")
-    arrivals: Number | None = at("burstiness")
-    accepted: Number | None = at("spec_decode_accepted_tokens")
-    drafted: Number | None = at("spec_decode_draft_tokens")
-    drafts_counted: Counted = at("spec_decode_num_drafts")
-    shares: _Numbers = at("spec_decode_per_position_acceptance_rates", default=())
-    accept_length: Counted = at("accept_length")
+    gap_mean_s: Milliseconds = at("mean_itl_ms", means="the latency, where the file states none")
+    latencies_s: _Numbers = at(
+        "latencies", default=(), means="latency of each request (s): its mean and quantiles"
+    )
+    ttfts_s: _Numbers = at("ttfts", default=(), means="time to first token of each request (s): quantiles")
+    gaps_s: tuple[_Numbers, ...] = at(
+        "itls", default=(), means="gaps of each request (s): latency and quantiles"
+    )
+    output_lens: _Numbers = at("output_lens", default=(), means="column `output_tokens_sq`")
+    model: str | None = at("model_id", means="column `model`")
+    rate: _Rate = at(
+        "request_rate",
+        means="column `request_rate_rps`; `inf`: as fast as `max_concurrency` clients ask; `trace`: not steady",
+    )
+    ramp: str | None = at("ramp_up_strategy", means="any: not steady")
+    clients: Number | None = at("max_concurrency", means="column `concurrency`; with a rate its upper limit")
+    arrivals: Number | None = at("burstiness", means="1: Poisson; from 10 on: constant; else unknown")
+    accepted: Number | None = at(
+        "spec_decode_accepted_tokens", means="columns `tokens_per_step`, `drafted_per_step`"
+    )
+    drafted: Number | None = at("spec_decode_draft_tokens", means="column `drafted_per_step`")
+    drafts_counted: Counted = at("spec_decode_num_drafts", means="column `drafts`")
+    shares: _Numbers = at(
+        "spec_decode_per_position_acceptance_rates", default=(), means="columns `accept_1`, `accept_2`, ..."
+    )
+    accept_length: Counted = at(
+        "accept_length",
+        means="SGLang: the engine speculates; of all time since it started, so that no figure is taken",
+    )
 
 
 def recognises(document: Document) -> bool:
@@ -117,7 +142,8 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
     flags += against
     if _failures(read):
         flags.insert(0, Reason.REQUESTS_FAILED)
-    return (document.point(read, arm, columns | {"flag": (" ".join(flags), "failed")}),)
+    unread = document.unread(VllmBenchResult, _HARMLESS)
+    return (document.point(read, arm, columns | {"flag": (" ".join(flags), "failed")}, unread),)
 
 
 def _arrivals(read: VllmBenchResult) -> str | None:
@@ -199,9 +225,9 @@ def _mean_latency_s(read: VllmBenchResult, arm: Arm) -> float | None:
 
 def _guessed_s(read: VllmBenchResult) -> float | None:
     """A mean latency from a mean of ratios over requests: one short answer with a slow gap weighs as a long one does."""
-    if not (read.ttft_mean_s and read.tpot_mean_s and read.output_total):
+    if not (read.ttft_mean_s and read.ratio_mean_s and read.output_total):
         return None
-    return read.ttft_mean_s + (read.output_total / read.requests - 1.0) * read.tpot_mean_s
+    return read.ttft_mean_s + (read.output_total / read.requests - 1.0) * read.ratio_mean_s
 
 
 def _decoded(read: VllmBenchResult) -> float:

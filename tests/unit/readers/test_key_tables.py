@@ -1,0 +1,105 @@
+"""Every key that docs/result-files.md lists is used: another value there gives another point, or a refusal."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import AliasChoices
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.errors import InputError
+from breakeven.points.table import document as columns_of
+from breakeven.readers.aiperf import AiperfSummary
+from breakeven.readers.foreign import ForeignResult
+from breakeven.readers.guidellm import GuideLlmBenchmark
+from breakeven.readers.llmd import LlmdReport
+from breakeven.readers.reading import read_text
+from breakeven.readers.vllmbench import VllmBenchResult
+from fuzzing import AIPERF, BENCH, GUIDELLM, LLMD, SGLANG
+
+PLAIN = {name: value for name, value in BENCH.items() if not name.startswith("spec_decode")}
+LISTS = {
+    "completed": 3,
+    "total_output_tokens": 30,
+    "mean_ttft_ms": None,
+    "ttfts": [0.01, 0.02, 0.03],
+    "itls": [[0.01] * 9] * 3,
+    "output_lens": [10, 10, 10],
+    "errors": [],
+}
+# Its times make sense in s and in ms.
+BRIEF = json.loads(json.dumps(LLMD).replace("100.0", "0.01"))
+# In which of them a key matters depends on what else is there.
+SAMPLES: dict[type[ForeignResult], list[dict[str, Any]]] = {
+    VllmBenchResult: [
+        PLAIN,
+        BENCH,
+        PLAIN | {"request_rate": 4.0, "max_concurrency": None},
+        {name: value for name, value in PLAIN.items() if "e2el" not in name and name != "mean_tpot_ms"},
+        {name: value for name, value in PLAIN.items() if "e2el" not in name} | LISTS,
+        SGLANG,
+    ],
+    AiperfSummary: [
+        AIPERF,
+        AIPERF | {"input_config": {"loadgen": {"request_rate": 4.0, "arrival_pattern": "gamma"}}},
+        AIPERF | {"input_config": {"loadgen": {"request_rate": 4.0}}},
+        AIPERF | {"input_config": {}},
+    ],
+    LlmdReport: [LLMD, BRIEF, LLMD | {"scenario": {"load": {"standardized": {"rate_qps": 4.0}}}}],
+    GuideLlmBenchmark: [{"benchmarks": [benchmark]} for benchmark in GUIDELLM["benchmarks"]]
+    + [{"benchmarks": [{"metrics": GUIDELLM["benchmarks"][0]["metrics"], "config": {}}]}],
+}
+# With any other value, or any at all, the file is refused: test_other_tools.py.
+ONE_VALUE = {"request_latency.unit", "records.request_latency.unit", "accept_length"}
+ABSENT = object()
+VALUES: tuple[Any, ...] = (
+    ABSENT, True, 7.5, 0.5, 3, 1900.0, 2.2, 2200.0, "poisson", "s", "ms", "concurrent", "synchronous", ["model"], ["failed"], [7.5] * 3,
+    [[7.5]] * 3, [[0.5]] * 3, [9, 10, 11], [0.9, 0.2, 0.1], [{"standardized": {"model": {"name": "m"}}}],
+)  # fmt: skip
+
+
+def outcome(sample: dict[str, Any], arm: Arm) -> Any:
+    try:
+        return [columns_of(point) for point in read_text(json.dumps(sample), "r.json", arm)]
+    except InputError as refusal:
+        return str(refusal)
+
+
+def with_value(sample: dict[str, Any], keys: list[str], at: str, value: Any) -> dict[str, Any]:
+    """The sample with a value at one of a field's keys, and nothing at the field's others."""
+    # A copy in which nothing is shared.
+    changed = json.loads(json.dumps(sample))
+    root = changed["benchmarks"][0] if "benchmarks" in changed else changed
+    for key in keys:
+        node, *way = root, *key.split(".")
+        for step in way[:-1]:
+            node = node.setdefault(step, {}) if key == at else node.get(step, {})
+            if not isinstance(node, dict):
+                return sample
+        node.pop(way[-1], None)
+        if key == at and value is not ABSENT:
+            node[way[-1]] = value
+    return changed
+
+
+def listed() -> list[Any]:
+    found = []
+    for model in SAMPLES:
+        for field in model.model_fields.values():
+            assert isinstance(field.validation_alias, AliasChoices)
+            keys = [str(key) for key in field.validation_alias.choices]
+            found += [pytest.param(model, keys, key, id=f"{model.__name__}-{key}") for key in keys]
+    return found
+
+
+@pytest.mark.parametrize(("model", "keys", "key"), listed())
+def test_a_listed_key_is_used(model: type[ForeignResult], keys: list[str], key: str) -> None:
+    for sample in SAMPLES[model]:
+        arm = Arm("ngram", 3) if sample is BENCH or key == "accept_length" else NO_SPECULATION
+        outcomes = [outcome(with_value(sample, keys, key, value), arm) for value in VALUES]
+        # A refusal for its type alone shows no use.
+        if len({json.dumps(one) for one in outcomes if isinstance(one, list)}) > 1 or key in ONE_VALUE:
+            return
+    pytest.fail(f"{key}: no value makes a difference")
