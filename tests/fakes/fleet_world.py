@@ -265,6 +265,15 @@ class FleetWorld:
             },
         )
 
+    async def speculate(self, *, judged: bool = True) -> None:
+        """Low load, a profile, and the roll to speculation that follows; its judgement too, unless that is left to come."""
+        self.calibrate()
+        self.load(3.0)
+        await self.until(lambda: self.phase == "Confirming")
+        if judged:
+            self.load(3.0)
+            await self.until(lambda: self.phase is None)
+
     def load(self, rps: float) -> None:
         """Every pod gets this rate, and answers with the latency of the arm it runs."""
         arm = EAGLE if self.value not in {None, "null"} else NO_SPECULATION

@@ -7,11 +7,7 @@ from fakes.fleet_world import FleetWorld
 
 async def on_eagle() -> FleetWorld:
     world = FleetWorld()
-    world.calibrate()
-    world.load(3.0)
-    await world.until(lambda: world.phase == "Confirming")
-    world.load(3.0)
-    await world.until(lambda: world.phase is None)
+    await world.speculate()
     return world
 
 

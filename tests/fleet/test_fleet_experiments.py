@@ -10,18 +10,14 @@ from fakes.fleet_world import EAGLE, LAWS, FleetWorld
 async def rolled() -> FleetWorld:
     """Low load, calibrated, rolled to speculation, which is to be measured."""
     world = FleetWorld()
-    world.calibrate()
-    world.load(3.0)
-    await world.until(lambda: world.phase == "Confirming")
+    await world.speculate(judged=False)
     world.load(3.0)
     return world
 
 
 async def test_a_roll_that_the_measurement_disproves_is_undone():
     world = FleetWorld()
-    world.calibrate()
-    world.load(3.0)
-    await world.until(lambda: world.phase == "Confirming")
+    await world.speculate(judged=False)
     world.prometheus.traffic.latency_s = 2.0
     world.prometheus.traffic.tokens_per_step = 2.5
     finished = world.clock.now()
@@ -45,9 +41,7 @@ async def test_a_roll_that_the_measurement_disproves_is_undone():
 async def test_a_load_that_changes_while_a_roll_is_measured_disproves_nothing():
     """Each arm is moved to one rate by its own law: requests that take longer at a higher load are no slower arm."""
     world = FleetWorld()
-    world.calibrate()
-    world.load(3.0)
-    await world.until(lambda: world.phase == "Confirming")
+    await world.speculate(judged=False)
     world.load(3.0)
     for _ in range(25):
         await world.cycle()
@@ -154,11 +148,7 @@ async def test_an_urgent_roll_is_held_by_no_disproof():
     world = FleetWorld(
         lambda spec: spec["updatePolicy"].update(cooldownSeconds=0, stabilizationWindowSeconds=0)
     )
-    world.calibrate()
-    world.load(3.0)
-    await world.until(lambda: world.phase == "Confirming")
-    world.load(3.0)
-    await world.until(lambda: world.phase is None)
+    await world.speculate()
     status = dict(world.status)
     workings = dict(status["workings"])
     far = "2027-01-01T00:00:00Z"

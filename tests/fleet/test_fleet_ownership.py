@@ -35,11 +35,7 @@ async def rolled() -> FleetWorld:
     world = FleetWorld(
         lambda spec: spec["updatePolicy"].update(cooldownSeconds=0, stabilizationWindowSeconds=0)
     )
-    world.calibrate()
-    world.load(3.0)
-    await world.until(lambda: world.phase == "Confirming")
-    world.load(3.0)
-    await world.until(lambda: world.phase is None)
+    await world.speculate()
     return world
 
 

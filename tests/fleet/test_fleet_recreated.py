@@ -13,9 +13,7 @@ async def rolled() -> FleetWorld:
     world = FleetWorld(
         lambda spec: spec["updatePolicy"].update(cooldownSeconds=0, stabilizationWindowSeconds=0)
     )
-    world.calibrate()
-    world.load(3.0)
-    await world.until(lambda: world.phase == "Confirming")
+    await world.speculate(judged=False)
     return world
 
 

@@ -18,9 +18,7 @@ class Crash(BaseException):
 
 async def rolled(world: FleetWorld) -> FleetWorld:
     """Low load, calibrated, rolled to speculation."""
-    world.calibrate()
-    world.load(3.0)
-    await world.until(lambda: world.phase == "Confirming")
+    await world.speculate(judged=False)
     world.load(3.0)
     return world
 

@@ -31,11 +31,7 @@ def struck(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 async def speculating(world: FleetWorld) -> None:
     """Until speculation runs and its roll is confirmed."""
-    world.calibrate()
-    world.load(3.0)
-    await world.until(lambda: world.phase == "Confirming")
-    world.load(3.0)
-    await world.until(lambda: world.phase is None)
+    await world.speculate()
 
 
 @pytest.mark.parametrize("rps", [13.0, 18.0])

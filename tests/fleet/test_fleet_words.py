@@ -51,9 +51,7 @@ async def test_conditions_say_what_decided_and_how_the_last_roll_ended():
 
 async def test_an_idle_service_still_shows_until_which_load_its_arm_pays():
     world = FleetWorld()
-    world.calibrate()
-    world.load(3.0)
-    await world.until(lambda: world.phase == "Confirming")
+    await world.speculate(judged=False)
     world.load(0.0)
     await world.until(lambda: world.reason == "TooFewRequests")
     await world.cycle(120.0)
@@ -160,11 +158,7 @@ async def test_a_flip_of_pays_is_said_once_and_doubt_in_between_says_nothing():
 async def test_a_status_of_another_shape_restarts_no_pod_and_fights_nobody():
     """Fields that this version does not know are ignored; what was written last is unknown then, and nobody's fault."""
     world = FleetWorld()
-    world.calibrate()
-    world.load(3.0)
-    await world.until(lambda: world.phase == "Confirming")
-    world.load(3.0)
-    await world.until(lambda: world.phase is None)
+    await world.speculate()
     rolls = len(world.rolls)
     status = world.service["status"]
     status |= status.pop("workings")
