@@ -49,13 +49,12 @@ class Reach:
         }
         return cls(lines, document["seconds"])
 
-    def tests(self, path: str, lines: tuple[int, int], most: int) -> list[str]:
-        """The quickest tests that run one of the lines; those of the module where no test runs them (they run on import).
+    def tests(self, path: str, lines: tuple[int, int]) -> list[str]:
+        """The tests that run one of the lines, quickest first.
 
         Args:
             path: of the source.
-            lines: first and last.
-            most: how many tests.
+            lines: first and last; (0, 0): of the module's own body, which runs on import, so that all its tests count.
         """
         by_line = self.lines.get(path, {})
         first, last = lines
@@ -65,7 +64,7 @@ class Reach:
         files = {one.removeprefix(_SETUP) for one in found if one.startswith(_SETUP)}
         tests = {one for one in found if not one.startswith(_SETUP)}
         tests |= {test for test in self.seconds if test.partition("::")[0] in files}
-        return sorted(tests & self.seconds.keys(), key=lambda test: (self.seconds[test], test))[:most]
+        return sorted(tests & self.seconds.keys(), key=lambda test: (self.seconds[test], test))
 
 
 class _Collector:

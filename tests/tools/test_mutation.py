@@ -94,12 +94,12 @@ def test_the_quickest_tests_of_a_line_come_first_and_a_fixture_counts_for_its_wh
         {"a.py": {4: ["t.py::slow", "t.py::quick"], 5: ["setup of u.py"]}},
         {"t.py::slow": 2.0, "t.py::quick": 0.1, "u.py::one": 0.2, "u.py::two": 0.3},
     )
-    assert reach.tests("a.py", (4, 4), 9) == ["t.py::quick", "t.py::slow"]
-    assert reach.tests("a.py", (5, 6), 9) == ["u.py::one", "u.py::two"]
-    assert reach.tests("a.py", (4, 5), 3) == ["t.py::quick", "u.py::one", "u.py::two"]
-    assert reach.tests("a.py", (9, 9), 9) == []
+    assert reach.tests("a.py", (4, 4)) == ["t.py::quick", "t.py::slow"]
+    assert reach.tests("a.py", (5, 6)) == ["u.py::one", "u.py::two"]
+    assert reach.tests("a.py", (4, 5)) == ["t.py::quick", "u.py::one", "u.py::two", "t.py::slow"]
+    assert reach.tests("a.py", (9, 9)) == []
     # A module's own body runs on import, before any test.
-    assert len(reach.tests("a.py", (0, 0), 9)) == 4
+    assert len(reach.tests("a.py", (0, 0))) == 4
 
 
 @pytest.fixture
@@ -150,15 +150,18 @@ def test_without_a_change_nobody_notices_anything_and_a_pytest_that_does_not_sta
 
 
 def test_the_table_counts_by_folder_and_names_each_survivor_with_its_reason():
-    caught, equal, alive = (Mutant("core/a.py", "f", before, "x") for before in "abc")
-    outcomes = {caught: Outcome("timeout"), equal: Outcome("survived"), alive: Outcome("unreached")}
-    lines = program.table([caught, equal, alive], outcomes, {equal: "Nobody can notice it."})
+    words = {"a": "timeout", "b": "survived", "c": "moved", "d": "survived", "e": "unreached"}
+    sample = [Mutant("core/a.py", "f", before, "x") for before in words]
+    outcomes = {one: Outcome(words[one.before]) for one in sample}
+    lines = program.table(sample, outcomes, {sample[1]: "Nobody can notice it."})
     assert [line.split() for line in lines[1:4]] == [
-        ["folder", "mutants", "caught", "equal", "survived"],
-        ["core", "3", "1", "1", "1"],
-        ["all", "3", "1", "1", "1"],
+        ["folder", "mutants", "caught", "equal", "moved", "survived", "unreached"],
+        ["core", "5", "1", "1", "1", "1", "1"],
+        ["all", "5", "1", "1", "1", "1", "1"],
     ]
-    assert lines[4:] == [f"equal: {equal}", "    Nobody can notice it.", f"unreached: {alive}"]
+    assert lines[4:] == [
+        f"equal: {sample[1]}", "    Nobody can notice it.", f"moved: {sample[2]}", f"survived: {sample[3]}", f"unreached: {sample[4]}",
+    ]  # fmt: skip
 
 
 def test_mutants_that_are_called_equal_are_there_and_have_a_reason():
