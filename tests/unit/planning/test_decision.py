@@ -47,6 +47,7 @@ def test_an_arm_that_saves_is_entered_and_the_sentence_says_how_much_until_where
     assert (found.decision.action, found.decision.arm) == (Action.SWITCH, EAGLE)
     assert found.decision.reason is Reason.GAIN_ABOVE_THRESHOLD
     said = sentence(found)
+    assert "live" not in said, "nothing was seen live"
     assert said.startswith("none -> eagle/7: eagle/7 is 1.9")
     assert "pays until 17.7 rps" in said
     assert "eagle/7 saves 49 % of request time over the next 4 h (90 %: " in said
@@ -205,6 +206,12 @@ def test_acceptance_that_stays_low_is_the_reason_that_is_named():
     found = decided(chat(), load, memory, QUICK, NOW, [EAGLE])
     assert (found.decision.arm, found.decision.reason) == (NO_SPECULATION, Reason.ACCEPTANCE_COLLAPSED)
     assert "(3.00 when it was calibrated)" in sentence(found)
+
+
+def test_a_break_even_names_the_live_acceptance_that_it_holds_for():
+    memory = DecisionMemory(EAGLE, seen=(LiveAcceptance(EAGLE, 2.5),))
+    found = ask(chat(), 3.0, EAGLE, memory=memory, tokens_per_step=2.5)
+    assert " at the live 2.50 tokens per step (calibrated: 3.00); " in sentence(found)
 
 
 def test_one_window_moves_the_live_acceptance_by_its_share_of_a_quarter_of_an_hour():

@@ -5,9 +5,13 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from breakeven.planning.objective import Slo
+from breakeven.planning.objective_strain import objective_strain
+from breakeven.planning.policy import Policy
+from breakeven.profile import Conditions
 from breakeven.reasons import Reason
 from fakes.lawmodel import EAGLE, ArmLaw, chat
 
@@ -53,6 +57,22 @@ def test_a_saturated_arm_keeps_no_promise_and_breaks_none_that_was_not_made():
 def test_impossible_limits_are_refused(change):
     with pytest.raises(ValueError, match=next(iter(change))):
         Slo(**change)
+
+
+def test_an_arm_strains_an_objective_by_what_a_lone_request_takes_where_nothing_else_is_in_flight():
+    profile = chat()
+    curve = profile.curve(EAGLE, Conditions())
+    strain = objective_strain(profile, EAGLE, curve, Conditions(), Slo(tpot_s=0.0053))
+    assert strain.at(np.array([0.0]), np.ones((1, 2))) == pytest.approx(np.ones((1, 1)))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("min_gain", -0.1), ("risk", math.nan), ("roll_seconds", math.inf), ("roll_away_share", 1.5), ("horizon_s", 0.0)],
+)  # fmt: skip
+def test_an_impossible_policy_is_refused(name, value):
+    with pytest.raises(ValueError, match=name):
+        Policy(**{name: value})
 
 
 def test_reason_words_are_camel_case_unique_and_explained():

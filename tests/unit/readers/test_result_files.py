@@ -37,9 +37,9 @@ COUNTERS = {
 }
 
 
-def summary(mean: float, total: float | None = None) -> dict[str, Any]:
+def summary(mean: float, total: float | None = None, deviation: float = 0.0) -> dict[str, Any]:
     parts: dict[str, Any] = {
-        "successful": {"mean": mean, "std_dev": 0.0, "percentiles": {"p50": mean, "p95": mean}}
+        "successful": {"mean": mean, "std_dev": deviation, "percentiles": {"p50": mean, "p95": mean}}
     }
     return parts | ({"total": {"mean": total}} if total is not None else {})
 
@@ -53,7 +53,7 @@ METRICS = {
     "time_per_output_token_ms": summary(6.2),
     "inter_token_latency_ms": summary(5.4),
     "prompt_token_count": summary(0.0),
-    "output_token_count": summary(64.0),
+    "output_token_count": summary(64.0, deviation=3.0),
 }
 
 
@@ -117,9 +117,14 @@ def test_failures_and_ramps_of_every_version_are_flagged(given: dict[str, Any], 
     assert read(BENCH | given).flags == flags
 
 
-def test_a_rate_whose_clients_are_all_busy_is_saturated() -> None:
-    point = read(BENCH | {"max_concurrency": 8, "mean_e2el_ms": 2000.0})
-    assert point.flags == ("SaturatedPoint",)
+@pytest.mark.parametrize(
+    ("latency_ms", "flags"), [(1800.0, ()), (1801.0, ("SaturatedPoint",)), (2000.0, ("SaturatedPoint",))]
+)
+def test_a_rate_that_keeps_more_than_nine_clients_in_ten_busy_is_saturated(
+    latency_ms: float, flags: tuple[str, ...]
+) -> None:
+    clients = {"max_concurrency": 8, "request_throughput": 4.0}
+    assert read(BENCH | clients | {"mean_e2el_ms": latency_ms}).flags == flags
 
 
 def test_tokens_per_step_counts_steps_without_a_match() -> None:
@@ -205,6 +210,12 @@ def test_arrivals_are_poisson_only_where_the_file_does_not_say_otherwise(
     assert (point.load_mode, point.flags) == (mode, flags)
 
 
+def test_the_mean_is_rebuilt_from_single_requests_where_only_first_tokens_and_gaps_were_saved() -> None:
+    lists = {"completed": 2, "ttfts": [0.01, 0.03], "itls": [[0.1], [0.2, 0.2]]}
+    point = read({key: value for key, value in BENCH.items() if "e2el" not in key} | lists)
+    assert point.mean_latency_s == pytest.approx((0.11 + 0.43) / 2)
+
+
 LISTS: dict[str, Any] = {
     "completed": 3,
     "total_output_tokens": 36,
@@ -245,6 +256,12 @@ def test_quantiles_that_vllm_bench_does_not_state_come_from_its_single_requests(
     assert gaps.tpot_p50_s == pytest.approx(0.020)
 
 
+def test_an_answer_of_one_token_has_no_tpot() -> None:
+    point = read(BENCH | LISTS | {"total_output_tokens": 18, "output_lens": [11, 1, 6]})
+    assert quantiles(point, "tpot_p{}_s") == [None, None, None]
+    assert point.ttft_p50_s == pytest.approx(0.02)
+
+
 def test_lists_that_were_cut_or_hold_failed_requests_give_no_wrong_quantile() -> None:
     assert quantiles(read(BENCH | LISTS | {"completed": 4}), "ttft_p{}_s") == [None, None, None]
     failed = {
@@ -278,7 +295,7 @@ def test_every_guidellm_schema_reads_alike(schema: Any) -> None:
     assert point.tpot_mean_s == pytest.approx(0.0054)
     assert (point.p95_latency_s, point.ttft_p50_s) == (0.4, pytest.approx(0.054))
     assert (point.tpot_p95_s, point.tpot_p99_s) == (pytest.approx(0.0054), None)
-    assert point.prompt_tokens is None
+    assert (point.prompt_tokens, point.output_tokens_sq) == (None, 64.0**2 + 3.0**2)
     assert point.flags == (() if schema is version2 else ("RequestsFailed",))
 
 
@@ -297,6 +314,12 @@ def test_every_guidellm_schema_reads_alike(schema: Any) -> None:
 def test_guidellm_closed_loops(strategy: dict[str, Any], concurrency: float, flags: tuple[str, ...]) -> None:
     point = read(version2(strategy))
     assert (point.load_mode, point.concurrency, point.flags) == (LoadMode.CLOSED, concurrency, flags)
+
+
+def test_guidellm_without_a_limit_on_an_engine_that_is_hardly_busy_is_one_client() -> None:
+    document = version2({"type_": "throughput"})
+    document["benchmarks"][0]["metrics"] = METRICS | {"request_concurrency": summary(0.4)}
+    assert read(document).concurrency == 1.0
 
 
 def without(document: dict[str, Any], *path: Any) -> dict[str, Any]:
