@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from breakeven.fitting import fit_points
+from breakeven.fitting.diagnostics import r_squared
 from breakeven.points.point import Origin
 from breakeven.points.row import point
 from breakeven.reasons import Reason
@@ -59,6 +61,28 @@ def test_constant_arrivals_meet_one_other_less_where_lengths_are_known_to_be_equ
     assert any("taken into account" in warning for warning in profile.warnings)
 
 
+def test_r2_is_the_share_of_the_scatter_that_the_law_explains() -> None:
+    assert fit(closed("none", 0, 1.2, 0.07)).r2 == pytest.approx(1.0)
+    measured = np.array([1.0, 2.0, 3.0])
+    assert r_squared(measured, np.array([1.0, 2.0, 2.0])) == pytest.approx(0.5)
+    assert r_squared(np.full(3, 2.0), measured) is None, "nothing scatters"
+
+
+def test_the_costs_of_a_step_come_from_lone_requests_of_one_token_and_are_as_uncertain_as_the_law() -> None:
+    """20 ms of prefill and 0.1 ms for each token of the prompt; nothing says when the first of 200 tokens came."""
+    own = closed("none", 0, 2.07, 0.1, noise=0.01, prompt_tokens=500.0, output_tokens=200.0)
+    lone = [
+        row
+        for p in (500.0, 2000.0)
+        for row in closed("none", 0, 0.02 + 1e-4 * p, 0.1, clients=[1], first_row=int(p), prompt_tokens=p, output_tokens=1.0)
+    ]  # fmt: skip
+    found = fit([*own, *lone])
+    assert found.steps.prefill_token.value_s == pytest.approx(1e-4)
+    law_sd_s = found.fit.covariance[0][0] ** 0.5
+    assert found.steps.lone_step.sd_s == pytest.approx(law_sd_s / 200.0, rel=0.01)
+    assert found.steps.lone_step.value_s == pytest.approx(0.01, rel=0.02)
+
+
 def test_bounds_hold_the_truth_and_shrink_with_confidence() -> None:
     rows = closed("none", 0, 1.2, 0.07, noise=0.02)
     wide, narrow = fit(rows, 0.95), fit(rows, 0.5)
@@ -77,11 +101,12 @@ def test_replicates_that_scatter_widen_the_bounds_that_lucky_residuals_would_giv
     assert fit(pairs).noise == pytest.approx(0.0424, rel=0.02)
 
 
-def test_one_bad_point_is_named_and_does_not_move_the_law() -> None:
+@pytest.mark.parametrize("index", [1, 3])
+def test_one_bad_point_is_named_and_does_not_move_the_law(index) -> None:
     rows = closed("none", 0, 1.2, 0.07, noise=0.01)
     clean = fit(rows)
-    spoiled = fit(with_latency(rows, 3, 2.5 * rows[3].mean_latency_s))
-    assert [(row.row, row.reason) for row in spoiled.excluded] == [(5, "Outlier")]
+    spoiled = fit(with_latency(rows, index, 2.5 * rows[index].mean_latency_s))
+    assert [(row.row, row.reason) for row in spoiled.excluded] == [(index + 2, "Outlier")]
     assert spoiled.c1_s == pytest.approx(clean.c1_s, rel=0.02)
     assert spoiled.c2_s == pytest.approx(clean.c2_s, rel=0.02)
 

@@ -68,6 +68,12 @@ def test_arms_that_disagree_or_are_alone_carry_nothing() -> None:
     assert both == {3: tuple((n, pytest.approx(miss)) for _, n, miss in up)}
 
 
+@pytest.mark.parametrize(("miss", "carried"), [(0.0015, False), (0.0025, True)])
+def test_a_bend_of_less_than_two_per_mille_bends_no_law(miss, carried) -> None:
+    rows = [(("closed", c), c - 1.0, miss) for c in CLIENTS]
+    assert bool(departures({0: rows, 3: rows})) is carried
+
+
 def test_a_prediction_beside_the_law_is_still_called_pooled_and_has_bounds() -> None:
     profile = profile_of(bend=0.08)
     found = profile.predict(Arm("eagle3", 5), concurrency=16, tokens_per_step=STEPS[5])

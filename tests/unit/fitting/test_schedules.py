@@ -59,6 +59,14 @@ def test_beyond_its_points_a_schedule_goes_on_as_its_last_tier(laws, table, tax,
     assert found.predict(arm, rps=1.02 * saturation_rps).saturated
 
 
+def test_where_its_points_end_a_schedule_is_as_uncertain_as_the_points_of_its_last_tier():
+    found = fit_points(all_points(STEEP, TO_NONE))
+    beyond, last = found.arm(STEEP_SCHEDULE).beyond, found.arm(STEEP_SCHEDULE).measurements[-1]
+    (v1, v12), (_, v2) = beyond.covariance
+    sd_s = (v1 + 2.0 * last.others * v12 + last.others**2 * v2) ** 0.5
+    assert sd_s == pytest.approx(found.arm(NO_SPECULATION).noise * last.latency_s, rel=0.01)
+
+
 def test_a_tax_that_no_point_shows_widens_the_bounds_of_saturation():
     static = [one for one in all_points(STEEP, TO_NONE) if one.schedule is None]
     short = points(STEEP, Arm("eagle3", 3), TO_NONE, clients=(1, 4, 9, 16))
