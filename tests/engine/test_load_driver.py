@@ -63,6 +63,16 @@ async def test_company_obeys_the_law_even_on_the_way_up():
 
 
 @in_virtual_time
+async def test_a_warm_up_takes_no_longer_than_it_was_given():
+    clock = asyncio.get_running_loop().time
+    async with serving(LawfulEngine(token_s=0.001)) as engine, EngineClient(Endpoint(engine.url)) as client:
+        begun_s = clock()
+        await measure(client, trial(0.5), step(ImposedLoad(LoadMode.CLOSED, 1), 0.05, 1.0, 0.5, 0.7), seed=1)
+        # And the window, and the last request that began in it.
+        assert clock() - begun_s == pytest.approx(0.7 + 0.5, abs=0.06)
+
+
+@in_virtual_time
 async def test_a_window_shorter_than_a_request_is_lengthened():
     async with serving(LawfulEngine(token_s=0.004)) as engine, EngineClient(Endpoint(engine.url)) as client:
         point = await measure(

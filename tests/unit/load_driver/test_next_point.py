@@ -15,6 +15,7 @@ from breakeven.load_driver.design import Finished, SweepSettings
 from breakeven.load_driver.next_point import Purchase, expected_regret, next_point, planned, recommended
 from breakeven.load_driver.question import FEWEST_POINTS, Question
 from breakeven.points.point import ImposedLoad, LoadMode, Point
+from breakeven.points.quality import FEWEST_GENERATIONS
 from sweeps import closed, poisson
 
 EAGLES = tuple(Arm("eagle3", k) for k in (1, 3, 7))
@@ -122,10 +123,14 @@ def test_a_lonely_arm_is_held_against_a_rival_as_fast():
     assert before > after > 0.0
 
 
-def test_no_rate_is_aimed_at_from_which_the_arm_was_seen_saturated():
-    overrun = poisson("eagle3", 3, 0.7, 0.1, (5.0,), requests=100.0, flag="SaturatedPoint")
-    plan = planned(Question((EAGLES[1],), SETTINGS, running=EAGLES[1]), [*NONE, *THREE[:1], *overrun], 400.0)
-    assert all(step.load.rps is None or step.load.rps < 5.0 for step in plan)
+@pytest.mark.parametrize(
+    ("saturated", "aimed_at"), [((), True), ((7.0,), True), ((5.0,), False), ((5.0, 7.0), False)]
+)
+def test_no_rate_is_aimed_at_from_which_the_arm_was_seen_saturated(saturated, aimed_at):
+    question = Question((EAGLES[1],), SETTINGS, expected_rps=(6.0,), running=EAGLES[1])
+    overrun = poisson("eagle3", 3, 0.7, 0.1, saturated, requests=100.0, flag="SaturatedPoint")
+    plan = planned(question, [*NONE, *THREE[:2], *overrun], 400.0)
+    assert (6.0 in [step.load.rps for step in plan]) is aimed_at
 
 
 def test_no_arm_is_recommended_beyond_its_points_and_the_point_that_reaches_is_bought():
@@ -154,6 +159,16 @@ def test_until_an_arm_has_a_law_its_loads_are_spread():
     ends = closed("eagle3", 3, 0.5, 0.05, clients=(1, 64), requests=200.0)
     question = Question((EAGLES[1],), SETTINGS, running=EAGLES[1])
     assert 4.0 < bought(question, [*NONE, *ends]).inflight < 16.0
+    low = replace(question, expected_rps=(1.0,))
+    near = closed("eagle3", 3, 0.5, 0.05, clients=(1, 4), requests=200.0)
+    assert str(bought(low, [*NONE, *near]).load) == "2 clients"
+
+
+def test_a_closed_loop_is_planned_as_long_as_its_clients_need_to_be_answered_often_enough():
+    slow = closed("none", 0, 12.0, 0.7, clients=(1,), requests=200.0)
+    ceiling = bought(QUESTION, slow)
+    assert str(ceiling.load) == "64 clients"
+    assert ceiling.window_s == pytest.approx(FEWEST_GENERATIONS * ceiling.latency_s)
 
 
 def test_points_at_other_lengths_choose_no_load():

@@ -173,6 +173,16 @@ def test_the_estimate_of_time_left_falls_to_zero():
     assert estimates[-1] == 0.0
 
 
+def test_the_estimate_of_time_left_takes_windows_of_rates_as_soon_as_there_are_any():
+    lone, ceiling = (replace(closed(clients), window_s=90.0) for clients in (1, 32))
+    rate = replace(poisson(0.5 / C2_S), window_s=40.0)
+    # Besides its window a rate takes a warm-up of one latency, and its last answer another one.
+    around_s = 2.0 * C1_S / (1 - 0.5)
+    settings = replace(SETTINGS, warmup_seconds=0.0)
+    assert seconds_left(settings, [lone, ceiling]) == pytest.approx(5 * (90.0 + around_s))
+    assert seconds_left(settings, [lone, ceiling, rate]) == pytest.approx(4 * (40.0 + around_s))
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
