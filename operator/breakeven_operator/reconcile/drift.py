@@ -48,7 +48,7 @@ def survival(profile: Profile, arm: Arm, seen: Sequence[LiveAcceptance]) -> tupl
     live = next((one.survival for one in seen if one.arm == arm), ())
     fit = _fit(profile, arm)
     calibrated = fit.survival_per_draft if fit is not None else ()
-    if arm.k == 0 or arm.scheduled:
+    if arm.scheduled:
         return ()
     size = min(max(len(live), len(calibrated)), arm.k)
     return tuple(

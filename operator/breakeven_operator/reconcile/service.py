@@ -226,16 +226,7 @@ def conflicted(
         now: time of the observation.
     """
     status = service.status
-    context = RolloutContext(
-        policy=service.spec.update_policy,
-        deployment=deployment,
-        memory=status.memory or MemoryStatus(),
-        rollout=status.rollout,
-        may_write=False,
-        startup_s=None,
-        now=now,
-    )
-    step = taken_over(context, ", ".join(managers), "owns the annotation")
+    step = taken_over(_context(service, deployment, None, now), ", ".join(managers), "owns the annotation")
     memory = step.memory.model_copy(update={"written_value": deployment.value})
     changed = shown.model_copy(
         update={

@@ -1,4 +1,4 @@
-"""When live figures say that a rate is carried."""
+"""When live figures say that a rate is carried, and what that says against a profile."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from breakeven_operator.reconcile.carried import carries
-from breakeven_operator.reconcile.live_metrics import Figures
+from breakeven.profile import Profile
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.reconcile.active_profile import Calibrated, ProfileEntry
+from breakeven_operator.reconcile.carried import carries, with_carried
+from breakeven_operator.reconcile.live_metrics import Figures, Live
+from breakeven_operator.resources.servicestatus import CalibrationStatus
+from fakes.fleet_world import EAGLE, GPU, profile_json
 
 # Two replicas, 20 rps and 30 in flight on each, over 12 s.
 STEADY = Figures(
@@ -50,3 +55,26 @@ def test_a_rate_is_carried_where_what_is_in_flight_does_not_grow(figures, carrie
 
 def test_hours_of_slight_overload_are_growth():
     assert not carries(replace(STEADY, window_s=300.0, requests=0.98 * 40 * 300))
+
+
+PROFILE = Profile.from_json(profile_json())
+ENTRY = ProfileEntry("p1", "p1", "chat", "f1", GPU, None, frozenset(), PROFILE)
+STATE = Calibrated(
+    ENTRY, ClusterReason.PROFILE_IN_FORCE, "in force", None, None, None, CalibrationStatus(), None
+)
+
+
+@pytest.mark.parametrize(
+    ("tokens_per_step", "carried_rps"),
+    [(None, 12.5), (2.5, 12.5), (1.5, 12.5 * 1.5 / 2.5), (3.5, 12.5 * 3.5 / 2.5), (9.0, 12.5 * 4.0 / 2.5)],
+)
+def test_a_profile_is_corrected_by_a_rate_beyond_its_saturation_at_the_live_acceptance(
+    tokens_per_step, carried_rps
+):
+    """Its eagle/3 carries 12.5 rps at 2.5 tokens per step, and makes 4 at the most."""
+    seen = replace(STEADY, tokens_per_step=tokens_per_step, prompt_tokens=200.0, output_tokens=100.0)
+    for share, corrected in ((0.95, False), (1.05, True)):
+        rps = share * carried_rps
+        figures = replace(seen, rps=rps, total_rps=2.0 * rps, requests=24.0 * rps, inflight=1.5 * rps)
+        live = Live(ClusterReason.METRICS_AVAILABLE, "measured", figures)
+        assert (with_carried(STATE, EAGLE, live).entry.profile != PROFILE) is corrected

@@ -305,6 +305,8 @@ def test_survival_stands_beside_the_calibrated_one_by_position():
     assert survival(measured(), EAGLE, beyond) == survival(measured(), EAGLE, seen), "of what it can draft"
     assert survival(measured(), EAGLE, ()) == ((1, None, 0.9), (2, None, 0.6), (3, None, 0.3))
     assert survival(measured(), NO_SPECULATION, seen) == ()
+    shortest = Arm("eagle3", 1, "eagle")
+    assert survival(measured(), shortest, (LiveAcceptance(shortest, 1.5, (0.5,)),)) == ((1, 0.5, None),)
 
 
 def asked(kept: MemoryStatus, text: str | None = "users' prompts") -> Doubt:

@@ -10,6 +10,7 @@ import pytest
 from breakeven.arm import NO_SPECULATION
 from breakeven.profile import Profile
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.kinds import PODS
 from breakeven_operator.reconcile.decide import RollCost, policy_of
 from breakeven_operator.reconcile.deployment import observe
 from breakeven_operator.reconcile.judge import roll_cost
@@ -204,3 +205,13 @@ def test_pods_of_the_template_before_do_not_tell_what_the_present_one_is():
     assert DEPLOYMENT.identifiable
     assert not dataclasses.replace(DEPLOYMENT, generation=DEPLOYMENT.observed_generation + 1).identifiable
     assert not dataclasses.replace(DEPLOYMENT, pods=()).identifiable
+
+
+@pytest.mark.parametrize(("restarts", "startup_s"), [(0, 20.0), (1, None)])
+def test_a_container_that_was_restarted_tells_no_start_up_time(restarts, startup_s):
+    world = FleetWorld()
+    for pod in world.cluster.of(PODS):
+        (container,) = pod["status"]["containerStatuses"]
+        container["restartCount"] = restarts
+        world.cluster.put(PODS, pod)
+    assert world.target.startup_s == startup_s

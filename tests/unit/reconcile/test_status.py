@@ -92,6 +92,11 @@ def test_a_sentence_with_other_words_is_written_with_the_next_refresh(new):
     assert worth(new, after_s=61.0)
 
 
+def test_a_zero_that_is_written_in_another_way_is_no_news():
+    before, after = (changed(loadRps=zero, time=zero) for zero in ("0", "0.0"))
+    assert worth_writing(before, after, NOW - timedelta(hours=1), NOW, 60.0) is Worth.NOT
+
+
 def test_a_sentence_in_which_figures_alone_move_is_never_written_for_itself():
     condition = {**STATUS["conditions"][0], "message": "the newest sample of pod a is 31.5 s old"}
     before = {**STATUS, "conditions": [condition]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,17 +14,18 @@ from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.planning.roll_experiment import MeasuredSpeedup, Witness
+from breakeven.profile import Profile
 from breakeven_operator.ports import Samples, TimedValue
 from breakeven_operator.reconcile.fleet_query import SAMPLED, STAT
 from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, both_arms, read_roll
-from breakeven_operator.reconcile.roll_outcome import Promise, outcome
+from breakeven_operator.reconcile.roll_outcome import CONFIDENCE, Promise, outcome
 from breakeven_operator.reconcile.steps import RolloutContext
-from breakeven_operator.reconcile.verification import RollEvidence, settled, verify
+from breakeven_operator.reconcile.verification import RollEvidence, settled, so_far, verify
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.rolloutstatus import Rollout, RolloutPhase
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 from draws import draws
-from fakes.fleet_world import EAGLE, FleetWorld
+from fakes.fleet_world import EAGLE, FleetWorld, profile_json
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 WINDOW_S = 300.0
@@ -64,6 +66,12 @@ def test_a_word_is_what_was_measured_against_the_promise_for_that_load(speedup, 
 def test_a_gain_that_falls_short_of_its_promise_says_so():
     found = outcome(measured(1.15), Promise(1.8, 1.6, 2.0), 3.5)
     assert found.remark == "; it gains, and surely less than was promised"
+
+
+def test_a_gain_whose_bound_touches_its_promise_does_not_surely_fall_short_of_it():
+    upper = measured(1.15).bounds(CONFIDENCE).upper
+    assert outcome(measured(1.15), Promise(1.8, upper, 2.0), 3.5).reason == "RollConfirmed"
+    assert outcome(measured(1.15), Promise(1.8, 1.001 * upper, 2.0), 3.5).reason == "RollNotWorse"
 
 
 def test_a_loss_within_the_bounds_of_what_was_promised_is_not_disproved():
@@ -223,3 +231,19 @@ def test_a_name_that_kubernetes_cut_still_tells_its_replica_set():
     rolled = RolledPods("llm", "chat", long, "chat-vllm-64bd5fcf9", NOW)
     pod = f"{long}-"[:58] + "b2c4d"
     assert np.nansum(both_arms(read_roll(series(pod)), rolled).old.finished) == 1900.0
+
+
+def test_a_promise_is_the_decision_s_own_figure_moved_to_the_load_that_was_measured():
+    profile = Profile.from_json(profile_json())
+    reading = read_roll([*series(OLD), *series(NEW, first=12)])
+    entry = SimpleNamespace(name="chat-p1", profile=profile)
+    evidence = RollEvidence(reading, "llm", "chat", entry, None, WINDOW_S)
+
+    def lawful(rps):
+        return profile.compare(EAGLE, NO_SPECULATION, rps=rps).speedup
+
+    bare = so_far(context().rollout, evidence)
+    assert bare.predicted_speedup == pytest.approx(lawful(bare.load_rps))
+    decided = so_far(context(predicted_speedup=3.0, load_rps=6.0).rollout, evidence)
+    assert decided.load_rps == bare.load_rps < 6.0
+    assert decided.predicted_speedup == pytest.approx(3.0 * lawful(bare.load_rps) / lawful(6.0))
