@@ -149,8 +149,8 @@ def tried(
     outcomes: dict[Mutant, trial.Outcome] = {}
     if kept.exists():
         for one in json.loads(kept.read_text()):
-            # What nobody has reached or found costs nothing to look for again.
-            if one["outcome"]["tests"]:
+            # A mutant that nobody has reached or found costs nothing to look for again; a broken one was not tried.
+            if one["outcome"]["tests"] and one["outcome"]["word"] != "broken":
                 outcomes[Mutant(**one["mutant"])] = trial.Outcome(**one["outcome"])
     context = multiprocessing.get_context("spawn")
     left = [one for one in sample if one not in outcomes]
