@@ -60,14 +60,14 @@ class Rule:
     """A condition between fields, written once and checked by the API server and by Python.
 
     Attributes:
-        cel: the expression the API server evaluates on the object that carries the rule.
+        cel: the expression the API server evaluates on the object that carries the rule; `None` where only reading can know.
         problem: what is wrong when it does not hold.
         wanted: what should stand there.
         holds: the condition in Python, on the parsed model; `None` where only the API server can know (transitions).
         field: camelCase path below the object to which the message is attached, such as `.options.method`.
     """
 
-    cel: str
+    cel: str | None
     problem: str
     wanted: str
     holds: Callable[[Any], bool] | None = None
@@ -78,8 +78,10 @@ class Rule:
         """What the API server answers; the same words as in `InputError`."""
         return f"{self.problem}; expected {self.wanted}"
 
-    def to_json_object(self) -> dict[str, str]:
-        """An item of `x-kubernetes-validations`."""
+    def to_json_object(self) -> dict[str, str] | None:
+        """An item of `x-kubernetes-validations`; `None` if the API server cannot know."""
+        if self.cel is None:
+            return None
         place = {} if self.field is None else {"fieldPath": self.field}
         return {"rule": self.cel, "message": self.message, **place}
 
@@ -126,8 +128,8 @@ class Model(BaseModel):
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         schema = handler.resolve_ref_schema(handler(core_schema))
-        if cls.rules:
-            schema["x-kubernetes-validations"] = [rule.to_json_object() for rule in cls.rules]
+        if rules := list(filter(None, (rule.to_json_object() for rule in cls.rules))):
+            schema["x-kubernetes-validations"] = rules
         return schema
 
     @classmethod

@@ -23,6 +23,15 @@ from breakeven.methods import (
 from breakeven.serving.command_line import arm_json
 from breakeven.tiers import Schedule
 from breakeven_operator.resources.base import LABEL_PATTERN, LIST_SET, Model, Rule, list_map
+from breakeven_operator.resources.options import (
+    LEVELS,
+    LONGEST,
+    LONGEST_TEXT,
+    MOST_ITEMS,
+    MOST_MEMBERS,
+    OWN_FIELDS,
+    Options,
+)
 
 _NEEDS_MODEL = methods_with(Drafter.REQUIRED)
 _WITHOUT_MODEL = methods_with(Drafter.NONE)
@@ -121,24 +130,21 @@ class SpeculativeMethod(Model):
             ".model",
         ),
         Rule(
-            "!has(self.options) || !(has(self.options.method) || has(self.options.model) "
-            "|| has(self.options.num_speculative_tokens))",
+            None,
             "options repeats method, model or num_speculative_tokens",
             "the fields method, model and draftLengths beside options",
-            lambda method: not {"method", "model", "num_speculative_tokens"} & method.options.keys(),
+            lambda method: not {*OWN_FIELDS} & method.options.keys(),
             ".options",
         ),
         Rule(
-            "!has(self.options) || !has(self.options.rejection_sample_method) "
-            "|| self.options.rejection_sample_method != 'synthetic'",
+            None,
             "rejection_sample_method synthetic accepts drafts by chance, so its answers are wrong",
             "a lossless rejection_sample_method, or none",
             lambda method: method.options.get("rejection_sample_method") != "synthetic",
             ".options.rejection_sample_method",
         ),
         Rule(
-            "!has(self.options) || !has(self.options.rejection_sample_method) "
-            f"|| self.options.rejection_sample_method in {[*_LOSSLESS, 'synthetic']}",
+            None,
             "rejection_sample_method is none that is known to keep the answers",
             f"{' or '.join(_LOSSLESS)}, or none",
             lambda method: (
@@ -202,38 +208,14 @@ class SpeculativeMethod(Model):
         ),
     ] = ScheduleChoice.AUTO
     options: Annotated[
-        dict[str, Any],
+        Options,
         Field(
             default_factory=dict,
-            max_length=32,
             description="Further keys of vLLM's --speculative-config, passed on as they are: prompt_lookup_max, "
-            "draft_tensor_parallel_size, quantization, ...",
-            json_schema_extra={
-                "additionalProperties": None,
-                "x-kubernetes-preserve-unknown-fields": True,
-                "properties": {
-                    # Declared because a CEL rule sees only declared keys of an open object.
-                    "method": {
-                        "type": "string",
-                        "maxLength": 64,
-                        "description": "Not allowed here: use method beside options.",
-                    },
-                    "model": {
-                        "type": "string",
-                        "maxLength": 512,
-                        "description": "Not allowed here: use model beside options.",
-                    },
-                    "num_speculative_tokens": {
-                        "type": "integer",
-                        "description": "Not allowed here: use draftLengths.",
-                    },
-                    "rejection_sample_method": {
-                        "type": "string",
-                        "maxLength": 64,
-                        "description": f"vLLM's acceptance rule, of those that keep the answers: {', '.join(_LOSSLESS)}.",
-                    },
-                },
-            },
+            "draft_tensor_parallel_size, quantization, ... Not method, model and num_speculative_tokens, which are the fields "
+            f"method, model and draftLengths; rejection_sample_method only as {' or '.join(_LOSSLESS)}, which keep the answers. "
+            f"At most {MOST_MEMBERS} keys, {LEVELS} levels of objects and lists, {MOST_ITEMS} items of a list, {LONGEST_TEXT} "
+            f"characters of a text, {LONGEST} characters of JSON in all.",
         ),
     ]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from breakeven_operator.resources.base import Model
 
-_SHAPE = ("description", "type", "format", "enum", "pattern")
+_SHAPE = ("description", "type", "format", "nullable", "enum", "pattern", "not")
 _BOUNDS = ("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "maxProperties")
 # What a field's name says about its unit, longest ending first.
 _UNITS = (
