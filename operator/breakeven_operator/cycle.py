@@ -60,6 +60,8 @@ _WRITERS = 8
 _LATE = timedelta(seconds=60)
 # A fit is awaited, for two minutes at most: with more of them a cycle would be late, and the process restarted.
 _FITS_PER_CYCLE = 1
+# With them one run reads its files, however large; the next run waits for the next cycle.
+_FILES_PER_CYCLE = 4 << 20
 _MOVING = frozenset({RolloutPhase.INTENDED, RolloutPhase.ROLLING, RolloutPhase.UNDOING})
 
 
@@ -119,9 +121,10 @@ class Reconciler:
         self._telemetry = telemetry
         self._settings = settings
         self._agenda = Agenda()
-        # Services that the last cycle left to the next one, and fits that this one has room for.
+        # Services that the last cycle left to the next one, and fits and bytes of files that this one has room for.
         self._left = 0
         self._fits_left = 0
+        self._bytes_left = 0
         # By uid of the service: as /metrics shows it since its last decision, whose status was written just like that, what
         # decisions have learned that none was written for, and what was last logged.
         self._shown: dict[str, SpeculativeService] = {}
@@ -184,6 +187,7 @@ class Reconciler:
         for action in housekeeping.abandoned(world.profiles, names, now):
             self._note(await self._writer.carry_out(ActionPlan(action.ref, (action,))), report)
         self._fits_left = _FITS_PER_CYCLE
+        self._bytes_left = _FILES_PER_CYCLE
         for view in run_views(
             world, outcomes, self._settings.max_parallel_calibrations, self._settings.trial
         ):
@@ -499,7 +503,10 @@ class Reconciler:
         files = calibration.files_read(view)
         if not files:
             return calibration.advance(view, now, fitted)
+        if self._bytes_left <= 0:
+            return ()
         read = await read_run_files(self._cluster, view.run["metadata"]["namespace"], files)
+        self._bytes_left -= read.size
         view = replace(view, config_maps=read.config_maps, files_problem=read.problem)
         # Megabytes of results take seconds; the Lease is renewed meanwhile.
         return await asyncio.to_thread(calibration.advance, view, now, fitted)

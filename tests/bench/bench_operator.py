@@ -169,9 +169,18 @@ def cpu_s(pid: int) -> float:
 
 @asynccontextmanager
 async def operator(
-    python: str, kubeconfig: Path, address: str, logs: int, namespaces: Sequence[str]
+    python: str, kubeconfig: Path, address: str, logs: int, namespaces: Sequence[str], **more: str
 ) -> AsyncIterator[Operator]:
-    """The operator as its own process, for some namespaces; for all of them where none is named."""
+    """The operator as its own process, for some namespaces; for all of them if none is named.
+
+    Args:
+        python: of the checkout whose operator it is.
+        kubeconfig: of the cluster.
+        address: of the operator's own Prometheus; empty: there is none.
+        logs: file descriptor for what it says.
+        namespaces: that it watches.
+        more: settings by their variables.
+    """
     with_port = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     port = with_port.sockets[0].getsockname()[1]
     with_port.close()
@@ -184,6 +193,7 @@ async def operator(
         "BREAKEVEN_CYCLE_SECONDS": str(CYCLE_S),
         "BREAKEVEN_LEASE_NAME": f"bench-{port}",
         "BREAKEVEN_WATCH_NAMESPACES": ",".join(namespaces),
+        **more,
     }
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("BREAKEVEN_", "PYTHON"))}
     child = await asyncio.create_subprocess_exec(

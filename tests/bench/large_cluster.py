@@ -1,7 +1,7 @@
 """Thousands of objects on a real API server, and a stand-in for Prometheus that answers for every pod.
 
 Nothing but objects: controller manager and scheduler are stopped, pods are bound and their status written here, for ten thousand
-engines would measure this machine. Each service has a Deployment, a ReplicaSet and ten Ready pods; foreign pods are spread
+engines would measure this machine. Each service has a Deployment, a ReplicaSet and, unless said otherwise, ten Ready pods; foreign pods are spread
 over namespaces of their own and are as large as pods of other people usually are.
 """
 
@@ -49,7 +49,6 @@ from fakes.manual_clock import FakeClock
 
 PODS_PER_SERVICE = 10
 _FOREIGN_PER_NAMESPACE = 100
-_SERVICES_PER_NAMESPACE = 10
 # A day's loads as the stand-in tells them: as many as there are at the default of updatePolicy.lookbackSeconds.
 _PAST_LOADS = 288
 _NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
@@ -88,11 +87,19 @@ class LargeCluster:
     Attributes:
         services: how many there are.
         own: pods of services, by namespace.
+        to_a_namespace: services.
+        to_a_service: pods.
     """
 
     cluster: KubernetesCluster
     services: int = 0
     own: dict[str, list[str]] = field(default_factory=dict)
+    to_a_namespace: int = 10
+    to_a_service: int = PODS_PER_SERVICE
+
+    def home(self, number: int) -> str:
+        """The namespace of a service."""
+        return f"llm-{number // self.to_a_namespace}"
 
     async def begin(self) -> None:
         """A node with GPUs; nothing keeps it alive, and nobody minds."""
@@ -112,8 +119,8 @@ class LargeCluster:
     async def add_services(self, count: int) -> None:
         """So many services in all, ten to a namespace; Disabled, for one without a profile would begin a calibration."""
         for number in range(self.services, count):
-            if number % _SERVICES_PER_NAMESPACE == 0:
-                await self._namespace(_home(number))
+            if number % self.to_a_namespace == 0:
+                await self._namespace(self.home(number))
         await _all(partial(self._service, n) for n in range(self.services, count))
         self.services = count
 
@@ -149,13 +156,13 @@ class LargeCluster:
 
     async def scale(self, number: int, replicas: int) -> None:
         """Change the replicas of a service's Deployment."""
-        meta = {"namespace": _home(number), "name": f"vllm-{number}"}
+        meta = {"namespace": self.home(number), "name": f"vllm-{number}"}
         body = {"metadata": meta, "spec": {"replicas": replicas}}
         await self.cluster.apply(DEPLOYMENTS, body, force=True, manager="bench")
 
     async def replicas_told(self, number: int) -> int | None:
         """The replicas that the operator's status says."""
-        service = await self.cluster.get(SERVICES, _home(number), f"service-{number}")
+        service = await self.cluster.get(SERVICES, self.home(number), f"service-{number}")
         return (((service or {}).get("status") or {}).get("target") or {}).get("replicas")
 
     async def _aged(self, service: Any, place: float, half_hours: int) -> None:
@@ -182,9 +189,9 @@ class LargeCluster:
         await self.cluster.create(SERVICE_ACCOUNTS, {"metadata": {"namespace": name, "name": "default"}})
 
     async def _service(self, number: int) -> None:
-        namespace, name = _home(number), f"vllm-{number}"
+        namespace, name = self.home(number), f"vllm-{number}"
         target = copy.deepcopy(TARGET)
-        target["spec"] |= {"replicas": PODS_PER_SERVICE, "selector": {"matchLabels": {"app": name}}}
+        target["spec"] |= {"replicas": self.to_a_service, "selector": {"matchLabels": {"app": name}}}
         target["spec"]["template"]["metadata"]["labels"] = {"app": name}
         await self._workload(namespace, name, target["spec"], ready=True)
         service = copy.deepcopy(SERVICE)
@@ -201,7 +208,7 @@ class LargeCluster:
         deployment = await self.cluster.create(DEPLOYMENTS, {"metadata": meta, "spec": spec})
         if ready:
             counts = dict.fromkeys(
-                ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), PODS_PER_SERVICE
+                ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), self.to_a_service
             )
             status = {"observedGeneration": deployment["metadata"]["generation"], **counts}
             await self.cluster.apply(
@@ -226,14 +233,14 @@ class LargeCluster:
                     "ownerReferences": [_owner(deployment, "apps/v1", "Deployment")],
                 },
                 "spec": {
-                    "replicas": PODS_PER_SERVICE,
+                    "replicas": self.to_a_service,
                     "selector": {"matchLabels": labels},
                     "template": template,
                 },
             },
         )
         owner = _owner(replica_set, "apps/v1", "ReplicaSet")
-        for letter in "bcdfghjklm"[:PODS_PER_SERVICE]:
+        for letter in "bcdfghjklm"[: self.to_a_service]:
             pod = f"{name}-{hashed}-{letter}{letter}x2z"
             body = {
                 "metadata": {
@@ -288,10 +295,6 @@ def account_of(service: Any) -> Any:
     """The account of a service's profile as its status holds it; nothing before its first window."""
     workings = (service.get("status") or {}).get("workings") or {}
     return (workings.get("memory") or {}).get("account")
-
-
-def _home(number: int) -> str:
-    return f"llm-{number // _SERVICES_PER_NAMESPACE}"
 
 
 def _fingerprint(service: dict[str, Any] | Any) -> str:

@@ -110,7 +110,7 @@ class FleetWorld:
         leads: whether the writer may act.
         shown: lines of a dry run.
         pods_per_query: fleets of more are read by ReplicaSet.
-        max_parallel_rolls: of the operator's settings.
+        max_parallel_rolls, max_parallel_calibrations: of the operator's settings.
         watched: objects are read by watches after the next `restart`; what changes behind the operator's back is not told.
     """
 
@@ -122,8 +122,10 @@ class FleetWorld:
         dry_run: bool = False,
         pods_per_query: int = 500,
         max_parallel_rolls: int = 3,
+        max_parallel_calibrations: int = 1,
     ) -> None:
         self.max_parallel_rolls = max_parallel_rolls
+        self.max_parallel_calibrations = max_parallel_calibrations
         self.clock = FakeClock()
         self.cluster = FakeCluster(self.clock)
         self.kubelet = FakeKubelet(self.cluster, self.clock)
@@ -196,7 +198,11 @@ class FleetWorld:
             writer,
             self.telemetry,
             CycleSettings(
-                TrialSettings("breakeven:test"), "breakeven-trial", 60.0, self.max_parallel_rolls, 1
+                TrialSettings("breakeven:test"),
+                "breakeven-trial",
+                60.0,
+                self.max_parallel_rolls,
+                self.max_parallel_calibrations,
             ),
         )
 

@@ -91,6 +91,24 @@ async def test_an_import_waits_for_the_calibration_before_it_and_is_not_supersed
     assert phase(world, "by-hand") == "Succeeded"
 
 
+async def test_one_run_reads_large_files_in_a_cycle_and_the_others_follow():
+    world = FleetWorld(max_parallel_calibrations=10)
+    world.add_services(3)
+    put_config_map(world, "large", {"k": "x" * (5 << 20)})
+    for number in range(3):
+        sources = [{"arm": "none", "configMap": {"name": "large", "keys": ["k"]}}]
+        body = {
+            "apiVersion": "breakeven.dev/v1alpha1",
+            "kind": "CalibrationRun",
+            "metadata": {"namespace": "llm", "name": f"large-{number}"},
+            "spec": {"serviceRef": {"name": f"service-{number:02}"}, "importFrom": sources},
+        }
+        world.cluster.put(RUNS, body, manager="person")
+    for ended in (1, 2, 3):
+        await world.cycle()
+        assert [phase(world, f"large-{number}") for number in range(3)].count("Failed") == ended
+
+
 @pytest.mark.parametrize("data", [None, {"b.jsonl": "{}"}, {"a.jsonl": f'{{"text": "{MARKER}"}}'}])
 async def test_prompts_that_are_not_there_or_are_none_are_a_word_and_nothing_else_changes(data):
     world = FleetWorld(sends(PROMPTS))

@@ -20,10 +20,12 @@ class RunFiles(NamedTuple):
         config_maps: by name, with the keys that are asked for; None: there is no such one. What the operator may not read is
             left out.
         problem: why not all was read.
+        size: bytes that were read, kept or not.
     """
 
     config_maps: Mapping[str, Manifest | None]
     problem: str | None
+    size: int
 
 
 async def read_run_files(
@@ -57,12 +59,11 @@ async def read_run_files(
         }
         size += sum(len(text.encode(errors="replace")) for text in data.values())
         if size > LARGEST_MIB << 20:
-            return RunFiles(
-                {}, f"its files have more than {LARGEST_MIB} MiB in all; expected fewer or smaller ones"
-            )
+            problem = f"its files have more than {LARGEST_MIB} MiB in all; expected fewer or smaller ones"
+            return RunFiles({}, problem, size)
         found[name] = {
             "metadata": {"name": name, "namespace": namespace},
             "data": data,
             "binaryData": dict.fromkeys(manifest.get("binaryData") or {}, ""),
         }
-    return RunFiles(found, None)
+    return RunFiles(found, None, size)

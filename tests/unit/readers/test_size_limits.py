@@ -69,6 +69,35 @@ def test_one_long_name_over_many_members_takes_the_memory_of_the_text():
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{}\n" * 100_000, "100000 results; expected at most 1000"),
+        ("[" + "{}," * 100_000 + "{}]", "100001 results; expected at most 1000"),
+        ("[" + "1," * 100_000 + "1]", "100001 results; expected at most 1000"),
+    ],
+)
+def test_results_are_counted_before_each_becomes_a_document(text, problem):
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match=problem):
+            read_text(text, "ConfigMap c, key k", Arm("none", 0, None), 1000)
+        assert tracemalloc.get_traced_memory()[1] < 40 * len(text)
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_time_stamps_of_an_answer_are_counted_before_each_becomes_a_point():
+    values = [[time_s, "1"] for time_s in range(10_001)]
+    answer = {
+        "status": "success",
+        "data": {"resultType": "matrix", "result": [{"metric": {}, "values": values}]},
+    }
+    text = json.dumps({"request_rate_rps": answer, "mean_latency_s": answer})
+    with pytest.raises(InputError, match="10001 time stamps; expected at most 10000: a longer step"):
+        read_text(text, "a.json", Arm("none", 0, None))
+
+
 def test_an_engine_that_tells_of_a_position_far_ahead_makes_no_list_of_it():
     page = (
         "vllm:spec_decode_num_drafts_total 1\n"

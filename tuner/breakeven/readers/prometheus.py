@@ -23,6 +23,7 @@ from pydantic import BaseModel, PlainValidator
 from breakeven.arm import Arm
 from breakeven.points.point import ACCEPT, NUMBERS, Origin, Point
 from breakeven.points.row import point
+from breakeven.points.table import MOST_ROWS
 from breakeven.readers.foreign import Document, Number, at
 
 _REQUIRED = ("request_rate_rps", "mean_latency_s")
@@ -130,7 +131,10 @@ def read(document: Document, arm: Arm) -> tuple[Point, ...]:
         if name not in columns:
             raise document.refuse("nothing there", f"the response for {name}", name)
     points: list[Point] = []
-    for time_s in sorted(set.intersection(*(set(columns[name]) for name in _REQUIRED))):
+    times_s = sorted(set.intersection(*(set(columns[name]) for name in _REQUIRED)))
+    if len(times_s) > MOST_ROWS:
+        raise document.refuse(f"{len(times_s)} time stamps", f"at most {MOST_ROWS}: a longer step")
+    for time_s in times_s:
         fields: dict[str, str | float] = {"method": arm.method, "k": float(arm.k)}
         if arm.candidate:
             fields["candidate"] = arm.candidate

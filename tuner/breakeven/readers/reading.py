@@ -43,6 +43,10 @@ OTHERS: tuple[tuple[tuple[str, ...], str, str], ...] = (
 """Members by which other results are known, the tool that writes them, and what to give in their place."""
 
 
+_MOST_YAML = 256 * 2**10
+"""A report of llm-d-benchmark has some 30,000 characters; as many as this take a second and 50 MB."""
+
+
 def read_file(
     path: Path, arm: Arm | None = None, passed_over: list[ForeignFileError] | None = None
 ) -> tuple[Point, ...]:
@@ -95,9 +99,7 @@ def _all(text: str, source: str, arm: Arm | None, most_points: int) -> Iterator[
     if not _is_json(text) and not _is_yaml(text):
         yield from _table(text, source, most_points)
         return
-    documents = _documents(text, source) if _is_json(text) else _yaml_documents(text, source)
-    if len(documents) > most_points:
-        raise InputError(source, f"{len(documents)} results", f"at most {most_points}")
+    documents = _documents(text, source, most_points) if _is_json(text) else _yaml_documents(text, source)
     for document in documents:
         yield from _read_document(document, arm)
 
@@ -106,7 +108,7 @@ def _table(text: str, source: str, most_points: int) -> Sequence[Point | Foreign
     try:
         return table.read(text, source, most_points)
     except InputError as refused:
-        header = next((line for line in text.splitlines() if line.strip()), "")
+        header = next((line for line in _lines(text) if line.strip()), "")
         if "method" in header.lower():
             raise
         # A log, a summary or a configuration: whatever it is, no points file begins so.
@@ -149,28 +151,65 @@ def _is_json(text: str) -> bool:
 
 def _is_yaml(text: str) -> bool:
     """Whether this is a report of llm-d-benchmark: no header of a table is a whole line that ends with a colon."""
-    return any(line.rstrip() == "scenario:" for line in text.splitlines())
+    return any(line.rstrip() == "scenario:" for line in _lines(text))
 
 
-def _yaml_documents(text: str, source: str) -> list[Document]:
+def _yaml_documents(text: str, source: str) -> Iterator[Document]:
+    if len(text) > _MOST_YAML:
+        raise InputError(
+            source, f"{len(text)} characters of YAML", f"at most {_MOST_YAML}; JSON may be larger"
+        )
     try:
-        return [Document(value, source) for value in yaml_documents(text) if value is not None]
+        for value in yaml_documents(text):
+            if value is not None:
+                yield Document(value, source)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         problem = " ".join(str(error).split())[:120]
         raise InputError(source, f"not YAML ({problem})", "a report of llm-d-benchmark") from None
 
 
-def _documents(text: str, source: str) -> list[Document]:
-    """Split what holds several results: a JSON list, or one object per line (`vllm bench serve --append-result`)."""
-    lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
-    if len(lines) > 1 and all(
-        line.lstrip().startswith("{") and line.rstrip().endswith("}") for _, line in lines
-    ):
-        return [replace(foreign.parse(line, source), path=f"line {number}") for number, line in lines]
+def _documents(text: str, source: str, most: int) -> Iterator[Document]:
+    """Split what holds several results: a JSON list, or one object per line (`vllm bench serve --append-result`).
+
+    They are counted first, because a document of each would take a hundred times the memory of its text.
+    """
+    if _one_per_line(text):
+        _refuse_more(sum(1 for line in _lines(text) if line.strip()), source, most)
+        for number, line in enumerate(_lines(text), start=1):
+            if line.strip():
+                yield replace(foreign.parse(line, source), path=f"line {number}")
+        return
     document = foreign.parse(text, source)
     if isinstance(document.value, list) and document.value:
-        return document.items()
-    return [document]
+        _refuse_more(len(document.value), source, most)
+        yield from document.items()
+        return
+    yield document
+
+
+def _one_per_line(text: str) -> bool:
+    """Whether each of several lines, blank ones aside, looks like an object."""
+    count = 0
+    for line in filter(None, map(str.strip, _lines(text))):
+        if not (line.startswith("{") and line.endswith("}")):
+            return False
+        count += 1
+    return count > 1
+
+
+def _lines(text: str) -> Iterator[str]:
+    """The lines one by one: a list of short ones takes a hundred times the memory of the text, a StringIO four times."""
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start)
+        end = len(text) if end < 0 else end
+        yield text[start:end]
+        start = end + 1
+
+
+def _refuse_more(count: int, source: str, most: int) -> None:
+    if count > most:
+        raise InputError(source, f"{count} results", f"at most {most}")
 
 
 def _read_document(document: Document, arm: Arm | None) -> Sequence[Point | ForeignFileError]:

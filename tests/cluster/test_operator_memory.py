@@ -1,0 +1,21 @@
+"""The operator's memory while tenants attack it in three ways at once, on a real API server: `bench/hostile_tenants.py`."""
+
+import asyncio
+import sys
+
+from bench.hostile_tenants import MOST_MIB, attacked
+
+LENGTH_S = 20.0
+
+
+def test_memory_stays_bounded_whatever_tenants_store_and_serve(tmp_path):
+    log = tmp_path / "operator.log"
+    with log.open("wb") as out:
+        seen = asyncio.run(attacked(sys.executable, LENGTH_S, out.fileno()))
+    assert max(seen.peak_mib, seen.family_mib) < MOST_MIB, seen
+    # All three did what they are for.
+    assert seen.cycles >= 2, seen
+    assert {reason.partition(":")[0] for reason in seen.runs} == {"ImportRefused", "InvalidSpec"}, seen
+    assert any("more than 16 MiB" in reason for reason in seen.runs), seen
+    assert any("ConfigMap quadratic" in reason for reason in seen.runs), seen
+    assert len(seen.asked) == 6, seen
