@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.kinds import NamespacedName
@@ -18,6 +19,8 @@ from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.calibrationrun import FINAL_PHASES
 
 _WAITING = frozenset({"", "Pending"})
+# From the end of a run's budget to that of its last pod.
+_ENDING = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,11 @@ class Decided:
 
 
 def run_views(
-    world: Snapshot, decided: Iterable[Decided], places: int, settings: TrialSettings
+    world: Snapshot,
+    decided: Iterable[Decided],
+    places: int,
+    settings: TrialSettings,
+    now: datetime | None = None,
 ) -> list[RunView]:
     """Views of all unfinished runs: those under way first, then by age.
 
@@ -55,6 +62,7 @@ def run_views(
         decided: the services, with their targets as observed.
         places: how many runs may be under way at a time, over all services.
         settings: what all Jobs have in common.
+        now: time of the observation; None: no run is taken to have outlived its budget.
     """
     owners = {
         NamespacedName(item.service.metadata.namespace, item.service.metadata.name): item for item in decided
@@ -63,7 +71,11 @@ def run_views(
     # Taken for gone, a target that cannot be read for a while would end its calibration.
     undecided |= {name for name, item in owners.items() if item.observation.target_problem is not None}
     unfinished = [run for run in world.runs if phase_of(run) not in FINAL_PHASES]
-    holders = [run for run in unfinished if _holds_a_place(world, run, owners.keys() | undecided)]
+    holders = [
+        run
+        for run in unfinished
+        if _holds_a_place(world, run, owners.keys() | undecided) and not _is_overdue(run, now)
+    ]
     held = Counter(str(run["metadata"]["namespace"]) for run in holders)
     # A younger run that already holds a GPU is not the duplicate of an older one that waits. Of those that wait, the namespaces
     # come first that hold the fewest places.
@@ -97,13 +109,29 @@ def run_views(
 def _holds_a_place(world: Snapshot, run: Manifest, services: Collection[NamespacedName]) -> bool:
     """Whether a run is under way, and so in the way of others.
 
-    One without a service is about to end. One whose pods no node takes holds no GPU, and may wait for a day.
+    One without a service, or that is being deleted, is about to end: whoever keeps it by a finalizer keeps no place. One whose
+    pods no node takes holds no GPU, and may wait for a day.
     """
     meta = run["metadata"]
-    if phase_of(run) in _WAITING or NamespacedName(meta["namespace"], service_of(run)) not in services:
+    if meta.get("deletionTimestamp") is not None or phase_of(run) in _WAITING:
+        return False
+    if NamespacedName(meta["namespace"], service_of(run)) not in services:
         return False
     pods = _labelled(world.pods.get(meta["namespace"], ()), meta["name"])
     return not pods or any((pod.get("spec") or {}).get("nodeName") or not _refused(pod) for pod in pods)
+
+
+def _is_overdue(run: Manifest, now: datetime | None) -> bool:
+    """Whether a run has had all the time of its plan, so that nothing of it runs any more.
+
+    A run that is advanced ends by itself then. One whose service cannot be read is not advanced, for as long as its author likes.
+    """
+    status = run.get("status") or {}
+    budget = (status.get("plan") or {}).get("budget") or {}
+    longest_s, started = budget.get("maxDurationSeconds"), status.get("startedTime")
+    if now is None or longest_s is None or started is None:
+        return False
+    return now - datetime.fromisoformat(started) > timedelta(seconds=longest_s) + _ENDING
 
 
 def _refused(pod: Manifest) -> bool:

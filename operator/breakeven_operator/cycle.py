@@ -189,7 +189,7 @@ class Reconciler:
         self._fits_left = _FITS_PER_CYCLE
         self._bytes_left = _FILES_PER_CYCLE
         for view in run_views(
-            world, outcomes, self._settings.max_parallel_calibrations, self._settings.trial
+            world, outcomes, self._settings.max_parallel_calibrations, self._settings.trial, now
         ):
             await self._run(view, now, report)
         self._publish(outcomes, failures, now)

@@ -302,6 +302,7 @@ class TrialSettings:
         queue_name: Kueue's queue; empty: none.
         gpu_label: node label that names the GPU class.
         ttl_seconds_after_finished: how long a finished Job stays readable.
+        longest_s: of a calibration, whatever its budget says.
     """
 
     image: str
@@ -310,6 +311,7 @@ class TrialSettings:
     queue_name: str = ""
     gpu_label: str = "nvidia.com/gpu.product"
     ttl_seconds_after_finished: int = 600
+    longest_s: int = 86400
 
 
 class MeanLengths(NamedTuple):

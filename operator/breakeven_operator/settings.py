@@ -69,7 +69,7 @@ class Settings(BaseModel):
         prometheus_timeout_s: of one query of any Prometheus, from its beginning to the last byte of the answer.
         prometheus_allowed_addresses: loopback and link-local servers that services may name all the same.
         lease_name, lease_s: of the Lease.
-        trial_image, trial_image_pull_policy, trial_priority_class, trial_queue_name, trial_ttl_s, gpu_label: see `trial`.
+        trial_image, trial_image_pull_policy, trial_priority_class, trial_queue_name, trial_ttl_s, trial_longest_s, gpu_label: see `trial`.
         trial_cluster_role: the ClusterRole with the drivers' rights.
         allowed_drafters: how the drafters begin that services may name; empty: all.
         max_parallel_rolls: over all services.
@@ -105,6 +105,7 @@ class Settings(BaseModel):
     trial_priority_class: str = ""
     trial_queue_name: str = ""
     trial_ttl_s: int = Field(default=600, ge=0, le=604800)
+    trial_longest_s: int = Field(default=86400, ge=60, le=604800)
     gpu_label: str = "nvidia.com/gpu.product"
     trial_cluster_role: str = "breakeven-trial"
     allowed_drafters: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
@@ -125,6 +126,7 @@ class Settings(BaseModel):
             priority_class=self.trial_priority_class,
             queue_name=self.trial_queue_name,
             ttl_seconds_after_finished=self.trial_ttl_s,
+            longest_s=self.trial_longest_s,
             gpu_label=self.gpu_label,
         )
 

@@ -380,9 +380,10 @@ def denied(cluster, namespace, documents, *, user=OPERATOR, verb="create"):
     return said
 
 
-def trial_job(namespace):
+def trial_job(namespace, target_is=lambda _: None):
     """The Job that the operator makes for one arm of the fakes' target, with a file of prompts."""
     world = World()
+    target_is(world.target["spec"]["template"]["spec"])
     for manifest in (world.run, world.service, world.target):
         manifest["metadata"]["namespace"] = namespace
     prompts = {"configMap": {"name": "prompts", "key": "p.jsonl"}}
@@ -417,6 +418,57 @@ def changed(manifest, name, change):
     copied["metadata"]["name"] = name
     change(copied, pod_of(copied))
     return copied
+
+
+UNPRIVILEGED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+NOBODY = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def restricted_by_its_containers(pod):
+    for container in (*pod.get("initContainers", ()), *pod["containers"]):
+        container["securityContext"] = {**UNPRIVILEGED, **NOBODY}
+
+
+def restricted_as_a_pod(pod):
+    pod["securityContext"] = NOBODY
+    for container in (*pod.get("initContainers", ()), *pod["containers"]):
+        container["securityContext"] = UNPRIVILEGED
+
+
+@pytest.mark.parametrize("target_is", [restricted_by_its_containers, restricted_as_a_pod])
+def test_a_namespace_that_enforces_restricted_takes_every_pod_that_is_made_there(
+    cluster, release, namespace, target_is
+):
+    cluster.kubectl("label", f"namespace/{namespace}", "pod-security.kubernetes.io/enforce=restricted")
+    account, _ = trial_access(
+        {"metadata": {"namespace": namespace, "name": "chat", "uid": "u"}}, "breakeven-trial"
+    )
+    cluster.kubectl("create", "serviceaccount", account["metadata"]["name"], f"--namespace={namespace}")
+    (operator,) = only(render(cluster), "Deployment")
+    own = {**pod_of(operator), "serviceAccountName": "default"}
+    pods = {
+        "trial": pod_of(trial_job(namespace, target_is)),
+        "schedule": pod_of(cron_job(namespace)),
+        "operator": own,
+    }
+    # Pod Security itself is at work here: it refuses a target that asks for nothing.
+    pods["unrestricted"] = pod_of(trial_job(namespace))
+    said = {}
+    for name, spec in pods.items():
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        done = cluster.kubectl(
+            "create",
+            f"--namespace={namespace}",
+            "--dry-run=server",
+            "--filename=-",
+            stdin=yaml.safe_dump(pod),
+            check=False,
+        )
+        said[name] = done.stderr if done.returncode else ""
+    refused = said.pop("unrestricted")
+    assert 'violates PodSecurity "restricted:latest"' in refused
+    assert "driver" not in refused
+    assert not any(said.values()), said
 
 
 def engine_gets(volume):

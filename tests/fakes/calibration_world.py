@@ -136,6 +136,7 @@ class World:
     may_start: bool = True
     duplicate_of: str | None = None
     in_force: Profile | None = None
+    settings: TrialSettings = SETTINGS
     config_maps: dict[str, dict[str, Any] | None] = field(default_factory=dict)
     files_problem: str | None = None
     claims: tuple[dict[str, Any], ...] = ()
@@ -158,7 +159,7 @@ class World:
             selectors=({"matchLabels": {"tier": "serving"}},),
             may_start=self.may_start,
             duplicate_of=self.duplicate_of,
-            settings=SETTINGS,
+            settings=self.settings,
             events=tuple(self.cluster_events),
             image_digest=self.image_digest,
             identifiable=self.identifiable,

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from breakeven_operator.actions import Action, Delete, DoneFit, EmitEvent, WriteStatus
 from breakeven_operator.calibration import podcopy
 from breakeven_operator.calibration.arm_trials import MIN_POINTS, Trials
+from breakeven_operator.calibration.display import human_time
 from breakeven_operator.calibration.importing import MANAGER, Imported, read_imports
 from breakeven_operator.calibration.run_plan import make_plan
 from breakeven_operator.calibration.sending import named_files
@@ -180,6 +181,7 @@ def _admit(transition: Transition, service: SpeculativeService) -> tuple[Action,
         most = "at most " if plan.load_choice is LoadChoice.AUTO else ""
         message = (
             f"arms {names}; {most}{plan.loads} loads each; at most {plan.budget.max_gpu_seconds} GPU-seconds"
+            f" and {human_time(plan.budget.max_duration_seconds)}"
         )
     else:
         plan = plan.model_copy(update=imported.lengths())

@@ -63,7 +63,7 @@ def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -
         warmup_seconds=calibration.warmup_seconds,
         startup_deadline_seconds=calibration.startup_deadline_seconds,
         pending_deadline_seconds=calibration.pending_deadline_seconds,
-        budget=run.spec.budget or calibration.budget,
+        budget=(run.spec.budget or calibration.budget).within(view.settings.longest_s),
         confidence_percent=service.spec.update_policy.confidence_percent,
         target=view.target["metadata"]["name"],
         target_uid=view.target["metadata"].get("uid"),

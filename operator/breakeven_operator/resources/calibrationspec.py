@@ -31,8 +31,16 @@ class Budget(Model):
     ] = 14400
     max_duration_seconds: Annotated[
         int,
-        Field(ge=1, le=604800, description="Time from the first pod to the last point of one calibration."),
+        Field(
+            ge=1,
+            le=604800,
+            description="Time from the first pod to the last point of one calibration. The operator's installation may allow less.",
+        ),
     ] = 14400
+
+    def within(self, longest_s: int) -> Budget:
+        """The budget as far as an installation allows it."""
+        return self.model_copy(update={"max_duration_seconds": min(self.max_duration_seconds, longest_s)})
 
 
 class Calibration(Model):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -43,6 +44,7 @@ def started(
     services: Sequence[tuple[str, str]] = (),
     pods: Sequence[dict[str, Any]] = (),
     places: int = 1,
+    now: datetime | None = None,
 ) -> list[str]:
     """Names of the runs that wait and may start."""
     given: dict[str, Any] = {field.name: {} for field in fields(Snapshot)}
@@ -53,9 +55,40 @@ def started(
     }
     for pod in pods:
         given["pods"].setdefault(pod["metadata"]["namespace"], []).append(pod)
-    views = run_views(Snapshot(**given), [], places, TrialSettings("image"))
+    views = run_views(Snapshot(**given), [], places, TrialSettings("image"), now)
     waiting = [view for view in views if "status" not in view.run]
     return [str(view.run["metadata"]["name"]) for view in waiting if view.may_start]
+
+
+def test_a_run_whose_service_cannot_be_read_holds_its_place_no_longer_than_its_budget():
+    """Its author broke a rule of the service while it was under way; it is not advanced any more."""
+    hog = run("tenant", "hog", 1, "Measuring")
+    hog["status"] |= {"startedTime": "2026-01-01T00:00:01Z", "plan": {"budget": {"maxDurationSeconds": 3600}}}
+    waiting, services = [hog, run("llm", "mine", 2)], [("tenant", "gone")]
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    assert started(waiting, services, now=began + timedelta(minutes=60)) == []
+    assert started(waiting, services, now=began + timedelta(minutes=66)) == ["mine"]
+
+
+def test_a_run_that_a_finalizer_keeps_from_being_deleted_holds_no_place():
+    hog = run("tenant", "hog", 1, "Measuring")
+    hog["metadata"] |= {"deletionTimestamp": "2026-01-01T00:01:00Z", "finalizers": ["tenant.example/mine"]}
+    assert started([hog, run("llm", "mine", 2)], [("tenant", "gone")]) == ["mine"]
+
+
+def test_an_installation_bounds_how_long_a_calibration_takes_whatever_its_service_says():
+    world = World()
+    world.service["spec"]["calibration"] = {
+        "budget": {"maxGpuSeconds": 2592000, "maxDurationSeconds": 604800}
+    }
+    world.settings = replace(world.settings, longest_s=7200)
+    world.turn()
+    assert world.status["plan"]["budget"] == {"maxGpuSeconds": 2592000, "maxDurationSeconds": 7200}
+    assert world.status["message"].endswith("at most 2592000 GPU-seconds and 2h00m")
+    world.turn()
+    (job,) = world.jobs.values()
+    # The pod may wait for a GPU before, and takes a while to stop.
+    assert job["spec"]["activeDeadlineSeconds"] < 7200 + 900 + 600
 
 
 def test_a_run_without_a_service_keeps_nobody_waiting():
