@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -128,6 +130,36 @@ def asked():
         one.shutdown()
         thread.join()
         one.server_close()
+
+
+@pytest.mark.parametrize(
+    ("chunk", "pause_s", "problem"),
+    [(b" " * 65536, 0.0, "an answer of more than 16 MiB"), (b" ", 0.05, "no whole answer within 0.5 s")],
+)
+def test_an_answer_without_end_is_refused_by_its_size_and_by_its_time(chunk, pause_s, problem):
+    ended = threading.Event()
+
+    class Endless(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                while not ended.wait(pause_s):
+                    self.wfile.write(chunk)
+
+        def log_message(self, *_):
+            pass
+
+    endless = HTTPServer(("127.0.0.1", 0), Endless)
+    threading.Thread(target=endless.serve_forever, kwargs={"poll_interval": 0.01}).start()
+    try:
+        asked = replace(server(f"http://127.0.0.1:{endless.server_port}"), timeout_s=0.5 if pause_s else 30.0)
+        with pytest.raises(BreakevenError, match=problem):
+            asked.instant("up")
+    finally:
+        ended.set()
+        endless.shutdown()
+        endless.server_close()
 
 
 def test_what_is_asked_carries_the_credential_and_a_redirect_is_not_sent_it(monkeypatch, asked):

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -19,6 +20,7 @@ from breakeven.cli.parameters import InputFile
 from breakeven.errors import BreakevenError, InputError
 
 if TYPE_CHECKING:
+    from http.client import HTTPResponse
     from ssl import SSLContext
 
     from breakeven.serving.promql import Matcher
@@ -47,6 +49,7 @@ _OPTIONS = (
         "--tenant-header", default="X-Scope-OrgID", show_default=True, help="Header that selects the tenant."
     ),
 )
+_LARGEST: Final = 16 << 20
 _MATCHER = re.compile(r"\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*(=~|!~|!=|=)(.*)", re.DOTALL)
 OPTION_NAMES: Final = (
     "url", "bearer_token_env", "bearer_token_file", "basic_user", "basic_password_env", "basic_password_file", "ca",
@@ -133,7 +136,7 @@ class PrometheusAddress:
             handlers.append(urllib.request.HTTPSHandler(context=self.tls))
         try:
             with urllib.request.build_opener(*handlers).open(request, timeout=self.timeout_s) as answer:
-                text = answer.read()
+                text = self._whole(answer)
         except urllib.error.HTTPError as error:
             refused = error.code in {401, 403}
             wanted = (
@@ -148,6 +151,22 @@ class PrometheusAddress:
         document = Document(json_value(text, self.url, "an answer of Prometheus' /api/v1/query"), self.url)
         found = ((one.labels, one.samples[0][1]) for one in series(document))
         return [(labels, value) for labels, value in found if math.isfinite(value)]
+
+    def _whole(self, answer: HTTPResponse) -> bytes:
+        """The body, in the time and size of an answer: the socket's own limit is none for a byte per second."""
+        deadline, parts, size = monotonic() + self.timeout_s, [], 0
+        while chunk := answer.read1(1 << 16):
+            parts.append(chunk)
+            size += len(chunk)
+            if size > _LARGEST:
+                raise BreakevenError(
+                    f"{self.url}: an answer of more than {_LARGEST >> 20} MiB; expected Prometheus"
+                )
+            if monotonic() > deadline:
+                raise BreakevenError(
+                    f"{self.url}: no whole answer within {self.timeout_s:g} s; expected Prometheus"
+                )
+        return b"".join(parts)
 
 
 def read_matcher(text: str) -> Matcher:
