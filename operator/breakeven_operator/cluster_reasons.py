@@ -142,7 +142,7 @@ class ClusterReason(StrEnum):
     METRICS_EMPTY = (
         "MetricsEmpty",
         "Prometheus answers, and has no series of the target's pods.",
-        "Check that a PodMonitor (or scrape annotation) covers the target's pods.",
+        "Check that a PodMonitor (or scrape annotation) covers the target's pods, and that their engines run without --disable-log-stats.",
     )
     METRICS_NAN = (
         "MetricsNaN",

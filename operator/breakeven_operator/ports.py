@@ -227,16 +227,26 @@ class PrometheusAccess:
         return f"Prometheus at {self.address.partition('//')[2].partition('/')[0].rpartition('@')[2]}"
 
 
+class Bucket(NamedTuple):
+    """A part of a native histogram: how many values lay between two ends."""
+
+    lower: float
+    upper: float
+    values: float
+
+
 class InstantSample(msgspec.Struct, frozen=True, gc=False):
     """One element of an instant vector, kept from the garbage collector: an answer about ten thousand pods has a quarter of a million.
 
     Attributes:
         labels: label set without the metric's name.
-        value: may be NaN or infinite.
+        value: may be NaN or infinite; of a native histogram the number of values.
+        buckets: of a native histogram, those that are not empty.
     """
 
     labels: Mapping[str, str]
     value: float
+    buckets: tuple[Bucket, ...] = ()
 
 
 class TimedValue(NamedTuple):

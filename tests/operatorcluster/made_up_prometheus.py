@@ -1,20 +1,24 @@
-"""A Prometheus that holds what a test made up and scrapes nothing: no cluster, no waiting for scrapes."""
+"""A Prometheus that holds what a test made up, or scrapes pages of a test: no cluster."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
+import math
 import subprocess
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
+
+import yaml
 
 from breakeven_operator.adapters.prometheus_api import PrometheusClient
 from breakeven_operator.ports import Cluster, InstantSample, PrometheusAccess, Samples
+from fakes.held_series import HeldSeries, NativeHistogram, SeriesStore, Stale
 from localcluster.binaries import ensure
 from localcluster.free_ports import free_ports
 
@@ -33,17 +37,77 @@ def prometheus_of(folder: Path, openmetrics: str, rules: Path | None = None) -> 
     programs = ensure(("prometheus", "promtool"))
     (folder / "samples.txt").write_text(openmetrics)
     rule_files = f"rule_files: [{rules}]\n" if rules is not None else ""
-    (folder / "prometheus.yml").write_text(f"global: {{evaluation_interval: 1s}}\n{rule_files}")
     subprocess.run(
         [programs["promtool"], "tsdb", "create-blocks-from", "openmetrics", "samples.txt", "data"],
         cwd=folder, check=True, capture_output=True,
     )  # fmt: skip
+    with _serving(folder, f"global: {{evaluation_interval: 1s}}\n{rule_files}") as address:
+        yield address
+
+
+@contextlib.contextmanager
+def prometheus_scraping(folder: Path, jobs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Scrape some jobs every second, each given as an entry of `scrape_configs`; yields the address."""
+    document = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": [*jobs]}
+    with _serving(folder, yaml.safe_dump(document)) as address:
+        yield address
+
+
+@contextlib.contextmanager
+def prometheus_of_store(folder: Path, store: SeriesStore) -> Iterator[str]:
+    """Hold the series of a store, native histograms and staleness markers among them; yields the address."""
+    config = "otlp: {translation_strategy: NoTranslation}\n"
+    with _serving(folder, config, "--web.enable-otlp-receiver") as address:
+        request = urllib.request.Request(
+            f"{address}/api/v1/otlp/v1/metrics",
+            data=json.dumps(otlp(store)).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request) as answer:
+            assert answer.status == 200
+        yield address
+
+
+def otlp(store: SeriesStore) -> dict[str, Any]:
+    """The series as OpenTelemetry's protocol has them in JSON: it knows native histograms and markers of staleness."""
+    metrics = [_otlp_metric(series) for series in store.series]
+    return {"resourceMetrics": [{"resource": {}, "scopeMetrics": [{"metrics": metrics}]}]}
+
+
+def _otlp_metric(series: HeldSeries) -> dict[str, Any]:
+    own = [
+        {"key": key, "value": {"stringValue": value}}
+        for key, value in series.labels.items()
+        if key != "__name__"
+    ]
+    points: list[dict[str, Any]] = []
+    native = False
+    for time_s, value in zip(series.times_s, series.values, strict=True):
+        point: dict[str, Any] = {"attributes": own, "timeUnixNano": str(round(time_s * 1000) * 1_000_000)}
+        if isinstance(value, Stale):
+            points.append({**point, "flags": 1})
+        elif isinstance(value, NativeHistogram):
+            native = True
+            buckets = {"offset": value.offset, "bucketCounts": [str(int(one)) for one in value.counts]}
+            more = {"count": str(int(value.count)), "sum": value.total, "scale": value.schema}
+            points.append({**point, **more, "zeroCount": "0", "positive": buckets, "negative": {}})
+        else:
+            points.append({**point, "asDouble": value if math.isfinite(value) else str(value)})
+    kind = "exponentialHistogram" if native else "gauge"
+    more = {"aggregationTemporality": 2} if native else {}
+    return {"name": series.labels["__name__"], kind: {**more, "dataPoints": points}}
+
+
+@contextlib.contextmanager
+def _serving(folder: Path, config: str, *flags: str) -> Iterator[str]:
+    (folder / "prometheus.yml").write_text(config)
     (port,) = free_ports(1)
     command = [
-        str(programs["prometheus"]),
+        str(ensure(("prometheus",))["prometheus"]),
         f"--web.listen-address=127.0.0.1:{port}",
         "--storage.tsdb.path=data",
         "--config.file=prometheus.yml",
+        *flags,
     ]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)

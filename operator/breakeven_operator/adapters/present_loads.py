@@ -141,5 +141,6 @@ def _together(one: FleetReading, other: FleetReading) -> FleetReading:
         one,
         pods={**one.pods, **other.pods},
         present=one.present | other.present,
+        silent=one.silent | other.silent,
         evaluated_s=min(times, default=None),
     )

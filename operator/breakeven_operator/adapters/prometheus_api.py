@@ -22,6 +22,7 @@ import msgspec
 from breakeven_operator.adapters.tenant_servers import TenantServers
 from breakeven_operator.kinds import SECRETS
 from breakeven_operator.ports import (
+    Bucket,
     Cluster,
     ClusterError,
     Header,
@@ -82,9 +83,45 @@ class _Value(msgspec.Struct, array_like=True, gc=False):
     text: str
 
 
+class _Bucket(msgspec.Struct, array_like=True, gc=False):
+    """Which ends belong to it, both ends, and how many it holds."""
+
+    ends: int
+    lower: str
+    upper: str
+    count: str
+
+
+class _Buckets(msgspec.Struct, gc=False):
+    count: str
+    buckets: list[_Bucket] = []
+
+
+class _HistogramValue(msgspec.Struct, array_like=True, gc=False):
+    time_s: float
+    found: _Buckets
+
+
 class _VectorRow(msgspec.Struct, gc=False):
+    """A number, or a native histogram in its place."""
+
     metric: dict[str, str]
-    value: _Value
+    value: _Value | None = None
+    histogram: _HistogramValue | None = None
+
+    def sample(self) -> InstantSample:
+        """The element as the port has it.
+
+        Raises:
+            ValueError: there is no number where one is due.
+        """
+        if self.value is not None:
+            return InstantSample(self.metric, float(self.value.text))
+        if self.histogram is None:
+            raise ValueError("neither a number nor a histogram")
+        found = self.histogram.found
+        buckets = [Bucket(float(one.lower), float(one.upper), float(one.count)) for one in found.buckets]
+        return InstantSample(self.metric, float(found.count), tuple(buckets))
 
 
 class _MatrixRow(msgspec.Struct, gc=False):
@@ -196,7 +233,7 @@ class PrometheusClient:
         async with self._room(source) as room:
             rows = await self._rows(source, promql, _VECTOR, room)
             try:
-                return [InstantSample(row.metric, float(row.value.text)) for row in rows]
+                return [row.sample() for row in rows]
             except ValueError as error:
                 raise _no(_VECTOR, source) from error
 

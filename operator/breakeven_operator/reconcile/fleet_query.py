@@ -11,6 +11,7 @@ ReplicaSet, and looked at pod by pod only where something has to be decided. Tex
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from breakeven.serving.engine_series import (
@@ -27,6 +28,8 @@ from breakeven.serving.engine_series import (
 from breakeven.serving.promql import Matcher, any_of
 
 STAT = STATISTIC
+# Prometheus' own series of every target: 1 after a scrape that succeeded.
+_SCRAPED = "up"
 _ENGINES = ",".join((*POD, *ENGINE))
 
 _INCREASES = (
@@ -63,6 +66,8 @@ LAST_SEEN = "last_seen_s"
 PRESENT = "present"
 EVALUATED = "evaluated_s"
 SAMPLED = "sampled_s"
+SILENT = "silent"
+"""Pods whose page is scraped and has no series of an engine."""
 REPORTING = "reporting"
 SIBLINGS = "siblings"
 # A Pod's name is that of its ReplicaSet, cut where it would be too long, and five letters.
@@ -104,8 +109,8 @@ def fleet_query(
 
     Returns:
         An instant query whose result has the labels namespace, pod, model_name, `stat` and, for `accepted`, position;
-        `evaluated_s` has `stat` alone. `mixed` has all labels of series that look like copies and are none. Times are Unix
-        times, s.
+        `evaluated_s` has `stat` alone. `mixed` has all labels of series that look like copies and are none. `silent` has
+        namespace, siblings and `stat`. Times are Unix times, s.
 
     Raises:
         ValueError: a matcher that is none.
@@ -118,6 +123,7 @@ def fleet_query(
         MIXED: _mixed(chosen, window_s, staleness_s),
         # Without the namespace's matcher: series that lack the labels to be found by tell of a wrong relabelling.
         PRESENT: present.by_pod("count", present.named(RUNNING)),
+        SILENT: _silent(chosen),
         # Tells an old answer from an answer about old samples.
         EVALUATED: "vector(time())",
     }
@@ -226,6 +232,12 @@ def _mixed(chosen: EngineSeries, window_s: int, staleness_s: int) -> str:
     since = chosen.named(began)
     differ = f"({chosen.once('max', since)} != {chosen.once('min', since)})"
     return f"{counter} and on ({_ENGINES}) ({apart} or {differ})"
+
+
+def _silent(chosen: EngineSeries) -> str:
+    """One element per ReplicaSet whose pods are scraped, and have no series of an engine: others share the namespace."""
+    scraped = f"{replace(chosen, prefix='').named(_SCRAPED)} == 1"
+    return f"group by(namespace,{SIBLINGS})({with_siblings(f'{scraped} unless on(namespace,pod) {chosen.named(RUNNING)}')})"
 
 
 def of_deployments(deployments: Iterable[tuple[str, str]]) -> tuple[Matcher, ...]:

@@ -7,6 +7,9 @@ grows with services, not with pods, and still leaves out pods of an arm that is 
 
 Of vLLM's times between tokens only the one per request is a time per output token. `inter_token_latency_seconds` counts steps,
 which speculation makes longer while it makes requests faster.
+
+A histogram that Prometheus stores as one series (a native one) answers with its own buckets, and an engine whose histogram is
+stored in both forms is asked for the classic one alone.
 """
 
 from __future__ import annotations
@@ -15,10 +18,10 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from breakeven.planning.attainment import Histogram
-from breakeven.serving.engine_series import PREFIX, EngineSeries, joined
+from breakeven.planning.attainment import Histogram, added_up
+from breakeven.serving.engine_series import ENGINE, POD, PREFIX, EngineSeries, joined
 from breakeven.serving.promql import Matcher, any_of
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
@@ -33,6 +36,8 @@ _HISTOGRAMS = {
     TTFT: "time_to_first_token_seconds",
     TPOT: "request_time_per_output_token_seconds",
 }
+_ENGINES = ",".join((*POD, *ENGINE))
+_ByFigure: TypeAlias = Mapping[str, Mapping[float, float]]
 # Prometheus extrapolates each bucket by itself: by so much one may come out below the one before it.
 _SLACK_SHARE, _SLACK_REQUESTS = 0.05, 5.0
 
@@ -85,7 +90,8 @@ def latency_query(
         prefix: of the names of all series.
 
     Returns:
-        An instant query whose result has the labels namespace, siblings, model_name, le and `stat` (e2e, ttft or tpot).
+        An instant query whose result has the labels namespace, siblings, model_name, le and `stat` (e2e, ttft or tpot). An
+        element without le is a native histogram.
 
     Raises:
         ValueError: a matcher that is none.
@@ -99,27 +105,66 @@ def latency_query(
         ),
         prefix,
     )
-    buckets = {
-        figure: f"increase({chosen.named(f'{family}_bucket')}[{int(window_s)}s])"
-        for figure, family in _HISTOGRAMS.items()
-    }
+    within = f"[{int(window_s)}s]"
+    all_of = Matcher("le", "=", "+Inf")
+    buckets, whole = {}, {}
+    for figure, family in _HISTOGRAMS.items():
+        buckets[figure] = f"increase({chosen.named(f'{family}_bucket')}{within})"
+        classic = f"increase({chosen.named(f'{family}_bucket', all_of)}{within})"
+        whole[figure] = f"increase({chosen.named(family)}{within}) unless on({_ENGINES}) {classic}"
+    by = f"namespace,{SIBLINGS},model_name,{STAT}"
     engines = chosen.once("max", joined(buckets), STAT, "le")
-    return f"sum by(namespace,{SIBLINGS},model_name,{STAT},le)({with_siblings(engines)})"
+    # There is no highest one of native histograms: the mean of copies has the shape that they have.
+    natives = chosen.once("avg", joined(whole), STAT)
+    return f"sum by({by},le)({with_siblings(engines)})\nor sum by({by})({with_siblings(natives)})"
 
 
 def read_latencies(series: Iterable[InstantSample]) -> LatencyReading:
     """Sort the elements of a latency query's result by owner; an edge that is no number is left out."""
-    found: dict[LatencyOwner, dict[str, dict[float, float]]] = defaultdict(lambda: defaultdict(dict))
+    classic: dict[LatencyOwner, dict[str, dict[float, float]]] = defaultdict(lambda: defaultdict(dict))
+    native: dict[LatencyOwner, dict[str, dict[float, float]]] = defaultdict(dict)
     for element in series:
         labels = element.labels
-        edge_s = _edge_s(labels.get("le", ""))
-        if labels.get(STAT) not in _HISTOGRAMS or edge_s is None:
+        figure = labels.get(STAT)
+        if figure not in _HISTOGRAMS:
             continue
         owner = LatencyOwner(
             labels.get("namespace", ""), labels.get(SIBLINGS, ""), labels.get("model_name", "")
         )
-        found[owner][labels[STAT]][edge_s] = element.value
-    return LatencyReading(found)
+        if "le" not in labels:
+            native[owner][figure] = _up_to_edges(element)
+        elif (edge_s := _edge_s(labels["le"])) is not None:
+            classic[owner][figure][edge_s] = element.value
+    return LatencyReading(_together(classic, native))
+
+
+def _together(*parts: Mapping[LatencyOwner, _ByFigure]) -> Mapping[LatencyOwner, _ByFigure]:
+    """What some pods of an owner have as classic histograms, and others as native ones."""
+    return {
+        owner: _sums([part[owner] for part in parts if owner in part])
+        for owner in dict.fromkeys(owner for part in parts for owner in part)
+    }
+
+
+def _sums(found: Sequence[_ByFigure]) -> _ByFigure:
+    return {
+        figure: added_up([one[figure] for one in found if figure in one])
+        for figure in dict.fromkeys(figure for one in found for figure in one)
+    }
+
+
+def _up_to_edges(element: InstantSample) -> dict[float, float]:
+    """Counts of a native histogram by upper edge (s); the lower end of a bucket is one too, of what lies before it."""
+    found: dict[float, float] = {}
+    before = 0.0
+    for bucket in sorted(element.buckets):
+        if bucket.lower > 0.0:
+            found.setdefault(bucket.lower, before)
+        before += bucket.values
+        if bucket.upper > 0.0:
+            found[bucket.upper] = before
+    # A sum of buckets differs from the count in the last digits, and an edge between the two would then be unknown.
+    return {**found, math.inf: before if math.isclose(before, element.value) else element.value}
 
 
 def latencies_of(
@@ -140,19 +185,18 @@ def latencies_of(
         return Latencies(live.reason, live.message)
     if reading.error is not None:
         return Latencies(ClusterReason.METRICS_MISSING, f"Prometheus gives no latencies: {reading.error}")
-    merged: dict[str, dict[float, float]] = {}
+    found: list[_ByFigure] = []
     for siblings in sorted({siblings_of(pod.name) for pod in pods}):
-        for figure, counts in reading.counts.get(LatencyOwner(namespace, siblings, model_name), {}).items():
+        of_siblings = reading.counts.get(LatencyOwner(namespace, siblings, model_name), {})
+        for figure, counts in of_siblings.items():
             wrong = _wrong(counts)
             if wrong is not None:
                 reason, said = wrong
                 return Latencies(reason, f"{PREFIX}{_HISTOGRAMS[figure]} of the pods {siblings}...: {said}")
-            into = merged.setdefault(figure, {})
-            for edge_s, count in counts.items():
-                into[edge_s] = into.get(edge_s, 0.0) + count
+        found.append(of_siblings)
     histograms = {
         figure: histogram
-        for figure, counts in merged.items()
+        for figure, counts in _sums(found).items()
         if (histogram := Histogram.of(counts)) is not None
     }
     if not histograms:

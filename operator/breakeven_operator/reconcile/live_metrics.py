@@ -23,8 +23,10 @@ from breakeven_operator.reconcile.fleet_query import (
     POSITION_STAT,
     PRESENT,
     SIBLINGS,
+    SILENT,
     STAT,
     series_name,
+    siblings_of,
 )
 from breakeven_operator.reconcile.past_metrics import PastLoads
 from breakeven_operator.reconcile.plausibility import EngineLimits, contradiction
@@ -71,6 +73,7 @@ class FleetReading:
     Attributes:
         pods: readings by pod; of sums by what the names of a ReplicaSet's pods have in common.
         present: whose vLLM series there are, anywhere in this Prometheus.
+        silent: what the names of pods have in common whose page is scraped and has no vLLM series.
         error: one line when Prometheus gave no usable answer.
         evaluated_s: Unix time at which Prometheus made the answer, by its own clock; None: it does not say.
     """
@@ -79,6 +82,7 @@ class FleetReading:
     present: frozenset[SeriesOwner]
     error: str | None = None
     evaluated_s: float | None = None
+    silent: frozenset[NamespacedName] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +152,7 @@ def read_fleet(series: Iterable[InstantSample]) -> FleetReading:
     stats: dict[SeriesOwner, dict[str, float]] = defaultdict(dict)
     accepted: dict[SeriesOwner, dict[int, float]] = defaultdict(dict)
     mixed: dict[SeriesOwner, list[Mapping[str, str]]] = defaultdict(list)
-    present = set()
+    present, silent = set(), set()
     evaluated_s = None
     for element in series:
         labels = element.labels
@@ -157,6 +161,8 @@ def read_fleet(series: Iterable[InstantSample]) -> FleetReading:
         stat = labels.get(STAT, "")
         if stat == PRESENT:
             present.add(key)
+        elif stat == SILENT:
+            silent.add(NamespacedName(key.namespace, key.pod))
         elif stat == EVALUATED:
             evaluated_s = element.value
         elif stat == MIXED:
@@ -171,7 +177,10 @@ def read_fleet(series: Iterable[InstantSample]) -> FleetReading:
         reading = PodReading(owner.model_name, values, accepted.get(owner, {}), tuple(mixed.get(owner, ())))
         pods[NamespacedName(owner.namespace, owner.pod)].append(reading)
     return FleetReading(
-        {key: tuple(readings) for key, readings in pods.items()}, frozenset(present), evaluated_s=evaluated_s
+        {key: tuple(readings) for key, readings in pods.items()},
+        frozenset(present),
+        evaluated_s=evaluated_s,
+        silent=frozenset(silent),
     )
 
 
@@ -226,7 +235,7 @@ def read_service(
                 f"pod {pod.name} reports model_name {names}, not {model_name}: set metricsSource.servedModelName",
             )
     if not readings:
-        return _nothing(fleet, namespace, known_pods, model_name)
+        return _nothing(fleet, namespace, pods, known_pods, model_name)
     without = sorted(
         {pod.name for pod in pods if _age(pod, now) > FIRST_SCRAPES_S} - {pod.name for pod, _ in readings}
     )
@@ -245,7 +254,13 @@ def read_service(
     )
 
 
-def _nothing(fleet: FleetReading, namespace: str, known_pods: frozenset[str], model_name: str) -> Live:
+def _nothing(
+    fleet: FleetReading,
+    namespace: str,
+    pods: Sequence[PodState],
+    known_pods: frozenset[str],
+    model_name: str,
+) -> Live:
     """No series under the pods' names: is the model seen under labels that cannot be matched?"""
     for found_namespace, found_pod, found_model in sorted(fleet.present):
         if found_model != model_name:
@@ -257,6 +272,15 @@ def _nothing(fleet: FleetReading, namespace: str, known_pods: frozenset[str], mo
                 f"series of model {model_name} carry namespace={found_namespace!r} pod={found_pod!r}, which is no pod "
                 f"of {namespace}: check the relabelling (honorLabels) of the PodMonitor or scrape job",
             )
+    silent = sorted(
+        pod.name for pod in pods if NamespacedName(namespace, siblings_of(pod.name)) in fleet.silent
+    )
+    if silent:
+        return Live(
+            ClusterReason.METRICS_EMPTY,
+            f"Prometheus scrapes pod {silent[0]}, and its page has no vLLM series: does its engine run with --disable-log-stats, or do "
+            "their names not begin with metricsSource.metricPrefix?",
+        )
     return Live(
         ClusterReason.METRICS_EMPTY,
         f"Prometheus answers, but holds no vLLM series of the pods in {namespace}: is a PodMonitor scraping them, and do their names "

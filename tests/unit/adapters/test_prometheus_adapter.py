@@ -224,6 +224,12 @@ async def test_a_secret_is_sent_only_where_it_says_itself(address, key):
         (200, answer("vector", {"metric": {}, "value": [1, 10**400]}), "no instant vector"),
         (200, answer("vector", {"metric": [], "value": [1, "2"]}), "no instant vector"),
         (200, answer("vector", {"metric": {"pod": 1}, "value": [1, "2"]}), "no instant vector"),
+        (200, answer("vector", {"metric": {}, "histogram": [1, {"count": "x"}]}), "no instant vector"),
+        (
+            200,
+            answer("vector", {"metric": {}, "histogram": [1, {"count": "1", "buckets": [[0, "0"]]}]}),
+            "no instant vector",
+        ),
         (200, answer("vector", "pod"), "no instant vector"),
     ],
 )
@@ -321,3 +327,13 @@ async def test_the_operator_s_own_token_and_authority_are_for_its_own_prometheus
 async def test_an_address_that_is_none_is_one_line(address):
     with pytest.raises(MetricsError, match="is no address that can be asked"):
         await ask(PrometheusAccess(address))
+
+
+async def test_a_native_histogram_is_its_count_and_its_buckets():
+    found = {"count": "7", "sum": "1.5", "buckets": [[3, "-Inf", "0.1", "3"], [0, "0.5", "+Inf", "4"]]}
+    async with server(body=answer("vector", {"metric": {"pod": "a"}, "histogram": [1.0, found]})) as (url, _):
+        client = PrometheusClient(FakeCluster(FakeClock()), allowed=("127.0.0.1",))
+        (one,) = await client.query(PrometheusAccess(url), "x")
+        await client.close()
+    assert (one.labels, one.value) == ({"pod": "a"}, 7.0)
+    assert one.buckets == ((-math.inf, 0.1, 3.0), (0.5, math.inf, 4.0))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from breakeven.serving.promql import Matcher
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.ports import InstantSample
+from breakeven_operator.ports import Bucket, InstantSample
 from breakeven_operator.reconcile.deployment import PodState
 from breakeven_operator.reconcile.latency_metrics import (
     LatencyReading,
@@ -46,6 +46,41 @@ def test_pods_of_one_replica_set_are_one_series_and_those_that_are_replaced_do_n
     found = read(series, ("chat-5f-abcde", "chat-5f-fghij"))
     assert found.reason is ClusterReason.METRICS_AVAILABLE
     assert (found.histograms["ttft"].requests, found.histograms["ttft"].missed(1.0)) == (8.0, 0.0)
+
+
+def native(siblings, figure, buckets, count=None):
+    labels = {"namespace": "llm", "siblings": siblings, "model_name": "chat", "stat": figure}
+    found = tuple(Bucket(*one) for one in buckets)
+    return InstantSample(labels, sum(one.values for one in found) if count is None else count, found)
+
+
+def test_a_native_histogram_says_what_the_classic_one_of_the_same_requests_does():
+    """Buckets that are empty are left out: (0.04, 0.06] and (1.0, 2.5]."""
+    took_s = [0.05] * 3 + [2.0] * 2
+    converted = native("chat-5f-", "ttft", [(0.04, 0.06, 3.0), (1.0, 2.5, 2.0)], 5.0 + 1e-12)
+    # The count differs from the sum of the buckets in its last digits.
+    alone, classic = (
+        read(one).histograms["ttft"] for one in ([converted], answer("chat-5f-", "ttft", took_s))
+    )
+    assert alone.requests == classic.requests == 5.0
+    for limit_s in (0.04, 0.06, 1.0, 2.5, 99.0):
+        assert alone.missed(limit_s) == classic.missed(limit_s)
+
+
+def test_pods_with_native_histograms_and_pods_with_classic_ones_add_up():
+    series = [*answer("chat-5f-", "ttft", [0.05] * 3), native("chat-5f-", "ttft", [(1.0, 2.5, 2.0)])]
+    found = read(series).histograms["ttft"]
+    assert found.requests == 5.0
+    assert (found.missed(0.06), found.missed(2.5)) == (2.0, 0.0)
+    # Where the two lie between these edges only the native one's pods know.
+    assert 2.0 not in found.edges_s
+
+
+def test_edges_that_lie_within_another_histograms_bucket_are_left_out():
+    found = read([native("chat-5f-", "ttft", [(0.5, 0.7, 4.0)]), *answer("chat-5f-", "ttft", [0.6])])
+    edges_s = found.histograms["ttft"].edges_s
+    assert {0.5, 0.75} <= set(edges_s)
+    assert not [edge for edge in edges_s if 0.5 < edge < 0.7]
 
 
 def test_another_model_of_the_same_pods_does_not_count():
@@ -85,7 +120,9 @@ def test_buckets_that_sampling_moved_a_little_are_a_histogram():
 
 def test_the_query_asks_per_replica_set_for_three_histograms_and_never_for_the_time_between_tokens():
     query = latency_query([NamespacedName("llm", "chat"), NamespacedName("code", "c.x")], [], 300)
-    assert query.count("_bucket{") == query.count("[300s]") == 3
+    # Of each classic and native, and whether there is a classic one.
+    assert query.count("_bucket{") == 6
+    assert query.count("[300s]") == 9
     assert query.startswith("sum by(namespace,siblings,model_name,stat,le)(")
     assert 'namespace=~"code|llm"' in query
     assert 'pod=~"(c\\\\.x|chat)-.+"' in query

@@ -181,6 +181,18 @@ def test_two_engines_that_no_label_tells_apart_are_named_by_their_labels():
     assert "engine=" not in live.message
 
 
+def test_a_page_that_is_scraped_and_has_no_vllm_series_tells_of_the_flag_that_takes_them_away():
+    labels = {"namespace": "llm", "siblings": "chat-7d9f8b6c5d-", "stat": "silent"}
+    pods = ("chat-7d9f8b6c5d-bbbbb",)
+    live = read([InstantSample(labels, 1.0)], pods)
+    assert live.reason == "MetricsEmpty"
+    assert "--disable-log-stats" in live.message
+    assert "chat-7d9f8b6c5d-bbbbb" in live.message
+    elsewhere = read([InstantSample({**labels, "namespace": "other"}, 1.0)], pods)
+    assert elsewhere.reason == "MetricsEmpty"
+    assert "--disable-log-stats" not in elsewhere.message
+
+
 def test_a_queue_at_one_pod_only_is_no_saturation():
     live = read(
         series("a", STATS | {"waiting": 8.0, "waiting_min": 5.0}) + series("b", STATS), pods=("a", "b")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -29,6 +29,32 @@ class Band:
     value: float | None
     lower: float | None
     upper: float | None
+
+
+def added_up(histograms: Sequence[Mapping[float, float]]) -> dict[float, float]:
+    """One histogram of several, each given as counts of at most so long by upper edge (s).
+
+    Native histograms leave out buckets that are empty, and their edges differ from those of classic ones. An edge stays if
+    every histogram says how many lie below it: it has that edge, or none of its values lie between the edges around it.
+    """
+    edges_s = sorted({edge_s for one in histograms for edge_s in one})
+    found = {}
+    for edge_s in edges_s:
+        below = [_up_to(one, edge_s) for one in histograms]
+        known = [count for count in below if count is not None]
+        if len(known) == len(below):
+            found[edge_s] = math.fsum(known) if all(map(math.isfinite, known)) else math.nan
+    return found
+
+
+def _up_to(histogram: Mapping[float, float], edge_s: float) -> float | None:
+    """How many took at most so long; None where the values of a bucket lie on both sides, or may."""
+    if edge_s in histogram:
+        return histogram[edge_s]
+    before = max((one for one in histogram if one < edge_s), default=None)
+    after = min((one for one in histogram if one > edge_s), default=None)
+    low = 0.0 if before is None else histogram[before]
+    return low if after is not None and histogram[after] == low else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,12 @@ STATISTIC = "stat"
 """Label that names the statistic in a query's answer."""
 RUNNING = "num_requests_running"
 WAITING = "num_requests_waiting"
+_OF_NATIVE = {"_count": "histogram_count", "_sum": "histogram_sum"}
+"""What reads a counter of a histogram that Prometheus stores as one series, by the suffix of its series otherwise."""
 
 
 class Counted(NamedTuple):
-    """A counter, or one of the two counters of a histogram.
+    """A counter, or one of the two counters of a histogram, which Prometheus stores as series of their own or in a native one.
 
     Attributes:
         family: name without prefix and suffix.
@@ -138,8 +140,14 @@ class EngineSeries:
 
     def _any(self, stat: str, made: Callable[[str], str]) -> str:
         counted = COUNTED[stat]
-        names = (counted.name, *(f"{family}{counted.suffix}" for family in counted.before))
-        return " or ".join(map(made, names))
+        function = _OF_NATIVE.get(counted.suffix)
+        expressions = []
+        for family in (counted.family, *counted.before):
+            expressions.append(made(f"{family}{counted.suffix}"))
+            if function is not None:
+                # `or` keeps one of the two where a scrape stores both.
+                expressions.append(f"{function}({made(family)})")
+        return " or ".join(expressions)
 
 
 def joined(parts: Mapping[str, str]) -> str:

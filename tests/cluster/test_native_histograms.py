@@ -1,0 +1,171 @@
+"""Native histograms on a real Prometheus: it scrapes one simulated engine as classic, as native, and as both."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from prometheus_client import CollectorRegistry, generate_latest
+
+from breakeven.cli import root
+from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.reconcile.fleet_query import NEEDED, fleet_query, past_query, roll_query, sums_query
+from breakeven_operator.reconcile.latency_metrics import LatencyOwner, latency_query, read_latencies
+from breakeven_operator.reconcile.live_metrics import SeriesOwner, read_fleet
+from breakeven_operator.reconcile.past_metrics import LoadOwner, read_past
+from breakeven_operator.reconcile.roll_metrics import read_roll
+from breakeven_sim.engine.configuration import DraftLengths, engine_config
+from breakeven_sim.engine.core import Engine
+from breakeven_sim.engine.costs import parse_costs
+from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics
+from breakeven_sim.engine.requests import Request
+from operatorcluster.made_up_prometheus import asked, past_asked, prometheus_scraping, series_of
+
+COSTS = Path(__file__).parents[2] / "examples" / "engine-costs" / "demo.json"
+WINDOW_S = 15
+RPS = 8.0
+SIBLINGS = "chat-7d9f8b6c5d-"
+CLASSIC, NATIVE, BOTH = (f"{SIBLINGS}{letters}" for letters in ("ccccc", "nnnnn", "bbbbb"))
+# Where two scrapes of one engine begin and end is a second apart, of a window of fifteen.
+NEAR = 0.15
+
+
+class EnginePage:
+    """An engine on the event clock that is as far as the wall's clock, with a request every eighth of a second."""
+
+    def __init__(self):
+        costs = parse_costs(COSTS.read_text(), "NVIDIA-H100-80GB-HBM3", str(COSTS))
+        self._engine = Engine(engine_config(costs, None, DraftLengths(0), kv_pool_tokens=10**6))
+        self._metrics = EngineMetrics(self._engine, "chat", CacheInfo(16, 10**6, 1.0, 0.9, 4096, None), 0.0)
+        self._began, self._sent, self._lock = time.monotonic(), 0, threading.Lock()
+        self._registry = CollectorRegistry()
+        self._registry.register(self._metrics)
+
+    def text(self):
+        with self._lock:
+            until_s = time.monotonic() - self._began
+            while self._sent / RPS < until_s:
+                self._sent += 1
+                self._engine.submit(Request(self._sent, self._sent / RPS, 100, 20 + self._sent % 50))
+            while self._engine.outstanding and self._engine.clock_s < until_s:
+                report = self._engine.step()
+                self._metrics.record_step(report)
+                for gain in report.progress:
+                    gain.request.last_token_s = report.end_s
+                for request in report.finished:
+                    self._metrics.record_finished(request, "length", request.output_tokens)
+            return generate_latest(self._registry)
+
+
+@pytest.fixture(scope="module")
+def target():
+    page = EnginePage()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            # The page of an engine that counts nothing (--disable-log-stats).
+            body = b"python_info 1.0\n" if self.path == "/bare" else page.text()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def job(pod, target, **more):
+    labels = {"namespace": "llm", "pod": pod}
+    return {"job_name": pod, "static_configs": [{"targets": [target], "labels": labels}], **more}
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory, target):
+    converted = {"convert_classic_histograms_to_nhcb": True, "scrape_native_histograms": True}
+    jobs = [
+        job(CLASSIC, target),
+        job(NATIVE, target, **converted),
+        job(BOTH, target, always_scrape_classic_histograms=True, **converted),
+        job("mute-7d9f8b6c5d-sssss", target, metrics_path="/bare"),
+    ]
+    with prometheus_scraping(tmp_path_factory.mktemp("prometheus"), jobs) as found:
+        deadline = time.monotonic() + 120
+        # Two whole windows: the newest step of the past ends a window ago at most. A busy machine loses a scrape.
+        seen = f"count_over_time(vllm:num_requests_running[{2 * WINDOW_S + 3}s]) > {2 * WINDOW_S - 2}"
+        while len(series_of(found, seen)) < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+        yield found
+
+
+def test_prometheus_holds_what_the_names_say(address):
+    classic, native = (
+        {pod for pod in (CLASSIC, NATIVE, BOTH) for text in series_of(address, name) if pod in text}
+        for name in ("vllm:time_to_first_token_seconds_count", "vllm:time_to_first_token_seconds")
+    )
+    assert (classic, native) == ({CLASSIC, BOTH}, {NATIVE, BOTH})
+
+
+def test_pods_give_the_same_figures_however_their_histograms_are_stored(address):
+    pods = read_fleet(asked(address, fleet_query(["llm"], [], WINDOW_S, 120))).pods
+    stats = {pod.name: reading.stats for pod, (reading,) in pods.items()}
+    assert stats[CLASSIC].keys() == stats[NATIVE].keys() == stats[BOTH].keys() >= set(NEEDED)
+    assert stats[CLASSIC]["started"] == pytest.approx(RPS * WINDOW_S, rel=NEAR)
+    for stat in set(NEEDED) - {"running", "waiting"}:
+        for pod in (NATIVE, BOTH):
+            assert stats[pod][stat] == pytest.approx(stats[CLASSIC][stat], rel=NEAR, abs=0.01), stat
+
+
+def test_a_page_without_vllm_series_is_told_from_no_page(address):
+    found = read_fleet(asked(address, fleet_query(["llm"], [], WINDOW_S, 120)))
+    assert found.silent == {NamespacedName("llm", "mute-7d9f8b6c5d-")}
+
+
+def test_sums_past_and_blocks_count_them_once(address):
+    (sums,) = read_fleet(asked(address, sums_query(["llm"], [], WINDOW_S, 120))).pods.values()
+    assert sums[0].stats["started"] == pytest.approx(3 * RPS * WINDOW_S, rel=NEAR)
+    past = read_past(past_asked(address, past_query(["llm"], [], WINDOW_S, WINDOW_S))).rates
+    assert past[LoadOwner("llm", "chat", "chat")].rps[-1] == pytest.approx(RPS, rel=2 * NEAR)
+    blocks = read_roll(past_asked(address, roll_query([("llm", "chat")], [], 6, 3)))
+    for pod in (NATIVE, BOTH):
+        for stat in ("e2e_s", "e2e_n", "started"):
+            found, classic = (
+                blocks.pods[SeriesOwner("llm", one, "chat")][stat][-1] for one in (pod, CLASSIC)
+            )
+            assert found == pytest.approx(classic, rel=NEAR), stat
+
+
+def test_latencies_are_those_of_all_pods_and_their_edges_are_the_same(address):
+    answer = asked(address, latency_query([NamespacedName("llm", "chat")], [], WINDOW_S))
+    assert any(one.buckets for one in answer), "the native one answers with buckets of its own"
+    counts = read_latencies(answer).counts[LatencyOwner("llm", SIBLINGS, "chat")]
+    alone = read_latencies([one for one in answer if not one.buckets])
+    classic = alone.counts[LatencyOwner("llm", SIBLINGS, "chat")]
+    for figure in ("e2e", "ttft", "tpot"):
+        assert counts[figure].keys() == classic[figure].keys()
+        for edge_s, count in classic[figure].items():
+            assert counts[figure][edge_s] == pytest.approx(1.5 * count, rel=NEAR, abs=10.0), (figure, edge_s)
+
+
+def test_doctor_reads_them(address):
+    said = CliRunner().invoke(
+        root,
+        ["doctor", "--prometheus", address, "--model", "chat", "--window-seconds", "30", "--match", f"pod={NATIVE}", "--json"],
+        catch_exceptions=False,
+    )  # fmt: skip
+    found = json.loads(said.stdout)
+    assert "SeriesMissing" not in {one["cause"] for one in found["findings"]}
+    assert found["rps"] > 0.0
