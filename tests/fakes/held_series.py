@@ -59,16 +59,17 @@ Held: TypeAlias = float | NativeHistogram | Stale
 
 @dataclass
 class HeldSeries:
-    """One series: its labels, the name among them, and its samples in time."""
+    """One series: its labels, the name among them, and its samples in time (Unix time, ms)."""
 
     labels: Mapping[str, str]
-    times_s: list[float] = field(default_factory=list)
+    times_ms: list[int] = field(default_factory=list)
     values: list[Held] = field(default_factory=list)
 
     def add(self, time_s: float, value: Held) -> None:
         """The newest sample."""
-        assert not self.times_s or time_s > self.times_s[-1], "samples come in time"
-        self.times_s.append(time_s)
+        time_ms = round(time_s * 1000)
+        assert not self.times_ms or time_ms > self.times_ms[-1], "samples come in time"
+        self.times_ms.append(time_ms)
         self.values.append(value)
 
 

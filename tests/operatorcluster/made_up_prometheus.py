@@ -82,8 +82,8 @@ def _otlp_metric(series: HeldSeries) -> dict[str, Any]:
     ]
     points: list[dict[str, Any]] = []
     native = False
-    for time_s, value in zip(series.times_s, series.values, strict=True):
-        point: dict[str, Any] = {"attributes": own, "timeUnixNano": str(round(time_s * 1000) * 1_000_000)}
+    for time_ms, value in zip(series.times_ms, series.values, strict=True):
+        point: dict[str, Any] = {"attributes": own, "timeUnixNano": str(time_ms * 1_000_000)}
         if isinstance(value, Stale):
             points.append({**point, "flags": 1})
         elif isinstance(value, NativeHistogram):
