@@ -37,7 +37,6 @@ from breakeven_operator.reconcile.fleet_query import (
     LAST_SEEN,
     PRESENT,
     REPORTING,
-    SIBLINGS,
     STAT,
     WORKLOAD,
     siblings_of,
@@ -364,7 +363,7 @@ class ManyPodsPrometheus:
             for name in self._large.own[namespace]
             if asked_about(name)
         ]
-        if SIBLINGS in query:
+        if REPORTING in query:
             sets = dict.fromkeys((namespace, siblings_of(name)) for namespace, name in pods)
             return web.Response(
                 body=self._present(list(sets), PODS_PER_SERVICE), content_type="application/json"

@@ -1,4 +1,8 @@
-"""Prometheus in memory: what the query of `fleet_query` would return for pods under a given load."""
+"""Prometheus in memory: it holds the series of pods under a given load, and answers the operator's queries about them.
+
+The query of now is evaluated over series, once for all pods in one state: a fleet of hundreds is asked about in every cycle.
+Sums, latencies and the past are put together here; `unit/fakes` holds them to the same evaluation.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +22,21 @@ from breakeven_operator.reconcile.fleet_query import (
     EVALUATED,
     FIRST_SEEN,
     LAST_SEEN,
-    POSITION_STAT,
     PRESENT,
     REPORTING,
     SAMPLED,
     SIBLINGS,
     STAT,
     WORKLOAD,
+    fleet_query,
     siblings_of,
 )
 from breakeven_operator.reconcile.roll_failures import HTTP_REQUESTS, POSTS, REFUSALS, SERVED
 from fakes.api_server import FakeCluster
+from fakes.engine_pages import Grown, Scrapes, SteadyPage
+from fakes.held_series import NativeHistogram, SeriesStore
 from fakes.manual_clock import FakeClock
+from fakes.promql_evaluation import evaluate
 from fakes.vllm_buckets import vllm_buckets
 
 DEADLINE_S = 10.0
@@ -62,8 +69,39 @@ class PodTraffic:
     """Share that no engine answers."""
     streamed_share: float = 0.0
     """Share that streams: what is refused of it is answered with 200 and an error in the stream."""
+    scrapes: Scrapes = field(default_factory=Scrapes)
     latencies: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """What requests took (s), by figure: e2e, ttft, tpot."""
+
+
+# Of each pod over a window, whatever it makes of them.
+_DRAFTS = 1000.0
+_STEPS = re.compile(r":(\d+)s\]")
+_A_MINUTE_S = 1_700_000_040.0
+_MOST_ANSWERS = 5000
+_ANSWERS: dict[Any, tuple[str, list[NumberOf]]] = {}
+
+
+class NumberOf(NamedTuple):
+    """An element of an answer."""
+
+    labels: dict[str, str]
+    value: float
+
+
+def _held(promql: str, page: SteadyPage, labels: Mapping[str, str], now_s: float) -> list[NumberOf]:
+    """What PromQL makes of the series of one pod's page."""
+    store = SeriesStore()
+    page.scraped(store, labels, now_s)
+    found = evaluate(store, promql, now_s)
+    return [NumberOf(dict(e.labels), e.value) for e in found if not isinstance(e.value, NativeHistogram)]
+
+
+def _of_pod(labels: dict[str, str], before: str, name: str) -> dict[str, str]:
+    """The same element of another pod."""
+    if SIBLINGS in labels:
+        return {**labels, SIBLINGS: siblings_of(name)}
+    return {**labels, "pod": name} if labels.get("pod") == before else labels
 
 
 class Counters(NamedTuple):
@@ -99,6 +137,7 @@ class FakePrometheus:
         tokens_of: tokens per step of a pod's arm; None: those of its traffic.
         counted: what each pod has counted, over time; from the moment it became Ready.
         http_pages: whether pods show http_requests_total; failures_down: no answer to a question about it.
+        asking: the query of now that is answered; empty: of one pod.
     """
 
     cluster: FakeCluster
@@ -129,6 +168,7 @@ class FakePrometheus:
     tokens_of: Callable[[dict[str, Any]], float | None] = field(default=lambda _pod: None)
     http_pages: bool = True
     failures_down: bool = False
+    asking: str = ""
 
     async def query(self, source: PrometheusAccess, promql: str) -> Sequence[InstantSample]:
         latencies = "_bucket" in promql
@@ -144,7 +184,7 @@ class FakePrometheus:
             return []
         if latencies:
             return self._latencies()
-        if SIBLINGS in promql:
+        if REPORTING in promql:
             return summed(self._answer())
         if self.frozen is None:
             return self._answer(promql)
@@ -157,6 +197,7 @@ class FakePrometheus:
 
     def _answer(self, promql: str = "") -> list[InstantSample]:
         asked_about = pods_of(promql)
+        self.asking = promql
         pods = [
             series
             for pod in self.cluster.of(PODS)
@@ -261,47 +302,84 @@ class FakePrometheus:
         ]
 
     def series_of(self, pod: dict[str, Any]) -> list[InstantSample]:
+        """What the query that is asked makes of a pod's series."""
         meta = pod["metadata"]
         load = self.by_pod.get(meta["name"], self.traffic)
-        labels = self.relabel(
-            {"namespace": meta["namespace"], "pod": meta["name"], "model_name": load.model_name}
-        )
-        rps = self.reached_rps(pod)
-        done = load.answered_share * rps * load.window_s
-        decoded = done * (load.output_tokens - 1)
-        finished = done * (1.0 - load.given_up)
-        stats = {
+        labels = {"namespace": meta["namespace"], "pod": meta["name"], "model_name": load.model_name}
+        promql = self.asking or fleet_query([meta["namespace"]], [], int(load.window_s), 120)
+        found = self._evaluated(promql, self.page_of(pod), labels)
+        seen = {element.labels[STAT] for element in found}
+        return [
+            *(
+                InstantSample(one.labels, self.wrong.get(one.labels[STAT], one.value))
+                for one in found
+                if one.labels[STAT] != EVALUATED
+            ),
+            *(
+                InstantSample({**self.relabel(labels), STAT: stat}, value)
+                for stat, value in self.wrong.items()
+                if stat not in seen
+            ),
+        ]
+
+    def page_of(self, pod: dict[str, Any]) -> SteadyPage:
+        """What a pod's engines count."""
+        load = self.by_pod.get(pod["metadata"]["name"], self.traffic)
+        reached = self.reached_rps(pod)
+        begun = load.answered_share * reached
+        finished = begun * (1.0 - load.given_up)
+        steps = begun * (load.output_tokens - 1) / (self.tokens_of(pod) or load.tokens_per_step)
+        rates = {
             "completed": finished,
-            "started": done,
-            "ttft_s": done * load.ttft_s,
+            "started": begun,
+            "ttft_s": begun * load.ttft_s,
             "e2e_s": finished * load.latency_s,
             "e2e_n": finished,
-            "generated": done * load.output_tokens,
-            "steps": decoded / (self.tokens_of(pod) or load.tokens_per_step),
+            "generated": begun * load.output_tokens,
+            "steps": steps,
+            "step_s": begun * max(load.latency_s - load.ttft_s, 0.0),
             "prompt_tokens": finished * load.prompt_tokens,
+            "prompt_n": finished,
             "output_tokens": finished * load.output_tokens,
             "output_n": finished,
-            "running": rps * load.latency_s,
-            "waiting": load.waiting,
-            "waiting_min": load.waiting,
-            "engines": 1.0,
-            "running_growth": rps * load.window_s - done,
-            "waiting_growth": 0.0,
-            FIRST_SEEN: self._now_s - load.age_s - load.window_s,
-            LAST_SEEN: self._now_s - load.age_s,
-            PRESENT: 1.0,
         }
-        stats |= self.wrong
-        if self.nan:
-            stats["running"] = math.nan
-        found = [InstantSample({**labels, STAT: stat}, value) for stat, value in stats.items()]
+        counters = [Grown(stat, per_s) for stat, per_s in rates.items()]
         if load.acceptance:
-            found.append(InstantSample({**labels, STAT: "drafts"}, 1000.0))
-            found += [
-                InstantSample({**labels, STAT: POSITION_STAT, "position": str(i)}, 1000.0 * share)
-                for i, share in enumerate(load.acceptance)
+            counters.append(Grown("drafts", _DRAFTS / load.window_s))
+            counters += [
+                Grown("accepted", _DRAFTS * share / load.window_s, (("position", str(place)),))
+                for place, share in enumerate(load.acceptance)
             ]
-        return found
+        return SteadyPage(
+            tuple(counters),
+            running=math.nan if self.nan else reached * load.latency_s,
+            waiting=load.waiting,
+            running_per_s=reached - begun,
+            window_s=load.window_s,
+            age_s=load.age_s,
+            scrapes=load.scrapes,
+        )
+
+    def _evaluated(self, promql: str, page: SteadyPage, labels: dict[str, str]) -> list[InstantSample]:
+        """The answer about one pod: evaluated once for all pods in the same state, at times that differ by whole minutes."""
+        own, now_s = self.relabel(labels), self._now_s
+        if own != labels or any(60 % int(step) for step in _STEPS.findall(promql)):
+            return [InstantSample(e.labels, e.value) for e in _held(promql, page, own, now_s)]
+        phase_s = now_s % 60.0
+        key = promql, page, labels["namespace"], labels["model_name"], phase_s
+        if key not in _ANSWERS:
+            if len(_ANSWERS) > _MOST_ANSWERS:
+                _ANSWERS.clear()
+            _ANSWERS[key] = labels["pod"], _held(promql, page, labels, _A_MINUTE_S + phase_s)
+        pod, found = _ANSWERS[key]
+        later_s = now_s - phase_s - _A_MINUTE_S
+        return [
+            InstantSample(
+                _of_pod(e.labels, pod, labels["pod"]),
+                e.value + (later_s if e.labels[STAT] in {FIRST_SEEN, LAST_SEEN} else 0.0),
+            )
+            for e in found
+        ]
 
 
 def pods_of(promql: str) -> Callable[[str], bool]:

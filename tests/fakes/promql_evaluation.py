@@ -30,6 +30,7 @@ from fakes.promql_values import (
     no,
 )
 
+_GROUPED = (promql_parser.VectorMatchCardinality.ManyToOne, promql_parser.VectorMatchCardinality.OneToMany)
 LOOKBACK_MS = 300_000
 """How long a sample is the present one, as Prometheus has it by default."""
 _NAME = "__name__"
@@ -339,7 +340,7 @@ def _aggregate(node: promql_parser.AggregateExpr) -> _OfVector:
 
 def _binary(node: promql_parser.BinaryExpr) -> _OfVector:
     op, modifier = str(node.op), node.modifier
-    if modifier is not None and (modifier.return_bool or modifier.group_labels):
+    if modifier is not None and (modifier.return_bool or modifier.card in _GROUPED):
         raise no("bool and group_left")
     signature = _signature(modifier.matching if modifier is not None else None)
     if op in {"or", "and", "unless"}:

@@ -8,7 +8,7 @@ import pytest
 
 from breakeven_operator.adapters.background import SETTLE_S
 from breakeven_operator.kinds import PODS, SERVICES
-from breakeven_operator.reconcile.fleet_query import SIBLINGS
+from breakeven_operator.reconcile.fleet_query import REPORTING
 from fakes.fleet_metrics import pods_of
 from fakes.fleet_world import VALUE, FleetWorld
 from fakes.virtual_time import in_virtual_time
@@ -47,8 +47,8 @@ async def test_a_cycle_reads_the_pods_of_as_many_services_as_fit_into_an_answer(
         seen.append(len(decided(world)))
         assert report.left >= 6 - seen[-1]
     assert seen == [2, 4, 6]
-    sums = [query for query in world.prometheus.queries if SIBLINGS in query]
-    pods = [query for query in world.prometheus.queries if SIBLINGS not in query]
+    sums = [query for query in world.prometheus.queries if REPORTING in query]
+    pods = [query for query in world.prometheus.queries if REPORTING not in query]
     assert (len(sums), len(pods)) == (3, 3)
     asked_about = [{name for name in pod_names(world) if pods_of(query)(name)} for query in pods]
     assert [len(names) for names in asked_about] == [4, 4, 4]
@@ -64,7 +64,7 @@ async def test_while_nothing_moves_no_pod_is_read():
     # Each of the three is decided about every five minutes, that is in one cycle of twenty.
     for _ in range(20):
         await world.cycle()
-    pods = [query for query in world.prometheus.queries if SIBLINGS not in query]
+    pods = [query for query in world.prometheus.queries if REPORTING not in query]
     assert len(world.prometheus.queries) - len(pods) == 20
     assert len(pods) <= 6
 
@@ -81,7 +81,7 @@ async def test_a_prometheus_that_gives_no_sums_is_not_asked_about_pods():
     world = large()
     world.prometheus.down = True
     report = await world.cycle()
-    assert [SIBLINGS in query for query in world.prometheus.queries] == [True]
+    assert [REPORTING in query for query in world.prometheus.queries] == [True]
     assert (world.condition("MetricsAvailable")["reason"], report.left) == ("MetricsMissing", 0)
     assert len(decided(world)) == SERVICES_MORE + 1
 
@@ -91,14 +91,14 @@ async def test_series_under_a_wrong_name_are_looked_for_everywhere(wrong):
     world = large(count=2)
     world.prometheus.relabel = lambda labels: {**labels, "pod": wrong}
     await world.cycle()
-    (pods,) = (query for query in world.prometheus.queries if SIBLINGS not in query)
+    (pods,) = (query for query in world.prometheus.queries if REPORTING not in query)
     assert "(vllm:num_requests_running)" in pods
 
 
 async def test_without_a_fault_nobody_else_s_series_are_asked_for():
     world = large()
     await world.cycle()
-    (pods,) = (query for query in world.prometheus.queries if SIBLINGS not in query)
+    (pods,) = (query for query in world.prometheus.queries if REPORTING not in query)
     assert "(vllm:num_requests_running)" not in pods
 
 
@@ -108,7 +108,7 @@ async def test_pods_that_are_told_of_late_are_decided_about_in_a_later_cycle(mon
     asked = world.prometheus.query
 
     async def query(source, promql):
-        if SIBLINGS not in promql:
+        if REPORTING not in promql:
             await asyncio.sleep(3 * SETTLE_S)
         return await asked(source, promql)
 
