@@ -182,6 +182,7 @@ def _view(
         duplicate_of=duplicate_of,
         settings=settings,
         events=tuple(world.events.get(namespace, ())),
+        warnings=world.warnings,
         claims=tuple(world.volume_claims.get(namespace, ())),
         seen_lengths=item.outcome.lengths if item is not None else None,
         image_digest=identity.registry_digest if identity is not None else None,

@@ -20,6 +20,7 @@ from breakeven.reasons import Reason
 from breakeven.serving.counted_window import CountedWindow
 from breakeven_operator import calibration
 from breakeven_operator.adapters.observer import Observer
+from breakeven_operator.adapters.prometheus_answers import Watch
 from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.admission import Decided
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -53,7 +54,7 @@ class Grounds:
 
     Attributes:
         state: versions of the objects, and what has no size: which pods report, how fresh they are, what went wrong.
-        figures: answered and offered load, latency, tokens per step, lengths and acceptance, of all pods together; finite, 0
+        figures: answered and offered load, latency, tokens per step, lengths and acceptance, of all pods together, part of requests finished; finite, 0
             where there is none.
         window_s: time that the figures are means of.
     """
@@ -260,8 +261,18 @@ class _Surveyor:
             self._fresh(readings, fleet, source.staleness_seconds),
             all(reading.stats.get("waiting_min", 0.0) > 0 for reading in readings),
         )
-        figures = (figure if math.isfinite(figure) else 0.0 for figure in _figures(total))
-        return Grounds(state, tuple(figures), float(source.window_seconds))
+        figures = (*_figures(total), self._finished(watch, namespace, pods))
+        finite = tuple(figure if math.isfinite(figure) else 0.0 for figure in figures)
+        return Grounds(state, finite, float(source.window_seconds))
+
+    def _finished(self, watch: Watch, namespace: str, pods: Sequence[Manifest]) -> float:
+        """Part of the HTTP requests since the last roll that an engine finished; 0 if that is not counted."""
+        later = self._world.later.get(watch)
+        found = later.requests if later is not None else {}
+        owners = {NamespacedName(namespace, siblings_of(pod["metadata"]["name"])) for pod in pods}
+        counted = [found[owner] for owner in sorted(owners) if owner in found]
+        posts = math.fsum(one.posts for one in counted)
+        return math.fsum(one.served for one in counted) / posts if posts > 0.0 else 0.0
 
     def _versions(self, service: SpeculativeService, pods: Sequence[Manifest]) -> Iterator[Hashable]:
         world, meta = self._world, service.metadata
@@ -270,6 +281,8 @@ class _Surveyor:
         # Not its resourceVersion: what this operator wrote into its status is no news to it.
         yield meta.generation, meta.deletion_timestamp, tuple(sorted(meta.annotations.items()))
         yield from map(_version, chain((target,) if target is not None else (), sets, pods))
+        # A pod does not change while events say why it does not come.
+        yield from (world.warnings.get(pod["metadata"]["uid"], "") for pod in pods)
         for node in sorted({(pod.get("spec") or {}).get("nodeName") or "" for pod in pods}):
             yield world.node_labels.get(node, {}).get(self._gpu_label, ""), node in world.lost_nodes
         yield from map(_version, self._runs[name])

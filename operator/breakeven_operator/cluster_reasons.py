@@ -417,8 +417,13 @@ class ClusterReason(StrEnum):
     )
     ROLL_FAILS_REQUESTS = (
         "RollFailsRequests",
-        "Measured: requests fail on the new arm that are answered on the old one (HTTP 4xx or 5xx, or an error in the stream). The roll is undone at once, and no speculation is entered under this profile; a pinned arm stays.",
+        "Measured: requests fail on the new arm that are answered on the old one (HTTP 4xx or 5xx, or an error in the stream). The roll is undone at once, an arm on which they fail later is left, and no speculation is entered under this profile; a pinned arm stays.",
         "Read docs/engine-refusals.md: a speculating vLLM refuses min_p and logit_bias. Take them out of the clients' requests, then set the annotation breakeven.dev/resume to a new value; or keep the engine without speculation.",
+    )
+    ARM_ACQUITTED = (
+        "ArmAcquitted",
+        "Measured after an arm was left because requests failed on it: they fail without it too. It may be entered again.",
+        "Ask the clients what they send: no arm answers it.",
     )
     ARM_CRASHES = (
         "ArmCrashes",
@@ -444,7 +449,7 @@ class ClusterReason(StrEnum):
     )
     ENGINE_NOT_STARTING = (
         "EngineNotStarting",
-        "A new pod of a roll does not start: its container cannot be made, or ends again and again.",
+        "A pod of a roll or a calibration does not start: its volume or its container cannot be made, or it ends again and again.",
         "Read the message and the pod's log; remove the arm from the candidates if the engine cannot run it.",
     )
     ROLL_UNDONE = (

@@ -318,6 +318,7 @@ class Reconciler:
             managed_by=_managed_by(world, service),
             fleet=world.readings.get(watch, FleetReading({}, frozenset(), "not asked")),
             roll=world.rolls.get(watch),
+            later=world.later.get(watch),
             past=world.pasts.get(lookback) if lookback is not None else None,
             latencies=world.latencies.get(self._observer.watch_of(service)),
             known_pods=world.pod_names.get(namespace, frozenset()),
@@ -344,6 +345,7 @@ class Reconciler:
             gpu_label=self._settings.trial.gpu_label,
             now=now,
             lost_nodes=world.lost_nodes,
+            warnings=world.warnings,
         )
 
     async def _handle(self, world: Snapshot, item: Decided, report: CycleReport) -> Decided:

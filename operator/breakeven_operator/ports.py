@@ -109,6 +109,7 @@ class ClusterReader(Protocol):
         namespace: str | None = None,
         labels: str = "",
         trim: Callable[[Manifest], Manifest | None] | None = None,
+        fields: str = "",
     ) -> list[Manifest]:
         """All objects of a kind, cluster-wide when `namespace` is None.
 
@@ -118,6 +119,7 @@ class ClusterReader(Protocol):
             labels: a label selector.
             trim: applied to every object as its page arrives, so that what is not needed is never held all at once;
                 None drops the object.
+            fields: a field selector.
         """
         ...
 
@@ -351,6 +353,7 @@ class RunView:
         duplicate_of: an older unfinished run of the same service that does the same work; this one is to be Superseded.
         settings: what all Jobs have in common.
         events: Events about the Jobs; the only place where a refused pod (quota, admission) shows.
+        warnings: what events say of pods that do not come, by uid.
         seen_lengths: mean prompt and output tokens of the target's recent requests; None when unknown.
         in_force: the profile that decisions use now, of the same fingerprint; None without one.
         claims: PersistentVolumeClaims of the namespace; one that only one pod may mount cannot be copied.
@@ -373,6 +376,7 @@ class RunView:
     settings: TrialSettings
     network_policies: tuple[Manifest, ...] = ()
     events: tuple[Manifest, ...] = ()
+    warnings: Mapping[str, str] = field(default_factory=dict)
     claims: tuple[Manifest, ...] = ()
     config_maps: Mapping[str, Manifest | None] = field(default_factory=dict)
     files_problem: str | None = None

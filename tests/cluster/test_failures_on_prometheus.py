@@ -10,12 +10,16 @@ import pytest
 
 from breakeven.planning.roll_experiment import Witness
 from breakeven_operator.reconcile.roll_failures import (
+    ArmRequests,
     FailureFinding,
     failures_query,
     find_failures,
+    find_later,
+    later_query,
+    read_later,
 )
 from breakeven_operator.reconcile.roll_metrics import RolledPods, read_roll
-from operatorcluster.made_up_prometheus import past_asked, prometheus_of
+from operatorcluster.made_up_prometheus import asked, past_asked, prometheus_of
 
 SCRAPE_S, BLOCK_S, SPAN_S = 15, 60, 1800
 OLD, NEW = "chat-7d9f8b6c5d", "chat-64bd5fcf9"
@@ -77,3 +81,19 @@ def test_what_the_new_arm_refuses_is_counted_once_whoever_scrapes_it(tmp_path, r
     assert one.new.refusals == pytest.approx(refused * one.new.posts, rel=0.01)
     assert one.share == pytest.approx(refused + streamed, abs=0.02)
     assert one.fails(last_look=False) is fails
+
+
+def test_what_fails_after_the_last_word_is_counted_once_and_of_the_newest_pods(tmp_path):
+    scrapes = Scrapes()
+    scrapes.pod(f"{OLD}-b2c4d", 1700, 600)
+    for name in ("f5g6h", "j7k8l"):
+        scrapes.pod(f"{NEW}-{name}", 1200, 0, refused=0.4)
+    with prometheus_of(tmp_path, scrapes.text()) as address:
+        reading = read_later(asked(address, later_query([("llm", "chat")], (), 600)))
+    now = reading.of("llm", NEW)
+    assert now is not None
+    assert now.posts == pytest.approx(2 * RPS * 600, rel=0.15), "two jobs scrape each of two pods"
+    assert now.served == pytest.approx(0.6 * now.posts, rel=0.02)
+    found = find_later(ArmRequests(posts=1000.0, refusals=0.0, served=1000.0), now)
+    assert found is not None
+    assert found.fails(last_look=False)

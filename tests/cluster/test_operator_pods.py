@@ -3,6 +3,7 @@
 import json
 
 from operatorcluster import manifests
+from operatorcluster.stage import decision
 from operatorcluster.waiting import until
 
 ROLLED = {"spec": {"updatePolicy": {"mode": "RollingUpdate", "pinnedArm": "eagle/3"}}}
@@ -36,6 +37,23 @@ def test_a_pod_that_was_evicted_undoes_no_roll(place):
     assert len(place.writes()) == 1
     assert "RollUndone" not in place.reasons()
     assert place.get("pod", "left-behind")
+
+
+def test_a_volume_that_cannot_be_mounted_is_said_in_an_events_words(place):
+    """Neither a condition nor a container says it; the API server selects the pod's events by field."""
+    target = manifests.target()
+    spec = target["spec"]["template"]["spec"]
+    spec["volumes"] = [{"name": "template", "configMap": {"name": "template"}}]
+    place.apply(target, manifests.service(updatePolicy={"mode": "Recommend"}))
+    made = place.until_decided("EngineNotStarting")
+    assert "FailedMount" in made["message"]
+    assert "template" in made["message"]
+    until("an event says it", lambda: "template" in place.reasons().get("EngineNotStarting", ""))
+    files = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "template"}, "data": {"a": "b"}}
+    place.apply(files)
+    place.until_service(
+        "it serves and says so", lambda status: decision(status).get("reason") != "EngineNotStarting"
+    )
 
 
 def test_a_quota_that_refuses_the_new_pod_is_said_in_its_words(place):

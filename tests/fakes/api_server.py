@@ -101,6 +101,7 @@ class FakeCluster:
         namespace: str | None = None,
         labels: str = "",
         trim: Callable[[Any], Any] | None = None,
+        fields: str = "",
     ) -> list[Any]:
         self._asked("list", resource, "")
         found = [
@@ -108,6 +109,7 @@ class FakeCluster:
             for key in self._keys(resource)
             if namespace in {None, key[1]}
             and _matches((self.objects[key]["metadata"].get("labels") or {}), labels)
+            and _selected(self.objects[key], fields)
         ]
         texts = self.stored.get(resource.plural, ())
         page = read_page(f'{{"items": [{", ".join(texts)}]}}'.encode(), resource)
@@ -438,6 +440,18 @@ def _fields(paths: Mapping[Path, Any]) -> dict[str, Any]:
         for step in path:
             branch = branch.setdefault(f"f:{step}", {})
     return tree
+
+
+def _selected(manifest: Mapping[str, Any], selector: str) -> bool:
+    """Whether fields of an object have these values, as `regarding.uid=7`."""
+    for term in filter(None, selector.split(",")):
+        path, _, value = term.partition("=")
+        found: Any = manifest
+        for step in path.split("."):
+            found = (found or {}).get(step)
+        if found != value:
+            return False
+    return True
 
 
 def _matches(labels: Mapping[str, str], selector: str) -> bool:

@@ -139,6 +139,7 @@ class World:
     settings: TrialSettings = SETTINGS
     config_maps: dict[str, dict[str, Any] | None] = field(default_factory=dict)
     files_problem: str | None = None
+    warnings: dict[str, str] = field(default_factory=dict)
     claims: tuple[dict[str, Any], ...] = ()
     network_policies: tuple[dict[str, Any], ...] = ()
     said: list[EmitEvent] = field(default_factory=list)
@@ -161,6 +162,7 @@ class World:
             duplicate_of=self.duplicate_of,
             settings=self.settings,
             events=tuple(self.cluster_events),
+            warnings=self.warnings,
             image_digest=self.image_digest,
             identifiable=self.identifiable,
             in_force=self.in_force,
@@ -239,6 +241,7 @@ class World:
         self.pods[name] = {
             "metadata": {
                 "name": name,
+                "uid": f"uid-{name}",
                 "creationTimestamp": placed,
                 "labels": {ARM_LABEL: self.job["metadata"]["labels"][ARM_LABEL]},
             },

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -43,6 +44,7 @@ DEADLINE_S = 10.0
 """Of one query."""
 _PODS = re.compile(r'pod=~"([^"]*)"')
 _SPAN = re.compile(r"\[(\d+)s:(\d+)s\]$")
+_RANGE = re.compile(r"\[(\d+)s\]")
 
 
 @dataclass
@@ -184,6 +186,8 @@ class FakePrometheus:
             return []
         if latencies:
             return self._latencies()
+        if HTTP_REQUESTS in promql:
+            return self._later(promql)
         if REPORTING in promql:
             return summed(self._answer())
         if self.frozen is None:
@@ -273,6 +277,26 @@ class FakePrometheus:
                 timed = tuple(TimedValue(*pair) for pair in zip(ends_s.tolist(), shown.tolist(), strict=True))
                 found.append(Samples(self.relabel({**labels, STAT: stat}), timed))
         return found
+
+    def _later(self, promql: str) -> list[InstantSample]:
+        """What HTTP requests and finished ones grew by, by ReplicaSet."""
+        if self.failures_down:
+            raise MetricsError("Prometheus at prometheus:9090 refused the query: too many samples")
+        span_s = int(_RANGE.search(promql)[1])  # type: ignore[index]
+        shown = {POSTS: "http_posts", REFUSALS: "http_refusals"} if self.http_pages else {}
+        totals: dict[tuple[str, str, str], float] = defaultdict(float)
+        for (namespace, name), seen in self.counted.items():
+            times_s = [one.time_s for one in seen]
+            if times_s[-1] < self._now_s - span_s:
+                continue
+            for stat, field_name in {**shown, SERVED: "e2e_n"}.items():
+                counts = [getattr(one, field_name) for one in seen]
+                first = float(np.interp(self._now_s - span_s, times_s, counts))
+                totals[namespace, siblings_of(name), stat] += counts[-1] - first
+        return [
+            InstantSample({"namespace": namespace, SIBLINGS: siblings, STAT: stat}, grown)
+            for (namespace, siblings, stat), grown in totals.items()
+        ]
 
     async def query_past(self, source: PrometheusAccess, promql: str) -> Sequence[Samples]:
         if SAMPLED in promql:

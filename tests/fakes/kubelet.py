@@ -13,7 +13,17 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from breakeven_operator.kinds import CLAIMS, CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, REPLICASETS, SECRETS
+from breakeven_operator.kinds import (
+    CLAIMS,
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    EVENTS,
+    NODES,
+    PODS,
+    REPLICASETS,
+    SECRETS,
+    Resource,
+)
 from breakeven_operator.reconcile.presence import is_finished
 from fakes.api_server import FakeCluster
 from fakes.manual_clock import FakeClock
@@ -209,7 +219,8 @@ class FakeKubelet:
         pod = {
             "metadata": {
                 "namespace": deployment["metadata"]["namespace"],
-                "name": f"{replica_set['metadata']['name']}-{self._serial}",
+                # Five letters, by which the pods of one ReplicaSet differ.
+                "name": f"{replica_set['metadata']['name']}-{self._serial:05}",
                 "labels": dict(template["metadata"].get("labels") or {}),
                 "annotations": dict(template["metadata"].get("annotations") or {}),
                 "ownerReferences": [_owner("ReplicaSet", replica_set)],
@@ -264,7 +275,13 @@ class FakeKubelet:
     def _start_container(self, pod: dict[str, Any]) -> None:
         status, spec = pod["status"], pod["spec"]
         scheduled = _condition(pod, "PodScheduled")
-        container = {"name": spec["containers"][0]["name"], "imageID": DIGEST, "restartCount": 0}
+        engine = spec["containers"][0]
+        container = {
+            "name": engine["name"],
+            "image": engine.get("image", ""),
+            "imageID": DIGEST,
+            "restartCount": 0,
+        }
         waiting = self._waits_for(pod)
         since = (self._clock.now() - _time(scheduled["lastTransitionTime"])).total_seconds()
         value = (pod["metadata"].get("annotations") or {}).get("breakeven.dev/speculative-config", "")
@@ -294,6 +311,12 @@ class FakeKubelet:
         """The reason why the engine's container cannot be made, in the kubelet's words; None if it can."""
         (engine, *_), namespace = pod["spec"]["containers"], pod["metadata"]["namespace"]
         if self._held_elsewhere(pod):
+            note = 'Multi-Attach error for volume "pv-model" Volume is already used by pod(s) of another node'
+            self._say(pod, "FailedAttachVolume", note)
+            return {"reason": "ContainerCreating"}
+        for name in _files_of(pod["spec"]) - self._names(CONFIG_MAPS, namespace):
+            note = f'MountVolume.SetUp failed for volume "{name}" : configmap "{name}" not found'
+            self._say(pod, "FailedMount", note)
             return {"reason": "ContainerCreating"}
         if engine.get("image") in self.missing_images:
             message = f'Back-off pulling image "{engine["image"]}": not found'
@@ -301,15 +324,33 @@ class FakeKubelet:
         for entry in engine.get("env") or []:
             for key, resource in (("secretKeyRef", SECRETS), ("configMapKeyRef", CONFIG_MAPS)):
                 named = (entry.get("valueFrom") or {}).get(key)
-                there = {
-                    one["metadata"]["name"]
-                    for one in self._cluster.of(resource)
-                    if one["metadata"]["namespace"] == namespace
-                }
+                there = self._names(resource, namespace)
                 if named and not named.get("optional") and named["name"] not in there:
                     message = f'{resource.kind.lower()} "{named["name"]}" not found'
                     return {"reason": "CreateContainerConfigError", "message": message}
         return None
+
+    def _names(self, resource: Resource, namespace: str) -> set[str]:
+        return {
+            one["metadata"]["name"]
+            for one in self._cluster.of(resource)
+            if one["metadata"]["namespace"] == namespace
+        }
+
+    def _say(self, pod: Mapping[str, Any], reason: str, note: str) -> None:
+        """A warning about a pod; said again, it is the same event of a later time."""
+        meta, now = pod["metadata"], self._clock.now().isoformat()
+        self._cluster.put(
+            EVENTS,
+            {
+                "metadata": {"namespace": meta["namespace"], "name": f"{meta['name']}.{reason}"},
+                "regarding": {"kind": "Pod", "name": meta["name"], "uid": meta["uid"]},
+                "type": "Warning",
+                "reason": reason,
+                "note": note,
+                "deprecatedLastTimestamp": now,
+            },
+        )
 
     def _held_elsewhere(self, pod: Mapping[str, Any]) -> bool:
         """Whether a volume that one node may have is attached to another one."""
@@ -328,6 +369,12 @@ class FakeKubelet:
             and other.get("status", {}).get("phase") == "Running"
             for other in self._cluster.of(PODS)
         )
+
+
+def _files_of(spec: Mapping[str, Any]) -> set[str]:
+    """ConfigMaps that a pod mounts, and cannot start without."""
+    named = (volume.get("configMap") or {} for volume in spec.get("volumes") or [])
+    return {one["name"] for one in named if one and not one.get("optional")}
 
 
 def _conditions(deployment: dict[str, Any], refused: str | None, *, made: bool) -> list[dict[str, Any]]:

@@ -93,6 +93,7 @@ class WatchedServer:
         namespace: str | None = None,
         labels: str = "",
         trim: Callable[[Any], Any] | None = None,
+        fields: str = "",
     ) -> list[Any]:
         self._asked("list")
         found = [copy.deepcopy(o) for o in self._present(namespace)]

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from breakeven_operator.kinds import CLAIMS, EVENTS, NODES
+from breakeven_operator.kinds import CLAIMS, CONFIG_MAPS, EVENTS, NODES
+from breakeven_operator.ports import ClusterError
 from fakes.fleet_world import VALUE, FleetWorld
 from fakes.scheduling import QUOTAS, VOLUMES
 
@@ -182,3 +183,63 @@ async def test_a_volume_that_only_one_node_may_have_is_no_roll_by_surge(
         await world.cycle()
     assert (world.phase is not None) is rolls
     assert (world.reason == "VolumeNotShareable") is not rolls
+
+
+def with_files(target: dict[str, Any]) -> None:
+    """A pod that mounts a ConfigMap."""
+    spec = target["spec"]["template"]["spec"]
+    spec["volumes"] = [{"name": "template", "configMap": {"name": "template"}}]
+
+
+async def test_a_volume_that_cannot_be_mounted_is_said_in_an_events_words() -> None:
+    """Neither a condition nor a container says it: the container is being created, for ever."""
+    world = FleetWorld(target=with_files)
+    files = {"metadata": {"namespace": "llm", "name": "template"}, "data": {}}
+    world.cluster.put(CONFIG_MAPS, files)
+    world.kubelet.settle()
+    world.calibrate()
+    world.load(3.0)
+    await world.until(lambda: world.phase == "Intended", cycles=30)
+    world.cluster.remove(CONFIG_MAPS, "llm", "template")
+    await world.until(lambda: world.reason == "EngineNotStarting", cycles=4)
+    assert world.phase == "Rolling"
+    assert 'configmap "template" not found' in world.decision["message"]
+    assert "EngineNotStarting" in world.events
+    world.cluster.put(CONFIG_MAPS, files)
+    await world.until(lambda: world.phase == "Confirming", cycles=12)
+
+
+async def test_a_volume_of_another_node_is_said_where_claims_may_not_be_read() -> None:
+    world = calibrated(demanding, unschedulableDeadlineSeconds=100)
+    world.add_node("a100-1", gpus=8)
+    world.cluster.of(NODES)[0]["status"]["allocatable"] = {"nvidia.com/gpu": "2", "cpu": "96"}
+    world.cluster.of(NODES)[1]["status"]["allocatable"]["cpu"] = "96"
+    world.cluster.put(
+        CLAIMS,
+        {"metadata": {"namespace": "llm", "name": "model"}, "spec": {"accessModes": ["ReadWriteOnce"]}},
+    )
+
+    def forbid(verb: str, resource: Any, _name: str) -> None:
+        if verb == "list" and resource == CLAIMS:
+            raise ClusterError("persistentvolumeclaims is forbidden", 403)
+
+    world.cluster.fail = forbid
+    await world.until(lambda: world.reason == "VolumeNotShareable", cycles=12)
+    assert world.phase == "Rolling"
+    assert "Multi-Attach error" in world.decision["message"]
+    await world.until(lambda: world.phase == "Undoing", cycles=12)
+
+
+async def test_a_target_whose_image_never_comes_says_so_in_condition_and_event() -> None:
+    """Somebody else's roll: no pod of the new template serves, so that no profile can be told, and that is not all."""
+    world = calibrated()
+    world.kubelet.missing_images = {"vllm/none:1"}
+    target = world.cluster.objects["deployments", "llm", "chat-vllm"]
+    target["spec"]["template"]["spec"]["containers"][0]["image"] = "vllm/none:1"
+    target["metadata"]["generation"] += 1
+    await world.until(lambda: world.reason == "ImagePullFailed", cycles=4)
+    for said in (world.decision["message"], world.condition("Calibrated")["message"]):
+        assert "image vllm/none:1 of pod" in said
+    assert world.decision["action"] == "Hold"
+    assert world.condition("Calibrated")["reason"] == "ImagePullFailed"
+    assert "ImagePullFailed" in world.events

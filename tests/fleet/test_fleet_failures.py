@@ -183,3 +183,66 @@ async def test_one_pod_that_crashes_tells_of_its_node_and_few_crashes_of_nothing
     for _ in range(3):
         await world.cycle()
     assert world.value == VALUE
+
+
+async def test_requests_that_fail_after_the_last_word_leave_the_arm_and_bar_it():
+    """A client that sends `min_p` from the next day on: the roll was confirmed long ago."""
+    world = served()
+    assert (await until_it_ends(world))["result"] == "Confirmed"
+    before = world.memory["requestsBefore"]
+    assert before["arm"] == "eagle/3"
+    assert float(before["served"]) == pytest.approx(float(before["posts"]))
+    for _ in range(20):
+        await world.cycle()
+    assert world.value == VALUE
+    world.prometheus.traffic.min_p_share = 0.4
+    await world.until(lambda: world.value == "null", cycles=200)
+    assert (
+        "of its requests are finished by no engine that are on the other arm"
+        in (notes(world, "RollFailsRequests")[0])
+    )
+    ended = await until_it_ends(world, entries=2)
+    assert (ended["reason"], ended["toArm"]) == ("RollFailsRequests", "none")
+    assert ended["result"] != "Undone"
+    rolls = len(world.rolls)
+    for _ in range(40):
+        await world.cycle()
+    assert len(world.rolls) == rolls, "it does not swing"
+    labels = {"specsvc_namespace": "llm", "specsvc": "chat", "arm": "eagle/3", "reason": "RollFailsRequests"}
+    assert world.registry.get_sample_value("breakeven_barred_arm_info", labels) == 1
+
+
+async def test_requests_that_fail_without_the_arm_too_acquit_it():
+    world = served()
+    await until_it_ends(world)
+    world.prometheus.traffic.invalid_share = 0.4
+    await world.until(lambda: world.value == "null", cycles=200)
+    await until_it_ends(world, entries=2)
+    assert "ArmAcquitted" in world.events
+    assert "barred" not in world.memory
+    await world.until(lambda: world.value == VALUE, cycles=100)
+    await until_it_ends(world, entries=3)
+    for _ in range(100):
+        await world.cycle()
+    assert world.value == VALUE, "what fails on every arm is what later requests are compared with"
+
+
+async def test_a_pinned_arm_is_not_left_for_requests_that_fail_later():
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(pinnedArm="eagle/3"))
+    world.calibrate()
+    world.load(5.0)
+    await until_it_ends(world)
+    world.prometheus.traffic.min_p_share = 0.4
+    for _ in range(60):
+        await world.cycle()
+    assert world.value == VALUE
+
+
+async def test_the_question_about_later_requests_is_put_once_a_window():
+    world = served()
+    await until_it_ends(world)
+    asked = len([text for text in world.prometheus.queries if "http_requests_total" in text])
+    for _ in range(40):
+        await world.cycle()
+    later = [text for text in world.prometheus.queries if "http_requests_total" in text][asked:]
+    assert 1 <= len(later) <= 3, "forty cycles of 15 s, a window of 300 s"

@@ -137,19 +137,23 @@ class KubernetesCluster:
         namespace: str | None = None,
         labels: str = "",
         trim: Callable[[Manifest], Manifest | None] | None = None,
+        fields: str = "",
     ) -> list[Manifest]:
         """See `Cluster.list_all`; large collections come in pages of one consistent read."""
         items: list[Manifest] = []
-        async for page in self._pages(resource, namespace, labels):
+        async for page in self._pages(resource, namespace, labels, fields):
             items.extend(page.items if trim is None else filter(None, map(trim, page.items)))
         return items
 
-    async def _pages(self, resource: Resource, namespace: str | None, labels: str) -> AsyncGenerator[Page]:
+    async def _pages(
+        self, resource: Resource, namespace: str | None, labels: str, fields: str = ""
+    ) -> AsyncGenerator[Page]:
         token = ""
         accept = _METADATA_LIST if resource in _METADATA_SUFFICES else _JSON
         while True:
             query = [("limit", str(_PAGE))]
             query += [("labelSelector", labels)] if labels else []
+            query += [("fieldSelector", fields)] if fields else []
             query += [("continue", token)] if token else []
             path = resource.path(namespace)
             text = await self._request("GET", path, query=query, accept=accept)

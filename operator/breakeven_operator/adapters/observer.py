@@ -11,16 +11,18 @@ from typing import NamedTuple
 
 from breakeven.errors import InputError
 from breakeven.serving.promql import Matcher
+from breakeven.serving.shareable import mounted_claims
 from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.adapters.background import SETTLE_S
 from breakeven_operator.adapters.cluster_objects import ClusterObjects, Interest
 from breakeven_operator.adapters.past_loads import History, Lookback
+from breakeven_operator.adapters.pod_warnings import PodWarnings
 from breakeven_operator.adapters.present_latencies import PresentLatencies
 from breakeven_operator.adapters.present_loads import PODS_PER_QUERY, Present, PresentSums, prometheus_of
 from breakeven_operator.adapters.present_pods import PresentPods, Wanted
 from breakeven_operator.adapters.profile_entries import FiledProfile
 from breakeven_operator.adapters.prometheus_answers import Watch
-from breakeven_operator.adapters.roll_blocks import RollBlocks, under_way
+from breakeven_operator.adapters.roll_blocks import LaterFailures, RollBlocks, under_way
 from breakeven_operator.adapters.snapshot import InvalidService, Legible, Snapshot, target_name
 from breakeven_operator.kinds import (
     BUDGETS,
@@ -55,8 +57,7 @@ from breakeven_operator.reconcile.latency_metrics import LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.past_metrics import PastReading
 from breakeven_operator.reconcile.presence import is_finished, node_is_lost
-from breakeven_operator.reconcile.roll_failures import RollAnswer
-from breakeven_operator.reconcile.shareable import mounted_claims
+from breakeven_operator.reconcile.roll_failures import LaterReading, RollAnswer
 from breakeven_operator.reconcile.target import Claim
 from breakeven_operator.resources import SpeculativeService
 
@@ -78,6 +79,7 @@ class _Heard(NamedTuple):
     pasts: Mapping[Lookback, PastReading]
     latencies: Mapping[Watch, LatencyReading]
     rolls: Mapping[Watch, RollAnswer]
+    later: Mapping[Watch, LaterReading]
     sums: Mapping[Watch, FleetReading]
 
     @property
@@ -130,6 +132,8 @@ class Observer:
         self._latencies = PresentLatencies(metrics, clock, tell, settle_s)
         self._history = History(metrics, clock, tell, settle_s)
         self._rolls = RollBlocks(metrics, clock, tell, settle_s)
+        self._later = LaterFailures(metrics, clock, tell, settle_s)
+        self._warnings = PodWarnings(cluster, clock)
 
     def age_s(self) -> float:
         """How long ago the API server was last heard of, about the kind that it is longest ago for."""
@@ -142,7 +146,15 @@ class Observer:
     async def close(self) -> None:
         """End the watches, and the queries that are under way."""
         await self._objects.rest()
-        parts = (self._present, self._sums, self._pods, self._latencies, self._history, self._rolls)
+        parts = (
+            self._present,
+            self._sums,
+            self._pods,
+            self._latencies,
+            self._history,
+            self._rolls,
+            self._later,
+        )
         await asyncio.gather(*(part.close() for part in parts))
 
     async def observe(self, *, soon: bool = False) -> Snapshot:
@@ -158,7 +170,12 @@ class Observer:
         services, invalid = self._parsed(manifests)
         if not manifests:
             present = (self._present.read({}), self._sums.read({}), self._pods.read({}))
-            others = (self._pasts(()), self._latencies.read((), self.watch_of), self._rolls.read({}))
+            others = (
+                self._pasts(()),
+                self._latencies.read((), self.watch_of),
+                self._rolls.read({}),
+                self._later.read((), self.watch_of),
+            )
             await asyncio.gather(*present, *others)
             return _nothing()
         interest = _interest(manifests, services)
@@ -174,7 +191,8 @@ class Observer:
         # Thousands of pods that have ended may stand beside a few that run, and answer no query.
         living = [pod for pod in pods if not is_finished(pod)]
         busy = sorted({run["metadata"]["namespace"] for run in runs})
-        said, (selectors, policies, events, volume_claims) = await asyncio.gather(
+        ours = {one["metadata"]["uid"] for one in (*sets, *jobs) if problem_of(one) is None}
+        said, (selectors, policies, events, volume_claims), warnings = await asyncio.gather(
             self._heard(services, _by_namespace(living), soon=soon),
             asyncio.gather(
                 self._selectors(busy),
@@ -182,6 +200,7 @@ class Observer:
                 self._events(busy),
                 self._volume_claims({*busy, *_mounting(deployments)}),
             ),
+            self._warnings.read(pod for pod in living if owner_uid(pod) in ours),
         )
         return Snapshot(
             services=services,
@@ -208,10 +227,12 @@ class Observer:
             pasts=said.pasts,
             latencies=said.latencies,
             rolls=said.rolls,
+            later=said.later,
             sums=said.sums,
             selectors=selectors,
             network_policies=policies,
             events=events,
+            warnings=warnings,
             volume_claims=volume_claims,
             lost_nodes=frozenset(node["metadata"]["name"] for node in nodes if node_is_lost(node)),
         )
@@ -290,14 +311,15 @@ class Observer:
             return last
         asked, surplus = self._within_limits(services)
         small, large = self._fleets(asked, pods)
-        readings, sums, pasts, latencies, rolls = await asyncio.gather(
+        readings, sums, pasts, latencies, rolls, later = await asyncio.gather(
             self._present.read(small),
             self._sums.read(large),
             self._pasts(asked),
             self._latencies.read(asked, self.watch_of),
             self._rolls.read(under_way(asked, self.watch_of)),
+            self._later.read(asked, self.watch_of),
         )
-        self._last_heard = _Heard(about, now_s, {**readings, **surplus}, pasts, latencies, rolls, sums)
+        self._last_heard = _Heard(about, now_s, {**readings, **surplus}, pasts, latencies, rolls, later, sums)
         return self._last_heard
 
     def _within_limits(
@@ -425,19 +447,13 @@ class Observer:
 
     async def _events(self, namespaces: Sequence[str]) -> dict[str, list[Manifest]]:
         """Events about Jobs; a pod that quota or admission refuses shows nowhere else."""
-        return {
-            namespace: [
-                event
-                for event in await self._readable(EVENTS, namespace)
-                if (event.get("regarding") or {}).get("kind") == JOBS.kind
-            ]
-            for namespace in namespaces
-        }
+        about = f"regarding.kind={JOBS.kind}"
+        return {namespace: await self._readable(EVENTS, namespace, about) for namespace in namespaces}
 
-    async def _readable(self, resource: Resource, namespace: str | None) -> list[Manifest]:
+    async def _readable(self, resource: Resource, namespace: str | None, fields: str = "") -> list[Manifest]:
         """Objects of a kind that an installation may lack (404) or that the operator's rights may not cover (403)."""
         try:
-            found = await self._cluster.list_all(resource, namespace)
+            found = await self._cluster.list_all(resource, namespace, fields=fields)
             return [manifest for manifest in found if problem_of(manifest) is None]
         except ClusterError as error:
             if error.status not in _ABSENT:

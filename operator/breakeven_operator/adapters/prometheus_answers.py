@@ -99,10 +99,20 @@ class PrometheusAnswers(ABC, Generic[Subjects, Reading]):
         due = {
             watch: functools.partial(self._put, watch.source, watch, subjects)
             for watch, subjects in wanted.items()
-            if watch.source is not None
+            if watch.source is not None and self._is_due(watch, subjects)
         }
         await self._queries.run(wanted, due)
         return dict(self._answers)
+
+    def _pause_s(self, watch: Watch) -> float:  # noqa: ARG002 - of the kinds of question that have one
+        """How long an answer about the same subjects stands before the question is put again, s."""
+        return 0.0
+
+    def _is_due(self, watch: Watch, subjects: Subjects) -> bool:
+        known = self._answers.get(watch)
+        if known is None or known.subjects != subjects:
+            return True
+        return self._clock.monotonic() - known.asked_s >= self._pause_s(watch)
 
     async def close(self) -> None:
         """End the queries that are under way."""

@@ -8,12 +8,17 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 
-from breakeven_operator.adapters.prometheus_answers import PrometheusAnswers, Said, Watch
+from breakeven_operator.adapters.prometheus_answers import PrometheusAnswers, Said, Watch, parted
+from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import MetricsError, PrometheusAccess
 from breakeven_operator.reconcile.fleet_query import block_s, roll_query
 from breakeven_operator.reconcile.roll_failures import (
+    ArmRequests,
+    LaterReading,
     RollAnswer,
     failures_query,
+    later_query,
+    read_later,
 )
 from breakeven_operator.reconcile.roll_metrics import RollReading, read_roll
 from breakeven_operator.reconcile.roll_outcome import GIVE_UP_WINDOWS
@@ -22,6 +27,7 @@ from breakeven_operator.resources.rolloutstatus import MEASURED_PHASES
 
 # As many windows before a roll as it is measured for after it at most.
 _WINDOWS_BEFORE = GIVE_UP_WINDOWS
+_TARGETS_PER_QUERY = 250
 # A roll that takes longer is measured by its last hours: the answer must not grow without an end.
 _LONGEST_S = 6 * 3600
 
@@ -80,3 +86,38 @@ class RollBlocks(PrometheusAnswers[frozenset[RolledTarget], RollAnswer]):
 
     def _without(self, error: str) -> RollAnswer:
         return RollAnswer(RollReading(error=error), RollReading(error=error))
+
+
+class LaterFailures(PrometheusAnswers[frozenset[NamespacedName], LaterReading]):
+    """The newest answers about requests after the last word of a roll, over as many windows as one is measured for.
+
+    Asked once per window at most: the answer is about six of them.
+    """
+
+    async def read(
+        self, services: Iterable[SpeculativeService], watch_of: Callable[[SpeculativeService], Watch]
+    ) -> dict[Watch, LaterReading]:
+        """The newest answer about the targets whose last roll was judged by failures too; mostly all that speculate."""
+        targets: dict[Watch, set[NamespacedName]] = defaultdict(set)
+        for service in services:
+            memory = service.status.memory
+            if memory is not None and memory.requests_before is not None and service.status.rollout is None:
+                name = NamespacedName(service.metadata.namespace, service.spec.target_ref.name)
+                targets[watch_of(service)].add(name)
+        known = await self._about({watch: frozenset(found) for watch, found in targets.items()})
+        return {watch: answer.reading for watch, answer in known.items()}
+
+    def _pause_s(self, watch: Watch) -> float:
+        return float(watch.window_s)
+
+    async def _ask(
+        self, source: PrometheusAccess, watch: Watch, targets: frozenset[NamespacedName]
+    ) -> Said[LaterReading]:
+        found: dict[NamespacedName, ArmRequests] = {}
+        for part in parted(dict.fromkeys(targets, 1), _TARGETS_PER_QUERY):
+            promql = later_query(part, watch.matchers, GIVE_UP_WINDOWS * watch.window_s, prefix=watch.prefix)
+            found |= read_later(await self._metrics.query(source, promql)).requests
+        return Said(LaterReading(found), not found)
+
+    def _without(self, error: str) -> LaterReading:
+        return LaterReading(error=error)

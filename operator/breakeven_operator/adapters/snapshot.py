@@ -14,7 +14,7 @@ from breakeven_operator.reconcile.active_profile import ProfileEntry
 from breakeven_operator.reconcile.latency_metrics import LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.past_metrics import PastReading
-from breakeven_operator.reconcile.roll_failures import RollAnswer
+from breakeven_operator.reconcile.roll_failures import LaterReading, RollAnswer
 from breakeven_operator.reconcile.target import Claim
 from breakeven_operator.resources import SpeculativeService
 
@@ -44,9 +44,10 @@ class Snapshot:
         lost_nodes: names of nodes whose kubelet does not say that it is Ready.
         profiles: by service.
         readings: newest answer of each Prometheus about the present, by pod. pasts: and about the past. latencies: and about
-            objectives. rolls: and about rolls.
+            objectives. rolls: and about rolls. later: and about requests after them.
         sums: newest answer about the present by ReplicaSet, where a fleet is too large to be read pod by pod in every cycle.
         selectors, network_policies, events: only of namespaces in which a calibration is under way.
+        warnings: what events say of pods that do not come, by uid.
         volume_claims: of those, and of namespaces in which a target mounts any.
         unreadable_targets: Deployments that are there and could not be read, and why.
     """
@@ -69,10 +70,12 @@ class Snapshot:
     pasts: Mapping[Lookback, PastReading] = field(default_factory=dict)
     latencies: Mapping[Watch, LatencyReading] = field(default_factory=dict)
     rolls: Mapping[Watch, RollAnswer] = field(default_factory=dict)
+    later: Mapping[Watch, LaterReading] = field(default_factory=dict)
     sums: Mapping[Watch, FleetReading] = field(default_factory=dict)
     selectors: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     network_policies: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     events: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
+    warnings: Mapping[str, str] = field(default_factory=dict)
     volume_claims: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     lost_nodes: frozenset[str] = frozenset()
     unreadable_targets: Mapping[NamespacedName, str] = field(default_factory=dict)

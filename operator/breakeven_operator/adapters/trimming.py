@@ -129,7 +129,7 @@ def _slim_container(status: Mapping[str, Any]) -> Manifest:
     """How a container is, and how its last run ended."""
     last = {state: end for state, end in (status.get("lastState") or {}).items() if state == "terminated"}
     return {
-        **_shared(status, "name", "imageID"),
+        **_shared(status, "name", "image", "imageID"),
         **_some(status, "restartCount"),
         "state": {
             state: {**_shared(found, "reason"), **_some(found, "exitCode", "message", "finishedAt")}

@@ -208,6 +208,7 @@ class Trials:
             self.transition.now,
             discreet=discreet,
             lost_nodes=self._view.lost_nodes,
+            warnings=self._view.warnings,
         )
 
     def _job_name(self, planned: PlannedArm) -> str:
@@ -380,11 +381,21 @@ class Trials:
         elif seen.stage is TrialStage.QUEUED:
             message = seen.message or "its pod waits for a place"
         else:
-            message = "the engine starts"
+            message = seen.message or "the engine starts"
         return (
             *self._write(message, planned, seen.reason, measuring=seen.stage is TrialStage.MEASURING),
             *self._delete_jobs(keep=self._job_name(planned)),
+            *self._waits(planned, seen),
         )
+
+    def _waits(self, planned: PlannedArm, seen: TrialState) -> tuple[Action, ...]:
+        """The event about what an arm's pod has begun to wait for."""
+        if seen.reason in {None, ClusterReason.ARM_STARTING, ClusterReason.ARM_MEASURING}:
+            return ()
+        if self.transition.run.status.reason == seen.reason:
+            return ()
+        message = f"{planned.arm}: {seen.message}"[:1024]
+        return (EmitEvent(self.transition.ref, str(seen.reason), message, warning=True, throttled=True),)
 
     def _write(
         self,

@@ -22,10 +22,10 @@ from breakeven.serving.command_line import (
     without_speculation,
 )
 from breakeven.serving.opt_in import ANNOTATION, VARIABLE, engine_container
+from breakeven.serving.shareable import unshareable
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.labels import SERVICE_LABEL
 from breakeven_operator.ports import Manifest
-from breakeven_operator.reconcile.shareable import unshareable
 
 ENGINE = "engine"
 DEFAULT_PORT = 8000

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, auto
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from breakeven_operator.calibration import podstatus
@@ -22,11 +23,8 @@ from breakeven_operator.printable import one_line
 from breakeven_operator.reconcile.deployment import condition, parse_time
 from breakeven_operator.reconcile.fingerprint import registry_digest
 from breakeven_operator.reconcile.presence import deletion, is_finished, is_lost
+from breakeven_operator.reconcile.trouble import not_started
 
-_IMAGE_GRACE = timedelta(seconds=120)
-_PULL_TROUBLE = frozenset({"ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "RegistryUnavailable"})
-_BAD_IMAGE = frozenset({"InvalidImageName", "ErrImageNeverPull"})
-_BAD_POD = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|OutOfMemory|No available memory for the cache blocks|free memory on device"
     r"|KV cache is needed, which is larger|OOM when allocating",
@@ -111,6 +109,7 @@ def read_trial(
     *,
     discreet: bool = False,
     lost_nodes: Collection[str] = (),
+    warnings: Mapping[str, str] = MappingProxyType({}),
 ) -> TrialState:
     """Tell what became of an arm's Job.
 
@@ -122,13 +121,15 @@ def read_trial(
         now: the present.
         discreet: the engine is asked a user's own prompts, and its last words may repeat one.
         lost_nodes: names of nodes whose kubelet does not say that it is Ready.
+        warnings: what events say of pods that do not come, by uid.
     """
     if job is None:
         return TrialState(TrialStage.ABSENT)
     mine = sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
     held_s = sum(podstatus.held_s(pod, now) for pod in mine)
     newest = mine[-1] if mine else None
-    stage, reason, message = _stage(job, newest, events, deadlines, now, discreet=discreet)
+    warning = warnings.get(newest["metadata"].get("uid", ""), "") if newest is not None else ""
+    stage, reason, message = _stage(job, newest, events, warning, deadlines, now, discreet=discreet)
     if newest is not None and stage in _UNDER_WAY and is_gone(newest, lost_nodes, now):
         stage, reason, message = _gone(newest)
     return TrialState(
@@ -160,6 +161,7 @@ def _stage(
     job: Manifest,
     pod: Manifest | None,
     events: Iterable[Manifest],
+    warning: str,
     deadlines: Deadlines,
     now: datetime,
     *,
@@ -171,13 +173,18 @@ def _stage(
     if "Complete" in conditions or "SuccessCriteriaMet" in conditions:
         return FoundStage(TrialStage.DONE, None, "")
     # The pod knows better than the Job why it failed, and knows it earlier.
-    trouble = _pod_trouble(pod, deadlines, now, discreet=discreet) if pod is not None else None
+    trouble = _pod_trouble(pod, deadlines, discreet=discreet) if pod is not None else None
+    stuck = _not_started(pod, warning, deadlines, now) if pod is not None else None
     if trouble is not None:
         return trouble
+    if stuck is not None and stuck.stage is TrialStage.BROKEN:
+        return stuck
     failed = conditions.get("Failed") or conditions.get("FailureTarget")
     if failed is not None:
         return _job_failure(failed)
-    return _living(pod, deadlines, now) if pod is not None else _without_pod(job, events, deadlines, now)
+    if pod is None:
+        return _without_pod(job, events, deadlines, now)
+    return stuck or _living(pod, warning, deadlines, now)
 
 
 def is_gone(pod: Manifest, lost_nodes: Collection[str], now: datetime) -> bool:
@@ -229,31 +236,23 @@ def _without_pod(
     return FoundStage(TrialStage.BROKEN if final else TrialStage.QUEUED, reason, _sentence(note))
 
 
-def _pod_trouble(pod: Manifest, deadlines: Deadlines, now: datetime, *, discreet: bool) -> FoundStage | None:
+def _pod_trouble(pod: Manifest, deadlines: Deadlines, *, discreet: bool) -> FoundStage | None:
     """What went wrong with a pod; None when nothing did."""
-    return (
-        _not_started(pod, deadlines, now)
-        or _evicted(pod)
-        or _engine_death(pod, deadlines, discreet=discreet)
-        or _driver_death(pod)
-    )
+    return _evicted(pod) or _engine_death(pod, deadlines, discreet=discreet) or _driver_death(pod)
 
 
-def _not_started(pod: Manifest, deadlines: Deadlines, now: datetime) -> FoundStage | None:
-    """A container that Kubernetes cannot start."""
-    waited = now - (podstatus.scheduled(pod) or now)
-    # A pod that waits for its image holds its GPUs idle: no longer than one may wait for them.
-    grace = min(_IMAGE_GRACE, deadlines.pending)
-    for container in podstatus.containers(pod):
-        waiting = (container.get("state") or {}).get("waiting") or {}
-        word, detail = waiting.get("reason", ""), waiting.get("message", "")
-        if word in _BAD_IMAGE or (word in _PULL_TROUBLE and waited > grace):
-            message = f"image {container.get('image', '')}: {detail or word}"
-            return FoundStage(TrialStage.BROKEN, ClusterReason.IMAGE_PULL_FAILED, _sentence(message))
-        if word in _BAD_POD:
-            message = f"container {container.get('name', '')}: {word}: {detail}"
-            return FoundStage(TrialStage.BROKEN, ClusterReason.CALIBRATION_FAILED, _sentence(message))
-    return None
+def _not_started(pod: Manifest, warning: str, deadlines: Deadlines, now: datetime) -> FoundStage | None:
+    """A container that Kubernetes cannot start: said at once, and waited for as long as that may help.
+
+    Such a pod holds its GPUs idle: no longer than one may wait for them.
+    """
+    trouble = not_started(pod, warning)
+    if trouble is None:
+        return None
+    waited = trouble.waited(None, now)
+    over = waited > deadlines.pending or trouble.is_over(waited, deadlines.pending.total_seconds())
+    stage = TrialStage.BROKEN if over else TrialStage.STARTING
+    return FoundStage(stage, trouble.reason, _sentence(trouble.message))
 
 
 def _evicted(pod: Manifest) -> FoundStage | None:
@@ -301,11 +300,11 @@ def _driver_death(pod: Manifest) -> FoundStage | None:
     return None
 
 
-def _living(pod: Manifest, deadlines: Deadlines, now: datetime) -> FoundStage:
+def _living(pod: Manifest, warning: str, deadlines: Deadlines, now: datetime) -> FoundStage:
     scheduled = condition(pod, "PodScheduled")
     if scheduled.get("status") != "True":
         created = parse_time(pod["metadata"].get("creationTimestamp")) or now
-        said = str(scheduled.get("message") or "the pod has no node yet")
+        said = str(scheduled.get("message") or warning or "the pod has no node yet")
         stage = TrialStage.BROKEN if now - created > deadlines.pending else TrialStage.QUEUED
         return FoundStage(stage, ClusterReason.UNSCHEDULABLE, _sentence(said))
     if podstatus.started(pod, DRIVER) is not None:

@@ -14,6 +14,7 @@ from breakeven_operator.actions import Create
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import RUNS, SERVICES
 from breakeven_operator.labels import MANAGED_BY, SERVICE_LABEL, owner_reference
+from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.reconcile.fingerprint import Identity
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import API_VERSION, CalibrationRun, SpeculativeService
@@ -28,6 +29,18 @@ _LONGEST_SAYING = 500
 _WORDS = {reason.value: reason for reason in ClusterReason}
 # A run that ended for these has not answered what it was asked.
 _OPEN = frozenset({str(ClusterReason.TARGET_CHANGED), str(ClusterReason.TARGET_NOT_FOUND)})
+# What a calibration's pod waits for, and a person may mend.
+_STUCK = frozenset(
+    str(reason)
+    for reason in (
+        ClusterReason.IMAGE_PULL_FAILED,
+        ClusterReason.ENGINE_NOT_STARTING,
+        ClusterReason.VOLUME_NOT_SHAREABLE,
+        ClusterReason.UNSCHEDULABLE,
+        ClusterReason.QUOTA_EXCEEDED,
+        ClusterReason.ADMISSION_DENIED,
+    )
+)
 # What live traffic says against a profile that is in force.
 _DOUBTS = frozenset(
     {
@@ -143,7 +156,7 @@ def calibrated(
     create: Create | None = None
     if run is not None:
         progress += f"; {run.metadata.name} is {_phase_words(run)}"
-        reason = ClusterReason.CALIBRATION_RUNNING if entry is None else reason
+        reason = _WORDS[_stuck(run) or ClusterReason.CALIBRATION_RUNNING] if entry is None else reason
         trigger = None
     elif again is not None:
         trigger = again.spec.trigger
@@ -177,6 +190,14 @@ def calibrated(
     if run is not None and asked and asked != seen:
         handled = asked  # a run that is under way answers the request
     return Calibrated(entry, reason, message + progress, run, create, trigger, status, handled, ended)
+
+
+def awaiting(state: Calibrated, deployment: Deployment) -> Calibrated:
+    """The same of a target of which no pod serves: the word is what keeps its pods from coming, if that is said."""
+    trouble = deployment.trouble
+    if deployment.identifiable or trouble is None:
+        return state
+    return replace(state, reason=trouble.reason, message=f"{state.message}; {trouble.message}")
 
 
 def with_measured_schedules(
@@ -410,8 +431,15 @@ def _progress(run: CalibrationRun | None) -> dict[str, object]:
     }
 
 
+def _stuck(run: CalibrationRun) -> str | None:
+    """The word for what keeps an unfinished run's pod from coming; None if nothing does."""
+    return run.status.reason if run.status.reason in _STUCK else None
+
+
 def _phase_words(run: CalibrationRun) -> str:
     words = str(run.status.phase or RunPhase.PENDING).lower()
+    if (stuck := _stuck(run)) is not None:
+        words += f" ({stuck}: {run.status.message or _WORDS[stuck].meaning})"
     display = run.status.display
     if display is not None and display.points:
         words += f", {display.points} points"

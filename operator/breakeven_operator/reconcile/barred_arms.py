@@ -24,6 +24,14 @@ def barred(
     return memory.model_copy(update={"barred": (one, *others)[:_MOST]})
 
 
+def acquitted(memory: MemoryStatus, arm: str) -> MemoryStatus:
+    """The memory without the bar of an arm on which requests failed that fail on every arm."""
+    kept = tuple(
+        one for one in memory.barred if one.arm != arm or one.reason != ClusterReason.ROLL_FAILS_REQUESTS
+    )
+    return memory.model_copy(update={"barred": kept})
+
+
 def still_barred(memory: MemoryStatus, profile: str | None) -> MemoryStatus:
     """The memory without arms that were barred under another profile: that one is of another image, model or set of candidates."""
     kept = tuple(one for one in memory.barred if profile is None or one.profile in {None, profile})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 
 from breakeven.serving.command_line import command_line
 from breakeven.serving.opt_in import ANNOTATION, engine_container
+from breakeven.serving.rolling import strategy
 from breakeven_operator.kinds import DEPLOYMENTS, FIELD_MANAGER, Ref
 from breakeven_operator.ports import Manifest
 from breakeven_operator.reconcile.devices import devices_of
@@ -21,13 +21,6 @@ from breakeven_operator.reconcile.trouble import Trouble, refused_pod, trouble_o
 _AUTOSCALERS = re.compile(r"^kube-controller-manager$|keda|autoscal|\bhpa\b", re.IGNORECASE)
 
 REVISION = "deployment.kubernetes.io/revision"
-
-
-class _Strategy(NamedTuple):
-    """How a Deployment rolls, in pods."""
-
-    max_surge: int
-    max_unavailable: int
 
 
 class _Write(NamedTuple):
@@ -254,7 +247,7 @@ def observe(
         state = _pod(pod, current=owner_uid(pod) == newest, container=name, devices=devices, warning=warning)
         (lost if is_lost(pod, lost_nodes, now) else states).append(state)
     desired = int(spec.get("replicas", 1))
-    surge, unavailable = _strategy(spec, desired)
+    surge, unavailable = strategy(spec, desired)
     written, writer = _last_write(meta)
     products = {
         nodes.get(state.node, {}).get(gpu_label, "")
@@ -325,27 +318,6 @@ def _revision(replica_set: Manifest) -> int:
         return int((replica_set["metadata"].get("annotations") or {}).get(REVISION, "0"))
     except ValueError:
         return 0
-
-
-def _strategy(spec: Mapping[str, Any], desired: int) -> _Strategy:
-    """Recreate takes every pod away at once."""
-    strategy = spec.get("strategy") or {}
-    if strategy.get("type") == "Recreate":
-        return _Strategy(0, desired)
-    rolling = strategy.get("rollingUpdate") or {}
-    surge = _pods_of(rolling.get("maxSurge", "25%"), desired, round_up=True)
-    unavailable = _pods_of(rolling.get("maxUnavailable", "25%"), desired, round_up=False)
-    if surge == 0 and unavailable == 0:
-        unavailable = 1  # as the Deployment controller: otherwise a roll could never move
-    return _Strategy(surge, unavailable)
-
-
-def _pods_of(value: int | str, desired: int, *, round_up: bool) -> int:
-    text = str(value)
-    if not text.endswith("%"):
-        return int(text)
-    share = int(text.removesuffix("%")) * desired / 100
-    return math.ceil(share) if round_up else math.floor(share)
 
 
 def _managers_of_value(meta: Mapping[str, Any]) -> tuple[str, ...]:

@@ -16,8 +16,8 @@ from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.active_profile import Calibrated
 from breakeven_operator.reconcile.barred_arms import refuse_barred
-from breakeven_operator.reconcile.crashes import crashing
 from breakeven_operator.reconcile.decide import Choice, RollCost, choose, forget_candidate
+from breakeven_operator.reconcile.leaving import LEAVING, why_leave
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.objectives import Objectives
 from breakeven_operator.reconcile.preconditions import (
@@ -26,6 +26,7 @@ from breakeven_operator.reconcile.preconditions import (
     refuse_suspect,
     scaled_time,
 )
+from breakeven_operator.reconcile.roll_failures import LaterReading
 from breakeven_operator.reconcile.running_arm import RunningArm
 from breakeven_operator.reconcile.scaling import FleetNeed
 from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
@@ -51,6 +52,7 @@ def judge(
     step: RolloutStep,
     need: FleetNeed | None = None,
     objectives: Objectives | None = None,
+    later: LaterReading | None = None,
 ) -> tuple[Verdict, Choice]:
     """The verdict before anything that only forbids acting on it, and the figures behind it."""
     idle = Choice(explained=None, memory=forget_candidate(context.memory))
@@ -61,11 +63,9 @@ def judge(
     if step.busy and step.reason is not None:
         return Verdict(HOLD, _aim(service, step) or arm, step.reason, step.message), idle
     policy = service.spec.update_policy
-    crash = (
-        crashing(context.deployment, context.now) if arm.k > 0 and running.source == "Annotation" else None
-    )
-    if crash is not None and policy.mode is not Mode.DISABLED and policy.pinned_arm is None:
-        return Verdict(SWITCH, NO_SPECULATION, ClusterReason.ARM_CRASHES, f"{arm} is left: {crash}"), idle
+    leave = why_leave(context, running, later)
+    if leave is not None and policy.mode is not Mode.DISABLED and policy.pinned_arm is None:
+        return Verdict(SWITCH, NO_SPECULATION, leave.reason, f"{arm} is left: {leave.message}"), idle
     profile = state.entry.profile if state.entry is not None else None
     choice, doubt = idle, None
     if profile is not None and live.usable and live.figures is not None:
@@ -179,7 +179,7 @@ def blocked(
 ) -> Verdict | None:
     """The verdict in place of a change that is due and must not be made; None: make it."""
     spec, deployment = service.spec, context.deployment
-    if verdict.reason == ClusterReason.ARM_CRASHES:
+    if verdict.reason in LEAVING:
         return _held_from_leaving(spec, cannot_roll, verdict)
     assert state.entry is not None and state.entry.profile is not None  # noqa: PT018, S101 - no verdict without one
     suspect = refuse_suspect(
@@ -225,7 +225,7 @@ def blocked(
 def _held_from_leaving(
     spec: SpeculativeServiceSpec, cannot_roll: Refusal | None, verdict: Verdict
 ) -> Verdict | None:
-    """The gates for leaving an arm that crashes: a person alone, because its replicas are never ready for long."""
+    """The gates for leaving an arm that crashes or fails requests: a person alone, as for an undoing."""
     if spec.update_policy.mode is Mode.RECOMMEND:
         return replace(verdict, action=RECOMMEND)
     refusal = Refusal(ClusterReason.PAUSED, "spec.paused is set") if spec.paused else cannot_roll

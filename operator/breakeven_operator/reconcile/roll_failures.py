@@ -9,8 +9,9 @@ the number of requests finished per HTTP request; requests for several answers a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -20,8 +21,10 @@ from breakeven.laws.arrays import FloatArray
 from breakeven.planning.roll_experiment import Witness, always_valid_radius
 from breakeven.serving.engine_series import ENGINE, POD, PREFIX
 from breakeven.serving.promql import Matcher, selector
-from breakeven_operator.reconcile.fleet_query import STAT, of_deployments
-from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, made_by
+from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.ports import InstantSample
+from breakeven_operator.reconcile.fleet_query import SIBLINGS, STAT, of_deployments, with_siblings
+from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, made_by, pods_begin
 
 HTTP_REQUESTS = "http_requests_total"
 """Of prometheus-fastapi-instrumentator, on vLLM's own page: labels handler, method and status (`2xx`, `4xx`, ...)."""
@@ -118,19 +121,90 @@ def failures_query(
     Raises:
         ValueError: a matcher that is none.
     """
-    own = [*of_deployments(deployments), *extra]
-    posts = [*own, Matcher("method", "=", "POST"), Matcher("handler", "=~", _GENERATES)]
-    finished = [*own, Matcher("finished_reason", "!=", "error")]
-    parts = {
-        POSTS: f"max by ({_BY_SERIES}) ({HTTP_REQUESTS}{selector(posts)})",
-        REFUSALS: f"max by ({_BY_SERIES}) ({HTTP_REQUESTS}{selector([*posts, Matcher('status', '=~', '[45].*')])})",
-        SERVED: f"max by ({_BY_COUNTER}) ({prefix}request_success_total{selector(finished)})",
-    }
     joined = "\nor ".join(
         f'label_replace(sum by (namespace,pod) ({expression}), "{STAT}", "{stat}", "", "")'
-        for stat, expression in parts.items()
+        for stat, expression in _counters(deployments, extra, prefix).items()
     )
     return f"({joined})[{int(span_s)}s:{int(step_s)}s]"
+
+
+def _counters(
+    deployments: Iterable[tuple[str, str]], extra: Sequence[Matcher], prefix: str, within: str = ""
+) -> dict[str, str]:
+    """Each counter once, by statistic; or what it grew by within a range."""
+    own = [*of_deployments(deployments), *extra]
+    posts = [*own, Matcher("method", "=", "POST"), Matcher("handler", "=~", _GENERATES)]
+    refused = [*posts, Matcher("status", "=~", "[45].*")]
+    finished = [*own, Matcher("finished_reason", "!=", "error")]
+
+    def once(labels: str, series: str) -> str:
+        return f"max by ({labels}) ({f'increase({series}{within})' if within else series})"
+
+    return {
+        POSTS: once(_BY_SERIES, f"{HTTP_REQUESTS}{selector(posts)}"),
+        REFUSALS: once(_BY_SERIES, f"{HTTP_REQUESTS}{selector(refused)}"),
+        SERVED: once(_BY_COUNTER, f"{prefix}request_success_total{selector(finished)}"),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class LaterReading:
+    """The answer about requests after rolls that have their last word; or why there is none.
+
+    Attributes:
+        requests: of the last windows, by namespace and by what the names of a ReplicaSet's pods have in common.
+        error: one line when Prometheus gave no usable answer.
+    """
+
+    requests: Mapping[NamespacedName, ArmRequests] = field(default_factory=dict)
+    error: str | None = None
+
+    def of(self, namespace: str, replica_set: str) -> ArmRequests | None:
+        """Those of a ReplicaSet's pods; None if no page counts them."""
+        return self.requests.get(NamespacedName(namespace, pods_begin(replica_set)))
+
+
+def later_query(
+    deployments: Iterable[tuple[str, str]], extra: Sequence[Matcher], span_s: int, *, prefix: str = PREFIX
+) -> str:
+    """The same counters as `failures_query`, by how much they grew, summed over the pods of each ReplicaSet.
+
+    Args: see failures_query.
+
+    Returns:
+        An instant query whose result has the labels namespace, siblings and `stat`.
+
+    Raises:
+        ValueError: a matcher that is none.
+    """
+    parts = _counters(deployments, extra, prefix, within=f"[{int(span_s)}s]")
+    return "\nor ".join(
+        f'label_replace(sum by (namespace,{SIBLINGS}) ({with_siblings(expression)}), "{STAT}", "{stat}", "", "")'
+        for stat, expression in parts.items()
+    )
+
+
+def read_later(series: Iterable[InstantSample]) -> LaterReading:
+    """Sort the elements of a later query's result by ReplicaSet; one that lacks requests or finished ones is left out."""
+    found: dict[NamespacedName, dict[str, float]] = defaultdict(dict)
+    for one in series:
+        if math.isfinite(one.value):
+            owner = NamespacedName(one.labels.get("namespace", ""), one.labels.get(SIBLINGS, ""))
+            found[owner][one.labels.get(STAT, "")] = one.value
+    return LaterReading(
+        {
+            owner: ArmRequests(stats[POSTS], stats.get(REFUSALS, 0.0), stats[SERVED])
+            for owner, stats in found.items()
+            if POSTS in stats and SERVED in stats
+        }
+    )
+
+
+def find_later(before: ArmRequests, now: ArmRequests | None) -> FailureFinding | None:
+    """What fails now that did not on the arm before the last roll; None if that is not counted."""
+    if now is None or now.posts < 1.0:
+        return None
+    return _finding(before, now, Witness.BEFORE_AFTER)
 
 
 def find_failures(reading: RollReading | None, rolled: RolledPods | None) -> FailureFinding | str:

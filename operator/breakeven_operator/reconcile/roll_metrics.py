@@ -114,7 +114,12 @@ def both_arms(reading: RollReading, rolled: RolledPods) -> BothArms:
 
 def made_by(pod: str, replica_set: str) -> bool:
     """Whether a pod is of a ReplicaSet, by its name."""
-    return pod.startswith(f"{replica_set}-"[:_NAME_KEPT])
+    return pod.startswith(pods_begin(replica_set))
+
+
+def pods_begin(replica_set: str) -> str:
+    """What the names of a ReplicaSet's pods have in common."""
+    return f"{replica_set}-"[:_NAME_KEPT]
 
 
 def _arm(pods: list[FloatArray], count: int) -> ArmBlocks:

@@ -99,6 +99,8 @@ def begin(
                 "last_switch_time": now,
                 "restores": 0,
                 "running_arm": to_arm.name,
+                # Requests on the arm that replaces one are compared with them once more.
+                "requests_before": context.memory.requests_before if to_arm.k == 0 else None,
             }
         ),
         ended=earlier,
@@ -138,6 +140,7 @@ def forget_target(context: RolloutContext) -> RolloutStep:
             "restores": 0,
             "force_next": False,
             "running_arm": None,
+            "requests_before": None,
             "target_uid": context.deployment.ref.uid,
         }
     )

@@ -12,7 +12,12 @@ from breakeven_operator.actions import Action, ActionPlan, Create, EmitEvent, Wr
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import RUNS, SERVICES, Ref
 from breakeven_operator.ports import MeanLengths
-from breakeven_operator.reconcile.active_profile import Calibrated, calibrated, with_measured_schedules
+from breakeven_operator.reconcile.active_profile import (
+    Calibrated,
+    awaiting,
+    calibrated,
+    with_measured_schedules,
+)
 from breakeven_operator.reconcile.annotation_owner import hand_back, note_writers, taken_over
 from breakeven_operator.reconcile.barred_arms import barred, still_barred
 from breakeven_operator.reconcile.carried import with_carried
@@ -23,6 +28,7 @@ from breakeven_operator.reconcile.events import events, facts
 from breakeven_operator.reconcile.fingerprint import Identity, identify
 from breakeven_operator.reconcile.judge import blocked, judge
 from breakeven_operator.reconcile.latency_metrics import latencies_of
+from breakeven_operator.reconcile.leaving import LEAVING
 from breakeven_operator.reconcile.live_metrics import Live, read_service
 from breakeven_operator.reconcile.objectives import Objectives, measured
 from breakeven_operator.reconcile.observation import CycleLimits, ServiceObservation
@@ -98,6 +104,7 @@ def reconcile(
         lambda entry: doubt_of(service.status.memory or MemoryStatus(), entry, rules_of(service.spec), now),
         of_creation(observation.failures, RUNS, now),
     )
+    state = awaiting(state, deployment)
     service = with_measured_schedules(service, state.entry, observation.profiles)
     running = running_arm(deployment, service.spec.candidates)
     live = _live(service, observation, deployment, identity, running, now)
@@ -123,7 +130,7 @@ def reconcile(
     cannot_roll = refuse_rolls(service.spec, deployment, observation.claims)
     profile = state.entry.profile if state.entry is not None else None
     need = fleet_need(service.spec, profile, deployment, running, live, context.memory)
-    verdict, choice = judge(service, context, state, live, running, step, need, objectives)
+    verdict, choice = judge(service, context, state, live, running, step, need, objectives, observation.later)
     memory = take_account(
         choice.memory,
         service.spec,
@@ -155,11 +162,9 @@ def reconcile(
             )
             step = replace(_joined(step, started), otherwise=replace(step, memory=memory))
             memory = started.memory
-            if verdict.reason == ClusterReason.ARM_CRASHES:
+            if isinstance(verdict.reason, ClusterReason) and verdict.reason in LEAVING:
                 name = state.entry.name if state.entry is not None else None
-                memory = barred(
-                    memory, running.arm.name, ClusterReason.ARM_CRASHES, verdict.message, name, now
-                )
+                memory = barred(memory, running.arm.name, verdict.reason, verdict.message, name, now)
         else:
             verdict = held
     cycle = CycleFacts(

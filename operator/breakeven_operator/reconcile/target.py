@@ -9,11 +9,11 @@ from typing import NamedTuple
 from breakeven.serving.command_line import shell_of, speculation
 from breakeven.serving.drain import drain
 from breakeven.serving.opt_in import opt_in
+from breakeven.serving.shareable import unshareable
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.ports import Manifest
 from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.reconcile.fingerprint import Identity
-from breakeven_operator.reconcile.shareable import unshareable
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.speculativeservice import SpeculativeServiceSpec
 from breakeven_operator.resources.updatepolicy import DrainRequirement, Mode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from typing import Any
 
@@ -20,6 +20,20 @@ _PULL_TROUBLE = frozenset({"ImagePullBackOff", "ErrImagePull", "RegistryUnavaila
 _BAD_POD = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError"}
 )
+# What keeps a pod from its node, and from its containers; its containers say the rest themselves.
+_BEFORE_NODES = frozenset({"FailedScheduling"})
+_AT_IMAGES = frozenset({"Pulling", "Pulled", "Created", "Started"})
+_BEFORE_IMAGES = frozenset(
+    {
+        "FailedMount",
+        "FailedAttachVolume",
+        "FailedMapVolume",
+        "FailedCreatePodSandBox",
+        "NetworkNotReady",
+        "FailedPrepareDynamicResources",
+    }
+)
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 class Patience(IntEnum):
@@ -95,20 +109,98 @@ def trouble_of(pod: Mapping[str, Any], devices: Collection[str], warning: str = 
     Args:
         pod: as the API server lists it.
         devices: names of the resources that the engine's container asks for.
-        warning: what an event says of a pod that has its node and no container.
+        warning: what the newest event says of a pod that has no container yet; empty: nothing.
     """
     meta, status = pod["metadata"], pod.get("status") or {}
-    conditions = {one.get("type"): one for one in status.get("conditions") or []}
-    scheduled = conditions.get("PodScheduled") or {}
+    scheduled = _scheduled(pod)
     if scheduled.get("status") == "False":
         return _without_node(meta["name"], scheduled, devices)
+    if not scheduled and warning:
+        # A scheduler of the cluster's own may say it in events alone.
+        said = {"message": warning, "lastTransitionTime": meta.get("creationTimestamp")}
+        return _without_node(meta["name"], said, devices)
     placed = _time(scheduled.get("lastTransitionTime"))
-    found = list(_of_containers(meta["name"], status, placed))
-    if not found and warning:
-        multi = "Multi-Attach" in warning
-        reason = ClusterReason.VOLUME_NOT_SHAREABLE if multi else ClusterReason.ENGINE_NOT_STARTING
-        found = [Trouble(reason, f"pod {meta['name']}: {_clause(warning)}", Patience.PLACE, placed)]
+    crashed = _crashes(meta["name"], status, placed)
+    return worst(filter(None, (not_started(pod, warning), *crashed)))
+
+
+def not_started(pod: Mapping[str, Any], warning: str = "") -> Trouble | None:
+    """Why a pod that has its node has a container that never began: image, configuration, volume; None if none has.
+
+    Args: see trouble_of.
+    """
+    name, status = pod["metadata"]["name"], pod.get("status") or {}
+    placed = _time(_scheduled(pod).get("lastTransitionTime"))
+    found = list(_unmade(name, status, placed))
+    if not found and warning and not has_begun(pod):
+        found = [_of_event(name, warning, placed)]
     return worst(found)
+
+
+def is_silent(pod: Mapping[str, Any]) -> bool:
+    """Whether neither the scheduler's condition nor a container says why a pod does not come: its events may."""
+    return (
+        "deletionTimestamp" not in pod["metadata"]
+        and _scheduled(pod).get("status") != "False"
+        and not has_begun(pod)
+        and not_started(pod) is None
+    )
+
+
+def has_begun(pod: Mapping[str, Any]) -> bool:
+    """Whether a container of a pod was ever made, so that its node and its volumes are there."""
+    return any(one.get("imageID") or one.get("restartCount") for one in _containers(pod.get("status") or {}))
+
+
+def warning_of(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> str:
+    """What events say of a silent pod; empty if no event says what keeps it from coming.
+
+    A warning before the kubelet came to the images is over: a volume that was attached late leaves its warning for an hour.
+    """
+    events = list(events)
+    placed = _scheduled(pod).get("status") == "True"
+    words = _BEFORE_IMAGES if placed else _BEFORE_NODES
+    over = max((_event_time(one) for one in events if one.get("reason") in _AT_IMAGES), default=_LONG_AGO)
+    left = [one for one in events if one.get("reason") in words and _event_time(one) >= over]
+    newest = max(left, key=lambda one: (_holds_volume(_note(one)), _event_time(one)), default=None)
+    return f"{newest['reason']}: {_note(newest)}" if newest is not None else ""
+
+
+def _note(event: Mapping[str, Any]) -> str:
+    return str(event.get("note") or event.get("message") or "it does not say why")
+
+
+def _holds_volume(text: str) -> bool:
+    """Whether another pod holds a volume. The attacher says so once, and the kubelet's later words only that it waits."""
+    return "Multi-Attach" in text or "already used by pod" in text
+
+
+def _of_event(name: str, warning: str, placed: datetime | None) -> Trouble:
+    held = _holds_volume(warning)
+    reason = ClusterReason.VOLUME_NOT_SHAREABLE if held else ClusterReason.ENGINE_NOT_STARTING
+    return Trouble(reason, f"pod {name}: {_clause(warning)}", Patience.PLACE, placed)
+
+
+def _event_time(event: Mapping[str, Any]) -> datetime:
+    """When an event was last seen, in whole seconds: some writers know no more, and a part of one would make them earlier."""
+    times = (
+        (event.get("series") or {}).get("lastObservedTime"),
+        event.get("deprecatedLastTimestamp") or event.get("lastTimestamp"),
+        event.get("eventTime"),
+        event["metadata"].get("creationTimestamp"),
+    )
+    newest = max((time for text in times if (time := _time(text)) is not None), default=_LONG_AGO)
+    return newest.replace(microsecond=0)
+
+
+def _scheduled(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return next((one for one in conditions if one.get("type") == "PodScheduled"), {})
+
+
+def _containers(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Of every container: a sidecar that does not start keeps the pod from being Ready, too."""
+    return [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
 
 
 def _without_node(name: str, scheduled: Mapping[str, Any], devices: Collection[str]) -> Trouble:
@@ -122,22 +214,35 @@ def _without_node(name: str, scheduled: Mapping[str, Any], devices: Collection[s
     )
 
 
-def _of_containers(name: str, status: Mapping[str, Any], placed: datetime | None) -> Iterator[Trouble]:
-    """Of every container: a sidecar that does not start keeps the pod from being Ready, too."""
-    for one in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
-        state = one.get("state") or {}
-        waiting = state.get("waiting") or {}
-        word = str(waiting.get("reason", ""))
-        said = ": ".join(filter(None, (word, _clause(str(waiting.get("message") or "")))))
+def _unmade(name: str, status: Mapping[str, Any], placed: datetime | None) -> Iterator[Trouble]:
+    """Containers that the kubelet cannot make."""
+    for one in _containers(status):
+        word, said = _waits(one)
         where = f"pod {name}, container {one.get('name', '')}"
         if word in _BAD_IMAGE or word in _PULL_TROUBLE:
             patience = Patience.NONE if word in _BAD_IMAGE else Patience.SHORT
-            yield Trouble(ClusterReason.IMAGE_PULL_FAILED, f"{where}: {said}", patience, placed)
+            message = f"image {one.get('image') or ''} of {where}: {said}"
+            yield Trouble(ClusterReason.IMAGE_PULL_FAILED, message, patience, placed)
         elif word in _BAD_POD:
             yield Trouble(ClusterReason.ENGINE_NOT_STARTING, f"{where}: {said}", Patience.NONE, placed)
-        elif word == "CrashLoopBackOff" or int(one.get("restartCount", 0)) >= _CRASHES:
+
+
+def _crashes(name: str, status: Mapping[str, Any], placed: datetime | None) -> Iterator[Trouble]:
+    """Containers that began, and end again and again."""
+    for one in _containers(status):
+        word, said = _waits(one)
+        unmade = word in _BAD_IMAGE or word in _PULL_TROUBLE or word in _BAD_POD
+        if word == "CrashLoopBackOff" or (int(one.get("restartCount", 0)) >= _CRASHES and not unmade):
+            where = f"pod {name}, container {one.get('name', '')}"
             message = f"{where} does not start ({_end(one) or said or 'restarted'})"
             yield Trouble(ClusterReason.ENGINE_NOT_STARTING, message, Patience.NONE, placed)
+
+
+def _waits(status: Mapping[str, Any]) -> tuple[str, str]:
+    """The word for which a container waits, and the same with the kubelet's sentence."""
+    waiting = (status.get("state") or {}).get("waiting") or {}
+    word = str(waiting.get("reason", ""))
+    return word, ": ".join(filter(None, (word, _clause(str(waiting.get("message") or "")))))
 
 
 def _end(status: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from breakeven.arm import Arm
+from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
 from breakeven.laws.arrays import FloatArray
 from breakeven.planning.roll_experiment import (
@@ -28,8 +28,8 @@ from breakeven.profile import Conditions, Curve, Profile
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.ports import MeanLengths
 from breakeven_operator.reconcile.active_profile import ProfileEntry
-from breakeven_operator.reconcile.barred_arms import barred
-from breakeven_operator.reconcile.crashes import crashing
+from breakeven_operator.reconcile.barred_arms import acquitted, barred
+from breakeven_operator.reconcile.leaving import LEAVING, crashing, fails_without
 from breakeven_operator.reconcile.roll_failures import FailureFinding, find_failures
 from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, both_arms
 from breakeven_operator.reconcile.roll_outcome import (
@@ -43,7 +43,7 @@ from breakeven_operator.reconcile.rollout import end, undo
 from breakeven_operator.reconcile.steps import Event, RolloutContext, RolloutStep
 from breakeven_operator.reconcile.suspicion import suspected
 from breakeven_operator.reconcile.target import Refusal
-from breakeven_operator.resources.memorystatus import MemoryStatus
+from breakeven_operator.resources.memorystatus import MemoryStatus, RequestsBefore
 from breakeven_operator.resources.rolloutstatus import MEASURED_PHASES, HistoryResult, Rollout
 
 # What waited through the roll is worked off in so many windows.
@@ -136,7 +136,9 @@ def verify(context: RolloutContext, evidence: RollEvidence) -> RolloutStep | Non
     failing = find_failures(
         evidence.failures, RolledPods.of(rollout, evidence.namespace, evidence.model_name)
     )
-    if not isinstance(failing, str) and failing.fails(last_look=windows >= JUDGED_WINDOWS):
+    # An arm that is left for its failures was left too late for these to be compared with those of the next one.
+    left = rollout.reason in LEAVING
+    if not left and not isinstance(failing, str) and failing.fails(last_look=windows >= JUDGED_WINDOWS):
         return _fails_requests(context, rollout, failing, evidence.entry)
     found = _find(rollout, evidence)
     remark = f"; failures not measured: {failing}" if isinstance(failing, str) else ""
@@ -144,7 +146,8 @@ def verify(context: RolloutContext, evidence: RollEvidence) -> RolloutStep | Non
         if windows < GIVE_UP_WINDOWS:
             return None
         message = f"{rollout.from_arm} -> {rollout.to_arm} was not measured: {found}{remark}"
-        return end(context, HistoryResult.UNMEASURED, ClusterReason.ROLL_UNMEASURED, message)
+        step = end(context, HistoryResult.UNMEASURED, ClusterReason.ROLL_UNMEASURED, message)
+        return _with_requests(step, rollout, failing)
     word = outcome(found.measured, found.promise, windows)
     if word is None:
         return None
@@ -158,7 +161,26 @@ def verify(context: RolloutContext, evidence: RollEvidence) -> RolloutStep | Non
         remark = f"{kept}{remark}"
     message = f"{rollout.from_arm} -> {rollout.to_arm}: {found.said(word.bounds)}{remark}"
     measured = replace(context, rollout=found.kept_in(rollout, word.bounds))
-    return end(measured, word.result, word.reason, message)
+    return _with_requests(end(measured, word.result, word.reason, message), rollout, failing)
+
+
+def _with_requests(step: RolloutStep, rollout: Rollout, failing: FailureFinding | str) -> RolloutStep:
+    """What requests taught: with what those of the new arm are compared from now on, or that the old arm was not to blame."""
+    if isinstance(failing, str) or rollout.to_arm is None:
+        return step
+    if rollout.to_arm != NO_SPECULATION.name:
+        posts, refusals, served = (round(figure, 1) for figure in failing.old)
+        before = RequestsBefore(arm=rollout.to_arm, posts=posts, refusals=refusals, served=served)
+        return replace(step, memory=step.memory.model_copy(update={"requests_before": before}))
+    arm, earlier = rollout.from_arm or "", step.memory.requests_before
+    memory = step.memory.model_copy(update={"requests_before": None})
+    if rollout.reason != ClusterReason.ROLL_FAILS_REQUESTS or not fails_without(earlier, arm, failing.new):
+        return replace(step, memory=memory)
+    message = (
+        f"requests fail without {arm} too, which were answered before it was entered; it may be entered again"
+    )
+    event = Event(ClusterReason.ARM_ACQUITTED, message)
+    return replace(step, memory=acquitted(memory, arm), events=(*step.events, event))
 
 
 def so_far(rollout: Rollout, evidence: RollEvidence) -> Rollout:

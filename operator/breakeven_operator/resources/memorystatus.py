@@ -87,6 +87,15 @@ class BarredArm(StatusModel):
     since_time: Annotated[Instant, Field(description="Since when.")]
 
 
+class RequestsBefore(StatusModel):
+    """What became of the requests of the arm that ran before the one in place; later ones are compared with that."""
+
+    arm: Annotated[ArmName, Field(description="The arm in place, whose requests are compared.")]
+    posts: Annotated[RequiredNumber, Field(description="HTTP requests that came, before it was entered.")]
+    refusals: Annotated[RequiredNumber, Field(description="Those answered with HTTP 4xx or 5xx.")]
+    served: Annotated[RequiredNumber, Field(description="Requests that an engine finished.")]
+
+
 class MemoryStatus(StatusModel):
     """What the decision remembers from one cycle to the next, and an operator that starts anew goes on with."""
 
@@ -158,6 +167,12 @@ class MemoryStatus(StatusModel):
             description="Arms that are not entered: requests failed on them, or their engines crashed.",
         ),
     ] = ()
+    requests_before: Annotated[
+        RequestsBefore | None,
+        Field(
+            description="Requests before the last roll, once it was judged: one that fails them later is left, too."
+        ),
+    ] = None
     failures: Annotated[int, Field(ge=0, description="Rolls undone in a row.")] = 0
     disproved: Annotated[
         int, Field(ge=0, description="Rolls in a row that measurement disproved, under one profile.")

@@ -354,10 +354,33 @@ def test_an_image_that_cannot_be_pulled_is_given_time_and_then_named(world):
     pod["status"]["initContainerStatuses"][0]["state"] = {
         "waiting": {"reason": "ImagePullBackOff", "message": "manifest unknown"}
     }
-    assert world.turn(30)["phase"] == "Starting"
+    status = world.turn(30)
+    assert (status["phase"], status["reason"]) == ("Starting", "ImagePullFailed")
+    assert "image vllm of pod" in status["message"]
+    (said,) = [event for event in world.said if event.reason == "ImagePullFailed"]
+    assert said.warning
+    world.turn(15)
+    assert [event.reason for event in world.said].count("ImagePullFailed") == 1
     status = world.turn(200)
     assert (status["phase"], status["reason"]) == ("Failed", "ImagePullFailed")
     assert "manifest unknown" in status["message"]
+
+
+def test_a_volume_that_does_not_come_is_said_at_once_and_given_up_in_time(world):
+    world.turn()
+    world.turn()
+    pod = world.place_pod()
+    pod["status"]["initContainerStatuses"][0] |= {
+        "imageID": "",
+        "state": {"waiting": {"reason": "PodInitializing"}},
+    }
+    world.warnings = {pod["metadata"]["uid"]: 'FailedMount: configmap "texts" not found'}
+    status = world.turn(30)
+    assert (status["phase"], status["reason"]) == ("Starting", "EngineNotStarting")
+    assert 'FailedMount: configmap "texts" not found' in status["message"]
+    assert "EngineNotStarting" in [event.reason for event in world.said]
+    status = world.turn(world.status["plan"]["pendingDeadlineSeconds"])
+    assert (status["phase"], status["reason"]) == ("Failed", "EngineNotStarting")
 
 
 def test_an_engine_that_never_answers_is_given_up(world):

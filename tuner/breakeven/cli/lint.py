@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,14 +28,21 @@ def command(manifest: Path, container: str | None, *, check: bool, as_json: bool
 
     Two things are looked at: the opt-in (one environment variable, one argument) that lets the operator choose the
     arm by one annotation, and the drain settings without which a roll cuts off requests. Where the arm has a draft
-    length per batch size, its table is checked, and whether vLLM would run it as it stands.
+    length per batch size, its table is checked, and whether vLLM would run it as it stands. Volumes that a second pod
+    cannot mount are named where a roll adds a pod; put PersistentVolumeClaims into the same file.
 
     \b
     Example:
       breakeven lint deployment.yaml
       kubectl get deployment chat-vllm -o yaml | breakeven lint -
     """
-    findings = [_examine(document, where, container) for where, document in _deployments(manifest)]
+    objects = list(_objects(manifest))
+    claims = [item for item in objects if item[1].get("kind") == "PersistentVolumeClaim"]
+    findings = [
+        _examine(document, where, container, claims)
+        for where, document in objects
+        if document.get("kind") == "Deployment"
+    ]
     if not findings:
         raise InputError(str(manifest), "no Deployment in it", "at least one apps/v1 Deployment")
     if as_json:
@@ -49,7 +56,7 @@ def command(manifest: Path, container: str | None, *, check: bool, as_json: bool
         raise BreakevenError(f"{manifest}: not ready for rolls (see above)")
 
 
-def _deployments(manifest: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _objects(manifest: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     import yaml
 
     from breakeven.yaml_intake import yaml_documents
@@ -78,11 +85,16 @@ def _deployments(manifest: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
             raise InputError(where, f"a {type(document).__name__}", "a Kubernetes object")
         items = document.get("items") if document.get("kind") == "List" else [document]
         for item in items if isinstance(items, list) else []:
-            if isinstance(item, Mapping) and item.get("kind") == "Deployment":
+            if isinstance(item, Mapping):
                 yield where, item
 
 
-def _examine(document: Mapping[str, Any], where: str, container_name: str | None) -> LintedDeployment:
+def _examine(
+    document: Mapping[str, Any],
+    where: str,
+    container_name: str | None,
+    claims: Sequence[tuple[str, Mapping[str, Any]]],
+) -> LintedDeployment:
     from breakeven.cli.results import LintedDeployment
     from breakeven.serving.command_line import command_line, speculation
     from breakeven.serving.drain import drain
@@ -123,6 +135,8 @@ def _examine(document: Mapping[str, Any], where: str, container_name: str | None
             "item of its own, and ignores it here without a word"
             for item in ignored
         ]
+    alone, unknown = _volumes(deployment, where, claims)
+    warnings += alone
     return LintedDeployment(
         deployment=name,
         container=container.get("name"),
@@ -130,7 +144,46 @@ def _examine(document: Mapping[str, Any], where: str, container_name: str | None
         opt_in=chosen,
         drain=stopping,
         warnings=warnings,
-        notes=[NOTE],
+        notes=[NOTE, *unknown],
+    )
+
+
+def _volumes(
+    deployment: Mapping[str, Any], where: str, claims: Sequence[tuple[str, Mapping[str, Any]]]
+) -> tuple[list[str], list[str]]:
+    """What a pod that a roll adds would wait for in vain: as far as the claims are known, and what to look at where not."""
+    from breakeven.serving.manifest import checked_claim
+    from breakeven.serving.rolling import strategy
+    from breakeven.serving.shareable import WITHOUT_SURGE, mounted_claims, unshareable
+
+    spec, pod_spec = deployment["spec"], deployment["spec"]["template"]["spec"]
+    try:
+        surge = strategy(spec, int(spec.get("replicas", 1))).max_surge
+    except ValueError:
+        raise InputError(
+            f"{where}: spec.strategy.rollingUpdate",
+            str(spec["strategy"]["rollingUpdate"]),
+            "numbers of pods or percentages",
+        ) from None
+    if surge == 0:
+        return [], []
+    own = (deployment.get("metadata") or {}).get("namespace", "default")
+    known = [
+        claim
+        for place, document in claims
+        if (claim := checked_claim(document, place))["metadata"].get("namespace", own) == own
+    ]
+    alone = unshareable(pod_spec, known)
+    unknown = sorted(mounted_claims(pod_spec) - {claim["metadata"]["name"] for claim in known})
+    return (
+        [f"a roll adds {surge} pod{'s' if surge > 1 else ''}: {alone}; or write {WITHOUT_SURGE}"]
+        if alone
+        else [],
+        [
+            f"the pod mounts PersistentVolumeClaim {claim}, which is not in this file: if its accessModes are ReadWriteOnce, a "
+            f"pod that a roll adds waits for it in vain; then write accessModes: [ReadOnlyMany] there, or {WITHOUT_SURGE} here"
+            for claim in unknown
+        ],
     )
 
 

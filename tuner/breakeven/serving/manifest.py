@@ -20,12 +20,20 @@ _CONTAINER = {
 _DEPLOYMENT = {
     "metadata": {"name": str},
     "spec": {
+        "replicas": (int, float),
+        "strategy": {"type": str, "rollingUpdate": {"maxSurge": (int, str), "maxUnavailable": (int, str)}},
         "template": {
             "metadata": {"annotations": {}},
-            "spec": {"terminationGracePeriodSeconds": (int, float), "containers": [_CONTAINER]},
-        }
+            "spec": {
+                "terminationGracePeriodSeconds": (int, float),
+                "containers": [_CONTAINER],
+                "volumes": [{"name": str, "persistentVolumeClaim": {"claimName": str}}],
+                "resourceClaims": [{"name": str, "resourceClaimName": str}],
+            },
+        },
     },
 }
+_CLAIM = {"metadata": {"name": str, "namespace": str}, "spec": {"accessModes": _WORDS}}
 
 
 def checked_deployment(document: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -36,6 +44,16 @@ def checked_deployment(document: Mapping[str, Any], where: str) -> dict[str, Any
     """
     cleaned = _checked(document, _DEPLOYMENT, where, "")
     return dict(cleaned)
+
+
+def checked_claim(document: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the PersistentVolumeClaim without its nulls.
+
+    Raises:
+        InputError: see checked_deployment.
+    """
+    found = dict(_checked(document, _CLAIM, where, ""))
+    return {"metadata": {"name": "", **(found.get("metadata") or {})}, "spec": found.get("spec") or {}}
 
 
 def _checked(value: Any, shape: Any, where: str, path: str) -> Any:
@@ -52,8 +70,8 @@ def _checked(value: Any, shape: Any, where: str, path: str) -> Any:
             raise _refusal(value, where, path, "a list")
         return [_checked(item, shape[0], where, f"{path}[{index}]") for index, item in enumerate(value)]
     if not isinstance(value, shape):
-        number = shape == (int, float)
-        raise _refusal(value, where, path, "a number" if number else "a text")
+        kinds = {(int, float): "a number", (int, str): "a number of pods or a percentage"}
+        raise _refusal(value, where, path, kinds.get(shape, "a text"))
     return value
 
 

@@ -8,13 +8,14 @@ from typing import Any
 _MANY = frozenset({"ReadOnlyMany", "ReadWriteMany"})
 
 
+WITHOUT_SURGE = "maxSurge: 0 and maxUnavailable: 1 under spec.strategy.rollingUpdate"
+"""The lines with which a pod is gone before the next one comes."""
+
+
 def mounted_claims(pod_spec: Mapping[str, Any]) -> frozenset[str]:
     """Names of the PersistentVolumeClaims that a pod mounts."""
-    return frozenset(
-        str(volume["persistentVolumeClaim"]["claimName"])
-        for volume in pod_spec.get("volumes") or []
-        if "persistentVolumeClaim" in volume
-    )
+    claims = (volume.get("persistentVolumeClaim") or {} for volume in pod_spec.get("volumes") or [])
+    return frozenset(str(claim["claimName"]) for claim in claims if claim.get("claimName"))
 
 
 def unshareable(pod_spec: Mapping[str, Any], claims: Iterable[Mapping[str, Any]]) -> str | None:

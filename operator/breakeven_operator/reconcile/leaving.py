@@ -1,0 +1,88 @@
+"""Why the arm in place is left, however long ago its roll had its last word: its engines crash, or requests fail on it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.reconcile.deployment import Deployment
+from breakeven_operator.reconcile.roll_failures import ArmRequests, FailureFinding, LaterReading, find_later
+from breakeven_operator.reconcile.running_arm import RunningArm
+from breakeven_operator.reconcile.steps import RolloutContext
+from breakeven_operator.reconcile.target import Refusal
+from breakeven_operator.resources.memorystatus import RequestsBefore
+
+LEAVING = frozenset({ClusterReason.ARM_CRASHES, ClusterReason.ROLL_FAILS_REQUESTS})
+"""Reasons for which an arm is left at once and barred."""
+_FEWEST = 3
+_RECENT_S = 3600.0
+# Crashes per hour of a pod; what ends once a month is not worth a roll.
+_OFTEN_PER_HOUR = 0.25
+
+
+def why_leave(context: RolloutContext, running: RunningArm, later: LaterReading | None) -> Refusal | None:
+    """Why the arm in place is left for no speculation; None if nothing shows that it should be.
+
+    Args:
+        context: of this cycle.
+        running: the arm in place; one that the operator did not choose is not left by it.
+        later: what Prometheus says about requests since; None: it was not asked.
+    """
+    arm = running.arm
+    if arm is None or arm.k == 0 or running.source != "Annotation":
+        return None
+    crash = crashing(context.deployment, context.now)
+    if crash is not None:
+        return Refusal(ClusterReason.ARM_CRASHES, crash)
+    before, newest = context.memory.requests_before, context.deployment.newest_replica_set
+    if (
+        before is None
+        or before.arm != arm.name
+        or later is None
+        or newest is None
+        or context.rollout is not None
+    ):
+        return None
+    found = _since(before, later.of(context.deployment.ref.namespace, newest))
+    if found is None or not found.fails(last_look=False):
+        return None
+    return Refusal(ClusterReason.ROLL_FAILS_REQUESTS, found.said)
+
+
+def fails_without(before: RequestsBefore | None, arm: str, now: ArmRequests) -> bool:
+    """Whether no speculation, for which an arm was left, fails requests too that it answered before that arm was entered.
+
+    Clients that begin to send what no arm answers look like an arm that fails.
+    """
+    if before is None or before.arm != arm:
+        return False
+    found = _since(before, now)
+    return found is not None and found.fails(last_look=True)
+
+
+def _since(before: RequestsBefore, now: ArmRequests | None) -> FailureFinding | None:
+    return find_later(ArmRequests(before.posts, before.refusals, before.served), now)
+
+
+def crashing(deployment: Deployment, now: datetime) -> str | None:
+    """The evidence that the arm's engines crash, as a sentence; None if there is none.
+
+    One pod of several that crashes tells of its node or its GPU, not of the arm.
+    """
+    pods = [pod for pod in deployment.pods if pod.current and not pod.terminating]
+    crashed = [pod for pod in pods if pod.crashes and pod.crashed is not None]
+    count, last = (
+        sum(pod.crashes for pod in crashed),
+        max((pod.crashed for pod in crashed if pod.crashed), default=None),
+    )
+    if last is None or count < _FEWEST or (now - last).total_seconds() > _RECENT_S:
+        return None
+    if len(crashed) < min(2, len(pods)):
+        return None
+    hours = sum((now - pod.created).total_seconds() for pod in crashed if pod.created is not None) / 3600.0
+    if count < _OFTEN_PER_HOUR * hours:
+        return None
+    return (
+        f"engines of {len(crashed)} of {len(pods)} pods crashed {count} times since they were made, the last time at "
+        f"{last:%Y-%m-%d %H:%M:%S} UTC ({crashed[0].name}: kubectl logs --previous)"
+    )

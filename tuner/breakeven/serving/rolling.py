@@ -1,0 +1,39 @@
+"""How a Deployment rolls: how many pods beside and instead of the old ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Strategy(NamedTuple):
+    """How a Deployment rolls, in pods."""
+
+    max_surge: int
+    max_unavailable: int
+
+
+def strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
+    """The strategy of a Deployment's spec, percentages resolved as its controller does; Recreate takes every pod away at once.
+
+    Raises:
+        ValueError: a number of pods that is none.
+    """
+    found = spec.get("strategy") or {}
+    if found.get("type") == "Recreate":
+        return Strategy(0, desired)
+    rolling = found.get("rollingUpdate") or {}
+    surge = _pods_of(rolling.get("maxSurge", "25%"), desired, round_up=True)
+    unavailable = _pods_of(rolling.get("maxUnavailable", "25%"), desired, round_up=False)
+    if surge == 0 and unavailable == 0:
+        unavailable = 1  # as the Deployment controller: otherwise a roll could never move
+    return Strategy(surge, unavailable)
+
+
+def _pods_of(value: int | str, desired: int, *, round_up: bool) -> int:
+    text = str(value)
+    if not text.endswith("%"):
+        return int(text)
+    share = int(text.removesuffix("%")) * desired / 100
+    return math.ceil(share) if round_up else math.floor(share)
