@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,10 +37,18 @@ class Ledger:
 
 
 @contextlib.contextmanager
-def streaming(place: Place, rps: float, app: str, ledger: Ledger) -> Iterator[None]:
-    """Send so many requests per second to the Ready pods until the block ends; then wait for the last answers."""
+def streaming(place: Place, rps: float, app: str, ledger: Ledger, **fields: Any) -> Iterator[None]:
+    """Send so many requests per second to the Ready pods until the block ends; then wait for the last answers.
+
+    Args:
+        place: where. app: label of the pods.
+        rps: requests per second.
+        ledger: counts them.
+        fields: further ones of each request's body.
+    """
     stop = threading.Event()
-    thread = threading.Thread(target=lambda: asyncio.run(_users(place, rps, app, ledger, stop)))
+    users = functools.partial(_users, place, rps, app, ledger, stop, fields)
+    thread = threading.Thread(target=lambda: asyncio.run(users()))
     thread.start()
     try:
         yield
@@ -48,7 +57,9 @@ def streaming(place: Place, rps: float, app: str, ledger: Ledger) -> Iterator[No
         thread.join()
 
 
-async def _users(place: Place, rps: float, app: str, ledger: Ledger, stop: threading.Event) -> None:
+async def _users(
+    place: Place, rps: float, app: str, ledger: Ledger, stop: threading.Event, fields: Mapping[str, Any]
+) -> None:
     draw = random.Random(5)
     endpoints: list[str] = []
     following = asyncio.create_task(_follow(place, app, endpoints))
@@ -56,7 +67,7 @@ async def _users(place: Place, rps: float, app: str, ledger: Ledger, stop: threa
     while not stop.is_set():
         await asyncio.sleep(draw.expovariate(rps))
         if endpoints:
-            task = asyncio.create_task(_request(draw.choice(endpoints), ledger))
+            task = asyncio.create_task(_request(draw.choice(endpoints), ledger, fields))
             requests.add(task)
             task.add_done_callback(requests.discard)
     following.cancel()
@@ -86,7 +97,7 @@ def _ready(answer: Any) -> list[str] | None:
     ]
 
 
-async def _request(host: str, ledger: Ledger) -> None:
+async def _request(host: str, ledger: Ledger, fields: Mapping[str, Any]) -> None:
     ledger.sent += 1
     writer = None
     try:
@@ -99,6 +110,7 @@ async def _request(host: str, ledger: Ledger) -> None:
                 "ignore_eos": True,
                 "stream": True,
                 "stream_options": {"include_usage": True},
+                **fields,
             }
         ).encode()
         head = (

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import random
+import signal
+import time
+from pathlib import Path
 
 import pytest
 
+from faults.client import Ledger, streaming
+from faults.conftest import RPS, repeats
+from faults.test_operator_process import kill, running
 from localcluster import GpuNode
 from operatorcluster import manifests
 from operatorcluster.stage import decision
 from operatorcluster.target_engine import A100, COSTS
 from operatorcluster.waiting import until
 
-CRASHING, HANGING, LOSSY = (GpuNode(f"a100-{word}", A100, 4) for word in ("crashing", "hanging", "lossy"))
+CRASHING, HANGING, LOSSY, UNDOING = (
+    GpuNode(f"a100-{word}", A100, 4) for word in ("crashing", "hanging", "lossy", "undoing")
+)
 TAINT = "breakeven.dev/troubled"
+FEW = 5
 
 
 def troubled(stage, node, costs):
@@ -187,3 +199,160 @@ def test_a_node_that_is_lost(stage, place, facing):
         row.recovered()
         row.seen = "2 pods run eagle/3"
     stage.cluster.kubectl("delete", "node", LOSSY.name)
+
+
+@pytest.mark.table
+def test_killed_at_random_moments_of_undoings(stage, place, facing):
+    """The word that lets the arm be tried again begins the next roll; its engines end at their start."""
+    times = repeats(2)
+    troubled(stage, UNDOING, {**COSTS, "methods": {}})
+    managed_on(place, UNDOING, rollDeadlineSeconds=60, backoffSeconds=3600)
+    draw = random.Random(28)
+    with facing(
+        place, "operator SIGKILLed in an undoing", "the old arm runs again, with one write back", times=times
+    ) as row:
+        pin(place, "eagle/3")
+        for index in range(times):
+            row.writes += 2
+            place.patch(
+                "specsvc", "chat", {"metadata": {"annotations": {"breakeven.dev/resume": f"{index}"}}}
+            )
+            place.until_service(
+                "it is undone", lambda status: (status.get("rollout") or {}).get("phase") == "Undoing"
+            )
+            time.sleep(draw.uniform(0.0, 3.0))
+            pid = running(stage)
+            kill(stage)
+            row.over()
+            running(stage, pid)
+            place.until_service(
+                "the undoing has ended",
+                lambda status, ended=index + 1: (
+                    len(status.get("history") or []) >= ended and not status.get("rollout")
+                ),
+            )
+            place.until_settled("none")
+            row.recovered()
+        row.seen = f"{times} undoings ended, with {row.writes} writes"
+
+
+def chosen_by_figures(place):
+    """An arm that pays, was entered and has its last word."""
+    place.managed()
+    place.until_settled("eagle/3")
+    place.until_service("the roll has its last word", lambda status: not status.get("rollout"))
+
+
+def engines(place):
+    """Processes of the target's engines, by the addresses of their pods."""
+    addresses = [pod["status"]["podIP"].encode() for pod in place.all("pod")]
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            command = (process / "cmdline").read_bytes().split(b"\0")
+            if b"engine-sim" in command and any(address in command for address in addresses):
+                yield int(process.name)
+
+
+def crashes(place):
+    statuses = [one for pod in place.all("pod") for one in pod["status"].get("containerStatuses") or []]
+    return sum(one["restartCount"] for one in statuses)
+
+
+@pytest.mark.table
+def test_an_arm_that_crashes_long_after_its_last_word(place, facing):
+    """The engine is killed as the kernel kills one; requests in it are lost whatever the operator does."""
+    with streaming(place, RPS, manifests.TARGET, Ledger()):
+        chosen_by_figures(place)
+    with facing(
+        place, "arm crashes after its last word, three times", "ArmCrashes: left for none, and barred"
+    ) as row:
+        row.excused = True
+        until("users are answered", lambda: row.users.answered > 5)
+        for count in range(3):
+            until("an engine runs", lambda: list(engines(place)), seen=lambda: place.told("chat"))
+            for pid in engines(place):
+                os.kill(pid, signal.SIGKILL)
+            until(
+                "it was started again",
+                lambda count=count: crashes(place) > count or place.annotation() == "null",
+            )
+        row.over()
+        row.writes = 1
+        place.until_settled("none")
+        row.recovered()
+        status = place.get("specsvc", "chat")["status"]
+        assert status["workings"]["memory"]["barred"][0]["reason"] == "ArmCrashes"
+        row.seen = "left for none, barred"
+
+
+@pytest.mark.table
+def test_requests_that_fail_long_after_the_last_word(place, stage, facing):
+    """A client that sends what a speculating engine refuses; others are answered throughout."""
+    refused = Ledger()
+    with streaming(place, RPS, manifests.TARGET, Ledger()):
+        chosen_by_figures(place)
+    with facing(
+        place,
+        "requests with min_p begin after the last word",
+        "RollFailsRequests: left for none, barred, alert; the others lose nothing",
+    ) as row:
+        with streaming(place, RPS, manifests.TARGET, refused, min_p=0.1):
+            row.writes = 1
+            row.over()
+            place.until_settled("none")
+            row.recovered()
+            answered = refused.answered
+            until("they are answered without speculation", lambda: refused.answered > answered + FEW)
+        barred = place.get("specsvc", "chat")["status"]["workings"]["memory"]["barred"][0]
+        assert barred["reason"] == "RollFailsRequests"
+        series = f'breakeven_barred_arm_info{{specsvc_namespace="{place.name}",reason="RollFailsRequests"}}'
+        until("the alert's series is there", lambda: stage.query(series))
+        row.seen = (
+            f"left for none, barred; {sum(refused.lost.values())} requests with min_p were refused before"
+        )
+
+
+@pytest.mark.table
+def test_pod_security_that_refuses_the_new_pod(stage, place, facing):
+    place.managed(updatePolicy={"pinnedArm": "none"})
+    place.until_settled("none")
+    label = "pod-security.kubernetes.io/enforce"
+    with facing(
+        place,
+        "PodSecurity admission refuses the new pod",
+        "AdmissionDenied with its words; no pod is lost; rolled once allowed",
+    ) as row:
+        stage.cluster.kubectl("label", "namespace", place.name, f"{label}=restricted", "--overwrite")
+        pin(place, "eagle/3")
+        row.writes = 1
+        said = place.until_decided("AdmissionDenied")
+        assert "violates PodSecurity" in said["message"]
+        stage.cluster.kubectl("label", "namespace", place.name, f"{label}-")
+        row.over()
+        place.until_settled("eagle/3")
+        row.recovered()
+        row.seen = said["reason"]
+
+
+@pytest.mark.table
+def test_a_volume_that_the_new_pod_cannot_mount(place, facing):
+    files = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "template"}, "data": {"a": "b"}}
+    target = manifests.target()
+    spec = target["spec"]["template"]["spec"]
+    spec["volumes"] = [{"name": "template", "configMap": {"name": "template"}}]
+    place.apply(files, manifests.profile(place.stage.fingerprint), target)
+    place.apply(manifests.service(updatePolicy={"pinnedArm": "none"}))
+    place.until_settled("none")
+    with facing(
+        place, "volume of the new pod cannot be mounted", "the event's words; the old pod serves; then rolled"
+    ) as row:
+        place.kubectl("delete", "configmap", "template")
+        pin(place, "eagle/3")
+        row.writes = 1
+        said = place.until_decided("EngineNotStarting")
+        assert "FailedMount" in said["message"]
+        place.apply(files)
+        row.over()
+        place.until_settled("eagle/3")
+        row.recovered()
+        row.seen = f"{said['reason']}, FailedMount"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import signal
 import time
 from pathlib import Path
+
+import pytest
 
 from faults.conftest import repeats
 from operatorcluster import manifests
@@ -147,3 +150,40 @@ def alive(pid):
     except ProcessLookupError:
         return False
     return True
+
+
+@pytest.mark.table
+def test_its_token_is_refused_until_a_new_one_is_there(place, stage, facing):
+    """An account that was deleted and made again: the API server answers 401 to every token from before."""
+    place.managed(updatePolicy={"pinnedArm": "none"})
+    place.until_settled("none")
+    home = Place(stage, HOME)
+    pid = stage.operator_pid()
+    (pod,) = home.all("pod")
+    with facing(
+        place, "operator's token expired (401)", "no write; the roll ends once the new token is there"
+    ) as row:
+        before = place.writes()
+        account = home.get("serviceaccount", "breakeven")
+        home.kubectl("delete", "serviceaccount/breakeven")
+        kept = {name: account["metadata"].get(name) or {} for name in ("labels", "annotations")}
+        again = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "breakeven", **kept}}
+        home.kubectl("create", "--filename=-", stdin=json.dumps(again))
+        pin(place, "eagle/3")
+        until("it is refused", lambda: any("401" in json.dumps(line) for line in stage.log()))
+        answered = row.users.answered
+        until("users are answered meanwhile", lambda: row.users.answered > answered + 20)
+        assert place.writes() == before
+        bound = ("--bound-object-kind=Pod", f"--bound-object-name={pod['metadata']['name']}")
+        renew(pid, home.kubectl("create", "token", "breakeven", "--duration=1h", *bound).strip())
+        row.writes = 1
+        row.over()
+        place.until_settled("eagle/3")
+        row.recovered()
+        row.seen = "rolled once, by the new token"
+
+
+def renew(pid, token):
+    """Put a token where the process reads it, as its kubelet would."""
+    folder = Path(f"/proc/{pid}/root/var/run/secrets/kubernetes.io/serviceaccount")
+    (folder / "token").write_text(token)

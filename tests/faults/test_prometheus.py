@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 
 import pytest
+import yaml
 
 from faults.client import Ledger, streaming
 from faults.conftest import RPS
 from operatorcluster import manifests
 from operatorcluster.stage import decision
+from operatorcluster.waiting import until
 
 DISTRUST = ("Metrics", "Scrape")
 
@@ -74,3 +76,39 @@ def test_restarted_without_its_history(watched, stage, facing):
         trusts(watched)
         row.recovered()
         row.seen = "held, then decided by new figures"
+
+
+@pytest.mark.table
+def test_every_pod_scraped_by_a_second_job(watched, stage, facing):
+    """As a ServiceMonitor beside a PodMonitor does: sums over series would see twice the load, beyond the break-even."""
+    file = stage.cluster.state_dir / "prometheus" / "prometheus.yaml"
+    before = file.read_text()
+    configuration = yaml.safe_load(before)
+    pods = configuration["scrape_configs"][0]
+    configuration["scrape_configs"].append({**pods, "job_name": "again"})
+    running = f'vllm:num_requests_running{{namespace="{watched.name}"}}'
+    with facing(watched, "Prometheus scrapes each pod twice", "the load counts once; no write") as row:
+        trusts(watched)
+        file.write_text(yaml.safe_dump(configuration))
+        stage.cluster.restart_process("prometheus")
+        try:
+            until("each pod has two series", lambda: len(stage.query(running)) == 2)
+            until("a window has passed", lambda: len(stage.query(f"min_over_time({running}[8s])")) == 2)
+            answered = row.users.answered
+            loads = []
+            while row.users.answered < answered + 60:
+                found = decision(watched.until_service("it decides", trusted)["status"])
+                loads.append(float(found["loadRps"]))
+            # The row's users beside those of the module.
+            assert max(loads) < 1.5 * 2 * RPS, loads
+        finally:
+            file.write_text(before)
+            stage.cluster.restart_process("prometheus")
+        row.over()
+        trusts(watched)
+        row.recovered()
+        row.seen = f"at most {max(loads):.1f} rps of {2 * RPS:.0f}"
+
+
+def trusted(status):
+    return decision(status).get("loadRps") and not distrusts(status)

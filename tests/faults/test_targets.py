@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 
 from operatorcluster import manifests
-from operatorcluster.stage import decision
+from operatorcluster.stage import condition, decision
 from operatorcluster.waiting import until
 
 
@@ -170,20 +170,22 @@ def test_an_image_that_never_comes(pinned, facing):
     with facing(
         pinned,
         "target's new image cannot be pulled",
-        "Hold, the cluster's word; the old pod serves; no write",
+        "Hold, ImagePullFailed with the image; the old pod serves; no write",
     ) as row:
         broken = manifests.target()
         manifests.engine(broken)["image"] = "registry.example.com/no-such-image:1"
         pinned.apply(broken)
         pinned.patch("specsvc", "chat", {"spec": {"updatePolicy": {"pinnedArm": "eagle/3"}}})
-        said = pinned.until_service(
-            "it holds", lambda status: "Image" in str(decision(status)) or "pull" in str(status).lower()
-        )
-        assert decision(said["status"])["action"] == "Hold"
+        image, word = manifests.engine(broken)["image"], "ImagePullFailed"
+        said = pinned.until_decided(word)
+        assert f"image {image} of pod" in said["message"]
+        told = condition(pinned.get("specsvc", "chat"), "Calibrated")
+        assert (told["reason"], image in told["message"]) == (word, True)
+        until("an event says it", lambda: image in pinned.reasons().get(word, ""))
         assert pinned.annotation() in {None, "null"}
         pinned.apply(manifests.target())
         row.over()
         row.writes = 1
         until_pods(pinned, "eagle/3", 1)
         row.recovered()
-        row.seen = f"Hold, {decision(said['status'])['reason']}"
+        row.seen = f"Hold, {said['reason']}: in decision, condition and event"
