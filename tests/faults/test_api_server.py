@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import random
 import subprocess
@@ -88,67 +89,94 @@ def local_operator(stage, proxy, folder):
         home.kubectl("rollout", "status", "deployment/breakeven", "--timeout=180s")
 
 
-def answers(status, reason, every, draw):
-    """One request in so many is answered like that."""
+class Disturbance:
+    """What a proxy does to every so-manieth request or part of a watch; `met` counts how often it did."""
 
-    def disturb(_request):
-        if draw.random() * every > 1:
-            return None
-        body = {"kind": "Status", "status": "Failure", "code": status, "reason": reason, "message": reason}
-        return web.json_response(body, status=status, headers={"Retry-After": "1"} if status == 429 else {})
+    def __init__(self, draw):
+        self._draw = draw
+        self.met = 0
 
-    return disturb
+    def _now(self, every):
+        met = self._draw.random() * every < 1
+        self.met += met
+        return met
+
+    def answers(self, status, reason):
+        def disturb(_request):
+            if not self._now(EVERY):
+                return None
+            body = {
+                "kind": "Status",
+                "status": "Failure",
+                "code": status,
+                "reason": reason,
+                "message": reason,
+            }
+            return web.json_response(
+                body, status=status, headers={"Retry-After": "1"} if status == 429 else {}
+            )
+
+        return disturb
+
+    def halves(self, lines):
+        """Some lines of a watch end in their middle; its connection stays."""
+        return [line[: len(line) // 2] if self._now(EVERY_LINE) else line for line in lines]
 
 
-def halved(lines):
-    """A watch that ends in the middle of a line."""
-    return [line[: len(line) // 2] for line in lines]
-
-
+EVERY, EVERY_LINE, FEWEST = 3, 12, 3
 FAULTS = {
-    "429": ("TooManyRequests", 3),
-    "500": ("InternalError", 3),
-    "503": ("ServiceUnavailable", 3),
-    "409": ("Conflict", 3),
-    "410": ("Expired", 3),
+    409: "Conflict",
+    410: "Expired",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
 }
 
 
 @pytest.mark.table
 def test_it_refuses_cuts_and_forgets(stage, place, facing, tmp_path):
+    """Each roll begins and ends while the API server behaves like that."""
     draw = random.Random(9)
     with proxied(stage.cluster) as (proxy, loop), local_operator(stage, proxy, tmp_path):
-        place.managed(updatePolicy={"pinnedArm": "none"})
+        # With a third of all requests refused a roll is slow, and not late.
+        place.managed(updatePolicy={"pinnedArm": "none", "rollDeadlineSeconds": 600})
         place.until_settled("none")
-        arms = iter(["eagle/3", "none"] * 10)
+        arms = itertools.cycle(["eagle/3", "none"])
 
         def roll(row):
             arm = next(arms)
             place.patch("specsvc", "chat", {"spec": {"updatePolicy": {"pinnedArm": arm}}})
             row.writes += 1
+            row.times = row.writes
             return arm
 
         with facing(
             place,
-            "API server answers 409, 410, 429, 500, 503 to every third request; cuts and truncates watches",
+            "API server answers 409, 410, 429, 500, 503 to every third request; truncates and cuts watches",
             "each roll ends, with one write",
-            times=len(FAULTS) + 2,
         ) as row:
-            for status, (reason, every) in FAULTS.items():
-                proxy.disturb = answers(int(status), reason, every, draw)
-                arm = roll(row)
-                place.until_settled(arm)
-                row.over()
+            met = {}
+            for status, reason in FAULTS.items():
+                fault = Disturbance(draw)
+                proxy.disturb = fault.answers(status, reason)
+                place.until_settled(roll(row), timeout_s=400.0)
                 proxy.disturb = lambda _request: None
-            proxy.lines = halved
-            arm = roll(row)
-            loop.call_soon_threadsafe(proxy.cut)
-            place.until_service("half-lines are met", lambda _status: True)
+                met[str(status)] = fault.met
+            fault = Disturbance(draw)
+            proxy.lines = fault.halves
+            while fault.met < FEWEST:
+                place.until_settled(roll(row), timeout_s=400.0)
+            met["half-lines"] = fault.met
             proxy.lines = lambda lines: lines
-            loop.call_soon_threadsafe(proxy.cut)
-            place.until_settled(arm)
             arm = roll(row)
-            loop.call_soon_threadsafe(proxy.cut)
+            for _ in range(FEWEST):
+                loop.call_soon_threadsafe(proxy.cut)
+                answered = row.users.answered
+                until("a request is answered", lambda answered=answered: row.users.answered > answered)
+            row.over()
             place.until_settled(arm)
             row.recovered()
-            row.seen = f"{row.writes} rolls, {row.writes} writes"
+            assert min(met.values()) >= FEWEST, met
+            row.seen = f"{row.writes} rolls, {row.writes} writes; met: " + ", ".join(
+                f"{count} {what}" for what, count in met.items()
+            )

@@ -237,15 +237,19 @@ def test_killed_at_random_moments_of_undoings(stage, place, facing):
 
 
 def chosen_by_figures(place):
-    """An arm that pays, was entered and has its last word."""
-    place.managed()
-    place.until_settled("eagle/3")
-    place.until_service("the roll has its last word", lambda status: not status.get("rollout"))
+    """An arm that pays, was entered and has its last word, beside enough requests from before it."""
+    users = Ledger()
+    with streaming(place, RPS, manifests.TARGET, users):
+        place.managed(updatePolicy={"pinnedArm": "none"})
+        until("a few windows are full", lambda: users.answered > 100)
+        pin(place, None)
+        place.until_settled("eagle/3")
+        place.until_service("the roll has its last word", lambda status: not status.get("rollout"))
 
 
 def engines(place):
     """Processes of the target's engines, by the addresses of their pods."""
-    addresses = [pod["status"]["podIP"].encode() for pod in place.all("pod")]
+    addresses = [pod["status"]["podIP"].encode() for pod in place.all("pod") if "podIP" in pod["status"]]
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             command = (process / "cmdline").read_bytes().split(b"\0")
@@ -261,8 +265,7 @@ def crashes(place):
 @pytest.mark.table
 def test_an_arm_that_crashes_long_after_its_last_word(place, facing):
     """The engine is killed as the kernel kills one; requests in it are lost whatever the operator does."""
-    with streaming(place, RPS, manifests.TARGET, Ledger()):
-        chosen_by_figures(place)
+    chosen_by_figures(place)
     with facing(
         place, "arm crashes after its last word, three times", "ArmCrashes: left for none, and barred"
     ) as row:
@@ -289,8 +292,7 @@ def test_an_arm_that_crashes_long_after_its_last_word(place, facing):
 def test_requests_that_fail_long_after_the_last_word(place, stage, facing):
     """A client that sends what a speculating engine refuses; others are answered throughout."""
     refused = Ledger()
-    with streaming(place, RPS, manifests.TARGET, Ledger()):
-        chosen_by_figures(place)
+    chosen_by_figures(place)
     with facing(
         place,
         "requests with min_p begin after the last word",
@@ -312,26 +314,57 @@ def test_requests_that_fail_long_after_the_last_word(place, stage, facing):
         )
 
 
+@contextlib.contextmanager
+def pod_security(place):
+    """The standard `restricted` is enforced, which the target does not meet."""
+    label, kubectl = "pod-security.kubernetes.io/enforce", place.stage.cluster.kubectl
+    kubectl("label", "namespace", place.name, f"{label}=restricted")
+    yield
+    kubectl("label", "namespace", place.name, f"{label}-")
+
+
+@contextlib.contextmanager
+def dead_webhook(place):
+    """A webhook for pods that nobody answers, and that must be asked."""
+    path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    webhook = {
+        "name": "pods.example.com",
+        "clientConfig": {"url": "https://127.0.0.1:9/"},
+        "rules": [rule],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": place.name}},
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "timeoutSeconds": 1,
+    }
+    place.stage.api.create(path, {"metadata": {"name": place.name}, "webhooks": [webhook]})
+    yield
+    place.stage.api.delete(f"{path}/{place.name}")
+
+
 @pytest.mark.table
-def test_pod_security_that_refuses_the_new_pod(stage, place, facing):
-    place.managed(updatePolicy={"pinnedArm": "none"})
+@pytest.mark.parametrize(
+    ("refusing", "fault", "words"),
+    [
+        (pod_security, "PodSecurity admission refuses the new pod", "violates PodSecurity"),
+        (dead_webhook, "webhook for pods is away", "failed calling webhook"),
+    ],
+    ids=["PodSecurity", "webhook"],
+)
+def test_admission_that_refuses_the_new_pod(place, facing, refusing, fault, words):
+    place.managed(updatePolicy={"pinnedArm": "none", "rollDeadlineSeconds": 300})
     place.until_settled("none")
-    label = "pod-security.kubernetes.io/enforce"
-    with facing(
-        place,
-        "PodSecurity admission refuses the new pod",
-        "AdmissionDenied with its words; no pod is lost; rolled once allowed",
-    ) as row:
-        stage.cluster.kubectl("label", "namespace", place.name, f"{label}=restricted", "--overwrite")
-        pin(place, "eagle/3")
-        row.writes = 1
-        said = place.until_decided("AdmissionDenied")
-        assert "violates PodSecurity" in said["message"]
-        stage.cluster.kubectl("label", "namespace", place.name, f"{label}-")
+    with facing(place, fault, "AdmissionDenied with its words; no pod is lost; rolled once allowed") as row:
+        with refusing(place):
+            pin(place, "eagle/3")
+            row.writes = 1
+            said = place.until_decided("AdmissionDenied")
+            assert words in said["message"]
         row.over()
         place.until_settled("eagle/3")
         row.recovered()
-        row.seen = said["reason"]
+        row.seen = f"{said['reason']}: {words}"
 
 
 @pytest.mark.table

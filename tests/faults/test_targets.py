@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 
 import pytest
 
@@ -189,3 +190,74 @@ def test_an_image_that_never_comes(pinned, facing):
         until_pods(pinned, "eagle/3", 1)
         row.recovered()
         row.seen = f"Hold, {said['reason']}: in decision, condition and event"
+
+
+@pytest.mark.table
+def test_a_pod_that_was_evicted_and_stays_listed(pinned, facing):
+    with facing(
+        pinned, "evicted pod of the target stays listed", "it counts nowhere: the roll ends, and stays"
+    ) as row:
+        (serving,) = pinned.all("pod")
+        spec = {"schedulerName": "nobody", "containers": [{"name": "vllm", "image": "busybox"}]}
+        pinned.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "evicted"}, "spec": spec})
+        failed = json.dumps({"status": {"phase": "Failed", "reason": "Evicted"}})
+        pinned.kubectl("patch", "pod/evicted", "--subresource=status", "--type=merge", f"--patch={failed}")
+        kept = {name: serving["metadata"][name] for name in ("labels", "ownerReferences")}
+        pinned.patch("pod", "evicted", {"metadata": kept})
+        rolling(pinned)
+        row.writes = 1
+        row.over()
+        until_pods(pinned, "eagle/3", 1)
+        row.recovered()
+        assert pinned.get("pod", "evicted")
+        assert "RollUndone" not in pinned.reasons()
+        row.seen = "rolled"
+
+
+def deep(kind, group, name, spec):
+    """An object whose writer says of himself what no schema can forbid, 220 levels deep."""
+    fields = {".": {}}
+    for _ in range(220):
+        fields = {"f:a": fields}
+    entry = {
+        "manager": "bob",
+        "operation": "Update",
+        "apiVersion": group,
+        "fieldsType": "FieldsV1",
+        "time": "2026-01-01T00:00:00Z",
+        "fieldsV1": {"f:spec": fields},
+    }
+    return {
+        "apiVersion": group,
+        "kind": kind,
+        "metadata": {"name": name, "managedFields": [entry]},
+        "spec": spec,
+    }
+
+
+@pytest.mark.table
+def test_objects_that_cannot_be_read_beside_it(pinned, stage, facing):
+    ours, target = "breakeven.dev/v1alpha1", {**manifests.target()["spec"], "replicas": 0}
+    service = {
+        **manifests.service()["spec"],
+        "targetRef": {**manifests.service()["spec"]["targetRef"], "name": "deep"},
+    }
+    made = (
+        ("apps/v1", "deployments", "Deployment", target),
+        (ours, "calibrationruns", "CalibrationRun", {"serviceRef": {"name": "nobody"}}),
+        (ours, "speculativeservices", "SpeculativeService", service),
+    )
+    with facing(
+        pinned, "objects nested 220 deep beside it", "named and counted; the good service goes on"
+    ) as row:
+        for group, plural, kind, spec in made:
+            path = f"/apis/{group}/namespaces/{pinned.name}/{plural}"
+            stage.api.create(path, deep(kind, group, "deep", spec))
+        counted = "sum(breakeven_unreadable_objects_total) >= 3"
+        until("they are counted", lambda: stage.query(counted))
+        rolling(pinned)
+        row.writes = 1
+        row.over()
+        until_pods(pinned, "eagle/3", 1)
+        row.recovered()
+        row.seen = f"{len(made)} counted; rolled"
