@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -158,32 +159,59 @@ def test_its_token_is_refused_until_a_new_one_is_there(place, stage, facing):
     place.managed(updatePolicy={"pinnedArm": "none"})
     place.until_settled("none")
     home = Place(stage, HOME)
-    pid = stage.operator_pid()
-    (pod,) = home.all("pod")
     with facing(
         place, "operator's token expired (401)", "no write; the roll ends once the new token is there"
     ) as row:
         before = place.writes()
-        account = home.get("serviceaccount", "breakeven")
-        home.kubectl("delete", "serviceaccount/breakeven")
-        kept = {name: account["metadata"].get(name) or {} for name in ("labels", "annotations")}
-        again = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "breakeven", **kept}}
-        home.kubectl("create", "--filename=-", stdin=json.dumps(again))
-        pin(place, "eagle/3")
-        until("it is refused", lambda: any("401" in json.dumps(line) for line in stage.log()))
-        answered = row.users.answered
-        until("users are answered meanwhile", lambda: row.users.answered > answered + 20)
-        assert place.writes() == before
-        bound = ("--bound-object-kind=Pod", f"--bound-object-name={pod['metadata']['name']}")
-        renew(pid, home.kubectl("create", "token", "breakeven", "--duration=1h", *bound).strip())
-        row.writes = 1
-        row.over()
-        place.until_settled("eagle/3")
-        row.recovered()
-        row.seen = "rolled once, by the new token"
+        with remade_account(home):
+            pin(place, "eagle/3")
+            until("it is refused", lambda: any("401" in json.dumps(line) for line in stage.log()))
+            answered = row.users.answered
+            until("users are answered meanwhile", lambda: row.users.answered > answered + 20)
+            assert place.writes() == before
+            (pod,) = home.all("pod")
+            bound = ("--bound-object-kind=Pod", f"--bound-object-name={pod['metadata']['name']}")
+            token = home.kubectl("create", "token", "breakeven", "--duration=1h", *bound).strip()
+            with renewed(stage.operator_pid(), token):
+                row.writes = 1
+                row.over()
+                place.until_settled("eagle/3")
+                row.recovered()
+                row.seen = "rolled once, by the new token"
 
 
-def renew(pid, token):
-    """Put a token where the process reads it, as its kubelet would."""
-    folder = Path(f"/proc/{pid}/root/var/run/secrets/kubernetes.io/serviceaccount")
-    (folder / "token").write_text(token)
+@contextlib.contextmanager
+def remade_account(home):
+    """The operator's account is another one of the same name and rights; at the end so is its pod."""
+    account = home.get("serviceaccount", "breakeven")
+    home.kubectl("delete", "serviceaccount/breakeven")
+    kept = {name: account["metadata"].get(name) or {} for name in ("labels", "annotations")}
+    again = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "breakeven", **kept}}
+    home.kubectl("create", "--filename=-", stdin=json.dumps(again))
+    try:
+        yield
+    finally:
+        # A new pod's kubelet has a token of its own.
+        home.kubectl("delete", "pod", "--all")
+        home.kubectl("rollout", "status", "deployment/breakeven", "--timeout=180s")
+
+
+@contextlib.contextmanager
+def renewed(pid, token):
+    """A token where the process reads it. Its kubelet holds the one from before for good, and puts that back now and then."""
+    file = Path(f"/proc/{pid}/root/var/run/secrets/kubernetes.io/serviceaccount/token")
+    ended = threading.Event()
+
+    def keep():
+        while not ended.wait(0.02):
+            with contextlib.suppress(OSError):
+                if file.read_text() != token:
+                    file.write_text(token)
+
+    keeper = threading.Thread(target=keep)
+    keeper.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        keeper.join()
