@@ -216,7 +216,7 @@ def test_a_pod_that_was_evicted_and_stays_listed(pinned, facing):
 
 def deep(kind, group, name, spec):
     """An object whose writer says of himself what no schema can forbid, 220 levels deep."""
-    fields = {".": {}}
+    fields: dict = {".": {}}
     for _ in range(220):
         fields = {"f:a": fields}
     entry = {

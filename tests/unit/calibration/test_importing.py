@@ -113,10 +113,16 @@ def test_what_obeys_no_law_is_refused_by_the_fit_like_any_other_calibration(impo
 
 
 def test_a_guidellm_report_is_read_by_the_reader_of_reports(importing):
-    importing.config_maps["sweeps"]["data"]["none.json"] = GUIDELLM.read_text()
+    report = GUIDELLM.read_text()
+    importing.config_maps["sweeps"]["data"]["none.json"] = report.replace('"demo"', '"chat"')
     status = importing.turn()
     assert status["armStatuses"][0]["phase"] == "Done"
     assert sum(point["arm"] == "none" for point in status["points"]) >= 3
+
+
+def test_a_guidellm_report_of_another_model_is_refused(importing):
+    importing.config_maps["sweeps"]["data"]["none.json"] = GUIDELLM.read_text()
+    assert "model 'demo'; expected" in importing.turn()["message"]
 
 
 def test_one_file_per_rate_makes_one_arm(importing):
