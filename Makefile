@@ -8,7 +8,7 @@ export PYTHONPATH := tests:.
 unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help env suitable-python programs demo real load test test-times test-faults times-baseline goals check quick-tests types lint contracts compatible-crds coverage matrix crds-baseline cluster-up cluster-down bench validate mutants fuzz generate generated lock clean
+.PHONY: help env suitable-python programs demo real load test test-times test-faults times-baseline goals check quick-tests types lint contracts compatible-crds coverage uncounted matrix crds-baseline cluster-up cluster-down bench validate mutants fuzz generate generated lock clean
 
 help: ## List the targets
 	@printf 'Breakeven: does speculative decoding pay, and until which load?\n\nStart with `make demo`; every target first makes what it needs.\n\n'
@@ -115,14 +115,22 @@ generate: env ## Rewrite what is generated from code: CRDs, docs
 crds-baseline: env ## Take today's CRDs as those that users have (a narrower field is meant, and in the changelog)
 	@$(BIN)/python -m crd_compatibility --store
 
-coverage: env ## All tests but those on the cluster, which lines none of them runs, and the floor
+coverage: env ## The tests whose lines are counted, and the floor
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -q --numprocesses=auto --dist=worksteal $(DEAREST_FIRST)
+	@$(BIN)/coverage run -m pytest -q --numprocesses=auto --dist=worksteal $(COUNTED) $(addprefix --ignore=,$(UNCOUNTED))
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 
-# So that no dear test is left for one process when the others have ended.
-DEAREST_FIRST := tests/fleet tests/engine tests/golden tests/tools tests/property tests/reference tests/unit
+uncounted: env ## The other tests in memory: counting their lines takes as long as running them, and others run these lines too
+	@$(BIN)/python -m pytest -q --numprocesses=auto --dist=worksteal $(UNCOUNTED)
+
+# The dearest first, so that none of them is left for one process when the others have ended.
+COUNTED := tests/fleet tests/engine tests/golden tests/unit
+UNCOUNTED := tests/engine/test_hindsight.py tests/fleet/test_agenda.py tests/engine/test_engine_examples.py \
+	tests/golden/test_other_commands.py tests/engine/test_fitted_saturation.py tests/fleet/test_fleet_ownership.py \
+	tests/golden/test_tutorial.py tests/engine/test_conversions.py tests/fleet/test_fleet_model_account.py \
+	tests/fleet/test_fleet_metrics.py tests/fleet/test_fleet_surprises.py tests/engine/test_calibrate_against_engine.py \
+	tests/fleet/test_fleet_experiments.py tests/property tests/reference tests/tools
 
 matrix: env ## Unit and property tests on Python 3.11 to 3.13 and with the oldest dependencies (CELL="3.12 lowest")
 	@$(BIN)/python -m matrix $(CELL)

@@ -30,3 +30,20 @@ def test_no_pipe_hides_a_failed_check():
 def test_both_commands_run_the_same_checks_that_are_no_tests():
     checks = re.findall(r"(?<= )[a-z-]+(?= |$)", recipe("check")[0].partition("--keep-going")[2])
     assert checks == ["quick-tests", *STATIC]
+
+
+def test_every_test_in_memory_is_run_once_with_its_lines_counted_or_not():
+    text = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
+    lists = {
+        name: re.search(rf"^{name} := (.*)$", text, re.MULTILINE)[1].split()
+        for name in ("COUNTED", "UNCOUNTED")
+    }
+    files = {str(file.relative_to(ROOT)) for file in (ROOT / "tests").rglob("test_*.py")}
+    in_memory = {file for file in files if not file.startswith(("tests/cluster/", "tests/faults/"))}
+
+    def listed(name):
+        return {file for file in in_memory for one in lists[name] if f"{file}/".startswith(f"{one}/")}
+
+    assert all((ROOT / one).exists() for names in lists.values() for one in names)
+    assert listed("COUNTED") | listed("UNCOUNTED") == in_memory
+    assert recipe("coverage")[1].count("$(addprefix --ignore=,$(UNCOUNTED))") == 1
