@@ -47,6 +47,7 @@ def test_healthy_figures_without_a_profile_cannot_be_judged():
         ({"pods": 0}, Cause.NO_SERIES),
         ({"requests": 0.0}, Cause.NO_REQUESTS),
         ({"speculating": False, "survival": ()}, Cause.NOT_SPECULATING),
+        ({"speculating": False, "first_engine": True}, Cause.ENGINE_TOO_OLD),
         ({"tokens_per_step": 1.02, "survival": (0.02, 0.0, 0.0)}, Cause.ACCEPTANCE_COLLAPSED),
         ({"survival": (0.7, 0.3, 0.02)}, Cause.DRAFT_TOO_LONG),
         ({"survival": (0.7, 0.02, 0.01)}, Cause.DRAFT_TOO_LONG),
@@ -59,6 +60,33 @@ def test_healthy_figures_without_a_profile_cannot_be_judged():
 def test_each_cause_is_seen_in_its_figures_and_not_in_healthy_ones(change, cause):
     assert cause in causes(replace(HEALTHY, **change))
     assert cause not in causes(HEALTHY)
+
+
+def test_an_engine_before_v1_speculates_and_counts_no_drafts():
+    old = replace(
+        HEALTHY, speculating=False, first_engine=True, survival=(), missing=("vllm:x",), preemptions=12.0
+    )
+    found = diagnose(replace(old, kv_usage=None), None, None)
+    assert found.pays is None
+    assert "before V1: it speculates, and counts no drafts" in found.sentence
+    assert {one.cause for one in found.findings} == {Cause.ENGINE_TOO_OLD, Cause.KV_CACHE_FULL}
+
+
+@pytest.mark.parametrize(
+    ("change", "evidence"),
+    [
+        (
+            {"kv_usage": None, "preemptions": 12.0},
+            "12 preemptions; how full the KV cache is, is not exported",
+        ),
+        ({"kv_usage": 0.99, "preemptions": None}, "preemptions are not exported; KV cache up to 99% full"),
+        ({"kv_usage": 0.0, "preemptions": 2.0}, "2 preemptions; KV cache up to 0% full"),
+    ],
+)
+def test_a_figure_that_is_not_exported_is_never_zero(change, evidence):
+    found = diagnose(replace(HEALTHY, **change), None, None).findings
+    (full,) = [one for one in found if one.cause is Cause.KV_CACHE_FULL]
+    assert full.evidence.startswith(evidence)
 
 
 def test_collapsed_acceptance_is_no_gain_even_without_a_profile():

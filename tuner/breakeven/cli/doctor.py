@@ -182,6 +182,8 @@ def _snapshot(
         output_tokens=window.output_tokens,
         offered=arrived.offered,
         given_up=window.given_up_share,
+        first_engine="drafts" not in stats
+        and bool(value(f"count({engines.named('spec_decode_num_emitted_tokens_total')})")),
         missing=tuple(f"{engines.prefix}{COUNTED[stat].name}" for stat in _NEEDED if stat not in stats),
     )
 

@@ -21,6 +21,7 @@ class Cause(StrEnum):
     SERIES_MISSING = "SeriesMissing"
     CLIENTS_GIVE_UP = "ClientsGiveUp"
     NOT_SPECULATING = "NotSpeculating"
+    ENGINE_TOO_OLD = "EngineTooOld"
     ACCEPTANCE_COLLAPSED = "AcceptanceCollapsed"
     DRAFT_TOO_LONG = "DraftTooLong"
     BEYOND_BREAK_EVEN = "BeyondBreakEven"
@@ -50,6 +51,7 @@ class ModelSnapshot:
         preemptions: in the window. itl_s: mean time between outputs of a request, each of which carries E tokens. prompt_tokens, output_tokens: means per request.
         offered: requests that were asked for in the window; None: as many as finished. given_up: share of those that began whose clients
             went away before the end. missing: names of series that are needed and not there.
+        first_engine: whether the series are those of a speculating vLLM before V1, which counts no drafts.
     """
 
     pods: int
@@ -69,6 +71,7 @@ class ModelSnapshot:
     offered: float | None = None
     given_up: float = 0.0
     missing: tuple[str, ...] = ()
+    first_engine: bool = False
 
     @property
     def tpot_s(self) -> float | None:

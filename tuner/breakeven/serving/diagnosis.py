@@ -42,30 +42,8 @@ def diagnose(
         arm: what runs, needed with a profile.
         asked: acceptance and lengths to judge with in place of the live ones.
     """
-    if snapshot.pods == 0:
-        return _unknown(
-            Finding(
-                Cause.NO_SERIES,
-                "Prometheus holds no vLLM series of this model",
-                "check --model against the label model_name, and that a PodMonitor scrapes the pods",
-            )
-        )
-    if snapshot.missing:
-        return _unknown(
-            Finding(
-                Cause.SERIES_MISSING,
-                f"Prometheus holds series of this model, and not {', '.join(snapshot.missing)}",
-                "check which relabelling drops them; what is missing is neither zero nor as it was calibrated",
-            )
-        )
-    if snapshot.requests <= 0:
-        return _unknown(
-            Finding(
-                Cause.NO_REQUESTS,
-                f"no request finished in {snapshot.window_s:g} s",
-                "widen --window-seconds, or wait for traffic",
-            )
-        )
+    if (lacking := _lacking(snapshot)) is not None:
+        return lacking
     findings = tuple(_live_causes(snapshot, scheduled=arm is not None and arm.scheduled))
     if not snapshot.speculating:
         return Diagnosis(None, "the engine does not speculate", None, None, findings)
@@ -88,13 +66,48 @@ def diagnose(
     return _against_profile(snapshot, profile, arm, asked or Conditions(), findings)
 
 
+def _lacking(snapshot: ModelSnapshot) -> Diagnosis | None:
+    """The answer where the figures allow no judgement; None if they do."""
+    if snapshot.pods == 0:
+        return _unknown(
+            Finding(
+                Cause.NO_SERIES,
+                "Prometheus holds no vLLM series of this model",
+                "check --model against the label model_name, and that a PodMonitor scrapes the pods",
+            )
+        )
+    if snapshot.first_engine:
+        sentence = "these series are of a vLLM before V1: it speculates, and counts no drafts; nothing more can be said"
+        old = Finding(
+            Cause.ENGINE_TOO_OLD, sentence, "upgrade to vLLM 0.11 or newer, which has the V1 engine alone"
+        )
+        return Diagnosis(None, sentence, None, None, (old, *_live_causes(snapshot, scheduled=False)))
+    if snapshot.missing:
+        return _unknown(
+            Finding(
+                Cause.SERIES_MISSING,
+                f"Prometheus holds series of this model, and not {', '.join(snapshot.missing)}",
+                "check which relabelling drops them; what is missing is neither zero nor as it was calibrated",
+            )
+        )
+    if snapshot.requests <= 0:
+        return _unknown(
+            Finding(
+                Cause.NO_REQUESTS,
+                f"no request finished in {snapshot.window_s:g} s",
+                "widen --window-seconds, or wait for traffic",
+            )
+        )
+    return None
+
+
 def _unknown(finding: Finding) -> Diagnosis:
     return Diagnosis(None, finding.evidence, None, None, (finding,))
 
 
 def _live_causes(snapshot: ModelSnapshot, *, scheduled: bool) -> Iterator[Finding]:
     """Causes that the live figures show by themselves; what a schedule accepts is a mixture over its tiers."""
-    if not snapshot.speculating:
+    if not snapshot.speculating and not snapshot.first_engine:
         yield Finding(
             Cause.NOT_SPECULATING,
             "the pods export no vllm:spec_decode series",
@@ -137,9 +150,19 @@ def _live_causes(snapshot: ModelSnapshot, *, scheduled: bool) -> Iterator[Findin
         )
     full = snapshot.kv_usage is not None and snapshot.kv_usage > FULL_POOL
     if full or (snapshot.preemptions or 0) > 0:
+        pool = (
+            f"KV cache up to {snapshot.kv_usage:.0%} full"
+            if snapshot.kv_usage is not None
+            else "how full the KV cache is, is not exported as kv_cache_usage_perc"
+        )
+        counted = (
+            "preemptions are not exported"
+            if snapshot.preemptions is None
+            else f"{snapshot.preemptions:.0f} preemptions"
+        )
         yield Finding(
             Cause.KV_CACHE_FULL,
-            f"KV cache up to {snapshot.kv_usage or 0:.0%} full, {snapshot.preemptions or 0:.0f} preemptions",
+            f"{counted}; {pool}",
             "the drafter takes its share of the pool: lower --max-num-seqs, shorten contexts, or add replicas",
         )
     if prompt_bound(snapshot) and snapshot.latency_s and snapshot.ttft_s:
