@@ -5,7 +5,7 @@ import sys
 
 from bench.hostile_tenants import MOST_MIB, attacked
 
-LENGTH_S = 20.0
+LENGTH_S = 12.0
 
 
 def test_memory_stays_bounded_whatever_tenants_store_and_serve(tmp_path):
