@@ -1,5 +1,7 @@
 """Free options of vLLM: schema and model hold the same bounds, and no JSON ends otherwise than taken or refused in one line."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,6 +116,24 @@ def test_the_refusal_says_where_and_what(options, problem):
     with pytest.raises(InputError) as caught:
         SpeculativeMethod.read(method, "m")
     assert str(caught.value) == f"m: {problem}"
+
+
+@pytest.mark.parametrize(
+    ("levels", "problem"),
+    [
+        (150, "m: options.a.a.a.a: is nested too deep; expected at most 4 levels"),
+        (250, "m: is JSON that cannot be read (recursion limit exceeded"),
+        (50_000, "m: is nested too deep; expected Unicode texts, and at most 200 objects"),
+    ],
+)
+def test_options_of_any_depth_are_refused_in_one_line(levels, problem):
+    options: Any = 1
+    for _ in range(levels):
+        options = {"a": options}
+    with pytest.raises(InputError) as caught:
+        SpeculativeMethod.read({"name": "l", "method": "ngram", "options": options}, "m")
+    assert str(caught.value).startswith(problem)
+    assert len(str(caught.value)) < 200
 
 
 def test_the_longest_options_fit_into_a_plan():

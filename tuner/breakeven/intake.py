@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 _MOST_BYTES = 256 * 2**20
+READABLE = "Unicode texts, and at most 200 objects and lists inside each other"
+"""What the parser asks of JSON beyond its grammar."""
 _KINDS = {dict: "an object", list: "a list", str: "a text", bool: "a boolean", type(None): "null"}
 
 
@@ -134,6 +136,7 @@ _TEXTS: dict[str, tuple[str, str]] = {
     "too_short": ("has too few items", "at least {min_length}"),
     "rule": ("{problem}", "{wanted}"),
     "decimal": ("is {given}", "{wanted}"),
+    "json_invalid": ("is JSON that cannot be read ({error})", READABLE),
 }
 
 

@@ -36,7 +36,8 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
-from breakeven.intake import wrong_field
+from breakeven.errors import InputError
+from breakeven.intake import READABLE, wrong_field
 from breakeven_operator.printable import printable
 
 GROUP = "breakeven.dev"
@@ -148,6 +149,8 @@ class Model(BaseModel):
             return cls.model_validate_json(
                 json.dumps(data, default=str), strict=True, by_alias=True, by_name=False
             )
+        except RecursionError:
+            raise InputError(where, "is nested too deep", READABLE) from None
         except ValidationError as error:
             raise wrong_field(error, where, "`kubectl explain` lists") from None
 
