@@ -3,15 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import yaml
+from yaml.constructor import ConstructorError
+
+_DEEPEST: Final = 200
+_MOST_MERGED: Final = 100_000
+_LONGEST_NUMBER: Final = 64
+# What PyYAML raises by mistake: of `!!bool x`, `!!timestamp x`, `!!int ""`, a number of base 60.
+_MISTAKES: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+# By libyaml where PyYAML has it: a megabyte takes a second in place of forty.
+_Fast: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _BoundedLoader(_Fast):  # type: ignore[misc]
+    """Builds no more than the text is worth: merge keys multiply it, and numbers of base 60 take its length squared."""
+
+    merged = 0
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        before = len(node.value)
+        super().flatten_mapping(node)
+        self.merged += max(0, len(node.value) - before)
+        if self.merged > _MOST_MERGED:
+            raise ConstructorError(None, None, f"merge keys make more than {_MOST_MERGED} members")
+
+    def construct_number(self, node: yaml.ScalarNode) -> float:
+        if len(node.value) > _LONGEST_NUMBER:
+            raise ConstructorError(None, None, f"a number of more than {_LONGEST_NUMBER} characters")
+        as_integer = node.tag.endswith(":int")
+        number: float = self.construct_yaml_int(node) if as_integer else self.construct_yaml_float(node)
+        return number
+
+
+for _kind in ("int", "float"):
+    _BoundedLoader.add_constructor(f"tag:yaml.org,2002:{_kind}", _BoundedLoader.construct_number)
 
 
 def yaml_documents(text: str) -> Iterator[Any]:
-    """The documents of a YAML text, by libyaml where PyYAML has it: a megabyte takes a second in place of forty.
+    """The documents of a YAML text.
 
     Raises:
-        yaml.YAMLError: it is no YAML.
+        yaml.YAMLError: it is no YAML, or none that is read: nested deeper than 200 levels, of more merged members, or with
+            longer numbers than any file of ours has.
     """
-    return yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    _check_depth(text)
+    try:
+        yield from yaml.load_all(text, Loader=_BoundedLoader)
+    except _MISTAKES as mistake:
+        raise yaml.YAMLError(f"a value that cannot be read ({type(mistake).__name__})") from mistake
+
+
+def _check_depth(text: str) -> None:
+    """Look at the nesting first: libyaml's reader recurses in C, and a text of 60 KB ends the process."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Fast):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > _DEEPEST:
+                raise yaml.YAMLError(f"nested deeper than {_DEEPEST} levels")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1

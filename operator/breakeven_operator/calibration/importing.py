@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from breakeven.arm import Arm
 from breakeven.errors import InputError
 from breakeven.points.point import Point
-from breakeven.readers.reading import read_text
+from breakeven.readers.reading import is_yaml, read_text
 from breakeven_operator.calibration.measurements import measured_of, stored
 from breakeven_operator.calibration.podcopy import NotCopyableError
 from breakeven_operator.calibration.sending import text_of
@@ -29,6 +29,8 @@ MANAGER = "breakeven-import"
 """Field manager of imported points, as each arm's driver has its own."""
 _TEXT = "imported results"
 _MOST_POINTS = 1000
+# Of YAML a megabyte takes two seconds, in which the cycle waits: a hundred times as long as JSON.
+_MOST_YAML = 1 << 20
 
 
 class Imported(NamedTuple):
@@ -67,9 +69,13 @@ def read_imports(
         NotCopyableError: a ConfigMap or key is not there, or a file cannot stand for its arm; says which and why.
     """
     found: list[StoredPoint] = []
+    yaml_size = 0
     for one in imports:
         index = 0
         for key in one.config_map.keys:
+            yaml_size += _yaml_size(view, one, key)
+            if yaml_size > _MOST_YAML:
+                raise _refused("more than 1 MiB of YAML in all; expected JSON, or fewer reports")
             points = _points(view, plan, one, key)
             if len(found) + len(points) > _MOST_POINTS:
                 raise _refused(f"{len(found) + len(points)} points; expected at most {_MOST_POINTS}")
@@ -84,6 +90,13 @@ def read_imports(
         for arm in plan.arms
     )
     return Imported(tuple(found), arms)
+
+
+def _yaml_size(view: RunView, one: ImportedArm, key: str) -> int:
+    """Characters of a file that is YAML; 0 of any other, and of one that is not there."""
+    data = (view.config_maps.get(one.config_map.name) or {}).get("data") or {}
+    text = str(data.get(key) or "")
+    return len(text) if is_yaml(text) else 0
 
 
 def _points(view: RunView, plan: CalibrationPlan, one: ImportedArm, key: str) -> list[Point]:

@@ -206,3 +206,25 @@ def test_an_arm_is_imported_once():
     run["spec"]["importFrom"] = [one, one]
     with pytest.raises(InputError, match="is there twice"):
         CalibrationRun.read(run, "run")
+
+
+def test_yaml_of_more_than_a_mebibyte_is_refused_because_it_takes_seconds(importing):
+    """Each file is a report that is read; the cycle of all tenants waits for them."""
+    report = f"""version: "0.2"
+scenario:
+  load: {{standardized: {{rate_qps: 1.0}}, native: {{config: {{load: {{type: poisson}}}}}}}}
+results:
+  request_performance:
+    aggregate:
+      latency: {{request_latency: {{units: s, mean: 1.05}}}}
+      requests: {{total: 100, failures: 0}}
+      throughput: {{requests_rate: {{mean: 1.0}}}}
+# {"x" * 200_000}
+"""
+    data = importing.config_maps["sweeps"]["data"]
+    keys = [f"none-{number}.yaml" for number in range(6)]
+    data |= dict.fromkeys(keys, report)
+    importing.run["spec"]["importFrom"][0]["configMap"]["keys"] = keys
+    status = importing.turn()
+    assert (status["phase"], status["reason"]) == ("Failed", "ImportRefused")
+    assert status["message"].endswith("more than 1 MiB of YAML in all; expected JSON, or fewer reports")

@@ -87,6 +87,39 @@ def test_results_are_counted_before_each_becomes_a_document(text, problem):
         tracemalloc.stop()
 
 
+MERGES = "b: &b {" + ",".join(f"k{n}: 1" for n in range(3000)) + "}\n" + "".join(
+    f"m{n}: {{<<: *b}}\n" for n in range(8000)
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("- " * 30_000, "nested deeper than 200 levels"),
+        ("a: " + "[" * 20_000, "nested deeper than 200 levels"),
+        (MERGES, "merge keys make more than 100000 members"),
+        ("- 1" + ":1" * 100_000, "a number of more than 64 characters"),
+        ("- !!bool x", "a value that cannot be read"),
+        ("- !!timestamp x", "a value that cannot be read"),
+        ('- !!int ""', "a value that cannot be read"),
+        ("- 1" + ":1" * 30 + ".5\n- 2001-99-99", "a value that cannot be read"),
+    ],
+    ids=["lists", "brackets", "merges", "base 60", "boolean", "time", "integer", "date"],
+)
+def test_yaml_that_would_take_the_process_its_memory_or_its_time_is_refused_in_a_line(
+    tmp_path, text, problem
+):
+    began_s = time.process_time()
+    with pytest.raises(InputError, match=problem):
+        read_text(f"scenario:\n{text}\n", "ConfigMap c, key k", Arm("none", 0, None))
+    file = tmp_path / "m.yaml"
+    file.write_text(text)
+    said = str(CliRunner().invoke(command, [str(file)]).exception)
+    assert problem in said
+    assert "\n" not in said
+    assert time.process_time() - began_s < 5.0
+
+
 def test_the_time_stamps_of_an_answer_are_counted_before_each_becomes_a_point():
     values = [[time_s, "1"] for time_s in range(10_001)]
     answer = {

@@ -70,7 +70,8 @@ def _objects(manifest: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 )
             documents = list(yaml_documents(text))
         except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise InputError(str(manifest), f"not YAML ({error})", "Kubernetes manifests") from error
+            problem = " ".join(str(error).split())
+            raise InputError(str(manifest), f"not YAML ({problem})", "Kubernetes manifests") from error
         except OSError as error:
             raise InputError(
                 str(manifest), error.strerror or "cannot be read", "Kubernetes manifests"

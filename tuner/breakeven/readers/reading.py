@@ -96,7 +96,7 @@ def read_text(
 
 
 def _all(text: str, source: str, arm: Arm | None, most_points: int) -> Iterator[Point | ForeignFileError]:
-    if not _is_json(text) and not _is_yaml(text):
+    if not _is_json(text) and not is_yaml(text):
         yield from _table(text, source, most_points)
         return
     documents = _documents(text, source, most_points) if _is_json(text) else _yaml_documents(text, source)
@@ -149,9 +149,9 @@ def _is_json(text: str) -> bool:
     return text.lstrip("\ufeff \t\r\n").startswith(("{", "["))
 
 
-def _is_yaml(text: str) -> bool:
+def is_yaml(text: str) -> bool:
     """Whether this is a report of llm-d-benchmark: no header of a table is a whole line that ends with a colon."""
-    return any(line.rstrip() == "scenario:" for line in _lines(text))
+    return not _is_json(text) and any(line.rstrip() == "scenario:" for line in _lines(text))
 
 
 def _yaml_documents(text: str, source: str) -> Iterator[Document]:
