@@ -96,7 +96,7 @@ bench: env ## Speeds and sizes, each with how it was measured
 validate: env ## The model against published measurements: dataset, split, error, goal
 	@$(BIN)/python -m validation
 
-mutants: env ## 120 changes of the core, each against the tests that run its line: half an hour (OF=commit ON=commit COUNT=20 SEED=7)
+mutants: env ## 120 changes of the core, each against the tests that run its line: ten minutes (OF=commit ON=commit COUNT=20 SEED=7)
 	@$(BIN)/python -m mutation $(if $(OF),--of "$(OF)") $(if $(ON),--on "$(ON)") $(if $(COUNT),--count "$(COUNT)") $(if $(SEED),--seed "$(SEED)")
 
 fuzz: env ## Every reader against hostile input for a fixed time
