@@ -164,8 +164,9 @@ def test_its_token_is_refused_until_a_new_one_is_there(place, stage, facing):
     ) as row:
         before = place.writes()
         with remade_account(home):
-            pin(place, "eagle/3")
+            # The API server answers by what it remembers of a token for ten seconds.
             until("it is refused", lambda: any("401" in json.dumps(line) for line in stage.log()))
+            pin(place, "eagle/3")
             answered = row.users.answered
             until("users are answered meanwhile", lambda: row.users.answered > answered + 20)
             assert place.writes() == before

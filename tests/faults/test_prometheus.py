@@ -85,7 +85,9 @@ def test_every_pod_scraped_by_a_second_job(watched, stage, facing):
     before = file.read_text()
     configuration = yaml.safe_load(before)
     pods = configuration["scrape_configs"][0]
-    configuration["scrape_configs"].append({**pods, "job_name": "again"})
+    # By its job alone a series of the second one differs.
+    relabelled = [*pods["relabel_configs"], {"target_label": "job", "replacement": "again"}]
+    configuration["scrape_configs"].append({**pods, "job_name": "again", "relabel_configs": relabelled})
     running = f'vllm:num_requests_running{{namespace="{watched.name}"}}'
     with facing(watched, "Prometheus scrapes each pod twice", "the load counts once; no write") as row:
         trusts(watched)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from typing import Any
 
 import pytest
 
@@ -216,7 +217,7 @@ def test_a_pod_that_was_evicted_and_stays_listed(pinned, facing):
 
 def deep(kind, group, name, spec):
     """An object whose writer says of himself what no schema can forbid, 220 levels deep."""
-    fields: dict = {".": {}}
+    fields: dict[str, Any] = {".": {}}
     for _ in range(220):
         fields = {"f:a": fields}
     entry = {
