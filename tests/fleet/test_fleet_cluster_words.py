@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from breakeven_operator.kinds import CLAIMS, CONFIG_MAPS, EVENTS, NODES
+from breakeven_operator.kinds import CLAIMS, CONFIG_MAPS, EVENTS, NODES, PODS, REPLICASETS
 from breakeven_operator.ports import ClusterError
 from fakes.fleet_world import VALUE, FleetWorld
 from fakes.scheduling import QUOTAS, VOLUMES
@@ -243,3 +243,30 @@ async def test_a_target_whose_image_never_comes_says_so_in_condition_and_event()
     assert world.decision["action"] == "Hold"
     assert world.condition("Calibrated")["reason"] == "ImagePullFailed"
     assert "ImagePullFailed" in world.events
+
+
+async def test_pods_of_others_in_the_namespace_are_not_asked_about() -> None:
+    world = calibrated()
+    made = world.clock.now().isoformat()
+    stranger = {"namespace": "llm", "name": "stranger-1", "creationTimestamp": made}
+    owner = {"kind": "Deployment", "name": "stranger", "uid": "of-others", "controller": True}
+    replica_set = world.cluster.put(REPLICASETS, {"metadata": {**stranger, "ownerReferences": [owner]}})
+    owner = {
+        "kind": "ReplicaSet",
+        "name": "stranger-1",
+        "uid": replica_set["metadata"]["uid"],
+        "controller": True,
+    }
+    meta = {**stranger, "name": "stranger-1-aaaaa", "ownerReferences": [owner]}
+    placed = {"type": "PodScheduled", "status": "True", "lastTransitionTime": made}
+    world.cluster.put(PODS, {"metadata": meta, "spec": {}, "status": {"conditions": [placed]}})
+    asked: list[str] = []
+
+    def note(verb: str, resource: Any, _name: str) -> None:
+        if verb == "list" and resource == EVENTS:
+            asked.append(resource.plural)
+
+    world.cluster.fail = note
+    for _ in range(3):
+        await world.cycle()
+    assert asked == []

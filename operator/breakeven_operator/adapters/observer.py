@@ -191,7 +191,10 @@ class Observer:
         # Thousands of pods that have ended may stand beside a few that run, and answer no query.
         living = [pod for pod in pods if not is_finished(pod)]
         busy = sorted({run["metadata"]["namespace"] for run in runs})
-        ours = {one["metadata"]["uid"] for one in (*sets, *jobs) if problem_of(one) is None}
+        # Of the pods of a namespace only those of targets and of calibrations are asked about.
+        targets = {one["metadata"]["uid"] for one in deployments if problem_of(one) is None}
+        makers = (*(one for one in sets if owner_uid(one) in targets), *jobs)
+        ours = {one["metadata"]["uid"] for one in makers}
         said, (selectors, policies, events, volume_claims), warnings = await asyncio.gather(
             self._heard(services, _by_namespace(living), soon=soon),
             asyncio.gather(
