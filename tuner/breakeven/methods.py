@@ -1,6 +1,6 @@
 """vLLM's words for ways of speculating, and which of them load a drafter: the one table of them.
 
-Read in vLLM 0.33's `SpeculativeMethod`; `medusa` and `mlp_speculator` ended before 0.32 and are known from older engines.
+Read in vLLM 0.33's `SpeculativeMethod`; `medusa` and `mlp_speculator` ended with 0.32 and are known from older engines.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ METHODS = {
 """Words of the present engines; `custom_class` lets a user's own proposer draft."""
 
 FORMER_METHODS = {"medusa": Drafter.REQUIRED, "mlp_speculator": Drafter.REQUIRED}
-"""Words that engines before 0.32 took."""
+"""Words that engines up to 0.32 took."""
 
 SCHEDULED_METHODS = ("draft_model", "eagle", "eagle3", "mtp", "dflash", "ngram")
 """Methods that vLLM drafts with a length per batch size (`num_speculative_tokens_per_batch_size`): of the others it refuses

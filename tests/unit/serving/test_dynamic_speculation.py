@@ -46,7 +46,7 @@ def test_a_table_that_vllm_refuses_is_a_doubt_in_one_line(table, problem):
         (GOOD, ["--data-parallel-size", "1"], "registry:5000/vllm", None),
         (GOOD, ["--data-parallel-size", "2"], "", "at every batch size, and only its log says so"),
         (GOOD, ["-dp=2"], "", "at every batch size"),
-        (GOOD, [], "vllm/vllm-openai:v0.23.1", "from 0.25 on, 0.23 refuses to start"),
+        (GOOD, [], "vllm/vllm-openai:v0.23.1", "from 0.24 on, 0.23 refuses to start"),
         (
             {**GOOD, "num_speculative_tokens": 3},
             [],

@@ -16,6 +16,7 @@ from breakeven.serving.hindrances import hindrances
         (["m", "--pipeline-parallel-size=4"], ["--pipeline-parallel-size 4: "]),
         (["m", "--logits-processors", "a.B", "c.D"], ["--logits-processors: vLLM refuses"]),
         (["m", "--disable-log-stats", "-pp=2", "--logits-processors=a.B"], ["--disable", "-pp 2", "--logits"]),
+        (["python3", "-m", "vllm.entrypoints.api_server", "--model", "m"], ["vllm.entrypoints.api_server: "]),
         (["m", "-pp", "1", "--disable-log-requests", "--disable-uvicorn-access-log"], []),
         (["m", "-pp", "many"], []),
         ([], []),

@@ -9,6 +9,7 @@ import yaml
 from click.testing import CliRunner
 
 from breakeven.cli import lint
+from breakeven.serving.command_line import speculation
 from breakeven.serving.drain import drain
 from breakeven.serving.opt_in import ANNOTATION, ARGUMENT, VARIABLE, engine_container, opt_in
 
@@ -71,6 +72,67 @@ def test_a_sleep_by_exec_counts_and_an_unknown_hook_is_not_called_missing():
     assert drain({"terminationGracePeriodSeconds": 90}, by_exec).pre_stop_s == 15
     unknown = {**READY, "lifecycle": {"preStop": {"httpGet": {"path": "/drain", "port": 1}}}}
     assert drain({"terminationGracePeriodSeconds": 90}, unknown).ok
+
+
+@pytest.mark.parametrize(
+    ("command", "seconds"),
+    [
+        (["/bin/sh", "-c", "sleep 1m"], 60),
+        (["sleep", "1h"], 3600),
+        (["/bin/sleep", "2d"], 2 * 86400),
+        (["sleep", "1m", "30s"], 90),
+        (["sh", "-c", "sleep 5; sleep 20"], 25),
+        (["sh", "-c", "sleep 5 && sleep .5"], 5.5),
+        (["sh", "-c", "echo bye; exec sleep 15"], 15),
+        (["sh", "-c", "curl -X POST localhost:8000/drain; sleep 15"], None),
+        (["sh", "-c", "until curl -sf x; do sleep 5; done"], None),
+        (["sh", "-c", "for i in 1 2 3; do sleep 5; done"], None),
+        (["sh", "-c", "test -f /x && sleep 5 || sleep 50"], None),
+        (["sh", "-c", "sleep 5 &"], None),
+        (["sh", "-c", "sleep $SECONDS_TO_WAIT"], None),
+        (["sh", "-c", "sleep $((60 * 2))"], None),
+        (["sh", "-c", "sleep 'unfinished"], None),
+        (["sh", "-c", "sleep 5;" + " " * 2000], None),
+        (["/drain.sh"], None),
+        (["sleep", "a while"], None),
+        ([], None),
+    ],
+    ids=str,
+)
+def test_the_length_of_a_hook_is_said_or_null(command, seconds):
+    hooked = {**READY, "lifecycle": {"preStop": {"exec": {"command": command}}}}
+    assert drain({"terminationGracePeriodSeconds": 10**6}, hooked).pre_stop_s == seconds
+
+
+@pytest.mark.parametrize("hook", [{"httpGet": {"path": "/drain", "port": 1}}, {"tcpSocket": {"port": 1}}])
+def test_a_hook_that_asks_somebody_has_no_length(hook):
+    assert drain({}, {**READY, "lifecycle": {"preStop": hook}}).pre_stop_s is None
+
+
+def test_an_old_version_drains_only_by_a_hook_that_waits():
+    old = {**READY, "image": "vllm/vllm-openai:v0.11.0", "args": ["org/model"]}
+    waits = {"preStop": {"exec": {"command": ["sh", "-c", "until curl -sf x; do sleep 5; done"]}}}
+    grace = {"terminationGracePeriodSeconds": 600}
+    assert "0.11 does not know --shutdown-timeout (0.18 does)" in drain(grace, old).problems[0]
+    assert drain(grace, {**old, "lifecycle": waits}).ok
+
+
+def test_flags_of_the_first_generation_are_removed_and_are_the_arm_that_runs():
+    words = [
+        "m",
+        "--speculative-model=[ngram]",
+        "--num-speculative-tokens",
+        "5",
+        "--ngram_prompt_lookup_max=4",
+    ]
+    found = opt_in({"name": "vllm", "image": "vllm/vllm-openai:v0.8.5", "args": words})
+    (change,) = found.remove
+    assert [line.removeprefix("- ").strip("'") for line in change.lines] == words[1:]
+    assert speculation(words).config == {
+        "method": "ngram",
+        "num_speculative_tokens": 5,
+        "prompt_lookup_max": 4,
+    }
 
 
 def test_the_engine_is_found_among_sidecars():

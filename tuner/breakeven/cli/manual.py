@@ -38,6 +38,13 @@ $ eval "$(_BREAKEVEN_COMPLETE=bash_source breakeven)"
 | command | what it does |
 |---|---|"""
 
+_HEAD_OF_VERSIONS = """
+What lint knows of vLLM {oldest} to {newest}, read from vLLM's packages (`tests/realvllm/speculation.py`); of spellings that end in `_mtp` it knows the versions too.
+An image's version is what its tag says, if the image is called after vLLM. Of other versions lint says that it does not know them.
+
+| | versions | words |
+|---|---|---|"""
+
 _HEAD_OF_COLUMNS = """
 ## The points file
 
@@ -65,8 +72,37 @@ def render() -> str:
         if name in RESULTS:
             parts += ["\nThe document of `--json`:\n", "| key | meaning |", "|---|---|"]
             parts += (row for result in RESULTS[name] for row in _keys(result))
+        if name == "lint":
+            parts += _versions()
     parts += _points_file()
     return "\n".join(parts) + "\n"
+
+
+def _versions() -> Iterator[str]:
+    """What each vLLM knows about speculation, from the table that lint goes by."""
+    from breakeven.methods import MTP_ALIAS
+    from breakeven.serving.hindrances import LIMITS
+    from breakeven.serving.vllm_versions import known
+
+    table = known()
+    yield _HEAD_OF_VERSIONS.format(oldest=table.oldest, newest=table.newest)
+    for what, rows in (
+        ("method", table.methods),
+        ("key", table.keys),
+        ("rejection_sample_method", table.verification),
+        ("flag", table.flags),
+    ):
+        spans: dict[str, list[str]] = {}
+        for word, span in rows.items():
+            if not word.endswith(MTP_ALIAS):
+                spans.setdefault(f"{span.first or table.oldest} to {span.last or table.newest}", []).append(
+                    word
+                )
+        for span_words, words in sorted(spans.items()):
+            yield f"| {what} | {span_words} | {', '.join(f'`{word}`' for word in words)} |"
+    for limit in LIMITS.values():
+        first, last = limit.versions.first or table.oldest, limit.versions.last or table.newest
+        yield f"| refused together | {first} to {last} | {limit.what} (`{limit.file}`) |"
 
 
 def _points_file() -> Iterator[str]:

@@ -412,7 +412,7 @@ class _ManifestChange(JsonResult):
 class _OptInFindings(JsonResult):
     ok: bool
     refusal: str | None
-    """Whether nothing is missing; why the operator cannot manage it, where no line helps."""
+    """Whether nothing is missing; why the operator cannot manage it as it stands."""
     add: tuple[_ManifestChange, ...]
     remove: tuple[_ManifestChange, ...]
     """Lines to add to and remove from the manifest."""
@@ -430,12 +430,12 @@ class _DrainFindings(JsonResult):
 
 
 class LintedDeployment(JsonResult):
-    """One Deployment of a file."""
+    """One engine of a file."""
 
     deployment: str
     container: str | None
     ok: bool
-    """Its name, the container that runs vLLM, whether nothing is missing."""
+    """Name of the Deployment, the container that runs vLLM, whether nothing is missing."""
     opt_in: _OptInFindings
     """Lines to add to and remove from the manifest, or why the operator cannot manage it."""
     drain: _DrainFindings
@@ -444,13 +444,17 @@ class LintedDeployment(JsonResult):
     """Anything else that would fight with the operator."""
     notes: tuple[str, ...]
     """The advice to read before the opt-in, whatever the manifest says."""
+    kind: str
+    """Kind of the object that has the pod template, or the chart whose values have it."""
 
 
 class LintResult(JsonResult):
     """`lint`."""
 
     deployments: tuple[LintedDeployment, ...]
-    """One entry per Deployment of the file."""
+    """One entry per container of the file that runs vLLM."""
+    passed_over: tuple[str, ...]
+    """Objects of the file that were not read, each with the reason."""
     confidence: float
     """As everywhere; nothing here has an interval."""
 

@@ -25,6 +25,22 @@ from breakeven.serving.vllm_flags import flags, json_or_none, read, size
 SPECULATIVE_CONFIG = "--speculative-config"
 SHORT_KEYS = {"--spec-method": "method", "--spec-model": "model", "--spec-tokens": "num_speculative_tokens"}
 """Flags that give one key of the speculative configuration."""
+FORMER_KEYS = {
+    "--speculative-model": "model",
+    "--num-speculative-tokens": "num_speculative_tokens",
+    "--speculative-model-quantization": "quantization",
+    "--speculative-draft-tensor-parallel-size": "draft_tensor_parallel_size",
+    "--speculative-max-model-len": "max_model_len",
+    "--speculative-disable-by-batch-size": "disable_by_batch_size",
+    "--speculative-disable-mqa-scorer": "disable_mqa_scorer",
+    "--ngram-prompt-lookup-max": "prompt_lookup_max",
+    "--ngram-prompt-lookup-min": "prompt_lookup_min",
+    "--spec-decoding-acceptance-method": "acceptance_method",
+    "--typical-acceptance-sampler-posterior-threshold": "posterior_threshold",
+    "--typical-acceptance-sampler-posterior-alpha": "posterior_alpha",
+    "--disable-logprobs-during-spec-decoding": "disable_logprobs",
+}
+"""Flags of vLLM's first generation, before `--speculative-config`, with the keys that took their place."""
 
 _VARIABLE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
 _NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
@@ -33,7 +49,12 @@ _SHELLS = {"sh", "bash", "ash", "dash", "zsh", "ksh", "mksh", "fish", "busybox"}
 # These run the text of their `-c` in the shell of somebody.
 _SHELLS_BY_OPTION = {"su", "runuser"}
 # Switches of other versions of vLLM than the one whose table `vllm_flags` holds.
-_OTHER_SWITCHES = ("--disable-frontend-multiprocessing", "--disable-log-requests")
+_OTHER_SWITCHES = (
+    "--disable-frontend-multiprocessing",
+    "--disable-log-requests",
+    "--use-v2-block-manager",
+    "--speculative-disable-mqa-scorer",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +79,12 @@ class GivenFlag:
     @property
     def speculative(self) -> bool:
         """Whether it says something about speculation."""
-        return self.name == SPECULATIVE_CONFIG or self.name in SHORT_KEYS
+        return self.name == SPECULATIVE_CONFIG or self.name in SHORT_KEYS or self.former
+
+    @property
+    def former(self) -> bool:
+        """Whether it is one of vLLM's first generation, which newer versions refuse."""
+        return self.name in FORMER_KEYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +171,33 @@ def spelled_out(words: Sequence[str]) -> list[str]:
 def speculation(words: Sequence[str]) -> Speculation:
     """Read every form in which a command line may ask for speculation; the last whole value wins, as in vLLM."""
     try:
-        said = {flag.name: " ".join(flag.values) for flag in cut(spelled_out(words)) if flag.speculative}
+        given = [flag for flag in cut(spelled_out(words)) if flag.speculative]
+        said = {flag.name: " ".join(flag.values) for flag in given}
+        former = {name: said.pop(name) for name in FORMER_KEYS if name in said}
+        if former and not said:
+            return Speculation(_formerly(former))
         whole = said.pop(SPECULATIVE_CONFIG, "")
         if variable := _VARIABLE.fullmatch(whole.strip()):
             return Speculation(variable=variable[1])
         shorts = {name: read(name, text) for name, text in said.items()}
+        # vLLM reads a value before a later one takes its place.
+        for flag in given:
+            if flag.name == SPECULATIVE_CONFIG and not _VARIABLE.fullmatch(" ".join(flag.values).strip()):
+                configuration(" ".join(flag.values))
         return Speculation(joined(configuration(whole), shorts))
     except InputError as error:
         return Speculation(problem=str(error))
+
+
+def _formerly(said: Mapping[str, str]) -> Mapping[str, Any]:
+    """The configuration that flags of vLLM's first generation come to; `[ngram]` was a model then."""
+    config: dict[str, Any] = {}
+    for name, text in said.items():
+        config[FORMER_KEYS[name]] = int(text) if text.isdecimal() and len(text) < 10 else text or True
+    if config.get("model") == "[ngram]":
+        config["method"] = "ngram"
+        del config["model"]
+    return config
 
 
 def configuration(text: str) -> Mapping[str, Any] | None:
@@ -254,32 +299,72 @@ def shell_of(words: Sequence[str]) -> tuple[str, ...]:
     Args:
         words: command and arguments of the container.
     """
+    call = shell_call(words)
+    return (call.program, call.option) if call else ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShellCall:
+    """A shell that is handed a text.
+
+    Attributes:
+        program: the shell, as it is written. option: the one that hands it the text.
+        following: the words after its options: the text, and what the text finds as `$0`, `$1` and so on.
+    """
+
+    program: str
+    option: str
+    following: tuple[str, ...]
+
+    @property
+    def script(self) -> str:
+        """The text."""
+        return self.following[0] if self.following else ""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """`$0`, `$1` and so on."""
+        return self.following[1:]
+
+
+def shell_call(words: Sequence[str]) -> ShellCall | None:
+    """The shell that `shell_of` names, with the text that it is handed; None if there is none."""
     started = after_program(words)
     before = list(words[: len(words) - len(started)] if len(started) < len(words) else words)
     # An image whose entrypoint is vLLM has vLLM's own flags from the first word on.
     before = list(takewhile(lambda word: word.partition("=")[0] not in flags(), before))
     for at, word in enumerate(before):
         program = word.rpartition("/")[2]
-        text = _text_option(before[at + 1 :])
-        if program in _SHELLS | _SHELLS_BY_OPTION and text:
-            return (word, text)
+        if program in _SHELLS | _SHELLS_BY_OPTION and (place := _text_option(before[at + 1 :])) is not None:
+            option = at + 1 + place
+            return ShellCall(word, words[option], _without_options(words[option + 1 :]))
         if inner := _split_by_env(before[:at], word):
-            return shell_of([*inner, *before[at + 1 :]])
-    return ()
+            return shell_call([*inner, *words[at + 1 :]])
+    return None
 
 
-def _text_option(following: Sequence[str]) -> str:
-    """The option `-c`, alone or among other letters, if it comes before the first word that is no option."""
+def _without_options(words: Sequence[str]) -> tuple[str, ...]:
+    """The words from the first on that is no option: a shell takes that one for its text (`bash -lc -- TEXT`)."""
+    position = 0
+    while position < len(words) and words[position].startswith(("-", "+")):
+        if words[position] in {"-", "--"}:
+            return tuple(words[position + 1 :])
+        position += 2 if re.fullmatch(r"[-+][a-zA-Z]*[oO]", words[position]) else 1
+    return tuple(words[position:])
+
+
+def _text_option(following: Sequence[str]) -> int | None:
+    """Place of the option `-c`, alone or among other letters, if it comes before the first word that is no option."""
     applet = 1 if following and following[0] in _SHELLS else 0
     valued = False
-    for word in following[applet:]:
+    for place, word in enumerate(following[applet:], start=applet):
         if re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", word):
-            return word
+            return place
         if not valued and not word.startswith(("-", "+")):
-            return ""
+            return None
         # `-o pipefail` and `-O extglob` take the next word.
         valued = bool(re.fullmatch(r"[-+][a-zA-Z]*[oO]", word))
-    return ""
+    return None
 
 
 def _split_by_env(before: Sequence[str], word: str) -> list[str]:

@@ -5,13 +5,13 @@ Read in vLLM 0.33's source. What it refuses is refused here; what it passes over
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from breakeven.errors import InputError
 from breakeven.methods import draft_length_of, method_of
 from breakeven.serving.command_line import SPECULATIVE_CONFIG, flag_number
+from breakeven.serving.vllm_versions import known, version_of
 from breakeven.tiers import Schedule
 
 KEY = "num_speculative_tokens_per_batch_size"
@@ -19,9 +19,6 @@ KEY = "num_speculative_tokens_per_batch_size"
 
 _METHODS = frozenset({"ngram", "eagle", "eagle3", "mtp", "draft_model", "dflash"})
 """Methods for which model runner V1 changes the draft length; V2, which most models do not run on yet, does for more."""
-
-_FIRST_VERSION = (0, 25)
-_VERSION = re.compile(r":v?(\d{1,3})\.(\d{1,3})(?:\.\d+)?(?:[-.+]|$)")
 
 
 def schedule_in(config: Mapping[str, Any], where: str = SPECULATIVE_CONFIG) -> Schedule | None:
@@ -83,7 +80,6 @@ def doubts(config: Mapping[str, Any], words: Sequence[str], image: str = "") -> 
             f"{KEY} with method {method}: vLLM's model runner V1 leaves the table aside with a warning "
             f"(it knows {', '.join(sorted(_METHODS))})"
         )
-    version = _VERSION.search(image)
-    if version and (int(version[1]), int(version[2])) < _FIRST_VERSION:
-        found, first = f"{version[1]}.{version[2]}", ".".join(map(str, _FIRST_VERSION))
-        yield f"{KEY} with image {image}: vLLM knows it from {first} on, {found} refuses to start"
+    version, first = version_of(image), known().keys[KEY].first
+    if version is not None and first is not None and version < first:
+        yield f"{KEY} with image {image}: vLLM knows it from {first} on, {version} refuses to start"

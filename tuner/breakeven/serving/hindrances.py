@@ -1,35 +1,248 @@
-"""Settings of an engine with which nothing can be measured, or with which it does not start once it speculates."""
+"""Settings of an engine with which nothing can be measured, or with which it does not start once it speculates.
+
+What each version refuses was read in vLLM's packages, 0.18 to 0.33; `LIMITS` names the file and the words there, which
+`tests/realvllm/limits.py` looks up where a vLLM is installed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from breakeven.serving.command_line import cut, flag_number
+from breakeven.errors import InputError
+from breakeven.methods import LOOKUP_METHODS, method_of
+from breakeven.serving.command_line import SPECULATIVE_CONFIG, GivenFlag, cut, flag_number, flag_value
+from breakeven.serving.dynamic_speculation import KEY as SCHEDULE_KEY
+from breakeven.serving.vllm_flags import read
+from breakeven.serving.vllm_versions import Span, VllmVersion, known
+
+_HIDDEN_STATES = ("eagle3", "dflash", "dspark")
+_UNLESS = ", unless the model hands its hidden states from stage to stage (some do since 0.30)"
+_ADAPTIVE = "enable_adaptive_verification"
 
 
-def hindrances(words: Sequence[str]) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Something that vLLM refuses together with speculation.
+
+    Attributes:
+        what: the two things, in words.
+        versions: that have it, among those that were read.
+        file: of vLLM's package.
+        words: in it; versions put it differently.
+    """
+
+    what: str
+    versions: Span
+    file: str
+    words: tuple[str, ...]
+
+
+def _span(first: str | None, last: str | None) -> Span:
+    return Span(VllmVersion.of(first) if first else None, VllmVersion.of(last) if last else None)
+
+
+_STAGES = "pipeline parallelism with eagle3, dflash and dspark"
+_TRANSFER = "prefill and decode that speculate with different drafters"
+_CONFIG = "vllm/config/vllm.py"
+_ADAPTIVELY = "Adaptive verification is not currently compatible"
+LIMITS = {
+    limit.what: limit
+    for limit in (
+        Limit(
+            _STAGES, _span(None, "0.29"), "vllm/v1/worker/gpu/model_runner.py", ("with pipeline parallel",)
+        ),
+        Limit(
+            "pipeline parallelism with eagle3, dflash and dspark unless the model hands hidden states on",
+            _span("0.30", None),
+            "vllm/v1/worker/gpu/spec_decode/eagle/eagle3_utils.py",
+            ("supports_aux_hidden_states_over_pp",),
+        ),
+        Limit(
+            "custom logits processors",
+            _span(None, None),
+            "vllm/v1/sample/logits_processor/__init__.py",
+            ("Custom logits processors are not supported when",),
+        ),
+        Limit(
+            "structured outputs by lm-format-enforcer",
+            _span(None, None),
+            "vllm/v1/structured_output/backend_lm_format_enforcer.py",
+            ("LM Format Enforcer backend does not support speculative",),
+        ),
+        Limit(
+            _TRANSFER,
+            _span("0.28", None),
+            "vllm/distributed/kv_transfer/kv_connector/v1/nixl/metadata.py",
+            ("_get_speculative_compatibility_factors",),
+        ),
+        Limit(
+            "adaptive verification and LoRA",
+            _span("0.28", None),
+            _CONFIG,
+            ("adaptive verification with LoRA", f"{_ADAPTIVELY} with LoRA"),
+        ),
+        Limit(
+            "adaptive verification without full CUDA graphs",
+            _span("0.28", None),
+            _CONFIG,
+            ("adaptive verification with enforce_eager", _ADAPTIVELY, "Adaptive verification requires full"),
+        ),
+        Limit(
+            "adaptive verification and pipeline parallelism",
+            _span("0.28", None),
+            _CONFIG,
+            ("adaptive verification with pipeline parallelism", _ADAPTIVELY),
+        ),
+    )
+}
+"""What vLLM refuses, by name."""
+
+
+def hindrances(
+    words: Sequence[str], config: Mapping[str, Any] | None = None, version: VllmVersion | None = None
+) -> list[str]:
     """A line for each, with what to change.
 
     Args:
         words: command and arguments of the container.
+        config: the speculative configuration, if one is known.
+        version: of vLLM, if it is known.
     """
-    given = {flag.name: flag.items[0] for flag in cut(words)}
+    given = {flag.name: flag for flag in cut(words)}
     found = []
-    if name := given.get("--disable-log-stats"):
+    if flag := given.get("--disable-log-stats"):
         found.append(
-            f"{name}: vLLM then counts nothing, and its metrics page has no vllm:* series, so that nothing can be "
+            f"{flag.items[0]}: vLLM then counts nothing, and its metrics page has no vllm:* series, so that nothing can be "
             "measured or decided; remove it"
         )
-    stages = flag_number(words, "--pipeline-parallel-size") or 1
-    if stages > 1:
-        name = given["--pipeline-parallel-size"].partition("=")[0]
+    if "vllm.entrypoints.api_server" in words:
         found.append(
-            f"{name} {stages}: vLLM does not start with pipeline parallelism and speculation together; "
-            "use tensor parallelism alone, or leave speculation out"
+            "vllm.entrypoints.api_server: vLLM's server for demonstrations has no metrics page, so that nothing can be "
+            "measured or decided; use vllm serve, or vllm.entrypoints.openai.api_server"
         )
-    if name := given.get("--logits-processors"):
+    found += _stages(given, words, config, version)
+    if flag := given.get("--logits-processors"):
         found.append(
-            f"{name.partition('=')[0]}: vLLM refuses custom logits processors together with speculation; "
+            f"{flag.items[0].partition('=')[0]}: vLLM refuses custom logits processors together with speculation; "
             "remove them, or leave speculation out"
         )
+    found += _transfer(given, config, version)
+    if enforcer := _format_enforcer(words):
+        found.append(
+            f"{enforcer}: this backend of structured outputs does not take speculative tokens, and requests with a schema "
+            "fail; use xgrammar or guidance"
+        )
+    if config is not None:
+        found += _adaptive(given, words, config)
+        found += _shorter_drafter(words, config)
     return found
+
+
+def unknown_words(
+    words: Sequence[str], config: Mapping[str, Any] | None, version: VllmVersion | None
+) -> list[str]:
+    """Words about speculation that the image's version does not know, each as a line with the versions that do.
+
+    Args:
+        words: command and arguments of the container.
+        config: the speculative configuration, if one is known.
+        version: of vLLM; nothing is said of one that is unknown or was not read.
+    """
+    table = known()
+    if version is None or not table.oldest <= version <= table.newest:
+        return []
+    found = [
+        f"{flag.items[0].partition('=')[0]}: {_since(table.flags[flag.head], version)}"
+        for flag in cut(words)
+        if flag.head in table.flags and not table.flags[flag.head].holds(version)
+    ]
+    if config is None:
+        return found
+    for key, spans in (("method", table.methods), ("rejection_sample_method", table.verification)):
+        word = config.get(key)
+        if isinstance(word, str) and word in spans and not spans[word].holds(version):
+            found.append(f"{key} {word}: {_since(spans[word], version)}")
+        elif isinstance(word, str) and word not in spans and key == "method":
+            found.append(f"{key} {word}: no vLLM from {table.oldest} to {table.newest} knows it")
+    found += [
+        f"{key} of {SPECULATIVE_CONFIG}: {_since(table.keys[key], version)}"
+        for key in config
+        if key != SCHEDULE_KEY and key in table.keys and not table.keys[key].holds(version)
+    ]
+    return found
+
+
+def _since(span: Span, version: VllmVersion) -> str:
+    if span.first is not None and version < span.first:
+        return f"vLLM {version} does not know it ({span.first} and newer does), and does not start"
+    return f"vLLM {version} does not know it any more ({span.last} was the last), and does not start"
+
+
+def _stages(
+    given: Mapping[str, GivenFlag],
+    words: Sequence[str],
+    config: Mapping[str, Any] | None,
+    version: VllmVersion | None,
+) -> Iterator[str]:
+    stages = flag_number(words, "--pipeline-parallel-size") or 1
+    if stages <= 1:
+        return
+    name = f"{given['--pipeline-parallel-size'].items[0].partition('=')[0]} {stages}"
+    method = method_of(config) if config is not None else None
+    if method is not None and method not in _HIDDEN_STATES:
+        return
+    # From 0.30 on a model may hand the states on that its drafter reads.
+    unless = "" if version is not None and LIMITS[_STAGES].versions.holds(version) else _UNLESS
+    yield (
+        f"{name}: vLLM does not start with pipeline parallelism and {method or 'eagle3, dflash or dspark'} together{unless}; "
+        "use tensor parallelism alone, or another method"
+    )
+
+
+def _transfer(
+    given: Mapping[str, GivenFlag], config: Mapping[str, Any] | None, version: VllmVersion | None
+) -> Iterator[str]:
+    flag = given.get("--kv-transfer-config")
+    method = method_of(config) if config is not None else None
+    limit = LIMITS[_TRANSFER]
+    if flag is None or method in LOOKUP_METHODS or not (version is None or limit.versions.holds(version)):
+        return
+    yield (
+        f"{flag.items[0].partition('=')[0]}: since {limit.versions.first} prefill and decode must speculate with the same "
+        "drafter, or NIXL refuses their handshake, and a roll changes one of them alone; keep to ngram or suffix there"
+    )
+
+
+def _format_enforcer(words: Sequence[str]) -> str:
+    for flag in cut(words):
+        if "lm-format-enforcer" in " ".join(flag.items) and flag.name:
+            return " ".join(flag.items)
+    return ""
+
+
+def _adaptive(
+    given: Mapping[str, GivenFlag], words: Sequence[str], config: Mapping[str, Any]
+) -> Iterator[str]:
+    if config.get(_ADAPTIVE) is not True:
+        return
+    refused = [name for name in ("--enable-lora", "--enforce-eager") if name in given]
+    refused += (
+        ["--pipeline-parallel-size"] if (flag_number(words, "--pipeline-parallel-size") or 1) > 1 else []
+    )
+    for name in refused:
+        yield f"{given[name].items[0].partition('=')[0]}: vLLM does not start with it and {_ADAPTIVE}; leave one of the two out"
+
+
+def _shorter_drafter(words: Sequence[str], config: Mapping[str, Any]) -> Iterator[str]:
+    drafter = config.get("max_model_len")
+    try:
+        target = read("--max-model-len", flag_value(words, "--max-model-len") or "")
+    except InputError:
+        return
+    if isinstance(drafter, int) and isinstance(target, int) and 0 < drafter < target:
+        yield (
+            f"max_model_len {drafter} of {SPECULATIVE_CONFIG}: the drafter's context is shorter than the target's {target}: "
+            f"longer requests are not speculated on; measure with requests below {drafter} tokens, or raise it"
+        )

@@ -1,15 +1,20 @@
-"""A Deployment from a file, which no API server has checked: the parts that lint reads have the types they must have."""
+"""Manifests from a file, which no API server has checked: the parts that lint reads have the types they must have.
+
+A text of a file remembers how the file writes it, so that a line to remove can be shown as it stands there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+import yaml
 
 from breakeven.errors import InputError
 from breakeven.intake import kind_of
 
 _WORDS = [str]
-_CONTAINER = {
+CONTAINER: dict[str, Any] = {
     "name": str,
     "image": str,
     "command": _WORDS,
@@ -17,58 +22,97 @@ _CONTAINER = {
     "env": [{"name": str, "valueFrom": {"fieldRef": {"fieldPath": str}}}],
     "lifecycle": {"preStop": {"sleep": {"seconds": (int, float)}, "exec": {"command": _WORDS}}},
 }
-_DEPLOYMENT = {
-    "metadata": {"name": str},
-    "spec": {
-        "replicas": (int, float),
-        "strategy": {"type": str, "rollingUpdate": {"maxSurge": (int, str), "maxUnavailable": (int, str)}},
-        "template": {
-            "metadata": {"annotations": {}},
-            "spec": {
-                "terminationGracePeriodSeconds": (int, float),
-                "containers": [_CONTAINER],
-                "volumes": [{"name": str, "persistentVolumeClaim": {"claimName": str}}],
-                "resourceClaims": [{"name": str, "resourceClaimName": str}],
-            },
-        },
-    },
+"""The types of a container's parts that are read."""
+POD_SPEC: dict[str, Any] = {
+    "terminationGracePeriodSeconds": (int, float),
+    "containers": [CONTAINER],
+    "volumes": [{"name": str, "persistentVolumeClaim": {"claimName": str}}],
+    "resourceClaims": [{"name": str, "resourceClaimName": str}],
 }
+"""The types of a pod spec's parts that are read."""
+ROLLING: dict[str, Any] = {
+    "replicas": (int, float),
+    "strategy": {"type": str, "rollingUpdate": {"maxSurge": (int, str), "maxUnavailable": (int, str)}},
+}
+"""The types of what a Deployment's spec says about rolls."""
 _CLAIM = {"metadata": {"name": str, "namespace": str}, "spec": {"accessModes": _WORDS}}
 
 
-def checked_deployment(document: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the Deployment without its nulls, which Kubernetes takes for absent.
+class Written(str):
+    """A text that a file holds.
+
+    Attributes:
+        source: the text as the file writes it, with its quotes.
+    """
+
+    __slots__ = ("source",)
+    source: str
+
+
+def written_documents(text: str) -> Iterator[Any]:
+    """The documents of a YAML text; each text in them is a `Written`.
 
     Raises:
-        InputError: naming the first field of another type than Kubernetes gives it.
+        yaml.YAMLError: it is no YAML.
     """
-    cleaned = _checked(document, _DEPLOYMENT, where, "")
-    return dict(cleaned)
+    # libyaml does not count a byte order mark.
+    text = text.removeprefix("\ufeff")
+
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # libyaml's where it is there
+        """A loader of its own per text, because a constructor sees no text."""
+
+    def construct(loader: Any, node: yaml.ScalarNode) -> Written:
+        value = Written(loader.construct_scalar(node))
+        value.source = text[node.start_mark.index : node.end_mark.index]
+        return value
+
+    Loader.add_constructor("tag:yaml.org,2002:str", construct)
+    return yaml.load_all(text, Loader=Loader)  # a subclass of the safe one
+
+
+def as_written(item: Any) -> list[str]:
+    """The lines of an item of a list: as its file writes it, or as YAML would."""
+    source = getattr(item, "source", None)
+    if source is None:
+        plain = yaml.safe_dump([item], width=2**31, allow_unicode=True, sort_keys=False)
+        return str(plain).splitlines()
+    return f"- {source}".splitlines()
 
 
 def checked_claim(document: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the PersistentVolumeClaim without its nulls.
 
     Raises:
-        InputError: see checked_deployment.
+        InputError: see checked.
     """
-    found = dict(_checked(document, _CLAIM, where, ""))
+    found = dict(checked(document, _CLAIM, where, ""))
     return {"metadata": {"name": "", **(found.get("metadata") or {})}, "spec": found.get("spec") or {}}
 
 
-def _checked(value: Any, shape: Any, where: str, path: str) -> Any:
+def checked(value: Any, shape: Any, where: str, path: str) -> Any:
+    """Return a part of a manifest without its nulls, which Kubernetes takes for absent.
+
+    Args:
+        value: the part.
+        shape: types by name: an object, a list of one shape, or a type of Python's.
+        where: the document.
+        path: of the part in the document; empty for the whole.
+
+    Raises:
+        InputError: naming the first field of another type than Kubernetes gives it.
+    """
     if isinstance(shape, dict):
         if not isinstance(value, Mapping):
             raise _refusal(value, where, path, "an object")
         return {
-            key: _checked(item, shape[key], where, f"{path}.{key}".lstrip(".")) if key in shape else item
+            key: checked(item, shape[key], where, f"{path}.{key}".lstrip(".")) if key in shape else item
             for key, item in value.items()
             if item is not None
         }
     if isinstance(shape, list):
         if not isinstance(value, list):
             raise _refusal(value, where, path, "a list")
-        return [_checked(item, shape[0], where, f"{path}[{index}]") for index, item in enumerate(value)]
+        return [checked(item, shape[0], where, f"{path}[{index}]") for index, item in enumerate(value)]
     if not isinstance(value, shape):
         kinds = {(int, float): "a number", (int, str): "a number of pods or a percentage"}
         raise _refusal(value, where, path, kinds.get(shape, "a text"))
@@ -76,4 +120,4 @@ def _checked(value: Any, shape: Any, where: str, path: str) -> Any:
 
 
 def _refusal(value: Any, where: str, path: str, expected: str) -> InputError:
-    return InputError(f"{where}: {path or 'Deployment'}", kind_of(value), expected)
+    return InputError(f"{where}: {path or 'the document'}", kind_of(value), expected)

@@ -7,6 +7,7 @@ missing annotation into an empty value, and vLLM takes an empty value as no spec
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,14 +15,21 @@ from typing import Any
 from breakeven.serving.command_line import (
     SPECULATIVE_CONFIG,
     GivenFlag,
+    after_program,
     cut,
     shell_of,
     speculation,
+    without_speculation,
 )
+from breakeven.serving.manifest import as_written
+from breakeven.serving.vllm_versions import SPECULATIVE_CONFIG as SPECULATIVE_CONFIG_SINCE
+from breakeven.serving.vllm_versions import version_of
 
 ANNOTATION = "breakeven.dev/speculative-config"
 VARIABLE = "BREAKEVEN_SPECULATIVE_CONFIG"
 ARGUMENT = f"--speculative-config=$({VARIABLE})"
+PRESET_VARIABLE = "VLLM_ADDITIONAL_ARGS"
+"""What KServe's presets of LLMInferenceService add to vLLM's command line, through `eval`."""
 _ENV_LINES = (
     f"- name: {VARIABLE}",
     f"  valueFrom: {{fieldRef: {{fieldPath: \"metadata.annotations['{ANNOTATION}']\"}}}}",
@@ -42,7 +50,8 @@ class OptIn:
 
     Attributes:
         add: lines to add. remove: lines to remove.
-        refusal: a whole sentence when no line helps (a shell re-reads the arguments), else None.
+        refusal: a whole sentence when these lines do not help as they are (a shell re-reads the arguments, vLLM is too
+            old), else None.
     """
 
     add: tuple[Change, ...]
@@ -53,6 +62,26 @@ class OptIn:
     def ok(self) -> bool:
         """Whether writing the annotation changes what the engine runs."""
         return not (self.add or self.remove or self.refusal)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a file says what its engine's container gets: paths in the file's own terms."""
+
+    command: str
+    args: str
+    env: str
+
+    @classmethod
+    def of(cls, container: Mapping[str, Any], inside: str = "") -> Places:
+        """Those of a container in a pod spec.
+
+        Args:
+            container: the container.
+            inside: path of the pod spec; empty for that of a Deployment.
+        """
+        path = f"{inside}.containers[{container.get('name', '')}]".lstrip(".")
+        return cls(f"{path}.command", f"{path}.args", f"{path}.env")
 
 
 def engine_container(pod_spec: Mapping[str, Any], name: str | None = None) -> Mapping[str, Any] | None:
@@ -73,17 +102,22 @@ def engine_container(pod_spec: Mapping[str, Any], name: str | None = None) -> Ma
     return matching[0] if len(matching) == 1 else None
 
 
-def opt_in(container: Mapping[str, Any]) -> OptIn:
-    """Compare one container (manifest JSON) with the opt-in."""
-    path = f"containers[{container.get('name', '')}]"
+def opt_in(container: Mapping[str, Any], places: Places | None = None) -> OptIn:
+    """Compare one container (manifest JSON) with the opt-in.
+
+    Args:
+        container: the engine's.
+        places: where the file has its parts; None: in a Deployment.
+    """
+    places = places or Places.of(container)
     command = [str(item) for item in container.get("command") or []]
     args = [str(item) for item in container.get("args") or []]
     if shell := shell_of([*command, *args]):
-        where = "command" if shell[0] in command else "args"
+        where = places.command if shell[0] in command else places.args
         return OptIn(
             (),
             (),
-            f"{path}.{where} runs vLLM through a shell ({' '.join(shell)}), which strips the quotes of the "
+            f"{where} runs vLLM through a shell ({' '.join(shell)}), which strips the quotes of the "
             "arm's JSON: start vLLM directly (command: [vllm, serve], arguments in args)",
         )
     add: list[Change] = []
@@ -95,22 +129,86 @@ def opt_in(container: Mapping[str, Any]) -> OptIn:
     ]
     if reads != [f"metadata.annotations['{ANNOTATION}']"]:
         if entries:
-            remove.append(Change(f"{path}.env", (f"- name: {VARIABLE}  (and what follows it)",)))
-        add.append(Change(f"{path}.env", _ENV_LINES))
+            lines = [line for entry in entries for line in as_written(json.loads(json.dumps(entry)))]
+            remove.append(Change(places.env, tuple(lines)))
+        add.append(Change(places.env, _ENV_LINES))
     # The whole value must be exactly the variable, and said once: vLLM takes the last and refuses mixed forms.
-    for where, items in (("command", command), ("args", args)):
-        beside = [flag for flag in cut(items) if flag.speculative and not _reads_the_variable(flag)]
+    for where, part in ((places.command, "command"), (places.args, "args")):
+        items = container.get(part) or []
+        beside = _beside_the_variable(items)
         if beside:
-            lines = tuple(f"- {_quoted(item)}" for flag in beside for item in flag.items)
-            remove.append(Change(f"{path}.{where}", lines))
+            remove.append(Change(where, tuple(line for item in beside for line in as_written(item))))
     if speculation([*command, *args]).variable != VARIABLE:
-        add.append(Change(f"{path}.args", (f'- "{ARGUMENT}"',)))
+        add.append(Change(places.args, (f'- "{ARGUMENT}"',)))
+    version = version_of(str(container.get("image", "")))
+    if version is not None and version < SPECULATIVE_CONFIG_SINCE.first:
+        return OptIn(
+            (),
+            tuple(remove),
+            f"vLLM {version}: this version has no --speculative-config ({SPECULATIVE_CONFIG_SINCE.first} does): upgrade first",
+        )
     return OptIn(tuple(add), tuple(remove), None)
+
+
+def preset_opt_in(container: Mapping[str, Any], places: Places) -> OptIn:
+    """Compare a container whose command KServe's preset makes with the opt-in that such a preset takes.
+
+    Args:
+        container: the engine's.
+        places: where the file has its parts.
+    """
+    env = [change for change in opt_in(container, places).add if change.path == places.env]
+    # In quotes, because the preset's eval would cut the JSON and drop the empty value.
+    wanted = ARGUMENT.replace("=", "='", 1) + "'"
+    given = [entry for entry in container.get("env") or [] if entry.get("name") == PRESET_VARIABLE]
+    value = str(given[-1].get("value", "")) if given else ""
+    if wanted in value:
+        return OptIn(tuple(env), (), None)
+    lines = as_written({"name": PRESET_VARIABLE, "value": f"{value} {wanted}".strip()})
+    remove = [line for entry in given for line in as_written(json.loads(json.dumps(entry)))]
+    return OptIn(
+        (*env, Change(places.env, tuple(lines))),
+        (Change(places.env, tuple(remove)),) if remove else (),
+        None,
+    )
+
+
+def direct_start(container: Mapping[str, Any], words: Sequence[str], places: Places | None = None) -> OptIn:
+    """The lines with which a container starts vLLM without the shell that it has, opted in.
+
+    Args:
+        container: the engine's.
+        words: the command line that the shell makes.
+        places: where the file has its parts; None: in a Deployment.
+    """
+    places = places or Places.of(container)
+    program = len(words) - len(after_program(words))
+    direct = {"command": words[:program], "args": [*without_speculation(words[program:]), ARGUMENT]}
+    named = {"command": places.command, "args": places.args}
+    changed = opt_in({**container, **direct}, places)
+    remove = [
+        Change(named[part], tuple(line for item in container[part] for line in as_written(item)))
+        for part in ("command", "args")
+        if container.get(part)
+    ]
+    add = [
+        Change(named[part], tuple(line for item in items for line in as_written(item)))
+        for part, items in direct.items()
+    ]
+    return OptIn((*changed.add, *add), (*changed.remove, *remove), changed.refusal)
+
+
+def _beside_the_variable(items: Sequence[Any]) -> list[Any]:
+    """Items of speculative flags that do not read the variable, as the file has them."""
+    beside: list[Any] = []
+    position = 0
+    for flag in cut([str(item) for item in items]):
+        following = position + len(flag.items)
+        if flag.speculative and not _reads_the_variable(flag):
+            beside += items[position:following]
+        position = following
+    return beside
 
 
 def _reads_the_variable(flag: GivenFlag) -> bool:
     return flag.name == SPECULATIVE_CONFIG and not flag.path and flag.values == (f"$({VARIABLE})",)
-
-
-def _quoted(item: str) -> str:
-    return f"'{item}'" if any(c in item for c in '{}[]"#:, ') else item

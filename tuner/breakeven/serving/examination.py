@@ -1,0 +1,298 @@
+"""The examination of a pod template's engine: opt-in, draining, and what keeps the operator from being of use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from breakeven.errors import InputError
+from breakeven.serving.command_line import configuration, cut, flag_number, speculation
+from breakeven.serving.config_file import mounted_files
+from breakeven.serving.drain import Drain, drain
+from breakeven.serving.dynamic_speculation import doubts
+from breakeven.serving.engine_start import EngineStart, engine_start, says_vllm
+from breakeven.serving.hindrances import hindrances, unknown_words
+from breakeven.serving.opt_in import ANNOTATION, OptIn, direct_start, opt_in, preset_opt_in
+from breakeven.serving.pod_templates import (
+    MANAGED,
+    PATCH,
+    PRESET_CONTAINER,
+    PRESET_KIND,
+    TEMPLATE,
+    Neighbours,
+    PassedOver,
+    PodTemplate,
+    is_helm_template,
+)
+from breakeven.serving.refused_requests import NOTE
+from breakeven.serving.rolling import strategy
+from breakeven.serving.shareable import WITHOUT_SURGE, mounted_claims, unshareable
+from breakeven.serving.vllm_versions import (
+    LAST_OF_FIRST_GENERATION,
+    SHUTDOWN_TIMEOUT,
+    VllmVersion,
+    known,
+    version_of,
+)
+
+_DEFAULT_PORT = 8000
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What was found about one engine.
+
+    Attributes:
+        template: the pod template. container: the name of the engine's container.
+        opt_in, drain: as they stand.
+        warnings: whole sentences: what fights with the operator or leaves it without use.
+        notes: whole sentences to read before the opt-in, whatever the manifest says.
+    """
+
+    template: PodTemplate
+    container: str
+    opt_in: OptIn
+    drain: Drain
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is missing."""
+        return self.opt_in.ok and self.drain.ok and not self.warnings
+
+
+def examinations(
+    template: PodTemplate, container_name: str | None, beside: Neighbours
+) -> Iterator[Examination | PassedOver]:
+    """Each engine of a pod template, or why it has none.
+
+    Args:
+        template: the pod template.
+        container_name: the container that runs vLLM; None: those that say so.
+        beside: what else the file has.
+
+    Raises:
+        InputError: its strategy has a number of pods that is none.
+    """
+    if any(
+        is_helm_template(text, template.kind)
+        for container in template.containers
+        for text in _texts(container)
+    ):
+        yield PassedOver(template.title, TEMPLATE)
+        return
+    engines = [
+        container
+        for container in template.containers
+        if (
+            says_vllm(container) or _is_preset(template, container)
+            if container_name is None
+            else container.get("name") == container_name
+        )
+    ]
+    for container in engines:
+        yield _examine(template, container, beside, alone=len(engines) == 1)
+    if not engines:
+        yield PassedOver(template.title, _no_engine(template, container_name))
+
+
+def _is_preset(template: PodTemplate, container: Mapping[str, Any]) -> bool:
+    """Whether KServe's preset makes the container's command."""
+    own = container.get("command") or container.get("args")
+    return template.kind == PRESET_KIND and container.get("name") == PRESET_CONTAINER and not own
+
+
+def _no_engine(template: PodTemplate, container_name: str | None) -> str:
+    names = [str(container.get("name", "?")) for container in template.containers]
+    if container_name is not None:
+        return f"has no container {container_name} ({', '.join(names[:8])})"
+    if not any(container.get("image") for container in template.containers):
+        return f"no image: {PATCH}"
+    if len(names) == 1:
+        return f"does not look like vLLM; --container {names[0]} if it does"
+    return f"does not look like vLLM; --container NAME if one of {', '.join(names[:8])} does"
+
+
+def _texts(container: Mapping[str, Any]) -> Iterator[str]:
+    yield from (str(container.get(key, "")) for key in ("name", "image"))
+    for key in ("command", "args"):
+        yield from (str(item) for item in container.get(key) or [])
+
+
+def _examine(
+    template: PodTemplate, container: Mapping[str, Any], beside: Neighbours, *, alone: bool
+) -> Examination:
+    files = mounted_files(template.pod_spec, container, beside.config_maps)
+    places, start = template.places_of(container), engine_start(container, files)
+    waited_for, unknown = _volumes(template, beside.claims)
+    chosen = (
+        preset_opt_in(container, places) if _is_preset(template, container) else opt_in(container, places)
+    )
+    if start.direct:
+        direct = direct_start(container, start.direct, places)
+        chosen = OptIn(direct.add, direct.remove, chosen.refusal)
+    stopping = drain(template.pod_spec, container, start.words)
+    if _is_preset(template, container):
+        stopping = replace(stopping, problems=())
+    return Examination(
+        template,
+        str(container.get("name", "")),
+        chosen,
+        stopping,
+        (*_warnings(template, container, start), *waited_for),
+        (NOTE, *_notes(template, container, start, alone=alone), *unknown),
+    )
+
+
+def _warnings(template: PodTemplate, container: Mapping[str, Any], start: EngineStart) -> Iterator[str]:
+    image, named = str(container.get("image", "")), f"containers[{container.get('name')}]"
+    version = version_of(image)
+    if ANNOTATION in template.annotations:
+        yield (
+            f"{template.annotations_path} has {ANNOTATION}: in Git it takes the key back at every apply; "
+            "remove the line from the manifest (the operator writes it)"
+        )
+    yield from (f"{named}: {problem}" for problem in start.problems)
+    said = speculation(start.words)
+    if said.problem is not None:
+        yield f"{named}: vLLM refuses to start: {said.problem}"
+    annotated = _annotated(template)
+    for config in (said.config, annotated):
+        if config is not None:
+            yield from doubts(config, start.words, image)
+    config = annotated or said.config
+    for line in (*hindrances(start.words, config, version), *unknown_words(start.words, config, version)):
+        yield f"{named} has {line}"
+    if config and config.get("rejection_sample_method") == "synthetic" and "cpu" in image.lower():
+        yield f"{named} has rejection_sample_method synthetic: vLLM on CPU fails with it; leave it out"
+    yield from _first_generation(container, named, version)
+    yield from _ignored_files(container, named)
+    yield from _scraped(template, start)
+    if not image and not _is_preset(template, container) and template.kind == MANAGED:
+        yield f"{template.title}: no image: {PATCH}, because the rest of it is not seen here"
+    if not template.managed:
+        yield (
+            f"{template.title}: the operator rolls apps/v1 Deployments and does not manage this kind; the annotation would go "
+            f"to {template.annotations_path or 'no place that reaches its pods'}"
+        )
+
+
+def _first_generation(container: Mapping[str, Any], named: str, version: VllmVersion | None) -> Iterator[str]:
+    said = {entry.get("name"): entry.get("value") for entry in container.get("env") or []}
+    if said.get("VLLM_USE_V1") == "0" and (version is None or version <= LAST_OF_FIRST_GENERATION):
+        yield (
+            f"{named}.env has VLLM_USE_V1: engines of the first generation, which ended with {LAST_OF_FIRST_GENERATION}, count "
+            "drafts in other series; remove it, and upgrade"
+        )
+
+
+def _ignored_files(container: Mapping[str, Any], named: str) -> Iterator[str]:
+    for part in ("command", "args"):
+        for item in container.get(part) or []:
+            if str(item).startswith("--config="):
+                yield (
+                    f"{named}.{part} has {item}: vLLM 0.32 reads the file only when its name is an "
+                    "item of its own, and ignores it here without a word"
+                )
+
+
+def _annotated(template: PodTemplate) -> Mapping[str, Any] | None:
+    """The arm that the template's annotation chooses; None where it chooses none, or says nothing that can be read."""
+    try:
+        return configuration(str(template.annotations.get(ANNOTATION) or ""))
+    except InputError:
+        return None
+
+
+def _scraped(template: PodTemplate, start: EngineStart) -> Iterator[str]:
+    """What annotations for Prometheus say against."""
+    said = template.annotations
+    if str(said.get("prometheus.io/scrape", "")).lower() == "false":
+        yield (
+            f'{template.annotations_path} has prometheus.io/scrape: "false": a Prometheus that goes by annotations leaves '
+            "the engine out, and the operator decides nothing without its metrics"
+        )
+    given, port = said.get("prometheus.io/port"), flag_number(start.words, "--port") or _DEFAULT_PORT
+    if given is not None and str(given) != str(port) and not start.through_shell:
+        yield (
+            f"{template.annotations_path} has prometheus.io/port: {given}, vLLM serves its metrics at {port}: "
+            "they are not found there"
+        )
+
+
+def _volumes(
+    template: PodTemplate, claims: Sequence[Mapping[str, Any]]
+) -> tuple[Sequence[str], Sequence[str]]:
+    """What a pod that a roll adds would wait for in vain: as far as the claims are known, and what to look at where not."""
+    spec, pod_spec = template.rolling, template.pod_spec
+    if template.kind != MANAGED:
+        return (), ()
+    try:
+        desired = int(spec.get("replicas", 1))
+    except (ValueError, OverflowError):
+        raise InputError(
+            f"{template.where}: spec.replicas", str(spec["replicas"]), "a number of pods"
+        ) from None
+    try:
+        surge = strategy(spec, desired).max_surge
+    except (ValueError, OverflowError):
+        raise InputError(
+            f"{template.where}: spec.strategy.rollingUpdate",
+            str(spec["strategy"]["rollingUpdate"]),
+            "numbers of pods or percentages",
+        ) from None
+    if surge == 0:
+        return (), ()
+    own = template.namespace or "default"
+    known_claims = [claim for claim in claims if claim["metadata"].get("namespace", own) == own]
+    alone = unshareable(pod_spec, known_claims)
+    unknown = sorted(mounted_claims(pod_spec) - {claim["metadata"]["name"] for claim in known_claims})
+    pods = f"{surge} pod{'s' if surge > 1 else ''}"
+    return (
+        [f"a roll adds {pods}: {alone}; or write {WITHOUT_SURGE}"] if alone else [],
+        [
+            f"the pod mounts PersistentVolumeClaim {claim}, which is not in this file: if its accessModes are ReadWriteOnce, a "
+            f"pod that a roll adds waits for it in vain; then write accessModes: [ReadOnlyMany] there, or {WITHOUT_SURGE} here"
+            for claim in unknown
+        ],
+    )
+
+
+def _notes(
+    template: PodTemplate, container: Mapping[str, Any], start: EngineStart, *, alone: bool
+) -> Iterator[str]:
+    version, table = version_of(str(container.get("image", ""))), known()
+    if _is_preset(template, container):
+        yield (
+            "KServe's preset starts vLLM and drains it (preStop 15 s, grace 60 s, a --shutdown-timeout within it); requests "
+            "that last longer need a template of your own"
+        )
+    if version is None:
+        yield (
+            "the image's tag does not say which vLLM it is: what is said here holds for "
+            f"{SHUTDOWN_TIMEOUT.first} to {table.newest}"
+        )
+    elif version > table.newest:
+        yield f"vLLM {version} is newer than {table.newest}, the newest that was read for what is said here"
+    annotated = any(str(key).startswith("prometheus.io/") for key in template.annotations)
+    ports = container.get("ports")
+    named = isinstance(ports, list) and any(isinstance(port, Mapping) and port.get("name") for port in ports)
+    if not annotated and not named:
+        yield (
+            "no annotation prometheus.io/scrape and no named port: a PodMonitor finds its metrics by the name of a port, and "
+            "without them the operator decides nothing"
+        )
+    flags = {flag.name for flag in cut(start.words)}
+    if "--enable-lora" in flags:
+        yield (
+            "--enable-lora: the drafter knows no adapter, so that fewer of its drafts are accepted for requests with one; "
+            "calibrate with the requests that you have"
+        )
+    if "--config" in flags:
+        yield "--config: what that file says is not seen here; flags beside it win"
+    if not alone:
+        yield (
+            "more than one container runs vLLM: the operator manages the one that targetRef.containerName names"
+        )

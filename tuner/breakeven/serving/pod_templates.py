@@ -1,0 +1,466 @@
+"""Pod templates wherever a file has them: in workloads of several kinds, in lists of them, in values of charts.
+
+Each comes with the paths of its parts in that file's own terms. A thing without a pod template that can be read is
+passed over with the reason, by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from breakeven.errors import InputError
+from breakeven.serving.manifest import CONTAINER, POD_SPEC, ROLLING, checked, checked_claim
+from breakeven.serving.opt_in import Places
+
+MANAGED = "Deployment"
+"""The one kind that the operator rolls."""
+_UNKNOWN = "not read: a kind that is not known; lint the object that its controller makes"
+PATCH = "a patch; lint what `kubectl kustomize` renders"
+TEMPLATE = "a Helm template; lint what `helm template` renders"
+
+PRESET_KIND = "LLMInferenceService"
+PRESET_CONTAINER = "main"
+"""The kind whose pods KServe makes by presets, and the preset's container that runs vLLM."""
+
+_MOST_OBJECTS = 10_000
+_DEEPEST_LISTS = 3
+_HELMS_OWN = re.compile(r"\{\{-?\s*(?:\.(?:Values|Release|Chart|Capabilities|Files)\b|include\b|template\b)")
+# KServe fills in {{.Name}} and the like by itself.
+_TEMPLATED_KINDS = {
+    "ServingRuntime",
+    "ClusterServingRuntime",
+    "InferenceService",
+    "LLMInferenceService",
+    "LLMInferenceServiceConfig",
+}
+_HELM = re.compile(r"\{\{-?\s*(?:[.$]|(?:if|else|end|range|with|include|template|define|tpl|toYaml|quote)\b)")
+
+
+@dataclass(frozen=True, slots=True)
+class PodTemplate:
+    """A pod template, with what stands around it.
+
+    Attributes:
+        kind: of the object that has it, or the name of the chart whose values have it.
+        name: of that object.
+        where: file and document.
+        annotations: those that reach the pods. annotations_path: where the file has them.
+        pod_spec: the pod spec, as far as the file says it.
+        inside: path of the pod spec; empty for that of a Deployment.
+        managed: whether the operator rolls what runs it.
+        places: of a container by its name, where they are not those of a pod spec.
+        rolling: what a Deployment's spec says about rolls; empty for another kind.
+        namespace: of the object; empty where the file names none.
+    """
+
+    kind: str
+    name: str
+    where: str
+    annotations: Mapping[str, Any]
+    annotations_path: str
+    pod_spec: Mapping[str, Any]
+    inside: str = ""
+    managed: bool = False
+    places: Mapping[str, Places] = field(default_factory=dict)
+    rolling: Mapping[str, Any] = field(default_factory=dict)
+    namespace: str = ""
+
+    @property
+    def title(self) -> str:
+        """Kind and name."""
+        return f"{self.kind}/{self.name}"
+
+    @property
+    def containers(self) -> Sequence[Mapping[str, Any]]:
+        """Its containers."""
+        found: Sequence[Mapping[str, Any]] = self.pod_spec.get("containers") or []
+        return found
+
+    def places_of(self, container: Mapping[str, Any]) -> Places:
+        """Where the file has the parts of one of its containers."""
+        name = str(container.get("name", ""))
+        return self.places.get(name) or Places.of(container, self.inside)
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """Something that is not read.
+
+    Attributes:
+        title: kind and name.
+        why: the reason, and what would help; empty for an object that runs no pods.
+    """
+
+    title: str
+    why: str = ""
+
+
+_Path = tuple[str, ...]
+# By kind: where pod specs are, and where the annotations are that reach the pods.
+_TEMPLATES: dict[str, tuple[tuple[_Path, _Path], ...]] = dict.fromkeys(
+    ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Rollout", "Job"),
+    ((("spec", "template", "spec"), ("spec", "template", "metadata", "annotations")),),
+) | {
+    "Pod": ((("spec",), ("metadata", "annotations")),),
+    "LeaderWorkerSet": tuple(
+        (
+            ("spec", "leaderWorkerTemplate", role, "spec"),
+            ("spec", "leaderWorkerTemplate", role, "metadata", "annotations"),
+        )
+        for role in ("leaderTemplate", "workerTemplate")
+    ),
+    "InferenceService": (
+        (("spec", "predictor"), ("spec", "predictor", "annotations")),
+        (("spec", "predictor", "workerSpec"), ("spec", "predictor", "annotations")),
+    ),
+    "ServingRuntime": ((("spec",), ("spec", "annotations")),),
+    "ClusterServingRuntime": ((("spec",), ("spec", "annotations")),),
+    **dict.fromkeys(
+        ("LLMInferenceService", "LLMInferenceServiceConfig"),
+        (
+            (("spec", "template"), ("spec", "annotations")),
+            (("spec", "worker"), ("spec", "annotations")),
+            (("spec", "prefill", "template"), ("spec", "prefill", "annotations")),
+            (("spec", "prefill", "worker"), ("spec", "prefill", "annotations")),
+        ),
+    ),
+}
+_NOT_READ = {
+    "Model": "KubeAI's own fields, whose environment reads no annotation",
+    "VLLMRuntime": "production-stack's operator rolls nothing for a change of its arguments or annotations",
+    "StormService": "AIBrix's roles are one list that only whole can be written",
+    "DynamoGraphDeployment": "its arguments are those of Dynamo's workers",
+    "DynamoComponentDeployment": "its arguments are those of Dynamo's workers",
+    "RayService": "its engines are said in a text of Ray's",
+    "RayCluster": "Ray starts its engines",
+    "RayClusterFleet": "Ray starts its engines",
+    "RoleBasedGroup": "its roles are one list that only whole can be written",
+    "NIMService": "its arguments are those of NIM",
+    "Kustomization": "a kustomization; lint what `kubectl kustomize` renders",
+}
+
+
+def pod_templates(document: Any, where: str) -> Iterator[PodTemplate | PassedOver]:
+    """Everything that one document holds.
+
+    Args:
+        document: as `written_documents` reads it.
+        where: file and document, for messages.
+
+    Raises:
+        InputError: it is no object, or a part of it has a type that Kubernetes does not give it.
+    """
+    if document is None:
+        return
+    if (
+        isinstance(document, list)
+        and document
+        and all(isinstance(one, Mapping) and "op" in one for one in document)
+    ):
+        yield PassedOver("a list of operations", PATCH)
+        return
+    if not isinstance(document, Mapping):
+        raise InputError(
+            where, f"a {type(document).__name__.replace('Written', 'str')}", "a Kubernetes object"
+        )
+    for item in _unlisted(document):
+        yield from _values(item, where) if "kind" not in item else _object(item, where)
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """Objects of a file that its pod templates may refer to.
+
+    Attributes:
+        config_maps: as they stand there. claims: PersistentVolumeClaims, checked.
+    """
+
+    config_maps: tuple[Mapping[str, Any], ...] = ()
+    claims: tuple[Mapping[str, Any], ...] = ()
+
+
+def neighbours(documents: Iterable[tuple[str, Any]]) -> Neighbours:
+    """Those of the documents of a file, each with what messages call it.
+
+    Raises:
+        InputError: a claim has a part of another type than Kubernetes gives it.
+    """
+    found: dict[str, list[Mapping[str, Any]]] = {"ConfigMap": [], "PersistentVolumeClaim": []}
+    for where, document in documents:
+        for item in _unlisted(document) if isinstance(document, Mapping) else ():
+            kind = str(item.get("kind"))
+            if kind in found:
+                found[kind].append(checked_claim(item, where) if kind == "PersistentVolumeClaim" else item)
+    return Neighbours(tuple(found["ConfigMap"]), tuple(found["PersistentVolumeClaim"]))
+
+
+def _unlisted(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The objects of a list, however the list is called; a list may hold lists, and by an anchor itself."""
+    waiting: list[tuple[Any, int]] = [(document, 0)]
+    seen = 0
+    while waiting and seen < _MOST_OBJECTS:
+        item, depth = waiting.pop()
+        seen += 1
+        if not isinstance(item, Mapping):
+            continue
+        items = item.get("items")
+        if str(item.get("kind", "")).endswith("List") and isinstance(items, list) and depth < _DEEPEST_LISTS:
+            waiting += [(one, depth + 1) for one in reversed(items)]
+        else:
+            yield item
+
+
+def _object(item: Mapping[str, Any], where: str) -> Iterator[PodTemplate | PassedOver]:
+    kind, name = str(item.get("kind")), _name(item, where)
+    title = f"{kind}/{name}"
+    if kind in _NOT_READ:
+        yield PassedOver(title, f"not read: {_NOT_READ[kind]}")
+        return
+    places = _TEMPLATES.get(kind) or (_TEMPLATES["Deployment"] if _has_template(item) else ())
+    if kind == "DisaggregatedSet":
+        yield from _roles(item, where, name)
+        return
+    if kind == "CronJob":
+        places = ((("spec", "jobTemplate", "spec", "template", "spec"), ()),)
+    found = [
+        template
+        for spec_path, annotations_path in places
+        if (template := _template(item, where, kind, name, spec_path, annotations_path)) is not None
+    ]
+    yield from found
+    if found:
+        return
+    if not places:
+        yield PassedOver(title, _UNKNOWN if _has_containers(item) else "")
+    elif _at(item, ("spec", "workloadRef")):
+        yield PassedOver(title, "its pod template is that of spec.workloadRef; lint that")
+    elif _at(item, ("spec", "baseRefs")) or kind.startswith(("LLMInference", "InferenceService")):
+        yield PassedOver(title, "no containers in it; lint the object that its controller makes")
+    else:
+        yield PassedOver(title, f"no containers: {PATCH}")
+
+
+def _has_template(item: Mapping[str, Any]) -> bool:
+    return isinstance(_at(item, ("spec", "template", "spec", "containers")), list)
+
+
+def _has_containers(item: Mapping[str, Any]) -> bool:
+    """Whether containers stand anywhere in an object, as far as it is looked at."""
+    waiting: list[Any] = [item.get("spec")]
+    for _ in range(_MOST_OBJECTS):
+        if not waiting:
+            return False
+        node = waiting.pop()
+        if isinstance(node, Mapping):
+            if isinstance(node.get("containers"), list):
+                return True
+            waiting += node.values()
+        elif isinstance(node, list):
+            waiting += node
+    return False
+
+
+def _template(
+    item: Mapping[str, Any], where: str, kind: str, name: str, spec_path: _Path, annotations_path: _Path
+) -> PodTemplate | None:
+    """The pod template at a path; None if the object has no containers there."""
+    spec = _checked_at(item, where, spec_path, POD_SPEC)
+    model = spec.get("model") if kind == "InferenceService" else None
+    annotations = _checked_at(item, where, annotations_path, {}) if annotations_path else {}
+    inside = ".".join(spec_path)
+    places: dict[str, Places] = {}
+    if isinstance(model, Mapping) and not spec.get("containers"):
+        # KServe makes the container of its runtime's and these arguments.
+        one = checked({**model, "name": "kserve-container"}, CONTAINER, where, f"{inside}.model")
+        spec = (
+            {**spec, "containers": [{"image": f"vllm:{model.get('runtimeVersion', '')}", **one}]}
+            if _is_vllm(model)
+            else spec
+        )
+        places["kserve-container"] = Places(
+            *(f"{inside}.model.{part}" for part in ("command", "args", "env"))
+        )
+    if not spec.get("containers") and kind == PRESET_KIND and spec_path == ("spec", "template"):
+        # The preset's container; what the file adds to it goes under its name.
+        spec = {**spec, "containers": [{"name": PRESET_CONTAINER}]} if _at(item, ("spec", "model")) else spec
+    if not spec.get("containers"):
+        return None
+    own = kind in {"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Rollout"}
+    return PodTemplate(
+        kind, name, where, annotations, ".".join(annotations_path), spec,
+        inside="" if own else inside, managed=kind == MANAGED, places=places,
+        rolling=_checked_at(item, where, ("spec",), ROLLING) if kind == MANAGED else {},
+        namespace=str((item.get("metadata") or {}).get("namespace") or ""),
+    )  # fmt: skip
+
+
+def _is_vllm(model: Mapping[str, Any]) -> bool:
+    return "vllm" in str(model.get("runtime", "")).lower() or any(
+        "vllm" in str(arg) for arg in model.get("args") or []
+    )
+
+
+def _roles(item: Mapping[str, Any], where: str, name: str) -> Iterator[PodTemplate | PassedOver]:
+    roles = _at(item, ("spec", "roles"))
+    for role in roles if isinstance(roles, list) else []:
+        if not isinstance(role, Mapping):
+            raise InputError(f"{where}: spec.roles", f"a {type(role).__name__}", "an object")
+        inner = {"kind": "LeaderWorkerSet", "metadata": {"name": f"{name}[{role.get('name', '')}]"}, **role}
+        for found in _object(inner, where):
+            if isinstance(found, PodTemplate):
+                prefix = f"spec.roles[{role.get('name', '')}]"
+                yield PodTemplate(
+                    "DisaggregatedSet", found.name, where, found.annotations, f"{prefix}.{found.annotations_path}",
+                    found.pod_spec, inside=f"{prefix}.{found.inside}",
+                )  # fmt: skip
+            else:
+                yield PassedOver(f"DisaggregatedSet/{name}", found.why)
+    if not roles:
+        yield PassedOver(f"DisaggregatedSet/{name}", f"no roles: {PATCH}")
+
+
+def _values(values: Mapping[str, Any], where: str) -> Iterator[PodTemplate | PassedOver]:
+    """Values of the charts that are known, at the top or one level down, where a chart above has them."""
+    levels: list[tuple[str, Mapping[str, Any]]] = [("", values)]
+    levels += [(f"{key}.", value) for key, value in values.items() if isinstance(value, Mapping)]
+    found = False
+    for prefix, level in levels[:_MOST_OBJECTS]:
+        for read in _CHARTS:
+            for template in read(level, where, prefix):
+                found = True
+                yield template
+        if found:
+            return
+    yield PassedOver(
+        "an object without a kind",
+        "neither values of a chart that is known (production-stack, llm-d-modelservice, vLLM's own) nor a manifest; "
+        "lint what `helm template` or `kubectl kustomize` renders",
+    )
+
+
+def _production_stack(values: Mapping[str, Any], where: str, prefix: str) -> Iterator[PodTemplate]:
+    models = _at(values, ("servingEngineSpec", "modelSpec"))
+    for at, model in enumerate(models if isinstance(models, list) else []):
+        if not isinstance(model, Mapping):
+            continue
+        named = str(model.get("name", at))
+        path = f"{prefix}servingEngineSpec.modelSpec[{named}]"
+        settings = checked(model.get("vllmConfig") or {}, {"extraArgs": [str]}, where, f"{path}.vllmConfig")
+        shape = {"env": CONTAINER["env"], "podAnnotations": {}}
+        one = checked(model, shape, where, path)
+        engine: Mapping[str, Any] = _at(values, ("servingEngineSpec",)) or {}
+        container: dict[str, Any] = {
+            "name": "vllm",
+            "image": f"{model.get('repository', '')}:{model.get('tag', '')}",
+            "command": ["vllm", "serve", str(model.get("modelURL", "")), *_stack_flags(model, settings)],
+            "args": settings.get("extraArgs") or [],
+            "env": one.get("env") or [],
+            "ports": [{"name": engine.get("containerPortName", "container-port")}],
+            "lifecycle": engine.get("lifecycle") if isinstance(engine.get("lifecycle"), Mapping) else {},
+        }
+        spec: dict[str, Any] = {"containers": [container]}
+        grace = engine.get("terminationGracePeriodSeconds")
+        if isinstance(grace, int | float):
+            spec["terminationGracePeriodSeconds"] = grace
+        yield PodTemplate(
+            "production-stack values", named, where, one.get("podAnnotations") or {}, f"{path}.podAnnotations",
+            checked(spec, POD_SPEC, where, path), inside=path, managed="raySpec" not in model,
+            places={"vllm": Places(f"{path}.vllmConfig", f"{path}.vllmConfig.extraArgs", f"{path}.env")},
+        )  # fmt: skip
+
+
+def _stack_flags(model: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
+    """Flags that the chart makes of fields of its own."""
+    said = {
+        "maxModelLen": "--max-model-len",
+        "maxNumSeqs": "--max-num-seqs",
+        "tensorParallelSize": "--tensor-parallel-size",
+    }
+    flags = [word for key, flag in said.items() if key in settings for word in (flag, str(settings[key]))]
+    if model.get("enableLoRA"):
+        flags.append("--enable-lora")
+    cache = model.get("lmcacheConfig")
+    if isinstance(cache, Mapping) and cache.get("enabled"):
+        flags += ["--kv-transfer-config", '{"kv_connector":"LMCacheConnectorV1"}']
+    return flags
+
+
+def _modelservice(values: Mapping[str, Any], where: str, prefix: str) -> Iterator[PodTemplate]:
+    for role in ("decode", "prefill"):
+        part = values.get(role)
+        if not isinstance(part, Mapping) or not isinstance(part.get("containers"), list):
+            continue
+        path = f"{prefix}{role}"
+        spec = checked(part, POD_SPEC | {"podAnnotations": {}, "annotations": {}}, where, path)
+        containers = [
+            {**one, "command": ["vllm", "serve"]} if one.get("modelCommand") == "vllmServe" else one
+            for one in spec["containers"]
+        ]
+        yield PodTemplate(
+            "llm-d-modelservice values", role, where,
+            spec.get("podAnnotations") or {}, f"{path}.podAnnotations", {**spec, "containers": containers}, inside=path,
+            managed=not values.get("multinode"),
+        )  # fmt: skip
+
+
+def _own_chart(values: Mapping[str, Any], where: str, prefix: str) -> Iterator[PodTemplate]:
+    image = values.get("image")
+    if not isinstance(image, Mapping) or not isinstance(image.get("command"), list):
+        return
+    path = f"{prefix}image"
+    one = checked(image, {"command": [str], "env": CONTAINER["env"]}, where, path)
+    container: dict[str, Any] = {
+        "name": "vllm",
+        "image": f"{image.get('repository', '')}:{image.get('tag', '')}",
+        "command": one["command"],
+        "env": one.get("env") or [],
+    }
+    yield PodTemplate(
+        "vLLM chart values", str(values.get("nameOverride") or "vllm"), where, {}, f"{prefix}podAnnotations",
+        {"containers": [container]}, inside=path, managed=True,
+        places={"vllm": Places(f"{path}.command", f"{path}.command", f"{path}.env")},
+    )  # fmt: skip
+
+
+_CHARTS: tuple[Callable[[Mapping[str, Any], str, str], Iterator[PodTemplate]], ...] = (
+    _production_stack,
+    _modelservice,
+    _own_chart,
+)
+
+
+def is_helm_template(text: str, kind: str = "") -> bool:
+    """Whether a text holds what only Helm fills in.
+
+    Args:
+        text: of a file, or of a part of an object.
+        kind: of the object.
+    """
+    return (_HELMS_OWN if kind in _TEMPLATED_KINDS else _HELM).search(text) is not None
+
+
+def _name(item: Mapping[str, Any], where: str) -> str:
+    metadata = checked(item.get("metadata") or {}, {"name": str}, where, "metadata")
+    return str(metadata.get("name", "?"))
+
+
+def _at(item: Any, path: _Path) -> Any:
+    for key in path:
+        item = item.get(key) if isinstance(item, Mapping) else None
+    return item
+
+
+def _checked_at(item: Mapping[str, Any], where: str, path: _Path, shape: Any) -> Mapping[str, Any]:
+    """The object at a path, checked on the way; empty where there is none."""
+    wrapped: Any = shape
+    for key in reversed(path):
+        wrapped = {key: wrapped}
+    found: Any = checked(item, wrapped, where, "")
+    for key in path:
+        found = found.get(key)
+        if found is None:
+            return {}
+    return dict(found)

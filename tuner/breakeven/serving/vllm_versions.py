@@ -1,0 +1,113 @@
+"""Versions of vLLM: which one an image runs, and which words each of them knows.
+
+The table `vllm_speculation.json` was read from vLLM's own packages by `tests/realvllm/speculation.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+_TABLE = "vllm_speculation.json"
+_TAG = re.compile(r"v?([01])\.(\d{1,3})(?![\d])(?:\.\d+)?(?:\.?(?:post|rc|dev)\d+)?(?:[-_.+].*)?")
+_INSIDE = re.compile(r"(?:^|[-_.])vllm[-_]?v?([01])\.(\d{1,3})(?!\d)")
+
+
+class VllmVersion(NamedTuple):
+    """Major and minor version."""
+
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+    @classmethod
+    def of(cls, text: str) -> VllmVersion:
+        """The version that `0.32` or `0.32.1` says."""
+        major, minor = text.split(".")[:2]
+        return cls(int(major), int(minor))
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The versions that know a word.
+
+    Attributes:
+        first: that knows it; None if the oldest version of the table knew it already.
+        last: that knows it; None if the newest one does.
+    """
+
+    first: VllmVersion | None
+    last: VllmVersion | None
+
+    def holds(self, version: VllmVersion) -> bool:
+        """Whether a version knows the word."""
+        return (self.first is None or version >= self.first) and (self.last is None or version <= self.last)
+
+
+class Since(NamedTuple):
+    """A flag that came with a version."""
+
+    flag: str
+    first: VllmVersion
+
+
+SHUTDOWN_TIMEOUT = Since("--shutdown-timeout", VllmVersion(0, 18))
+SPECULATIVE_CONFIG = Since("--speculative-config", VllmVersion(0, 8))
+LAST_OF_FIRST_GENERATION = VllmVersion(0, 10)
+"""The last version with engines of the first generation (`VLLM_USE_V1=0`)."""
+
+
+def version_of(image: str) -> VllmVersion | None:
+    """The version of vLLM that an image's tag names; None if it names none.
+
+    A tag counts only of an image that is called after vLLM, because others have versions of their own. A calendar
+    (`25.09-py3`, `2025-05-27-v1`) is no version of vLLM's.
+    """
+    name, _, tag = image.partition("@")[0].rpartition("/")[2].partition(":")
+    if inside := _INSIDE.search(tag):
+        return VllmVersion(int(inside[1]), int(inside[2]))
+    found = _TAG.fullmatch(tag) if "vllm" in name.lower() else None
+    return VllmVersion(int(found[1]), int(found[2])) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the versions of the table know.
+
+    Attributes:
+        oldest, newest: versions that were read.
+        methods: words for a method. keys: keys of `--speculative-config`. flags: flags that are about speculation or draining.
+        verification: values of `rejection_sample_method`.
+    """
+
+    oldest: VllmVersion
+    newest: VllmVersion
+    methods: dict[str, Span]
+    keys: dict[str, Span]
+    flags: dict[str, Span]
+    verification: dict[str, Span]
+
+
+@cache
+def known() -> Known:
+    """The table."""
+    table = json.loads(files("breakeven.serving").joinpath(_TABLE).read_text(encoding="utf-8"))
+    read = [VllmVersion.of(version) for version in table["read"]]
+    return Known(
+        min(read),
+        max(read),
+        *(_spans(table[part]) for part in ("methods", "keys", "flags", "rejection_sample_method")),
+    )
+
+
+def _spans(rows: dict[str, Any]) -> dict[str, Span]:
+    return {
+        word: Span(*(VllmVersion.of(end) if end is not None else None for end in ends))
+        for word, ends in rows.items()
+    }
