@@ -151,7 +151,7 @@ class ClusterReason(StrEnum):
     )
     METRICS_STALE = (
         "MetricsStale",
-        "The newest sample, or Prometheus' whole answer, is older than metricsSource.stalenessSeconds by the operator's clock.",
+        "The newest sample, or Prometheus' whole answer, is older than metricsSource.stalenessSeconds by the operator's clock; or some series of an engine ended within the window.",
         "Check the scrape targets in Prometheus, a cache in front of it, and the clocks.",
     )
     METRICS_IMPOSSIBLE = (

@@ -3,16 +3,51 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from enum import StrEnum
+from typing import Literal, NamedTuple, TypeAlias
 
 from breakeven.serving.engine_series import COUNTED, RUNNING, WAITING
-from fakes.held_series import Held, NativeHistogram, SeriesStore
+from fakes.held_series import STALE, Held, NativeHistogram, SeriesStore
 
 SCRAPE_S = 15.0
+_ENDED_S = 120.0
+_FAR_TOO_MUCH = 1e9
 # So long ago the counters of a pod that nobody has seen begin would have been 0.
 _LONG_S = 1e5
+
+
+class State(StrEnum):
+    """What is wrong with a statistic's series."""
+
+    ABSENT = "absent"
+    STALE = "stale"
+    NAN = "NaN"
+    IMPOSSIBLE = "impossible"
+
+    def of(self, times_s: Sequence[float], values: Sequence[Held]) -> Iterator[tuple[float, Held]]:
+        """The samples in this state in place of the right ones."""
+        if self is State.ABSENT:
+            return
+        samples = [*zip(times_s, values, strict=True)]
+        if self is State.STALE:
+            # A relabelling that drops it came with a reload two minutes ago.
+            samples = [one for one in samples if one[0] < times_s[-1] - _ENDED_S]
+            yield from samples
+            yield samples[-1][0] + SCRAPE_S, STALE
+        elif self is State.NAN:
+            yield from samples[:-1]
+            yield times_s[-1], math.nan
+        else:
+            yield from (
+                (at_s, _FAR_TOO_MUCH * (1.0 + value)) for at_s, value in samples if isinstance(value, float)
+            )
+
+
+def all_in(state: State, stats: Iterable[str]) -> tuple[tuple[str, State], ...]:
+    """Several statistics in one state."""
+    return tuple((stat, state) for stat in sorted(stats))
 
 
 @dataclass(frozen=True)
@@ -22,7 +57,7 @@ class Scrapes:
     Attributes:
         copies: labels that the jobs by which a pod is scraped add to its series.
         histograms: how they are stored.
-        dropped: statistics (`engine_series.COUNTED`) whose series a relabelling drops; gauges by their names.
+        states: statistics (`engine_series.COUNTED`, or the names of gauges) that are not as they should be.
         engines: of a pod.
         prefix: of the names.
         silent: the engines count nothing (`--disable-log-stats`): the page is there without their series.
@@ -30,10 +65,14 @@ class Scrapes:
 
     copies: tuple[tuple[tuple[str, str], ...], ...] = ((),)
     histograms: Literal["classic", "native", "both"] = "classic"
-    dropped: frozenset[str] = frozenset()
+    states: tuple[tuple[str, State], ...] = ()
     engines: int = 1
     prefix: str = "vllm:"
     silent: bool = False
+
+
+_Series: TypeAlias = tuple[str, str, Mapping[str, str], list[Held]]
+"""A statistic, the name of its series, labels of its own, and values."""
 
 
 class Grown(NamedTuple):
@@ -85,36 +124,41 @@ class SteadyPage:
     def _engine(
         self, store: SeriesStore, labels: Mapping[str, str], times_s: list[float], now_s: float
     ) -> None:
-        share, dropped, prefix = 1.0 / self.scrapes.engines, self.scrapes.dropped, self.scrapes.prefix
-        # A line has its mean in the middle of the samples.
-        middle_s = now_s - self.window_s / 2.0
-        for name, mean, per_s in ((RUNNING, self.running, self.running_per_s), (WAITING, self.waiting, 0.0)):
-            if name not in dropped:
-                for at_s in times_s:
-                    value = mean if not per_s else mean + per_s * (at_s - middle_s)
-                    store.add(f"{prefix}{name}", labels, at_s, share * value)
-        for name, more, values in self._counters(times_s, now_s):
-            for at_s, held in zip(times_s, values, strict=True):
+        prefix, states = self.scrapes.prefix, dict(self.scrapes.states)
+        for stat, name, more, values in (*self._gauges(times_s, now_s), *self._counters(times_s, now_s)):
+            samples = (
+                states[stat].of(times_s, values) if stat in states else zip(times_s, values, strict=True)
+            )
+            for at_s, held in samples:
                 store.add(f"{prefix}{name}", {**labels, **more}, at_s, held)
 
-    def _counters(
-        self, times_s: list[float], now_s: float
-    ) -> Iterator[tuple[str, Mapping[str, str], list[Held]]]:
+    def _gauges(self, times_s: list[float], now_s: float) -> Iterator[_Series]:
+        # A line has its mean in the middle of the samples.
+        middle_s, share = now_s - self.window_s / 2.0, 1.0 / self.scrapes.engines
+        for name, mean, per_s in ((RUNNING, self.running, self.running_per_s), (WAITING, self.waiting, 0.0)):
+            values = [mean + per_s * (at_s - middle_s) if per_s else mean for at_s in times_s]
+            yield name, name, {}, [share * value for value in values]
+
+    def _counters(self, times_s: list[float], now_s: float) -> Iterator[_Series]:
         began_s = now_s - min(self.served_s, _LONG_S)
         forms = self.scrapes.histograms
         counted = {
             one: [one.per_s * (at_s - began_s) / self.scrapes.engines for at_s in times_s]
             for one in self.rates
-            if one.stat not in self.scrapes.dropped
         }
         whole: dict[str, dict[str, list[float]]] = {}
         for one, values in counted.items():
             series = COUNTED[one.stat]
             if series.suffix == "_total" or forms != "native":
-                yield series.name, dict(one.labels), [*values]
+                yield one.stat, series.name, dict(one.labels), [*values]
             if series.suffix != "_total" and forms != "classic":
                 whole.setdefault(series.family, {})[series.suffix] = values
         for family, parts in whole.items():
             zero = [0.0] * len(times_s)
             pairs = zip(parts.get("_count", zero), parts.get("_sum", zero), strict=True)
-            yield family, {}, [NativeHistogram(count, total, 0, 0, (count,)) for count, total in pairs]
+            yield (
+                family,
+                family,
+                {},
+                [NativeHistogram(count, total, 0, 0, (count,)) for count, total in pairs],
+            )

@@ -76,8 +76,6 @@ class PodTraffic:
     """What requests took (s), by figure: e2e, ttft, tpot."""
 
 
-# Of each pod over a window, whatever it makes of them.
-_DRAFTS = 1000.0
 _STEPS = re.compile(r":(\d+)s\]")
 _A_MINUTE_S = 1_700_000_040.0
 _MOST_ANSWERS = 5000
@@ -369,9 +367,9 @@ class FakePrometheus:
         }
         counters = [Grown(stat, per_s) for stat, per_s in rates.items()]
         if load.acceptance:
-            counters.append(Grown("drafts", _DRAFTS / load.window_s))
+            counters.append(Grown("drafts", steps))
             counters += [
-                Grown("accepted", _DRAFTS * share / load.window_s, (("position", str(place)),))
+                Grown("accepted", steps * share, (("position", str(place)),))
                 for place, share in enumerate(load.acceptance)
             ]
         return SteadyPage(

@@ -104,21 +104,20 @@ def _vector(node: promql_parser.Expr) -> _OfVector:
 
 
 def _chosen(node: promql_parser.VectorSelector) -> Callable[[SeriesStore], Iterator[HeldSeries]]:
-    if node.name is None or node.at is not None or node.matchers.or_matchers:
+    if node.at is not None or node.matchers.or_matchers:
         raise no(f"selector {node}")
     tests = [_test(one) for one in node.matchers.matchers]
     name = node.name
 
     def chosen(store: SeriesStore) -> Iterator[HeldSeries]:
-        return (one for one in store.named(name) if all(test(one.labels) for test in tests))
+        named = store.series if name is None else store.named(name)
+        return (one for one in named if all(test(one.labels) for test in tests))
 
     return chosen
 
 
 def _test(matcher: promql_parser.Matcher) -> Callable[[Labels], bool]:
     name, value, op = matcher.name, matcher.value, matcher.op
-    if name == _NAME:
-        raise no("a matcher of names")
     if op == promql_parser.MatchOp.Equal:
         return lambda labels: labels.get(name, "") == value
     if op == promql_parser.MatchOp.NotEqual:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fakes.engine_pages import Scrapes
+from fakes.engine_pages import Scrapes, State, all_in
 from fakes.fleet_world import VALUE, FleetWorld
 
 TWICE = ((("job", "podmonitor"),), (("job", "servicemonitor"), ("instance", "10.0.0.7:http")))
@@ -62,7 +62,7 @@ async def test_an_arm_that_no_longer_guesses_is_left_after_minutes(histograms):
 
 async def test_without_its_histograms_a_service_holds_and_the_series_are_named():
     world = await speculating()
-    scraped(world, dropped=HISTOGRAMS)
+    scraped(world, states=all_in(State.ABSENT, HISTOGRAMS))
     await world.cycle()
     assert (world.decision["action"], world.reason) == ("Hold", "MetricsPartial")
     assert "vllm:e2e_request_latency_seconds_count" in world.decision["message"]

@@ -68,6 +68,8 @@ EVALUATED = "evaluated_s"
 SAMPLED = "sampled_s"
 SILENT = "silent"
 """Pods whose page is scraped and has no series of an engine."""
+ENDED = "ended"
+"""Series of an engine that ended within the window, while others of the same engine go on."""
 REPORTING = "reporting"
 SIBLINGS = "siblings"
 # A Pod's name is that of its ReplicaSet, cut where it would be too long, and five letters.
@@ -110,7 +112,7 @@ def fleet_query(
     Returns:
         An instant query whose result has the labels namespace, pod, model_name, `stat` and, for `accepted`, position;
         `evaluated_s` has `stat` alone. `mixed` has all labels of series that look like copies and are none. `silent` has
-        namespace, siblings and `stat`. Times are Unix times, s.
+        namespace, siblings and `stat`, `ended` the name of the series beside the pod's labels. Times are Unix times, s.
 
     Raises:
         ValueError: a matcher that is none.
@@ -124,6 +126,7 @@ def fleet_query(
         # Without the namespace's matcher: series that lack the labels to be found by tell of a wrong relabelling.
         PRESENT: present.by_pod("count", present.named(RUNNING)),
         SILENT: _silent(chosen),
+        ENDED: _ended(chosen, window_s),
         # Tells an old answer from an answer about old samples.
         EVALUATED: "vector(time())",
     }
@@ -165,6 +168,11 @@ def sums_query(
     return "\nor ".join((*groups, joined({EVALUATED: "vector(time())"})))
 
 
+def looked_back_s(staleness_s: float) -> int:
+    """How far back (s) the newest sample of an engine is looked for."""
+    return max(600, 2 * int(staleness_s))
+
+
 def series_name(stat: str) -> str:
     """The series of vLLM that a statistic is made of."""
     gauges = {"running": RUNNING, "waiting": WAITING}
@@ -190,7 +198,7 @@ def _of_pods(chosen: EngineSeries, one: _Group) -> str:
 
 def _groups(chosen: EngineSeries, window_s: int, staleness_s: int, *, young: bool = True) -> Iterator[_Group]:
     """Of the engines whose series are chosen; of a young pod's alone what no sum needs."""
-    lookback_s = max(600, 2 * int(staleness_s))
+    lookback_s = looked_back_s(staleness_s)
     step_s = max(1, min(15, int(staleness_s) // 4))
     within = f"[{int(window_s)}s:{max(1, int(window_s) // 60)}s]"
     sampled = f"timestamp({chosen.named(RUNNING)})"
@@ -232,6 +240,17 @@ def _mixed(chosen: EngineSeries, window_s: int, staleness_s: int) -> str:
     since = chosen.named(began)
     differ = f"({chosen.once('max', since)} != {chosen.once('min', since)})"
     return f"{counter} and on ({_ENGINES}) ({apart} or {differ})"
+
+
+def _ended(chosen: EngineSeries, window_s: int) -> str:
+    """Series that were there when the window began and are not there now: what they grew by is not that of the window.
+
+    A relabelling that begins to drop names, or histograms that are stored in another form from now on.
+    """
+    names = sorted({name for stat in (*_INCREASES, POSITION_STAT) for name in COUNTED[stat].names})
+    seen = chosen.any_named((*names, WAITING))
+    before = f"{seen} offset {int(window_s)}s unless on(__name__,{_ENGINES}) {seen}"
+    return chosen.by_pod("group", f"{before} and on({_ENGINES}) {chosen.named(RUNNING)}", "__name__")
 
 
 def _silent(chosen: EngineSeries) -> str:

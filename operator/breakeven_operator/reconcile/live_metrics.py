@@ -15,6 +15,7 @@ from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import InstantSample
 from breakeven_operator.reconcile.deployment import PodState
 from breakeven_operator.reconcile.fleet_query import (
+    ENDED,
     EVALUATED,
     FIRST_SEEN,
     LAST_SEEN,
@@ -25,6 +26,7 @@ from breakeven_operator.reconcile.fleet_query import (
     SIBLINGS,
     SILENT,
     STAT,
+    looked_back_s,
     series_name,
     siblings_of,
 )
@@ -43,12 +45,14 @@ class PodReading:
         model_name: as the series say.
         stats: by name. accepted: drafts, by position.
         mixed: labels of series that look like copies of one engine and count different things.
+        ended: names of series that ended within the window.
     """
 
     model_name: str
     stats: Mapping[str, float]
     accepted: Mapping[int, float]
     mixed: tuple[Mapping[str, str], ...] = ()
+    ended: tuple[str, ...] = ()
 
 
 class SeriesOwner(NamedTuple):
@@ -152,6 +156,7 @@ def read_fleet(series: Iterable[InstantSample]) -> FleetReading:
     stats: dict[SeriesOwner, dict[str, float]] = defaultdict(dict)
     accepted: dict[SeriesOwner, dict[int, float]] = defaultdict(dict)
     mixed: dict[SeriesOwner, list[Mapping[str, str]]] = defaultdict(list)
+    ended: dict[SeriesOwner, list[str]] = defaultdict(list)
     present, silent = set(), set()
     evaluated_s = None
     for element in series:
@@ -163,6 +168,8 @@ def read_fleet(series: Iterable[InstantSample]) -> FleetReading:
             present.add(key)
         elif stat == SILENT:
             silent.add(NamespacedName(key.namespace, key.pod))
+        elif stat == ENDED:
+            ended[key].append(labels.get("__name__", ""))
         elif stat == EVALUATED:
             evaluated_s = element.value
         elif stat == MIXED:
@@ -174,7 +181,13 @@ def read_fleet(series: Iterable[InstantSample]) -> FleetReading:
             stats[key][stat] = element.value
     pods: dict[NamespacedName, list[PodReading]] = defaultdict(list)
     for owner, values in stats.items():
-        reading = PodReading(owner.model_name, values, accepted.get(owner, {}), tuple(mixed.get(owner, ())))
+        reading = PodReading(
+            owner.model_name,
+            values,
+            accepted.get(owner, {}),
+            tuple(mixed.get(owner, ())),
+            tuple(sorted(ended.get(owner, ()))),
+        )
         pods[NamespacedName(owner.namespace, owner.pod)].append(reading)
     return FleetReading(
         {key: tuple(readings) for key, readings in pods.items()},
@@ -246,7 +259,9 @@ def read_service(
         )
     return (
         _not_numbers(readings)
+        or _uncounted(readings, window_s, staleness_s)
         or _stale(readings, fleet.evaluated_s, staleness_s, now)
+        or _ended(readings)
         or _incomplete(readings, window_s, fleet.evaluated_s, now)
         or _mixed(readings)
         or _impossible(readings, limits, window_s)
@@ -298,6 +313,25 @@ def _not_numbers(readings: Sequence[ReadPod]) -> Live | None:
     return None
 
 
+def _uncounted(readings: Sequence[ReadPod], window_s: float, staleness_s: float) -> Live | None:
+    """Engines of which there are counters, and never was the gauge that tells of fresh samples."""
+    for pod, reading in readings:
+        # Counters outlive the gauge by a window: where that is longer than it is looked for, the samples may be old.
+        if {LAST_SEEN, "running"} & reading.stats.keys() or window_s > looked_back_s(staleness_s):
+            continue
+        return _partial(pod, ["running"])
+    return None
+
+
+def _partial(pod: PodState, missing: Iterable[str]) -> Live:
+    shown = _listed(sorted({series_name(name) for name in missing}))
+    return Live(
+        ClusterReason.METRICS_PARTIAL,
+        f"pod {pod.name}: Prometheus holds series of its engine, and not {shown}: does a relabelling drop them, or "
+        "are they stored under other names?",
+    )
+
+
 def _stale(
     readings: Sequence[ReadPod],
     evaluated_s: float | None,
@@ -333,6 +367,22 @@ def _stale(
     return None
 
 
+def _ended(readings: Sequence[ReadPod]) -> Live | None:
+    """Statistics whose series ended while the others go on: their growth is that of a part of the window."""
+    for pod, reading in readings:
+        if reading.ended:
+            return Live(
+                ClusterReason.METRICS_STALE,
+                f"pod {pod.name}: {_listed(reading.ended)} ended within the window, and its engine's other series go on: does a "
+                "relabelling drop them now, or are they stored under other names?",
+            )
+    return None
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
 def _incomplete(
     readings: Sequence[ReadPod], window_s: float, evaluated_s: float | None, now: datetime
 ) -> Live | None:
@@ -343,13 +393,7 @@ def _incomplete(
             continue
         missing = [name for name in NEEDED if name not in one.reading.stats]
         if missing:
-            names = sorted({series_name(name) for name in missing})
-            shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-            return Live(
-                ClusterReason.METRICS_PARTIAL,
-                f"pod {one.pod.name}: Prometheus holds series of its engine, and not {shown}: does a relabelling drop them, or "
-                "are they stored under other names?",
-            )
+            return _partial(one.pod, missing)
     return None
 
 
@@ -382,7 +426,7 @@ def _differing(series: Sequence[Mapping[str, str]]) -> list[str]:
 
 def _impossible(readings: Sequence[ReadPod], limits: EngineLimits, window_s: float) -> Live | None:
     for pod, reading in readings:
-        said = contradiction(reading.stats, limits, window_s)
+        said = contradiction(reading.stats, limits, window_s, reading.accepted)
         if said is not None:
             return Live(ClusterReason.METRICS_IMPOSSIBLE, f"pod {pod.name}: {said}")
     return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from breakeven.arm import Arm
 from breakeven.serving.command_line import cut, flag_number, flag_value
@@ -90,15 +91,21 @@ def engine_limits(
     )
 
 
-def contradiction(stats: Mapping[str, float], limits: EngineLimits, window_s: float) -> str | None:
+def contradiction(
+    stats: Mapping[str, float],
+    limits: EngineLimits,
+    window_s: float,
+    accepted: Mapping[int, float] = MappingProxyType({}),
+) -> str | None:
     """What cannot be in the statistics of one pod, as a sentence without a full stop; None: nothing.
 
     Args:
         stats: finite, by name as in `fleet_query`. What is absent is not checked.
         limits: of its engine.
         window_s: over which they were taken.
+        accepted: drafts, by position.
     """
-    means = CountedWindow(stats, {})
+    means = CountedWindow(stats, accepted)
     return next((said for check in _CHECKS if (said := check(stats, means, limits, window_s))), None)
 
 
@@ -161,6 +168,22 @@ def _step(stats: Mapping[str, float], means: CountedWindow, limits: EngineLimits
     per = "tokens per step" if means.tokens_per_step is not None else "tokens decoded in no step"
     able = "at least 1" if most is None else "exactly 1" if most == 1 else f"1 to {most:g}"
     return f"{e} {per}, where the arm that runs makes {able}"
+
+
+def _drafts(stats: Mapping[str, float], means: CountedWindow, _: EngineLimits, __: float) -> str | None:
+    """A step has one draft at most, and accepts at no position what it did not draft, or not accept before."""
+    steps, drafts = stats.get("steps"), stats.get("drafts")
+    if drafts is None:
+        return None
+    # The front end merges outputs of steps, overloaded a good part of them.
+    if steps is not None and drafts > 2 * steps + _FEW:
+        return f"{drafts:.3g} drafts in {steps:.3g} steps"
+    most, whose = drafts, "were drafted"
+    for position, count in sorted(means.accepted.items()):
+        if count > most * (1 + _SLACK) + _FEW:
+            return f"{count:.3g} drafts were accepted at position {position + 1}, where {most:.3g} {whose}"
+        most, whose = count, "were at the one before"
+    return None
 
 
 def _length(_: Mapping[str, float], means: CountedWindow, limits: EngineLimits, __: float) -> str | None:
@@ -242,6 +265,7 @@ _CHECKS: tuple[Callable[[Mapping[str, float], CountedWindow, EngineLimits, float
     _engines,
     _finished,
     _step,
+    _drafts,
     _length,
     _quick,
     _first_token,

@@ -157,7 +157,7 @@ def test_copies_engines_and_forms_of_histograms_leave_the_figures_as_they_are():
     "promql",
     [
         "rate(x[5m])", "sum without(a)(x)", "topk(3, x)", "x * 2", "x @ 1", "x[5m:]", "quantile_over_time(0.5, x[5m])",
-        "a + on(b) group_left c", "a == bool 1", '{__name__=~"x"}', "absent(x)", "1 + x", "stddev(x)", "a > ignoring(b) c",
+        "a + on(b) group_left c", "a == bool 1", "absent(x)", "1 + x", "stddev(x)", "a > ignoring(b) c",
     ],
 )  # fmt: skip
 def test_what_no_query_of_ours_asks_is_refused_and_not_guessed(promql):

@@ -77,7 +77,7 @@ def test_one_query_holds_every_statistic_and_only_whole_seconds():
     query = fleet_query(["b", "a"], [], 300, 120)
     named = re.findall(r'"stat","(\w+)","",""', query)
     # One more puts the siblings' label on.
-    assert len(named) == len(set(named)) == query.count("label_replace(") - 1 == 24
+    assert len(named) == len(set(named)) == query.count("label_replace(") - 1 == 25
     assert 'namespace=~"a|b"' in query
     assert "[300s]" in query
     assert query.isascii()

@@ -8,11 +8,11 @@ none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from breakeven.serving.promql import Matcher, selector
+from breakeven.serving.promql import Matcher, any_of, selector
 
 PREFIX = "vllm:"
 PREFIXES = (PREFIX, "kserve_vllm:", "ray_vllm:", "ray_vllm_", "vllm_")
@@ -52,6 +52,13 @@ class Counted(NamedTuple):
     def name(self) -> str:
         """Name of the series without its prefix."""
         return f"{self.family}{self.suffix}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name that it may have, without the prefix."""
+        families = (self.family, *self.before)
+        natives = families if self.suffix in _OF_NATIVE else ()
+        return (*(f"{family}{self.suffix}" for family in families), *natives)
 
 
 COUNTED: Mapping[str, Counted] = {
@@ -99,6 +106,11 @@ class EngineSeries:
             ValueError: a matcher that is none.
         """
         return f"{self.prefix}{name}{selector((*self.matchers, *more))}"
+
+    def any_named(self, names: Iterable[str]) -> str:
+        """A selector of the series with any of these names."""
+        wanted = Matcher("__name__", "=~", f"{self.prefix}({any_of(names)})")
+        return selector((wanted, *self.matchers))
 
     def once(self, how: str, expression: str, *labels: str) -> str:
         """One element per engine of what has one per copy.

@@ -1,0 +1,85 @@
+"""Statistic by statistic: what is said where one is absent, stale, not a number or impossible, over held series."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from breakeven.serving.engine_series import COUNTED, RUNNING, WAITING
+from breakeven_operator.ports import InstantSample
+from breakeven_operator.reconcile.deployment import PodState
+from breakeven_operator.reconcile.fleet_query import NEEDED, fleet_query
+from breakeven_operator.reconcile.live_metrics import Live, read_fleet, read_service
+from breakeven_operator.reconcile.plausibility import EngineLimits
+from fakes.engine_pages import Grown, Scrapes, State, SteadyPage
+from fakes.held_series import SeriesStore
+from fakes.promql_evaluation import evaluate
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+POD = "chat-7d9f8b6c5d-bbbbb"
+RPS, E, TOKENS, LATENCY_S = 2.0, 2.5, 100.0, 1.2
+RATES = {
+    "completed": RPS, "started": RPS, "ttft_s": 0.2 * RPS, "e2e_s": LATENCY_S * RPS, "e2e_n": RPS, "generated": TOKENS * RPS,
+    "steps": (TOKENS - 1) * RPS / E, "prompt_tokens": 250.0 * RPS, "output_tokens": TOKENS * RPS, "output_n": RPS, "drafts": 70.0,
+}  # fmt: skip
+GAUGES = {"running": RUNNING, "waiting": WAITING}
+STATS = (*NEEDED, "drafts", "accepted")
+WORDS = {
+    State.ABSENT: "MetricsPartial",
+    State.STALE: "MetricsStale",
+    State.NAN: "MetricsNaN",
+    State.IMPOSSIBLE: "MetricsImpossible",
+}
+# An engine that does not speculate has no drafts.
+OTHERWISE = {("drafts", State.ABSENT): "MetricsAvailable", ("accepted", State.ABSENT): "MetricsAvailable"}
+
+
+def live(*states: tuple[str, State]) -> Live:
+    accepted = [Grown("accepted", 60.0 / (1 + place), (("position", str(place)),)) for place in range(3)]
+    counters = (*(Grown(stat, per_s) for stat, per_s in RATES.items()), *accepted)
+    scrapes = Scrapes(states=tuple((GAUGES.get(stat, stat), state) for stat, state in states))
+    page = SteadyPage(counters, RPS * LATENCY_S, 0.0, 0.0, 300.0, scrapes=scrapes)
+    store = SeriesStore()
+    page.scraped(store, {"namespace": "llm", "pod": POD, "model_name": "chat"}, NOW.timestamp())
+    found = evaluate(store, fleet_query(["llm"], [], 300, 120), NOW.timestamp())
+    pod = PodState(POD, POD, True, NOW - timedelta(hours=1), 20.0, False, "node", "", None)
+    return read_service(
+        read_fleet(InstantSample(dict(one.labels), one.value) for one in found),
+        "llm",
+        [pod],
+        known_pods=frozenset({POD}),
+        model_name="chat",
+        window_s=300.0,
+        staleness_s=120.0,
+        min_requests=30,
+        limits=EngineLimits(tokens_per_step=4.0),
+        now=NOW,
+    )
+
+
+def test_where_all_are_present_the_figures_are_those_of_the_page():
+    found = live()
+    assert found.reason == "MetricsAvailable"
+    assert found.figures is not None
+    assert found.figures.rps == pytest.approx(RPS)
+    assert found.figures.latency_s == pytest.approx(LATENCY_S)
+    assert found.figures.tokens_per_step == pytest.approx(E)
+    assert found.figures.acceptance == pytest.approx((60 / 70, 30 / 70, 20 / 70))
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("stat", STATS)
+def test_each_statistic_in_each_state_has_its_word(stat, state):
+    found = live((stat, state))
+    expected = OTHERWISE.get((stat, state), WORDS[state])
+    assert found.reason == expected, found.message
+    if expected == "MetricsAvailable":
+        assert found.figures is not None
+        assert found.figures.acceptance == (), "not zero"
+        return
+    assert found.figures is None
+    assert POD in found.message
+    if state in {State.ABSENT, State.STALE} and stat != "running":
+        name = GAUGES[stat] if stat in GAUGES else COUNTED[stat].name
+        assert f"vllm:{name}" in found.message
