@@ -111,6 +111,7 @@ def _serving(folder: Path, config: str, *flags: str) -> Iterator[str]:
     ]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+    (folder / "pid").write_text(str(process.pid))
     try:
         address = f"http://127.0.0.1:{port}"
         deadline = time.monotonic() + 60
