@@ -126,7 +126,7 @@ def fleet_query(
         # Without the namespace's matcher: series that lack the labels to be found by tell of a wrong relabelling.
         PRESENT: present.by_pod("count", present.named(RUNNING)),
         SILENT: _silent(chosen),
-        ENDED: _ended(chosen, window_s),
+        ENDED: chosen.ended((*_INCREASES, POSITION_STAT), window_s),
         # Tells an old answer from an answer about old samples.
         EVALUATED: "vector(time())",
     }
@@ -240,17 +240,6 @@ def _mixed(chosen: EngineSeries, window_s: int, staleness_s: int) -> str:
     since = chosen.named(began)
     differ = f"({chosen.once('max', since)} != {chosen.once('min', since)})"
     return f"{counter} and on ({_ENGINES}) ({apart} or {differ})"
-
-
-def _ended(chosen: EngineSeries, window_s: int) -> str:
-    """Series that were there when the window began and are not there now: what they grew by is not that of the window.
-
-    A relabelling that begins to drop names, or histograms that are stored in another form from now on.
-    """
-    names = sorted({name for stat in (*_INCREASES, POSITION_STAT) for name in COUNTED[stat].names})
-    seen = chosen.any_named((*names, WAITING))
-    before = f"{seen} offset {int(window_s)}s unless on(__name__,{_ENGINES}) {seen}"
-    return chosen.by_pod("group", f"{before} and on({_ENGINES}) {chosen.named(RUNNING)}", "__name__")
 
 
 def _silent(chosen: EngineSeries) -> str:

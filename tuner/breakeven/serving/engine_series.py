@@ -107,11 +107,6 @@ class EngineSeries:
         """
         return f"{self.prefix}{name}{selector((*self.matchers, *more))}"
 
-    def any_named(self, names: Iterable[str]) -> str:
-        """A selector of the series with any of these names."""
-        wanted = Matcher("__name__", "=~", f"{self.prefix}({any_of(names)})")
-        return selector((wanted, *self.matchers))
-
     def once(self, how: str, expression: str, *labels: str) -> str:
         """One element per engine of what has one per copy.
 
@@ -133,6 +128,21 @@ class EngineSeries:
     def increase(self, stat: str, window_s: int) -> str:
         """Growth of a counter, of each copy."""
         return self._any(stat, lambda name: f"increase({self.named(name)}[{int(window_s)}s])")
+
+    def ended(self, stats: Iterable[str], window_s: int) -> str:
+        """Series, by pod and name, that were there when the window began and are not there now, while their engine's others are.
+
+        What they grew by is not that of the window: a relabelling begins to drop names, or histograms are stored in another
+        form from now on.
+        """
+        names = {name for stat in stats for name in COUNTED[stat].names} | {WAITING}
+        wanted = Matcher("__name__", "=~", f"{self.prefix}({any_of(names)})")
+        seen, engine = selector((wanted, *self.matchers)), ",".join((*self.pod, *ENGINE))
+        before, now = (self.labelled(one) for one in (f"{seen} offset {int(window_s)}s", seen))
+        gone = f"{before} unless on(__name__,{engine}) {now}"
+        return self.by_pod(
+            "group", f"{gone} and on({engine}) {self.labelled(self.named(RUNNING))}", "__name__"
+        )
 
     def gauge(self, function: str, name: str, window_s: int) -> str:
         """A function over time of a gauge, of each copy."""
