@@ -20,13 +20,17 @@ import numpy as np
 from breakeven_operator.kinds import PODS
 from breakeven_operator.ports import InstantSample, MetricsError, PrometheusAccess, Samples, TimedValue
 from breakeven_operator.reconcile.fleet_query import (
+    ENDED,
+    ENGINES,
     EVALUATED,
     FIRST_SEEN,
     LAST_SEEN,
+    MIXED,
     PRESENT,
     REPORTING,
     SAMPLED,
     SIBLINGS,
+    SILENT,
     STAT,
     WORKLOAD,
     fleet_query,
@@ -76,6 +80,8 @@ class PodTraffic:
     """What requests took (s), by figure: e2e, ttft, tpot."""
 
 
+# What is looked at pod by pod, and never summed.
+_OF_PODS_ALONE = frozenset({FIRST_SEEN, ENGINES, MIXED, SILENT, ENDED})
 _STEPS = re.compile(r":(\d+)s\]")
 _A_MINUTE_S = 1_700_000_040.0
 _MOST_ANSWERS = 5000
@@ -420,6 +426,8 @@ def summed(series: Iterable[InstantSample]) -> list[InstantSample]:
     others = []
     for one in series:
         labels = one.labels
+        if labels[STAT] in _OF_PODS_ALONE:
+            continue
         if "pod" not in labels:
             others.append(one)
             continue
@@ -432,7 +440,6 @@ def summed(series: Iterable[InstantSample]) -> list[InstantSample]:
             (min if stat in {LAST_SEEN, "waiting_min"} else sum)(values),
         )
         for (namespace, siblings, model, stat), values in groups.items()
-        if stat != FIRST_SEEN
     ]
 
 
