@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal, NamedTuple, TypeAlias
 
 from breakeven.serving.engine_series import COUNTED, RUNNING, WAITING
-from fakes.held_series import STALE, Held, NativeHistogram, SeriesStore
+from fakes.held_series import STALE, Held, NativeHistogram, SeriesStore, Stale
 
 SCRAPE_S = 15.0
 _ENDED_S = 120.0
@@ -38,11 +38,21 @@ class State(StrEnum):
             yield samples[-1][0] + SCRAPE_S, STALE
         elif self is State.NAN:
             yield from samples[:-1]
-            yield times_s[-1], math.nan
-        else:
-            yield from (
-                (at_s, _FAR_TOO_MUCH * (1.0 + value)) for at_s, value in samples if isinstance(value, float)
+            last = samples[-1][1]
+            # A histogram that was given such a value goes on counting.
+            yield (
+                times_s[-1],
+                replace(last, total=math.nan) if isinstance(last, NativeHistogram) else math.nan,
             )
+        else:
+            yield from ((at_s, _far_too_much(value)) for at_s, value in samples)
+
+
+def _far_too_much(value: Held) -> Held:
+    if isinstance(value, NativeHistogram):
+        count, total = (_FAR_TOO_MUCH * (1.0 + one) for one in (value.count, value.total))
+        return NativeHistogram(count, total, value.schema, value.offset, (count,))
+    return value if isinstance(value, Stale) else _FAR_TOO_MUCH * (1.0 + value)
 
 
 def all_in(state: State, stats: Iterable[str]) -> tuple[tuple[str, State], ...]:
@@ -57,7 +67,7 @@ class Scrapes:
     Attributes:
         copies: labels that the jobs by which a pod is scraped add to its series.
         histograms: how they are stored.
-        states: statistics (`engine_series.COUNTED`, or the names of gauges) that are not as they should be.
+        states: statistics (`engine_series.COUNTED`, or names of gauges and native histograms) that are not as they should be.
         engines: of a pod.
         prefix: of the names.
         silent: the engines count nothing (`--disable-log-stats`): the page is there without their series.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 import pytest
 
@@ -13,7 +14,7 @@ from breakeven_operator.reconcile.fleet_query import NEEDED, fleet_query
 from breakeven_operator.reconcile.live_metrics import Live, read_fleet, read_service
 from breakeven_operator.reconcile.plausibility import EngineLimits
 from fakes.engine_pages import Grown, Scrapes, State, SteadyPage
-from fakes.held_series import SeriesStore
+from fakes.held_series import NativeHistogram, SeriesStore
 from fakes.promql_evaluation import evaluate
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -35,10 +36,22 @@ WORDS = {
 OTHERWISE = {("drafts", State.ABSENT): "MetricsAvailable", ("accepted", State.ABSENT): "MetricsAvailable"}
 
 
-def live(*states: tuple[str, State]) -> Live:
+# Of the last one no sum is asked for.
+FAMILIES = (
+    "time_to_first_token_seconds",
+    "e2e_request_latency_seconds",
+    "request_prompt_tokens",
+    "request_generation_tokens",
+    "inter_token_latency_seconds",
+)
+
+
+def live(*states: tuple[str, State], histograms: Literal["classic", "native"] = "classic") -> Live:
     accepted = [Grown("accepted", 60.0 / (1 + place), (("position", str(place)),)) for place in range(3)]
     counters = (*(Grown(stat, per_s) for stat, per_s in RATES.items()), *accepted)
-    scrapes = Scrapes(states=tuple((GAUGES.get(stat, stat), state) for stat, state in states))
+    scrapes = Scrapes(
+        states=tuple((GAUGES.get(stat, stat), state) for stat, state in states), histograms=histograms
+    )
     page = SteadyPage(counters, RPS * LATENCY_S, 0.0, 0.0, 300.0, scrapes=scrapes)
     store = SeriesStore()
     page.scraped(store, {"namespace": "llm", "pod": POD, "model_name": "chat"}, NOW.timestamp())
@@ -58,8 +71,9 @@ def live(*states: tuple[str, State]) -> Live:
     )
 
 
-def test_where_all_are_present_the_figures_are_those_of_the_page():
-    found = live()
+@pytest.mark.parametrize("histograms", ["classic", "native"])
+def test_where_all_are_present_the_figures_are_those_of_the_page(histograms):
+    found = live(histograms=histograms)
     assert found.reason == "MetricsAvailable"
     assert found.figures is not None
     assert found.figures.rps == pytest.approx(RPS)
@@ -83,3 +97,30 @@ def test_each_statistic_in_each_state_has_its_word(stat, state):
     if state in {State.ABSENT, State.STALE} and stat != "running":
         name = GAUGES[stat] if stat in GAUGES else COUNTED[stat].name
         assert f"vllm:{name}" in found.message
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_native_histogram_in_each_state_has_the_same_word(family, state):
+    found = live((family, state), histograms="native")
+    unread = state is State.NAN and family == FAMILIES[-1]
+    assert found.reason == ("MetricsAvailable" if unread else WORDS[state]), found.message
+    if state in {State.ABSENT, State.STALE}:
+        assert f"vllm:{family}" in found.message
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_a_counter_that_began_again_counts_what_it_counted_before(native):
+    """A process that was restarted 100 s ago had counted 200 requests of this window."""
+    store, family = SeriesStore(), FAMILIES[0]
+    labels = {"namespace": "llm", "pod": POD, "model_name": "chat", "engine": "0"}
+    for age_s in range(600, -1, -15):
+        count = 5000.0 + (600 - age_s) if age_s > 100 else 100.0 - age_s
+        at_s = NOW.timestamp() - age_s
+        if native:
+            store.add(f"vllm:{family}", labels, at_s, NativeHistogram(count, count, 0, 0, (count,)))
+        else:
+            store.add(f"vllm:{family}_count", labels, at_s, count)
+    found = evaluate(store, fleet_query(["llm"], [], 300, 120), NOW.timestamp())
+    (started,) = [one.value for one in found if one.labels["stat"] == "started"]
+    assert started == pytest.approx(295.0, rel=0.05)
