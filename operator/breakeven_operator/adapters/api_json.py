@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 import pydantic_core
@@ -18,6 +18,9 @@ from breakeven_operator.ports import EventKind, Manifest, WatchEvent
 
 UNREADABLE = "breakeven.dev/unreadable"
 """The member of a manifest that says in one line why no more than its identity was read; no API object has such a member."""
+
+MOST_WORDS: Final = 1000
+"""Of a command, and of the arguments of a container. A decision cuts them into flags, and keeps those of the last lines."""
 
 # On the bookmark that ends the objects of a list that came as a stream.
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
@@ -100,8 +103,20 @@ class _Pod(_Object):
     status: _PodStatus | None = None
 
 
+_Words = Annotated[list[str], msgspec.Meta(max_length=MOST_WORDS)]
+
+
+class _CommandLine(msgspec.Struct):
+    command: _Words | None = None
+    args: _Words | None = None
+
+
+class _TargetPod(msgspec.Struct):
+    containers: list[_CommandLine] | None = None
+
+
 class _Template(msgspec.Struct):
-    spec: dict[str, Any]
+    spec: _TargetPod
 
 
 class _TargetSpec(msgspec.Struct):

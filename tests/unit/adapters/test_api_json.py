@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from breakeven_operator.adapters.api_json import problem_of, read_event, read_object, read_page
+from breakeven_operator.adapters.api_json import MOST_WORDS, problem_of, read_event, read_object, read_page
 from breakeven_operator.adapters.unreadable import UnreadableObjects
 from breakeven_operator.kinds import DEPLOYMENTS, PODS, RUNS, SERVICES
 from breakeven_operator.ports import EventKind, WatchEvent
@@ -35,6 +35,17 @@ def test_an_object_that_is_nested_too_deep_keeps_its_name_and_its_status_and_say
     assert found["metadata"]["resourceVersion"] == "8"
     assert found["status"] == {"phase": "Pending"}
     assert "spec" not in found
+
+
+@pytest.mark.parametrize("member", ["command", "args"])
+@pytest.mark.parametrize(("words", "problem"), [(MOST_WORDS, None), (MOST_WORDS + 1, "length <= 1000")])
+def test_a_target_with_more_words_than_any_command_line_has_is_its_own_problem(member, words, problem):
+    """Cut into flags, a megabyte of them takes the loop of all services a minute, and a hundred megabytes."""
+    container = {"name": "vllm", member: ["-a"] * words}
+    spec = json.dumps({"template": {"spec": {"containers": [container]}}})
+    said = problem_of(read_object(text(spec=spec).encode(), DEPLOYMENTS))
+    assert (problem or "None") in str(said)
+    assert problem is None or f"containers[0].{member}" in str(said)
 
 
 def test_who_wrote_what_may_be_as_deep_as_it_likes_unless_it_is_read():

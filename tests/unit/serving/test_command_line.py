@@ -56,6 +56,23 @@ def test_a_variable_means_that_the_container_decides():
     assert said.config is None
 
 
+@pytest.mark.parametrize(
+    ("word", "problem"),
+    [
+        ("--speculative-config=" + "[" * 100_000, "JSON that is nested too deep"),
+        ("--speculative-config=" + '{"a":' * 5000 + "1" + "}" * 5000, "JSON that is nested too deep"),
+        ("--speculative-config" + ".a" * 5000 + "=1", "expected at most 64 dots"),
+    ],
+    ids=["lists", "objects", "dots"],
+)
+def test_a_command_line_of_any_depth_is_its_own_problem(word, problem):
+    said = speculation([word]).problem
+    assert problem in said
+    assert "\n" not in said
+    # Below a dot what is no JSON is a text.
+    assert speculation(["--speculative-config.a=" + "[" * 100_000]).problem is None
+
+
 @pytest.mark.parametrize("value", ["{", "[1]", "3", "$X"])
 def test_what_vllm_refuses_is_a_problem_not_no_speculation(value):
     assert speculation([f"--speculative-config={value}"]).problem

@@ -87,6 +87,10 @@ class GivenFlag:
         return self.name in FORMER_KEYS
 
 
+_DEEPEST = 64
+"""Dots in a flag's name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Speculation:
     """What a command line says about speculation.
@@ -148,7 +152,7 @@ def spelled_out(words: Sequence[str]) -> list[str]:
     `--speculative-config.y` are gathered apart, so that the one seen last wins.
 
     Raises:
-        InputError: a dotted form without a value.
+        InputError: a dotted form without a value, or of more than 64 dots.
     """
     plain: list[str] = []
     gathered: dict[str, dict[str, Any]] = {}
@@ -156,6 +160,8 @@ def spelled_out(words: Sequence[str]) -> list[str]:
         if flag.path:
             if not flag.values:
                 raise InputError(flag.items[0], "no value", "one argument")
+            if len(flag.path) > _DEEPEST:
+                raise InputError(flag.items[0][:60], "nested too deep", f"at most {_DEEPEST} dots")
             _put(gathered.setdefault(flag.head, {}), flag.path, flag.values[0])
         elif flag.head == "-O":
             plain += [flag.name, *flag.values]
@@ -385,7 +391,8 @@ def _long_names() -> Mapping[str, str]:
     return {name: flag.names[0] for flag in flags().values() for name in flag.names}
 
 
-@cache
+# Bounded, because whoever writes a manifest chooses the words.
+@lru_cache(maxsize=1024)
 def _long_name(head: str) -> str:
     if head == "-O":
         return "--optimization-level"
@@ -424,7 +431,7 @@ def _put(target: dict[str, Any], path: Sequence[str], text: str) -> None:
         return
     try:
         target[key] = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         try:
             target[key] = size(text)
         except argparse.ArgumentTypeError:

@@ -84,6 +84,8 @@ def json_or_none(text: str) -> Any:
     except ValueError:
         hint = " (an environment variable that was not expanded)" if text.startswith("$(") else ""
         raise argparse.ArgumentTypeError(f"invalid JSON value: {text!r}{hint}") from None
+    except RecursionError:
+        raise argparse.ArgumentTypeError("JSON that is nested too deep") from None
 
 
 def _int_or_none(text: str) -> int | None:
