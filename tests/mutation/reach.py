@@ -33,7 +33,7 @@ class Reach:
 
     Attributes:
         lines: tests and files of tests by path and line.
-        seconds: of CPU, by test.
+        seconds: of CPU, by test; a test that fails without any change is none.
     """
 
     lines: dict[str, dict[int, list[str]]]
@@ -74,6 +74,7 @@ class _Collector:
             data_file=None, include=[f"{folder}/*" for folder in CORE], config_file=False
         )
         self._seconds: dict[str, float] = {}
+        self._failed: set[str] = set()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
@@ -94,8 +95,14 @@ class _Collector:
             self._seconds[item.nodeid] = round(time.process_time() - begun, 4)
             self._coverage.switch_context("")
 
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._failed.add(report.nodeid)
+
     def pytest_sessionfinish(self) -> None:
         self._coverage.stop()
+        # Or it would catch every mutant of every line that it runs.
+        seconds = {test: value for test, value in self._seconds.items() if test not in self._failed}
         data = self._coverage.get_data()
         lines: dict[str, dict[int, list[str]]] = defaultdict(dict)
         for file in sorted(data.measured_files()):
@@ -103,7 +110,7 @@ class _Collector:
             for line, contexts in data.contexts_by_lineno(file).items():
                 if tests := sorted(filter(None, contexts)):
                     lines[path][line] = tests
-        self._output.write_text(json.dumps({"lines": lines, "seconds": self._seconds}))
+        self._output.write_text(json.dumps({"lines": lines, "seconds": seconds}))
 
 
 def pytest_configure(config: Any) -> None:

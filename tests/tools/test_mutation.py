@@ -142,6 +142,13 @@ def test_a_trial_notices_what_its_tests_notice_and_leaves_the_tree_as_it_was(
     assert (tree / path).read_text() == source
 
 
+def test_a_test_that_fails_without_a_change_is_not_asked(tree, tmp_path):
+    test = (tree / "tests/test_half.py").read_text()
+    (tree / "tests/test_half.py").write_text(f"{test}def test_wrong(): assert half(4) == 3\n")
+    reach = program.reached(tree, tmp_path / "reach.json")
+    assert reach.tests("tuner/breakeven/planning/half.py", (2, 2)) == ["tests/test_half.py::test_half"]
+
+
 def test_without_a_change_nobody_notices_anything_and_a_pytest_that_does_not_start_is_nobodys_catch(tree):
     assert control(tree, ["tests/test_half.py"], 30).word == "survived"
     (tree / "pyproject.toml").write_text("[tool.pytest.ini_options]\naddopts = ['--no-such-option']\n")
