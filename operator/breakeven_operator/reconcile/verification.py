@@ -169,7 +169,7 @@ def _with_requests(step: RolloutStep, rollout: Rollout, failing: FailureFinding 
     if isinstance(failing, str) or rollout.to_arm is None:
         return step
     if rollout.to_arm != NO_SPECULATION.name:
-        posts, refusals, served = (round(figure, 1) for figure in failing.old)
+        posts, refusals, served = map(round, failing.old)
         before = RequestsBefore(arm=rollout.to_arm, posts=posts, refusals=refusals, served=served)
         return replace(step, memory=step.memory.model_copy(update={"requests_before": before}))
     arm, earlier = rollout.from_arm or "", step.memory.requests_before

@@ -91,9 +91,9 @@ class RequestsBefore(StatusModel):
     """What became of the requests of the arm that ran before the one in place; later ones are compared with that."""
 
     arm: Annotated[ArmName, Field(description="The arm in place, whose requests are compared.")]
-    posts: Annotated[RequiredNumber, Field(description="HTTP requests that came, before it was entered.")]
-    refusals: Annotated[RequiredNumber, Field(description="Those answered with HTTP 4xx or 5xx.")]
-    served: Annotated[RequiredNumber, Field(description="Requests that an engine finished.")]
+    posts: Annotated[int, Field(ge=0, description="HTTP requests that came, before it was entered.")]
+    refusals: Annotated[int, Field(ge=0, description="Those answered with HTTP 4xx or 5xx.")]
+    served: Annotated[int, Field(ge=0, description="Requests that an engine finished.")]
 
 
 class MemoryStatus(StatusModel):
