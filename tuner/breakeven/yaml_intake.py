@@ -41,6 +41,17 @@ for _kind in ("int", "float"):
     _BoundedLoader.add_constructor(f"tag:yaml.org,2002:{_kind}", _BoundedLoader.construct_number)
 
 
+class Written(str):
+    """A text that a file holds.
+
+    Attributes:
+        source: the text as the file writes it, with its quotes.
+    """
+
+    __slots__ = ("source",)
+    source: str
+
+
 def yaml_documents(text: str) -> Iterator[Any]:
     """The documents of a YAML text.
 
@@ -48,9 +59,34 @@ def yaml_documents(text: str) -> Iterator[Any]:
         yaml.YAMLError: it is no YAML, or none that is read: nested deeper than 200 levels, of more merged members, or with
             longer numbers than any file of ours has.
     """
+    return _documents(text, _BoundedLoader)
+
+
+def written_documents(text: str) -> Iterator[Any]:
+    """The documents of a YAML text; each text in them is a `Written`.
+
+    Raises:
+        yaml.YAMLError: as yaml_documents.
+    """
+    # libyaml does not count a byte order mark.
+    text = text.removeprefix("\ufeff")
+
+    class Loader(_BoundedLoader):
+        """A loader of its own per text, because a constructor sees no text."""
+
+    def construct(loader: Any, node: yaml.ScalarNode) -> Written:
+        value = Written(loader.construct_scalar(node))
+        value.source = text[node.start_mark.index : node.end_mark.index]
+        return value
+
+    Loader.add_constructor("tag:yaml.org,2002:str", construct)
+    return _documents(text, Loader)
+
+
+def _documents(text: str, loader: type[_BoundedLoader]) -> Iterator[Any]:
     _check_depth(text)
     try:
-        yield from yaml.load_all(text, Loader=_BoundedLoader)
+        yield from yaml.load_all(text, Loader=loader)  # a subclass of the safe one
     except _MISTAKES as mistake:
         raise yaml.YAMLError(f"a value that cannot be read ({type(mistake).__name__})") from mistake
 

@@ -124,8 +124,8 @@ def _named(items: list[str]) -> str:
 def _documents(manifest: Path) -> list[Any]:
     import yaml
 
-    from breakeven.serving.manifest import written_documents
     from breakeven.serving.pod_templates import is_helm_template
+    from breakeven.yaml_intake import written_documents
 
     with click.open_file(str(manifest), encoding="utf-8") as stream:
         text = ""

@@ -1,11 +1,8 @@
-"""Manifests from a file, which no API server has checked: the parts that lint reads have the types they must have.
-
-A text of a file remembers how the file writes it, so that a line to remove can be shown as it stands there.
-"""
+"""Manifests from a file, which no API server has checked: the parts that lint reads have the types they must have."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -36,38 +33,6 @@ ROLLING: dict[str, Any] = {
 }
 """The types of what a Deployment's spec says about rolls."""
 _CLAIM = {"metadata": {"name": str, "namespace": str}, "spec": {"accessModes": _WORDS}}
-
-
-class Written(str):
-    """A text that a file holds.
-
-    Attributes:
-        source: the text as the file writes it, with its quotes.
-    """
-
-    __slots__ = ("source",)
-    source: str
-
-
-def written_documents(text: str) -> Iterator[Any]:
-    """The documents of a YAML text; each text in them is a `Written`.
-
-    Raises:
-        yaml.YAMLError: it is no YAML.
-    """
-    # libyaml does not count a byte order mark.
-    text = text.removeprefix("\ufeff")
-
-    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # libyaml's where it is there
-        """A loader of its own per text, because a constructor sees no text."""
-
-    def construct(loader: Any, node: yaml.ScalarNode) -> Written:
-        value = Written(loader.construct_scalar(node))
-        value.source = text[node.start_mark.index : node.end_mark.index]
-        return value
-
-    Loader.add_constructor("tag:yaml.org,2002:str", construct)
-    return yaml.load_all(text, Loader=Loader)  # a subclass of the safe one
 
 
 def as_written(item: Any) -> list[str]:
