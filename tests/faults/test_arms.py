@@ -372,7 +372,6 @@ def test_admission_that_refuses_the_new_pod(place, facing, refusing, fault, word
         row.seen = f"{said['reason']}: {words}"
 
 
-@pytest.mark.table
 def test_a_volume_that_the_new_pod_cannot_mount(place, facing):
     files = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "template"}, "data": {"a": "b"}}
     target = manifests.target()

@@ -167,7 +167,6 @@ def test_a_second_service_on_the_target(pinned, facing):
         row.seen = f"{found['action']}, {found['reason']}"
 
 
-@pytest.mark.table
 def test_an_image_that_never_comes(pinned, facing):
     with facing(
         pinned,
