@@ -1,4 +1,4 @@
-"""What a cycle's questions about 1,000 services cost: size of query and answer, seconds of Prometheus and of the operator.
+"""The cost of a cycle's questions about 1,000 services: size of query and answer, seconds of Prometheus and of the operator.
 
 A real Prometheus (`localcluster/`) holds the series, twelve minutes at 30 s. Each question is put by the operator's own client
 and read by its own reader, in a process of its own. Another checkout's questions are put to the same server in between
@@ -143,7 +143,7 @@ class Fleet:
 
 
 def asked(root: Path, given: Mapping[str, object]) -> dict[str, dict[str, list[float]]]:
-    """What one round of a checkout's questions cost."""
+    """The cost of one round of a checkout's questions."""
     paths = os.pathsep.join(str(root / folder) for folder in ("tuner", "operator"))
     done = subprocess.run(
         [sys.executable, "-c", _ASKING, json.dumps({**given, "root": str(root)})],

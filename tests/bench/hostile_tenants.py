@@ -1,4 +1,4 @@
-"""What tenants who mean harm store and serve, all at once: three ways in which they made the operator run out of memory.
+"""Objects and answers of tenants who mean harm, all at once: three ways in which they made the operator run out of memory.
 
 * One ConfigMap of 263 KiB whose members, each under its whole path, would be 600 MiB; a run imports it.
 * 86 ConfigMaps of 1 MiB, a megabyte of which takes four in memory; two runs name 43 of them each, a third names 15, which is all
@@ -68,7 +68,7 @@ def rows_of(kind: str, row: str, size: int) -> bytes:
 
 
 def plausible_rows(namespace: str, pods: list[str], size: int) -> bytes:
-    """As many series as are read, each of a pod that there is, of an engine that there is not."""
+    """Serves as many series as are read, each of a pod that exists and of an engine that does not."""
     clock = FakeClock()
     fake = FakePrometheus(cluster=None, clock=clock, traffic=PodTraffic())  # type: ignore[arg-type]
     ahead_s = time.time() - clock.now().timestamp()
@@ -155,7 +155,7 @@ class HostilePrometheus:
 
 @dataclass(frozen=True)
 class Seen:
-    """What was measured of the operator.
+    """The measurements of the operator.
 
     Attributes:
         base_mib, peak_mib: resident memory before the attacks and at most.
@@ -261,7 +261,7 @@ def _family_mib(pid: int) -> float:
 
 
 class _Tenants:
-    """What the tenants store, and store again."""
+    """The objects that the tenants store, and store again."""
 
     def __init__(self, cluster: KubernetesCluster) -> None:
         self._cluster = cluster

@@ -114,7 +114,7 @@ def with_options(text):
 
 
 def posted(objects, text):
-    """What the API server says to a text; empty if it takes it."""
+    """The API server's refusal of a text; empty if it takes it."""
     path = "/apis/breakeven.dev/v1alpha1/namespaces/default/speculativeservices?dryRun=All"
     client = objects.api_client
     answer = client.rest_client.pool_manager.request(

@@ -19,7 +19,7 @@ _LONG_S = 1e5
 
 
 class State(StrEnum):
-    """What is wrong with a statistic's series."""
+    """The fault of a statistic's series."""
 
     ABSENT = "absent"
     STALE = "stale"
@@ -95,7 +95,7 @@ class Grown(NamedTuple):
 
 @dataclass(frozen=True)
 class SteadyPage:
-    """What the engines of one pod count, together.
+    """The counters of the engines of one pod, together.
 
     Attributes:
         rates: of the counters (1/s).

@@ -96,7 +96,7 @@ class NumberOf(NamedTuple):
 
 
 def _held(promql: str, page: SteadyPage, labels: Mapping[str, str], now_s: float) -> list[NumberOf]:
-    """What PromQL makes of the series of one pod's page."""
+    """The value of a PromQL query over the series of one pod's page."""
     store = SeriesStore()
     page.scraped(store, labels, now_s)
     found = evaluate(store, promql, now_s)
@@ -283,7 +283,7 @@ class FakePrometheus:
         return found
 
     def _later(self, promql: str) -> list[InstantSample]:
-        """What HTTP requests and finished ones grew by, by ReplicaSet."""
+        """The growth of HTTP requests and of finished ones, by ReplicaSet."""
         if self.failures_down:
             raise MetricsError("Prometheus at prometheus:9090 refused the query: too many samples")
         span_s = int(_RANGE.search(promql)[1])  # type: ignore[index]
@@ -330,7 +330,7 @@ class FakePrometheus:
         ]
 
     def series_of(self, pod: dict[str, Any]) -> list[InstantSample]:
-        """What the query that is asked makes of a pod's series."""
+        """The value of the query in hand over a pod's series."""
         meta = pod["metadata"]
         load = self.by_pod.get(meta["name"], self.traffic)
         labels = {"namespace": meta["namespace"], "pod": meta["name"], "model_name": load.model_name}
@@ -351,7 +351,7 @@ class FakePrometheus:
         ]
 
     def page_of(self, pod: dict[str, Any]) -> SteadyPage:
-        """What a pod's engines count."""
+        """The counters of a pod's engines."""
         load = self.by_pod.get(pod["metadata"]["name"], self.traffic)
         reached = self.reached_rps(pod)
         begun = load.answered_share * reached

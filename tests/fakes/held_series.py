@@ -42,7 +42,7 @@ class NativeHistogram:
 
     @classmethod
     def of(cls, values: Iterable[float], schema: int = 2) -> NativeHistogram:
-        """What was observed, all of it positive."""
+        """The observations, all of them positive."""
         found = list(values)
         places = [math.ceil(math.log2(value) * 2**schema) - 1 for value in found]
         if not places:

@@ -1,4 +1,4 @@
-"""What PromQL's functions, aggregations and operators make of samples: of ranges, of groups and of pairs."""
+"""PromQL's functions, aggregations and operators over samples: of ranges, of groups and of pairs."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def local_operator(stage, proxy, folder):
 
 
 class Disturbance:
-    """What a proxy does to every so-manieth request or part of a watch; `met` counts how often it did."""
+    """The harm that a proxy does to every n-th request or part of a watch; `met` counts how often it did."""
 
     def __init__(self, draw):
         self._draw = draw

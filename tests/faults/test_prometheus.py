@@ -80,7 +80,7 @@ def test_restarted_without_its_history(watched, stage, facing):
 
 @pytest.mark.table
 def test_every_pod_scraped_by_a_second_job(watched, stage, facing):
-    """As a ServiceMonitor beside a PodMonitor does: sums over series would see twice the load, beyond the break-even."""
+    """A ServiceMonitor beside a PodMonitor does so: sums over series would see twice the load, beyond the break-even."""
     file = stage.cluster.state_dir / "prometheus" / "prometheus.yaml"
     before = file.read_text()
     configuration = yaml.safe_load(before)

@@ -1,4 +1,4 @@
-"""What versions of vLLM know about speculation, read in their source: `speculation.py TABLE.json FOLDER...`.
+"""Reads in the source of vLLM's versions which speculation each knows: `speculation.py TABLE.json FOLDER...`.
 
 A folder holds the package `vllm` of one version and is called after it (`0.32.0/vllm/...`). Nothing of it is imported:
 its syntax trees say the words, so that no GPU and no other package is needed. `pip install --no-deps --target FOLDER`

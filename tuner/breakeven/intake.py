@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 256 * 2**20
 READABLE = "Unicode texts, and at most 200 objects and lists inside each other"
-"""What the parser asks of JSON beyond its grammar."""
+"""The parser's bounds on JSON beyond its grammar."""
 _KINDS = {dict: "an object", list: "a list", str: "a text", bool: "a boolean", type(None): "null"}
 
 

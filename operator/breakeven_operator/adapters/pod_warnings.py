@@ -1,4 +1,4 @@
-"""What events say of pods that do not come: asked for a few pods, by name, after some seconds, and seldom.
+"""Events about pods that do not come: asked for a few pods, by name, after some seconds, and seldom.
 
 Events are the most numerous objects of many clusters, and the API server looks through all of a namespace for a selector.
 So none are watched or listed for pods that come, or whose conditions and containers say what keeps them.
@@ -25,7 +25,7 @@ _MOST_PER_CYCLE = 8
 
 
 class _SaidOfPod(NamedTuple):
-    """What was said of a pod, and when it was asked for; monotonic, s."""
+    """The words about a pod, and the time at which they were asked for; monotonic, s."""
 
     warning: str
     asked_s: float

@@ -139,7 +139,7 @@ def read_latencies(series: Iterable[InstantSample]) -> LatencyReading:
 
 
 def _together(*parts: Mapping[LatencyOwner, _ByFigure]) -> Mapping[LatencyOwner, _ByFigure]:
-    """What some pods of an owner have as classic histograms, and others as native ones."""
+    """The histograms of an owner whose pods have some as classic and some as native ones."""
     return {
         owner: _sums([part[owner] for part in parts if owner in part])
         for owner in dict.fromkeys(owner for part in parts for owner in part)

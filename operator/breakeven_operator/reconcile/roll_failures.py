@@ -201,7 +201,7 @@ def read_later(series: Iterable[InstantSample]) -> LaterReading:
 
 
 def find_later(before: ArmRequests, now: ArmRequests | None) -> FailureFinding | None:
-    """What fails now that did not on the arm before the last roll; None if that is not counted."""
+    """The failures of now that the arm before the last roll did not have; None if they are not counted."""
     if now is None or now.posts < 1.0:
         return None
     return _finding(before, now, Witness.BEFORE_AFTER)

@@ -118,7 +118,7 @@ def made_by(pod: str, replica_set: str) -> bool:
 
 
 def pods_begin(replica_set: str) -> str:
-    """What the names of a ReplicaSet's pods have in common."""
+    """The part that the names of a ReplicaSet's pods have in common."""
     return f"{replica_set}-"[:_NAME_KEPT]
 
 

@@ -153,7 +153,7 @@ def has_begun(pod: Mapping[str, Any]) -> bool:
 
 
 def warning_of(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> str:
-    """What events say of a silent pod; empty if no event says what keeps it from coming.
+    """The events' words about a silent pod; empty if no event names what keeps it from coming.
 
     A warning before the kubelet came to the images is over: a volume that was attached late leaves its warning for an hour.
     """

@@ -165,7 +165,7 @@ def verify(context: RolloutContext, evidence: RollEvidence) -> RolloutStep | Non
 
 
 def _with_requests(step: RolloutStep, rollout: Rollout, failing: FailureFinding | str) -> RolloutStep:
-    """What requests taught: with what those of the new arm are compared from now on, or that the old arm was not to blame."""
+    """The lesson of the requests: the figures that the new arm's are compared with from now on, or that the old arm was not to blame."""
     if isinstance(failing, str) or rollout.to_arm is None:
         return step
     if rollout.to_arm != NO_SPECULATION.name:

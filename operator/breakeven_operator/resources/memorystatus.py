@@ -88,7 +88,7 @@ class BarredArm(StatusModel):
 
 
 class RequestsBefore(StatusModel):
-    """What became of the requests of the arm that ran before the one in place; later ones are compared with that."""
+    """Outcomes of the requests of the arm that ran before the one in place; later requests are compared with them."""
 
     arm: Annotated[ArmName, Field(description="The arm in place, whose requests are compared.")]
     posts: Annotated[int, Field(ge=0, description="HTTP requests that came, before it was entered.")]

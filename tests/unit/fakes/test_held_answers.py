@@ -1,4 +1,4 @@
-"""What the Prometheus in memory puts together by itself is what the operator's queries make of held series."""
+"""Answers that the Prometheus in memory puts together by itself equal those of the operator's queries over held series."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeps a pod from coming, from its conditions, its containers and its events."""
+"""The trouble that keeps a pod from coming, from its conditions, its containers and its events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def pod(*containers: dict[str, Any], conditions: tuple[dict[str, Any], ...] = (S
 
 
 def event(reason: str, second: float, note: str = "said", kind: str = "Warning") -> dict[str, Any]:
-    """As an old recorder writes it (whole seconds), or as the scheduler does."""
+    """An event of an old recorder (whole seconds), or of the scheduler."""
     time = f"2026-06-01T12:00:{second:09.6f}Z"
     field = {"eventTime": time} if second % 1 else {"deprecatedLastTimestamp": time}
     return {"metadata": {}, "reason": reason, "type": kind, "note": note, **field}

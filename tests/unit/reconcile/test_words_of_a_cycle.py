@@ -1,4 +1,4 @@
-"""What one whole cycle says of an arm in place, in the status and in events."""
+"""The words of one whole cycle about an arm in place, in the status and in events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a shell would make of a script's words, read without running it."""
+"""The words that a shell would make of a script, read without running it."""
 
 from __future__ import annotations
 

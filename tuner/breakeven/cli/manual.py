@@ -79,7 +79,7 @@ def render() -> str:
 
 
 def _versions() -> Iterator[str]:
-    """What each vLLM knows about speculation, from the table that lint goes by."""
+    """The speculation that each vLLM knows, from the table that lint goes by."""
     from breakeven.methods import MTP_ALIAS
     from breakeven.serving.hindrances import LIMITS
     from breakeven.serving.vllm_versions import known

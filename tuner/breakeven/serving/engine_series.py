@@ -30,7 +30,7 @@ STATISTIC = "stat"
 RUNNING = "num_requests_running"
 WAITING = "num_requests_waiting"
 _OF_NATIVE = {"_count": "histogram_count", "_sum": "histogram_sum"}
-"""What reads a counter of a histogram that Prometheus stores as one series, by the suffix of its series otherwise."""
+"""The functions that read a counter of a native histogram, by the suffix of the classic series."""
 
 
 class Counted(NamedTuple):

@@ -41,7 +41,7 @@ _DEFAULT_PORT = 8000
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What was found about one engine.
+    """The findings about one engine.
 
     Attributes:
         template: the pod template. container: the name of the engine's container.
@@ -207,7 +207,7 @@ def _annotated(template: PodTemplate) -> Mapping[str, Any] | None:
 
 
 def _scraped(template: PodTemplate, start: EngineStart) -> Iterator[str]:
-    """What annotations for Prometheus say against."""
+    """The objections that annotations for Prometheus raise."""
     said = template.annotations
     if str(said.get("prometheus.io/scrape", "")).lower() == "false":
         yield (
@@ -225,7 +225,7 @@ def _scraped(template: PodTemplate, start: EngineStart) -> Iterator[str]:
 def _volumes(
     template: PodTemplate, claims: Sequence[Mapping[str, Any]]
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """What a pod that a roll adds would wait for in vain: as far as the claims are known, and what to look at where not."""
+    """The claims that a pod which a roll adds would wait for in vain; where they are not known, the claims to look at."""
     spec, pod_spec = template.rolling, template.pod_spec
     if template.kind != MANAGED:
         return (), ()

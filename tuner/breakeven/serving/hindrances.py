@@ -97,7 +97,7 @@ LIMITS = {
         ),
     )
 }
-"""What vLLM refuses, by name."""
+"""The combinations that vLLM refuses, by name."""
 
 
 def hindrances(

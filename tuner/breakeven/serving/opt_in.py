@@ -29,7 +29,7 @@ ANNOTATION = "breakeven.dev/speculative-config"
 VARIABLE = "BREAKEVEN_SPECULATIVE_CONFIG"
 ARGUMENT = f"--speculative-config=$({VARIABLE})"
 PRESET_VARIABLE = "VLLM_ADDITIONAL_ARGS"
-"""What KServe's presets of LLMInferenceService add to vLLM's command line, through `eval`."""
+"""The variable that KServe's presets of LLMInferenceService add to vLLM's command line, through `eval`."""
 _ENV_LINES = (
     f"- name: {VARIABLE}",
     f"  valueFrom: {{fieldRef: {{fieldPath: \"metadata.annotations['{ANNOTATION}']\"}}}}",

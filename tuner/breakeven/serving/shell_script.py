@@ -291,7 +291,7 @@ class _Reader:
             word.begun = False
 
     def _substitution(self, text: str, word: _Word) -> None:
-        """What only running can tell; `$(NAME)` of Kubernetes is put in before the shell reads the text."""
+        """The words that only running can tell; `$(NAME)` of Kubernetes is put in before the shell reads the text."""
         inner = re.fullmatch(r"\$\((\w+)\)", text)
         if inner and inner[1] in self.known:
             word.unquoted = (*word.unquoted, inner[1])

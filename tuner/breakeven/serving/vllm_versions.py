@@ -78,7 +78,7 @@ def version_of(image: str) -> VllmVersion | None:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the versions of the table know.
+    """The knowledge of the table's versions.
 
     Attributes:
         oldest, newest: versions that were read.
