@@ -173,7 +173,7 @@ def test_its_token_is_refused_until_a_new_one_is_there(place, stage, facing):
             (pod,) = home.all("pod")
             bound = ("--bound-object-kind=Pod", f"--bound-object-name={pod['metadata']['name']}")
             token = home.kubectl("create", "token", "breakeven", "--duration=1h", *bound).strip()
-            with renewed(stage.operator_pid(), token):
+            with renewed(stage, pod, token):
                 row.writes = 1
                 row.over()
                 place.until_settled("eagle/3")
@@ -198,9 +198,10 @@ def remade_account(home):
 
 
 @contextlib.contextmanager
-def renewed(pid, token):
-    """A token where the process reads it. Its kubelet holds the one from before for good, and puts that back now and then."""
-    file = Path(f"/proc/{pid}/root/var/run/secrets/kubernetes.io/serviceaccount/token")
+def renewed(stage, pod, token):
+    """A token where the pod reads it. Its kubelet holds the one from before for good, and puts that back now and then."""
+    volume = f"nodes/*/pods/*/{pod['metadata']['uid']}/volumes/kube-api-access-*/token"
+    (file,) = stage.cluster.state_dir.glob(volume)
     ended = threading.Event()
 
     def keep():
