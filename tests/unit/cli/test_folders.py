@@ -14,6 +14,7 @@ from fuzzing import BENCH, GUIDELLM
 PLAIN = {name: value for name, value in BENCH.items() if not name.startswith("spec_decode")} | {
     "completed": 500
 }
+SHORT = [("s2.json", 2), ("s6.json", 6)]
 OTHERS = {
     "config.json": '{"model": "m"}',
     "config.yaml": "model: m\nport: 8000\n",
@@ -27,13 +28,14 @@ OTHERS = {
 
 @pytest.fixture
 def fit(tmp_path):
-    def run(files):
+    def run(files, *options):
         for name, text in files.items():
             (tmp_path / name).write_text(text)
         names = [str(tmp_path / name) for name in sorted(files)]
         out = str(tmp_path / "out" / "profile.json")
         (tmp_path / "out").mkdir()
-        return CliRunner().invoke(root, ["fit", *names, "--method", "none", "--k", "0", "-o", out, "--json"])
+        words = ["fit", *names, "--method", "none", "--k", "0", "-o", out, "--json", *options]
+        return CliRunner().invoke(root, words)
 
     return run
 
@@ -100,3 +102,38 @@ def test_a_benchmark_without_an_answer_leaves_the_report_s_others(fit):
     assert "benchmarks[1]: a benchmark in which no request was answered" in done.stderr
     (arm,) = json.loads(done.stdout)["arms"]
     assert arm["points"] + len(arm["excluded"]) == 1
+
+
+def test_rows_that_are_left_out_are_named_by_their_files(fit):
+    few = {"completed": 2, "total_input_tokens": 128, "total_output_tokens": 128}
+    short = {name: json.dumps(PLAIN | few | {"max_concurrency": count}) for name, count in SHORT}
+    done = fit(results(1, 4, 8) | short)
+    (warning,) = [line for line in json.loads(done.stdout)["warnings"] if "PointTooShort" in line]
+    assert [part.split("/")[-1] for part in warning.partition(" left out")[0].split(", ")] == [
+        name for name, _ in SHORT
+    ]
+
+
+def test_reports_of_two_models_are_refused(fit):
+    def report(model):
+        benchmark = json.loads(json.dumps(GUIDELLM["benchmarks"][0]))
+        benchmark["config"]["backend"] = {"model": model}
+        return json.dumps({"benchmarks": [benchmark]})
+
+    done = fit({"a.json": report("org/model-8b"), "b.json": report("org/model-14b")})
+    assert "column model: 2 values (org/model-8b, org/model-14b)" in str(done.exception)
+
+
+def test_what_metadata_added_selects_rows(fit):
+    runs = {
+        f"{cache}{name}": text.replace("{", f'{{"cache": "{cache}", ', 1)
+        for cache in ("cold", "warm")
+        for name, text in results(1, 4, 8).items()
+    }
+    warmer = {name: text.replace('"mean_e2el_ms": ', '"mean_e2el_ms": 1') for name, text in runs.items()}
+    done = fit(
+        {**runs, **{name: warmer[name] for name in runs if name.startswith("warm")}}, "--where", "cache=cold"
+    )
+    (arm,) = json.loads(done.stdout)["arms"]
+    assert arm["points"] == 3
+    assert "keys without a known meaning, not used: cache" in done.stderr
