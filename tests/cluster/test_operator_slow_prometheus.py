@@ -35,6 +35,10 @@ class Dripping:
         outer = self
 
         class Drip(BaseHTTPRequestHandler):
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.do_GET()
+
             def do_GET(self):
                 outer.queries += 1
                 self.send_response(200)

@@ -28,24 +28,31 @@ class Replaying:
     def __init__(self, behind: str) -> None:
         self.stuck = threading.Event()
         self.repeated = 0
-        answers: dict[str, tuple[str, bytes]] = {}
+        answers: dict[tuple[str, bytes | None], tuple[str, bytes]] = {}
         proxy = self
 
         class Stuck(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                if proxy.stuck.is_set() and self.path in answers:
+                self._answer(None)
+
+            def do_POST(self) -> None:
+                self._answer(self.rfile.read(int(self.headers["Content-Length"])))
+
+            def _answer(self, form: bytes | None) -> None:
+                asked = self.path, form
+                if proxy.stuck.is_set() and asked in answers:
                     proxy.repeated += 1
                 else:
                     try:
-                        with urllib.request.urlopen(behind + self.path, timeout=_PATIENCE_S) as answer:
-                            answers[self.path] = answer.headers["Content-Type"], answer.read()
+                        with urllib.request.urlopen(behind + self.path, form, _PATIENCE_S) as answer:
+                            answers[asked] = answer.headers["Content-Type"], answer.read()
                     except urllib.error.HTTPError as error:
                         self.send_error(error.code)
                         return
                     except OSError:
                         self.send_error(HTTPStatus.BAD_GATEWAY)
                         return
-                kind, body = answers[self.path]
+                kind, body = answers[asked]
                 self.send_response(HTTPStatus.OK)
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body)))

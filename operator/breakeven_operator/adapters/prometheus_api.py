@@ -393,6 +393,8 @@ def _result(source: PrometheusAccess, kind: _Kind[_Row], answer: _Reply, access:
         code = "" if answer.status == HTTPStatus.OK else f"HTTP {answer.status}"
         word = document.error_type if document.error_type in _ERROR_TYPES else ""
         why = " ".join(filter(None, (code, word))) or "no reason that this API knows"
+        if answer.status in {HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED}:
+            why += ": a question about one service is longer than an address may be, so POST must be allowed"
         raise MetricsError(f"{source.name} refused the query: {why}")
     if memoryview(document.data)[:1] != b"{":
         raise MetricsError(f"{source.name} answered with something that is not Prometheus' JSON")

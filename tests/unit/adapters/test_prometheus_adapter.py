@@ -193,6 +193,7 @@ async def test_a_secret_is_sent_only_where_it_says_itself(address, key):
     ("status", "body", "said"),
     [
         (503, "busy", "refused the query: HTTP 503"),
+        (405, "no", "refused the query: HTTP 405: .* POST must be allowed"),
         (503, "<html>" * 1000, "refused the query: HTTP 503"),
         (
             422,
