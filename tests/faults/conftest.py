@@ -104,7 +104,7 @@ def facing(request: pytest.FixtureRequest) -> Callable[..., Any]:
                 until("users are answered", lambda: row.users.answered >= FEWEST)
             row.unwanted_writes = max(0, len(where.writes()) - before - row.writes)
         finally:
-            request.node.user_properties.append((_ROW, row.told()))
-        assert row.kept, row.told()
+            request.node.user_properties.append((_ROW, row.cells()))
+        assert row.kept, row.cells()
 
     return opened

@@ -52,7 +52,7 @@ class FaultRow:
         """Whether the promise held."""
         return bool(self.seen) and (self.excused or not self.users.lost) and not self.unwanted_writes
 
-    def told(self) -> dict[str, Any]:
+    def cells(self) -> dict[str, Any]:
         """The row as plain values, by column; `kept` beside them."""
         lost = ", ".join(f"{count} {how}" for how, count in self.users.lost.items()) or "0"
         recovery = "-" if self.recovery_s is None else f"{self.recovery_s:.0f} s"
@@ -71,7 +71,7 @@ class FaultRow:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as `FaultRow.told` gives them, as a Markdown table."""
+    """Rows as `FaultRow.cells` gives them, as a Markdown table."""
     lines = [_COLUMNS, tuple("---" for _ in _COLUMNS)]
     lines += [tuple(str(row[column]) for column in _COLUMNS) for row in rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
