@@ -159,6 +159,11 @@ def test_a_single_mean_of_ratios_is_not_taken_for_tpot(document: object) -> None
             {"input_config": {}, "error_request_count": metric("requests", 5.0)},
             "request_latency.unit: is missing",
         ),
+        (AIPERF | {"input_config": {"phases": {}}}, "does not say how requests arrived"),
+        (
+            changed(LLMD, "scenario/load", {"standardized": {"tool": "t"}}),
+            "does not say how requests arrived",
+        ),
         (
             {"avg_latency": 1.0, "latencies": [1.0], "percentiles": {}},
             "vllm bench latency, which is not read",

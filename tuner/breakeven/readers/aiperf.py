@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from breakeven.arm import Arm
+from breakeven.errors import ForeignFileError
 from breakeven.points.point import Point
 from breakeven.readers.foreign import Counted, Document, ForeignResult, Milliseconds, at
 from breakeven.readers.imposed import EVEN_SHAPE, imposed
@@ -78,7 +79,7 @@ def recognises(document: Document) -> bool:
     )
 
 
-def read(document: Document, arm: Arm) -> tuple[Point, ...]:
+def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
     """Read one summary.
 
     Args:
@@ -89,6 +90,9 @@ def read(document: Document, arm: Arm) -> tuple[Point, ...]:
         InputError: naming the JSON path.
     """
     read = document.read(AiperfSummary)
+    if read.rate is None and read.clients is None:
+        # A later configuration names its load elsewhere: nobody may take it for all requests at once.
+        return (document.disown("a summary that does not say how requests arrived", "input_config.loadgen"),)
     latency_s = read.mean_latency_s or 0.0
     inflight = latency_s * (read.achieved_rps or 0.0)
     columns, flags = imposed(read.rate, read.clients, inflight, _arrivals(read))

@@ -5,11 +5,13 @@ Version 0.1 holds the load generator's own options and no standard word for how 
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from breakeven.arm import Arm
+from breakeven.errors import ForeignFileError
 from breakeven.points.point import Point
 from breakeven.readers.foreign import Counted, Document, ForeignResult, Number, at
 from breakeven.readers.imposed import imposed
@@ -17,9 +19,7 @@ from breakeven.reasons import Reason
 
 _SCALES = {"s": 1.0, "ms": 1e-3}
 _RESULTS = "results.request_performance.aggregate"
-_Limit = Annotated[
-    Number | None, BeforeValidator(lambda clients: None if clients == float("inf") else clients)
-]
+_Limit = Annotated[float, Field(strict=True, ge=1)] | None
 
 
 def _latency(metric: str, statistic: str, means: str, default: Any = None) -> Any:
@@ -64,7 +64,7 @@ def recognises(document: Document) -> bool:
     return document.has("version", "scenario") and (document.has("results") or document.has("metrics"))
 
 
-def read(document: Document, arm: Arm) -> tuple[Point, ...]:
+def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
     """Read one report.
 
     Args:
@@ -82,9 +82,17 @@ def read(document: Document, arm: Arm) -> tuple[Point, ...]:
             "version",
         )
     read = document.read(LlmdReport)
+    if read.rate is None and read.clients is None:
+        return (
+            document.disown(
+                "a report that does not say how requests arrived",
+                "scenario.load.standardized.rate_qps or concurrency",
+            ),
+        )
     latency_s = read.latency_mean * _SCALES[read.latency_unit]
+    limit = None if read.clients == math.inf else read.clients
     arrivals = read.arrivals if read.arrivals in {"poisson", "constant"} else None
-    columns, flags = imposed(read.rate, read.clients, latency_s * (read.achieved_rps or 0.0), arrivals)
+    columns, flags = imposed(read.rate, limit, latency_s * (read.achieved_rps or 0.0), arrivals)
     if read.failed:
         flags.insert(0, Reason.REQUESTS_FAILED)
     columns["mean_latency_s"] = (latency_s, "latency_mean")
