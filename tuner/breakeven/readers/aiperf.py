@@ -11,8 +11,16 @@ from typing import Any, Literal
 from breakeven.arm import Arm
 from breakeven.errors import ForeignFileError
 from breakeven.points.point import Point
-from breakeven.readers.foreign import Counted, Document, ForeignResult, Milliseconds, at
-from breakeven.readers.imposed import EVEN_SHAPE, imposed
+from breakeven.readers.foreign import (
+    Counted,
+    Document,
+    ForeignResult,
+    Milliseconds,
+    at,
+    mean_square,
+    ratio_of_means_s,
+)
+from breakeven.readers.imposed import gamma_arrivals, imposed
 from breakeven.reasons import Reason
 
 
@@ -102,15 +110,9 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
     if read.failed or read.cancelled:
         flags.insert(0, Reason.REQUESTS_FAILED)
     columns["model"] = (",".join(read.models) or None, "models")
-    if read.output_tokens is not None and read.deviation is not None:
-        columns["output_tokens_sq"] = (
-            read.output_tokens * read.output_tokens + read.deviation * read.deviation,
-            "deviation",
-        )
-    # The tool's inter_token_latency is a mean of ratios over requests; the ratio of means keeps E2E = TTFT + (g-1)*TPOT.
-    first_s, tokens = read.ttft_mean_s, read.output_tokens or 0.0
-    if first_s is not None and tokens > 1.0 and latency_s > first_s:
-        columns["tpot_mean_s"] = ((latency_s - first_s) / (tokens - 1.0), "mean_latency_s")
+    columns["output_tokens_sq"] = (mean_square(read.output_tokens, read.deviation), "deviation")
+    tpot_s = ratio_of_means_s(latency_s, read.ttft_mean_s, read.output_tokens or 0.0)
+    columns["tpot_mean_s"] = (tpot_s, "mean_latency_s")
     return (document.point(read, arm, columns | {"flag": (" ".join(flags), "failed")}),)
 
 
@@ -123,9 +125,7 @@ def _arrivals(read: AiperfSummary) -> str | None:
             return "poisson"
         case "constant" | None:
             return "constant"
-        case "gamma" if read.smoothness is not None and read.smoothness >= EVEN_SHAPE:
-            return "constant"
-        case "gamma" if read.smoothness == 1.0:
-            return "poisson"
+        case "gamma":
+            return gamma_arrivals(read.smoothness)
         case _:
             return None

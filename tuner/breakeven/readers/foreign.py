@@ -27,6 +27,21 @@ Milliseconds = Annotated[Counted, AfterValidator(lambda value: None if value is 
 """Read in ms, held in s."""
 
 
+def mean_square(mean: float | None, deviation: float | None) -> float | None:
+    """The mean of squares; None if either figure is. A product overflows to infinity, which the range check refuses."""
+    return None if mean is None or deviation is None else mean * mean + deviation * deviation
+
+
+def ratio_of_means_s(latency_s: float, first_s: float | None, tokens: float) -> float | None:
+    """TPOT (s) with which E2E = TTFT + (g - 1)*TPOT holds of means; None if it has no sense.
+
+    Tools give a mean of ratios over requests: one short answer with a slow gap weighs as much in it as a long one.
+    """
+    if first_s is None or tokens <= 1.0 or latency_s <= first_s:
+        return None
+    return (latency_s - first_s) / (tokens - 1.0)
+
+
 def at(*places: str, default: Any = None, means: str | None = None) -> Any:
     """Make a field that stands at the first of these dotted paths that the document has.
 

@@ -17,7 +17,7 @@ from pydantic import Field
 from breakeven.arm import Arm
 from breakeven.errors import ForeignFileError
 from breakeven.points.point import Point
-from breakeven.readers.foreign import Counted, Document, ForeignResult, Milliseconds, Number, at
+from breakeven.readers.foreign import Counted, Document, ForeignResult, Milliseconds, Number, at, mean_square
 from breakeven.reasons import Reason
 
 # 0.2 wrote the common name of the open-loop strategies, which send at a constant rate by default.
@@ -127,9 +127,7 @@ def _point(document: Document, report: GuideLlmReport, arm: Arm) -> Point | Fore
     read = document.read(GuideLlmBenchmark)
     columns, flags = _imposed(document, read)
     columns["model"] = (read.model or report.model, "model")
-    if read.output_tokens is not None and read.deviation is not None:
-        squared = read.output_tokens * read.output_tokens + read.deviation * read.deviation
-        columns["output_tokens_sq"] = (squared, "deviation")
+    columns["output_tokens_sq"] = (mean_square(read.output_tokens, read.deviation), "deviation")
     if read.rampup_s:
         # The load rose for that long, and the means are of the rise too.
         flags.append(Reason.NOT_STEADY)

@@ -6,11 +6,18 @@ from typing import Any
 
 from breakeven.reasons import Reason
 
-EVEN_SHAPE = 10.0
+_EVEN_SHAPE = 10.0
 """Shape of gamma arrivals from which they are as even as a clock's."""
 
 _BUSY = 0.9
 """Share of the clients in flight from which an open loop waits for one of them."""
+
+
+def gamma_arrivals(shape: float | None) -> str | None:
+    """The word for arrivals whose gaps have a gamma distribution of this shape; None if it is neither of ours."""
+    if shape == 1.0:
+        return "poisson"
+    return "constant" if shape is not None and shape >= _EVEN_SHAPE else None
 
 
 def imposed(

@@ -13,7 +13,7 @@ from pydantic import Field
 from breakeven.arm import Arm
 from breakeven.errors import ForeignFileError
 from breakeven.points.point import Point
-from breakeven.readers.foreign import Counted, Document, ForeignResult, Number, at
+from breakeven.readers.foreign import Counted, Document, ForeignResult, Number, at, mean_square
 from breakeven.readers.imposed import imposed
 from breakeven.reasons import Reason
 
@@ -100,11 +100,7 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
         columns[column] = (None if value is None else value * scale, "latency_mean")
     if read.sent is not None:
         columns["requests"] = (read.sent - (read.failed or 0.0) - (read.incomplete or 0.0), "sent")
-    if read.output_tokens is not None and read.deviation is not None:
-        columns["output_tokens_sq"] = (
-            read.output_tokens * read.output_tokens + read.deviation * read.deviation,
-            "deviation",
-        )
+    columns["output_tokens_sq"] = (mean_square(read.output_tokens, read.deviation), "deviation")
     columns["model"] = (_models(read.stack), "stack")
     return (document.point(read, arm, columns | {"flag": (" ".join(flags), "failed")}),)
 

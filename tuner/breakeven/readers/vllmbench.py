@@ -21,8 +21,16 @@ from pydantic import BeforeValidator, Field
 from breakeven.arm import Arm
 from breakeven.errors import ForeignFileError
 from breakeven.points.point import Point
-from breakeven.readers.foreign import Counted, Document, ForeignResult, Milliseconds, Number, at
-from breakeven.readers.imposed import EVEN_SHAPE, imposed
+from breakeven.readers.foreign import (
+    Counted,
+    Document,
+    ForeignResult,
+    Milliseconds,
+    Number,
+    at,
+    ratio_of_means_s,
+)
+from breakeven.readers.imposed import gamma_arrivals, imposed
 from breakeven.reasons import Reason
 
 _Rate = Annotated[
@@ -83,7 +91,7 @@ class VllmBenchResult(ForeignResult):
     )
     ramp: str | None = at("ramp_up_strategy", means="any: not steady")
     clients: Number | None = at("max_concurrency", means="column `concurrency`; with a rate its upper limit")
-    arrivals: Number | None = at("burstiness", means="1: Poisson; from 10 on: constant; else unknown")
+    arrivals: Number = at("burstiness", default=1.0, means="1: Poisson; from 10 on: constant; else unknown")
     accepted: Number | None = at(
         "spec_decode_accepted_tokens", means="columns `tokens_per_step`, `drafted_per_step`"
     )
@@ -137,20 +145,13 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
         # The rate changed while it ran: no load was held.
         flags.append(Reason.NOT_STEADY)
     inflight = (read.achieved_rps or 0.0) * columns["mean_latency_s"][0]
-    load, against = imposed(read.rate, read.clients, inflight, _arrivals(read))
+    load, against = imposed(read.rate, read.clients, inflight, gamma_arrivals(read.arrivals))
     columns |= load
     flags += against
     if _failures(read):
         flags.insert(0, Reason.REQUESTS_FAILED)
     unread = document.unread(VllmBenchResult, _HARMLESS)
     return (document.point(read, arm, columns | {"flag": (" ".join(flags), "failed")}, unread),)
-
-
-def _arrivals(read: VllmBenchResult) -> str | None:
-    """How an open loop's requests arrived: burstiness is the shape of their gamma distribution, 1 is Poisson."""
-    if read.arrivals is None or read.arrivals == 1.0:
-        return "poisson"
-    return "constant" if read.arrivals >= EVEN_SHAPE else None
 
 
 def _failures(read: VllmBenchResult) -> float:
@@ -175,10 +176,8 @@ def _times(read: VllmBenchResult, arm: Arm, flags: list[Reason]) -> _Columns:
         latency_s = _guessed_s(read) or 0.0
         flags.append(Reason.LATENCY_UNKNOWN)
     columns: _Columns = {"mean_latency_s": (latency_s, "mean_latency_s")}
-    # The file's TPOT is a mean of per-request ratios; the ratio of sums is what makes E2E = TTFT + (g-1)*TPOT hold.
-    first_s, tokens = read.ttft_mean_s, (read.output_total or 0.0) / read.requests
-    if first_s is not None and tokens > 1.0 and latency_s > first_s:
-        columns["tpot_mean_s"] = ((latency_s - first_s) / (tokens - 1.0), "mean_latency_s")
+    tokens = (read.output_total or 0.0) / read.requests
+    columns["tpot_mean_s"] = (ratio_of_means_s(latency_s, read.ttft_mean_s, tokens), "mean_latency_s")
     listed = _listed(read)
     for name, form in (("latency", "p{}_latency_s"), ("ttft", "ttft_p{}_s"), ("tpot", "tpot_p{}_s")):
         for percent in (50, 95, 99):
