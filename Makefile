@@ -8,7 +8,7 @@ export PYTHONPATH := tests:.
 unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help env suitable-python programs demo real load test test-times test-faults times-baseline goals check quick-tests types lint contracts compatible-crds coverage uncounted matrix crds-baseline cluster-up cluster-down bench validate mutants fuzz generate generated lock clean
+.PHONY: help env suitable-python programs demo real load test test-times test-faults times-baseline goals check quick-library quick-operator types lint contracts compatible-crds coverage uncounted matrix crds-baseline cluster-up cluster-down bench validate mutants fuzz generate generated lock clean
 
 help: ## List the targets
 	@printf 'Breakeven: does speculative decoding pay, and until which load?\n\nStart with `make demo`; every target first makes what it needs.\n\n'
@@ -64,12 +64,19 @@ goals: env ## Seconds of the commands that have a goal, three runs each (RUNS=1 
 test-faults: env ## A hostile world as a table, each row a real run on a real control plane: half an hour (REPEATS=20)
 	@FAULT_REPEATS=$(or $(REPEATS),20) $(BIN)/python -m pytest tests/faults
 
-# Two at a time, each one's output in one piece, and what fails does not keep the others from being looked at.
-check: env ## A minute on two cores, two the first time: lint, types, contracts, generated files, unit and property tests
-	@$(MAKE) --jobs=2 --output-sync --keep-going quick-tests types lint contracts generated compatible-crds
+# Side by side, each one's output in one piece, and what fails does not keep the others from being looked at.
+check: env ## Under a minute on two cores, the first time too: lint, types, contracts, generated files, unit and property tests
+	@$(MAKE) --jobs=3 --output-sync --keep-going quick-library quick-operator types lint contracts generated compatible-crds
 
-quick-tests: env
-	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q --numprocesses=auto --dist=worksteal tests/unit tests/property
+# Two runs of pytest in place of two workers of one: each worker would import and collect the tests of both.
+LIBRARY_TESTS := tests/property $(addprefix tests/unit/,fitting intake load_driver planning points profile readers reporting serving sim)
+QUICKLY = HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q
+
+quick-library: env
+	@$(QUICKLY) $(LIBRARY_TESTS)
+
+quick-operator: env
+	@$(QUICKLY) $(filter-out $(LIBRARY_TESTS) %__pycache__,$(wildcard tests/unit/*))
 
 types: env
 	@$(BIN)/mypy

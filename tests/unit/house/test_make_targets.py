@@ -29,7 +29,7 @@ def test_no_pipe_hides_a_failed_check():
 
 def test_both_commands_run_the_same_checks_that_are_no_tests():
     checks = re.findall(r"(?<= )[a-z-]+(?= |$)", recipe("check")[0].partition("--keep-going")[2])
-    assert checks == ["quick-tests", *STATIC]
+    assert checks == ["quick-library", "quick-operator", *STATIC]
 
 
 def test_every_test_in_memory_is_run_once_with_its_lines_counted_or_not():
