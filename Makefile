@@ -65,7 +65,7 @@ test-faults: env ## A hostile world as a table, each row a real run on a real co
 	@FAULT_REPEATS=$(or $(REPEATS),20) $(BIN)/python -m pytest tests/faults
 
 # Side by side, each one's output in one piece, and what fails does not keep the others from being looked at.
-check: env ## Under a minute on two cores, the first time too: lint, types, contracts, generated files, unit and property tests
+check: env ## Half a minute to a minute on two cores, longer the first time: lint, types, contracts, generated files, unit and property tests
 	@$(MAKE) --jobs=3 --output-sync --keep-going quick-library quick-operator types lint contracts generated compatible-crds
 
 # Two runs of pytest in place of two workers of one: each worker would import and collect the tests of both.
