@@ -85,7 +85,7 @@ def test_kubectl_rollout_undo_is_respected_until_a_person_hands_the_target_back(
         lambda status: status["current"]["podsByArm"] == [{"arm": "eagle/3", "pods": 1}],
     )
     assert len(place.writes()) == 2
-    assert "TakenOver" in place.reasons()
+    place.until_event("TakenOver")
     place.kubectl("annotate", "specsvc", "chat", "breakeven.dev/resume=now")
     place.until_settled("none")
     assert place.manager() == ["breakeven"]
@@ -167,7 +167,7 @@ def test_a_key_that_is_removed_and_nothing_else_is_not_fought(place, remove):
     )
     assert place.annotation() is None
     assert len(place.writes()) == 1, "nothing was written again"
-    note = place.reasons()["TakenOver"]
+    note = place.until_event("TakenOver")
     assert note.startswith("an edit or patch by an unknown hand removed the annotation"), note
     assert "apply" not in note + made["message"]
     assert "Restored" not in place.reasons()
@@ -189,7 +189,7 @@ def test_kubectl_replace_is_repaired_twice_and_then_left_alone(place):
         )
         assert len(place.writes()) == 1 + time
         assert json.loads(place.annotation()) == CONFIG
-    assert place.reasons()["Restored"].startswith("kubectl-replace changed the target at 20")
+    assert place.until_event("Restored").startswith("kubectl-replace changed the target at 20")
     replace(place, with_note("replaced again"))
     made = place.until_decided("RevertedTwice")
     assert "breakeven.dev/resume" in made["message"]

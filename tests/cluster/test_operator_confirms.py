@@ -149,7 +149,7 @@ def test_a_roll_that_was_disproved_is_undone_and_said_to_be(place, posed):
     assert (change["result"], change["reason"]) == ("Undone", "RollDisproved")
     assert change["message"].startswith("eagle/3 runs again; eagle/3 -> none was undone (RollDisproved): ")
     assert float(change["measuredSpeedupUpper"]) < 1.0
-    assert " against promised " in place.reasons()["RollUndone"]
+    assert " against promised " in place.until_event("RollUndone")
     assert found["status"]["workings"]["memory"]["suspicion"]["reason"] == "RollDisproved"
 
 
@@ -159,7 +159,7 @@ def test_an_arm_that_loses_is_left_for_no_speculation_whatever_the_dwell_and_the
     place.until_settled("none")
     found = place.get("specsvc", "chat")
     assert found["status"]["rollout"]["reason"] == "BeyondBreakEven"
-    assert "none saves " in place.reasons()["BeyondBreakEven"]
+    assert "none saves " in place.until_event("BeyondBreakEven")
     # Back to it only after both.
     posed.rps = LOW_RPS
     place.until_decided("CoolingDown")

@@ -53,7 +53,7 @@ def test_a_decision_has_one_word_in_status_condition_event_log_and_metric(measur
     found = place.get("specsvc", "chat")
     word = decision(found["status"])["reason"]
     assert condition(found, "Profitable")["reason"] == word
-    assert word in place.reasons()
+    place.until_event(word)
     lines = [line for line in stage.log() if line.get("specsvc") == f"{place.name}/chat"]
     assert lines[-1]["reason"] == word
     series = (

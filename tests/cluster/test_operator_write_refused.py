@@ -22,8 +22,8 @@ def until_refused(place, words):
     assert words in decision(service["status"])["message"]
     assert "history" not in service["status"]
     assert place.annotation() is None
-    (event,) = [event for event in place.all("event") if event["reason"] == "WriteRefused"]
-    assert words in event["note"]
+    assert words in place.until_event("WriteRefused")
+    assert len([event for event in place.all("event") if event["reason"] == "WriteRefused"]) == 1
 
 
 def resume(place, value):

@@ -236,8 +236,12 @@ class Place:
         return json.dumps({**kept, "conditions": conditions, "operator": worries}, indent=1)
 
     def reasons(self) -> dict[str, str]:
-        """Notes of the events here, by reason."""
+        """Notes of the events here, by reason; what is absent here may still be on its way."""
         return {event["reason"]: event["note"] for event in self.all("event")}
+
+    def until_event(self, reason: str) -> str:
+        """The note of the event with that reason, once it is there: the operator posts it after the status."""
+        return until(f"an event says {reason}", lambda: self.reasons().get(reason), seen=self.reasons)
 
     @contextlib.contextmanager
     def frozen(self, said: str) -> Iterator[None]:
