@@ -6,16 +6,19 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
 from breakeven.fitting.arms import fit_arm
-from breakeven.fitting.observations import RAMP_SHARE, ramp_share_of
+from breakeven.fitting.observations import RAMP_SHARE, observe, ramp_share_of
 from breakeven.fitting.pooled import fit_pooled
 from breakeven.fitting.schedules import fit_schedule, schedules_of
+from breakeven.fitting.step_law import ArmRows, fit_step_law
 from breakeven.points.point import Point
 from breakeven.profile.document import Profile
 from breakeven.profile.fits import ArmFit, PooledFit
+from breakeven.profile.step_fit import StepLaw
 from breakeven.readers.reading import one_setting
 from breakeven.reasons import Reason
 from breakeven.tiers import Schedule
@@ -26,7 +29,11 @@ _PROVENANCE = ("model", "gpu", "workload", "engine_version")
 
 
 def fit_points(
-    points: Sequence[Point], confidence: float = 0.9, provenance: Mapping[str, str] | None = None
+    points: Sequence[Point],
+    confidence: float = 0.9,
+    provenance: Mapping[str, str] | None = None,
+    *,
+    law: Literal["arms", "steps"] = "arms",
 ) -> Profile:
     """Fit all points of one workload, GPU and model.
 
@@ -34,6 +41,7 @@ def fit_points(
         points: rows, of any number of arms.
         confidence: two-sided level of all bounds.
         provenance: added to what the points say themselves (model, gpu, workload, engine version, files, time).
+        law: `arms`, one for each arm, or `steps`, one for all of them.
 
     Raises:
         InputError: no point, or points of more than one setting.
@@ -57,9 +65,20 @@ def fit_points(
         confidence,
         _in_order(fits),
         found,
+        _steps(points, found, share) if law == "steps" else None,
         tuple(_warnings(_in_order(fits), found, points, share)),
         {**_provenance(points), **(provenance or {})},
     )
+
+
+def _steps(points: Sequence[Point], pooled: Sequence[PooledFit], share: float) -> StepLaw | None:
+    """The one law of all arms, of every usable row at whatever lengths."""
+    arms = sorted(
+        {one.arm for one in points}, key=lambda arm: (arm != NO_SPECULATION, arm.family, arm.scheduled, arm.k)
+    )
+    rows = [ArmRows(arm, observe([one for one in points if one.arm == arm], share)[0]) for arm in arms]
+    acceptance = {one.method: model for one in pooled if (model := one.acceptance) is not None}
+    return fit_step_law([one for one in rows if one.rows], acceptance)
 
 
 def with_schedule(profile: Profile, points: Sequence[Point]) -> Profile:

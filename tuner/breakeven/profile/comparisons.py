@@ -184,6 +184,10 @@ def _band(judged: Curve, other: Curve, rps: FloatArray, t: float) -> tuple[Float
     if judged.knots is None and other.knots is None:
         interval = formulas.speedup_interval_at_rps(other.law, judged.law, rps, t)
         return interval.lower, interval.upper
+    if judged.loadings is not None and other.loadings is not None:
+        apart = np.linalg.norm(judged.loadings_at_rps(rps) - other.loadings_at_rps(rps), axis=-1)
+        own = np.hypot(judged.knot_error, other.knot_error)
+        return _of_parts(_ratios(judged, other, rps), t * apart, t * own)
     return _of_parts(
         _ratios(judged, other, rps),
         *(

@@ -18,7 +18,10 @@ from breakeven.laws.latency import latency_among, open_loop_latency
 from breakeven.laws.law import Law
 from breakeven.profile.fits import Bounds, LawFit
 
-Basis = Literal["points", "arm", "pooled"]
+Basis = Literal["points", "arm", "pooled", "step"]
+
+_LEAST_IDLE = 0.05
+"""What is left of 1 - RPS*slope near saturation, where bounds would open without end."""
 
 _BELOW_RANGE = 0.25
 """A load below the measured range by less than this share of the range is still determined: C1 is an intercept."""
@@ -50,6 +53,8 @@ class Curve:
         ttft, tpot: laws of the means of TTFT and TPOT under the same conditions; None where they were not measured.
         conversion_error: relative standard deviation of what moved the knots from the measured conditions.
         knots_measured: whether the knots are points; those on a mixture of experts are its law's.
+        loadings: d ln(latency) at each knot for a standard deviation of each source of doubt, shape (K, sources). Curves of
+            one law share their sources, so what raises both arms leaves their ratio alone. None: doubts are the arm's own.
     """
 
     law: Law
@@ -66,6 +71,7 @@ class Curve:
     tpot: LawFit | None = None
     conversion_error: float = 0.0
     knots_measured: bool = True
+    loadings: FloatArray | None = None
 
     @cached_property
     def saturation_rps(self) -> float:
@@ -207,7 +213,29 @@ class Curve:
         of_law = np.asarray(np.sqrt(variance) / latency_among(law.c1, law.c2, others))
         if self.basis == "pooled":
             return of_law
+        if self.loadings is not None:
+            return np.asarray(np.hypot(np.linalg.norm(self.loadings_among(others), axis=-1), self.knot_error))
         return np.where(self._on_knots(others), np.hypot(self.knot_error, self.conversion_error), of_law)
+
+    def loadings_among(self, others: FloatArray) -> FloatArray:
+        """`loadings` among `others`, on a last axis; beyond the knots those of the nearest.
+
+        Raises:
+            ValueError: the curve has none.
+        """
+        if self.loadings is None or self.knots is None:
+            raise ValueError("a curve of one arm's own law has no sources of doubt to share")
+        n = self.knots[:, 0]
+        place = np.interp(others, n, np.arange(n.size))
+        low = np.minimum(place.astype(int), n.size - 2)
+        share = (place - low)[..., None]
+        return np.asarray(self.loadings[low] * (1.0 - share) + self.loadings[low + 1] * share)
+
+    def loadings_at_rps(self, rps: FloatArray) -> FloatArray:
+        """`loadings` at many rates (1/s): at a fixed rate a doubt of the latency moves the number in flight too."""
+        others = rps * self.latencies_at_rps(rps)
+        slowed = 1.0 / np.maximum(1.0 - rps * self._slopes(others), _LEAST_IDLE)
+        return self.loadings_among(others) * slowed[..., None]
 
     def bounds_at_rps(self, rps: float, t: float) -> Bounds | None:
         """Bounds of the latency at `rps`: Fieller's, since C1/(1 - RPS*C2) is a ratio; open near saturation."""
@@ -228,7 +256,9 @@ class Curve:
         if self.knots is None:
             return Interval(lower, upper)
         # An error among n others moves n too: at a fixed rate it grows by 1/(1 - RPS*slope).
-        half = t * self._relative_sd(others) * center / np.maximum(1.0 - rps * self._slopes(others), 0.05)
+        half = (
+            t * self._relative_sd(others) * center / np.maximum(1.0 - rps * self._slopes(others), _LEAST_IDLE)
+        )
         on_knots = self._on_knots(others)
         return Interval(
             np.where(on_knots, np.maximum(center - half, 0.0), lower),

@@ -10,7 +10,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError, NotIdentifiedError
@@ -31,6 +33,8 @@ from breakeven.profile.predictions import (
     predict_on,
     refuse_unmeasured,
 )
+from breakeven.profile.step_curves import step_conditions, step_curve
+from breakeven.profile.step_fit import StepLaw
 
 SCHEMA = "breakeven.dev/profile/v1"
 
@@ -43,6 +47,7 @@ class Profile:
         confidence: two-sided level of all bounds stored in it.
         arms: fit of every measured arm, no speculation first.
         pooled: speculation-aware fits by method.
+        steps: the one law of all arms; None where each arm follows its own.
         warnings: what a reader must know before believing the rest, a sentence each.
         provenance: where it comes from: files, gpu, model, workload, engine_version, fingerprint, created.
         schema: version of the document.
@@ -51,6 +56,7 @@ class Profile:
     confidence: float
     arms: tuple[ArmFit, ...]
     pooled: tuple[PooledFit, ...] = ()
+    steps: Annotated[StepLaw | None, Field(exclude_if=lambda value: value is None)] = None
     warnings: tuple[str, ...] = ()
     provenance: Mapping[str, str] = field(default_factory=dict)
     schema: str = SCHEMA
@@ -110,6 +116,11 @@ class Profile:
             InputError: impossible conditions.
         """
         wanted = conditions or Conditions()
+        if self.steps is not None:
+            wanted.check(arm)
+            asked = step_conditions(arm, self.arms, self.pooled, wanted)
+            if asked is not None:
+                return step_curve(self.steps, arm, asked)
         if self.measured(arm):
             return measured_curve(self.arm(arm), wanted)
         for pooled in self.pooled:

@@ -1,0 +1,146 @@
+"""Laws of the step law: its special cases are exact, its two views agree, and its derivatives are those of its figures."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from breakeven.laws.step_law import (
+    SENSITIVE,
+    Demand,
+    StepCosts,
+    Tier,
+    closed_loop,
+    company,
+    step_s,
+    step_sensitivities,
+)
+from breakeven.profile.step_fit import Layout, Workload
+from draws import draws
+
+few = draws(25)
+STRAIGHT = np.zeros(12)
+
+
+def array(value: float) -> np.ndarray:
+    return np.asarray(float(value))
+
+
+def costs(**changed: float) -> StepCosts:
+    given_ = {
+        "weights_s": 0.015,
+        "position_s": 6e-5,
+        "sharpness": 1.7,
+        "untouched": 0.2,
+        "touching": 20.0,
+        "context_s": 1e-7,
+        "prompt_s": 3e-5,
+        "drafting_s": 1e-3,
+        "draft_s": 5e-4,
+        "each_draft_s": 3e-6,
+        "request_s": 0.01,
+        **changed,
+    }
+    return StepCosts._make([*(array(given_[name]) for name in StepCosts._fields[:-1]), STRAIGHT])
+
+
+def demand(k: float = 0.0, e: float = 1.0, prompt: float = 512.0, output: float = 256.0) -> Demand:
+    tier = Tier(1, array(k), array(e))
+    return Demand((tier,), array(prompt), array(output), array(prompt + output / 2))
+
+
+@few
+@given(st.floats(1e-3, 0.1), st.floats(1e-5, 1e-3), st.floats(0.02, 0.9), st.floats(2.0, 400.0))
+def test_a_step_linear_in_the_batch_is_processor_sharing(weights_s, position_s, share, output):
+    linear = costs(
+        weights_s=weights_s,
+        position_s=position_s,
+        sharpness=1.0,
+        untouched=0.0,
+        context_s=0.0,
+        prompt_s=0.0,
+        request_s=0.0,
+    )
+    steps = output - 1.0
+    c1_s, c2_s = steps * (weights_s + position_s), steps * position_s
+    most = 4096
+    together = company(linear, demand(output=output), most)
+    # Far below the largest batch: at a share of saturation the mean is C1/C2*share/(1 - share).
+    if c1_s / c2_s * share / (1.0 - share) > 400:
+        share = 0.3 * c2_s / c1_s * 400 / (1.0 + c2_s / c1_s * 400)
+    found = together.at_rate(array(share / c2_s))
+    assert float(found.latency_s - found.ttft_s) == pytest.approx(c1_s / (1.0 - share), rel=1e-6)
+
+
+@few
+@given(st.floats(0.03, 0.8), st.sampled_from([0, 3, 7]), st.sampled_from([64.0, 1024.0]), st.floats(1.0, 9.0))
+def test_what_many_in_flight_take_is_what_their_rate_takes(share, k, prompt, dispersion):
+    together = company(costs(), demand(k, 1.0 + k / 3, prompt), 2000)
+    rate = share * together.saturation_rps
+    by_rate = together.at_rate(rate, dispersion)
+    by_number = together.at_inflight(rate, by_rate.inflight, dispersion).served
+    assert float(by_number.latency_s) == pytest.approx(float(by_rate.latency_s), rel=2e-3)
+    assert float(by_number.ttft_s) == pytest.approx(float(by_rate.ttft_s), rel=1e-2)
+
+
+@few
+@given(st.floats(0.05, 0.9), st.sampled_from([0, 5]))
+def test_load_bursts_and_company_only_slow(share, k):
+    together = company(costs(), demand(k, 1.0 + k / 4), 1200)
+    rate = share * together.saturation_rps
+    latencies = [float(together.at_rate(rate, burst).latency_s) for burst in (1.0, 2.0, 8.0)]
+    assert float(together.alone_s) < latencies[0] < latencies[1] < latencies[2]
+    assert np.isnan(together.at_rate(together.saturation_rps * 1.001).latency_s)
+
+
+@few
+@given(st.floats(1.0, 300.0), st.sampled_from([0, 4]))
+def test_a_closed_loop_keeps_little_s_law_and_reads_each_prompt_once(clients, k):
+    asked = demand(k, 1.0 + k / 4)
+    found = closed_loop(costs(), asked, array(clients)).served
+    without = closed_loop(costs(prompt_s=1e-12), asked, array(clients)).served
+    prompts_s = 3e-5 * 512 * clients
+    assert float(found.latency_s) <= float(without.latency_s) + prompts_s + 1e-9
+    # Whose prompt is read does not decode, so fewer decode beside each other.
+    assert float(found.latency_s) > 0.6 * (float(without.latency_s) + prompts_s)
+
+
+@few
+@given(st.sampled_from(SENSITIVE), st.integers(0, 7), st.floats(1.0, 500.0))
+def test_sensitivities_are_the_slopes_of_a_step(name, k, decoding):
+    tier, context, at = Tier(1, array(k), array(1.0)), array(700.0), array(decoding)
+    value, h = float(getattr(costs(), name)), 1e-5
+
+    def moved(by: float) -> StepCosts:
+        if name == "sharpness":
+            return costs(sharpness=1.0 + (value - 1.0) * np.exp(by))
+        if name == "untouched":
+            return costs(untouched=1.0 / (1.0 + (1.0 / value - 1.0) * np.exp(-by)))
+        return costs(**{name: value * np.exp(by)})
+
+    steps = [float(np.log(step_s(moved(by), tier, context, at))) for by in (h, -h)]
+    found = step_sensitivities(costs(), tier, context, at)[SENSITIVE.index(name)]
+    assert float(found) == pytest.approx((steps[0] - steps[1]) / (2 * h), abs=1e-7)
+
+
+def test_answers_are_the_slopes_of_a_latency():
+    layout = Layout(("eagle3",), ("none", "eagle3/3"))
+    engine = [*np.log([0.015, 1e-4]), -0.3, -1.0, 2.5, np.log(1e-7), -0.5, np.log(0.01)]
+    departures = np.random.default_rng(0).normal(0.0, 0.02, 12)
+    figures = np.array([*engine, *np.log([1e-3, 5e-4, 3e-6]), 0.01, -0.02, *departures])
+    loads = Workload(
+        Demand((Tier(1, array(3), array(2.0)),), array(512), array(256), array(640)),
+        np.array([0, 0, 1, 1, 0]),
+        np.array([2.0, 6.0, 3.0, 8.0, 10.0]),
+        np.array([5.0, 25.0, 4.0, 40.0, 50.0]),
+    )
+    found = layout.answers(figures, "eagle3", "eagle3/3", loads, 400)
+    h = 1e-4
+    for at in range(layout.size):
+        away = np.zeros(layout.size)
+        away[at] = h
+        up, down = (
+            layout.answers(figures + sign * away, "eagle3", "eagle3/3", loads, 400) for sign in (1, -1)
+        )
+        slope = np.log(up.latency_s / down.latency_s) / (2 * h)
+        assert found.of_latency[:, at] == pytest.approx(slope, abs=0.03), at

@@ -1,0 +1,443 @@
+"""One law for every arm: the time of an engine step, and the queue that follows from it.
+
+A step in which j requests decode, each verifying 1 + k positions, lasts
+
+    S(j) = [(a*(1 - s*exp(-V/v)))^r + (b*V)^r]^(1/r) + w*j*context + [k > 0]*(f + d*k) + t*j*k,   V = j*(1 + k)
+
+a is the time in which the weights are read once, b that of computing one position, r how sharply one bound gives way to
+the other, s and v what experts save while few are touched, w that of a token of context, f, d and t what drafting costs.
+A request of p prompt and g output tokens decodes for (g - 1)/E steps. Prompts take u seconds a token, so at a rate they
+take the share q = rate*u*p of all time, and decoding goes slower by 1/(1 - q).
+
+Among j in all a request has X(j) = (g - 1)/E * S(j)/(1 - q) seconds of work. With Poisson arrivals this is processor
+sharing whose speed depends on the state. Its number in flight has a product form, P(j) proportional to the product of
+rate*X(i)/i over i up to j, whatever the distribution of lengths. C1/(1 - RPS*C2) is the case of a step that is linear in
+j (Kong et al., arXiv 2605.15051).
+
+Arguments broadcast: a leading axis may hold draws of uncertain costs, the next one rows or rates.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from breakeven.laws.arrays import FloatArray
+
+_NEWTON = 5
+"""Steps until a mean in flight is met; the start is exact where the step is linear in the batch."""
+
+_MOST_PROMPTS = 0.95
+"""Largest share of time that prompts take in a law on trial."""
+
+_SETTLING = 12
+"""Rounds of a fixed point of which a round leaves a tenth of the error or less."""
+
+
+class StepCosts(NamedTuple):
+    """What a step is made of; each an array, so that many draws of an uncertain law go through at once.
+
+    Attributes:
+        weights_s: a, the weights streamed once (s), above 0.
+        position_s: b, computing one position (s), above 0.
+        sharpness: r, at least 1: 1 adds the two bounds, a large one takes the larger.
+        untouched: s, the share of the weights that a step of very few positions leaves unread, below 1.
+        touching: v, positions after which all but a third of those are read, above 0.
+        context_s: w, a token of context and decoding request (s).
+        prompt_s: u, a prompt token (s).
+        drafting_s: f, drafting at all (s).
+        draft_s: d, each position drafted, however many requests draft (s).
+        each_draft_s: t, a position drafted for one request (s).
+        request_s: what a request takes outside of steps (s).
+        departures: ln of what multiplies a step at 1, 2, 4, ... positions, on an axis behind all others; between them it
+            follows a straight line over the logarithm of positions. It holds knees that no sharpness has.
+    """
+
+    weights_s: FloatArray
+    position_s: FloatArray
+    sharpness: FloatArray
+    untouched: FloatArray
+    touching: FloatArray
+    context_s: FloatArray
+    prompt_s: FloatArray
+    drafting_s: FloatArray
+    draft_s: FloatArray
+    each_draft_s: FloatArray
+    request_s: FloatArray
+    departures: FloatArray
+
+
+class Tier(NamedTuple):
+    """Drafting from a batch size on.
+
+    Attributes:
+        first: smallest number of decoding requests.
+        drafted: k, positions drafted in a step for one request.
+        tokens_per_step: E, at least 1.
+    """
+
+    first: int
+    drafted: FloatArray
+    tokens_per_step: FloatArray
+
+
+class Demand(NamedTuple):
+    """What a request asks of the engine.
+
+    Attributes:
+        tiers: how it is drafted for: one tier, of a schedule several with the first at 1.
+        prompt_tokens: p.
+        output_tokens: g, at least 1.
+        context_tokens: mean tokens of context while it decodes.
+    """
+
+    tiers: tuple[Tier, ...]
+    prompt_tokens: FloatArray
+    output_tokens: FloatArray
+    context_tokens: FloatArray
+
+
+class Served(NamedTuple):
+    """How requests fare on average.
+
+    Attributes:
+        latency_s: from asking to the last token; NaN where there is no steady state.
+        ttft_s: from asking to the first token.
+        inflight: requests in the engine.
+    """
+
+    latency_s: FloatArray
+    ttft_s: FloatArray
+    inflight: FloatArray
+
+
+def step_s(costs: StepCosts, tier: Tier, context_tokens: FloatArray, decoding: FloatArray) -> FloatArray:
+    """Duration (s) of a step in which `decoding` requests decode, drafted for as the tier says."""
+    positions = decoding * (1.0 + tier.drafted)
+    drafting = (tier.drafted > 0) * (costs.drafting_s + costs.draft_s * tier.drafted)
+    of_each = costs.context_s * context_tokens + costs.each_draft_s * tier.drafted
+    first, share = departure_shares(positions, costs.departures.size)
+    departure = costs.departures[first] * (1.0 - share) + costs.departures[first + 1] * share
+    whole = _bound(costs, positions).bound_s + drafting + of_each * decoding
+    return np.asarray(whole * np.exp(departure))
+
+
+SENSITIVE = (
+    "weights_s",
+    "position_s",
+    "sharpness",
+    "untouched",
+    "touching",
+    "context_s",
+    "drafting_s",
+    "draft_s",
+    "each_draft_s",
+)
+"""Costs of which `step_sensitivities` has a row each, in this order."""
+
+
+def step_sensitivities(
+    costs: StepCosts, tier: Tier, context_tokens: FloatArray, decoding: FloatArray
+) -> FloatArray:
+    """How a step's duration answers to each cost, d ln S / d ln(cost), stacked on a first axis in the order of `SENSITIVE`.
+
+    Of `sharpness` it is d ln S / d ln(r - 1), of `untouched` d ln S / d logit(s): the unbounded forms in which they are fitted.
+    """
+    positions = decoding * (1.0 + tier.drafted)
+    bound_s, memory_s, of_memory = _bound(costs, positions)
+    r = costs.sharpness
+    compute = costs.position_s * positions
+    # ln B = ln(m^r + c^r)/r, with the logarithms taken of the ratio so that no power overflows.
+    mixed = of_memory * np.log(memory_s / bound_s) + (1.0 - of_memory) * np.log(compute / bound_s)
+    unread = costs.weights_s * costs.untouched * np.exp(-positions / costs.touching)
+    through_memory = of_memory * bound_s / memory_s
+    drafts = tier.drafted > 0
+    parts = (
+        bound_s * of_memory,
+        bound_s * (1.0 - of_memory),
+        bound_s * mixed * (r - 1.0) / r,
+        -through_memory * unread * (1.0 - costs.untouched),
+        -through_memory * unread * positions / costs.touching,
+        costs.context_s * context_tokens * decoding,
+        drafts * costs.drafting_s,
+        drafts * costs.draft_s * tier.drafted,
+        costs.each_draft_s * tier.drafted * decoding,
+    )
+    whole = bound_s + parts[5] + parts[6] + parts[7] + parts[8]
+    return np.stack([np.broadcast_to(part / whole, np.shape(whole)) for part in parts])
+
+
+def departure_shares(positions: FloatArray, knots: int) -> tuple[NDArray[np.intp], FloatArray]:
+    """Between which two departures a number of positions lies: the first one's index, and the second one's share."""
+    place = np.clip(np.log2(np.maximum(positions, 1.0)), 0.0, knots - 1.0 - 1e-9)
+    first = place.astype(np.intp)
+    return first, np.asarray(place - first)
+
+
+class _Bound(NamedTuple):
+    """Reading weights and computing positions: what both take together, and the memory's part in it (1)."""
+
+    bound_s: FloatArray
+    memory_s: FloatArray
+    of_memory: FloatArray
+
+
+def _bound(costs: StepCosts, positions: FloatArray) -> _Bound:
+    memory = costs.weights_s * (1.0 - costs.untouched * np.exp(-positions / costs.touching))
+    compute = costs.position_s * positions
+    larger = np.maximum(memory, compute)
+    ratio = (np.minimum(memory, compute) / larger) ** costs.sharpness
+    of_larger = 1.0 / (1.0 + ratio)
+    bound = larger * (1.0 + ratio) ** (1.0 / costs.sharpness)
+    return _Bound(bound, memory, np.where(memory >= compute, of_larger, 1.0 - of_larger))
+
+
+class _Steps(NamedTuple):
+    """Duration (s) of a step, and of the decoding of a whole request in such steps."""
+
+    step_s: FloatArray
+    decode_s: FloatArray
+
+
+def _steps(costs: StepCosts, demand: Demand, decoding: FloatArray) -> _Steps:
+    tokens = demand.output_tokens - 1.0
+    first, *later = demand.tiers
+    lasting = step_s(costs, first, demand.context_tokens, decoding)
+    whole = lasting * tokens / first.tokens_per_step
+    for tier in later:
+        reached = decoding >= tier.first - 0.5
+        one = step_s(costs, tier, demand.context_tokens, decoding)
+        lasting = np.where(reached, one, lasting)
+        whole = np.where(reached, one * tokens / tier.tokens_per_step, whole)
+    return _Steps(lasting, whole)
+
+
+class Answering(NamedTuple):
+    """How requests fare among a given number, and how that answers to the steps.
+
+    Attributes:
+        served: the figures.
+        of_decoding: seconds of latency per ln(step) of 1, 2, ... decoding requests, through decoding.
+        of_first: seconds of TTFT, and so of latency, likewise.
+        of_prompts: seconds of latency, and of TTFT, per ln(prompt_s).
+        through_first: seconds of latency per second of TTFT: who waits for his first token does not decode beside others.
+    """
+
+    served: Served
+    of_decoding: FloatArray
+    of_first: FloatArray
+    of_prompts: tuple[FloatArray, FloatArray]
+    through_first: FloatArray
+
+
+class _Chances(NamedTuple):
+    """How often how many decode.
+
+    Attributes:
+        chances: P(0) to P(last).
+        past: P(beyond the last).
+        beyond: the sum of j*P(j) beyond the last.
+        growth: dlnP/dln(rate), up to a constant.
+    """
+
+    chances: FloatArray
+    past: FloatArray
+    beyond: FloatArray
+    growth: FloatArray
+
+
+class Company(NamedTuple):
+    """How many decode together, up to a largest number; the last axis is the number.
+
+    Attributes:
+        steps_s: duration of a step in which 0 (one whose prompts are read alone), 1, 2, ... decode.
+        decode_s: decoding of a whole request among 1, 2, ... without the prompts of others.
+        prompt_s: reading a request's prompt (s).
+        request_s: outside of steps (s).
+    """
+
+    steps_s: FloatArray
+    decode_s: FloatArray
+    prompt_s: FloatArray
+    request_s: FloatArray
+
+    @property
+    def saturation_rps(self) -> FloatArray:
+        """Rate (1/s) beyond which the queue grows without end, where steps are full."""
+        return np.asarray(1.0 / (self.decode_s[..., -1] / self.decode_s.shape[-1] + self.prompt_s))
+
+    @property
+    def alone_s(self) -> FloatArray:
+        """Latency (s) of a lone request."""
+        return np.asarray(self.request_s + self.prompt_s + self.steps_s[..., 1] + self.decode_s[..., 0])
+
+    def at_rate(self, rps: FloatArray, dispersion: FloatArray | float = 1.0) -> Served:
+        """An open loop; NaN at and beyond saturation.
+
+        Args:
+            rps: arrivals (1/s), above 0.
+            dispersion: variance over mean of their counts; 1 is Poisson.
+        """
+        q = np.minimum(rps * self.prompt_s, 1.0 - 1e-9)
+        company = self._chances(rps / (1.0 - q), _together(q, dispersion))
+        number = np.arange(company.chances.shape[-1])
+        decoding = (company.chances * number).sum(axis=-1) + company.beyond
+        ttft_s = self._ttft_s(company, rps, q, dispersion)
+        latency_s = np.where(rps < self.saturation_rps, ttft_s + decoding / rps, np.nan)
+        return Served(latency_s, np.where(np.isnan(latency_s), np.nan, ttft_s), rps * latency_s)
+
+    def at_inflight(
+        self, rps: FloatArray, inflight: FloatArray, dispersion: FloatArray | float = 1.0
+    ) -> Answering:
+        """An open loop in which so many were in flight on average: how long a request takes among them.
+
+        A law is fitted this way round: at an imposed rate a small error of it is a large one of the latency near
+        saturation.
+        """
+        q = np.minimum(rps * self.prompt_s, _MOST_PROMPTS)
+        together = _together(q, dispersion)
+        ttft_s = np.asarray(self.request_s + self.prompt_s + self.steps_s[..., 1])
+        most = self.decode_s.shape[-1]
+        number = np.arange(most + 1.0)
+        for _ in range(2):
+            decoding = np.maximum(inflight - np.minimum(rps * ttft_s, 0.9 * inflight), 1e-6)
+            pushed = decoding / _along(self.decode_s, np.minimum(decoding, most - 1.0))
+            for _ in range(_NEWTON):
+                company = self._chances(pushed, together)
+                away = company.chances * (number - (company.chances * number).sum(axis=-1)[..., None])
+                slope = np.maximum((away * company.growth).sum(axis=-1), 1e-12)
+                short = decoding - (company.chances * number).sum(axis=-1)
+                pushed = pushed * np.exp(np.clip(short / slope, -0.5, 0.5))
+            ttft_s = self._ttft_s(company, rps, q, dispersion)
+        decode_s = decoding / (pushed * (1.0 - q))
+        # What is slower among i moves P at i and above; of those that come in groups, part of it is taken back at i + 1.
+        above = np.cumsum(away[..., ::-1], axis=-1)[..., ::-1][..., 1:]
+        back = 1.0 - np.diff(company.growth, axis=-1)
+        moved = above.copy()
+        moved[..., :-1] -= back[..., 1:] * above[..., 1:]
+        before = (0.5 / (1.0 - q) + self.prompt_s * rps / (1.0 - q))[..., None]
+        own = company.chances[..., :-1]
+        first = own.copy()
+        first[..., 1:] += before * own[..., 1:]
+        through_first = 1.0 - rps * decode_s * (1.0 / decoding - 1.0 / slope)
+        steps = first * self.steps_s[..., 1:]
+        reading_s = ttft_s - self.request_s - steps.sum(axis=-1)
+        busy_s = (own * self.steps_s[..., 1:])[..., 1:].sum(axis=-1)
+        stretch_s = busy_s * q / (1.0 - q) ** 2 + self.prompt_s * q * (1.0 + q**2) / (1.0 - q**2) ** 2
+        reading_s = reading_s + (0.5 + self.prompt_s * rps) * stretch_s
+        return Answering(
+            Served(ttft_s + decode_s, ttft_s, inflight),
+            (decode_s / slope)[..., None] * moved,
+            steps,
+            (through_first * reading_s + decode_s * q / (1.0 - q), reading_s),
+            through_first,
+        )
+
+    def _chances(self, pushed: FloatArray, together: FloatArray) -> _Chances:
+        """How often how many decode.
+
+        Requests come in groups of a geometric number with this share of followers: P(j+1)/P(j) is
+        (rate*(1 - share) + share*mu(j))/mu(j+1), with mu(j) = j/X(j) the rate at which they end among j.
+        """
+        most = self.decode_s.shape[-1]
+        ending = np.arange(1.0, most + 1.0) / self.decode_s
+        before = np.concatenate([np.zeros_like(ending[..., :1]), ending[..., :-1]], axis=-1)
+        first = (pushed * (1.0 - together))[..., None]
+        coming = first + together[..., None] * before
+        logs = _from_zero(np.cumsum(np.log(coming / ending), axis=-1))
+        weights = np.exp(logs - logs.max(axis=-1, keepdims=True))
+        last = np.minimum(first[..., 0] / ending[..., -1] + together, 1.0 - 1e-9)
+        past = weights[..., -1] * last / (1.0 - last)
+        total = weights.sum(axis=-1) + past
+        return _Chances(
+            weights / total[..., None],
+            past / total,
+            past / total * (most + 1.0 / (1.0 - last)),
+            _from_zero(np.cumsum(first / coming, axis=-1)),
+        )
+
+    def _ttft_s(
+        self, company: _Chances, rps: FloatArray, q: FloatArray, dispersion: FloatArray | float
+    ) -> FloatArray:
+        """Half of the step that an arrival falls into, one of its own, its prompt and those read beside it.
+
+        Arrivals that come in bursts read half of their burst's prompts first. Who meets nobody waits for no step. Who
+        comes beyond the last number waits for a place too, which is in the sum of those in flight.
+        """
+        met = company.chances[..., :-1] * self.steps_s[..., 1:]
+        full = (company.chances[..., -1] + company.past) * self.steps_s[..., -1]
+        own_s = met.sum(axis=-1) + full
+        busy_s = own_s - met[..., 0]
+        stretched_s = busy_s / (1.0 - q) + (1.0 - company.chances[..., 0]) * self.prompt_s * q / (1.0 - q**2)
+        beside = rps * stretched_s + 0.5 * np.maximum(np.asarray(dispersion) - 1.0, 0.0)
+        return np.asarray(self.request_s + 0.5 * stretched_s + own_s + self.prompt_s * (1.0 + beside))
+
+
+def _from_zero(values: FloatArray) -> FloatArray:
+    """The values with a 0 before the first."""
+    return np.concatenate([np.zeros_like(values[..., :1]), values], axis=-1)
+
+
+def _together(q: FloatArray, dispersion: FloatArray | float) -> FloatArray:
+    """The share of requests that start to decode with another one.
+
+    While prompts are read nobody decodes and others ask: of Poisson arrivals a whole busy period of prompts starts to
+    decode at once, which multiplies the variance of their number by 1/(1 - q)^2. Groups of a geometric size with this share
+    of followers have the variance over mean (1 + share)/(1 - share).
+    """
+    spread = np.maximum(np.asarray(dispersion) / (1.0 - q) ** 2, 1.0)
+    return np.asarray((spread - 1.0) / (spread + 1.0))
+
+
+def company(costs: StepCosts, demand: Demand, most: int) -> Company:
+    """How many decode together, with at most `most` in a step; beyond it requests wait."""
+    number = np.arange(1.0, most + 1.0)
+    wide = StepCosts._make([*(np.asarray(value)[..., None] for value in costs[:-1]), costs.departures])
+    tiers = tuple(
+        Tier(tier.first, *(np.asarray(value)[..., None] for value in tier[1:])) for tier in demand.tiers
+    )
+    rest = (np.asarray(value)[..., None] for value in demand[1:])
+    steps = _steps(wide, Demand(tiers, *rest), number)
+    return Company(
+        np.concatenate([steps.step_s[..., :1], steps.step_s], axis=-1),
+        steps.decode_s,
+        np.asarray(costs.prompt_s * demand.prompt_tokens),
+        np.asarray(costs.request_s),
+    )
+
+
+def closed_loop(costs: StepCosts, demand: Demand, inflight: FloatArray) -> Answering:
+    """A closed loop that keeps `inflight` requests (at least 1) in the engine.
+
+    While one of them is answered each one's prompt is read once. Clients ask when a step has ended, so none waits for one.
+    The answers to the steps are spread over the two whole numbers beside the number that decodes.
+    """
+    prompt_s = costs.prompt_s * demand.prompt_tokens
+    decoding = inflight
+    for _ in range(_SETTLING):
+        steps = _steps(costs, demand, np.maximum(decoding, 1.0))
+        latency_s = costs.request_s + steps.step_s + steps.decode_s + prompt_s * inflight
+        beside = np.minimum(steps.step_s / latency_s, 1.0) * (inflight - 1.0)
+        ttft_s = costs.request_s + steps.step_s + prompt_s * (1.0 + beside)
+        decoding = inflight * (1.0 - ttft_s / latency_s)
+    place = np.maximum(decoding, 1.0)
+    shares = np.maximum(1.0 - np.abs(place[..., None] - np.arange(1.0, np.ceil(place.max()) + 2.0)), 0.0)
+    return Answering(
+        Served(latency_s, ttft_s, np.asarray(inflight + 0.0 * latency_s)),
+        steps.decode_s[..., None] * shares,
+        steps.step_s[..., None] * shares,
+        (prompt_s * inflight, prompt_s * (1.0 + beside)),
+        np.ones_like(latency_s),
+    )
+
+
+def _along(values: FloatArray, place: FloatArray) -> FloatArray:
+    """The last axis' value at a place between its indices."""
+    shape = np.broadcast_shapes(values.shape[:-1], place.shape)
+    place, values = np.broadcast_to(place, shape), np.broadcast_to(values, (*shape, values.shape[-1]))
+    low = np.clip(place.astype(int), 0, values.shape[-1] - 2)
+    at = np.take_along_axis(values, low[..., None], axis=-1)[..., 0]
+    after = np.take_along_axis(values, low[..., None] + 1, axis=-1)[..., 0]
+    return np.asarray(at + (place - low) * (after - at))

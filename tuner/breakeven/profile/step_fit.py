@@ -1,0 +1,269 @@
+"""The figures of the one law of all arms, and what they say of an arm's loads.
+
+The fit works in unbounded figures: logarithms of the costs, `ln(r - 1)` of the sharpness, the logit of the untouched share
+and the logarithm of a prompt token over a position. The order is
+
+    engine (`ENGINE`), drafting of each family (`DRAFTING`), level of each arm, departures (`KNOTS`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from breakeven.laws.arrays import FloatArray
+from breakeven.laws.step_law import (
+    SENSITIVE,
+    Answering,
+    Demand,
+    StepCosts,
+    Tier,
+    closed_loop,
+    company,
+    departure_shares,
+    step_sensitivities,
+)
+
+ENGINE = (
+    "weights_s",
+    "position_s",
+    "sharpness",
+    "untouched",
+    "touching",
+    "context_s",
+    "prompt_s",
+    "request_s",
+)
+"""Costs of the engine, whatever is drafted."""
+
+DRAFTING = ("drafting_s", "draft_s", "each_draft_s")
+"""Costs of a drafter."""
+
+LEVEL = 0.015
+"""Standard deviation of an arm's level (ln): by how much an engine that was started another way differs from the law."""
+
+KNOTS = 12
+"""Departures at 1, 2, 4, ... 2048 positions."""
+
+
+class Workload(NamedTuple):
+    """Loads of one arm, each an array.
+
+    Attributes:
+        demand: what its requests ask for; lengths are scalars or have one value per load.
+        closed: whether the load is a closed loop.
+        rps: answered requests (1/s).
+        inflight: mean number in flight.
+    """
+
+    demand: Demand
+    closed: FloatArray
+    rps: FloatArray
+    inflight: FloatArray
+
+
+class Answers(NamedTuple):
+    """What a law says of one arm's loads, and how that answers to each figure of the law.
+
+    Attributes:
+        latency_s: mean latency, shape (loads,).
+        ttft_s: mean time to the first token.
+        of_latency: d ln(latency) / d(figure), shape (loads, figures).
+        of_ttft: d ln(ttft) / d(figure).
+    """
+
+    latency_s: FloatArray
+    ttft_s: FloatArray
+    of_latency: FloatArray
+    of_ttft: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where each figure stands.
+
+    Attributes:
+        families: names of drafters.
+        arms: names of measured arms.
+    """
+
+    families: tuple[str, ...]
+    arms: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        """How many figures there are."""
+        return self.departures + KNOTS
+
+    @property
+    def levels(self) -> int:
+        """The first arm's level."""
+        return len(ENGINE) + len(DRAFTING) * len(self.families)
+
+    @property
+    def departures(self) -> int:
+        """The first departure."""
+        return self.levels + len(self.arms)
+
+    def drafting(self, family: str) -> int | None:
+        """The first cost of a family's drafting; None where nothing of it was measured."""
+        if family not in self.families:
+            return None
+        return len(ENGINE) + len(DRAFTING) * self.families.index(family)
+
+    def level(self, arm: str) -> int | None:
+        """The level of an arm; None of one that was not measured."""
+        return self.levels + self.arms.index(arm) if arm in self.arms else None
+
+    def costs(self, figures: FloatArray, family: str, arm: str) -> StepCosts:
+        """The costs of an arm's steps.
+
+        Args:
+            figures: shape (size,).
+            family: its drafter; any name without speculation.
+            arm: its name; one that was not measured has no level of its own.
+        """
+        engine = dict(zip(ENGINE, figures, strict=False))
+        at, level = self.drafting(family), self.level(arm)
+        raised = 1.0 if level is None else np.exp(figures[level])
+        drafting = np.zeros(3) if at is None else np.exp(figures[at : at + 3])
+        position_s = np.exp(engine["position_s"])
+        return StepCosts(
+            weights_s=np.exp(engine["weights_s"]) * raised,
+            position_s=position_s * raised,
+            sharpness=1.0 + np.exp(engine["sharpness"]),
+            untouched=1.0 / (1.0 + np.exp(-engine["untouched"])),
+            touching=np.exp(engine["touching"]),
+            context_s=np.exp(engine["context_s"]) * raised,
+            prompt_s=position_s * np.exp(engine["prompt_s"]),
+            drafting_s=drafting[0] * raised,
+            draft_s=drafting[1] * raised,
+            each_draft_s=drafting[2] * raised,
+            request_s=np.exp(engine["request_s"]),
+            departures=figures[self.departures :],
+        )
+
+    def answers(self, figures: FloatArray, family: str, arm: str, loads: Workload, most: int) -> Answers:
+        """What the law says of an arm's loads.
+
+        Args:
+            figures: shape (size,).
+            family: its drafter.
+            arm: its name.
+            loads: the loads.
+            most: largest number that decodes together.
+        """
+        costs = self.costs(figures, family, arm)
+        latency_s, ttft_s = np.empty(loads.rps.shape), np.empty(loads.rps.shape)
+        of_latency = np.zeros((*loads.rps.shape, self.size))
+        of_ttft = np.zeros_like(of_latency)
+        for closed in (True, False):
+            here = np.asarray(loads.closed, dtype=bool) == closed
+            if not here.any():
+                continue
+            demand = _of(loads.demand, here)
+            if closed:
+                found = closed_loop(costs, demand, np.maximum(loads.inflight[here], 1.0))
+            else:
+                found = company(costs, demand, most).at_inflight(loads.rps[here], loads.inflight[here])
+            latency_s[here], ttft_s[here] = found.served.latency_s, found.served.ttft_s
+            first, whole = self._slopes(figures, costs, demand, found, family, arm)
+            of_latency[here] = whole / found.served.latency_s[:, None]
+            of_ttft[here] = first / found.served.ttft_s[:, None]
+        return Answers(latency_s, ttft_s, of_latency, of_ttft)
+
+    def _slopes(
+        self,
+        figures: FloatArray,
+        costs: StepCosts,
+        demand: Demand,
+        found: Answering,
+        family: str,
+        arm: str,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Seconds of TTFT and of latency per unit of each figure."""
+        number = np.arange(1.0, found.of_first.shape[-1] + 1.0)
+        step, hats = _step_slopes(costs, demand, number)
+        loads = found.of_first.shape[0]
+        first, decoding = np.zeros((loads, self.size)), np.zeros((loads, self.size))
+        for weights, into in ((found.of_first, first), (found.of_decoding, decoding)):
+            by_cost = np.einsum(
+                "lj,clj->lc", weights, np.broadcast_to(step, (len(SENSITIVE), *weights.shape))
+            )
+            for name, column in zip(SENSITIVE, by_cost.T, strict=True):
+                if name in ENGINE:
+                    into[:, ENGINE.index(name)] = column
+                elif (at := self.drafting(family)) is not None:
+                    into[:, at + DRAFTING.index(name)] = column
+            level = self.level(arm)
+            if level is not None:
+                into[:, level] = weights.sum(axis=-1)
+            into[:, self.departures :] = weights @ hats
+        prompt, request = ENGINE.index("prompt_s"), ENGINE.index("request_s")
+        first[:, request] = np.exp(figures[request])
+        whole = decoding + found.through_first[:, None] * first
+        of_latency, of_ttft = found.of_prompts
+        # A prompt token is so many times a position: it moves with both.
+        for at in (prompt, ENGINE.index("position_s")):
+            first[:, at] += of_ttft
+            whole[:, at] += of_latency
+        return first, whole
+
+
+def _of(demand: Demand, here: FloatArray) -> Demand:
+    """The demand of some of the loads."""
+
+    def pick(value: FloatArray) -> FloatArray:
+        return np.asarray(value)[here] if np.ndim(value) else np.full(int(np.sum(here)), float(value))
+
+    tiers = tuple(Tier(tier.first, pick(tier.drafted), pick(tier.tokens_per_step)) for tier in demand.tiers)
+    return Demand(tiers, *(pick(value) for value in demand[1:]))
+
+
+def _step_slopes(costs: StepCosts, demand: Demand, number: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Sensitivities of the steps, shape (costs, loads, numbers), and of the departures, shape (numbers, knots).
+
+    The departures' hats are those of the first load: its loads draft alike.
+    """
+    context = demand.context_tokens[..., None]
+    step = np.empty(0)
+    positions = number
+    for tier in demand.tiers:
+        wide = Tier(tier.first, tier.drafted[..., None], tier.tokens_per_step[..., None])
+        one = step_sensitivities(costs, wide, context, number)
+        reached = number >= tier.first - 0.5
+        step = np.where(reached, one, step) if step.size else one
+        positions = np.where(reached, number * (1.0 + float(tier.drafted[0])), positions)
+    first, share = departure_shares(positions, KNOTS)
+    hats = np.zeros((number.size, KNOTS))
+    hats[np.arange(number.size), first] = 1.0 - share
+    hats[np.arange(number.size), first + 1] += share
+    return step, hats
+
+
+@dataclass(frozen=True, slots=True)
+class StepLaw:
+    """The one law of all arms as it was fitted.
+
+    Attributes:
+        families: names of the drafters.
+        arms: names of the measured arms.
+        figures: in the order of the module's text.
+        covariance: of the figures.
+        noise: standard deviation of one mean latency (ln).
+        dof: degrees of freedom of the noise.
+    """
+
+    families: tuple[str, ...]
+    arms: tuple[str, ...]
+    figures: tuple[float, ...]
+    covariance: tuple[tuple[float, ...], ...]
+    noise: float
+    dof: int
+
+    @property
+    def layout(self) -> Layout:
+        """Where each figure stands."""
+        return Layout(self.families, self.arms)
