@@ -32,6 +32,16 @@ def test_unseen_loads_between_three_measured_ones_are_predicted_within_the_goals
 
 
 @needs_data
+def test_the_one_law_of_steps_predicts_unseen_loads_and_draft_lengths_of_real_engines() -> None:
+    # The first set alone: `make validate` shows the three others, whose many splits take a minute.
+    loads = next(checks.unseen_loads(FOLDER, "steps"))
+    assert loads.met, loads
+    for one in checks.unseen_draft_lengths(FOLDER, "steps"):
+        assert one.figures["mean"] <= 0.035, one
+        assert one.figures["worst"] <= 0.09, one
+
+
+@needs_data
 def test_p95_of_latency_and_tpot_at_unseen_loads_is_within_the_goal() -> None:
     latency, tpot, _ = checks.unseen_loads_p95(FOLDER)
     assert latency.met, latency

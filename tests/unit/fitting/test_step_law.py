@@ -1,14 +1,18 @@
 """The one law of all arms: fitted to sweeps of its own making, it predicts loads, arms and lengths that were not measured."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.cli import root
 from breakeven.fitting import fit_points
 from breakeven.laws.step_law import Demand, StepCosts, Tier, closed_loop, company
 from breakeven.points.point import LoadMode, Point
+from breakeven.points.table import cells, written
 from breakeven.profile import Profile
 
 COSTS = StepCosts._make(
@@ -147,3 +151,19 @@ def test_rows_without_lengths_are_fitted_arm_by_arm():
     profile = fit_points(unknown, law="steps")
     assert profile.steps is None
     assert profile.predict(NO_SPECULATION, rps=2.0).basis == "arm"
+
+
+def test_the_command_prints_what_a_step_costs(tmp_path):
+    points = tmp_path / "points.csv"
+    points.write_text(written([cells(one) for one in sweep(0.01)]))
+    out = tmp_path / "profile.json"
+    words = ["fit", str(points), "-o", str(out), "--law", "steps"]
+    shown = CliRunner().invoke(root, words)
+    assert shown.exit_code == 0, shown.output
+    assert "each draft ms" in shown.output
+    found = json.loads(CliRunner().invoke(root, [*words, "--json"]).output)
+    costs = {one["name"]: one for one in found["step_costs"]}
+    assert costs["weights_s"]["ci"][0] < 0.015 < costs["weights_s"]["ci"][1]
+    assert costs["prompt_s"]["ci"][0] < 5e-5 < costs["prompt_s"]["ci"][1]
+    asked = ["predict", str(out), "--method", "eagle3", "--k", "5", "--rps", "4", "--tokens-per-step", "2.9"]
+    assert "from the one law of all arms" in CliRunner().invoke(root, asked).output

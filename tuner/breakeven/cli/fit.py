@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import click
 
@@ -136,6 +136,13 @@ def _arms(
 @click.option(
     "--group-by", metavar="COLUMN", help="Fit each value of a column by itself, into PROFILE-<value>.json."
 )
+@click.option(
+    "--law",
+    type=click.Choice(["arms", "steps"]),
+    default="arms",
+    show_default=True,
+    help="A law for each arm, or one law of the engine's steps for all arms, lengths and draft lengths together.",
+)
 @confidence_option
 @json_option
 def command(
@@ -145,6 +152,7 @@ def command(
     lengths: tuple[int | Schedule, ...],
     conditions: tuple[str, ...],
     group_by: str | None,
+    law: Literal["arms", "steps"],
     confidence: float,
     *,
     as_json: bool,
@@ -167,7 +175,7 @@ def command(
 
     points = read_points(files, methods, lengths, conditions)
     if group_by is None:
-        profile = fit_points(points, confidence)
+        profile = fit_points(points, confidence, law=law)
         _spare(files, output)
         write_atomically(output, profile.to_json())
         if as_json:
@@ -176,7 +184,7 @@ def command(
             _show(profile)
         return
     groups = grouped(points, group_by)
-    profiles = {value: fit_points(rows, confidence) for value, rows in groups.items()}
+    profiles = {value: fit_points(rows, confidence, law=law) for value, rows in groups.items()}
     paths = {value: output.with_stem(f"{output.stem}-{_file_part(value)}") for value in profiles}
     if len(set(paths.values())) < len(paths):
         raise InputError(
@@ -235,5 +243,17 @@ def _show(profile: Profile) -> None:
         missing = f"; not identified: {', '.join(fit.unidentified)}" if fit.unidentified else ""
         print_text(
             f"pooled {fit.method}: {known or 'no coefficient'}; mean error {percent(fit.mape)}{missing}"
+        )
+    if profile.step_costs:
+        print_table(
+            ("cost of a step", "value", "from", "to"),
+            [
+                (
+                    f"{one.name.removesuffix('_s')}{' ms' if scale > 1 else ''}".replace("_", " "),
+                    *(figure(scale * x) for x in (one.value, *one.ci)),
+                )
+                for one in profile.step_costs
+                for scale in (1e3 if one.name.endswith("_s") else 1.0,)
+            ],
         )
     print_warnings(profile.warnings)

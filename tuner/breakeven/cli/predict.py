@@ -137,4 +137,5 @@ _BASIS = {
     "points": "the arm's measured points",
     "arm": "the arm's own law",
     "pooled": "the pooled form of its method",
+    "step": "the one law of all arms",
 }

@@ -105,6 +105,13 @@ class _FitMethod(JsonResult):
     """Points used, and the draft lengths behind the form."""
 
 
+class _StepCost(JsonResult):
+    name: str
+    value: float
+    ci: tuple[float, float]
+    """What a step of the engine, or of a drafter, is made of (docs/model.md); seconds where the name ends in `_s`."""
+
+
 class FitResult(JsonResult):
     """`fit`: one profile."""
 
@@ -113,6 +120,8 @@ class FitResult(JsonResult):
     """One entry per arm."""
     pooled: tuple[_FitMethod, ...]
     """One speculation-aware form per method."""
+    step_costs: tuple[_StepCost, ...] = Field(default=(), exclude_if=not_)
+    """With `--law steps`: the one law of all arms."""
     warnings: Warnings
 
 
@@ -148,7 +157,7 @@ class PredictResult(JsonResult):
     extrapolated: bool
     """Beyond utilisation 0.75 or the measured range."""
     basis: str
-    """`points`, `arm` or `pooled`: what the figure comes from."""
+    """`points`, `arm`, `pooled` or `step`: what the figure comes from."""
 
 
 class _QuantileFigures(JsonResult):

@@ -40,7 +40,7 @@ _USUAL_NOISE, _USUAL_WEIGHT = 0.02, 3.0
 nine rows with eight figures leaves no noise to see."""
 
 _ROUNDS = 40
-_SETTLED = 1e-6
+_SETTLED = 1e-4
 _NOISE_ROUNDS, _NOISE_SETTLED = 3, 0.05
 
 
@@ -118,7 +118,7 @@ class _Prior(NamedTuple):
             *(math.log(0.85 * lone_s), math.log(position_s), 0.0, -3.0, math.log(12.0)),
             *(math.log(lone_s / _CONTEXT), 0.0, math.log(0.3 * lone_s)),
         ]
-        width = [1.0, 1.5, 0.7, 1.5, 1.0, 1.5, 0.6, 1.5]
+        width = [1.0, 1.5, 0.7, 1.2, 1.0, 1.5, 0.6, 1.5]
         for family in layout.families:
             lookup = any(one.arm.method in LOOKUP_METHODS for one in sweeps if one.arm.family == family)
             shares = (0.02, 0.003) if lookup else (0.06, 0.05)

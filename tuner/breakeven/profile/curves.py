@@ -55,6 +55,8 @@ class Curve:
         knots_measured: whether the knots are points; those on a mixture of experts are its law's.
         loadings: d ln(latency) at each knot for a standard deviation of each source of doubt, shape (K, sources). Curves of
             one law share their sources, so what raises both arms leaves their ratio alone. None: doubts are the arm's own.
+        closed_knots: (others, latency) of a closed loop, shape (K, 2), where it differs from that of an open loop with as
+            many in flight on average: the number in flight does not vary there, and nobody waits for a step to end.
     """
 
     law: Law
@@ -72,6 +74,7 @@ class Curve:
     conversion_error: float = 0.0
     knots_measured: bool = True
     loadings: FloatArray | None = None
+    closed_knots: FloatArray | None = None
 
     @cached_property
     def saturation_rps(self) -> float:
@@ -156,8 +159,8 @@ class Curve:
         """Latencies (s) among many numbers of others in flight, as `among`; shape of `others`."""
         if self.knots is None:
             return latency_among(self.law.c1, self.law.c2, others)
-        n, latency_s = self.knots.T
-        law = self._outer_laws(np.asarray(others < n[0]))
+        n, latency_s = (self.knots if self.closed_knots is None else self.closed_knots).T
+        law = self._outer_laws(np.asarray(others < self.knots[0, 0]))
         by_law = latency_among(law.c1, law.c2, others)
         return np.where(self._on_knots(others), np.interp(others, n, latency_s), by_law)
 

@@ -34,7 +34,7 @@ from breakeven.profile.predictions import (
     refuse_unmeasured,
 )
 from breakeven.profile.step_curves import step_conditions, step_curve
-from breakeven.profile.step_fit import StepLaw
+from breakeven.profile.step_fit import StepCostFound, StepLaw
 
 SCHEMA = "breakeven.dev/profile/v1"
 
@@ -91,6 +91,11 @@ class Profile:
         """Return the document as JSON types."""
         document: dict[str, Any] = _adapter().dump_python(self, mode="json")
         return document
+
+    @property
+    def step_costs(self) -> tuple[StepCostFound, ...]:
+        """Costs of the one law of all arms; empty where each arm follows its own."""
+        return self.steps.costs_found(self.confidence) if self.steps is not None else ()
 
     def arm(self, arm: Arm) -> ArmFit:
         """Return the fit of a measured arm.

@@ -15,7 +15,7 @@ import numpy as np
 from breakeven.arm import Arm
 from breakeven.laws.arrays import FloatArray, Span
 from breakeven.laws.law import Law
-from breakeven.laws.step_law import Demand, Served, Tier, company
+from breakeven.laws.step_law import Demand, Served, StepCosts, Tier, closed_loop, company
 from breakeven.methods import LOOKUP_METHODS
 from breakeven.profile.curves import Curve
 from breakeven.profile.fits import ArmFit, LawFit, Lengths, PooledFit
@@ -61,7 +61,8 @@ class StepConditions(NamedTuple):
 def step_curve(law: StepLaw, arm: Arm, conditions: StepConditions) -> Curve:
     """Curve of an arm under given conditions, measured or not."""
     layout, figures = law.layout, np.array(law.figures)
-    together = company(layout.costs(figures, arm.family, arm.name), conditions.demand, _BATCH)
+    costs = layout.costs(figures, arm.family, arm.name)
+    together = company(costs, conditions.demand, _BATCH)
     saturation_rps = float(together.saturation_rps)
     rates = _SHARES * saturation_rps
     served = together.at_rate(rates)
@@ -96,7 +97,17 @@ def step_curve(law: StepLaw, arm: Arm, conditions: StepConditions) -> Curve:
         ttft=_first(law, served, answers, top),
         tpot=_each(law, conditions.demand, served, loadings, top),
         loadings=loadings,
+        closed_knots=np.stack([others, _closed(costs, conditions.demand, others)], axis=-1),
     )
+
+
+def _closed(costs: StepCosts, demand: Demand, others: FloatArray) -> FloatArray:
+    """Latency (s) in a closed loop whose clients meet so many others."""
+    tiers = tuple(
+        Tier(tier.first, *(np.full(others.size, value) for value in tier[1:])) for tier in demand.tiers
+    )
+    lengths = (np.full(others.size, value) for value in demand[1:])
+    return closed_loop(costs, Demand(tiers, *lengths), others + 1.0).served.latency_s
 
 
 def _first(law: StepLaw, served: Served, answers: Answers, top: int) -> LawFit:

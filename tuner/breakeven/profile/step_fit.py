@@ -8,6 +8,7 @@ and the logarithm of a prompt token over a position. The order is
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ from breakeven.laws.step_law import (
     departure_shares,
     step_sensitivities,
 )
+from breakeven.profile.student_t import t_quantile
 
 ENGINE = (
     "weights_s",
@@ -243,6 +245,24 @@ def _step_slopes(costs: StepCosts, demand: Demand, number: FloatArray) -> tuple[
     return step, hats
 
 
+class StepCostFound(NamedTuple):
+    """One cost of the law.
+
+    Attributes:
+        name: as in `breakeven.laws.step_law.StepCosts`; a drafter's after its family.
+        value: seconds where the name ends in `_s`.
+        ci: bounds; as wide as belief alone where no row tells it.
+    """
+
+    name: str
+    value: float
+    ci: tuple[float, float]
+
+
+_NORMAL_T = 3.0
+"""Largest number of standard deviations that bounds of a cost span: beyond, few rows would make them span everything."""
+
+
 @dataclass(frozen=True, slots=True)
 class StepLaw:
     """The one law of all arms as it was fitted.
@@ -267,3 +287,33 @@ class StepLaw:
     def layout(self) -> Layout:
         """Where each figure stands."""
         return Layout(self.families, self.arms)
+
+    def costs_found(self, confidence: float) -> tuple[StepCostFound, ...]:
+        """Every cost with its bounds, the engine's first, then each drafter's.
+
+        Args:
+            confidence: two-sided level of the bounds.
+        """
+        t = t_quantile(confidence, self.dof)
+        names = [*ENGINE, *(f"{family} {cost}" for family in self.families for cost in DRAFTING)]
+        spread = np.sqrt(np.diag(np.array(self.covariance)))[: len(names)] * min(t, _NORMAL_T)
+        middle = np.array(self.figures)[: len(names)]
+        found = []
+        for at, name in enumerate(names):
+            ends = np.array([middle[at], middle[at] - spread[at], middle[at] + spread[at]])
+            if name == "prompt_s":
+                ends += middle[ENGINE.index("position_s")]
+            value, low, high = (_NATURAL.get(name, math.exp)(end) for end in ends.tolist())
+            found.append(StepCostFound(name, value, (low, high)))
+        return tuple(found)
+
+
+def _share(logit: float) -> float:
+    return 1.0 / (1.0 + math.exp(-logit))
+
+
+def _sharpness(figure: float) -> float:
+    return 1.0 + math.exp(figure)
+
+
+_NATURAL = {"untouched": _share, "sharpness": _sharpness}
