@@ -5,4 +5,10 @@ checks      latency at loads and draft lengths that were left out
 accepted    tokens per step at other draft lengths
 simulated   how often bounds hold a known truth
 outcomes    a line of the table: errors and goals
+
+The laws side by side on a second engine, in a table of their own (`python -m validation.law_table`):
+
+second_engine   the engine, event by event        step_clocks   how long its steps take
+judged_engines  which machines and workloads      truths        their true figures, kept in files
+law_door        what a law must answer            law_trials    what it is asked
 """

@@ -1,0 +1,130 @@
+"""The laws side by side on the second engine: `python -m validation.law_table [--law NAME] [--engine KIND] [--half ...]`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+
+import click
+import numpy as np
+
+from breakeven.cli.tables import print_table
+from validation.judged_engines import ENGINES, Half, JudgedEngine
+from validation.law_door import LAWS, NoLaw
+from validation.law_trials import DESIGNS, LawTrial, trial, trials
+from validation.truths import Truths
+
+_COLUMNS = (
+    "unseen load", "unseen k", "prompts x4", "answers x2", "answers /2", "E x0.6", "E x1.3", "schedule", "break-even"
+)  # fmt: skip
+_FIRST_SEED = {Half.CHOSEN: 1, Half.APART: 101}
+
+
+def law_rows(
+    law: str, engines: Sequence[JudgedEngine], noise: float = 0.02, seeds: int = 1
+) -> Iterator[list[str]]:
+    """A row an engine: mean/worst error in percent for each question, then regret, bounds and time.
+
+    Args:
+        law: name of one of `LAWS`.
+        engines: which.
+        noise: of a measured latency.
+        seeds: how often each design is calibrated.
+    """
+    with ProcessPoolExecutor(2) as pool:
+        found = list(pool.map(_of_engine, [(law, engine, noise, seeds) for engine in engines]))
+    for engine, of_engine in zip(engines, found, strict=True):
+        yield [str(engine.half), engine.kind, law, *_cells(of_engine)]
+    for half in Half:
+        of_half = [one for of_engine in found for one in of_engine if one.engine.half is half]
+        if len({one.engine.kind for one in of_half}) > 1:
+            yield [str(half), "all", law, *_cells(of_half)]
+
+
+def _of_engine(what: tuple[str, JudgedEngine, float, int]) -> list[LawTrial]:
+    law, engine, noise, seeds = what
+    first = _FIRST_SEED[engine.half]
+    return list(trials(LAWS[law], [engine], noise, range(first, first + seeds)))
+
+
+def law_header() -> list[str]:
+    """Of the rows."""
+    return [
+        "engines",
+        "kind",
+        "law",
+        *_COLUMNS,
+        "k* regret",
+        "given",
+        "BE held",
+        "L held",
+        "fit s",
+        "decide ms",
+    ]
+
+
+def _cells(found: Sequence[LawTrial]) -> Iterator[str]:
+    answers = [answer for one in found for answer in one.answers]
+    for column in _COLUMNS:
+        asked = [answer.error for answer in answers if answer.column == column]
+        given = [abs(error) for error in asked if error is not None]
+        lost = f" {len(given)}/{len(asked)}" if len(given) < len(asked) or column == "break-even" else ""
+        yield (
+            (f"{100 * np.mean(given):.1f}/{100 * max(given):.0f}{lost}" if given else f"-{lost}")
+            if asked
+            else "none"
+        )
+    regrets = [regret for one in found for regret in one.regrets]
+    named = [regret for regret in regrets if regret is not None]
+    yield f"{100 * np.mean(named):.1f}/{100 * max(named):.0f}" if named else "-"
+    yield f"{len(named)}/{len(regrets)}"
+    for columns in (("break-even",), ("unseen load", "unseen k")):
+        held = [answer.held for answer in answers if answer.column in columns and answer.held is not None]
+        yield f"{100 * np.mean(held):.0f}" if held else "-"
+    yield f"{np.mean([one.fit_s for one in found]):.2f}"
+    yield f"{1e3 * np.mean([one.decision_s for one in found]):.1f}"
+
+
+@click.command()
+@click.option("--law", "laws", multiple=True, type=click.Choice(list(LAWS)), help="Which; all without it.")
+@click.option("--engine", "kinds", multiple=True, help="Kinds of engine; all without it.")
+@click.option("--half", type=click.Choice([half.value for half in Half]), help="One half; both without it.")
+@click.option(
+    "--noise", default=0.02, type=click.FloatRange(0.0, 0.5), help="Of a measured latency, .02 by itself."
+)
+@click.option(
+    "--seeds",
+    default=1,
+    type=click.IntRange(1),
+    help="Calibrations of each of the three designs, 1 by itself.",
+)
+@click.option("--make", "making", is_flag=True, help="Make the figures of these engines: minutes each.")
+def main(
+    laws: tuple[str, ...], kinds: tuple[str, ...], half: str | None, noise: float, seeds: int, *, making: bool
+) -> None:
+    """Print mean/worst errors in percent of each law on each engine (docs/validation.md says what the columns mean)."""
+    engines = [one for one in ENGINES if (not kinds or one.kind in kinds) and half in (None, one.half.value)]
+    if not engines:
+        raise click.BadParameter(
+            f"{', '.join(kinds)}: expected {', '.join(dict.fromkeys(one.kind for one in ENGINES))}"
+        )
+    if making:
+        for engine in engines:
+            truths = Truths.read(engine, making=True)
+            for design in DESIGNS:
+                trial(NoLaw(), truths, design, 0.0, 0)
+            worst = max(run.error for run in truths.known.values() if math.isfinite(run.error))
+            click.echo(
+                f"{engine.half}, {engine.kind}: {len(truths.known)} figures, largest error {worst:.2%}"
+            )
+        return
+    found = [row for law in laws or tuple(LAWS) for row in law_rows(law, engines, noise, seeds)]
+    click.echo(
+        f"errors mean/worst in percent, {noise:.0%} noise, {len(DESIGNS) * seeds} calibrations an engine"
+    )
+    print_table(law_header(), found)
+
+
+if __name__ == "__main__":
+    main()
