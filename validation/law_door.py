@@ -11,11 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import NotIdentifiedError
 from breakeven.fitting import fit_points
+from breakeven.laws.step_law import Tier
 from breakeven.points.point import Point
-from breakeven.profile import Conditions, Curve, LoadPoint, Profile
+from breakeven.profile import Conditions, Curve, LoadPoint, Prediction, Profile
+from breakeven.profile.predictions import predict_on
+from breakeven.profile.step_curves import step_conditions, step_curve
 from breakeven.tiers import Schedule
 
 CONFIDENCE = 0.9
@@ -67,6 +72,12 @@ class LawUnderTest(Protocol):
         ...
 
 
+def _bounded(found: Prediction) -> BoundedFigure:
+    if found.latency_s is None:
+        return BoundedFigure(math.inf, None, None)
+    return BoundedFigure(found.latency_s, *(found.latency_ci_s or (None, None)))
+
+
 @dataclass(frozen=True, slots=True)
 class _FittedArms:
     profile: Profile
@@ -80,9 +91,7 @@ class _FittedArms:
         if key not in self.curves:
             self.curves[key] = self.profile.curve(arm, conditions)
         found = self.profile.predict_along(arm, self.curves[key], load, conditions, confidence=CONFIDENCE)
-        if found.latency_s is None:
-            return BoundedFigure(math.inf, None, None)
-        return BoundedFigure(found.latency_s, *(found.latency_ci_s or (None, None)))
+        return _bounded(found)
 
     def scheduled_latency(self, method: str, schedule: Schedule, load: LoadPoint) -> BoundedFigure:
         """A schedule must be measured."""
@@ -113,6 +122,36 @@ class LawsOfArms:
     def fit(self, points: Sequence[Point]) -> AskedLaw:
         """As `breakeven fit`."""
         return _FittedArms(fit_points(points, CONFIDENCE))
+
+
+@dataclass(frozen=True, slots=True)
+class _FittedSteps(_FittedArms):
+    def scheduled_latency(self, method: str, schedule: Schedule, load: LoadPoint) -> BoundedFigure:
+        """The law's own answer: k and E follow the number of requests that decode."""
+        family = next((one for one in self.profile.pooled if one.method == method), None)
+        arm = Arm(method, schedule.num_speculative_tokens, scheduled=True)
+        fixed = step_conditions(Arm(method, arm.k), self.profile.arms, self.profile.pooled, Conditions())
+        if self.profile.steps is None or fixed is None or family is None or family.acceptance is None:
+            raise NotIdentifiedError(f"{arm}: nothing is known of its steps or its acceptance")
+        accepts = family.acceptance
+        tiers = tuple(
+            Tier(first, np.asarray(float(k)), np.asarray(accepts.at(k).value if k else 1.0))
+            for first, k in schedule.tiers
+        )
+        asked = fixed._replace(demand=fixed.demand._replace(tiers=tiers))
+        curve = step_curve(self.profile.steps, arm, asked)
+        return _bounded(predict_on(arm, curve, load, CONFIDENCE))
+
+
+@dataclass(frozen=True, slots=True)
+class LawOfSteps:
+    """The duration of an engine step, one law for all arms."""
+
+    name: str = "steps"
+
+    def fit(self, points: Sequence[Point]) -> AskedLaw:
+        """As `breakeven fit` with that law."""
+        return _FittedSteps(fit_points(points, CONFIDENCE, law="steps"))
 
 
 class _NoAnswer:
@@ -147,4 +186,4 @@ class NoLaw:
         return _NoAnswer()
 
 
-LAWS: dict[str, LawUnderTest] = {law.name: law for law in (LawsOfArms(),)}
+LAWS: dict[str, LawUnderTest] = {law.name: law for law in (LawsOfArms(), LawOfSteps())}

@@ -10,7 +10,7 @@ import pytest
 from breakeven.arm import NO_SPECULATION
 from breakeven.errors import NotIdentifiedError
 from validation.judged_engines import ENGINES, Half
-from validation.law_door import BoundedFigure, LawsOfArms, NoLaw
+from validation.law_door import BoundedFigure, LawOfSteps, LawsOfArms, NoLaw
 from validation.law_trials import DESIGNS, elsewhere, measured, trial
 from validation.truths import Truths, closed_loop, long_run, open_loop
 
@@ -106,6 +106,17 @@ def test_the_laws_of_today_answer_through_the_door_as_the_commands_do(truths):
     assert math.isinf(fitted.latency(NO_SPECULATION, *_at(10.0 * truths.saturation_rps(0))).value)
     with pytest.raises(NotIdentifiedError, match="must be measured"):
         fitted.scheduled_latency("eagle3", ROOFLINE.schedule, _at(1.0)[0])
+
+
+def test_the_law_of_steps_knows_a_schedule_that_was_not_measured(truths):
+    fitted = LawOfSteps().fit(measured(truths, "mixed", 0.0, 1))
+    load = _at(0.25 * truths.saturation_rps(0))[0]
+    found = fitted.scheduled_latency("eagle3", ROOFLINE.schedule, load)
+    true = truths.at(ROOFLINE.schedule, open_loop(load.rps)).latency_s
+    assert found.value == pytest.approx(true, rel=0.1)
+    assert found.lower < found.value < found.upper
+    with pytest.raises(NotIdentifiedError, match="nothing is known of its steps"):
+        fitted.scheduled_latency("ngram", ROOFLINE.schedule, load)
 
 
 def _at(rate):
