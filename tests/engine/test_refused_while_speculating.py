@@ -1,4 +1,4 @@
-"""Requests that vLLM 0.15 and newer refuses while it speculates; a stream has begun by then."""
+"""Requests that vLLM 0.14 and newer refuses while it speculates; a stream has begun by then."""
 
 from __future__ import annotations
 

@@ -10,13 +10,18 @@ from breakeven.serving.hindrances import LIMITS, Limit
 from breakeven.serving.vllm_versions import VllmVersion
 
 
+def _name(node: ast.AST) -> object:
+    """The name of a function, a class, a variable or an attribute."""
+    return next((getattr(node, key) for key in ("name", "attr", "id") if hasattr(node, key)), "")
+
+
 def stands(limit: Limit, folder: Path) -> bool:
-    """Whether the code of one version has the limit's words, in a text or as the name of a function."""
+    """Whether the code of one version has the limit's words, in a text or as a name."""
     file = folder / limit.file
     if not file.exists():
         return False
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        text = node.value if isinstance(node, ast.Constant) else getattr(node, "name", "")
+        text = node.value if isinstance(node, ast.Constant) else _name(node)
         if isinstance(text, str) and any(words in text for words in limit.words):
             return True
     return False

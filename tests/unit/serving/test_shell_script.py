@@ -26,6 +26,10 @@ WORDS = [
     "export MODEL=other; B=$MODEL/x\nvllm serve $MODEL $B",
     "vllm serve m > /dev/null 2>&1",
     "true && vllm serve m",
+    'A=(m "b c" $MODEL)\nA+=(--x 4)\nvllm serve "${A[@]}" z',
+    'A=()\nvllm serve "${A[@]}" end',
+    'A=a\nA+=" $MODEL"\nvllm serve $A',
+    "vllm serve ${NOWHERE:=8} ${EMPTY:-9}",
 ]
 
 
@@ -58,10 +62,34 @@ def test_what_only_running_tells_is_not_taken_for_text(word):
     assert not command.literal
 
 
+def test_arguments_that_there_are_none_of_are_no_word():
+    (command,) = shell_script('vllm serve "$@"', {}, ("sh",)).commands
+    assert command.words == ("vllm", "serve")
+
+
+def test_an_array_that_may_have_grown_is_not_known():
+    script = '[[ -n "$D" ]] && A+=(--x)\nvllm serve "${A[@]}"'
+    for text, literal in (
+        (f"A=(m)\n{script}", False),
+        ('A=(m)\nvllm serve "${A[@]}"', True),
+        (script, False),
+    ):
+        command = shell_script(text, {}).commands[-1]
+        assert command.literal == literal, text
+
+
+def test_what_a_script_exports_is_known_as_far_as_its_text_tells():
+    script = 'export A=b; C=1; export C; D=2; export E="$(date)"\nif x; then export F=3; fi\nexport G=$CLUSTER\nvllm serve m'
+    assert shell_script(script, KNOWN).exports == {
+        "A": "b", "C": "1", "E": None, "F": None, "G": "$(CLUSTER)"
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("script", "said"),
     [
         ("x", ""),
+        ("[ -n a ] && x", "conditional"),
         ("true && x", ""),
         ("true || x", "conditional"),
         ("if a; then x; fi", "conditional"),
@@ -81,6 +109,7 @@ def test_what_stands_around_a_command_is_said(script, said):
     (command,) = [one for one in shell_script(script, {}).commands if one.words == ("x",)]
     marks = ("conditional", "repeated", "background", "redirected")
     assert [mark for mark in marks if getattr(command, mark)] == ([said] if said else [])
+    assert command.piped == ("|" in script.replace("||", ""))
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ FORMER_KEYS = {
 _VARIABLE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
 _NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
 _OPTIMIZATION = re.compile(r"-O=?(\w+)")
-_SHELLS = {"sh", "bash", "ash", "dash", "zsh", "ksh", "mksh", "fish", "busybox"}
+SHELLS = {"sh", "bash", "ash", "dash", "zsh", "ksh", "mksh", "fish", "busybox"}
 # These run the text of their `-c` in the shell of somebody.
 _SHELLS_BY_OPTION = {"su", "runuser"}
 # Switches of other versions of vLLM than the one whose table `vllm_flags` holds.
@@ -341,7 +341,7 @@ def shell_call(words: Sequence[str]) -> ShellCall | None:
     before = list(takewhile(lambda word: word.partition("=")[0] not in flags(), before))
     for at, word in enumerate(before):
         program = word.rpartition("/")[2]
-        if program in _SHELLS | _SHELLS_BY_OPTION and (place := _text_option(before[at + 1 :])) is not None:
+        if program in SHELLS | _SHELLS_BY_OPTION and (place := _text_option(before[at + 1 :])) is not None:
             option = at + 1 + place
             return ShellCall(word, words[option], _without_options(words[option + 1 :]))
         if inner := _split_by_env(before[:at], word):
@@ -361,7 +361,7 @@ def _without_options(words: Sequence[str]) -> tuple[str, ...]:
 
 def _text_option(following: Sequence[str]) -> int | None:
     """Place of the option `-c`, alone or among other letters, if it comes before the first word that is no option."""
-    applet = 1 if following and following[0] in _SHELLS else 0
+    applet = 1 if following and following[0] in SHELLS else 0
     valued = False
     for place, word in enumerate(following[applet:], start=applet):
         if re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", word):

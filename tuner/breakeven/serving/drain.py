@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from breakeven.serving.command_line import command_line, flag_number, shell_call
+from breakeven.serving.engine_start import environment_of
 from breakeven.serving.shell_script import shell_script
 from breakeven.serving.vllm_versions import SHUTDOWN_TIMEOUT, VllmVersion, version_of
 
@@ -61,7 +62,7 @@ def drain(
     grace_s = float(pod_spec.get("terminationGracePeriodSeconds", 30))
     given = command_line(container) if words is None else words
     timeout_s = float(flag_number(given, "--shutdown-timeout") or 0)
-    pre_stop_s = _pre_stop_s((container.get("lifecycle") or {}).get("preStop"))
+    pre_stop_s = _pre_stop_s((container.get("lifecycle") or {}).get("preStop"), environment_of(container))
     problems = [*_timeout_problems(timeout_s, pre_stop_s, version_of(str(container.get("image", ""))))]
     if pre_stop_s == 0:
         problems.append(
@@ -94,27 +95,30 @@ def _timeout_problems(
         )
 
 
-def _pre_stop_s(hook: Mapping[str, Any] | None) -> float | None:
+def _pre_stop_s(hook: Mapping[str, Any] | None, environment: Mapping[str, str | None]) -> float | None:
     if not hook:
         return 0.0
     if "sleep" in hook:
         return float((hook["sleep"] or {}).get("seconds", 0))
-    return _lasts_s(tuple(str(word) for word in (hook.get("exec") or {}).get("command") or []))
+    words = tuple(str(word) for word in (hook.get("exec") or {}).get("command") or [])
+    return _lasts_s(words, tuple(sorted(environment.items())))
 
 
 # A decision of the operator asks the same hook twice.
 @lru_cache(maxsize=256)
-def _lasts_s(words: tuple[str, ...]) -> float | None:
+def _lasts_s(words: tuple[str, ...], environment: tuple[tuple[str, str | None], ...]) -> float | None:
     """Seconds that the command of a hook takes; None if it cannot be said without running it."""
     call = shell_call(words)
     if call is None:
         return _slept_s(words)
     if len(call.script) > _LONGEST_HOOK:
         return None
-    script = shell_script(call.script, {}, call.arguments)
+    script = shell_script(call.script, dict(environment), call.arguments)
     total_s = 0.0
     for command in script.commands:
         name = command.words[0].rpartition("/")[2]
+        if name == "exit" and not (command.repeated or command.conditional or command.background):
+            break
         if name in _INSTANT:
             continue
         slept_s = _slept_s(command.words) if command.literal else None

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from breakeven.serving.command_line import after_program, command_line, cut, shell_call
+from breakeven.serving.command_line import SHELLS, after_program, command_line, cut, shell_call
 from breakeven.serving.config_file import with_config_file
+from breakeven.serving.opt_in import preset_arguments
 from breakeven.serving.shell_script import Script, ShellCommand, shell_script
 
 _DEEPEST = 4
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
 # These only speak of vLLM.
 _NO_STARTERS = {"echo", "printf", "grep", "pgrep", "pkill", "pip", "pip3", "uv", "which", "cat", "ps"}
-_HARMLESS = {"set", "ulimit", "umask", "cd", "echo", "date", "true", ":"}
+_HARMLESS = {"set", "ulimit", "umask", "echo", "date", "true", ":"}
+# Of `vllm`, and of its modules: they serve nobody.
+_NO_SERVERS = {"bench", "chat", "complete", "collect-env", "run-batch"}
+_NO_SERVER_MODULES = {"vllm.entrypoints.openai.run_batch", "vllm.collect_env"}
+_RAYS_SCRIPT = "multi-node-serving.sh"
+_SHEBANG = re.compile(r"#!.*sh\b")
 _OTHER_ENGINES = re.compile(
     r"sglang|text-generation-inference|\btgi\b|ollama|triton|tensorrt|trtllm|llama", re.IGNORECASE
 )
@@ -42,12 +48,20 @@ class EngineStart:
         through_shell: whether a shell reads the words before vLLM does.
         problems: sentences: why the words may be others, and what the shell keeps from vLLM.
         direct: the words with which vLLM can be started without the shell; empty if the script does more than that.
+        exports: variables that the script hands to vLLM.
+        literal: whether every word is known but for variables.
+        file: path of the script that starts vLLM; empty for one that stands in the command line.
+        unseen: path of a script that is not known here, and may start vLLM.
     """
 
     words: tuple[str, ...]
     through_shell: bool = False
     problems: tuple[str, ...] = ()
     direct: tuple[str, ...] = ()
+    exports: Mapping[str, str] = field(default_factory=dict)
+    literal: bool = True
+    file: str = ""
+    unseen: str = ""
 
 
 def engine_start(container: Mapping[str, Any], files: Mapping[str, str] | None = None) -> EngineStart:
@@ -55,30 +69,60 @@ def engine_start(container: Mapping[str, Any], files: Mapping[str, str] | None =
 
     Args:
         container: the engine's.
-        files: texts of files in it by path, for `--config`.
+        files: texts of files in it by path, for `--config` and for scripts.
     """
-    start = _started(container)
+    start = _started(container, files or {})
     return replace(start, words=tuple(with_config_file(start.words, files or {})))
 
 
-def _started(container: Mapping[str, Any]) -> EngineStart:
-    environment = _environment(container)
+def preset_start(container: Mapping[str, Any]) -> EngineStart:
+    """The part of the command line that a container adds to that of KServe's preset."""
+    script = shell_script(f"vllm serve {preset_arguments(container)}", environment_of(container))
+    words = script.commands[0].words if script.complete and script.commands else ()
+    return EngineStart(words, literal=all(command.literal for command in script.commands))
+
+
+def hands_on(container: Mapping[str, Any], files: Mapping[str, str], argument: str) -> bool:
+    """Whether the script that starts vLLM hands an argument of the container on to it.
+
+    Args:
+        container: the engine's.
+        files: texts of files in it by path.
+        argument: the argument, which the container does not have yet.
+    """
+    given = {**container, "args": [*(container.get("args") or []), argument]}
+    return argument in engine_start(given, files).words
+
+
+def _started(container: Mapping[str, Any], files: Mapping[str, str]) -> EngineStart:
+    environment = environment_of(container)
     words = [_with_values(word, environment) for word in command_line(container)]
     call = shell_call(words)
-    if call is None:
+    if call is not None:
+        path, script = "", shell_script(call.script, environment, call.arguments)
+    elif (at := _script_file(words, files)) is not None:
+        path = words[at]
+        if path not in files:
+            return EngineStart(tuple(words), unseen=path)
+        script = shell_script(files[path], environment, words[at:])
+    else:
         return EngineStart(tuple(words))
-    script = shell_script(call.script, environment, call.arguments)
-    found = list(_starts(script, environment, _DEEPEST))
+    found = list(_starts(script, environment, files, _DEEPEST))
     complete = script.complete and all(inner.complete for _, inner in found)
     if not found:
         why = "its script cannot be read" if not complete else "its script starts no vLLM that can be seen"
-        return EngineStart((), through_shell=True, problems=(f"{why}: start vLLM directly",))
+        return EngineStart(
+            (), through_shell=True, problems=(f"{why}: start vLLM directly",), literal=False, file=path
+        )
     command, inside = found[0]
     problems = list(_doubts(command, found, complete=complete))
     words = _without_exec(command.words)
     # Kubernetes puts in what the container's environment has, and nothing that an image sets.
-    named = set(_REFERENCE.findall(" ".join(words))) <= environment.keys()
-    alone = len(found) == 1 and complete and named and command.literal and not command.unquoted
+    exports = {**script.exports, **inside.exports}
+    handed = {name: value for name, value in exports.items() if value is not None}
+    named = set(_REFERENCE.findall(" ".join([*words, *handed.values()]))) <= environment.keys()
+    own = exports.keys() == handed.keys() and not exports.keys() & environment.keys()
+    alone = len(found) == 1 and complete and named and own and command.literal and not command.unquoted
     plain = alone and not (
         command.conditional or command.repeated or command.background or command.redirected
     )
@@ -88,7 +132,21 @@ def _started(container: Mapping[str, Any]) -> EngineStart:
         else []
     )
     simple = plain and not command.assignments and all(one.words[0] in _HARMLESS for one in others)
-    return EngineStart(tuple(words), True, tuple(problems), tuple(words) if simple else ())
+    literal = complete and command.literal
+    direct = tuple(words) if simple and not path else ()
+    return EngineStart(tuple(words), True, tuple(problems), direct, handed if direct else {}, literal, path)
+
+
+def _script_file(words: Sequence[str], files: Mapping[str, str]) -> int | None:
+    """Place of a script that is run by its name, with or without a shell before it; None if vLLM is started without one."""
+    if len(after_program(words)) < len(words):
+        return None
+    for at, word in enumerate(words):
+        behind = at > 0 and words[at - 1].rpartition("/")[2] in SHELLS
+        known = word in files and (behind or _SHEBANG.match(files[word]) is not None)
+        if known or (word.endswith(".sh") and not word.startswith("-")):
+            return at
+    return None
 
 
 def _doubts(
@@ -103,15 +161,17 @@ def _doubts(
     if not command.literal:
         yield "its script makes words of the command line that only running it can tell"
     (alone,) = {len(inner.commands) == 1 for _, inner in found[:1]}
-    if not (command.words[0] == "exec" or (alone and not command.conditional and not command.background)):
+    aside = command.background or command.piped
+    if aside or not (command.words[0] == "exec" or (alone and not command.conditional)):
+        where = " start it in the foreground and in no pipe, and" if aside else ""
         yield (
-            "its shell gets SIGTERM in place of vLLM, which then drains nothing and is killed in the end: put exec before "
+            f"its shell gets SIGTERM in place of vLLM, which then drains nothing and is killed in the end:{where} put exec before "
             "the command that starts vLLM"
         )
 
 
 def _starts(
-    script: Script, environment: Mapping[str, str | None], deepest: int
+    script: Script, environment: Mapping[str, str | None], files: Mapping[str, str], deepest: int
 ) -> Iterator[tuple[ShellCommand, Script]]:
     """Commands that start vLLM, each with the script that it stands in."""
     for command in script.commands:
@@ -124,7 +184,10 @@ def _starts(
             # Variables that eval has put in are words by now, and the others stand as `$(NAME)`.
             unknown = dict.fromkeys(_REFERENCE.findall(text))
             inner = shell_script(text, {**environment, **unknown}, call.arguments if call else ())
-            yield from _starts(inner, environment, deepest - 1)
+            yield from _starts(inner, environment, files, deepest - 1)
+        elif deepest and (at := _script_file(words, files)) is not None and words[at] in files:
+            inner = shell_script(files[words[at]], environment, words[at:])
+            yield from _starts(inner, environment, files, deepest - 1)
         elif len(after_program(words)) < len(words):
             yield command, script
 
@@ -136,7 +199,7 @@ def _without_exec(words: Sequence[str]) -> list[str]:
     return rest
 
 
-def _environment(container: Mapping[str, Any]) -> dict[str, str | None]:
+def environment_of(container: Mapping[str, Any]) -> dict[str, str | None]:
     """Variables of the container; None for a value that stands elsewhere in the cluster."""
     return {
         str(entry.get("name")): str(entry["value"])
@@ -156,9 +219,41 @@ def _with_values(word: str, environment: Mapping[str, str | None]) -> str:
     )
 
 
-def says_vllm(container: Mapping[str, Any]) -> bool:
-    """Whether image, command or arguments of a container say that it runs vLLM."""
+def serves_nobody(container: Mapping[str, Any]) -> str | None:
+    """What a container with vLLM in it does in place of serving, as the end of a sentence; None if it may serve."""
     words = command_line(container)
+    call = shell_call(words)
+    commands = [words]
+    if call is not None:
+        script = shell_script(call.script, environment_of(container), call.arguments)
+        if any(True for _ in _starts(script, environment_of(container), {}, _DEEPEST)):
+            return None
+        commands = [_without_exec(command.words) for command in script.commands]
+    for one in commands:
+        if (how := _other_use(one)) is not None:
+            return how
+    return None
+
+
+def _other_use(words: Sequence[str]) -> str | None:
+    for at, word in enumerate(words):
+        following = words[at + 1] if at + 1 < len(words) else ""
+        program = word.rpartition("/")[2]
+        if program == "vllm" and following in _NO_SERVERS:
+            return f"runs vllm {following}, which serves nobody"
+        if word in _NO_SERVER_MODULES:
+            return f"runs {word}, which serves nobody"
+        joins = program == "ray" and following == "start" and "--head" not in words
+        if joins or (program == _RAYS_SCRIPT and following == "worker"):
+            return "joins Ray and starts no vLLM: what counts is the container that does"
+    return None
+
+
+def says_vllm(container: Mapping[str, Any]) -> bool:
+    """Whether image, command or arguments of a container say that it serves by vLLM."""
+    words = command_line(container)
+    if serves_nobody(container) is not None:
+        return False
     if any(_is_program(word) for word in words) or (engine_start(container).words and shell_call(words)):
         return True
     image = str(container.get("image", "")).partition("@")[0].rpartition("/")[2].partition(":")[0]

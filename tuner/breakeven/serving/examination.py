@@ -7,13 +7,29 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from breakeven.errors import InputError
+from breakeven.serving import refused_requests
 from breakeven.serving.command_line import configuration, cut, flag_number, speculation
 from breakeven.serving.config_file import mounted_files
 from breakeven.serving.drain import Drain, drain
 from breakeven.serving.dynamic_speculation import doubts
-from breakeven.serving.engine_start import EngineStart, engine_start, says_vllm
-from breakeven.serving.hindrances import hindrances, unknown_words
-from breakeven.serving.opt_in import ANNOTATION, OptIn, direct_start, opt_in, preset_opt_in
+from breakeven.serving.engine_start import (
+    EngineStart,
+    engine_start,
+    hands_on,
+    preset_start,
+    says_vllm,
+    serves_nobody,
+)
+from breakeven.serving.hindrances import hindrances, unknown_context, unknown_words
+from breakeven.serving.opt_in import (
+    ANNOTATION,
+    ARGUMENT,
+    OptIn,
+    Places,
+    direct_start,
+    opt_in,
+    preset_opt_in,
+)
 from breakeven.serving.pod_templates import (
     MANAGED,
     PATCH,
@@ -25,9 +41,9 @@ from breakeven.serving.pod_templates import (
     PodTemplate,
     is_helm_template,
 )
-from breakeven.serving.refused_requests import NOTE
 from breakeven.serving.rolling import strategy
 from breakeven.serving.shareable import WITHOUT_SURGE, mounted_claims, unshareable
+from breakeven.serving.vllm_flags import flags
 from breakeven.serving.vllm_versions import (
     LAST_OF_FIRST_GENERATION,
     SHUTDOWN_TIMEOUT,
@@ -110,6 +126,9 @@ def _no_engine(template: PodTemplate, container_name: str | None) -> str:
         return f"has no container {container_name} ({', '.join(names[:8])})"
     if not any(container.get("image") for container in template.containers):
         return f"no image: {PATCH}"
+    for one in template.containers:
+        if (how := serves_nobody(one)) is not None:
+            return f"container {one.get('name', '?')} {how}"
     if len(names) == 1:
         return f"does not look like vLLM; --container {names[0]} if it does"
     return f"does not look like vLLM; --container NAME if one of {', '.join(names[:8])} does"
@@ -125,25 +144,60 @@ def _examine(
     template: PodTemplate, container: Mapping[str, Any], beside: Neighbours, *, alone: bool
 ) -> Examination:
     files = mounted_files(template.pod_spec, container, beside.config_maps)
-    places, start = template.places_of(container), engine_start(container, files)
-    waited_for, unknown = _volumes(template, beside.claims)
-    chosen = (
-        preset_opt_in(container, places) if _is_preset(template, container) else opt_in(container, places)
-    )
-    if start.direct:
-        direct = direct_start(container, start.direct, places)
-        chosen = OptIn(direct.add, direct.remove, chosen.refusal)
-    stopping = drain(template.pod_spec, container, start.words)
+    places = template.places_of(container)
     if _is_preset(template, container):
-        stopping = replace(stopping, problems=())
+        start, chosen = preset_start(container), preset_opt_in(container, places)
+        stopping = replace(drain(template.pod_spec, container, start.words), problems=())
+    else:
+        start = engine_start(container, files)
+        chosen = _opt_in(container, start, places, files)
+        stopping = drain(template.pod_spec, container, start.words)
+    waited_for, unknown = _volumes(template, beside.claims)
     return Examination(
         template,
         str(container.get("name", "")),
         chosen,
         stopping,
         (*_warnings(template, container, start), *waited_for),
-        (NOTE, *_notes(template, container, start, alone=alone), *unknown),
+        (
+            refused_requests.note(version_of(str(container.get("image", "")))),
+            *_notes(template, container, start, alone=alone),
+            *_unknown_lengths(stopping, start, _config(template, start)),
+            *unknown,
+        ),
     )
+
+
+def _opt_in(
+    container: Mapping[str, Any], start: EngineStart, places: Places, files: Mapping[str, str]
+) -> OptIn:
+    chosen = opt_in(container, places)
+    if start.direct:
+        direct = direct_start(container, start.direct, places, start.exports)
+        return OptIn(direct.add, direct.remove, chosen.refusal)
+    if start.file and not hands_on(container, files, ARGUMENT):
+        why = (
+            f'its script {start.file} hands no argument on to vLLM: end its command line with "$@", or start vLLM directly '
+            "(command: [vllm, serve], arguments in args)"
+        )
+        return OptIn((), (), why)
+    return chosen
+
+
+def _config(template: PodTemplate, start: EngineStart) -> Mapping[str, Any] | None:
+    """The arm that runs, as far as the file tells."""
+    return _annotated(template) or speculation(start.words).config
+
+
+def _unknown_lengths(stopping: Drain, start: EngineStart, config: Mapping[str, Any] | None) -> Iterator[str]:
+    if stopping.pre_stop_s is None:
+        yield (
+            "how long the preStop hook takes cannot be told from the file: a pod is killed "
+            f"{stopping.grace_s:g} s (terminationGracePeriodSeconds) after the hook begins, so that must be longer than the hook "
+            f"and --shutdown-timeout ({stopping.shutdown_timeout_s:g}) together"
+        )
+    if (context := unknown_context(start.words, config)) is not None:
+        yield context
 
 
 def _warnings(template: PodTemplate, container: Mapping[str, Any], start: EngineStart) -> Iterator[str]:
@@ -156,19 +210,19 @@ def _warnings(template: PodTemplate, container: Mapping[str, Any], start: Engine
         )
     yield from (f"{named}: {problem}" for problem in start.problems)
     said = speculation(start.words)
-    if said.problem is not None:
+    if said.problem is not None and start.literal:
         yield f"{named}: vLLM refuses to start: {said.problem}"
-    annotated = _annotated(template)
-    for config in (said.config, annotated):
+    for config in (said.config, _annotated(template)):
         if config is not None:
             yield from doubts(config, start.words, image)
-    config = annotated or said.config
+    config = _config(template, start)
     for line in (*hindrances(start.words, config, version), *unknown_words(start.words, config, version)):
         yield f"{named} has {line}"
     if config and config.get("rejection_sample_method") == "synthetic" and "cpu" in image.lower():
         yield f"{named} has rejection_sample_method synthetic: vLLM on CPU fails with it; leave it out"
     yield from _first_generation(container, named, version)
     yield from _ignored_files(container, named)
+    yield from _flags_with_spaces(container, named, start)
     yield from _scraped(template, start)
     if not image and not _is_preset(template, container) and template.kind == MANAGED:
         yield f"{template.title}: no image: {PATCH}, because the rest of it is not seen here"
@@ -195,6 +249,19 @@ def _ignored_files(container: Mapping[str, Any], named: str) -> Iterator[str]:
                 yield (
                     f"{named}.{part} has {item}: vLLM 0.32 reads the file only when its name is an "
                     "item of its own, and ignores it here without a word"
+                )
+
+
+def _flags_with_spaces(container: Mapping[str, Any], named: str, start: EngineStart) -> Iterator[str]:
+    if start.through_shell or start.unseen:
+        return
+    for part in ("command", "args"):
+        for item in container.get(part) or []:
+            flag, *values = str(item).split(maxsplit=1) or [""]
+            if values and flag in flags():
+                yield (
+                    f"{named}.{part} has {flag} and its value in one item: vLLM takes an item with a space for no flag, and does "
+                    "not start; write them as two items, or with = between them"
                 )
 
 
@@ -284,13 +351,18 @@ def _notes(
             "no annotation prometheus.io/scrape and no named port: a PodMonitor finds its metrics by the name of a port, and "
             "without them the operator decides nothing"
         )
-    flags = {flag.name for flag in cut(start.words)}
-    if "--enable-lora" in flags:
+    given = {flag.name for flag in cut(start.words)}
+    if "--enable-lora" in given:
         yield (
             "--enable-lora: the drafter knows no adapter, so that fewer of its drafts are accepted for requests with one; "
             "calibrate with the requests that you have"
         )
-    if "--config" in flags:
+    if start.unseen:
+        yield (
+            f"{start.unseen} is not seen here: if it starts vLLM, arguments reach that only if the script ends its command line with "
+            '"$@", and SIGTERM only if it begins that line with exec'
+        )
+    if "--config" in given:
         yield "--config: what that file says is not seen here; flags beside it win"
     if not alone:
         yield (

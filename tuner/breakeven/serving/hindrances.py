@@ -10,12 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from breakeven.errors import InputError
 from breakeven.methods import LOOKUP_METHODS, method_of
-from breakeven.serving.command_line import SPECULATIVE_CONFIG, GivenFlag, cut, flag_number, flag_value
+from breakeven.serving.command_line import SPECULATIVE_CONFIG, GivenFlag, cut, flag_number
 from breakeven.serving.dynamic_speculation import KEY as SCHEDULE_KEY
-from breakeven.serving.vllm_flags import read
-from breakeven.serving.vllm_versions import Span, VllmVersion, known
+from breakeven.serving.vllm_versions import WITHOUT_FORMER_FLAGS, Known, Span, VllmVersion, known
 
 _HIDDEN_STATES = ("eagle3", "dflash", "dspark")
 _UNLESS = ", unless the model hands its hidden states from stage to stage (some do since 0.30)"
@@ -46,6 +44,11 @@ def _span(first: str | None, last: str | None) -> Span:
 _STAGES = "pipeline parallelism with eagle3, dflash and dspark"
 _TRANSFER = "prefill and decode that speculate with different drafters"
 _CONFIG = "vllm/config/vllm.py"
+_LONGEST_NUMBER = 12
+_DRAFTER_CONTEXT = "max_model_len"
+_FORMER_CONTEXT = "--speculative-max-model-len"
+# Before, each request had drafts or none by its own length, or the drafter's context was not looked at.
+_DRAFTS_BY_BATCH = VllmVersion(0, 11)
 _ADAPTIVELY = "Adaptive verification is not currently compatible"
 LIMITS = {
     limit.what: limit
@@ -95,6 +98,18 @@ LIMITS = {
             _CONFIG,
             ("adaptive verification with pipeline parallelism", _ADAPTIVELY),
         ),
+        Limit(
+            "a drafter's max_model_len above the target's",
+            _span(None, None),
+            "vllm/config/speculative.py",
+            ("larger than target_max_model_len=",),
+        ),
+        Limit(
+            "drafts for a batch in which one request is longer than the drafter's context, by model runner V1",
+            _span(None, None),
+            "vllm/v1/worker/gpu_model_runner.py",
+            ("effective_drafter_max_model_len",),
+        ),
     )
 }
 """The combinations that vLLM refuses, by name."""
@@ -136,7 +151,7 @@ def hindrances(
         )
     if config is not None:
         found += _adaptive(given, words, config)
-        found += _shorter_drafter(words, config)
+        found += _drafter_context(words, config, version)
     return found
 
 
@@ -148,30 +163,43 @@ def unknown_words(
     Args:
         words: command and arguments of the container.
         config: the speculative configuration, if one is known.
-        version: of vLLM; nothing is said of one that is unknown or was not read.
+        version: of vLLM; None if it is not known. Of a version that was not read nothing is said but of flags that ended before.
     """
     table = known()
-    if version is None or not table.oldest <= version <= table.newest:
-        return []
+    former = [flag for flag in cut(words) if flag.former]
     found = [
-        f"{flag.items[0].partition('=')[0]}: {_since(table.flags[flag.head], version)}"
-        for flag in cut(words)
-        if flag.head in table.flags and not table.flags[flag.head].holds(version)
+        f"{flag.items[0].partition('=')[0]}: vLLM {WITHOUT_FORMER_FLAGS} and newer does not know it, and does not start"
+        for flag in former
+        if version is None or version >= WITHOUT_FORMER_FLAGS
     ]
-    if config is None:
+    if version is not None and not table.oldest <= version <= table.newest:
+        return found
+    if version is not None:
+        found += [
+            f"{flag.items[0].partition('=')[0]}: {_since(table.flags[flag.head], version)}"
+            for flag in cut(words)
+            if flag.head in table.flags and not table.flags[flag.head].holds(version)
+        ]
+    if config is None or former:
         return found
     for key, spans in (("method", table.methods), ("rejection_sample_method", table.verification)):
         word = config.get(key)
-        if isinstance(word, str) and word in spans and not spans[word].holds(version):
+        if isinstance(word, str) and word not in spans and key == "method":
+            found.append(f"{key} {word}: {_never(table)}")
+        elif (
+            version is not None and isinstance(word, str) and word in spans and not spans[word].holds(version)
+        ):
             found.append(f"{key} {word}: {_since(spans[word], version)}")
-        elif isinstance(word, str) and word not in spans and key == "method":
-            found.append(f"{key} {word}: no vLLM from {table.oldest} to {table.newest} knows it")
-    found += [
-        f"{key} of {SPECULATIVE_CONFIG}: {_since(table.keys[key], version)}"
-        for key in config
-        if key != SCHEDULE_KEY and key in table.keys and not table.keys[key].holds(version)
-    ]
+    for key in config:
+        if key not in table.keys:
+            found.append(f"{key} of {SPECULATIVE_CONFIG}: {_never(table)}")
+        elif version is not None and key != SCHEDULE_KEY and not table.keys[key].holds(version):
+            found.append(f"{key} of {SPECULATIVE_CONFIG}: {_since(table.keys[key], version)}")
     return found
+
+
+def _never(table: Known) -> str:
+    return f"no vLLM from {table.oldest} to {table.newest} knows it, and none of them starts"
 
 
 def _since(span: Span, version: VllmVersion) -> str:
@@ -187,7 +215,7 @@ def _stages(
     version: VllmVersion | None,
 ) -> Iterator[str]:
     stages = flag_number(words, "--pipeline-parallel-size") or 1
-    if stages <= 1:
+    if stages <= 1 or (version is not None and version < known().oldest):
         return
     name = f"{given['--pipeline-parallel-size'].items[0].partition('=')[0]} {stages}"
     method = method_of(config) if config is not None else None
@@ -235,14 +263,52 @@ def _adaptive(
         yield f"{given[name].items[0].partition('=')[0]}: vLLM does not start with it and {_ADAPTIVE}; leave one of the two out"
 
 
-def _shorter_drafter(words: Sequence[str], config: Mapping[str, Any]) -> Iterator[str]:
-    drafter = config.get("max_model_len")
-    try:
-        target = read("--max-model-len", flag_value(words, "--max-model-len") or "")
-    except InputError:
+def _drafter_context(
+    words: Sequence[str], config: Mapping[str, Any], version: VllmVersion | None
+) -> Iterator[str]:
+    drafter, target = _contexts(words, config)
+    if drafter is None or target is None or drafter == target:
         return
-    if isinstance(drafter, int) and isinstance(target, int) and 0 < drafter < target:
+    said = _said_context(words, drafter)
+    if drafter > target:
+        yield f"{said}: vLLM does not start, because that is above the target's {target}; leave it out"
+    elif version is not None and version < _DRAFTS_BY_BATCH:
         yield (
-            f"max_model_len {drafter} of {SPECULATIVE_CONFIG}: the drafter's context is shorter than the target's {target}: "
-            f"longer requests are not speculated on; measure with requests below {drafter} tokens, or raise it"
+            f"{said}, shorter than the target's {target}: longer requests have no drafts, or poor ones; leave it out, or keep "
+            "requests below it"
         )
+    else:
+        yield (
+            f"{said}, shorter than the target's {target}: while one request of a batch is longer, vLLM's model runner V1 drafts "
+            "for none of them, and V2 does not look at it; leave it out, or keep requests below it"
+        )
+
+
+def unknown_context(words: Sequence[str], config: Mapping[str, Any] | None) -> str | None:
+    """What a drafter's context cannot be compared with, as a line; None if there is nothing to compare, or all is known."""
+    drafter, target = _contexts(words, config or {})
+    if drafter is None or target is not None:
+        return None
+    return (
+        f"{_said_context(words, drafter)}: no --max-model-len is given here, so the target's context is that of its model, which "
+        "lint does not see; if that is longer, see to it that requests stay below"
+    )
+
+
+def _contexts(words: Sequence[str], config: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """The contexts that are said of drafter and target, in tokens; None if none is said, or the engine chooses it."""
+    drafter = config.get(_DRAFTER_CONTEXT)
+    if isinstance(drafter, str) and drafter.isdecimal() and len(drafter) < _LONGEST_NUMBER:
+        drafter = int(drafter)
+    named = isinstance(drafter, int) and not isinstance(drafter, bool) and drafter > 0
+    # A method without a drafter looks its drafts up, however long the request is.
+    if not named or method_of(config) in LOOKUP_METHODS:
+        return None, None
+    return drafter, flag_number(words, "--max-model-len") or None
+
+
+def _said_context(words: Sequence[str], drafter: int) -> str:
+    former = any(flag.name == _FORMER_CONTEXT for flag in cut(words))
+    return (
+        f"{_FORMER_CONTEXT} {drafter}" if former else f"{_DRAFTER_CONTEXT} {drafter} of {SPECULATIVE_CONFIG}"
+    )

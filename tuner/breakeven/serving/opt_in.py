@@ -8,6 +8,7 @@ missing annotation into an empty value, and vLLM takes an empty value as no spec
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -161,10 +162,10 @@ def preset_opt_in(container: Mapping[str, Any], places: Places) -> OptIn:
     # In quotes, because the preset's eval would cut the JSON and drop the empty value.
     wanted = ARGUMENT.replace("=", "='", 1) + "'"
     given = [entry for entry in container.get("env") or [] if entry.get("name") == PRESET_VARIABLE]
-    value = str(given[-1].get("value", "")) if given else ""
+    value = preset_arguments(container)
     if wanted in value:
         return OptIn(tuple(env), (), None)
-    lines = as_written({"name": PRESET_VARIABLE, "value": f"{value} {wanted}".strip()})
+    lines = as_written({"name": PRESET_VARIABLE, "value": f"{_unspeculative(value)} {wanted}".strip()})
     remove = [line for entry in given for line in as_written(json.loads(json.dumps(entry)))]
     return OptIn(
         (*env, Change(places.env, tuple(lines))),
@@ -173,13 +174,35 @@ def preset_opt_in(container: Mapping[str, Any], places: Places) -> OptIn:
     )
 
 
-def direct_start(container: Mapping[str, Any], words: Sequence[str], places: Places | None = None) -> OptIn:
+def preset_arguments(container: Mapping[str, Any]) -> str:
+    """The text that a container gives to KServe's preset for vLLM's command line; empty if it gives none."""
+    given = [entry for entry in container.get("env") or [] if entry.get("name") == PRESET_VARIABLE]
+    return str(given[-1].get("value", "")) if given else ""
+
+
+def _unspeculative(text: str) -> str:
+    """The text without speculative flags, whose last one would win; as it stands if it has variables or odd quotes."""
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        return text
+    kept = without_speculation(words)
+    return text if "$" in text or kept == words else shlex.join(kept)
+
+
+def direct_start(
+    container: Mapping[str, Any],
+    words: Sequence[str],
+    places: Places | None = None,
+    exports: Mapping[str, str] | None = None,
+) -> OptIn:
     """The lines with which a container starts vLLM without the shell that it has, opted in.
 
     Args:
         container: the engine's.
         words: the command line that the shell makes.
         places: where the file has its parts; None: in a Deployment.
+        exports: variables that the shell hands to vLLM.
     """
     places = places or Places.of(container)
     program = len(words) - len(after_program(words))
@@ -195,6 +218,10 @@ def direct_start(container: Mapping[str, Any], words: Sequence[str], places: Pla
         Change(named[part], tuple(line for item in items for line in as_written(item)))
         for part, items in direct.items()
     ]
+    env = tuple(
+        line for name, value in (exports or {}).items() for line in as_written({"name": name, "value": value})
+    )
+    add += [Change(places.env, env)] if env else []
     return OptIn((*changed.add, *add), (*changed.remove, *remove), changed.refusal)
 
 

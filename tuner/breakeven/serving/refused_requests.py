@@ -4,15 +4,35 @@ from __future__ import annotations
 
 from breakeven.arm import Arm
 from breakeven.errors import InputError
+from breakeven.serving.vllm_versions import VllmVersion
 
 SENTENCE = "The min_p and logit_bias sampling parameters are not yet supported with speculative decoding."
 """The engine's own words, with HTTP 400, or as an error in a stream that began with 200."""
 LEAST_MIN_P = 1e-5
 """Up to here `min_p` counts as none."""
-NOTE = (
-    "vLLM 0.15 and newer refuses requests with min_p above 0 or with logit_bias while it speculates (HTTP 400): know "
-    "whether your users send them, see docs/engine-refusals.md"
-)
+FIRST = VllmVersion(0, 14)
+"""The first version that refuses them."""
+LAST_WITH_MIN_TOKENS = VllmVersion(0, 16)
+"""The last version that refuses `min_tokens` above 1 as well."""
+
+
+def note(version: VllmVersion | None) -> str:
+    """Say which requests a version refuses.
+
+    Args:
+        version: of vLLM; None if it is not known.
+    """
+    if version is not None and version < FIRST:
+        return (
+            f"vLLM {version} takes requests with min_p or logit_bias while it speculates, {FIRST} and newer refuses them (HTTP "
+            "400): know before an upgrade whether your users send them, see docs/engine-refusals.md"
+        )
+    also = version is not None and version <= LAST_WITH_MIN_TOKENS
+    fields = "min_p above 0, min_tokens above 1 or" if also else "min_p above 0 or with"
+    return (
+        f"vLLM {FIRST} and newer refuses requests with {fields} logit_bias while it speculates (HTTP 400): know whether "
+        "your users send them, see docs/engine-refusals.md"
+    )
 
 
 def check_min_p(min_p: float | None, arm: Arm) -> None:

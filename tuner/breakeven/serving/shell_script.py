@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -35,7 +35,7 @@ class ShellCommand:
         unquoted: variables of unknown value that stand outside quotes, so that the shell splits what they hold.
         repeated: it stands in a loop.
         conditional: it may not run, or not in the script's own process.
-        background: the script does not wait for it.
+        background: the script does not wait for it. piped: it stands in a pipe.
         redirected: its output goes elsewhere, or its input comes from elsewhere.
     """
 
@@ -47,6 +47,7 @@ class ShellCommand:
     conditional: bool = False
     background: bool = False
     redirected: bool = False
+    piped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +56,12 @@ class Script:
 
     Attributes:
         complete: whether the whole script was understood; False for a text that is no shell script or is too long.
+        exports: variables that it hands to its commands; None for a value that only running can tell.
     """
 
     commands: tuple[ShellCommand, ...]
     complete: bool = True
+    exports: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass
@@ -106,18 +109,23 @@ def shell_script(text: str, environment: Mapping[str, str | None], arguments: Se
 def _read(source: bytes, environment: Mapping[str, str | None], arguments: Sequence[str]) -> Script:
     root = _parser().parse(source).root_node
     known: dict[str, str | None] = dict(environment)
+    lists: dict[str, _List] = {}
+    exports: dict[str, str | None] = {}
     commands: list[ShellCommand] = []
     for node, place in _simple_commands(root):
         if len(commands) >= _MOST_COMMANDS:
             return Script(tuple(commands), complete=False)
-        command = _Reader(source, known, arguments).command(node, place)
+        reader = _Reader(source, known, arguments, lists)
+        command = reader.command(node, place)
         certain = not (place.conditional or place.repeated)
-        declares = node.type in {"declaration_command", "variable_assignment", "variable_assignments"}
-        if declares or not command.words:
+        if not command.words:
             known.update({name: value if certain else None for name, value in command.assignments.items()})
+            lists.update(reader.lists_of(node, certain=certain))
+            for name in reader.exported(node):
+                exports[name] = known.get(name) if certain and command.literal else None
         if command.words:
             commands.append(command)
-    return Script(tuple(commands), complete=not root.has_error)
+    return Script(tuple(commands), not root.has_error, exports)
 
 
 @cache
@@ -128,12 +136,26 @@ def _parser() -> Parser:
     return Parser(Language(tree_sitter_bash.language()))
 
 
+class _List(NamedTuple):
+    """The words of an array.
+
+    Attributes:
+        literal: whether these are all of its words, and each is known but for variables.
+        unquoted: variables of unknown value that the shell splits.
+    """
+
+    words: tuple[str, ...]
+    literal: bool = True
+    unquoted: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class _Place:
     repeated: bool = False
     conditional: bool = False
     background: bool = False
     redirected: bool = False
+    piped: bool = False
 
 
 def _simple_commands(root: Node) -> Iterator[tuple[Node, _Place]]:
@@ -147,16 +169,18 @@ def _simple_commands(root: Node) -> Iterator[tuple[Node, _Place]]:
         repeated = place.repeated or node.type in _LOOPS
         conditional = place.conditional or node.type in _BRANCHES
         redirected = place.redirected or node.type == "redirected_statement"
+        piped = place.piped or node.type == "pipeline"
         children = []
         # Each look at a node's children makes a new list of them.
         inner = node.children
         types = [*(child.type for child in inner), ""]
         for at, child in enumerate(inner):
             following = types[at + 1]
-            # What stands behind `||` runs only when something fails; `a && b` is a script that goes as meant.
-            inside = conditional or (at > 0 and types[at - 1] == "||")
+            # What stands behind `||` runs only when something fails; `a && b` is a script that goes as meant, unless a is a test.
+            tested = at > 1 and types[at - 1] == "&&" and types[at - 2] == "test_command"
+            inside = conditional or tested or (at > 0 and types[at - 1] == "||")
             behind = place.background or following == "&"
-            children.append((child, _Place(repeated, inside, behind, redirected)))
+            children.append((child, _Place(repeated, inside, behind, redirected, piped)))
         waiting += reversed([(child, around) for child, around in children if child.is_named])
 
 
@@ -165,6 +189,7 @@ class _Reader:
     source: bytes
     known: Mapping[str, str | None]
     arguments: Sequence[str]
+    lists: Mapping[str, _List] = field(default_factory=dict)
 
     def command(self, node: Node, place: _Place) -> ShellCommand:
         words: list[str] = []
@@ -175,6 +200,8 @@ class _Reader:
         parts = [node] if node.type == "variable_assignment" else node.children
         for child in parts:
             if child.type == "variable_assignment":
+                if child.children[-1].type == "array":
+                    continue
                 name, value, certain = self._assignment(child)
                 assignments[name] = value
                 literal = literal and certain
@@ -197,11 +224,59 @@ class _Reader:
             conditional=place.conditional,
             background=place.background,
             redirected=redirected,
+            piped=place.piped,
         )
+
+    def exported(self, node: Node) -> list[str]:
+        """Names of the variables that a declaration exports."""
+        if node.type != "declaration_command" or node.children[0].type != "export":
+            return []
+        inner = (
+            child.children[0] if child.type == "variable_assignment" else child
+            for child in node.named_children
+        )
+        return [self._text(child) for child in inner if child.type == "variable_name"]
+
+    def lists_of(self, node: Node, *, certain: bool) -> dict[str, _List]:
+        """Arrays that a command without words sets, as they are after it.
+
+        Args:
+            node: the command.
+            certain: whether it runs, once.
+        """
+        found: dict[str, _List] = {}
+        for child in [node] if node.type == "variable_assignment" else node.children:
+            if child.type != "variable_assignment" or child.children[-1].type != "array":
+                continue
+            name, added = self._text(child.children[0]), self._list(child.children[-1])
+            before = found.get(name) or self.lists.get(name) or _List(())
+            if child.children[1].type != "+=":
+                found[name] = added if certain else added._replace(literal=False)
+            elif certain:
+                found[name] = _List(
+                    before.words + added.words,
+                    before.literal and added.literal,
+                    before.unquoted + added.unquoted,
+                )
+            else:
+                found[name] = before._replace(literal=False)
+        return found
+
+    def _list(self, node: Node) -> _List:
+        words: list[str] = []
+        literal, unquoted = True, tuple[str, ...]()
+        for child in node.named_children:
+            word = _Word([])
+            self._word(child, word, quoted=False)
+            words += [*word.done, word.text] if word.begun else word.done
+            literal, unquoted = literal and word.literal, (*unquoted, *word.unquoted)
+        return _List(tuple(words), literal, unquoted)
 
     def _assignment(self, node: Node) -> tuple[str, str, bool]:
         name, *rest = node.children
         word = _Word([])
+        if rest and rest[0].type == "+=":
+            self._variable(f"${self._text(name)}", word, quoted=True)
         for child in rest:
             if child.is_named:
                 self._word(child, word, quoted=True)
@@ -238,7 +313,8 @@ class _Reader:
         for child in [*node.named_children, None]:
             end = child.start_byte if child is not None else max(node.end_byte - 1, at)
             between = self.source[at:end].decode("utf-8", "replace")
-            word.add(_ESCAPED_IN_QUOTES.sub(lambda found: "" if found[1] == "\n" else found[1], between))
+            if between:
+                word.add(_ESCAPED_IN_QUOTES.sub(lambda found: "" if found[1] == "\n" else found[1], between))
             if child is None:
                 return
             if child.type == "string_content":
@@ -249,7 +325,10 @@ class _Reader:
             at = child.end_byte
 
     def _variable(self, text: str, word: _Word, *, quoted: bool) -> None:
-        found = re.fullmatch(r"\$(?:\{(\w+|[@*])(?::?-([^${}`'\"]*))?\}|(\w+|[@*]))", text)
+        if whole := re.fullmatch(r"\$\{(\w+)\[[@*]\]\}", text):
+            self._all_of(self.lists.get(whole[1]), text, word, quoted=quoted)
+            return
+        found = re.fullmatch(r"\$(?:\{(\w+|[@*])(?::?[-=]([^${}`'\"]*))?\}|(\w+|[@*]))", text)
         if found is None:
             self._substitution(text, word)
             return
@@ -277,11 +356,23 @@ class _Reader:
             value = self.known.get(name, default)
         return default if value == "" and default else value
 
+    def _all_of(self, one: _List | None, text: str, word: _Word, *, quoted: bool) -> None:
+        if one is None:
+            self._substitution(text, word)
+            return
+        self._each(one.words, word, quoted=quoted)
+        word.literal = word.literal and one.literal
+        word.unquoted = (*word.unquoted, *one.unquoted)
+
     def _all_arguments(self, name: str, word: _Word, *, quoted: bool) -> None:
-        given = list(self.arguments[1:])
         if quoted and name == "*":
-            word.add(" ".join(given))
-        elif given:
+            word.add(" ".join(self.arguments[1:]))
+        else:
+            self._each(self.arguments[1:], word, quoted=quoted)
+
+    def _each(self, given: Sequence[str], word: _Word, *, quoted: bool) -> None:
+        """Add each as a word of its own; the first and the last join what stands beside them."""
+        if given:
             word.add(given[0])
             for argument in given[1:]:
                 word.done.append(word.text)

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 _TABLE = "vllm_speculation.json"
 _TAG = re.compile(r"v?([01])\.(\d{1,3})(?![\d])(?:\.\d+)?(?:\.?(?:post|rc|dev)\d+)?(?:[-_.+].*)?")
+# Images that are called after vLLM and count versions of their own.
+_OTHERS = re.compile(r"(?:^|/)(?:lmcache|ai-dynamo|opea)/|vllm-(?:runtime|gaudi)|scaler-vllm")
 _INSIDE = re.compile(r"(?:^|[-_.])vllm[-_]?v?([01])\.(\d{1,3})(?!\d)")
 
 
@@ -59,6 +61,8 @@ class Since(NamedTuple):
 
 SHUTDOWN_TIMEOUT = Since("--shutdown-timeout", VllmVersion(0, 18))
 SPECULATIVE_CONFIG = Since("--speculative-config", VllmVersion(0, 8))
+WITHOUT_FORMER_FLAGS = VllmVersion(0, 9)
+"""From here on, and from 0.8.5 on, vLLM refuses the flags that `--speculative-config` took the place of."""
 LAST_OF_FIRST_GENERATION = VllmVersion(0, 10)
 """The last version with engines of the first generation (`VLLM_USE_V1=0`)."""
 
@@ -72,7 +76,8 @@ def version_of(image: str) -> VllmVersion | None:
     name, _, tag = image.partition("@")[0].rpartition("/")[2].partition(":")
     if inside := _INSIDE.search(tag):
         return VllmVersion(int(inside[1]), int(inside[2]))
-    found = _TAG.fullmatch(tag) if "vllm" in name.lower() else None
+    own = "vllm" in name.lower() and not _OTHERS.search(image.partition("@")[0].lower())
+    found = _TAG.fullmatch(tag) if own else None
     return VllmVersion(int(found[1]), int(found[2])) if found else None
 
 
