@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from breakeven.serving.refused_requests import HTTP_REQUESTS
 from breakeven_operator.kinds import PODS
 from breakeven_operator.ports import InstantSample, MetricsError, PrometheusAccess, Samples, TimedValue
 from breakeven_operator.reconcile.fleet_query import (
@@ -36,7 +37,7 @@ from breakeven_operator.reconcile.fleet_query import (
     fleet_query,
     siblings_of,
 )
-from breakeven_operator.reconcile.roll_failures import HTTP_REQUESTS, POSTS, REFUSALS, SERVED
+from breakeven_operator.reconcile.roll_failures import POSTS, REFUSALS, SERVED
 from fakes.api_server import FakeCluster
 from fakes.engine_pages import Grown, Scrapes, SteadyPage
 from fakes.held_series import NativeHistogram, SeriesStore

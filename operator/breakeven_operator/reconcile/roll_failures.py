@@ -21,17 +21,14 @@ from breakeven.laws.arrays import FloatArray
 from breakeven.planning.roll_experiment import Witness, always_valid_radius
 from breakeven.serving.engine_series import ENGINE, POD, PREFIX
 from breakeven.serving.promql import Matcher, selector
+from breakeven.serving.refused_requests import GENERATES, HTTP_REQUESTS
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import InstantSample
 from breakeven_operator.reconcile.fleet_query import SIBLINGS, STAT, of_deployments, with_siblings
 from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, made_by, pods_begin
 
-HTTP_REQUESTS = "http_requests_total"
-"""Of prometheus-fastapi-instrumentator, on vLLM's own page: labels handler, method and status (`2xx`, `4xx`, ...)."""
 POSTS, REFUSALS, SERVED = "http_posts", "http_refusals", "served"
 
-# What of vLLM's API generates tokens; a probe or a tokenizer's request is no user's request.
-_GENERATES = "/v1/(chat/)?completions|/v1/responses|/v1/messages|/inference/v1/generate|/invocations"
 _BY_SERIES = "namespace,pod,handler,method,status"
 _BY_COUNTER = ",".join((*POD, *ENGINE, "finished_reason"))
 
@@ -133,7 +130,7 @@ def _counters(
 ) -> dict[str, str]:
     """Each counter once, by statistic; or what it grew by within a range."""
     own = [*of_deployments(deployments), *extra]
-    posts = [*own, Matcher("method", "=", "POST"), Matcher("handler", "=~", _GENERATES)]
+    posts = [*own, Matcher("method", "=", "POST"), Matcher("handler", "=~", GENERATES)]
     refused = [*posts, Matcher("status", "=~", "[45].*")]
     finished = [*own, Matcher("finished_reason", "!=", "error")]
 

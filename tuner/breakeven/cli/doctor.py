@@ -12,16 +12,11 @@ from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option
 from breakeven.cli.parameters import InputFile, Number, read_draft_length
 from breakeven.cli.profile_options import arm_in, length_options, read_profile
 from breakeven.cli.prometheus_options import PrometheusAddress, prometheus_options, read_matcher
-from breakeven.errors import InputError
+from breakeven.errors import BreakevenError, InputError
 
 if TYPE_CHECKING:
     from breakeven.serving.causes import ModelSnapshot
-    from breakeven.serving.engine_series import EngineSeries
     from breakeven.serving.promql import Matcher
-
-_REPLICA = "replica"
-# Without these nothing is said about speculation.
-_NEEDED = ("completed", "started", "ttft_s", "e2e_s", "e2e_n", "generated", "steps", "prompt_tokens", "output_tokens", "output_n")  # fmt: skip
 
 
 @click.command("doctor", short_help="Does speculation pay right now, and if not, why.")
@@ -93,7 +88,8 @@ def command(
     """Say whether speculation pays right now, and if not, which of the known causes it is.
 
     With a profile of the same engine the answer has bounds, at the live acceptance and lengths unless others are given; without one only the causes that the live figures show
-    by themselves can be named.
+    by themselves can be named. Pods that are gone, old samples, series that ended, series that were never there, and requests
+    that fail or are given up are told apart, each by name.
 
     \b
     Example:
@@ -140,69 +136,14 @@ def command(
 def _snapshot(
     server: PrometheusAddress, matchers: tuple[Matcher, ...], prefix: str | None, window_s: int
 ) -> ModelSnapshot:
-    from breakeven.serving.causes import ModelSnapshot
-    from breakeven.serving.counted_window import CountedWindow
-    from breakeven.serving.engine_series import COUNTED, RUNNING, WAITING
+    from breakeven.serving.model_watch import ModelWatch
 
-    def value(promql: str) -> float | None:
-        return next((number for _, number in server.instant(promql)), None)
-
-    engines, pods = _engines(server, matchers, prefix)
-    if not pods:
-        return ModelSnapshot(0, 0.0, window_s)
-    stats: dict[str, float] = {}
-    accepted: dict[int, float] = {}
-    for stat, counted in COUNTED.items():
-        once = engines.once("max", engines.increase(stat, window_s), *counted.labels)
-        if stat == "accepted":
-            for labels, number in server.instant(f"sum by (position) ({once})"):
-                if labels.get("position", "").isdigit():
-                    accepted[int(labels["position"])] = number
-        elif (number_of_all := value(f"sum({once})")) is not None:
-            stats[stat] = number_of_all
-    for growth, gauge in (("waiting_growth", WAITING), ("running_growth", RUNNING)):
-        grown = value(f"sum({engines.once('avg', engines.gauge('delta', gauge, window_s))})")
-        stats |= {growth: grown} if grown is not None else {}
-    window = CountedWindow(stats, accepted)
-    arrived = CountedWindow({name: grown for name, grown in stats.items() if name != "running_growth"}, {})
-    return ModelSnapshot(
-        pods=int(pods),
-        requests=stats.get("completed", 0.0),
-        window_s=window_s,
-        latency_s=window.latency_s,
-        ttft_s=window.ttft_s,
-        tokens_per_step=window.tokens_per_step,
-        survival=window.survival,
-        speculating="drafts" in stats,
-        waiting_min=value(f"min({engines.gauge('min_over_time', WAITING, window_s)})"),
-        kv_usage=value(f"max({engines.gauge('max_over_time', 'kv_cache_usage_perc', window_s)})"),
-        itl_s=window.step_s,
-        preemptions=stats.get("preemptions"),
-        prompt_tokens=window.prompt_tokens,
-        output_tokens=window.output_tokens,
-        offered=arrived.offered,
-        given_up=window.given_up_share,
-        first_engine="drafts" not in stats
-        and bool(value(f"count({engines.named('spec_decode_num_emitted_tokens_total')})")),
-        missing=tuple(f"{engines.prefix}{COUNTED[stat].name}" for stat in _NEEDED if stat not in stats),
-    )
-
-
-def _engines(
-    server: PrometheusAddress, matchers: tuple[Matcher, ...], prefix: str | None
-) -> tuple[EngineSeries, float]:
-    """The model's series under the first prefix that has some, and the number of its pods."""
-    from breakeven.serving.engine_series import PREFIXES, RUNNING, EngineSeries
-
-    for one in (prefix,) if prefix is not None else PREFIXES:
-        engines = EngineSeries(matchers, one, ("namespace", _REPLICA), _replicas)
-        pods = server.instant(f"count(count by(namespace,{_REPLICA})({_replicas(engines.named(RUNNING))}))")
-        if pods:
-            return engines, pods[0][1]
-    return engines, 0.0
-
-
-def _replicas(expression: str) -> str:
-    """Series with a name of their server: the pod's, and outside of Kubernetes the scraped address."""
-    by_address = f'label_replace({expression},"{_REPLICA}","$1","instance","(.+)")'
-    return f'label_replace({by_address},"{_REPLICA}","$1","pod","(.+)")'
+    watch = ModelWatch.of(server.instant, matchers, prefix, window_s)
+    snapshot = watch.snapshot()
+    try:
+        return watch.with_events(snapshot)
+    except BreakevenError as error:
+        click.echo(
+            f"! pods that are gone, old samples and failed requests are not looked for: {error}", err=True
+        )
+        return snapshot

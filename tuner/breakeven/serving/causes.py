@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 FULL_POOL = 0.95
 """Share of the KV pool in use at which the next tokens are paid for with preemptions."""
+
+STALE_S = 120.0
+"""Age of the newest sample above which figures are not used, as in the operator's metricsSource.stalenessSeconds."""
 
 DEAD_POSITION = 0.05
 """A draft position that is accepted less often costs more to verify than it yields on any engine measured."""
@@ -19,6 +23,10 @@ class Cause(StrEnum):
     NO_SERIES = "NoSeries"
     NO_REQUESTS = "NoRequests"
     SERIES_MISSING = "SeriesMissing"
+    SERIES_STALE = "SeriesStale"
+    SERIES_ENDED = "SeriesEnded"
+    PODS_GONE = "PodsGone"
+    REQUESTS_FAIL = "RequestsFail"
     CLIENTS_GIVE_UP = "ClientsGiveUp"
     NOT_SPECULATING = "NotSpeculating"
     ENGINE_TOO_OLD = "EngineTooOld"
@@ -39,6 +47,13 @@ class Cause(StrEnum):
     NO_PROFILE = "NoProfile"
 
 
+class HttpRequests(NamedTuple):
+    """HTTP requests for answers that a model's servers got, and those that they answered with 4xx or 5xx."""
+
+    posts: float
+    refused: float
+
+
 @dataclass(frozen=True, slots=True)
 class ModelSnapshot:
     """Figures of one model over one window, summed over its pods; None where there is no series.
@@ -51,7 +66,11 @@ class ModelSnapshot:
         preemptions: in the window. itl_s: mean time between outputs of a request, each of which carries E tokens. prompt_tokens, output_tokens: means per request.
         offered: requests that were asked for in the window; None: as many as finished. given_up: share of those that began whose clients
             went away before the end. missing: names of series that are needed and not there.
-        first_engine: whether the series are those of a speculating vLLM before V1, which counts no drafts.
+        given_up_requests: their number. first_engine: whether the series are those of a speculating vLLM before V1, which counts no drafts.
+        gone: pods that had series in the window and have none now, with the age of their newest sample (s).
+        ages_s: the same age, of the pods that have series.
+        ended: series that ended in the window while the engine's others go on, each with its pod.
+        http: None where that is not counted.
     """
 
     pods: int
@@ -72,6 +91,11 @@ class ModelSnapshot:
     given_up: float = 0.0
     missing: tuple[str, ...] = ()
     first_engine: bool = False
+    given_up_requests: float = 0.0
+    gone: Mapping[str, float] = field(default_factory=dict)
+    ages_s: Mapping[str, float] = field(default_factory=dict)
+    ended: tuple[str, ...] = ()
+    http: HttpRequests | None = None
 
     @property
     def tpot_s(self) -> float | None:
@@ -79,6 +103,16 @@ class ModelSnapshot:
         if self.latency_s is None or self.ttft_s is None or not self.output_tokens or self.output_tokens <= 1:
             return None
         return max(self.latency_s - self.ttft_s, 0.0) / (self.output_tokens - 1.0)
+
+    @property
+    def stale(self) -> Mapping[str, float]:
+        """The pods whose newest sample is old."""
+        return {pod: age_s for pod, age_s in self.ages_s.items() if age_s > STALE_S}
+
+    @property
+    def unfinished(self) -> float | None:
+        """HTTP requests that no engine finished, and whose clients waited; None where HTTP requests are not counted."""
+        return None if self.http is None else self.http.posts - self.requests - self.given_up_requests
 
     @property
     def rps(self) -> float:

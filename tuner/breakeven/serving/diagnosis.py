@@ -7,7 +7,7 @@ that needs the engine's speed without it; the figures alone still show why it ca
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from breakeven.arm import NO_SPECULATION, Arm
@@ -18,6 +18,11 @@ from breakeven.serving.profiled_causes import Against, first_causes, last_causes
 
 # Tokens per request-step below which drafting is pure cost (1 is what no speculation yields).
 _COLLAPSED_TOKENS_PER_STEP = 1.05
+_MOST_LISTED = 4
+# Fewer failures tell of a client, not of an engine; counters of two kinds differ by what sampling explains.
+_FEW_FAILED = 10.0
+_REFUSED_SHARE = 0.01
+_UNFINISHED_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,37 +73,94 @@ def diagnose(
 
 def _lacking(snapshot: ModelSnapshot) -> Diagnosis | None:
     """The answer where the figures allow no judgement; None if they do."""
-    if snapshot.pods == 0:
-        return _unknown(
-            Finding(
-                Cause.NO_SERIES,
-                "Prometheus holds no vLLM series of this model",
-                "check --model against the label model_name, and that a PodMonitor scrapes the pods",
-            )
-        )
-    if snapshot.first_engine:
+    if snapshot.pods and snapshot.first_engine:
         sentence = "these series are of a vLLM before V1: it speculates, and counts no drafts; nothing more can be said"
         old = Finding(
             Cause.ENGINE_TOO_OLD, sentence, "upgrade to vLLM 0.11 or newer, which has the V1 engine alone"
         )
         return Diagnosis(None, sentence, None, None, (old, *_live_causes(snapshot, scheduled=False)))
+    finding = next(_objections(snapshot), None)
+    return None if finding is None else _unknown(finding)
+
+
+def _objections(snapshot: ModelSnapshot) -> Iterator[Finding]:
+    """What keeps the figures from being those of the load of now, the first one first."""
+    if snapshot.pods == 0 and snapshot.gone:
+        yield _gone(snapshot)
+    if snapshot.pods == 0:
+        yield Finding(
+            Cause.NO_SERIES,
+            "Prometheus holds no vLLM series of this model",
+            "check --model against the label model_name, and that a PodMonitor scrapes the pods",
+        )
+    if stale := snapshot.stale:
+        oldest = max(stale, key=lambda pod: stale[pod])
+        yield Finding(
+            Cause.SERIES_STALE,
+            f"the newest samples of {_listed(sorted(stale))} are old, those of {oldest} {stale[oldest]:.0f} s",
+            "check the scrape targets in Prometheus, and a cache in front of it: nothing is said about the load of now",
+        )
+    if snapshot.ended:
+        yield Finding(
+            Cause.SERIES_ENDED,
+            f"{_listed(snapshot.ended)} ended within the window, and other series of the same engine go on",
+            "does a relabelling drop them now, or are they stored under other names? Ask again when the window has passed",
+        )
     if snapshot.missing:
-        return _unknown(
-            Finding(
-                Cause.SERIES_MISSING,
-                f"Prometheus holds series of this model, and not {', '.join(snapshot.missing)}",
-                "check which relabelling drops them; what is missing is neither zero nor as it was calibrated",
-            )
+        yield Finding(
+            Cause.SERIES_MISSING,
+            f"Prometheus holds series of this model, and not {', '.join(snapshot.missing)}",
+            "check which relabelling drops them; what is missing is neither zero nor as it was calibrated",
         )
     if snapshot.requests <= 0:
-        return _unknown(
-            Finding(
-                Cause.NO_REQUESTS,
-                f"no request finished in {snapshot.window_s:g} s",
-                "widen --window-seconds, or wait for traffic",
-            )
+        yield Finding(
+            Cause.NO_REQUESTS,
+            f"no request finished in {snapshot.window_s:g} s",
+            "widen --window-seconds, or wait for traffic",
         )
-    return None
+
+
+def _gone(snapshot: ModelSnapshot) -> Finding:
+    last = min(snapshot.gone, key=lambda pod: snapshot.gone[pod])
+    left = (
+        f"the figures are those of the other {snapshot.pods}"
+        if snapshot.pods
+        else "no pod of this model has any"
+    )
+    return Finding(
+        Cause.PODS_GONE,
+        f"the series of {_listed(sorted(snapshot.gone))} ended within the window, the last ones {snapshot.gone[last]:.0f} s ago "
+        f"({last}); {left}",
+        "a rollout or a scale-down does this; if the pods still run, see why Prometheus does not scrape them any more",
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MOST_LISTED]) + (
+        f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
+    )
+
+
+def _failed(snapshot: ModelSnapshot) -> Iterator[Finding]:
+    http, unfinished = snapshot.http, snapshot.unfinished
+    if http is None or unfinished is None:
+        return
+    refused = http.refused > max(_FEW_FAILED, _REFUSED_SHARE * http.posts)
+    lost = unfinished > _FEW_FAILED + _UNFINISHED_SHARE * http.posts
+    if not refused and not lost:
+        return
+    remedy = "look into the engine's log for what it refuses, and ask the clients what they send"
+    if snapshot.speculating:
+        remedy = (
+            "read docs/engine-refusals.md: a speculating vLLM refuses min_p and logit_bias, in a stream after HTTP 200; take them "
+            f"out of the clients' requests; for others {remedy}"
+        )
+    more = f"; {unfinished:.0f} were finished by no engine" if lost else ""
+    yield Finding(
+        Cause.REQUESTS_FAIL,
+        f"{http.refused:.0f} of {http.posts:.0f} HTTP requests were answered with 4xx or 5xx{more}",
+        remedy,
+    )
 
 
 def _unknown(finding: Finding) -> Diagnosis:
@@ -113,6 +175,9 @@ def _live_causes(snapshot: ModelSnapshot, *, scheduled: bool) -> Iterator[Findin
             "the pods export no vllm:spec_decode series",
             "--speculative-config is missing, empty or null; see breakeven lint",
         )
+    if snapshot.gone:
+        yield _gone(snapshot)
+    yield from _failed(snapshot)
     if snapshot.given_up > 0:
         yield Finding(
             Cause.CLIENTS_GIVE_UP,

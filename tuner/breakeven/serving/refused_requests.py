@@ -10,6 +10,10 @@ SENTENCE = "The min_p and logit_bias sampling parameters are not yet supported w
 """The engine's own words, with HTTP 400, or as an error in a stream that began with 200."""
 LEAST_MIN_P = 1e-5
 """Up to here `min_p` counts as none."""
+HTTP_REQUESTS = "http_requests_total"
+"""Of prometheus-fastapi-instrumentator, on vLLM's own page: labels handler, method and status (`2xx`, `4xx`, ...)."""
+GENERATES = "/v1/(chat/)?completions|/v1/responses|/v1/messages|/inference/v1/generate|/invocations"
+"""The handlers of vLLM's API that generate tokens; a probe or a tokenizer's request is no user's request."""
 FIRST = VllmVersion(0, 14)
 """The first version that refuses them."""
 LAST_WITH_MIN_TOKENS = VllmVersion(0, 16)

@@ -1,0 +1,173 @@
+"""One model's figures at a Prometheus, by instant queries: what `breakeven doctor` judges.
+
+Counters of pods that are gone stay in a window until it has passed. They are left out, because a load per pod is that of
+the pods that go on, and the pods that are gone are named apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from breakeven.serving.causes import HttpRequests, ModelSnapshot
+from breakeven.serving.counted_window import CountedWindow
+from breakeven.serving.engine_series import COUNTED, ENGINE, PREFIXES, RUNNING, WAITING, EngineSeries
+from breakeven.serving.promql import Matcher, selector
+from breakeven.serving.refused_requests import GENERATES, HTTP_REQUESTS
+
+Ask = Callable[[str], Iterable[tuple[Mapping[str, str], float]]]
+"""Asks an instant query; labels and value of each element."""
+
+_REPLICA = "replica"
+_POD = ("namespace", _REPLICA)
+_BY_POD = ",".join(_POD)
+_BY_ENGINE = ",".join((*_POD, *ENGINE))
+# Without these nothing is said about speculation.
+_NEEDED = ("completed", "started", "ttft_s", "e2e_s", "e2e_n", "generated", "steps", "prompt_tokens", "output_tokens", "output_n")  # fmt: skip
+_STEP_S = 15
+
+
+@dataclass(frozen=True, slots=True)
+class ModelWatch:
+    """The series of one model.
+
+    Attributes:
+        ask: asks Prometheus.
+        engines: the series, under the first prefix that has some.
+        pods: with series now.
+        window_s: how far back increases go.
+    """
+
+    ask: Ask
+    engines: EngineSeries
+    pods: int
+    window_s: int
+
+    @classmethod
+    def of(cls, ask: Ask, matchers: tuple[Matcher, ...], prefix: str | None, window_s: int) -> ModelWatch:
+        """Find the prefix of a model's series.
+
+        Args:
+            ask: asks Prometheus.
+            matchers: on every series.
+            prefix: of the series; None: the first of the usual ones that has series, now or in the window.
+            window_s: how far back increases go.
+        """
+        tried = [
+            EngineSeries(matchers, one, _POD, _replicas)
+            for one in ((prefix,) if prefix is not None else PREFIXES)
+        ]
+        for engines in tried:
+            running = engines.labelled(engines.named(RUNNING))
+            if pods := _first(ask(f"count(count by({_BY_POD})({running}))")):
+                return cls(ask, engines, int(pods), window_s)
+        for engines in tried:
+            if _first(ask(f"count({engines.gauge('max_over_time', RUNNING, window_s)})")):
+                return cls(ask, engines, 0, window_s)
+        return cls(ask, tried[0], 0, window_s)
+
+    def snapshot(self) -> ModelSnapshot:
+        """Figures of the pods that have series now."""
+        if not self.pods:
+            return ModelSnapshot(0, 0.0, self.window_s)
+        engines, window_s = self.engines, self.window_s
+        stats: dict[str, float] = {}
+        accepted: dict[int, float] = {}
+        for stat, counted in COUNTED.items():
+            once = self._alive(engines.once("max", engines.increase(stat, window_s), *counted.labels))
+            if stat == "accepted":
+                for labels, number in self.ask(f"sum by (position) ({once})"):
+                    if labels.get("position", "").isdigit():
+                        accepted[int(labels["position"])] = number
+            elif (number_of_all := _first(self.ask(f"sum({once})"))) is not None:
+                stats[stat] = number_of_all
+        for growth, gauge in (("waiting_growth", WAITING), ("running_growth", RUNNING)):
+            once = self._alive(engines.once("avg", engines.gauge("delta", gauge, window_s)))
+            grown = _first(self.ask(f"sum({once})"))
+            stats |= {growth: grown} if grown is not None else {}
+        window = CountedWindow(stats, accepted)
+        arrived = CountedWindow(
+            {name: grown for name, grown in stats.items() if name != "running_growth"}, {}
+        )
+        return ModelSnapshot(
+            pods=self.pods,
+            requests=stats.get("completed", 0.0),
+            window_s=window_s,
+            latency_s=window.latency_s,
+            ttft_s=window.ttft_s,
+            tokens_per_step=window.tokens_per_step,
+            survival=window.survival,
+            speculating="drafts" in stats,
+            waiting_min=self._gauge("min", "min_over_time", WAITING),
+            kv_usage=self._gauge("max", "max_over_time", "kv_cache_usage_perc"),
+            itl_s=window.step_s,
+            preemptions=stats.get("preemptions"),
+            prompt_tokens=window.prompt_tokens,
+            output_tokens=window.output_tokens,
+            offered=arrived.offered,
+            given_up=window.given_up_share,
+            given_up_requests=max(window.given_up or 0.0, 0.0),
+            first_engine="drafts" not in stats
+            and bool(_first(self.ask(f"count({engines.named('spec_decode_num_emitted_tokens_total')})"))),
+            missing=tuple(f"{engines.prefix}{COUNTED[stat].name}" for stat in _NEEDED if stat not in stats),
+        )
+
+    def with_events(self, snapshot: ModelSnapshot) -> ModelSnapshot:
+        """The snapshot with what its sums do not show: pods that are gone, samples that are old, series that ended, HTTP failures."""
+        engines, running = self.engines, self.engines.named(RUNNING)
+        present = _by_pod(self.ask(f"count by({_BY_POD})({engines.labelled(running)})"))
+        sampled = f"max_over_time(timestamp({running})[{self.window_s}s:{_STEP_S}s])"
+        newest_s = _by_pod(self.ask(f"max by({_BY_POD})({engines.labelled(sampled)})"))
+        now_s = _first(self.ask("vector(time())"))
+        ages_s = {pod: now_s - at_s for pod, at_s in newest_s.items()} if now_s is not None else {}
+        ended = [
+            f"{labels['__name__']} of {labels[_REPLICA]}"
+            for labels, _ in self.ask(engines.ended((*_NEEDED, "drafts", "accepted"), self.window_s))
+            if labels.get("__name__") and labels.get(_REPLICA)
+        ]
+        return replace(
+            snapshot,
+            gone={pod: age_s for pod, age_s in ages_s.items() if pod not in present},
+            ages_s={pod: age_s for pod, age_s in ages_s.items() if pod in present},
+            ended=tuple(sorted(ended)),
+            http=self._http() if self.pods else None,
+        )
+
+    def _http(self) -> HttpRequests | None:
+        """HTTP requests for answers; None where the page does not count them."""
+        own = [one for one in self.engines.matchers if one.label == "namespace"]
+        posts = selector([*own, Matcher("handler", "=~", GENERATES), Matcher("method", "=", "POST")])
+        grown = self.engines.labelled(f"increase({HTTP_REQUESTS}{posts}[{self.window_s}s])")
+        once = f"max by({_BY_POD},handler,method,status)({grown})"
+        running = self.engines.labelled(self.engines.named(RUNNING))
+        by_status = {
+            labels["status"]: number
+            for labels, number in self.ask(f"sum by(status)({once} and on({_BY_POD}) {running})")
+            if labels.get("status")
+        }
+        if not by_status:
+            return None
+        refused = sum(number for status, number in by_status.items() if status[0] in "45")
+        return HttpRequests(sum(by_status.values()), refused)
+
+    def _gauge(self, how: str, function: str, name: str) -> float | None:
+        of_each = self.engines.labelled(self.engines.gauge(function, name, self.window_s))
+        return _first(self.ask(f"{how}({self._alive(of_each)})"))
+
+    def _alive(self, expression: str) -> str:
+        """The elements whose engine has series now."""
+        return f"({expression}) and on({_BY_ENGINE}) {self.engines.labelled(self.engines.named(RUNNING))}"
+
+
+def _first(elements: Iterable[tuple[Mapping[str, str], float]]) -> float | None:
+    return next((number for _, number in elements), None)
+
+
+def _by_pod(elements: Iterable[tuple[Mapping[str, str], float]]) -> dict[str, float]:
+    return {labels[_REPLICA]: number for labels, number in elements if labels.get(_REPLICA)}
+
+
+def _replicas(expression: str) -> str:
+    """Series with a name of their server: the pod's, and outside of Kubernetes the scraped address."""
+    by_address = f'label_replace({expression},"{_REPLICA}","$1","instance","(.+)")'
+    return f'label_replace({by_address},"{_REPLICA}","$1","pod","(.+)")'
