@@ -1,24 +1,38 @@
 """Hostile input for every reader: what must hold whatever the bytes are, and how to make the bytes.
 
-A reader either returns checked points (or a profile) or raises BreakevenError with one line. Mutations start from
-valid files, since random bytes never get past the first check.
+A reader either returns what it promises (checked points, a profile, a trace, what lint says) or raises BreakevenError with
+one line. Mutations start from valid files, since random bytes never get past the first check.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import math
 import random
-from collections.abc import Callable
-from typing import Any
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from click.testing import CliRunner
 
 from breakeven.arm import Arm
+from breakeven.cli import lint
 from breakeven.errors import BreakevenError
 from breakeven.fitting import fit_points
+from breakeven.intake import json_value
+from breakeven.load_driver.counters import EngineCounters, between, read_counters
 from breakeven.profile import Profile
+from breakeven.readers.foreign import Document
+from breakeven.readers.prometheus import series
 from breakeven.readers.reading import read_text
+from breakeven.serving.shell_script import shell_script
+from breakeven_sim.replay.trace_files import read_trace
 from sweeps import closed, csv_of
 
+_Found = TypeVar("_Found")
 ARM = Arm("ngram", 3)
 
 POINTS = csv_of(
@@ -140,6 +154,112 @@ _MATRIX = {
 PROMETHEUS: dict[str, Any] = {"request_rate_rps": _MATRIX, "mean_latency_s": _MATRIX}
 PROFILE: dict[str, Any] = json.loads(fit_points(closed("none", 0, 1.2, 0.07, noise=0.01)).to_json())
 
+_SCRIPT = """\
+#!/bin/bash
+set -euo pipefail
+export HF_HOME=/models
+ARGS=(serve org/m --max-model-len ${MAX_LEN:-8192})
+if [ -n "${DRAFT:-}" ]; then ARGS+=(--port 8001); fi
+SPEC='{"method": "eagle3", "model": "h", "num_speculative_tokens": 3}'
+cat > /tmp/a.yaml <<EOF
+port: 8000
+EOF
+ulimit -n 65536 && exec vllm "${ARGS[@]}" --speculative-config "$SPEC" "$@" 2>&1
+"""
+_ENGINE: dict[str, Any] = {
+    "name": "vllm",
+    "image": "vllm/vllm-openai:v0.29.0",
+    "command": ["vllm", "serve", "org/m"],
+    "args": ["--max-model-len=8k", "--speculative-config", '{"method": "eagle3", "model": "h", "num_speculative_tokens": 3}'],
+    "env": [{"name": "A", "value": "b"}, {"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+    "lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", "sleep 5; sleep 1m"]}}},
+    "ports": [{"name": "http", "containerPort": 8000}],
+}  # fmt: skip
+_POD: dict[str, Any] = {"terminationGracePeriodSeconds": 200, "containers": [_ENGINE]}
+_STARTED_BY_SCRIPT = _ENGINE | {
+    "command": ["/bin/bash", "/scripts/start.sh"],
+    "volumeMounts": [{"name": "s", "mountPath": "/scripts"}],
+}
+_MANIFESTS: dict[str, list[Any]] = {
+    "deployment": [
+        {
+            "kind": "Deployment",
+            "metadata": {"name": "chat", "namespace": "llm"},
+            "spec": {"replicas": 2, "template": {"metadata": {"annotations": {"prometheus.io/port": "8000"}}, "spec": _POD}},
+        }
+    ],
+    "scripts": [
+        {"kind": "ConfigMap", "metadata": {"name": "start"}, "data": {"start.sh": _SCRIPT}},
+        {
+            "kind": "Deployment",
+            "metadata": {"name": "chat"},
+            "spec": {
+                "template": {
+                    "spec": {
+                        "containers": [
+                            _STARTED_BY_SCRIPT,
+                            _ENGINE | {"name": "two", "command": ["bash", "-lc"], "args": [_SCRIPT]},
+                        ],
+                        "volumes": [{"name": "s", "configMap": {"name": "start"}}],
+                    }
+                }
+            },
+        },
+    ],
+    "kinds": [
+        {
+            "kind": "List",
+            "items": [
+                {"kind": "LeaderWorkerSet", "metadata": {"name": "a"}, "spec": {"leaderWorkerTemplate": {"workerTemplate": {"spec": _POD}}}},
+                {"kind": "InferenceService", "metadata": {"name": "b"}, "spec": {"predictor": {"model": {"runtime": "vllm", "args": ["--port=1"]}}}},
+                {"kind": "LLMInferenceService", "metadata": {"name": "c"}, "spec": {"model": {"uri": "hf://m"}, "prefill": {"template": _POD}}},
+                {"kind": "Deployment", "metadata": {"name": "d"}, "spec": {"template": {"spec": _POD}}},
+            ],
+        }
+    ],
+    "values": [
+        {
+            "servingEngineSpec": {
+                "modelSpec": [
+                    {"name": "m", "repository": "vllm/vllm-openai", "tag": "v0.29.0", "modelURL": "org/m",
+                     "vllmConfig": {"maxModelLen": 4096, "extraArgs": ["--port", "1"]}, "env": [{"name": "A", "value": "b"}]}
+                ]
+            }
+        }
+    ],
+}  # fmt: skip
+_PAGE = """\
+# HELP vllm:generation_tokens_total Number of generation tokens.
+# TYPE vllm:generation_tokens_total counter
+vllm:generation_tokens_total{engine="0",model_name="m"} 38400.0
+vllm:generation_tokens_total{engine="1",model_name="m"} 4.0
+vllm:time_to_first_token_seconds_count{engine="0",model_name="m"} 1200.0
+vllm:inter_token_latency_seconds_count{engine="0",model_name="m"} 15900.0
+vllm:inter_token_latency_seconds_sum{engine="0",model_name="m"} 3.53e+02
+vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 15900.0
+vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="m"} 31800.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="0"} 12700.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="1"} 9600.0
+vllm:num_requests_running{engine="0",model_name="m"} 3.0
+vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.25
+"""
+_ANSWER = {
+    "status": "success",
+    "data": {
+        "resultType": "vector",
+        "result": [
+            {"metric": {"position": str(place)}, "value": [1.7e9, str(0.9 - place / 4)]} for place in range(3)
+        ],
+    },
+}
+_TRACES = {
+    "trace": "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    "2024-05-10 00:00:00.009930+00:00,2162,5\n2024-05-10 00:00:00.017335+00:00,2399,6\n2024-05-10 00:00:01+00:00,76,9\n",
+    "windows": "window_start_s,total_rate_rps\n0,1.5\n60,0\n120,2.5\n180,1.0\n",
+    "lines": '{"timestamp": 0, "input_length": 6755, "output_length": 500, "hash_ids": [0, 1]}\n'
+    '{"timestamp": 3052, "input_length": 7319, "output_length": 490, "hash_ids": [0, 2]}\n',
+}
+
 SEEDS: dict[str, str] = {
     "points": POINTS,
     "bench": json.dumps(BENCH),
@@ -149,7 +269,14 @@ SEEDS: dict[str, str] = {
     "llmd": json.dumps(LLMD),
     "prometheus": json.dumps(PROMETHEUS),
     "profile": json.dumps(PROFILE),
+    "answer": json.dumps(_ANSWER),
+    "page": _PAGE,
+    "script": _SCRIPT,
+    **_TRACES,
+    **{f"lint {name}": yaml.safe_dump_all(documents) for name, documents in _MANIFESTS.items()},
 }
+REFUSING = tuple(kind for kind in sorted(SEEDS) if kind != "page")
+"""The kinds whose readers refuse something: whatever a page of metrics does not say is not there."""
 
 _VALUES: tuple[Any, ...] = (
     None, True, 0, -1, 1, 1e308, -1e-308, 10**400, "", "NaN", "inf", "1e999", "1,5", " 7 ", "\ud7ff\u0000", [], {}, [[]], "none",
@@ -171,6 +298,10 @@ _FRAGMENTS = (
     b"none",
     b"9" * 30,
 )
+_OF_SHELL = (
+    b"'", b'"', b"\\", b"$(", b"${", b"}", b"`", b"<<EOF\n", b"&&", b"||", b"|", b"&\n", b";", b"#", b"if ", b"fi\n", b"((",
+    b"$@", b"eval ", b"exec ", b"A+=(", b")", b"\xff",
+)  # fmt: skip
 
 
 def digest(kind: str, data: bytes) -> str:
@@ -185,35 +316,103 @@ def digest(kind: str, data: bytes) -> str:
     except UnicodeDecodeError:
         return "not text"
     try:
-        if kind == "profile":
-            profile = Profile.from_json(text, "fuzz")
-            for fit in profile.arms:
-                profile.predict(fit.arm, rps=1.0)
-        else:
-            fit_points(read_text(text, "fuzz", ARM))
+        understood = _reader(kind)(text)
     except BreakevenError as refusal:
         line = str(refusal)
     else:
-        return "read"
+        return "read" if understood else "refused"
     if not line or "\n" in line:
         raise AssertionError(f"a refusal that is not one line: {line!r}")
     return "refused"
 
 
+def _reader(kind: str) -> Callable[[str], bool]:
+    """The reader of a kind: whether it understood the text, or a refusal."""
+    if kind in _TRACES:
+        return _read_trace
+    return _READERS.get(kind, _read_manifest if kind.startswith("lint") else _read_points)
+
+
+def _read_points(text: str) -> bool:
+    fit_points(read_text(text, "fuzz", ARM))
+    return True
+
+
+def _read_profile(text: str) -> bool:
+    profile = Profile.from_json(text, "fuzz")
+    for fit in profile.arms:
+        profile.predict(fit.arm, rps=1.0)
+    return True
+
+
+def _read_answer(text: str) -> bool:
+    return bool([*series(Document(json_value(text, "fuzz", "an answer"), "fuzz"))])
+
+
+def _read_page(text: str) -> bool:
+    counters = read_counters(text)
+    window = between(read_counters(_PAGE), counters)
+    figures = (window.tokens_per_step, window.drafted_per_step, window.prefix_hit_ratio, window.queue_s)
+    assert all(figure is None or not math.isnan(figure) for figure in figures)
+    return counters != EngineCounters()
+
+
+def _read_script(text: str) -> bool:
+    return shell_script(text, {"A": "b", "DRAFT": None}, ("sh", "one")).complete
+
+
+def _in_file(text: str, read: Callable[[Path], _Found]) -> _Found:
+    with tempfile.NamedTemporaryFile(prefix="breakeven-fuzz-") as file:
+        file.write(text.encode(errors="surrogatepass"))
+        file.flush()
+        return read(Path(file.name))
+
+
+def _read_trace(text: str) -> bool:
+    return _in_file(text, lambda file: read_trace(file) is not None)
+
+
+def _read_manifest(text: str) -> bool:
+    result = _in_file(text, lambda file: CliRunner().invoke(lint.command, [str(file), "--json"]))
+    if result.exception is not None:
+        raise result.exception
+    return bool(json.loads(result.stdout)["deployments"])
+
+
+_READERS: Mapping[str, Callable[[str], bool]] = {
+    "profile": _read_profile,
+    "answer": _read_answer,
+    "page": _read_page,
+    "script": _read_script,
+}
+
+
 def mutated(kind: str, rng: random.Random) -> bytes:
     """Spoil a valid file of a kind: values of a JSON tree, cells of a table, or bytes."""
     seed = SEEDS[kind]
-    if kind != "points" and rng.random() < 0.7:
+    if kind.startswith("lint") and rng.random() < 0.7:
+        documents = [*yaml.safe_load_all(seed)]
+        for _ in range(rng.randint(1, 3)):
+            _spoil_tree(documents, rng)
+        return yaml.safe_dump_all(documents, allow_unicode=True).encode(errors="surrogatepass")
+    if kind == "lines" and rng.random() < 0.7:
+        objects = [json.loads(line) for line in seed.splitlines()]
+        _spoil_tree(objects, rng)
+        return "\n".join(json.dumps(one) for one in objects).encode(errors="surrogatepass")
+    table = kind in {"points", "trace", "windows"}
+    tree = not (table or kind.startswith("lint") or kind in {"lines", "page", "script"})
+    if tree and rng.random() < 0.7:
         document = json.loads(seed)
         for _ in range(rng.randint(1, 3)):
             _spoil_tree(document, rng)
         return json.dumps(document).encode(errors="surrogatepass")
-    if kind == "points" and rng.random() < 0.6:
+    if table and rng.random() < 0.6:
         return _spoil_table(seed, rng).encode(errors="surrogatepass")
+    fragments = _OF_SHELL if kind in {"script", "lint scripts"} else _FRAGMENTS
     data = bytearray(seed.encode())
     for _ in range(rng.randint(1, 4)):
         at = rng.randrange(len(data) + 1)
-        data[at : at + rng.choice((0, 1, 5, 60))] = rng.choice(_FRAGMENTS)
+        data[at : at + rng.choice((0, 1, 5, 60))] = rng.choice(fragments)
     return bytes(data)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -30,7 +31,7 @@ def address(tmp_path_factory):
     series = ModelSeries(end_s=end_s)
     for part, pods in PARTS.items():
         for letter, given in zip("ab", pods, strict=True):
-            own = {**given}
+            own: dict[str, Any] = {**given}
             if "until_s" in own:
                 own["until_s"] += end_s
             if "ended" in own:

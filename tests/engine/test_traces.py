@@ -44,6 +44,14 @@ def write(tmp_path):
             '{"completion_tokens": 8, "timestamp": "2023-04-09T00:02:54.5Z", "prompt_tokens": 6}\n'
         ),
         "arrived_at,num_prefill_tokens,num_decode_tokens\n1700000000000,5,7\n1700000001500,6,8\n",
+        (
+            '{"chat_id": 1, "parent_chat_id": -1, "timestamp": 61.0, "input_length": 5, "output_length": 7, "turn": 1, "hash_ids": [1]}\n'
+            '{"chat_id": 2, "parent_chat_id": 1, "timestamp": 62.5, "input_length": 6, "output_length": 8, "turn": 2, "hash_ids": [1]}\n'
+        ),
+        "request_id,request_type,application_id,arrival_timestamp,batch_size,prompt_size,token_size\n0,2,0,3.0,1,5,7\n1,2,0,4.5,1,6,8\n",
+        "TIMESTAMP;NumImages;ContextTokens;GeneratedTokens\n2024-10-08 00:00:00.5;1;5;7\n2024-10-08 00:00:02;0;6;8\n",
+        "start_time_ns\tISL\tOSL\n1700000000000000000\t5\t7\n1700000001500000000\t6\t8\n",
+        '{"tstamp": 1682351591.5, "prompt_tokens": 5, "completion_tokens": 7}\n{"tstamp": 1682351593.0, "prompt_tokens": 6, "completion_tokens": 8}\n',
     ],
     ids=[
         "ours",
@@ -55,6 +63,11 @@ def write(tmp_path):
         "Mooncake",
         "JSON lines",
         "epoch ms",
+        "Bailian",
+        "Splitwise",
+        "semicolons",
+        "tabs, ns",
+        "Chatbot Arena's times",
     ],
 )
 def test_requests_in_every_known_format(write, text):
@@ -76,6 +89,30 @@ def test_a_request_without_an_answer_is_left_out_and_counted(write):
     )
     with pytest.raises(InputError, match="no request has an answer"):
         read_trace(write(f"{header}1,m,5,0\n"))
+
+
+def test_a_unit_that_names_leave_open_is_said(write):
+    rows = '{"timestamp": 0, "input_length": 5, "output_length": 7}\n{"timestamp": 1500, "input_length": 6, "output_length": 8}\n'
+    trace = read_trace(write(rows))
+    assert trace.arrival_s.tolist() == [0.0, 1500.0]
+    assert "timestamp is read in seconds; if it is in ms" in trace.notes[0]
+    assert read_trace(write(rows.replace("1500", "1.5"))).notes == ()
+    assert read_trace(write(rows.replace("timestamp", "timestamp_ms"))).arrival_s.tolist() == [0.0, 1.5]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("timestamp_s,prompt_tokens,output_tokens\n0,1e308,5\n1,5,5\n", "row 2, column prompt_tokens: '1e308'; expected a value from 0 to 1e+09 tokens"),
+        ("timestamp_s,prompt_tokens,output_tokens\n1e300,5,5\n1,5,5\n", "column timestamp_s: '1e300'; expected a value from 0 to 1e+12 s"),
+        ("window_start_s,rate_rps\n0,1e300\n1,1\n", "column rate_rps: '1e300'; expected a value from 0 to 1e+09 rps"),
+        ('[{"timestamp": 0}]', "row 1: a JSON list; expected one object per line"),
+    ],
+)  # fmt: skip
+def test_what_no_trace_holds_is_refused_by_row_and_column(write, text, message):
+    with pytest.raises(InputError) as refusal:
+        read_trace(write(text))
+    assert message in str(refusal.value)
 
 
 def test_a_date_without_a_zone_leaps_in_no_night(write, monkeypatch):

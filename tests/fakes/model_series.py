@@ -56,7 +56,7 @@ class ModelSeries:
             for series, rate, more in _rates(finished, began):
                 if series in without or (native and series.endswith(("_sum", "_count"))):
                     continue
-                labels = own | more
+                labels = {**own, **more}
                 self._add(
                     f"{self._prefix}{series}", labels, rate, (ended or {}).get(series, last_s), marked=marked
                 )

@@ -108,3 +108,15 @@ vllm:request_queue_time_seconds_sum{} WAITED
     assert queue_s(4.0) == pytest.approx(0.0)
     assert queue_s(54.0) == pytest.approx(0.5)
     assert between(ZERO, read_counters(NGRAM_PAGE)).queue_s is None
+
+
+def test_a_value_beyond_every_number_is_no_count():
+    page = NGRAM_PAGE.replace(
+        "inter_token_latency_seconds_count{" + LABEL + "} 127.0",
+        "inter_token_latency_seconds_count{" + LABEL + "} 1e999",
+    )
+    counters = read_counters(page)
+    assert counters.request_steps is None
+    assert between(ZERO, counters).tokens_per_step is None
+    huge = "\n".join(f'vllm:generation_tokens_total{{engine="{one}"}} 1.7e308' for one in range(2))
+    assert between(ZERO, read_counters(f"{NGRAM_PAGE}{huge}\n")).tokens_per_step is None

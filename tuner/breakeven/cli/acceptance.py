@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from breakeven.cli.output import confidence_option, echo_result, json_option
-from breakeven.cli.parameters import Number, read_numbers, read_survival
+from breakeven.cli.parameters import InputFile, Number, Share, checked_share, read_numbers, read_survival
 from breakeven.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,7 +48,16 @@ if TYPE_CHECKING:
     type=click.Choice(["included", "excluded"]),
     help="Whether --length counts the target's own token of each step: vLLM's and SGLang's do, accepted tokens per step do not.",
 )
-@click.option("--rate", type=Number(0), help="Accepted over drafted tokens, as vLLM prints it (needs --k).")
+@click.option(
+    "--rate",
+    type=Share(),
+    help="Accepted over drafted tokens, as vLLM prints it, such as .447 or 44.7% (needs --k).",
+)
+@click.option(
+    "--log",
+    type=InputFile(dash=True),
+    help="vLLM's log: its lines 'SpecDecoding metrics:' are pooled; - reads standard input.",
+)
 @click.option("--alpha", type=float, help="Rate of independent acceptances (needs --k).")
 @click.option(
     "--drafts",
@@ -81,6 +91,7 @@ def command(
     length: float | None,
     bonus: str | None,
     rate: float | None,
+    log: Path | None,
     alpha: float | None,
     drafts: float | None,
     k: int | None,
@@ -102,6 +113,7 @@ def command(
       breakeven acceptance --per-position .6731,.4395,.2811 --method eagle3 --drafts 20716 --for-k 7
       breakeven acceptance --accepted 265 --drafts 127 --k 3
       breakeven acceptance --length 2.1 --bonus included --k 3
+      kubectl logs chat-vllm-0 | breakeven acceptance --log -
     """
     given = {
         "--per-position": per_position,
@@ -110,6 +122,7 @@ def command(
         "--accepted": accepted,
         "--length": length,
         "--rate": rate,
+        "--log": log,
         "--alpha": alpha,
     }
     options = [name for name, value in given.items() if value is not None]
@@ -117,20 +130,9 @@ def command(
         raise click.UsageError(f"give one of {', '.join(given)} (given: {', '.join(options) or 'none'})")
     if bonus is not None and length is None:
         raise click.UsageError("--bonus says how to read --length")
-    if per_position is not None:
-        known = _from_positions(per_position, k)
-    elif conditional is not None:
-        known = _from_positions(_from_conditional(conditional), k)
-    elif histogram is not None:
-        known, drafts = _from_histogram(histogram, k, drafts)
-    elif accepted is not None:
-        known = _from_counts(accepted, drafts, k)
-    elif length is not None:
-        known = _from_length(length, bonus, k)
-    elif rate is not None:
-        known = _from_rate(rate, k)
-    else:
-        known = _from_alpha(alpha if alpha is not None else 0.0, k)
+    known, drafts = _known(
+        {name: value for name, value in given.items() if value is not None}, bonus, drafts, k
+    )
     result = _result(
         known,
         known.k if for_k is None else for_k,
@@ -143,6 +145,24 @@ def command(
         echo_result(result)
     else:
         _print(result)
+
+
+def _known(
+    given: Mapping[str, Any], bonus: str | None, drafts: float | None, k: int | None
+) -> tuple[_Given, float | None]:
+    """What the one option that is given says, and the drafts behind it."""
+    ((name, value),) = given.items()
+    readers: Mapping[str, Callable[[], tuple[_Given, float | None]]] = {
+        "--per-position": lambda: (_from_positions(value, k), drafts),
+        "--conditional": lambda: (_from_positions(_from_conditional(value), k), drafts),
+        "--histogram": lambda: _from_histogram(value, k, drafts),
+        "--accepted": lambda: (_from_counts(value, drafts, k), drafts),
+        "--length": lambda: (_from_length(value, bonus, k), drafts),
+        "--rate": lambda: (_from_rate(value, k), drafts),
+        "--log": lambda: _from_log(value, k, drafts),
+        "--alpha": lambda: (_from_alpha(value, k), drafts),
+    }
+    return readers[name]()
 
 
 class _Given(NamedTuple):
@@ -164,8 +184,7 @@ def _from_conditional(rates: tuple[float, ...]) -> tuple[float, ...]:
     from breakeven.laws.acceptance_numbers import survival_from_conditional
 
     for position, rate in enumerate(rates, start=1):
-        if not 0 <= rate <= 1:
-            raise InputError(f"--conditional, position {position}", f"{rate:g}", "a share between 0 and 1")
+        checked_share(f"--conditional, position {position}", rate)
     return tuple(float(share) for share in survival_from_conditional(rates))
 
 
@@ -184,6 +203,16 @@ def _from_histogram(steps: tuple[float, ...], k: int | None, drafts: float | Non
     return _from_positions(tuple(float(share) for share in survival_from_histogram(steps)), k), counted
 
 
+def _from_log(log: Path, k: int | None, drafts: float | None) -> tuple[_Given, float]:
+    from breakeven.cli.acceptance_log import read_log
+
+    if drafts is not None:
+        raise click.UsageError("--log counts the drafts: leave --drafts out")
+    with click.open_file(str(log), encoding="utf-8", errors="replace") as lines:
+        found = read_log(lines, str(log))
+    return _from_positions(found.survival, k), found.drafts
+
+
 def _from_length(length: float, bonus: str | None, k: int | None) -> _Given:
     """A mean length; one that only one reading allows needs no --bonus: included it lies in 1..k+1, excluded in 0..k."""
     if k is None:
@@ -193,7 +222,8 @@ def _from_length(length: float, bonus: str | None, k: int | None) -> _Given:
     if not possible or (read is not None and read not in possible):
         kind = f" with the bonus token {bonus}" if bonus else ""
         least, most = (1, k + 1) if bonus == "included" else (0, k if bonus else k + 1)
-        raise InputError("--length", f"{length:g} at k = {k}{kind}", f"{least} to {most}")
+        why = f" (a step of {k} drafts yields at most {k} and the target's own)" if length > most else ""
+        raise InputError("--length", f"{length:g} at k = {k}{kind}", f"{least} to {most}{why}")
     if read is None:
         raise InputError(
             "--length",
@@ -206,8 +236,6 @@ def _from_length(length: float, bonus: str | None, k: int | None) -> _Given:
 def _from_rate(rate: float, k: int | None) -> _Given:
     if k is None:
         raise click.UsageError("--rate needs --k")
-    if rate > 1:
-        raise InputError("--rate", f"{rate:g}", "a share between 0 and 1")
     return _Given(1.0 + rate * k, k)
 
 

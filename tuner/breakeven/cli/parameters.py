@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -92,14 +93,63 @@ def read_draft_lengths(
     return tuple(sorted(found))
 
 
-def read_numbers(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[float, ...] | None:
-    """Read numbers between commas; wrong usage if one is none."""
+class Share(Number):
+    """A number between 0 and 1, or a percentage with its sign."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the share; a refused input if it is above 1."""
+        text = value.strip() if isinstance(value, str) else value
+        percent = isinstance(text, str) and text.endswith("%")
+        number = super().convert(text[:-1] if percent else text, param, ctx)
+        where = f"--{param.name}" if param is not None else "share"
+        if percent and number > 100:
+            raise InputError(where, repr(value), "a percentage of at most 100%")
+        return checked_share(where, number / 100 if percent else number)
+
+
+def checked_share(where: str, share: float) -> float:
+    """Return the share.
+
+    Raises:
+        InputError: it is none; a percentage needs its sign.
+    """
+    if not 0 <= share <= 1:
+        hint = f", or {share:g}% as a percentage" if 1 < share <= 100 else ""
+        raise InputError(where, f"{share:g}", f"a share between 0 and 1{hint}")
+    return share
+
+
+def read_numbers(_ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[float, ...] | None:
+    """Read numbers between commas, semicolons or blanks, percentages, or a list as JSON has it; wrong usage if one is none.
+
+    Raises:
+        InputError: it is a line of vLLM's log.
+    """
     if value is None:
         return None
+    if "acceptance rate" in value or "SpecDecoding" in value:
+        raise InputError(
+            f"--{(param.name or '').replace('_', '-')}",
+            "a line of vLLM's log",
+            "--log FILE, or --log - for standard input",
+        )
+    text = value.strip()
+    if text[:1] == "[" and text[-1:] == "]":
+        text = text[1:-1]
+    parts = (
+        [part.strip() for part in text.split(";")] if ";" in text else re.split(r"\s*,\s*|\s+", text.strip())
+    )
     try:
-        return tuple(float(part) for part in value.split(","))
+        return tuple(_number(part) for part in parts)
     except ValueError as error:
         raise click.BadParameter(f"{value!r} is not a comma-separated list of numbers") from error
+
+
+def _number(text: str) -> float:
+    return float(text[:-1]) / 100 if text.endswith("%") else float(text)
 
 
 def read_survival(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[float, ...] | None:
@@ -109,8 +159,7 @@ def read_survival(ctx: click.Context, param: click.Parameter, value: str | None)
         return None
     for position, (before, share) in enumerate(itertools.pairwise((1.0, *shares)), start=1):
         where = f"--per-position, position {position}"
-        if not 0 <= share <= 1:
-            raise InputError(where, f"{share:g}", "a share between 0 and 1")
+        checked_share(where, share)
         if share > before + 1e-9:
             expected = "shares of all drafts, which never rise (conditional rates: breakeven acceptance --conditional)"
             raise InputError(where, f"{share:g} after {before:g}", expected)

@@ -97,6 +97,9 @@ def read_counters(page: str) -> EngineCounters:
     for sample in _SAMPLE.finditer(page):
         name = sample["name"]
         value = float(sample["value"])
+        if not math.isfinite(value):
+            # `1e999` is written as a number.
+            continue
         sums[name] = sums.get(name, 0.0) + value
         peaks[name] = max(peaks.get(name, -math.inf), value)
         if name == _PER_POSITION:
@@ -188,7 +191,9 @@ def _delta(before: float | None, after: float | None) -> float | None:
     """Growth of a counter; None if it is missing or went backwards (the engine restarted in between)."""
     if before is None or after is None or after < before:
         return None
-    return after - before
+    grown = after - before
+    # A sum of engines may be beyond what a number holds.
+    return grown if math.isfinite(grown) else None
 
 
 def _ratio(part: float | None, whole: float | None) -> float | None:

@@ -1,4 +1,4 @@
-"""Files of traces, as their authors publish them: CSV with a header, or one JSON object per line.
+"""Files of traces, as their authors publish them: a table with a header, or one JSON object per line.
 
 A column is known by its meaning, whatever its case and separators: `timestamp_s` (ours), `TIMESTAMP` (Azure), `Timestamp`
 (BurstGPT), `timestamp` (Mooncake, WildChat); `ContextTokens`, `Request tokens`, `input_length`; and so on. A window has a
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,20 +22,29 @@ import numpy as np
 from breakeven.errors import InputError
 from breakeven_sim.replay.traces import RateTrace, RequestTrace, Trace
 
-_TIMES: Final = {"timestamps": 1.0, "timestampms": 1e-3, "windowstarts": 1.0}
-"""Columns of numbers whose names say the unit."""
-_CLOCKS: Final = ("timestamp", "arrivaltime", "arrivedat", "createdat", "time", "datetime")
+_UNITS: Final = {"s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_CLOCKS: Final = (
+    "timestamp", "arrivaltimestamp", "arrivaltime", "arrivedat", "createdat", "created", "starttime", "requesttime", "time",
+    "datetime", "tstamp",
+)  # fmt: skip
 """Columns of dates, or of numbers in a unit that has to be found."""
+_TIMES: Final = {f"{clock}{unit}": scale for clock in _CLOCKS for unit, scale in _UNITS.items()} | {
+    "windowstarts": 1.0
+}
+"""Columns of numbers whose names say the unit."""
 _PROMPTS: Final = (
     "prompttokens", "contexttokens", "inputlength", "inputtokens", "requesttokens", "numprefilltokens", "promptlength",
-    "inputlen", "promptlen",
+    "inputlen", "promptlen", "promptsize", "numprompttokens", "isl",
 )  # fmt: skip
 _OUTPUTS: Final = (
     "outputtokens", "generatedtokens", "outputlength", "responsetokens", "numdecodetokens", "completiontokens", "outputlen",
+    "tokensize", "generationtokens", "numoutputtokens", "osl",
 )  # fmt: skip
 _RATES: Final = ("raterps", "totalraterps")
 _EPOCHS: Final = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3))
 """Numbers above the first are times since 1970 in the unit of the second: in seconds they would lie beyond the year 5000."""
+_MOST: Final = {"s": 1e12, "tokens": 1e9, "rps": 1e9}
+"""Larger values are no times, lengths or rates of anything, and do not fit the integers that hold them."""
 _KNOWN: Final = (
     "a time and lengths (timestamp_s,prompt_tokens,output_tokens) or windows (window_start_s,rate_rps)"
 )
@@ -55,7 +63,7 @@ def read_trace(path: Path, prompt_tokens: int | None = None, output_tokens: int 
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as stream:
-            names, rows = _json_lines(stream, path) if _holds_json(stream) else _table(stream)
+            names, rows = _json_lines(stream, path) if _holds_json(stream, path) else _table(stream)
             columns = _columns(names, path)
             if columns.rate is not None:
                 return _rate_trace(rows, columns, path)
@@ -63,20 +71,27 @@ def read_trace(path: Path, prompt_tokens: int | None = None, output_tokens: int 
     except OSError as problem:
         raise InputError(str(path), str(problem.strerror), "a readable file") from None
     except (UnicodeDecodeError, csv.Error) as problem:
-        raise InputError(str(path), str(problem), "a CSV file in UTF-8") from None
+        raise InputError(str(path), str(problem), "a table or JSON lines in UTF-8, not compressed") from None
 
 
 _Rows = Iterator[tuple[int, Sequence[Any]]]
 
 
-def _holds_json(stream: TextIO) -> bool:
+def _holds_json(stream: TextIO, path: Path) -> bool:
     start = stream.readline(1000).lstrip()
     stream.seek(0)
+    if start.startswith("["):
+        raise InputError(
+            f"{path}: row 1", "a JSON list", "one object per line (`jq -c '.[]'` makes them of a list)"
+        )
     return start.startswith("{")
 
 
 def _table(stream: TextIO) -> tuple[list[str], _Rows]:
-    rows = csv.reader(stream)
+    header = stream.readline()
+    stream.seek(0)
+    delimiter = next((sign for sign in ",;\t" if sign in header), ",")
+    rows = csv.reader(stream, delimiter=delimiter)
     names = [name.strip() for name in next(rows, [])]
     return names, ((number, row) for number, row in enumerate(rows, start=2) if any(row))
 
@@ -110,7 +125,7 @@ def _json_lines(stream: TextIO, path: Path) -> tuple[list[str], _Rows]:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """The places of a file's columns; `seconds` reads one time."""
+    """The places of a file's columns; `seconds` reads one time, whose unit may be another where `doubted`."""
 
     names: Sequence[str]
     time: int
@@ -118,6 +133,7 @@ class _Columns:
     prompt: int | None
     output: int | None
     rate: int | None
+    doubted: bool
 
 
 def _columns(names: Sequence[str], path: Path) -> _Columns:
@@ -129,10 +145,14 @@ def _columns(names: Sequence[str], path: Path) -> _Columns:
     time, rate = place((*_TIMES, *_CLOCKS)), place(_RATES)
     if time is None or (meanings[time] == "windowstarts") != (rate is not None):
         raise InputError(f"{path}: row 1", f"columns {', '.join(names)[:200] or 'none'}", _KNOWN)
-    prompt = place(_PROMPTS)
-    # Mooncake's own name for it, with times in ms.
-    scale = 1e-3 if "hashids" in meanings else _TIMES.get(meanings[time])
-    return _Columns(names, time, _clock(scale), prompt, place(_OUTPUTS), rate)
+    scale = _TIMES.get(meanings[time])
+    # Mooncake and those who follow it have times in ms under this name; Bailian's traces, which have chats, in s.
+    follows = meanings[time] == "timestamp" and "inputlength" in meanings and "chatid" not in meanings
+    if follows and "hashids" in meanings:
+        scale = 1e-3
+    doubted = follows and scale is None
+    prompt, output = place(_PROMPTS), place(_OUTPUTS)
+    return _Columns(names, time, _clock(scale), prompt, output, rate, doubted)
 
 
 def _clock(scale: float | None) -> Callable[[Any], float]:
@@ -157,16 +177,16 @@ def _clock(scale: float | None) -> Callable[[Any], float]:
 
 
 def _values(
-    rows: _Rows, wanted: Sequence[tuple[int, Callable[[Any], float]]], columns: _Columns, path: Path
+    rows: _Rows, wanted: Sequence[tuple[int, Callable[[Any], float], str]], columns: _Columns, path: Path
 ) -> tuple[list[int], np.ndarray[Any, np.dtype[np.float64]]]:
-    """Numbers of the rows, and the values of the wanted columns, shape (rows, columns), finite and not negative.
+    """Numbers of the rows, and the values of the wanted columns, shape (rows, columns), none of them negative or beyond `_MOST`.
 
     Held as plain numbers while they are read: a million rows take 32 MB.
     """
     numbers, values = array("q"), array("d")
     for number, row in rows:
         numbers.append(number)
-        for place, read in wanted:
+        for place, read, unit in wanted:
             where = f"{path}: row {number}, column {columns.names[place]}"
             if place >= len(row) or row[place] is None:
                 raise InputError(where, "nothing there", "a number")
@@ -174,8 +194,8 @@ def _values(
                 value = read(row[place])
             except (ValueError, OverflowError, TypeError, AttributeError):
                 raise InputError(where, repr(row[place])[:80], "a number or a time") from None
-            if not math.isfinite(value) or value < 0:
-                raise InputError(where, repr(row[place])[:80], "a finite value of at least 0")
+            if not 0 <= value <= _MOST[unit]:
+                raise InputError(where, repr(row[place])[:80], f"a value from 0 to {_MOST[unit]:.0e} {unit}")
             values.append(value)
     return list(numbers), np.frombuffer(values, np.float64).reshape(-1, len(wanted))
 
@@ -183,14 +203,14 @@ def _values(
 def _request_trace(
     rows: _Rows, columns: _Columns, path: Path, prompt_tokens: int | None, output_tokens: int | None
 ) -> RequestTrace:
-    wanted = [(columns.time, columns.seconds)]
+    wanted = [(columns.time, columns.seconds, "s")]
     given: dict[str, int] = {}
     for name, place, length in (
         ("prompt_tokens", columns.prompt, prompt_tokens),
         ("output_tokens", columns.output, output_tokens),
     ):
         if place is not None:
-            wanted.append((place, float))
+            wanted.append((place, float, "tokens"))
         elif length is None:
             option = f"--{name.replace('_', '-')}"
             raise InputError(f"{path}: row 1", f"no column of {name}", f"one, or {option}")
@@ -200,6 +220,10 @@ def _request_trace(
     if not len(data):
         raise InputError(str(path), "no rows", "at least one request")
     notes = [f"{name} {length}: the trace has none" for name, length in given.items()]
+    if columns.doubted and (data[:, 0] % 1 == 0).all():
+        notes.append(
+            "timestamp is read in seconds; if it is in ms, as Mooncake's is, call the column timestamp_ms"
+        )
     if columns.output is not None:
         answered = data[:, -1] >= 1
         if failed := int((~answered).sum()):
@@ -223,7 +247,7 @@ def _request_trace(
 
 def _rate_trace(rows: _Rows, columns: _Columns, path: Path) -> RateTrace:
     rate = columns.rate if columns.rate is not None else 0
-    numbers, data = _values(rows, [(columns.time, columns.seconds), (rate, float)], columns, path)
+    numbers, data = _values(rows, [(columns.time, columns.seconds, "s"), (rate, float, "rps")], columns, path)
     starts, rates = data.T
     if len(starts) < 2:
         raise InputError(str(path), f"{len(starts)} windows", "at least two, so that their length is known")

@@ -1,0 +1,89 @@
+"""The lines of vLLM's log that tell what was accepted, pooled over the log.
+
+Read in vLLM 0.8.5 to 0.32: every ten seconds `SpecDecoding metrics:` with, among others, the mean acceptance length (bonus token
+included), accepted and drafted tokens, and the share of drafts that were accepted up to each position, to three decimals.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from breakeven.errors import InputError
+
+MARK = "SpecDecoding metrics:"
+_FIGURE = r"([0-9]+(?:\.[0-9]+)?|nan)"
+_MEAN = re.compile(rf"Mean acceptance length: {_FIGURE}")
+_COUNTS = re.compile(r"\bAccepted: (\d{1,15}) tokens, Drafted: (\d{1,15}) tokens")
+_SHARES = re.compile(rf"Per-position acceptance rate: ((?:{_FIGURE}(?:, )?)+)")
+# Each share is off by half a thousandth at most, the mean by half a hundredth.
+_ROUNDED = 0.0005
+_MEAN_ROUNDED = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedAcceptance:
+    """What was accepted over a log.
+
+    Attributes:
+        survival: share of drafts whose tokens up to each position were accepted. drafts: behind it.
+    """
+
+    survival: tuple[float, ...]
+    drafts: float
+
+
+def read_log(lines: Iterable[str], where: str) -> LoggedAcceptance:
+    """Pool the lines of a log; each counts with its drafts.
+
+    Args:
+        lines: of the log, those of other things among them.
+        where: the log, for messages.
+
+    Raises:
+        InputError: no line says what was accepted, one contradicts itself or is cut, or two have other draft lengths.
+    """
+    sums: list[float] = []
+    drafts, length_from = 0.0, 0
+    for number, line in enumerate(lines, start=1):
+        if MARK not in line:
+            continue
+        at = f"{where}: line {number}"
+        one = _line(line, at)
+        if one is None:
+            continue
+        if sums and len(one.survival) != len(sums):
+            raise InputError(
+                at,
+                f"{len(one.survival)} positions, {len(sums)} in line {length_from}",
+                "one draft length: cut the log there",
+            )
+        sums, length_from = sums or [0.0] * len(one.survival), length_from or number
+        sums = [before + share * one.drafts for before, share in zip(sums, one.survival, strict=True)]
+        drafts += one.drafts
+    if not drafts:
+        raise InputError(
+            where,
+            f"no line with {MARK!r} in which something was drafted",
+            "the log of a vLLM that speculates",
+        )
+    return LoggedAcceptance(tuple(total / drafts for total in sums), drafts)
+
+
+def _line(line: str, at: str) -> LoggedAcceptance | None:
+    """One line; None if nothing was drafted."""
+    mean, counts, shares = _MEAN.search(line), _COUNTS.search(line), _SHARES.search(line)
+    if mean is None or counts is None or shares is None:
+        expected = "mean acceptance length, accepted and drafted tokens, and acceptance rates per position, as vLLM writes them"
+        raise InputError(at, "a line that is cut or of another program", expected)
+    accepted, drafted = int(counts[1]), int(counts[2])
+    if not drafted or "nan" in (mean[1], *shares[1].split(", ")):
+        return None
+    survival = tuple(float(share) for share in shares[1].strip(", ").split(", "))
+    total = sum(survival)
+    if abs(float(mean[1]) - 1.0 - total) > _MEAN_ROUNDED + _ROUNDED * len(survival) or max(survival) > 1.0:
+        said = f"mean acceptance length {mean[1]}, and shares that add up to {total:.3f}"
+        raise InputError(at, said, "a mean of 1 + their sum, as vLLM counts it")
+    # vLLM drafts fewer than k where a lookup finds less: accepted tokens per draft tell how many drafts there were.
+    return LoggedAcceptance(survival, accepted / total if accepted and total else drafted / len(survival))
