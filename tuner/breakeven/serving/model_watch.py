@@ -117,9 +117,9 @@ class ModelWatch:
         engines, running = self.engines, self.engines.named(RUNNING)
         present = _by_pod(self.ask(f"count by({_BY_POD})({engines.labelled(running)})"))
         sampled = f"max_over_time(timestamp({running})[{self.window_s}s:{_STEP_S}s])"
-        newest_s = _by_pod(self.ask(f"max by({_BY_POD})({engines.labelled(sampled)})"))
-        now_s = _first(self.ask("vector(time())"))
-        ages_s = {pod: now_s - at_s for pod, at_s in newest_s.items()} if now_s is not None else {}
+        # Below zero: the newest sample is not of the future.
+        younger = f"max by({_BY_POD})({engines.labelled(sampled)}) - time()"
+        ages_s = {pod: -seconds for pod, seconds in _by_pod(self.ask(younger)).items()}
         ended = [
             f"{labels['__name__']} of {labels[_REPLICA]}"
             for labels, _ in self.ask(engines.ended((*_NEEDED, "drafts", "accepted"), self.window_s))
