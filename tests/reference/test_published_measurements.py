@@ -34,8 +34,9 @@ def test_unseen_loads_between_three_measured_ones_are_predicted_within_the_goals
 @needs_data
 def test_the_one_law_of_steps_predicts_unseen_loads_and_draft_lengths_of_real_engines() -> None:
     # The first set alone: `make validate` shows the three others, whose many splits take a minute.
-    loads = next(checks.unseen_loads(FOLDER, "steps"))
-    assert loads.met, loads
+    loads = next(checks.unseen_loads(FOLDER, "steps")).figures
+    assert loads["mean"] <= 0.03, loads
+    assert loads["worst"] <= 0.09, loads
     for one in checks.unseen_draft_lengths(FOLDER, "steps"):
         assert one.figures["mean"] <= 0.035, one
         assert one.figures["worst"] <= 0.09, one
