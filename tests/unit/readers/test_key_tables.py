@@ -29,6 +29,16 @@ LISTS = {
     "output_lens": [10, 10, 10],
     "errors": [],
 }
+# Long enough to have a steady middle.
+LONG = PLAIN | {
+    "completed": 400,
+    "start_times": [n // 8 * 0.85 for n in range(400)],
+    "latencies": [0.85] * 400,
+    "total_output_tokens": 3600,
+    "mean_ttft_ms": None,
+    "mean_tpot_ms": None,
+    "p95_e2el_ms": None,
+}
 # Its times make sense in s and in ms.
 BRIEF = json.loads(json.dumps(LLMD).replace("100.0", "0.01"))
 # In which of them a key matters depends on what else is there.
@@ -39,6 +49,7 @@ SAMPLES: dict[type[ForeignResult], list[dict[str, Any]]] = {
         PLAIN | {"request_rate": 4.0, "max_concurrency": None},
         {name: value for name, value in PLAIN.items() if "e2el" not in name and name != "mean_tpot_ms"},
         {name: value for name, value in PLAIN.items() if "e2el" not in name} | LISTS,
+        LONG,
         SGLANG,
     ],
     AiperfSummary: [
@@ -57,6 +68,7 @@ ABSENT = object()
 VALUES: tuple[Any, ...] = (
     ABSENT, True, 7.5, 0.5, 3, 1900.0, 2.2, 2200.0, "poisson", "s", "ms", "concurrent", "synchronous", ["model"], ["failed"], [7.5] * 3,
     [[7.5]] * 3, [[0.5]] * 3, [9, 10, 11], [0.9, 0.2, 0.1], [{"standardized": {"model": {"name": "m"}}}],
+    LONG["start_times"],
 )  # fmt: skip
 
 

@@ -48,6 +48,8 @@ def read_points(
         click.echo(f"breakeven: passed over: {one}", err=True)
     for origin in repeated:
         click.echo(f"breakeven: passed over: {origin}: the same run was given before", err=True)
+    for origin in (one.origin for one in points if one.origin.part):
+        click.echo(f"breakeven: ends cut off: {origin}: {origin.part}", err=True)
     unknown = dict.fromkeys(name for one in points if one.origin.line is None for name in one.extra)
     if unknown:
         click.echo(f"breakeven: keys without a known meaning, not used: {', '.join(unknown)[:300]}", err=True)

@@ -10,7 +10,7 @@ from pydantic import AliasChoices
 from breakeven.points.point import COLUMNS
 from breakeven.readers.aiperf import AiperfSummary
 from breakeven.readers.foreign import ForeignResult
-from breakeven.readers.guidellm import GuideLlmBenchmark
+from breakeven.readers.guidellm import GuideLlmBenchmark, GuideLlmRequest
 from breakeven.readers.llmd import LlmdReport
 from breakeven.readers.reading import OTHERS
 from breakeven.readers.vllmbench import VllmBenchResult
@@ -27,6 +27,9 @@ A key that stands in no table is not used. How to measure: [benchmarks.md](bench
   all busy (`SaturatedPoint`), arrivals were neither Poisson's nor at a constant rate (`ArrivalsUnknown`), fewer than five requests were answered (`PointTooShort`), or no mean request time follows from
   the file (`LatencyUnknown`).
 - **Rate, latency and requests in flight must agree.** A run in which they contradict each other by more than 10 % and their own chance is left out (`NotSteady`).
+- **The ends of a run are cut off** if the file has the times of all its single requests and none failed: the beginning until the number in flight is steady, and what follows the last request that
+  was sent. Rate, latency, requests in flight, first tokens and lengths are then those of the middle, and standard error says which requests count. A run without a steady middle (fewer than 50 requests,
+  an overload, a ramp to its end) stays whole, with its own reasons.
 - **A folder can be given as it stands.** Files that hold no result, runs in which no request was answered, and copies of a run are passed over, each in one line on standard error.
 - A file holds at most 256 MiB and 10,000 points. Results may stand in a list, or one per line."""
 
@@ -36,6 +39,8 @@ class _Tool(NamedTuple):
     files: str
     model: type[ForeignResult]
     remark: str
+    parts: tuple[tuple[str, type[ForeignResult]], ...] = ()
+    """Lists within a result: where they stand, and the model of each element."""
 
 
 _TOOLS = (
@@ -51,7 +56,9 @@ _TOOLS = (
         "GuideLLM",
         "JSON reports of 0.2 to 0.8",
         GuideLlmBenchmark,
-        "`inter_token_latency_ms` is decode time over decoded tokens, which is the time per output token; the tool's own `time_per_output_token_ms` divides by all tokens and is not read.",
+        "`inter_token_latency_ms` is decode time over decoded tokens, which is the time per output token; the tool's own `time_per_output_token_ms` divides by all tokens and is not read. "
+        "A report that keeps a sample of its requests only has no middle.",
+        (("requests.successful[].", GuideLlmRequest), ("requests.incomplete[].", GuideLlmRequest)),
     ),
     _Tool(
         "AIPerf and GenAI-Perf",
@@ -74,16 +81,18 @@ def render() -> str:
     for tool in _TOOLS:
         parts += [f"\n## {tool.name}\n", f"{tool.files[0].upper()}{tool.files[1:]}. {tool.remark}\n"]
         parts += ["| key | what it becomes |", "|---|---|", *_rows(tool.model)]
+        for place, model in tool.parts:
+            parts += _rows(model, place)
     parts += ["\n## Not read\n", "| tool | give in its place |", "|---|---|"]
     parts += [f"| {tool} | {instead} |" for _, tool, instead in OTHERS]
     return "\n".join(parts) + "\n"
 
 
-def _rows(model: type[ForeignResult]) -> Iterator[str]:
+def _rows(model: type[ForeignResult], place: str = "") -> Iterator[str]:
     for name, field in model.model_fields.items():
         alias = field.validation_alias
         keys = [str(key) for key in alias.choices] if isinstance(alias, AliasChoices) else [name]
-        yield f"| {', '.join(f'`{key}`' for key in keys)} | {field.description or _column(name)} |"
+        yield f"| {', '.join(f'`{place}{key}`' for key in keys)} | {field.description or _column(name)} |"
 
 
 def _column(name: str) -> str:

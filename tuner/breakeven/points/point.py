@@ -80,12 +80,14 @@ class Origin:
         row: number of the operating point in its file, from 1; the header and blank lines do not count.
         line: line of a CSV file as an editor counts; None for JSON.
         places: column -> JSON path; empty for CSV.
+        part: in words, which requests of the run the point is of; empty for all of them.
     """
 
     source: str
     row: int
     line: int | None = None
     places: Mapping[str, str] = field(default_factory=dict)
+    part: str = ""
 
     def of(self, column: str) -> str:
         """Name the place of one value: file, row and column, or file and JSON path."""

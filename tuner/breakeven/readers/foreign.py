@@ -139,6 +139,7 @@ class Document:
         arm: Arm,
         worked_out: Mapping[str, Sequence[Any]],
         unread: Mapping[str, str] | None = None,
+        part: str = "",
     ) -> Point:
         """Make the point of what was read.
 
@@ -148,6 +149,7 @@ class Document:
             worked_out: columns that no field holds as they are: the value, and the field (and index) that it rests on. They
                 go before those that were read; None leaves a column out.
             unread: kept beside the columns; gpu and workload, which people add, are columns.
+            part: which requests of the run the columns are of; empty for all.
 
         Raises:
             InputError: as `row.point`, naming the JSON path.
@@ -165,7 +167,7 @@ class Document:
         places = {
             name: self.place(self.standing(model, rest[0]), *rest[1:]) for name, (_, *rest) in columns.items()
         }
-        return point(given, Origin(self.source, 1, places=places))
+        return point(given, Origin(self.source, 1, places=places, part=part))
 
 
 def _below(value: Any, path: str, default: Any = None) -> Any:

@@ -18,6 +18,7 @@ from breakeven.arm import Arm
 from breakeven.errors import ForeignFileError
 from breakeven.points.point import Point
 from breakeven.readers.foreign import Counted, Document, ForeignResult, Milliseconds, Number, at, mean_square
+from breakeven.readers.middle import Middle, middle_of, middle_or_whole, times_of
 from breakeven.reasons import Reason
 
 # 0.2 wrote the common name of the open-loop strategies, which send at a constant rate by default.
@@ -85,6 +86,34 @@ class GuideLlmBenchmark(ForeignResult):
     model: str | None = at("config.backend.model", "worker.backend_model")
 
 
+class GuideLlmRequest(ForeignResult):
+    """One request: 0.5 and newer name its times twice; 0.4 and older, each in its own place."""
+
+    start_s: Number | None = at(
+        "request_start_time",
+        "info.timings.request_start",
+        "scheduler_info.request_timings.request_start",
+        "start_time",
+        means="when it was sent (s): the ends of the run are cut off",
+    )
+    end_s: Number | None = at(
+        "request_end_time",
+        "info.timings.request_end",
+        "scheduler_info.request_timings.request_end",
+        "end_time",
+        means="when it was answered, or cut off (s)",
+    )
+    first_s: Milliseconds = at("time_to_first_token_ms", means="time to first token of the middle")
+    tokens: Counted = at("output_tokens", means="output tokens of the middle")
+
+
+class _Listed(ForeignResult):
+    """The requests of a benchmark, as far as it lists them."""
+
+    answered: list[Any] = at("requests.successful", default=[])
+    cut_off: list[Any] = at("requests.incomplete", default=[])
+
+
 class _Answered(ForeignResult):
     """Whether there is anything to read; a version that counts no requests has some."""
 
@@ -128,12 +157,46 @@ def _point(document: Document, report: GuideLlmReport, arm: Arm) -> Point | Fore
     columns, flags = _imposed(document, read)
     columns["model"] = (read.model or report.model, "model")
     columns["output_tokens_sq"] = (mean_square(read.output_tokens, read.deviation), "deviation")
-    if read.rampup_s:
-        # The load rose for that long, and the means are of the rise too.
-        flags.append(Reason.NOT_STEADY)
     if read.errored:
         flags.insert(0, Reason.REQUESTS_FAILED)
-    return document.point(read, arm, columns | {"flag": (" ".join(flags), "errored")})
+    # The load rose for that long, and the means are of the rise too.
+    risen = [Reason.NOT_STEADY] if read.rampup_s else []
+    whole = document.point(read, arm, columns | {"flag": (" ".join([*flags, *risen]), "errored")})
+    middle = _middle(document, read, whole)
+    if middle is None:
+        return whole
+    columns |= middle.resting_on("mean_latency_s")
+    flag = {"flag": (" ".join(flags), "errored")}
+    return middle_or_whole(document.point(read, arm, columns | flag, part=middle.part), whole)
+
+
+def _middle(document: Document, read: GuideLlmBenchmark, whole: Point) -> Middle | None:
+    """The steady middle, if the benchmark lists all its requests, not a sample of them."""
+    listed = document.read(_Listed)
+    if not listed.answered or len(listed.answered) != read.requests:
+        return None
+    answered = _requests(document, "successful", listed.answered)
+    cut_off = _requests(document, "incomplete", listed.cut_off)
+    begun = [(one.start_s, one.end_s) for one in cut_off]
+    if any(one.start_s is None or one.end_s is None for one in answered):
+        return None
+    times = times_of(
+        [one.start_s or 0.0 for one in answered],
+        [(one.end_s or 0.0) - (one.start_s or 0.0) for one in answered],
+        [one.first_s or 0.0 for one in answered],
+        [one.tokens or 0.0 for one in answered],
+        # A request that was cut off in its queue has no begin.
+        [(start_s, end_s) for start_s, end_s in begun if start_s is not None and end_s is not None],
+    )
+    return None if times is None else middle_of(times, whole.load_mode, read.rampup_s or 0.0)
+
+
+def _requests(document: Document, status: str, listed: list[Any]) -> list[GuideLlmRequest]:
+    place = document.place("requests", status)
+    return [
+        Document(one, document.source, f"{place}[{index}]").read(GuideLlmRequest)
+        for index, one in enumerate(listed)
+    ]
 
 
 def _imposed(document: Document, read: GuideLlmBenchmark) -> tuple[dict[str, tuple[Any, str]], list[Reason]]:

@@ -5,7 +5,7 @@ has the same origin: it writes `e2e_latency` for `e2el`, Infinity for "inf", and
 says which arm ran.
 
 A run starts and ends with an empty engine, so by Little's law throughput times mean latency is its mean in-flight
-exactly, ramp and drain included.
+exactly, ramp and drain included. With --save-detailed the file has each request's times, and ramp and drain are cut off.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from breakeven.readers.foreign import (
     ratio_of_means_s,
 )
 from breakeven.readers.imposed import gamma_arrivals, imposed
+from breakeven.readers.middle import Middle, middle_of, middle_or_whole, times_of
 from breakeven.reasons import Reason
 
 _Rate = Annotated[
@@ -82,6 +83,9 @@ class VllmBenchResult(ForeignResult):
     ttfts_s: _Numbers = at("ttfts", default=(), means="time to first token of each request (s): quantiles")
     gaps_s: tuple[_Numbers, ...] = at(
         "itls", default=(), means="gaps of each request (s): latency and quantiles"
+    )
+    starts_s: _Numbers = at(
+        "start_times", default=(), means="when each request was sent (s): the ends of the run are cut off"
     )
     output_lens: _Numbers = at("output_lens", default=(), means="column `output_tokens_sq`")
     model: str | None = at("model_id", means="column `model`")
@@ -144,14 +148,28 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
     if read.ramp is not None or document.value.get("request_rate") == "trace":
         # The rate changed while it ran: no load was held.
         flags.append(Reason.NOT_STEADY)
-    inflight = (read.achieved_rps or 0.0) * columns["mean_latency_s"][0]
-    load, against = imposed(read.rate, read.clients, inflight, gamma_arrivals(read.arrivals))
-    columns |= load
-    flags += against
     if _failures(read):
         flags.insert(0, Reason.REQUESTS_FAILED)
     unread = document.unread(VllmBenchResult, _HARMLESS)
-    return (document.point(read, arm, columns | {"flag": (" ".join(flags), "failed")}, unread),)
+
+    def run(inflight: float, others: _Columns, part: str = "") -> Point:
+        load, against = imposed(read.rate, read.clients, inflight, gamma_arrivals(read.arrivals))
+        flag = {"flag": (" ".join([*flags, *against]), "failed")}
+        return document.point(read, arm, columns | load | others | flag, unread, part)
+
+    whole = run((read.achieved_rps or 0.0) * columns["mean_latency_s"][0], {})
+    middle = _middle(read, whole)
+    if middle is None:
+        return (whole,)
+    return (middle_or_whole(run(middle.inflight, middle.resting_on("starts_s"), middle.part), whole),)
+
+
+def _middle(read: VllmBenchResult, whole: Point) -> Middle | None:
+    """The steady middle, if the file lists the times of all requests."""
+    if len(read.starts_s) != read.requests:
+        return None
+    times = times_of(read.starts_s, _latencies_s(read), read.ttfts_s, read.output_lens)
+    return None if times is None else middle_of(times, whole.load_mode)
 
 
 def _failures(read: VllmBenchResult) -> float:
@@ -190,9 +208,7 @@ def _times(read: VllmBenchResult, arm: Arm, flags: list[Reason]) -> _Columns:
 
 def _listed(read: VllmBenchResult) -> dict[str, list[float]]:
     """Latency, TTFT and TPOT (s) of every answered request, as far as the file lists them; a failed one has zeros."""
-    whole = read.latencies_s or [
-        first + sum(gaps) for first, gaps in zip(read.ttfts_s, read.gaps_s, strict=False)
-    ]
+    whole = _latencies_s(read)
     rows = zip(whole, read.ttfts_s, read.output_lens, strict=False)
     return {
         "latency": [latency for latency in whole if latency > 0],
@@ -204,6 +220,13 @@ def _listed(read: VllmBenchResult) -> dict[str, list[float]]:
             if latency > first > 0 < count - 1
         ],
     }
+
+
+def _latencies_s(read: VllmBenchResult) -> Sequence[float]:
+    """Latency (s) of each request; empty if the file lists none."""
+    return read.latencies_s or [
+        first + sum(gaps) for first, gaps in zip(read.ttfts_s, read.gaps_s, strict=False)
+    ]
 
 
 def _mean_latency_s(read: VllmBenchResult, arm: Arm) -> float | None:
