@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from breakeven.readers.guidellm import GuideLlmBenchmark
 from breakeven.readers.llmd import LlmdReport
 from breakeven.readers.reading import read_text
 from breakeven.readers.vllmbench import VllmBenchResult
-from fuzzing import AIPERF, BENCH, GUIDELLM, LLMD, SGLANG
+from fuzzing import AIPERF, BENCH, GUIDELLM, LLMD, SGLANG, metric
 
 PLAIN = {name: value for name, value in BENCH.items() if not name.startswith("spec_decode")}
 LISTS = {
@@ -57,24 +58,47 @@ SAMPLES: dict[type[ForeignResult], list[dict[str, Any]]] = {
         AIPERF | {"input_config": {"loadgen": {"request_rate": 4.0, "arrival_pattern": "gamma"}}},
         AIPERF | {"input_config": {"loadgen": {"request_rate": 4.0}}},
         AIPERF | {"input_config": {}},
+        AIPERF
+        | {
+            "total_spec_decode_steps": metric("count", 1000.0),
+            "total_accepted_draft_tokens": metric("count", 1500.0),
+            "total_draft_tokens": metric("count", 2500.0),
+        },
     ],
-    LlmdReport: [LLMD, BRIEF, LLMD | {"scenario": {"load": {"standardized": {"rate_qps": 4.0}}}}],
+    LlmdReport: [
+        LLMD,
+        BRIEF,
+        LLMD
+        | {
+            "scenario": {
+                "load": {
+                    "standardized": {"rate_qps": 4.0},
+                    "native": {"config": {"load": {"type": "constant"}}},
+                }
+            }
+        },
+        LLMD | {"scenario": {"load": {"standardized": {"rate_qps": 4.0}}}},
+    ],
     GuideLlmBenchmark: [{"benchmarks": [benchmark]} for benchmark in GUIDELLM["benchmarks"]]
     + [{"benchmarks": [{"metrics": GUIDELLM["benchmarks"][0]["metrics"], "config": {}}]}],
 }
 # With any other value, or any at all, the file is refused: test_other_tools.py.
 ONE_VALUE = {"request_latency.unit", "records.request_latency.unit", "accept_length"}
+SPECULATING = re.compile("spec_decode|draft_tokens|accept_length$")
 ABSENT = object()
 VALUES: tuple[Any, ...] = (
-    ABSENT, True, 7.5, 0.5, 3, 1900.0, 2.2, 2200.0, "poisson", "s", "ms", "concurrent", "synchronous", ["model"], ["failed"], [7.5] * 3,
+    ABSENT, True, 7.5, 0.5, 3, 1900.0, 2.2, 2200.0, "poisson", "s", "ms", "concurrent", "synchronous", "vllm", False, ["model"], ["failed"], [7.5] * 3,
     [[7.5]] * 3, [[0.5]] * 3, [9, 10, 11], [0.9, 0.2, 0.1], [{"standardized": {"model": {"name": "m"}}}],
-    LONG["start_times"],
+    [{"name": "m"}], [{"type": "concurrency", "concurrency": 4}], [{"type": "poisson", "rate": 4.0}], LONG["start_times"],
 )  # fmt: skip
 
 
 def outcome(sample: dict[str, Any], arm: Arm) -> Any:
     try:
-        return [columns_of(point) for point in read_text(json.dumps(sample), "r.json", arm)]
+        return [
+            columns_of(point) | {"tool": point.origin.tool}
+            for point in read_text(json.dumps(sample), "r.json", arm)
+        ]
     except InputError as refusal:
         return str(refusal)
 
@@ -109,7 +133,8 @@ def listed() -> list[Any]:
 @pytest.mark.parametrize(("model", "keys", "key"), listed())
 def test_a_listed_key_is_used(model: type[ForeignResult], keys: list[str], key: str) -> None:
     for sample in SAMPLES[model]:
-        arm = Arm("ngram", 3) if sample is BENCH or key == "accept_length" else NO_SPECULATION
+        speculates = SPECULATING.search(json.dumps(sample) + key)
+        arm = Arm("ngram", 3) if speculates else NO_SPECULATION
         found = (outcome(with_value(sample, keys, key, value), arm) for value in VALUES)
         # A refusal for its type alone shows no use.
         points = (json.dumps(one) for one in found if isinstance(one, list))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -16,7 +17,7 @@ from breakeven.errors import ForeignFileError, InputError
 from breakeven.tiers import Schedule
 
 if TYPE_CHECKING:
-    from breakeven.points.point import Point
+    from breakeven.points.point import Origin, Point
     from breakeven.profile import Profile
 
 
@@ -44,15 +45,8 @@ def read_points(
     if foreign and not read:
         raise foreign[0]
     points, repeated = distinct(read)
-    for one in foreign:
-        click.echo(f"breakeven: passed over: {one}", err=True)
-    for origin in repeated:
-        click.echo(f"breakeven: passed over: {origin}: the same run was given before", err=True)
-    for origin in (one.origin for one in points if one.origin.part):
-        click.echo(f"breakeven: ends cut off: {origin}: {origin.part}", err=True)
-    unknown = dict.fromkeys(name for one in points if one.origin.line is None for name in one.extra)
-    if unknown:
-        click.echo(f"breakeven: keys without a known meaning, not used: {', '.join(unknown)[:300]}", err=True)
+    for line in _said(foreign, repeated, points):
+        click.echo(f"breakeven: {line}", err=True)
     pairs = []
     for condition in conditions:
         column, equals, value = condition.partition("=")
@@ -60,6 +54,24 @@ def read_points(
             raise click.BadParameter(f"{condition!r} is not COLUMN=VALUE", param_hint="--where")
         pairs.append((column.strip(), value.strip()))
     return matching(points, pairs)
+
+
+def _said(
+    foreign: Sequence[ForeignFileError], repeated: Sequence[Origin], points: Sequence[Point]
+) -> Iterator[str]:
+    """What is to be known of the files: which are passed over, what was cut off, which keys were not used."""
+    for refused in foreign:
+        yield f"passed over: {refused}"
+    for origin in repeated:
+        yield f"passed over: {origin}: the same run was given before"
+    for origin in (one.origin for one in points if one.origin.part):
+        yield f"ends cut off: {origin}: {origin.part}"
+    unknown: dict[str, dict[str, None]] = {}
+    for one in points:
+        unknown.setdefault(one.origin.tool, {}).update(dict.fromkeys(one.unknown))
+    for tool, keys in unknown.items():
+        if keys:
+            yield f"{tool}: keys without a known meaning, not used: {', '.join(keys)[:300]}"
 
 
 class _Ran(NamedTuple):

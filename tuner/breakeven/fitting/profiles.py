@@ -142,9 +142,7 @@ def _warnings(
     if repeated:
         noun = "row repeats" if repeated == 1 else "rows repeat"
         yield f"{repeated} {noun} another one in every figure: a measurement given twice counts as two"
-    versions = {one.engine_version for one in points if one.engine_version is not None}
-    if len(versions) > 1:
-        yield f"rows of {len(versions)} engine versions ({', '.join(sorted(versions))}) were fitted together"
+    yield from _engine_warnings(points)
     for one in pooled:
         if one.unidentified and set(one.unidentified) - {"c1p", "c2p"}:
             lengths = ", ".join(str(k) for k in one.draft_lengths)
@@ -152,6 +150,19 @@ def _warnings(
                 f"{one.method}: draft lengths {lengths} do not determine {', '.join(one.unidentified)}; "
                 "measure another draft length before trusting predictions of others"
             )
+
+
+def _engine_warnings(points: Sequence[Point]) -> Iterator[str]:
+    """What may have been two engines: the rest is refused (`reading.one_setting`)."""
+    several = {"engine_version": "engine versions", "target": "addresses", "endpoint": "kinds of request"}
+    for column, noun in several.items():
+        values = sorted({value for one in points if (value := one.text(column)) is not None})
+        if len(values) > 1:
+            yield f"rows of {len(values)} {noun} ({', '.join(values)}) were fitted together"
+    foreign = [one for one in points if one.origin.tool]
+    named = ("engine", "engine_version", "target")
+    if len(foreign) > 1 and not any(one.text(column) for one in foreign for column in named):
+        yield "no file names the engine: nothing shows whether all runs were measured on one"
 
 
 def _places(fit: ArmFit, reason: str) -> str:

@@ -24,6 +24,12 @@ from breakeven.errors import InputError
 SETTING = ("workload", "gpu", "model")
 """Columns that must not vary within one fit: rows that differ here belong to different laws."""
 
+ENGINE = ("engine", "tokenizer")
+"""What else must not vary within one fit, where a file says it: the engine, and what tokens are counted with."""
+
+WHERE = ("target", "endpoint")
+"""What differs between two engines, and may differ between two runs on one: the address, and the kind of request."""
+
 ACCEPT = re.compile(r"accept_([1-9]\d{0,3})")
 """accept_1, accept_2, ...: the columns of `Point.accept`."""
 
@@ -81,6 +87,7 @@ class Origin:
         line: line of a CSV file as an editor counts; None for JSON.
         places: column -> JSON path; empty for CSV.
         part: in words, which requests of the run the point is of; empty for all of them.
+        tool: the load generator that wrote the file, with its version where the file says it; empty for a points file.
     """
 
     source: str
@@ -88,6 +95,7 @@ class Origin:
     line: int | None = None
     places: Mapping[str, str] = field(default_factory=dict)
     part: str = ""
+    tool: str = ""
 
     def of(self, column: str) -> str:
         """Name the place of one value: file, row and column, or file and JSON path."""
@@ -356,6 +364,12 @@ class Point:
             return self.mean_inflight
         # Little's law over a run that starts and ends empty is exact, ramp and drain included.
         return None if self.answered_rps is None else self.answered_rps * self.mean_latency_s
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """The keys of another tool's file that are kept and mean nothing to any reader."""
+        known = (*ENGINE, *WHERE)
+        return tuple(name for name in self.extra if name not in known) if self.origin.tool else ()
 
     def text(self, column: str) -> str | None:
         """Return any column as text, for `--where` and `--group-by`; None where the row has no such value."""

@@ -1,12 +1,14 @@
 """Summaries of AIPerf (`profile_export_aiperf.json`) and GenAI-Perf (`profile_export_genai_perf.json`): one operating point.
 
 A metric is an object of unit, avg, p50, ..., at the root or, in AIPerf's first releases, under `records`. The first tool
-names its load under `input_config.loadgen`, the second beside the other options. Neither says which arm ran.
+names its load under `input_config.loadgen`, since its second configuration in a list `input_config.phases`; the second
+tool beside the other options. Neither says which arm ran.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import re
+from typing import Any, Literal, NamedTuple
 
 from breakeven.arm import Arm
 from breakeven.errors import ForeignFileError
@@ -58,6 +60,7 @@ class AiperfSummary(ForeignResult):
     output_tokens: Counted = _metric("output_sequence_length")
     deviation: Counted = _metric("output_sequence_length", "std", means="column `output_tokens_sq`")
     cancelled: bool | None = at("was_cancelled", means="true: requests failed")
+    complete: bool | None = at("is_complete", means="false: requests failed")
     models: tuple[str, ...] = at(
         "input_config.endpoint.model_names",
         "input_config.model_names",
@@ -78,6 +81,62 @@ class AiperfSummary(ForeignResult):
     )
     per_user: Counted = _load("user_centric_rate", means="arrivals unknown")
     scheduled: bool | None = at("input_config.input.fixed_schedule", means="true: not steady")
+    items: list[Any] = at(
+        "input_config.models.items",
+        default=[],
+        means="column `model`: `name` of each, since the second configuration",
+    )
+    phases: Any = at(
+        "input_config.phases",
+        means="the load, since the second configuration: the one phase of profiling",
+    )
+    targets: list[str] = at("input_config.endpoint.urls", default=[], means="column `target`")
+    target: str | None = at("input_config.endpoint.url")
+    endpoint: str | None = at("input_config.endpoint.type")
+    tokenizer: str | None = at("input_config.tokenizer.name", means="column `tokenizer`")
+    version: str | None = at("aiperf_version", means="named in messages")
+    steps: Counted = _metric("total_spec_decode_steps", means="the engine speculates; column `drafts`")
+    accepted: Counted = _metric("total_accepted_draft_tokens", means="column `tokens_per_step`")
+    drafted: Counted = _metric("total_draft_tokens", means="column `drafted_per_step`")
+
+
+class AiperfPhase(ForeignResult):
+    """One phase of the second configuration."""
+
+    name: str | None = at("name", means="`warmup`: of no interest, if `kind` is not there")
+    role: str | None = at("kind", means="`warmup`: of no interest")
+    left_out: bool | None = at("exclude_from_results", means="true: of no interest")
+    kind: str = at(
+        "type",
+        default=...,
+        means="`concurrency`, `constant`, `poisson`, `gamma` by its smoothness, `user_centric` (arrivals unknown); others are passed over",
+    )
+    rate: Counted = at("rate", means="column `request_rate_rps`")
+    clients: Counted = at("concurrency", means="column `concurrency`; with a rate its upper limit")
+    smoothness: Counted = at("smoothness", means="of gamma: 1 Poisson, from 10 on constant")
+    risen: Any = at("rate_ramp", "concurrency_ramp", "prefill_ramp", means="any: not steady")
+    series: Any = at("rate_series", means="any: passed over, because the rate changes")
+    prefills: Counted = at(
+        "prefill_concurrency", means="any: arrivals unknown, because requests wait at the client"
+    )
+    cancelled: Counted = at("cancellation.rate", means="above 0: requests failed")
+    mode: str | None = at("timing_mode", means="`agentic_replay` is passed over")
+
+
+_PHASES = {
+    "concurrency": None,
+    "constant": "constant",
+    "poisson": "poisson",
+    "gamma": None,
+    "user_centric": None,
+}
+"""Types of phases that hold one load, and how requests arrive."""
+
+_HARMLESS = re.compile(
+    # How long it ran, and what was counted: the results say both.
+    r"requests|duration|sessions|grace_period|seamless|users|sla|failed_request_threshold|trajectory_\w+|burst_phase_starts"
+    r"|agentic_\w+|benchmark_(grace_period|duration)|request_count|warmup_\w+|num_users|random_seed"
+)
 
 
 def recognises(document: Document) -> bool:
@@ -98,22 +157,116 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
         InputError: naming the JSON path.
     """
     read = document.read(AiperfSummary)
-    if read.rate is None and read.clients is None:
-        # A later configuration names its load elsewhere: nobody may take it for all requests at once.
-        return (document.disown("a summary that does not say how requests arrived", "input_config.loadgen"),)
+    load = _load_of(document, read)
+    if isinstance(load, ForeignFileError):
+        return (load,)
+    if read.steps and arm.k == 0:
+        raise document.refuse(
+            "counters of a speculating engine",
+            "--method and --k of the arm that ran, not none",
+            document.standing(AiperfSummary, "steps"),
+        )
     latency_s = read.mean_latency_s or 0.0
     inflight = latency_s * (read.achieved_rps or 0.0)
-    columns, flags = imposed(read.rate, read.clients, inflight, _arrivals(read))
-    if read.ramp_s or read.scheduled:
-        # The load rose, or followed a recording, while it ran.
-        flags.append(Reason.NOT_STEADY)
-    if read.failed or read.cancelled:
+    columns, flags = imposed(load.rate, load.clients, inflight, load.arrivals)
+    # A column rests on a field of the summary, or on the phase.
+    columns = {name: (value, load.standing or field) for name, (value, field) in columns.items()}
+    flags += load.flags
+    if read.failed or read.cancelled or read.complete is False:
         flags.insert(0, Reason.REQUESTS_FAILED)
-    columns["model"] = (",".join(read.models) or None, "models")
+    names = [
+        item["name"] for item in read.items if isinstance(item, dict) and isinstance(item.get("name"), str)
+    ]
+    columns["model"] = (",".join(read.models or names) or None, "models")
+    columns["target"] = (",".join(read.targets) or read.target, "targets")
+    columns["endpoint"] = (read.endpoint, "endpoint")
+    columns["tokenizer"] = (read.tokenizer, "tokenizer")
+    columns |= _speculation(read, arm)
     columns["output_tokens_sq"] = (mean_square(read.output_tokens, read.deviation), "deviation")
     tpot_s = ratio_of_means_s(latency_s, read.ttft_mean_s, read.output_tokens or 0.0)
     columns["tpot_mean_s"] = (tpot_s, "mean_latency_s")
-    return (document.point(read, arm, columns | {"flag": (" ".join(flags), "failed")}),)
+    columns["flag"] = (" ".join(dict.fromkeys(flags)), "failed")
+    tool = f"AIPerf {read.version}" if read.version else "AIPerf or GenAI-Perf"
+    return (document.point(read, arm, columns, load.unread, tool),)
+
+
+def _speculation(read: AiperfSummary, arm: Arm) -> dict[str, tuple[Any, ...]]:
+    """Tokens per step from the counters of requests: a step that verifies yields its accepted drafts and one more."""
+    if not read.steps:
+        return {}
+    per_step = 1.0 + (read.accepted or 0.0) / read.steps
+    return {
+        "drafts": (read.steps, "steps"),
+        "tokens_per_step": (min(per_step, arm.k + 1.0), "accepted"),
+        "drafted_per_step": (
+            None if read.drafted is None else min(read.drafted / read.steps, arm.k),
+            "drafted",
+        ),
+    }
+
+
+class _Load(NamedTuple):
+    """What was imposed: as `imposed` takes it, what speaks against it, unknown keys, and the field it stands at."""
+
+    rate: float | None
+    clients: float | None
+    arrivals: str | None
+    flags: list[Reason]
+    unread: dict[str, str]
+    standing: str = ""
+
+
+def _load_of(document: Document, read: AiperfSummary) -> _Load | ForeignFileError:
+    if isinstance(read.phases, list):
+        return _phase_load(document, read.phases)
+    if read.rate is None and read.clients is None:
+        # A later configuration names its load elsewhere: nobody may take it for all requests at once.
+        return document.disown(
+            "a summary that does not say how requests arrived", "input_config.loadgen or input_config.phases"
+        )
+    # The load rose, or followed a recording, while it ran.
+    flags = [Reason.NOT_STEADY] if read.ramp_s or read.scheduled else []
+    unread = document.unread(AiperfSummary, _HARMLESS, "input_config.loadgen")
+    return _Load(read.rate, read.clients, _arrivals(read), flags, unread)
+
+
+def _phase_load(document: Document, phases: list[Any]) -> _Load | ForeignFileError:
+    """The load of the second configuration: that of its one phase which is no warm-up."""
+    place = "input_config.phases"
+    parts = [
+        Document(value, document.source, document.place(place, index)) for index, value in enumerate(phases)
+    ]
+    counted = [(part, phase) for part in parts if not _warms_up(phase := part.read(AiperfPhase))]
+    if len(counted) != 1:
+        return document.disown(f"figures of {len(counted)} phases together", "one phase of profiling", place)
+    ((part, phase),) = counted
+    closed = phase.kind == "concurrency"
+    if phase.kind not in _PHASES or phase.series is not None or phase.mode == "agentic_replay":
+        return part.disown(
+            f"a phase of type {phase.kind[:40]!r} whose load is no fixed one", ", ".join(_PHASES), "type"
+        )
+    if (phase.clients if closed else phase.rate) is None:
+        missing = "concurrency" if closed else "rate"
+        return part.disown("a phase that does not say how requests arrived", missing, missing)
+    arrivals = gamma_arrivals(phase.smoothness) if phase.kind == "gamma" else _PHASES[phase.kind]
+    raised = {
+        Reason.REQUESTS_FAILED: phase.cancelled is not None,
+        Reason.NOT_STEADY: phase.risen is not None,
+        Reason.ARRIVALS_UNKNOWN: phase.prefills is not None,
+    }
+    unread = part.unread(AiperfPhase, _HARMLESS)
+    return _Load(
+        None if closed else phase.rate,
+        phase.clients,
+        arrivals,
+        [reason for reason, is_so in raised.items() if is_so],
+        {f"{place}[].{name}": value for name, value in unread.items()},
+        "phases",
+    )
+
+
+def _warms_up(phase: AiperfPhase) -> bool:
+    return bool(phase.left_out) or (phase.role or phase.name) == "warmup"
 
 
 def _arrivals(read: AiperfSummary) -> str | None:

@@ -82,9 +82,9 @@ class Document:
         """Build the refusal of what stands below this."""
         return InputError(f"{self.source}: {self.place(*steps)}".removesuffix(": "), problem, expected)
 
-    def disown(self, problem: str, expected: str) -> ForeignFileError:
-        """Build the refusal of a document that holds no measurement."""
-        return ForeignFileError(f"{self.source}: {self.path}".removesuffix(": "), problem, expected)
+    def disown(self, problem: str, expected: str, *steps: str | int) -> ForeignFileError:
+        """Build the refusal of a document that holds no measurement, by what stands below it."""
+        return ForeignFileError(f"{self.source}: {self.place(*steps)}".removesuffix(": "), problem, expected)
 
     def has(self, *keys: str) -> bool:
         """Tell whether this is an object with these members."""
@@ -124,13 +124,27 @@ class Document:
         beside = (key for key in keys if _below(self.value, key.rpartition(".")[0]) is not None)
         return next((key for key in keys if _below(self.value, key) is not None), next(beside, keys[0]))
 
-    def unread(self, model: type[BaseModel], harmless: re.Pattern[str]) -> dict[str, str]:
-        """Texts and numbers of this object that no field reads and nobody knows to be harmless, by their names."""
-        known = {key.partition(".")[0] for name in model.model_fields for key in _keys(model, name)}
+    def unread(self, model: type[BaseModel], harmless: re.Pattern[str], place: str = "") -> dict[str, str]:
+        """Members of an object in this that no field reads and nobody knows to be harmless, by their dotted names.
+
+        Args:
+            model: whose fields are read.
+            harmless: names that change nothing about what a run means, in full.
+            place: where the object stands; empty for this one, of which only texts and numbers count.
+        """
+        found = _below(self.value, place) if place else self.value
+        if not isinstance(found, dict):
+            return {}
+        before = f"{place}." if place else ""
+        depth = before.count(".") + 1
+        known = {
+            ".".join(key.split(".")[:depth]) for name in model.model_fields for key in _keys(model, name)
+        }
         return {
-            name: str(value)[:200]
-            for name, value in self.value.items()
-            if isinstance(value, str | int | float) and name not in known and not harmless.fullmatch(name)
+            f"{before}{name}": str(value)[:200]
+            for name, value in found.items()
+            if f"{before}{name}" not in known and not harmless.fullmatch(name)
+            if isinstance(value, str | int | float) or (place and value not in (None, [], {}))
         }
 
     def point(
@@ -139,6 +153,7 @@ class Document:
         arm: Arm,
         worked_out: Mapping[str, Sequence[Any]],
         unread: Mapping[str, str] | None = None,
+        tool: str = "",
         part: str = "",
     ) -> Point:
         """Make the point of what was read.
@@ -149,6 +164,7 @@ class Document:
             worked_out: columns that no field holds as they are: the value, and the field (and index) that it rests on. They
                 go before those that were read; None leaves a column out.
             unread: kept beside the columns; gpu and workload, which people add, are columns.
+            tool: as in `Origin`.
             part: which requests of the run the columns are of; empty for all.
 
         Raises:
@@ -167,7 +183,7 @@ class Document:
         places = {
             name: self.place(self.standing(model, rest[0]), *rest[1:]) for name, (_, *rest) in columns.items()
         }
-        return point(given, Origin(self.source, 1, places=places, part=part))
+        return point(given, Origin(self.source, 1, places=places, part=part, tool=tool))
 
 
 def _below(value: Any, path: str, default: Any = None) -> Any:

@@ -10,7 +10,8 @@ all tokens and is not.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import re
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -18,11 +19,19 @@ from breakeven.arm import Arm
 from breakeven.errors import ForeignFileError
 from breakeven.points.point import Point
 from breakeven.readers.foreign import Counted, Document, ForeignResult, Milliseconds, Number, at, mean_square
+from breakeven.readers.imposed import imposed
 from breakeven.readers.middle import Middle, middle_of, middle_or_whole, times_of
 from breakeven.reasons import Reason
 
 # 0.2 wrote the common name of the open-loop strategies, which send at a constant rate by default.
 _ARRIVALS = {"poisson": "poisson", "constant": "constant", "async": "constant"}
+
+_KINDS = ("synchronous", "concurrent", "throughput", *_ARRIVALS)
+
+_HARMLESS = re.compile(
+    # A burst at the start of a run with a rate (0.2 and 0.3) is one second's requests.
+    r"worker_count|processes_limit|queued_requests_limit|processes_requests_limit|random_seed|initial_burst|cpu_\w+"
+)
 
 # GuideLLM's own limit where nobody lowered it: more than an engine's batch holds.
 _NO_LIMIT = 512
@@ -74,16 +83,24 @@ class GuideLlmBenchmark(ForeignResult):
     errored: Counted = at(
         "metrics.request_totals.errored", "run_stats.requests_made.errored", means="requests that failed"
     )
-    kind: Literal["synchronous", "concurrent", "throughput", "constant", "poisson", "async"] = _strategy(
-        "type_", default=..., means="how requests arrived"
-    )
+    kind: str = _strategy("type_", default=..., means="how requests arrived")
     rate: Number | None = _strategy("rate", means="column `request_rate_rps`")
     streams: Number | None = _strategy("streams", "max_concurrency", means="column `concurrency`")
     limit: Number | None = _strategy(
-        "max_concurrency", means="limit of a `throughput` run; from 512 on: none"
+        "max_concurrency",
+        means="most requests in flight of a `throughput` run or one with a rate; from 512 on: none",
     )
-    rampup_s: Counted = _strategy("rampup_duration", means="above 0: not steady")
-    model: str | None = at("config.backend.model", "worker.backend_model")
+    rampup_s: Counted = _strategy(
+        "rampup_duration", "startup_duration", means="above 0: not steady, if no middle can be cut out"
+    )
+    model: str | None = at("config.backend.model", "worker.backend_model", "benchmarker.backend.model")
+    target: str | None = at(
+        "config.backend.target",
+        "worker.backend_target",
+        "benchmarker.backend.target",
+        means="column `target`",
+    )
+    endpoint: str | None = at("config.backend.request_format", means="column `endpoint`")
 
 
 class GuideLlmRequest(ForeignResult):
@@ -126,6 +143,9 @@ class GuideLlmReport(ForeignResult):
     """The part of a report that is about all its benchmarks."""
 
     model: str | None = at("args.model")
+    target: str | None = at("args.target")
+    version: str | None = at("metadata.guidellm_version")
+    tokenizer: str | None = at("config.spec.tokenizer.model", "args.processor")
 
 
 def recognises(document: Document) -> bool:
@@ -154,20 +174,31 @@ def _point(document: Document, report: GuideLlmReport, arm: Arm) -> Point | Fore
     if not document.read(_Answered).requests:
         return document.disown("a benchmark in which no request was answered", "one with answers")
     read = document.read(GuideLlmBenchmark)
+    if read.kind not in _KINDS:
+        steps = document.standing(GuideLlmBenchmark, "kind")
+        return document.disown(f"a benchmark with the load {read.kind[:40]!r}", ", ".join(_KINDS), steps)
     columns, flags = _imposed(document, read)
     columns["model"] = (read.model or report.model, "model")
+    columns["target"] = (read.target or report.target, "target")
+    columns["endpoint"] = (read.endpoint, "endpoint")
+    columns["tokenizer"] = (report.tokenizer, "model")
     columns["output_tokens_sq"] = (mean_square(read.output_tokens, read.deviation), "deviation")
     if read.errored:
         flags.insert(0, Reason.REQUESTS_FAILED)
     # The load rose for that long, and the means are of the rise too.
     risen = [Reason.NOT_STEADY] if read.rampup_s else []
-    whole = document.point(read, arm, columns | {"flag": (" ".join([*flags, *risen]), "errored")})
+    tool = f"GuideLLM {report.version or ''}".strip()
+    unread: dict[str, str] = {}
+    for place in ("config.strategy", "scheduler.strategy", "args.strategy"):
+        unread |= document.unread(GuideLlmBenchmark, _HARMLESS, place)
+    flag = {"flag": (" ".join([*flags, *risen]), "errored")}
+    whole = document.point(read, arm, columns | flag, unread, tool)
     middle = _middle(document, read, whole)
     if middle is None:
         return whole
     columns |= middle.resting_on("mean_latency_s")
     flag = {"flag": (" ".join(flags), "errored")}
-    return middle_or_whole(document.point(read, arm, columns | flag, part=middle.part), whole)
+    return middle_or_whole(document.point(read, arm, columns | flag, unread, tool, middle.part), whole)
 
 
 def _middle(document: Document, read: GuideLlmBenchmark, whole: Point) -> Middle | None:
@@ -213,5 +244,10 @@ def _imposed(document: Document, read: GuideLlmBenchmark) -> tuple[dict[str, tup
         expected = "requests per second" if resting_on == "rate" else "the number of clients"
         raise document.refuse("nothing there", expected, document.standing(GuideLlmBenchmark, resting_on))
     if resting_on == "rate":
-        return {"request_rate_rps": (value, "rate"), "load_mode": (_ARRIVALS[read.kind], "kind")}, []
+        limit = read.limit if read.limit and read.limit < _NO_LIMIT else None
+        columns, flags = imposed(value, limit, read.mean_inflight, _ARRIVALS[read.kind])
+        return {
+            "request_rate_rps": columns["request_rate_rps"],
+            "load_mode": (_ARRIVALS[read.kind], "kind"),
+        }, flags
     return {"concurrency": (value, resting_on)}, []

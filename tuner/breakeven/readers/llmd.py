@@ -5,7 +5,9 @@ Version 0.1 holds the load generator's own options and no standard word for how 
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -47,7 +49,9 @@ class LlmdReport(ForeignResult):
     prompt_tokens: Counted = at(f"{_RESULTS}.requests.input_length.mean")
     output_tokens: Counted = at(f"{_RESULTS}.requests.output_length.mean")
     deviation: Counted = at(f"{_RESULTS}.requests.output_length.stddev", means="column `output_tokens_sq`")
-    achieved_rps: Counted = at(f"{_RESULTS}.throughput.requests_rate.mean")
+    achieved_rps: Counted = at(
+        f"{_RESULTS}.throughput.request_rate.mean", f"{_RESULTS}.throughput.requests_rate.mean"
+    )
     tokens_per_second: Counted = at(f"{_RESULTS}.throughput.output_token_rate.mean")
     rate: Counted = at("scenario.load.standardized.rate_qps", means="column `request_rate_rps`")
     clients: _Limit = at(
@@ -56,7 +60,28 @@ class LlmdReport(ForeignResult):
     arrivals: str | None = at(
         "scenario.load.native.config.load.type", means="`poisson` or `constant`; else unknown"
     )
-    stack: Any = at("scenario.stack", means="column `model`: `standardized.model.name` of its components")
+    beside: list[Any] = at(
+        "scenario.load.metadata.concurrent_with",
+        default=[],
+        means="not empty: other load ran beside it, so that arrivals are unknown",
+    )
+    generators: Counted = at("scenario.load.standardized.parallelism", means="above 1: arrivals unknown")
+    turns: bool | None = at(
+        "scenario.load.standardized.multi_turn.enabled", means="true, with a rate: arrivals unknown"
+    )
+    target: str | None = at("scenario.load.native.config.server.base_url", means="column `target`")
+    stack: Any = at(
+        "scenario.stack",
+        means="of its components' `standardized`: `model.name` is column `model`, `accelerator.model` column `gpu`; tool, version, role, "
+        "replicas, accelerators and parallelism make column `engine`",
+    )
+
+
+_ENGINE = ("tool", "tool_version", "role", "replicas", "accelerator")
+_HARMLESS = re.compile(
+    # Names, and how prompts were made: their lengths are among the results.
+    r"schema_version|cfg_id|description|treatment(_group)?|tool(_version)?|source|stage|(input|output)_seq_len|prefix"
+)
 
 
 def recognises(document: Document) -> bool:
@@ -93,6 +118,9 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
     limit = None if read.clients == math.inf else read.clients
     arrivals = read.arrivals if read.arrivals in {"poisson", "constant"} else None
     columns, flags = imposed(read.rate, limit, latency_s * (read.achieved_rps or 0.0), arrivals)
+    if read.beside or (read.generators or 1.0) > 1.0 or (read.turns and read.rate is not None):
+        # What is known of this load is not all that the engine answered.
+        flags.append(Reason.ARRIVALS_UNKNOWN)
     if read.failed:
         flags.insert(0, Reason.REQUESTS_FAILED)
     columns["mean_latency_s"] = (latency_s, "latency_mean")
@@ -101,8 +129,14 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
     if read.sent is not None:
         columns["requests"] = (read.sent - (read.failed or 0.0) - (read.incomplete or 0.0), "sent")
     columns["output_tokens_sq"] = (mean_square(read.output_tokens, read.deviation), "deviation")
-    columns["model"] = (_models(read.stack), "stack")
-    return (document.point(read, arm, columns | {"flag": (" ".join(flags), "failed")}),)
+    columns["model"] = (_each(read.stack, "model", "name"), "stack")
+    columns["gpu"] = (_each(read.stack, "accelerator", "model"), "stack")
+    columns["engine"] = (_engines(read.stack), "stack")
+    columns["target"] = (read.target, "target")
+    columns["flag"] = (" ".join(dict.fromkeys(flags)), "failed")
+    unread = document.unread(LlmdReport, _HARMLESS, "scenario.load.standardized")
+    unread |= document.unread(LlmdReport, _HARMLESS, "scenario.load.metadata")
+    return (document.point(read, arm, columns, unread, f"llm-d-benchmark's report {version[:20]}"),)
 
 
 def _times(read: LlmdReport) -> list[tuple[str, float | None, float]]:
@@ -118,13 +152,24 @@ def _times(read: LlmdReport) -> list[tuple[str, float | None, float]]:
     ]
 
 
-def _models(stack: Any) -> str | None:
-    """Names of the models of all inference engines of a stack; components of other kinds have none, or other fields."""
+def _each(stack: Any, *keys: str) -> str | None:
+    """A text of all inference engines of a stack, each once; components of other kinds have none, or other fields."""
     found: list[str] = []
     for component in stack if isinstance(stack, list) else ():
         inner = component
-        for key in ("standardized", "model", "name"):
+        for key in ("standardized", *keys):
             inner = inner.get(key) if isinstance(inner, dict) else None
         if isinstance(inner, str):
             found.append(inner)
     return ",".join(dict.fromkeys(found)) or None
+
+
+def _engines(stack: Any) -> str | None:
+    """What tells one inference engine of a stack from another: all that is standard about it but its model."""
+    found: list[str] = []
+    for component in stack if isinstance(stack, list) else ():
+        engine = component.get("standardized") if isinstance(component, dict) else None
+        if isinstance(engine, dict) and engine.get("kind") == "inference_engine":
+            told = {key: engine[key] for key in _ENGINE if engine.get(key) is not None}
+            found.append(json.dumps(told, sort_keys=True)[:400])
+    return " ".join(found) or None

@@ -12,7 +12,7 @@ from breakeven.arm import Arm
 from breakeven.errors import ForeignFileError, InputError
 from breakeven.intake import file_text
 from breakeven.points import table
-from breakeven.points.point import SETTING, Origin, Point
+from breakeven.points.point import ENGINE, SETTING, Origin, Point
 from breakeven.readers import aiperf, foreign, guidellm, llmd, prometheus, vllmbench
 from breakeven.readers.foreign import Document
 from breakeven.yaml_intake import yaml_documents
@@ -37,6 +37,7 @@ OTHERS: tuple[tuple[tuple[str, ...], str, str], ...] = (
         "profile_export_genai_perf.json beside it",
     ),
     (("metadata", "metrics", "error"), "AIPerf's records", "profile_export_aiperf.json beside them"),
+    (("timeslices", "input_config"), "AIPerf's time slices", "profile_export_aiperf.json beside them"),
     (("results_end_to_end_latency_s_mean",), "LLMPerf", "a points file with its columns"),
     (("last_latency", "overall_throughput"), "SGLang's bench_one_batch", "SGLang's bench_serving"),
 )
@@ -263,12 +264,12 @@ def grouped(points: Sequence[Point], column: str) -> dict[str, tuple[Point, ...]
 
 
 def one_setting(points: Sequence[Point]) -> None:
-    """Refuse points of more than one workload, GPU or model: no law holds across them.
+    """Refuse points of more than one workload, GPU, model, engine or tokenizer: no law holds across them.
 
     Raises:
         InputError: naming the column and its values.
     """
-    for column in SETTING:
+    for column in (*SETTING, *ENGINE):
         values = _values(points, column)
         if len(values) > 1:
             sources = " ".join(dict.fromkeys(one.origin.source for one in points))

@@ -41,7 +41,7 @@ _Rate = Annotated[
 _Numbers = tuple[Number, ...]
 _HARMLESS = re.compile(
     # What ran, for people; figures that follow from those that are read, or that no law has a use for.
-    r"date|duration|label|tag|backend|endpoint_type|dataset_name|tokenizer_id|num_warmups|max_concurrent_requests|rtfx"
+    r"date|duration|label|tag|dataset_name|num_warmups|max_concurrent_requests|rtfx"
     r"|(ramp_up|sharegpt|random)_.*|(std|p\d+(\.\d+)?|median|max)_\w+|spec_decode_\w+|request_goodput(:.*)?"
     r"|(input|total|total_token|output)_throughput(_\w+)?|total_\w+|max_output_tokens_per_s"
 )
@@ -52,7 +52,9 @@ class VllmBenchResult(ForeignResult):
     """One result file. Older versions write 0 for what was not measured."""
 
     requests: Annotated[Number, Field(ge=0)] = at("completed", default=...)
-    prompts: Counted = at("num_prompts", means="requests that were sent, where `failed` is not there")
+    prompts: Counted = at(
+        "num_prompts", "sent_requests", means="requests that were sent, where `failed` is not there"
+    )
     failed: Number | None = at("failed", means="requests without an answer (since October 2025)")
     errors: tuple[str, ...] = at(
         "errors", default=(), means="texts that are not empty are failed requests (`--save-detailed`)"
@@ -89,6 +91,13 @@ class VllmBenchResult(ForeignResult):
     )
     output_lens: _Numbers = at("output_lens", default=(), means="column `output_tokens_sq`")
     model: str | None = at("model_id", means="column `model`")
+    backend: str | None = at(
+        "backend", means="column `engine` if it names one; embeddings, audio and images are passed over"
+    )
+    endpoint: str | None = at("endpoint_type", means="column `endpoint`")
+    tokenizer: str | None = at("tokenizer_id", means="column `tokenizer`")
+    target: str | None = at("base_url", "host", means="column `target` (from `--metadata`)")
+    engine_version: str | None = at("engine_version", "vllm_version", "sglang_version")
     rate: _Rate = at(
         "request_rate",
         means="column `request_rate_rps`; `inf`: as fast as `max_concurrency` clients ask; `trace`: not steady",
@@ -110,6 +119,18 @@ class VllmBenchResult(ForeignResult):
     )
 
 
+_NO_TEXT = re.compile(r".*(embed|pooling|rerank|score|audio|visual|image).*")
+_ENGINES = re.compile(
+    r"(vllm|sglang|tgi|lmdeploy|deepspeed-mii|tensorrt-llm|trt|scalellm|llama\.cpp|xllm)(-.*)?"
+)
+"""Of `backend`: the other words are kinds of requests, which every engine answers."""
+
+
+def _engine(read: VllmBenchResult) -> str | None:
+    found = _ENGINES.fullmatch(read.backend or "")
+    return found[1] if found else None
+
+
 def recognises(document: Document) -> bool:
     """Tell whether this is a result of `vllm bench serve`."""
     return document.has("request_throughput", "completed")
@@ -126,15 +147,8 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
         InputError: naming the JSON path.
     """
     read = document.read(VllmBenchResult)
-    if not read.requests:
-        return (document.disown("a run in which no request was answered", "one with answers"),)
-    if not (read.mean_latency_s or _mean_latency_s(read, arm) or _guessed_s(read)):
-        return (
-            document.disown(
-                "no mean end-to-end latency",
-                "mean_e2el_ms (run `vllm bench serve` with --percentile-metrics ttft,tpot,itl,e2el)",
-            ),
-        )
+    if (refused := _no_measurement(document, read, arm)) is not None:
+        return (refused,)
     scale = 1.0 / read.requests
     flags: list[Reason] = []
     columns = _times(read, arm, flags) | _speculation(document, read, arm)
@@ -150,18 +164,35 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
         flags.append(Reason.NOT_STEADY)
     if _failures(read):
         flags.insert(0, Reason.REQUESTS_FAILED)
+    columns |= {name: (getattr(read, name), name) for name in ("endpoint", "tokenizer", "target")}
+    columns["engine"] = (_engine(read), "backend")
+    tool = "SGLang's bench_serving" if document.has("mean_e2e_latency_ms") else "vllm bench serve"
     unread = document.unread(VllmBenchResult, _HARMLESS)
 
     def run(inflight: float, others: _Columns, part: str = "") -> Point:
         load, against = imposed(read.rate, read.clients, inflight, gamma_arrivals(read.arrivals))
         flag = {"flag": (" ".join([*flags, *against]), "failed")}
-        return document.point(read, arm, columns | load | others | flag, unread, part)
+        return document.point(read, arm, columns | load | others | flag, unread, tool, part)
 
     whole = run((read.achieved_rps or 0.0) * columns["mean_latency_s"][0], {})
     middle = _middle(read, whole)
     if middle is None:
         return (whole,)
     return (middle_or_whole(run(middle.inflight, middle.resting_on("starts_s"), middle.part), whole),)
+
+
+def _no_measurement(document: Document, read: VllmBenchResult, arm: Arm) -> ForeignFileError | None:
+    for word in (read.backend, read.endpoint):
+        if word and _NO_TEXT.fullmatch(word):
+            return document.disown(f"a run of {word[:40]}", "one that generates text")
+    if not read.requests:
+        return document.disown("a run in which no request was answered", "one with answers")
+    if read.mean_latency_s or _mean_latency_s(read, arm) or _guessed_s(read):
+        return None
+    return document.disown(
+        "no mean end-to-end latency",
+        "mean_e2el_ms (run `vllm bench serve` with --percentile-metrics ttft,tpot,itl,e2el)",
+    )
 
 
 def _middle(read: VllmBenchResult, whole: Point) -> Middle | None:
