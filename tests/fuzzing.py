@@ -123,7 +123,16 @@ LLMD: dict[str, Any] = {
     "run": {"uid": "1"},
     "scenario": {
         "stack": [
-            {"metadata": {"kind": "inference_engine"}, "standardized": {"model": {"name": "org/model"}}},
+            {
+                "metadata": {"label": "vllm-0"},
+                "standardized": {
+                    "kind": "inference_engine",
+                    "tool": "vllm",
+                    "tool_version": "0.32",
+                    "accelerator": {"model": "NVIDIA-H100-80GB-HBM3", "count": 1},
+                    "model": {"name": "org/model"},
+                },
+            },
             {"metadata": {"kind": "generic"}, "standardized": {"tool": "router"}},
         ],
         "load": {"standardized": {"tool": "vllm-benchmark", "concurrency": 8}},
@@ -260,13 +269,75 @@ _TRACES = {
     '{"timestamp": 3052, "input_length": 7319, "output_length": 490, "hash_ids": [0, 2]}\n',
 }
 
+# 8 clients whose requests take 2.0 s: long enough to have a steady middle.
+_STARTS = [2.0 * (number // 8) + 0.25 * (number % 8) for number in range(104)]
+TIMED_BENCH = {name: value for name, value in BENCH.items() if not name.startswith(("spec_", "p95"))} | {
+    "completed": len(_STARTS),
+    "request_throughput": 3.8,
+    "mean_e2el_ms": 2000.0,
+    "total_output_tokens": 64 * len(_STARTS),
+    "start_times": _STARTS,
+    "ttfts": [0.1] * len(_STARTS),
+    "itls": [[1.9]] * len(_STARTS),
+    "output_lens": [64] * len(_STARTS),
+    "backend": "vllm",
+    "tokenizer_id": "m",
+}
+TIMED_GUIDELLM = {
+    "benchmarks": [
+        {
+            "config": {"strategy": {"type_": "concurrent", "streams": 8}, "backend": {"target": "http://a"}},
+            "run_stats": {"requests_made": {"successful": len(_STARTS), "errored": 0}},
+            "metrics": {
+                "request_latency": {"successful": {"mean": 2.0}},
+                "requests_per_second": {"successful": {"mean": 3.8}},
+            },
+            "requests": {
+                "successful": [
+                    {
+                        "request_start_time": start,
+                        "request_end_time": start + 2.0,
+                        "output_tokens": 64,
+                        "time_to_first_token_ms": 100.0,
+                    }
+                    for start in _STARTS
+                ],
+                "incomplete": [{"request_start_time": 26.0, "request_end_time": 27.0}],
+            },
+        }
+    ]
+}
+GENAI_PERF: dict[str, Any] = {"records": AIPERF_METRICS} | {
+    "input_config": {"model_names": ["org/model"], "perf_analyzer": {"stimulus": {"concurrency": 8}}}
+}
+AIPERF_PHASES: dict[str, Any] = AIPERF | {
+    "aiperf_version": "0.13.0",
+    "input_config": {
+        "models": {"items": [{"name": "org/model"}]},
+        "endpoint": {"urls": ["http://a"], "type": "chat"},
+        "phases": [
+            {"name": "warmup", "kind": "warmup", "type": "concurrency", "concurrency": 1},
+            {"name": "profiling", "kind": "profiling", "type": "gamma", "rate": 4.0, "smoothness": 1.0},
+        ],
+    },
+    "total_spec_decode_steps": metric("count", 1000.0),
+    "total_accepted_draft_tokens": metric("count", 1500.0),
+    "total_draft_tokens": metric("count", 3000.0),
+}
+
 SEEDS: dict[str, str] = {
     "points": POINTS,
     "bench": json.dumps(BENCH),
+    "timed bench": json.dumps(TIMED_BENCH),
     "guidellm": json.dumps(GUIDELLM),
+    "timed guidellm": json.dumps(TIMED_GUIDELLM),
     "sglang": json.dumps(SGLANG),
     "aiperf": json.dumps(AIPERF),
+    "aiperf phases": json.dumps(AIPERF_PHASES),
+    "genai-perf": json.dumps(GENAI_PERF),
     "llmd": json.dumps(LLMD),
+    "yaml llmd": yaml.safe_dump(LLMD),
+    "appended lines": "\n".join(json.dumps(BENCH | {"max_concurrency": count}) for count in (2, 4, 8)),
     "prometheus": json.dumps(PROMETHEUS),
     "profile": json.dumps(PROFILE),
     "answer": json.dumps(_ANSWER),
@@ -390,17 +461,19 @@ _READERS: Mapping[str, Callable[[str], bool]] = {
 def mutated(kind: str, rng: random.Random) -> bytes:
     """Spoil a valid file of a kind: values of a JSON tree, cells of a table, or bytes."""
     seed = SEEDS[kind]
-    if kind.startswith("lint") and rng.random() < 0.7:
+    if kind.startswith(("lint", "yaml")) and rng.random() < 0.7:
         documents = [*yaml.safe_load_all(seed)]
         for _ in range(rng.randint(1, 3)):
             _spoil_tree(documents, rng)
         return yaml.safe_dump_all(documents, allow_unicode=True).encode(errors="surrogatepass")
-    if kind == "lines" and rng.random() < 0.7:
+    if kind.endswith("lines") and rng.random() < 0.7:
         objects = [json.loads(line) for line in seed.splitlines()]
         _spoil_tree(objects, rng)
         return "\n".join(json.dumps(one) for one in objects).encode(errors="surrogatepass")
     table = kind in {"points", "trace", "windows"}
-    tree = not (table or kind.startswith("lint") or kind in {"lines", "page", "script"})
+    tree = not (
+        table or kind.startswith(("lint", "yaml")) or kind.endswith("lines") or kind in {"page", "script"}
+    )
     if tree and rng.random() < 0.7:
         document = json.loads(seed)
         for _ in range(rng.randint(1, 3)):
