@@ -25,10 +25,13 @@ class Reason(StrEnum):
     # Fit: whether the measured points carry a law that may be used.
     FIT_ACCEPTED = "FitAccepted", "The law describes the measured points within the accepted error."
     TOO_FEW_POINTS = "TooFewPoints", "Fewer usable operating points or loads than the law needs."
-    RESIDUAL_TOO_LARGE = "ResidualTooLarge", "A measured point lies further from the law than is accepted."
-    LEAVE_ONE_OUT_TOO_LARGE = (
-        "LeaveOneOutTooLarge",
-        "The law does not predict a load that was left out of the fit.",
+    RESIDUAL_TOO_LARGE = (
+        "ResidualTooLarge",
+        "Points lie off the law in a pattern that follows the load: the law does not fit, and more points do not help.",
+    )
+    TOO_NOISY = (
+        "TooNoisy",
+        "Points scatter so widely that the bounds of the law decide nothing: more, or longer, measurements help.",
     )
     COEFFICIENT_AT_BOUND = "CoefficientAtBound", "A fitted coefficient is zero, which no engine has."
     LAW_BENDS = (

@@ -1,12 +1,15 @@
 """One arm's fit, and the messy reality of its rows."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from breakeven.arm import Arm
 from breakeven.fitting import fit_points
 from breakeven.fitting.diagnostics import r_squared
+from breakeven.laws.speedup import PaysWhere
 from breakeven.points.point import Origin
 from breakeven.points.row import point
 from breakeven.reasons import Reason
@@ -139,13 +142,61 @@ def test_a_knee_before_saturation_is_noticed_and_the_points_are_used() -> None:
     assert found.bend.points_error < 0.5 * found.bend.law_error
 
 
-def test_with_four_loads_a_bend_cannot_be_told_and_the_residual_speaks() -> None:
-    rows = [
+def knee(clients, noise=0.0, seed=1):
+    return [
         row
-        for c in (1, 8, 32, 64)
-        for row in closed("none", 0, 1.2 + 0.1 * max(c - 20, 0), 0.05, clients=[c])
+        for index, c in enumerate(clients)
+        for row in closed(
+            "none", 0, 1.2 + 0.1 * max(c - 20, 0), 0.05, clients=[c], noise=noise, seed=seed + index
+        )
     ]
-    assert fit(rows).reason == Reason.RESIDUAL_TOO_LARGE
+
+
+def test_with_four_loads_a_knee_cannot_be_told_from_noise_and_the_bounds_hold_it() -> None:
+    found = fit(knee((1, 8, 32, 64)))
+    assert found.max_relative_error > 0.15
+    assert found.believable
+    assert found.c1_ci_s[0] < 1.2 < found.c1_ci_s[1]
+
+
+def test_repeated_loads_tell_a_law_that_does_not_fit_from_noise() -> None:
+    assert fit(knee((1, 1, 8, 8, 32, 32, 64, 64), noise=0.01)).reason == Reason.RESIDUAL_TOO_LARGE
+    noisy = closed("none", 0, 1.2, 0.07, clients=(1, 1, 8, 8, 32, 32, 64, 64), noise=0.2, seed=5)
+    assert fit(noisy).max_relative_error > 0.15
+    assert fit(noisy).reason == Reason.FIT_ACCEPTED
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.08, 0.15, 0.25])
+def test_scatter_widens_the_bounds_and_refuses_no_arm(noise) -> None:
+    laws = {("none", 0): (1.2, 0.07), ("eagle3", 3): (0.4, 0.05)}
+    refused, held, verdicts = 0, [], []
+    for seed in range(30):
+        rows = [
+            row
+            for (method, k), law in laws.items()
+            for row in closed(method, k, *law, noise=noise, seed=seed)
+        ]
+        profile = fit_points(rows, confidence=0.9)
+        refused += sum(not one.believable for one in profile.arms)
+        speedup = profile.compare(Arm("eagle3", 3), rps=6.0)
+        truth = (1.2 / (1 - 6 * 0.07)) / (0.4 / (1 - 6 * 0.05))
+        low, high = speedup.speedup_ci or (None, None)
+        held.append((low or 0.0) <= truth <= (high or math.inf))
+        verdicts.append(speedup.verdict)
+    # The arm is faster at every load: that it never pays, or pays above a load only, would be wrong.
+    wrong = {PaysWhere.NEVER, PaysWhere.ABOVE}
+    assert refused <= 2
+    assert np.mean(held) >= 0.8
+    assert sum(one in wrong for one in verdicts) <= 1
+
+
+def test_points_that_decide_nothing_are_too_noisy() -> None:
+    words = [
+        fit(closed("none", 0, 1.2, 0.01, clients=(1, 4, 16), noise=0.2, seed=seed)).reason
+        for seed in range(12)
+    ]
+    assert Reason.TOO_NOISY in words
+    assert Reason.RESIDUAL_TOO_LARGE not in words
 
 
 @pytest.mark.parametrize(

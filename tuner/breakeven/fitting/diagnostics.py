@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.special import fdtri
 
 from breakeven.fitting.observations import Observation
 from breakeven.fitting.solve import Solution, solve
@@ -22,11 +23,12 @@ FEWEST_LOADS = 3
 
 FEWEST_LOADS_TO_INTERPOLATE = 5
 
-RESIDUAL_LIMIT = 0.15
-"""Accepted relative distance of a measured point: real cells within the law lie up to 0.11 away."""
+SHAPE_LIMIT = 0.15
+"""Relative distance of a measured point, and mean error at a load that was left out, from which the shape of the residuals is
+looked at: real cells within the law lie up to 0.11 away."""
 
-LEFT_OUT_LIMIT = 0.15
-"""Accepted mean relative error at a load that was left out."""
+_SHAPE_LEVEL = 0.01
+"""Chance that residuals without a shape are taken to have one."""
 
 _BEND_MARGIN = 0.6
 """Interpolation replaces the law where its error out of sample is below this share of the law's. On pure noise
@@ -45,6 +47,9 @@ _OUTLIER_LEAST_AT_AN_END = 0.20
 to 14 % between a lone request and 32."""
 
 _OUTLIER_LEVEL = 0.01
+
+_SD_OF_MEAN = 1.25
+"""Standard deviation over mean absolute error, of normal errors."""
 
 
 def design(observations: Sequence[Observation]) -> FloatArray:
@@ -201,22 +206,54 @@ def verdict(
         return False, Reason.TOO_FEW_POINTS
     others = [one.others for one in observations]
     rise = (max(others) - min(others)) * law.c2_s
-    narrow = rise < _LEAST_RISE * law.c1_s or t * law.covariance[1][1] ** 0.5 > law.c2_s
-    # Interpolation has no use for the law's residuals: what it misses itself is what counts.
-    missed = law.max_relative_error if bends is None else bends.points_error
+    # What interpolation misses widens its bounds as a point's scatter does the law's.
+    blind = (
+        t * law.covariance[1][1] ** 0.5 > law.c2_s
+        if bends is None
+        else t * _SD_OF_MEAN * bends.points_error > 1.0
+    )
+    missed = max(law.max_relative_error, left_out or 0.0)
     against = (
         (not (law.c1_s > 0 and law.c2_s > 0), Reason.COEFFICIENT_AT_BOUND),
-        (narrow and bends is None, Reason.LOAD_RANGE_TOO_NARROW),
-        (missed > RESIDUAL_LIMIT, Reason.RESIDUAL_TOO_LARGE),
+        (bends is None and rise < _LEAST_RISE * law.c1_s, Reason.LOAD_RANGE_TOO_NARROW),
         (
-            bends is None and left_out is not None and left_out > LEFT_OUT_LIMIT,
-            Reason.LEAVE_ONE_OUT_TOO_LARGE,
+            bends is None and missed > SHAPE_LIMIT and _has_a_shape(observations, law),
+            Reason.RESIDUAL_TOO_LARGE,
         ),
+        (blind, Reason.TOO_NOISY),
     )
     for speaks_against, reason in against:
         if speaks_against:
             return False, reason
     return True, Reason.LAW_BENDS if bends is not None else Reason.FIT_ACCEPTED
+
+
+def _has_a_shape(observations: Sequence[Observation], law: LawFit) -> bool:
+    """Whether residuals follow the load, so that more points would not mend them.
+
+    Where loads were repeated, the scatter within them says what noise is and the means are held against it. Else a curvature
+    is looked for. Both by an F test, which with few rows finds nothing: they are then as good as their bounds.
+    """
+    groups = by_load(observations)
+    residuals = [latencies(group) / (design(group) @ (law.c1_s, law.c2_s)) - 1.0 for group in groups]
+    repeated = sum(group.size - 1 for group in residuals)
+    if repeated:
+        within = sum(float(np.sum((group - group.mean()) ** 2)) for group in residuals)
+        between = sum(group.size * float(group.mean()) ** 2 for group in residuals)
+        free = len(groups) - 2
+        return between / free > float(fdtri(free, repeated, 1.0 - _SHAPE_LEVEL)) * within / repeated
+    left = len(groups) - 3
+    if left < 1:
+        return False
+    flat = np.concatenate(residuals)
+    others = np.array([one.others for group in groups for one in group])
+    line = np.stack([np.ones_like(others), others], axis=-1) / (law.c1_s + others * law.c2_s)[:, None]
+    curve = np.column_stack([line, line[:, 1] * others])
+    rest = [
+        float(np.sum((flat - rows @ np.linalg.lstsq(rows, flat, rcond=None)[0]) ** 2))
+        for rows in (line, curve)
+    ]
+    return rest[0] - rest[1] > float(fdtri(1, left, 1.0 - _SHAPE_LEVEL)) * rest[1] / left
 
 
 def r_squared(measured: FloatArray, fitted: FloatArray) -> float | None:
