@@ -402,8 +402,13 @@ class ClusterReason(StrEnum):
     )
     ROLL_NOT_WORSE = (
         "RollNotWorse",
-        "Measured: the new arm is no slower than the old one, within bounds that hold 1; or it gains, and surely less than was promised.",
+        "Measured: the new arm loses no more than 5 % against the old one; or it gains, and surely less than was promised.",
         "Compare promise and measurement in status.history; where the measurement falls short of the promise, ask for a calibration.",
+    )
+    ROLL_UNPROVEN = (
+        "RollUnproven",
+        "Measured, and nothing is proved: six windows after the roll the bounds hold a gain, and a loss of more than 5 %. The message says whether new pods may still get faster because their prefix caches fill.",
+        "Nothing to do; more replicas, more requests or pods that are all warm narrow the bounds of the next roll.",
     )
     ROLL_UNMEASURED = (
         "RollUnmeasured",

@@ -37,7 +37,8 @@ _COUNTERS = (
     "request_success_total", "time_to_first_token_seconds_count", "time_to_first_token_seconds_sum",
     "e2e_request_latency_seconds_count", "e2e_request_latency_seconds_sum", "generation_tokens_total",
     "inter_token_latency_seconds_count", "request_prompt_tokens_sum", "request_generation_tokens_sum",
-    "request_generation_tokens_count", "spec_decode_num_drafts_total",
+    "request_generation_tokens_count", "spec_decode_num_drafts_total", "inter_token_latency_seconds_sum",
+    "prompt_tokens_total", "prefix_cache_hits_total",
 )  # fmt: skip
 _HISTOGRAMS = (
     "e2e_request_latency_seconds",

@@ -21,7 +21,7 @@ import math
 import sys
 import time
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -41,13 +41,13 @@ COSTS = Path(__file__).parents[2] / "examples" / "engine-costs" / "demo.json"
 PROMPT, OUTPUT = 64, 32
 RATES = (1.6, 2.0, 2.4, 4.8, 5.8, 7.0)
 HOURS, GRID_S, BLOCK_S = 1.5, 5.0, 60.0
-BEFORE, AFTER = 15, 30
+BEFORE, AFTER = 15, 31
 BLOCKS_PER_WINDOW = 5
 REPLICAS, NOISES = (2, 8, 40), (0.01, 0.03, 0.10)
 TRUTHS = (0.8, 0.9, 1.0, 1.1, 1.3, 1.5)
 TOO_HIGH = 1.5
 PROMISES = ("right", "too high")
-WORDS = ("Confirmed", "NotWorse", "Disproved", "Unmeasured")
+WORDS = ("Confirmed", "NotWorse", "Unproven", "Disproved", "Unmeasured")
 ROLLS = 150
 CHOSEN_ON, JUDGED_ON = 0, 20_000
 
@@ -57,12 +57,13 @@ class Run:
     """One arm at one rate for hours: what had been counted by each time of a grid.
 
     Attributes:
-        spent_s, finished, inflight: shape (times,). mean_s: of all requests.
+        waited_s, begun, stepped_s, tokens: as `ArmBlocks` has them, shape (times,). mean_s: latency of all requests.
     """
 
-    spent_s: FloatArray
-    finished: FloatArray
-    inflight: FloatArray
+    waited_s: FloatArray
+    begun: FloatArray
+    stepped_s: FloatArray
+    tokens: FloatArray
     mean_s: float
 
 
@@ -85,12 +86,30 @@ def run_of(k: int, rps: float, seed: int) -> Run:
     ended += engine.advance(math.inf)
     came = np.array([one.arrival_s for one in ended])
     went = np.array([one.finished_s for one in ended])
-    order = np.argsort(went)
+    first = np.array([one.first_token_s for one in ended])
+    after = np.array([one.generated - 1.0 for one in ended])
     grid = np.arange(0.0, seconds, GRID_S)
-    done = np.searchsorted(went[order], grid)
-    spent = np.concatenate([[0.0], np.cumsum((went - came)[order])])
-    inflight = np.searchsorted(np.sort(came), grid) - done
-    return Run(spent[done], done.astype(float), inflight.astype(float), float((went - came).mean()))
+    ones = np.ones_like(first)
+    # Tokens come evenly between the first one and the last.
+    per_s = after / np.maximum(went - first, 1e-9)
+    decoded = after > 0.0
+    waited, begun = (_counted(grid, first, each) for each in (first - came, ones))
+    stepped, tokens = (_grown(grid, first[decoded], went[decoded], each[decoded]) for each in (ones, per_s))
+    return Run(waited, begun, stepped, tokens, float((went - came).mean()))
+
+
+def _counted(grid: FloatArray, at_s: FloatArray, each: FloatArray) -> FloatArray:
+    """What happened by each time of the grid."""
+    order = np.argsort(at_s)
+    return np.concatenate([[0.0], np.cumsum(each[order])])[np.searchsorted(at_s[order], grid, side="right")]
+
+
+def _grown(grid: FloatArray, begin_s: FloatArray, end_s: FloatArray, per_s: FloatArray) -> FloatArray:
+    """What grew by each time of the grid, of things that each grow from a time to another."""
+    begun, ended = (
+        grid * _counted(grid, at_s, per_s) - _counted(grid, at_s, per_s * at_s) for at_s in (begin_s, end_s)
+    )
+    return begun - ended
 
 
 def law_of(runs: dict[float, Run]) -> LatencyAt:
@@ -153,16 +172,21 @@ class Fleet:
         )
         step = int(BLOCK_S / GRID_S)
         offsets = self.rng.integers(0, int(HOURS * 3600 / GRID_S) - 1 - self.blocks * step, shape[0])
-        parts = np.full((5, *shape), np.nan)
+        parts = np.full((8, *shape), np.nan)
         for column, rate in enumerate(rates):
             run, begin = runs[rate], offsets + column * step
             end = begin + step
+            factor = slowed[:, column] * level_of[rate]
+            begun, none = run.begun[end] - run.begun[begin], np.zeros(shape[0])
             parts[:, :, column] = (
-                (run.spent_s[end] - run.spent_s[begin]) * slowed[:, column] * level_of[rate],
-                run.finished[end] - run.finished[begin],
+                (run.waited_s[end] - run.waited_s[begin]) * factor,
+                begun,
+                (run.stepped_s[end] - run.stepped_s[begin]) * factor,
+                run.tokens[end] - run.tokens[begin],
                 np.full(shape[0], BLOCK_S),
-                run.inflight[end] - run.inflight[begin],
-                np.zeros(shape[0]),
+                none,
+                PROMPT * begun,
+                none,
             )
         parts[:, ~present] = np.nan
         return ArmBlocks(*parts)
@@ -192,8 +216,7 @@ class Fleet:
 
     @staticmethod
     def _until(arm: ArmBlocks, seen: int) -> ArmBlocks:
-        parts = (arm.spent_s, arm.finished, arm.watched_s, arm.grown, arm.queued)
-        return ArmBlocks(*(part[:, :seen] for part in parts))
+        return ArmBlocks(*(getattr(arm, part.name)[:, :seen] for part in fields(ArmBlocks)))
 
 
 def measured(rolls: int, first_seed: int) -> dict[tuple[int, float, float, str], list[tuple[Outcome, float]]]:

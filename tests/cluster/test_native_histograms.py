@@ -182,7 +182,7 @@ def test_sums_past_and_blocks_count_them_once(address):
     assert past[LoadOwner("llm", "chat", "chat")].rps[-1] == pytest.approx(RPS, rel=2 * NEAR)
     blocks = read_roll(past_asked(address, roll_query([("llm", "chat")], [], 6, 3)))
     for pod in (NATIVE, BOTH):
-        for stat in ("e2e_s", "e2e_n", "started"):
+        for stat in ("ttft_s", "started", "step_s"):
             found, classic = (
                 blocks.pods[SeriesOwner("llm", one, "chat")][stat][-1] for one in (pod, CLASSIC)
             )

@@ -87,6 +87,8 @@ class Counted:
             "e2e_request_latency_seconds_sum": self.spent_s,
             "generation_tokens_total": self.requests * OUTPUT_TOKENS,
             "inter_token_latency_seconds_count": steps,
+            "inter_token_latency_seconds_sum": self.spent_s * (1 - 1 / OUTPUT_TOKENS),
+            "prompt_tokens_total": self.requests * PROMPT_TOKENS,
             "request_prompt_tokens_sum": self.requests * PROMPT_TOKENS,
             "request_generation_tokens_sum": self.requests * OUTPUT_TOKENS,
             "request_generation_tokens_count": self.requests,

@@ -29,7 +29,9 @@ UNMARKED_H = 5 / 60
 LONG = "a-deployment-with-a-name-of-fifty-letters-and-more"
 _GAUGES = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 _DONE = "vllm:request_success_total"
-_SPENT, _ANSWERED = "vllm:e2e_request_latency_seconds_sum", "vllm:e2e_request_latency_seconds_count"
+_WAITED, _BEGUN = "vllm:time_to_first_token_seconds_sum", "vllm:time_to_first_token_seconds_count"
+_STEPPED, _TOKENS = "vllm:inter_token_latency_seconds_sum", "vllm:generation_tokens_total"
+_COUNTED = (_WAITED, _BEGUN, _STEPPED, _TOKENS)
 BLOCK_S = 60
 
 
@@ -39,7 +41,7 @@ class Day:
     def __init__(self):
         self.end = int(time.time()) // STEP_S * STEP_S
         self.begin = self.end - HOURS * 3600
-        self.samples: dict[str, list[Any]] = {name: [] for name in (_DONE, *_GAUGES, _SPENT, _ANSWERED)}
+        self.samples: dict[str, list[Any]] = {name: [] for name in (_DONE, *_GAUGES, *_COUNTED)}
 
     def pod(
         self,
@@ -63,14 +65,15 @@ class Day:
             done += rate(hour) * SCRAPE_S
             for reason in ("stop", "length"):
                 self.samples[_DONE].append(f'{_DONE}{{{shown},finished_reason="{reason}"}} {done / 2} {at}')
-            for counter, value in ((_ANSWERED, done), (_SPENT, done * latency_s)):
+            spent_s = (0.1 * done * latency_s, done, 0.9 * done * latency_s, 101.0 * done)
+            for counter, value in zip(_COUNTED, spent_s, strict=True):
                 self.samples[counter].append(f"{counter}{{{shown}}} {value} {at}")
             self.samples[_GAUGES[0]].append(f"{_GAUGES[0]}{{{shown}}} 2 {at}")
             self.samples[_GAUGES[1]].append(f"{_GAUGES[1]}{{{shown}}} {waiting(hour)} {at}")
 
     def text(self):
         # Of a histogram promtool wants all parts; each of the two that are asked for does as well alone.
-        kinds = {_DONE: "counter"} | dict.fromkeys((*_GAUGES, _SPENT, _ANSWERED), "gauge")
+        kinds = {_DONE: "counter"} | dict.fromkeys((*_GAUGES, *_COUNTED), "gauge")
         lines = []
         for name, samples in self.samples.items():
             lines += [f"# TYPE {name.removesuffix('_total')} {kinds[name]}", *samples]
@@ -168,14 +171,15 @@ def test_the_blocks_of_a_roll_are_what_its_pods_counted(day):
         (found.old, 2.0, 1.2, times_s < began - 600),
         (found.new, 5.0, 0.8, (times_s > began + 120) & (times_s < began + 3600)),
     ):
-        pods = blocks.finished[np.nansum(blocks.finished, axis=1) > 0][:2, here]
+        pods = blocks.begun[np.nansum(blocks.begun, axis=1) > 0][:2, here]
         counted = pods[np.isfinite(pods)]
         assert counted.size > 60
         assert np.allclose(counted, rps * BLOCK_S)
-        ratio = blocks.spent_s[:2, here] / blocks.finished[:2, here]
+        ratio = (blocks.waited_s + blocks.stepped_s)[:2, here] / blocks.begun[:2, here]
         assert np.allclose(ratio[np.isfinite(ratio)], latency_s)
+        assert np.nanmax(blocks.tokens[:2, here]) == pytest.approx(100.0 * rps * BLOCK_S)
         assert np.nanmax(blocks.watched_s[:, here]) == BLOCK_S
-    assert found.old.finished.shape[0] == 2
+    assert found.old.begun.shape[0] == 2
 
 
 def test_names_that_begin_alike_are_others(day):

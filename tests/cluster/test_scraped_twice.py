@@ -54,6 +54,9 @@ class Page:
             "e2e_request_latency_seconds_sum": (1.5 * done, {}),
             "time_to_first_token_seconds_sum": (0.1 * RPS, {}),
             "inter_token_latency_seconds_count": (99 * RPS, {}),
+            "inter_token_latency_seconds_sum": (1.4 * RPS, {}),
+            "prompt_tokens_total": (50 * RPS, {}),
+            "prefix_cache_hits_total": (20 * RPS, {}),
             "request_prompt_tokens_sum": (50 * done, {}),
             "request_generation_tokens_sum": (100 * done, {}),
             "request_generation_tokens_count": (done, {}),
@@ -151,7 +154,7 @@ def test_sums_latencies_past_and_blocks_count_each_engine_once(address):
         7 * RPS * WINDOW_S, rel=0.03
     )
     blocks = read_roll(past_asked(address, roll_query(rolled, [], 300, 60)))
-    for figure in ("e2e_n", "started"):
+    for figure in ("started", "step_s", "generated", "prefilled", "hits"):
         grown = [blocks.pods[SeriesOwner("llm", name(pod), "chat")][figure] for pod in ("bbbbb", "ccccc")]
         assert grown[1][-1] - grown[1][-3] == pytest.approx(grown[0][-1] - grown[0][-3], rel=0.15)
         assert grown[1][-1] == pytest.approx(grown[0][-1], rel=0.02)

@@ -29,6 +29,7 @@ from breakeven_operator.reconcile.fleet_query import (
     MIXED,
     PRESENT,
     REPORTING,
+    ROLLED,
     SAMPLED,
     SIBLINGS,
     SILENT,
@@ -121,6 +122,12 @@ class Counters(NamedTuple):
     waiting: float
     http_posts: float = 0.0
     http_refusals: float = 0.0
+    ttft_s: float = 0.0
+    started: float = 0.0
+    step_s: float = 0.0
+    generated: float = 0.0
+    prefilled: float = 0.0
+    hits: float = 0.0
 
 
 @dataclass
@@ -249,7 +256,15 @@ class FakePrometheus:
                 posts, refusals = last.http_posts + done + refused, last.http_refusals
                 refusals += refused * (1.0 - load.streamed_share)
                 finished = (now_s, last.e2e_s + done * latency_s, last.e2e_n + done)
-                seen.append(Counters(*finished, *state, posts, refusals))
+                begun = load.answered_share * reached_rps * (now_s - last.time_s)
+                under_way = (
+                    last.ttft_s + begun * load.ttft_s,
+                    last.started + begun,
+                    last.step_s + begun * max(latency_s - load.ttft_s, 0.0),
+                    last.generated + begun * load.output_tokens,
+                    last.prefilled + begun * load.prompt_tokens,
+                )
+                seen.append(Counters(*finished, *state, posts, refusals, *under_way))
 
     def reached_rps(self, pod: dict[str, Any]) -> float:
         """The rate of requests that a pod's engine takes: what it refuses never reaches it."""
@@ -309,7 +324,7 @@ class FakePrometheus:
             if self.down or self.roll_error:
                 raise MetricsError(f"Prometheus at prometheus:9090 refused the query: {self.roll_error}")
             self.count()
-            return self._blocks(promql, {stat: stat for stat in ("e2e_s", "e2e_n", "running", "waiting")})
+            return self._blocks(promql, {stat: stat for stat in (*ROLLED, "waiting")})
         if HTTP_REQUESTS in promql:
             self.queries.append(promql)
             if self.down or self.failures_down:

@@ -55,6 +55,8 @@ NEEDED = (*(stat for stat in _INCREASES if stat != "drafts"), "running", "waitin
 _LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"
 _POD_OF_DEPLOYMENT = f"(.+)-{_LETTERS}{{1,10}}-{_LETTERS}{{5}}|(.{{47,57}})-{_LETTERS}{{5,15}}"
 WORKLOAD = "workload"
+ROLLED = ("ttft_s", "started", "step_s", "generated", "prefilled", "hits")
+"""Counters by which the pods of a roll are compared: of requests under way. The last two may be missing."""
 _PAST_STEPS = 288
 
 GROWTHS = ("running_growth", "waiting_growth")
@@ -350,8 +352,8 @@ def roll_query(
         ValueError: a matcher that is none.
     """
     chosen = EngineSeries((*of_deployments(deployments), *extra), prefix)
-    counters = {stat: chosen.counter(stat) for stat in ("e2e_s", "e2e_n", "started")}
-    gauges = {"running": chosen.named(RUNNING), "waiting": chosen.named(WAITING)}
+    counters = {stat: chosen.counter(stat) for stat in ROLLED}
+    gauges = {"waiting": chosen.named(WAITING)}
     sampled = joined({SAMPLED: f"timestamp({chosen.named(RUNNING)})"})
     parts = (
         chosen.by_pod("sum", chosen.counted_once("max", counters), STAT),

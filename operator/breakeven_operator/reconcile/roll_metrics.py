@@ -1,24 +1,22 @@
 """What the pods of both arms of a roll did, block by block, from the counters that Prometheus has kept.
 
-Everything is read anew in each cycle: nothing is added up in memory, so a restart loses nothing, and no block is counted
-twice.
+Everything is read again in each cycle: nothing is added up in memory, so a restart loses nothing, and no block is counted
+twice. Counters of finished requests are left out: the requests that have finished are not those that came (`ArmBlocks`).
 """
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 
 import numpy as np
 
 from breakeven.laws.arrays import FloatArray
 from breakeven.planning.roll_experiment import ArmBlocks
-from breakeven.serving.counted_window import CountedWindow
 from breakeven_operator.ports import Samples
-from breakeven_operator.reconcile.fleet_query import SAMPLED, STAT
+from breakeven_operator.reconcile.fleet_query import ROLLED, SAMPLED, STAT
 from breakeven_operator.reconcile.live_metrics import SeriesOwner
 from breakeven_operator.reconcile.plausibility import MOST_RPS
 from breakeven_operator.resources.rolloutstatus import Rollout
@@ -27,6 +25,11 @@ from breakeven_operator.resources.rolloutstatus import Rollout
 _NAME_KEPT = 58
 # No latency of a request that anybody waited for; what is longer is a counter that is none.
 _LONGEST_S = 1e7
+# Nor an answer of any request.
+_MOST_TOKENS = 1e7
+WAITING_NOW = "waiting"
+_COUNTERS = ROLLED[:4]
+_PROMPTS = ROLLED[4:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,53 +127,53 @@ def pods_begin(replica_set: str) -> str:
 
 def _arm(pods: list[FloatArray], count: int) -> ArmBlocks:
     """All pods of one arm; without any, one that was never seen."""
-    parts = np.stack(pods, axis=1) if pods else np.full((5, 1, count), np.nan)
+    parts = np.stack(pods, axis=1) if pods else np.full((len(fields(ArmBlocks)), 1, count), np.nan)
     return ArmBlocks(*parts)
 
 
 def _blocks(stats: Mapping[str, FloatArray], count: int) -> FloatArray | None:
-    """What one pod did between each sample and the one before it: the five rows of `ArmBlocks`.
+    """What one pod did between each sample and the one before it: the rows of `ArmBlocks`.
 
-    A time at which there is no new sample ends no block. A counter that has fallen belongs to a process that started
-    anew.
+    A time at which there is no new sample ends no block. A counter that has fallen belongs to a process that began again.
     """
-    names = ("e2e_s", "e2e_n", "running", "waiting", SAMPLED)
-    if any(name not in stats for name in names):
+    if any(name not in stats for name in (*_COUNTERS, WAITING_NOW, SAMPLED)):
         return None
-    spent_s, finished, running, waiting, sampled_s = (stats[name] for name in names)
-    begun = stats.get("started", np.full(count, np.nan))
-    known = np.isfinite(np.stack([spent_s, finished, running, waiting, sampled_s])).all(axis=0)
-    found = np.full((5, count), np.nan)
+    counters = np.stack([stats[name] for name in _COUNTERS])
+    waiting, sampled_s = stats[WAITING_NOW], stats[SAMPLED]
+    prompts = np.stack([stats.get(name, np.full(count, np.nan)) for name in _PROMPTS])
+    known = np.isfinite(np.vstack([counters, waiting, sampled_s])).all(axis=0)
+    found = np.full((len(fields(ArmBlocks)), count), np.nan)
     last = None
     for index in np.flatnonzero(known):
         if last is not None and sampled_s[index] <= sampled_s[last]:
             continue
         if last is not None:
-            block = (
-                spent_s[index] - spent_s[last],
-                finished[index] - finished[last],
-                sampled_s[index] - sampled_s[last],
-                running[index] + waiting[index] - running[last] - waiting[last],
+            waited_s, begun, stepped_s, generated = (counters[:, index] - counters[:, last]).tolist()
+            watched_s = float(sampled_s[index] - sampled_s[last])
+            # The first token of a request comes in no step.
+            needed = (
+                waited_s,
+                begun,
+                stepped_s,
+                generated - begun,
+                watched_s,
                 min(waiting[last], waiting[index]),
             )
-            growths = {
-                "started": begun[index] - begun[last],
-                "completed": block[1],
-                "running_growth": running[index] - running[last],
-            }
-            # Of requests that clients gave up there is no latency, and a slower arm loses its slowest ones.
-            if _possible(*block) and not CountedWindow(growths, {}).clients_give_up:
-                found[:, index] = block
+            if _possible(*needed):
+                of_prompts = prompts[:, index] - prompts[:, last]
+                found[:, index] = (*needed, *np.where(of_prompts >= 0.0, of_prompts, np.nan))
         last = index
     return found
 
 
-def _possible(spent_s: float, finished: float, watched_s: float, grown: float, queued: float) -> bool:
+def _possible(
+    waited_s: float, begun: float, stepped_s: float, tokens: float, watched_s: float, queued: float
+) -> bool:
     most = MOST_RPS * watched_s
     return (
-        0.0 <= spent_s <= _LONGEST_S * finished
-        and 0.0 <= finished <= most
-        and abs(grown) <= most
+        0.0 <= begun <= most
+        and 0.0 <= waited_s <= _LONGEST_S * begun
+        and 0.0 <= tokens <= _MOST_TOKENS * most
+        and 0.0 <= stepped_s <= _LONGEST_S * max(tokens, 1.0)
         and queued >= 0.0
-        and math.isfinite(grown)
     )

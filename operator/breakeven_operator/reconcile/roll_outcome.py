@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from breakeven.planning.roll_experiment import MeasuredSpeedup, SpeedupBounds
@@ -14,8 +15,11 @@ GIVE_UP_WINDOWS = 6
 CONFIDENCE = 0.95
 # Of looks in every cycle: one roll in a hundred that loses nothing may be undone.
 _CONFIDENCE_OF_ALL_LOOKS = 0.98
-# Bounds that are further apart, by this factor, and hold 1 tell neither that an arm gains nor that it does not.
-_TOO_WIDE = 1.5
+# An arm is no worse than another if its bounds exclude a greater loss than this share. Bounds that hold 1 and a greater loss prove nothing:
+# they hold 1 for many arms that lose a tenth.
+_NO_LOSS = 0.05
+# Logarithm of what cold pods may gain from which it is said.
+_MATTERS = 0.02
 
 
 class Promise(NamedTuple):
@@ -47,7 +51,8 @@ def outcome(measured: MeasuredSpeedup, promise: Promise, windows: float) -> Outc
     """The word, or None while it is too early for one.
 
     A loss that is sure by bounds that hold at all looks together is said at any time. Everything else is said once, when
-    three windows have passed since the roll finished; after six where bounds are too wide.
+    three windows have passed since the roll finished. Bounds that hold a gain and a loss are waited for: after six
+    windows they are said to prove nothing.
 
     Args:
         measured: so far.
@@ -57,10 +62,9 @@ def outcome(measured: MeasuredSpeedup, promise: Promise, windows: float) -> Outc
     at_any_look = measured.always_valid(_CONFIDENCE_OF_ALL_LOOKS)
     if at_any_look.upper < promise.bar:
         return Outcome(HistoryResult.DISPROVED, ClusterReason.ROLL_DISPROVED, at_any_look)
-    bounds = measured.bounds(CONFIDENCE)
-    wide = bounds.upper > _TOO_WIDE * bounds.lower
-    if windows < (GIVE_UP_WINDOWS if wide else JUDGED_WINDOWS):
+    if windows < JUDGED_WINDOWS:
         return None
+    bounds = measured.bounds(CONFIDENCE)
     if bounds.lower > 1.0:
         if promise.lower is not None and bounds.upper < promise.lower:
             remark = "; it gains, and surely less than was promised"
@@ -71,7 +75,17 @@ def outcome(measured: MeasuredSpeedup, promise: Promise, windows: float) -> Outc
     if bounds.upper < 1.0:
         remark = "; no more was promised for this load, and the gain that was is one of other loads"
         return Outcome(HistoryResult.UNMEASURED, ClusterReason.ROLL_UNMEASURED, bounds, remark)
-    if wide:
-        remark = "; the bounds are too wide to tell"
-        return Outcome(HistoryResult.UNMEASURED, ClusterReason.ROLL_UNMEASURED, bounds, remark)
-    return Outcome(HistoryResult.NOT_WORSE, ClusterReason.ROLL_NOT_WORSE, bounds)
+    if bounds.lower >= 1.0 - _NO_LOSS:
+        return Outcome(HistoryResult.NOT_WORSE, ClusterReason.ROLL_NOT_WORSE, bounds)
+    if windows < GIVE_UP_WINDOWS:
+        return None
+    return Outcome(HistoryResult.UNPROVEN, ClusterReason.ROLL_UNPROVEN, bounds, _still_cold(measured))
+
+
+def _still_cold(measured: MeasuredSpeedup) -> str:
+    """Which pods may not be warm yet, as the end of a sentence; empty if none matters."""
+    if measured.new_cold > _MATTERS:
+        return f"; its new pods may gain up to {100.0 * math.expm1(measured.new_cold):.0f} % more once their prefix caches are filled"
+    if measured.old_cold > _MATTERS:
+        return "; the other arm's pods had begun shortly before, and their prefix caches may have been empty"
+    return ""

@@ -38,6 +38,7 @@ class HistoryResult(StrEnum):
 
     CONFIRMED = "Confirmed"
     NOT_WORSE = "NotWorse"
+    UNPROVEN = "Unproven"
     DISPROVED = "Disproved"
     UNMEASURED = "Unmeasured"
     UNCONFIRMED = "Unconfirmed"
@@ -127,7 +128,7 @@ class HistoryEntry(PromiseAndMeasurement):
     result: Annotated[
         HistoryResult,
         Field(
-            description="What was measured (Confirmed, NotWorse, Disproved and left in place, Unmeasured), Undone or "
+            description="What was measured (Confirmed, NotWorse, Unproven, Disproved and left in place, Unmeasured), Undone or "
             "Superseded; Unconfirmed in entries of earlier versions."
         ),
     ]

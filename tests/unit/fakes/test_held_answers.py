@@ -11,6 +11,7 @@ from breakeven_operator.kinds import PODS, NamespacedName
 from breakeven_operator.ports import InstantSample
 from breakeven_operator.reconcile.fleet_query import (
     EVALUATED,
+    SAMPLED,
     STAT,
     fleet_query,
     roll_query,
@@ -108,12 +109,14 @@ async def test_blocks_of_a_roll_are_those_that_the_query_reads_of_counters():
     for (namespace, pod), seen in world.prometheus.counted.items():
         own = {"namespace": namespace, "pod": pod, "model_name": "chat"}
         for one in seen:
-            store.add("vllm:e2e_request_latency_seconds_sum", own, one.time_s, one.e2e_s)
-            store.add("vllm:e2e_request_latency_seconds_count", own, one.time_s, one.e2e_n)
-            store.add("vllm:num_requests_running", own, one.time_s, one.running)
+            store.add("vllm:time_to_first_token_seconds_sum", own, one.time_s, one.ttft_s)
+            store.add("vllm:time_to_first_token_seconds_count", own, one.time_s, one.started)
+            store.add("vllm:inter_token_latency_seconds_sum", own, one.time_s, one.step_s)
+            store.add("vllm:generation_tokens_total", own, one.time_s, one.generated)
+            store.add("vllm:prompt_tokens_total", own, one.time_s, one.prefilled)
             store.add("vllm:num_requests_waiting", own, one.time_s, one.waiting)
     for block in evaluate_range(store, asked, now_s):
-        if block.labels[STAT] not in {"e2e_s", "e2e_n", "running", "waiting"}:
+        if block.labels[STAT] == SAMPLED:
             continue
         (stats,) = [found for owner, found in told.pods.items() if owner.pod == block.labels["pod"]]
         grown = [later - before for before, later in zip(block.values, block.values[1:], strict=False)]

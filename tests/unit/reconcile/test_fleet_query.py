@@ -113,7 +113,7 @@ def test_the_query_of_a_roll_is_one_subquery_of_counters_at_whole_multiples_of_a
     query = roll_query([("b", "chat"), ("a", "x" * 60)], [Matcher("cluster", "=", "c1")], 1800, 60)
     assert query.endswith(")[1800s:60s]")
     chosen = f'{{namespace=~"a|b",pod=~"(chat|{"x" * 40}).*",cluster="c1"}}'
-    assert query.count(chosen) == query.count("vllm:") == 9
+    assert query.count(chosen) == query.count("vllm:") == 13
     assert "increase" not in query
     assert query.isascii()
 

@@ -36,7 +36,7 @@ def measured(speedup, sd=0.02):
     return MeasuredSpeedup(math.log(speedup), sd, sd, 9, 0.0, 3.0, 5000.0, Witness.SIDE_BY_SIDE)
 
 
-def word(speedup, promise=1.5, *, sd=0.02, windows=3.5):
+def word(speedup, promise=1.5, *, sd=0.02, windows=6.5):
     found = outcome(measured(speedup, sd), Promise(promise, 0.9 * promise, 1.1 * promise), windows)
     return None if found is None else str(found.reason)
 
@@ -48,15 +48,16 @@ def word(speedup, promise=1.5, *, sd=0.02, windows=3.5):
         (2.0, 1.5, "RollConfirmed"),
         (1.4, 1.5, "RollConfirmed"),
         (1.15, 1.8, "RollNotWorse"),
-        (1.0, 1.5, "RollNotWorse"),
+        (1.0, 1.5, "RollUnproven"),
+        (1.03, 1.5, "RollNotWorse"),
         (0.8, 1.5, "RollDisproved"),
         (0.8, 0.8, "RollUnmeasured"),
         (0.5, 0.8, "RollDisproved"),
-        (0.98, 0.8, "RollNotWorse"),
+        (0.98, 0.8, "RollUnproven"),
     ],
     ids=[
-        "as promised", "better than promised", "perhaps short of its promise", "surely short of its promise", "no gain", "a loss",
-        "a loss that was promised", "a greater loss than was promised", "better than the loss that was promised",
+        "as promised", "better than promised", "perhaps short of its promise", "surely short of its promise", "perhaps a loss of a twentieth", "surely no such loss", "a loss",
+        "a loss that was promised", "a greater loss than was promised", "perhaps better than the loss that was promised",
     ],
 )  # fmt: skip
 def test_a_word_is_what_was_measured_against_the_promise_for_that_load(speedup, promise, said):
@@ -90,10 +91,27 @@ def test_only_a_sure_loss_is_said_before_three_windows_have_passed():
     assert word(0.92, windows=3.0) == "RollDisproved"
 
 
-def test_few_requests_are_waited_for_and_then_nothing_is_said_of_them():
-    assert word(1.0, sd=0.15, windows=5.9) is None
-    assert word(1.0, sd=0.15, windows=6.0) == "RollUnmeasured"
-    assert word(2.5, sd=0.15, windows=6.0) == "RollConfirmed"
+def test_bounds_that_hold_a_gain_and_a_loss_are_waited_for_and_then_said_to_prove_nothing():
+    for speedup, sd in ((1.0, 0.15), (1.0, 0.02), (0.91, 0.04)):
+        assert word(speedup, sd=sd, windows=5.9) is None
+        assert word(speedup, sd=sd, windows=6.0) == "RollUnproven"
+    assert word(2.5, sd=0.15, windows=3.0) == "RollConfirmed"
+    assert word(1.03, windows=3.0) == "RollNotWorse"
+
+
+def test_pods_that_may_be_cold_are_disproved_once_their_caches_cannot_explain_the_loss():
+    for cold, said in ((0.0, "RollDisproved"), (0.3, "RollUnproven")):
+        found = outcome(replace(measured(0.8), new_cold=cold), Promise(1.5, 1.4, 1.6), 6.0)
+        assert found.reason == said
+        assert ("up to 35 % more once their prefix caches are filled" in found.remark) == (cold > 0.0)
+    assert outcome(replace(measured(0.5), new_cold=0.3), Promise(1.5), -1.0).reason == "RollDisproved"
+
+
+def test_an_arm_whose_predecessor_was_cold_is_not_confirmed_for_it():
+    assert outcome(measured(1.2), Promise(1.2), 6.0).reason == "RollConfirmed"
+    found = outcome(replace(measured(1.2), old_cold=0.2), Promise(1.2), 6.0)
+    assert found.reason == "RollUnproven"
+    assert "the other arm's pods had begun shortly before" in found.remark
 
 
 @draws(60)
@@ -170,9 +188,10 @@ def series(pod, *, every_s=60.0, first=0, count=20, n_each=100.0, latency_s=1.0,
     sampled = [start_s + (time - start_s) // every_s * every_s for time in times]
     done = [n_each * (at - start_s) / 60.0 for at in sampled]
     stats = {
-        "e2e_s": [latency_s * n for n in done],
-        "e2e_n": done,
-        "running": [5.0] * len(times),
+        "ttft_s": [0.1 * latency_s * n for n in done],
+        "started": done,
+        "step_s": [0.9 * latency_s * n for n in done],
+        "generated": [100.0 * n for n in done],
         "waiting": [0.0] * len(times),
         SAMPLED: sampled,
     } | odd
@@ -195,9 +214,9 @@ def test_pods_are_told_apart_by_their_replica_sets_and_those_of_others_are_left_
         series("chat-vllm-large-7d9f8b6c5d-b2c4d", n_each=999.0),
         series(f"{OLD[:-5]}zzzzz", model_name="another", n_each=999.0),
     )
-    assert found.old.finished.shape == found.new.finished.shape == (1, 20)
-    assert np.nansum(found.old.finished) == 1900.0
-    assert np.nansum(found.new.finished) == 700.0
+    assert found.old.begun.shape == found.new.begun.shape == (1, 20)
+    assert np.nansum(found.old.begun) == 1900.0
+    assert np.nansum(found.new.begun) == 700.0
 
 
 def test_a_replica_set_that_is_brought_back_has_no_blocks_of_the_roll_before():
@@ -205,32 +224,32 @@ def test_a_replica_set_that_is_brought_back_has_no_blocks_of_the_roll_before():
     found = blocks(series(OLD), series(NEW))
     began = NOW.timestamp() - 2 * WINDOW_S
     times = np.array([NOW.timestamp() - 1200.0 + 60.0 * index for index in range(20)])
-    assert (np.isfinite(found.new.finished[0]) == (times > began)).all()
+    assert (np.isfinite(found.new.begun[0]) == (times > began)).all()
 
 
 def test_a_time_without_a_new_sample_ends_no_block():
     """Scrapes every two minutes and blocks of one: each block between two samples is counted once."""
     found = blocks(series(OLD, every_s=120.0))
-    seen = np.isfinite(found.old.finished[0])
+    seen = np.isfinite(found.old.begun[0])
     assert seen.sum() == 9
     assert set(found.old.watched_s[0][seen]) == {120.0}
-    assert set(found.old.finished[0][seen]) == {200.0}
+    assert set(found.old.begun[0][seen]) == {200.0}
 
 
 def test_counters_that_fall_or_are_none_make_no_block():
-    restarted = series(OLD, e2e_n=[100.0 * (i % 10) for i in range(20)])
-    assert np.isfinite(blocks(restarted).old.finished).sum() == 18
-    odd = series(OLD, e2e_s=[math.nan, -1.0, 1e300, math.inf] * 5)
-    assert not np.isfinite(blocks(odd).old.finished).any()
-    assert not np.isfinite(blocks(series(OLD)[:3]).old.finished).any()
-    assert not np.isfinite(blocks().old.finished).any()
+    restarted = series(OLD, started=[100.0 * (i % 10) for i in range(20)])
+    assert np.isfinite(blocks(restarted).old.begun).sum() == 18
+    odd = series(OLD, step_s=[math.nan, -1.0, 1e300, math.inf] * 5)
+    assert not np.isfinite(blocks(odd).old.begun).any()
+    assert not np.isfinite(blocks(series(OLD)[:3]).old.begun).any()
+    assert not np.isfinite(blocks().old.begun).any()
 
 
 def test_a_name_that_kubernetes_cut_still_tells_its_replica_set():
     long = "a-deployment-with-a-name-of-fifty-letters-and-more-7d9f8b6c5d"
     rolled = RolledPods("llm", "chat", long, "chat-vllm-64bd5fcf9", NOW)
     pod = f"{long}-"[:58] + "b2c4d"
-    assert np.nansum(both_arms(read_roll(series(pod)), rolled).old.finished) == 1900.0
+    assert np.nansum(both_arms(read_roll(series(pod)), rolled).old.begun) == 1900.0
 
 
 def test_a_promise_is_the_decision_s_own_figure_moved_to_the_load_that_was_measured():

@@ -75,6 +75,9 @@ COUNTED: Mapping[str, Counted] = {
     "step_s": Counted("inter_token_latency_seconds", "_sum", before=("time_per_output_token_seconds",)),
     "prompt_tokens": Counted("request_prompt_tokens", "_sum"),
     "prompt_n": Counted("request_prompt_tokens", "_count"),
+    # Prompts of requests that begin, and what the prefix cache held of them.
+    "prefilled": Counted("prompt_tokens"),
+    "hits": Counted("prefix_cache_hits"),
     "output_tokens": Counted("request_generation_tokens", "_sum"),
     "output_n": Counted("request_generation_tokens", "_count"),
     "drafts": Counted("spec_decode_num_drafts"),
