@@ -16,6 +16,7 @@ from validation.step_clocks import (
     KneeClock,
     RegimeClock,
     RooflineClock,
+    SimulatedClock,
 )
 
 
@@ -140,3 +141,19 @@ ENGINES = (
         Asking(450, 240, 0.7, 1.1, 0.5, 6.0),
     ),
 )  # fmt: skip
+
+TWO_WORKLOADS = (
+    JudgedEngine(
+        "own H100", Half.CHOSEN,
+        BatchingMachine(SimulatedClock("NVIDIA-H100-80GB-HBM3", "eagle3"), 256, 8192),
+        Asking(512, 256, 0.3, 0.5),
+    ),
+    JudgedEngine(
+        "dense, two files", Half.APART,
+        BatchingMachine(
+            DenseClock(0.0008, 0.0075, 5.0e-5, 6.0e-8, Drafting(1.2e-3, 5e-4, 5e-6), (0.65, 1.25)), 160, 8192
+        ),
+        Asking(512, 256, 0.3, 0.5),
+    ),
+)  # fmt: skip
+"""Engines that are calibrated by files of two workloads, as users have them."""

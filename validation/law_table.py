@@ -10,10 +10,11 @@ import click
 import numpy as np
 
 from breakeven.cli.tables import print_table
-from validation.judged_engines import ENGINES, Half, JudgedEngine
+from validation.judged_engines import ENGINES, TWO_WORKLOADS, Half, JudgedEngine
 from validation.law_door import LAWS, NoLaw
 from validation.law_trials import DESIGNS, LawTrial, trial, trials
 from validation.truths import Truths
+from validation.two_workloads import files_trial
 
 _COLUMNS = (
     "unseen load", "unseen k", "prompts x4", "answers x2", "answers /2", "E x0.6", "E x1.3", "schedule", "break-even"
@@ -46,6 +47,32 @@ def _of_engine(what: tuple[str, JudgedEngine, float, int]) -> list[LawTrial]:
     law, engine, noise, seeds = what
     first = _FIRST_SEED[engine.half]
     return list(trials(LAWS[law], [engine], noise, range(first, first + seeds)))
+
+
+def files_rows(law: str, noise: float = 0.02, seeds: int = 3) -> Iterator[list[str]]:
+    """A row an engine that was calibrated by two workloads' files."""
+    for engine in TWO_WORKLOADS:
+        truths = Truths.read(engine)
+        first = _FIRST_SEED[engine.half]
+        found = [files_trial(LAWS[law], truths, noise, seed) for seed in range(first, first + seeds)]
+        asked = [answer for one in found for answer in one.latencies]
+        errors = [abs(answer.error) for answer in asked if answer.error is not None]
+        held = [answer.held for answer in asked if answer.held is not None]
+        wrong = [side for one in found for side in one.wrong]
+        yield [
+            str(engine.half),
+            engine.kind,
+            law,
+            f"{100 * np.mean(errors):.1f}/{100 * max(errors):.0f}" if errors else "-",
+            f"{len(errors)}/{len(asked)}",
+            f"{100 * np.mean(held):.0f}" if held else "-",
+            f"{sum(wrong)}/{len(wrong)}",
+        ]
+
+
+def files_header() -> list[str]:
+    """Of those rows."""
+    return ["engines", "kind", "law", "latency", "given", "held", "wrong side"]
 
 
 def law_header() -> list[str]:
@@ -104,26 +131,38 @@ def main(
     laws: tuple[str, ...], kinds: tuple[str, ...], half: str | None, noise: float, seeds: int, *, making: bool
 ) -> None:
     """Print mean/worst errors in percent of each law on each engine (docs/validation.md says what the columns mean)."""
-    engines = [one for one in ENGINES if (not kinds or one.kind in kinds) and half in (None, one.half.value)]
-    if not engines:
-        raise click.BadParameter(
-            f"{', '.join(kinds)}: expected {', '.join(dict.fromkeys(one.kind for one in ENGINES))}"
-        )
+    chosen = [
+        one
+        for one in (*ENGINES, *TWO_WORKLOADS)
+        if (not kinds or one.kind in kinds) and half in (None, one.half.value)
+    ]
+    if not chosen:
+        known = ", ".join(dict.fromkeys(one.kind for one in (*ENGINES, *TWO_WORKLOADS)))
+        raise click.BadParameter(f"{', '.join(kinds)}: expected {known}")
     if making:
-        for engine in engines:
-            truths = Truths.read(engine, making=True)
-            for design in DESIGNS:
-                trial(NoLaw(), truths, design, 0.0, 0)
-            worst = max(run.error for run in truths.known.values() if math.isfinite(run.error))
-            click.echo(
-                f"{engine.half}, {engine.kind}: {len(truths.known)} figures, largest error {worst:.2%}"
-            )
+        for engine in chosen:
+            _make(engine)
         return
-    found = [row for law in laws or tuple(LAWS) for row in law_rows(law, engines, noise, seeds)]
-    click.echo(
-        f"errors mean/worst in percent, {noise:.0%} noise, {len(DESIGNS) * seeds} calibrations an engine"
-    )
-    print_table(law_header(), found)
+    names = laws or tuple(LAWS)
+    engines = [one for one in chosen if one in ENGINES]
+    if engines:
+        click.echo(
+            f"errors mean/worst in percent, {noise:.0%} noise, {len(DESIGNS) * seeds} calibrations an engine"
+        )
+        print_table(law_header(), [row for law in names for row in law_rows(law, engines, noise, seeds)])
+    if len(engines) < len(chosen):
+        print_table(files_header(), [row for law in names for row in files_rows(law, noise)])
+
+
+def _make(engine: JudgedEngine) -> None:
+    truths = Truths.read(engine, making=True)
+    if engine in TWO_WORKLOADS:
+        files_trial(NoLaw(), truths, 0.0, 0)
+    else:
+        for design in DESIGNS:
+            trial(NoLaw(), truths, design, 0.0, 0)
+    worst = max(run.error for run in truths.known.values() if math.isfinite(run.error))
+    click.echo(f"{engine.half}, {engine.kind}: {len(truths.known)} figures, largest error {worst:.2%}")
 
 
 if __name__ == "__main__":

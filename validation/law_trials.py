@@ -194,7 +194,8 @@ def trial(law: LawUnderTest, truths: Truths, design: str, noise: float, seed: in
     return LawTrial(truths.engine, design, noise, tuple(answers), regrets, fit_s, decision_s)
 
 
-def _judged(column: str, answer: BoundedFigure, true: float) -> JudgedAnswer:
+def judged(column: str, answer: BoundedFigure, true: float) -> JudgedAnswer:
+    """An answer held against the truth."""
     error = answer.value / true - 1.0 if math.isfinite(answer.value) else 1.0
     return JudgedAnswer(column, error, answer.holds(true))
 
@@ -213,14 +214,14 @@ def _at_loads(fitted: AskedLaw, truths: Truths) -> Iterator[JudgedAnswer]:
             except BreakevenError:
                 yield JudgedAnswer("schedule", None, None)
             else:
-                yield _judged("schedule", found, true)
+                yield judged("schedule", found, true)
 
 
 def _asked(
     fitted: AskedLaw, column: str, arm: Arm, rate: float, conditions: Conditions, true: LongRun
 ) -> JudgedAnswer:
     try:
-        return _judged(column, fitted.latency(arm, LoadPoint(rps=rate), conditions), true.latency_s)
+        return judged(column, fitted.latency(arm, LoadPoint(rps=rate), conditions), true.latency_s)
     except BreakevenError:
         return JudgedAnswer(column, None, None)
 
@@ -249,7 +250,7 @@ def _break_evens(fitted: AskedLaw, truths: Truths) -> Iterator[JudgedAnswer]:
             found = fitted.break_even_rps(truths.engine.arm(k))
         except BreakevenError:
             found = None
-        yield JudgedAnswer("break-even", None, None) if found is None else _judged("break-even", found, true)
+        yield JudgedAnswer("break-even", None, None) if found is None else judged("break-even", found, true)
 
 
 def _predicted(fitted: AskedLaw, engine: JudgedEngine, rate_rps: float) -> Iterator[tuple[int, float]]:

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import bisect
 from dataclasses import dataclass, field
+from functools import cache
+
+from breakeven_sim.engine.configuration import StepClock
+from breakeven_sim.engine.costs import default_document
 
 _GRAPHS = (1, 2, 4, *range(8, 1025, 8))
 
@@ -209,3 +213,26 @@ class RegimeClock:
         if not prompt and tokens <= self.positions:
             return self.base_s + self.graph_token_s * padded(tokens) + rest
         return self.base_s + self.jump_s + self.token_s * (tokens + prompt) + rest
+
+
+@cache
+def _costs_of(gpu: str, method: str, longest: int) -> StepClock:
+    return StepClock(default_document().for_gpu(gpu, "validation"), method if longest else None, longest)
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedClock:
+    """The costs of the product's own simulated engine on a GPU: the one clock here with the form of its laws.
+
+    Attributes:
+        gpu: product name, as in the default cost document.
+        method: of the drafter.
+    """
+
+    gpu: str
+    method: str
+
+    def step_s(self, decoding: int, k: int, context: float, prompt: int) -> float:
+        """As `StepTimer`."""
+        costs = _costs_of(self.gpu, self.method, k)
+        return costs.seconds(k, decoding, k * decoding, round(context), prompt)

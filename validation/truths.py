@@ -1,7 +1,7 @@
 """Figures of the second engine from long runs, kept in `validation/truths/`; `python -m validation.truths` makes them.
 
 A figure is the mean over runs of some thousand requests each, repeated with other seeds until its standard error is below
-six tenths of a percent (at most 32 runs). The file of an engine holds its parameters: figures of another engine are refused.
+six tenths of a percent (at most 96 runs). The file of an engine holds its parameters: figures of another engine are refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LARGEST_ERROR = 0.006
 """Standard error of a mean latency, relative to it, at which no further run is made."""
 
 _REQUESTS = 3000
-_RUNS = range(4, 33)
+_RUNS = range(4, 97)
 _WARM, _COLD = 0.2, 0.9
 """Of a run's requests only those between count: it begins and ends empty."""
 
