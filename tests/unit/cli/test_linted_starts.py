@@ -170,10 +170,54 @@ def test_what_serves_nobody_is_passed_over_with_the_reason(command_line, said, t
     assert len(found["deployments"]) == 1
     assert [said in line for line in found["passed_over"]] == [True]
     assert refusal == ""
+    branches = "if [ $I = 0 ]; then python3 api.py; else bash /x/multi-node-serving.sh worker; fi"
     leads = "bash /x/multi-node-serving.sh leader; vllm serve m"
     heads = "ray start --head && vllm serve m"
-    for script in (leads, heads):
+    for script in (leads, heads, branches):
         assert only(tmp_path, deployment(engine(command=["sh", "-c", script])))["container"] == "vllm"
+
+
+def test_a_variable_that_only_running_tells_is_in_no_line(tmp_path):
+    for script in (
+        'M=$(ls /models | head -1)\nexec vllm serve "$M"',
+        'if [ -f /x ]; then M=a; else M=b; fi\nexec vllm serve "$M"',
+    ):
+        one = only(tmp_path, deployment(engine(command=["bash", "-c", script])))
+        assert one["opt_in"]["add"] == []
+        assert any("only running it can tell" in line for line in one["warnings"])
+    script = 'M=$(pwd)\nM=m\nexec vllm serve "$M"'
+    told = only(tmp_path, deployment(engine(command=["bash", "-c", script])))
+    assert any("- m" in change["lines"] for change in told["opt_in"]["add"])
+
+
+ENGINE_OF_STACK = {"name": "a", "repository": "vllm/vllm-openai", "tag": "v0.29.0", "modelURL": "m"}
+RELEASED = {"servingEngineSpec": {"modelSpec": [ENGINE_OF_STACK]}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind", "path"),
+    [
+        ({"values": RELEASED}, "HelmRelease", "spec.values."),
+        ({"source": {"helm": {"valuesObject": {"stack": RELEASED}}}}, "Application", "spec.source.helm.valuesObject.stack."),
+    ],
+)  # fmt: skip
+def test_values_within_a_release_are_read_where_they_stand(spec, kind, path, tmp_path):
+    one = only(tmp_path, {"kind": kind, "metadata": {"name": "r"}, "spec": spec})
+    assert {change["path"] for change in one["opt_in"]["add"]} == {
+        f"{path}servingEngineSpec.modelSpec[a].env",
+        f"{path}servingEngineSpec.modelSpec[a].vllmConfig.extraArgs",
+    }
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({"kind": "HelmRelease", "metadata": {"name": "r"}, "spec": {"values": {"a": 1}}}, "HelmRelease/r: values of a chart that is not known"),
+        ({"services": {"vllm": {"image": "vllm/vllm-openai"}}}, "a compose file"),
+    ],
+)  # fmt: skip
+def test_values_that_are_not_known_are_named(document, said, tmp_path):
+    assert said in linted(tmp_path, document)[1]
 
 
 @pytest.mark.parametrize(

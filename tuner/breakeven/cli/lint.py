@@ -36,11 +36,12 @@ def command(manifest: Path, container: str | None, *, check: bool, as_json: bool
 
     It reads the pod templates of Deployment, StatefulSet, DaemonSet, Rollout, LeaderWorkerSet, DisaggregatedSet,
     InferenceService, ServingRuntime, LLMInferenceService, Pod and Job. A file may hold several documents and Lists. It
-    also reads values of the charts production-stack, llm-d-modelservice and vLLM's own. Lines stand under paths in the
+    also reads values of the charts production-stack, llm-d-modelservice and vLLM's own, by themselves or in a HelmRelease
+    or Application. Lines stand under paths in the
     file's own terms. Whatever is no vLLM, or cannot be read, is passed over by name.
 
-    A script in `command` or `args` is read and never run. So is the file of `--config`, if its ConfigMap is in the same
-    file. The operator rolls Deployments only: of a file without one the lines are printed, and then it is refused.
+    A script in `command` or `args` is read and never run. So are the file of `--config` and a script that is mounted, if
+    their ConfigMap is in the same file. The operator rolls Deployments only: of a file without one the lines are printed, and then it is refused.
 
     \b
     Example:

@@ -223,16 +223,21 @@ def serves_nobody(container: Mapping[str, Any]) -> str | None:
     """What a container with vLLM in it does in place of serving, as the end of a sentence; None if it may serve."""
     words = command_line(container)
     call = shell_call(words)
-    commands = [words]
-    if call is not None:
-        script = shell_script(call.script, environment_of(container), call.arguments)
-        if any(True for _ in _starts(script, environment_of(container), {}, _DEEPEST)):
-            return None
-        commands = [_without_exec(command.words) for command in script.commands]
-    for one in commands:
-        if (how := _other_use(one)) is not None:
-            return how
-    return None
+    if call is None:
+        return _other_use(words)
+    script = shell_script(call.script, environment_of(container), call.arguments)
+    if any(True for _ in _starts(script, environment_of(container), {}, _DEEPEST)):
+        return None
+    # What one branch of a script does is not what the container does.
+    commands = [_without_exec(command.words) for command in script.commands]
+    branches = any(command.conditional or command.repeated for command in script.commands)
+    leads = any(_leads_ray(one) for one in commands)
+    return None if branches or leads else next(filter(None, map(_other_use, commands)), None)
+
+
+def _leads_ray(words: Sequence[str]) -> bool:
+    named = any(word.rpartition("/")[2] in {"ray", _RAYS_SCRIPT} for word in words)
+    return named and ("--head" in words or "leader" in words)
 
 
 def _other_use(words: Sequence[str]) -> str | None:
@@ -243,7 +248,7 @@ def _other_use(words: Sequence[str]) -> str | None:
             return f"runs vllm {following}, which serves nobody"
         if word in _NO_SERVER_MODULES:
             return f"runs {word}, which serves nobody"
-        joins = program == "ray" and following == "start" and "--head" not in words
+        joins = program == "ray" and following == "start" and not _leads_ray(words)
         if joins or (program == _RAYS_SCRIPT and following == "worker"):
             return "joins Ray and starts no vLLM: what counts is the container that does"
     return None

@@ -128,6 +128,11 @@ _TEMPLATES: dict[str, tuple[tuple[_Path, _Path], ...]] = dict.fromkeys(
         ),
     ),
 }
+_RELEASES: dict[str, tuple[_Path, ...]] = {
+    "HelmRelease": (("spec", "values"),),
+    "Application": (("spec", "source", "helm", "valuesObject"),),
+}
+"""Where kinds that install a chart have its values."""
 _NOT_READ = {
     "Model": "KubeAI's own fields, whose environment reads no annotation",
     "VLLMRuntime": "production-stack's operator rolls nothing for a change of its arguments or annotations",
@@ -219,6 +224,10 @@ def _object(item: Mapping[str, Any], where: str) -> Iterator[PodTemplate | Passe
     if kind in _NOT_READ:
         yield PassedOver(title, f"not read: {_NOT_READ[kind]}")
         return
+    for path in _RELEASES.get(kind, ()):
+        if isinstance(values := _at(item, path), Mapping):
+            yield from _values(values, where, title, f"{'.'.join(path)}.")
+            return
     places = _TEMPLATES.get(kind) or (_TEMPLATES["Deployment"] if _has_template(item) else ())
     if kind == "DisaggregatedSet":
         yield from _roles(item, where, name)
@@ -322,23 +331,37 @@ def _roles(item: Mapping[str, Any], where: str, name: str) -> Iterator[PodTempla
         yield PassedOver(f"DisaggregatedSet/{name}", f"no roles: {PATCH}")
 
 
-def _values(values: Mapping[str, Any], where: str) -> Iterator[PodTemplate | PassedOver]:
-    """Values of the charts that are known, at the top or one level down, where a chart above has them."""
-    levels: list[tuple[str, Mapping[str, Any]]] = [("", values)]
-    levels += [(f"{key}.", value) for key, value in values.items() if isinstance(value, Mapping)]
+def _values(
+    values: Mapping[str, Any], where: str, title: str = "an object without a kind", prefix: str = ""
+) -> Iterator[PodTemplate | PassedOver]:
+    """Values of the charts that are known, at the top or one level down, where a chart above has them.
+
+    Args:
+        values: the values.
+        where: file and document.
+        title: what messages call the object that holds them.
+        prefix: of their paths.
+    """
+    levels: list[tuple[str, Mapping[str, Any]]] = [(prefix, values)]
+    levels += [(f"{prefix}{key}.", value) for key, value in values.items() if isinstance(value, Mapping)]
     found = False
-    for prefix, level in levels[:_MOST_OBJECTS]:
+    for path, level in levels[:_MOST_OBJECTS]:
         for read in _CHARTS:
-            for template in read(level, where, prefix):
+            for template in read(level, where, path):
                 found = True
                 yield template
         if found:
             return
-    yield PassedOver(
-        "an object without a kind",
-        "neither values of a chart that is known (production-stack, llm-d-modelservice, vLLM's own) nor a manifest; "
-        "lint what `helm template` or `kubectl kustomize` renders",
-    )
+    if prefix:
+        yield PassedOver(title, "values of a chart that is not known; lint what `helm template` renders")
+    elif isinstance(values.get("services"), Mapping):
+        yield PassedOver(title, "a compose file; lint the objects that Kubernetes gets")
+    else:
+        yield PassedOver(
+            title,
+            "neither values of a chart that is known (production-stack, llm-d-modelservice, vLLM's own) nor a manifest; "
+            "lint what `helm template` or `kubectl kustomize` renders",
+        )
 
 
 def _production_stack(values: Mapping[str, Any], where: str, prefix: str) -> Iterator[PodTemplate]:

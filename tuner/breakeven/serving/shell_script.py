@@ -111,18 +111,22 @@ def _read(source: bytes, environment: Mapping[str, str | None], arguments: Seque
     known: dict[str, str | None] = dict(environment)
     lists: dict[str, _List] = {}
     exports: dict[str, str | None] = {}
+    opaque: frozenset[str] = frozenset()
     commands: list[ShellCommand] = []
     for node, place in _simple_commands(root):
         if len(commands) >= _MOST_COMMANDS:
             return Script(tuple(commands), complete=False)
-        reader = _Reader(source, known, arguments, lists)
+        reader = _Reader(source, known, arguments, lists, opaque)
         command = reader.command(node, place)
         certain = not (place.conditional or place.repeated)
         if not command.words:
-            known.update({name: value if certain else None for name, value in command.assignments.items()})
+            told = certain and command.literal
+            known.update({name: value if told else None for name, value in command.assignments.items()})
+            changed = frozenset(command.assignments)
+            opaque = opaque - changed if told else opaque | changed
             lists.update(reader.lists_of(node, certain=certain))
             for name in reader.exported(node):
-                exports[name] = known.get(name) if certain and command.literal else None
+                exports[name] = known.get(name) if told else None
         if command.words:
             commands.append(command)
     return Script(tuple(commands), not root.has_error, exports)
@@ -190,6 +194,7 @@ class _Reader:
     known: Mapping[str, str | None]
     arguments: Sequence[str]
     lists: Mapping[str, _List] = field(default_factory=dict)
+    opaque: frozenset[str] = frozenset()
 
     def command(self, node: Node, place: _Place) -> ShellCommand:
         words: list[str] = []
@@ -338,6 +343,8 @@ class _Reader:
             return
         value = self._value(name, default)
         if value is None:
+            # The script sets it, to something that only running it tells.
+            word.literal = word.literal and name not in self.opaque
             word.add(f"$({name})")
             if not quoted:
                 word.unquoted = (*word.unquoted, name)
