@@ -70,3 +70,12 @@ def test_doctor_tells_gone_old_ended_and_failing_apart(address, part, cause, evi
     assert cause is None or evidence in causes[cause]
     if cause in {None, "PodsGone"} and part != "alone":
         assert found["rps"] == pytest.approx(RPS, rel=0.1)
+
+
+def test_doctor_says_under_which_labels_series_are(address):
+    given = ["--prometheus", address, "--model", "chat", "--namespace", "other", "--json"]
+    done = CliRunner().invoke(root, ["doctor", *given], catch_exceptions=False)
+    assert "namespace='llm' pod='ended-a'" in json.loads(done.stdout)["sentence"]
+    wrong = ["--prometheus", address, "--model", "caht", "--json"]
+    done = CliRunner().invoke(root, ["doctor", *wrong], catch_exceptions=False)
+    assert json.loads(done.stdout)["sentence"].endswith("there are some with model_name='chat'")

@@ -13,11 +13,11 @@ from fakes.promql_evaluation import evaluate
 MODEL = (Matcher("model_name", "=", "chat"),)
 
 
-def seen(series: ModelSeries, prefix: str | None = None):
+def seen(series: ModelSeries, prefix: str | None = None, matchers=MODEL):
     def ask(promql: str):
         return [(one.labels, one.value) for one in evaluate(series.store, promql, END_S)]
 
-    watch = ModelWatch.of(ask, MODEL, prefix, WINDOW_S)
+    watch = ModelWatch.of(ask, matchers, prefix, WINDOW_S)
     return watch.with_events(watch.snapshot())
 
 
@@ -108,3 +108,20 @@ def test_two_replicas_of_prometheus_count_once_and_native_histograms_as_classic_
     assert snapshot.rps == pytest.approx(RPS, rel=0.03)
     assert snapshot.missing == ()
     assert snapshot.latency_s == pytest.approx(1.5, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("matchers", "said"),
+    [
+        ((*MODEL, Matcher("namespace", "=", "other")), "there are some with namespace='llm' pod='a', namespace='llm' pod='b'"),
+        ((Matcher("model_name", "=", "caht"),), "there are some with model_name='chat'"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("prefix", ["vllm:", "kserve_vllm:"])
+def test_labels_that_were_wrongly_asked_for_are_told_from_no_series(matchers, said, prefix):
+    series = ModelSeries(prefix).pod("a").pod("b")
+    (finding,) = diagnose(seen(series, matchers=matchers), None, None).findings
+    assert finding.cause == "NoSeries"
+    assert finding.evidence.endswith(said)
+    (none,) = diagnose(seen(ModelSeries(), matchers=matchers), None, None).findings
+    assert none.evidence == "Prometheus holds no vLLM series of this model"

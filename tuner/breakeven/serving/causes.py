@@ -71,6 +71,7 @@ class ModelSnapshot:
         ages_s: the same age, of the pods that have series.
         ended: series that ended in the window while the engine's others go on, each with its pod.
         http: None where that is not counted.
+        elsewhere: where other series are, as the end of a sentence; empty where there are pods, or no series at all.
     """
 
     pods: int
@@ -96,6 +97,7 @@ class ModelSnapshot:
     ages_s: Mapping[str, float] = field(default_factory=dict)
     ended: tuple[str, ...] = ()
     http: HttpRequests | None = None
+    elsewhere: str = ""
 
     @property
     def tpot_s(self) -> float | None:

@@ -90,7 +90,8 @@ def _objections(snapshot: ModelSnapshot) -> Iterator[Finding]:
     if snapshot.pods == 0:
         yield Finding(
             Cause.NO_SERIES,
-            "Prometheus holds no vLLM series of this model",
+            "Prometheus holds no vLLM series of this model"
+            + (f" under the labels that were asked for; {snapshot.elsewhere}" if snapshot.elsewhere else ""),
             "check --model against the label model_name, and that a PodMonitor scrapes the pods",
         )
     if stale := snapshot.stale:

@@ -25,6 +25,7 @@ _BY_ENGINE = ",".join((*_POD, *ENGINE))
 # Without these nothing is said about speculation.
 _NEEDED = ("completed", "started", "ttft_s", "e2e_s", "e2e_n", "generated", "steps", "prompt_tokens", "output_tokens", "output_n")  # fmt: skip
 _STEP_S = 15
+_MOST_SHOWN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class ModelWatch:
     engines: EngineSeries
     pods: int
     window_s: int
+    prefixes: tuple[str, ...] = PREFIXES
 
     @classmethod
     def of(cls, ask: Ask, matchers: tuple[Matcher, ...], prefix: str | None, window_s: int) -> ModelWatch:
@@ -53,18 +55,16 @@ class ModelWatch:
             prefix: of the series; None: the first of the usual ones that has series, now or in the window.
             window_s: how far back increases go.
         """
-        tried = [
-            EngineSeries(matchers, one, _POD, _replicas)
-            for one in ((prefix,) if prefix is not None else PREFIXES)
-        ]
+        prefixes = (prefix,) if prefix is not None else PREFIXES
+        tried = [EngineSeries(matchers, one, _POD, _replicas) for one in prefixes]
         for engines in tried:
             running = engines.labelled(engines.named(RUNNING))
             if pods := _first(ask(f"count(count by({_BY_POD})({running}))")):
-                return cls(ask, engines, int(pods), window_s)
+                return cls(ask, engines, int(pods), window_s, prefixes)
         for engines in tried:
             if _first(ask(f"count({engines.gauge('max_over_time', RUNNING, window_s)})")):
-                return cls(ask, engines, 0, window_s)
-        return cls(ask, tried[0], 0, window_s)
+                return cls(ask, engines, 0, window_s, prefixes)
+        return cls(ask, tried[0], 0, window_s, prefixes)
 
     def snapshot(self) -> ModelSnapshot:
         """Figures of the pods that have series now."""
@@ -125,13 +125,31 @@ class ModelWatch:
             for labels, _ in self.ask(engines.ended((*_NEEDED, "drafts", "accepted"), self.window_s))
             if labels.get("__name__") and labels.get(_REPLICA)
         ]
+        gone = {pod: age_s for pod, age_s in ages_s.items() if pod not in present}
         return replace(
             snapshot,
-            gone={pod: age_s for pod, age_s in ages_s.items() if pod not in present},
+            gone=gone,
             ages_s={pod: age_s for pod, age_s in ages_s.items() if pod in present},
             ended=tuple(sorted(ended)),
             http=self._http() if self.pods else None,
+            elsewhere="" if self.pods or gone else self._elsewhere(),
         )
+
+    def _elsewhere(self) -> str:
+        """Where this model's series are, if not under the labels that were asked for; else the models that there are."""
+        model = tuple(one for one in self.engines.matchers if one.label == "model_name")
+        for matchers, labels in ((model, ("namespace", "pod")), ((), ("model_name",))):
+            for prefix in self.prefixes:
+                running = EngineSeries(matchers, prefix).named(RUNNING)
+                found = sorted(
+                    " ".join(f"{label}={one[label]!r}" for label in labels if one.get(label))
+                    or "no such labels"
+                    for one, _ in self.ask(f"group by({','.join(labels)})({running})")
+                    if one or not matchers
+                )
+                if found:
+                    return f"there are some with {', '.join(found[:_MOST_SHOWN])}{' and others' if len(found) > _MOST_SHOWN else ''}"
+        return ""
 
     def _http(self) -> HttpRequests | None:
         """HTTP requests for answers; None where the page does not count them."""
