@@ -14,9 +14,9 @@ from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, b
 from breakeven_operator.reconcile.roll_outcome import Outcome, Promise, outcome
 from fakes.rolled_fleet import (
     BLOCK_S,
-    TruePaces,
     Rolled,
     RolledShape,
+    TruePaces,
     arms_of,
     mean_latency_s,
     rolled_fleet,
