@@ -7,15 +7,15 @@ from hypothesis import strategies as st
 
 from breakeven.laws.step_law import (
     SENSITIVE,
+    CostsOfSteps,
     Demand,
-    StepCosts,
     Tier,
     closed_loop,
     company,
     step_s,
     step_sensitivities,
 )
-from breakeven.profile.step_fit import Layout, Workload
+from breakeven.profile.step_fit import ArmLoads, Layout
 from draws import draws
 
 few = draws(25)
@@ -26,7 +26,7 @@ def array(value: float) -> np.ndarray:
     return np.asarray(float(value))
 
 
-def costs(**changed: float) -> StepCosts:
+def costs(**changed: float) -> CostsOfSteps:
     given_ = {
         "weights_s": 0.015,
         "position_s": 6e-5,
@@ -41,7 +41,7 @@ def costs(**changed: float) -> StepCosts:
         "request_s": 0.01,
         **changed,
     }
-    return StepCosts._make([*(array(given_[name]) for name in StepCosts._fields[:-1]), STRAIGHT])
+    return CostsOfSteps(**{name: array(value) for name, value in given_.items()}, departures=STRAIGHT)
 
 
 def demand(k: float = 0.0, e: float = 1.0, prompt: float = 512.0, output: float = 256.0) -> Demand:
@@ -111,7 +111,7 @@ def test_sensitivities_are_the_slopes_of_a_step(name, k, decoding):
     tier, context, at = Tier(1, array(k), array(1.0)), array(700.0), array(decoding)
     value, h = float(getattr(costs(), name)), 1e-5
 
-    def moved(by: float) -> StepCosts:
+    def moved(by: float) -> CostsOfSteps:
         if name == "sharpness":
             return costs(sharpness=1.0 + (value - 1.0) * np.exp(by))
         if name == "untouched":
@@ -128,7 +128,7 @@ def test_answers_are_the_slopes_of_a_latency():
     engine = [*np.log([0.015, 1e-4]), -0.3, -1.0, 2.5, np.log(1e-7), -0.5, np.log(0.01)]
     departures = np.random.default_rng(0).normal(0.0, 0.02, 12)
     figures = np.array([*engine, *np.log([1e-3, 5e-4, 3e-6]), 0.01, -0.02, *departures])
-    loads = Workload(
+    loads = ArmLoads(
         Demand((Tier(1, array(3), array(2.0)),), array(512), array(256), array(640)),
         np.array([0, 0, 1, 1, 0]),
         np.array([2.0, 6.0, 3.0, 8.0, 10.0]),

@@ -10,16 +10,29 @@ from click.testing import CliRunner
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.cli import root
 from breakeven.fitting import fit_points
-from breakeven.laws.step_law import Demand, StepCosts, Tier, closed_loop, company
+from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, closed_loop, company
 from breakeven.points.point import LoadMode, Point
 from breakeven.points.table import cells, written
 from breakeven.profile import Profile
 
-COSTS = StepCosts._make(
-    [
-        *(np.asarray(value) for value in (0.015, 6e-5, 1.8, 0.1, 20.0, 1e-7, 5e-5, 1e-3, 7e-4, 2e-6, 0.008)),
-        np.zeros(12),
-    ]
+COSTS = CostsOfSteps(
+    **{
+        name: np.asarray(value)
+        for name, value in {
+            "weights_s": 0.015,
+            "position_s": 6e-5,
+            "sharpness": 1.8,
+            "untouched": 0.1,
+            "touching": 20.0,
+            "context_s": 1e-7,
+            "prompt_s": 5e-5,
+            "drafting_s": 1e-3,
+            "draft_s": 7e-4,
+            "each_draft_s": 2e-6,
+            "request_s": 0.008,
+        }.items()
+    },
+    departures=np.zeros(12),
 )
 YIELDS = {0: 1.0, 2: 2.1, 3: 2.5, 5: 2.9, 7: 3.1}
 SHARES = (0.03, 0.15, 0.3, 0.45, 0.6)

@@ -12,9 +12,9 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
 from breakeven.fitting.arms import fit_arm
 from breakeven.fitting.observations import RAMP_SHARE, observe, ramp_share_of
+from breakeven.fitting.one_law import ArmRows, fit_step_law
 from breakeven.fitting.pooled import fit_pooled
 from breakeven.fitting.schedules import fit_schedule, schedules_of
-from breakeven.fitting.step_law import ArmRows, fit_step_law
 from breakeven.points.point import Point
 from breakeven.profile.document import Profile
 from breakeven.profile.fits import ArmFit, PooledFit

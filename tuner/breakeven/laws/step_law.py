@@ -41,7 +41,7 @@ _SETTLING = 12
 """Rounds of a fixed point of which a round leaves a tenth of the error or less."""
 
 
-class StepCosts(NamedTuple):
+class CostsOfSteps(NamedTuple):
     """What a step is made of; each an array, so that many draws of an uncertain law go through at once.
 
     Attributes:
@@ -118,7 +118,7 @@ class Served(NamedTuple):
     inflight: FloatArray
 
 
-def step_s(costs: StepCosts, tier: Tier, context_tokens: FloatArray, decoding: FloatArray) -> FloatArray:
+def step_s(costs: CostsOfSteps, tier: Tier, context_tokens: FloatArray, decoding: FloatArray) -> FloatArray:
     """Duration (s) of a step in which `decoding` requests decode, drafted for as the tier says."""
     positions = decoding * (1.0 + tier.drafted)
     drafting = (tier.drafted > 0) * (costs.drafting_s + costs.draft_s * tier.drafted)
@@ -144,7 +144,7 @@ SENSITIVE = (
 
 
 def step_sensitivities(
-    costs: StepCosts, tier: Tier, context_tokens: FloatArray, decoding: FloatArray
+    costs: CostsOfSteps, tier: Tier, context_tokens: FloatArray, decoding: FloatArray
 ) -> FloatArray:
     """How a step's duration answers to each cost, d ln S / d ln(cost), stacked on a first axis in the order of `SENSITIVE`.
 
@@ -188,7 +188,7 @@ class Reading(NamedTuple):
     slopes: tuple[FloatArray, FloatArray, FloatArray]
 
 
-def reading(costs: StepCosts, demand: Demand, decoding: FloatArray) -> Reading:
+def reading(costs: CostsOfSteps, demand: Demand, decoding: FloatArray) -> Reading:
     """A prompt read in a step in which `decoding` requests decode: what memory waits for anyway is free."""
     tier = demand.tiers[0]
     drafted = tier.drafted
@@ -215,7 +215,7 @@ class _Bound(NamedTuple):
     of_memory: FloatArray
 
 
-def _bound(costs: StepCosts, positions: FloatArray) -> _Bound:
+def _bound(costs: CostsOfSteps, positions: FloatArray) -> _Bound:
     memory = costs.weights_s * (1.0 - costs.untouched * np.exp(-positions / costs.touching))
     compute = costs.position_s * positions
     larger = np.maximum(memory, compute)
@@ -232,7 +232,7 @@ class _Steps(NamedTuple):
     decode_s: FloatArray
 
 
-def _steps(costs: StepCosts, demand: Demand, decoding: FloatArray) -> _Steps:
+def _steps(costs: CostsOfSteps, demand: Demand, decoding: FloatArray) -> _Steps:
     tokens = demand.output_tokens - 1.0
     first, *later = demand.tiers
     lasting = step_s(costs, first, demand.context_tokens, decoding)
@@ -281,7 +281,7 @@ class _Chances(NamedTuple):
     growth: FloatArray
 
 
-class Company(NamedTuple):
+class Together(NamedTuple):
     """How many decode together, up to a largest number; the last axis is the number.
 
     Attributes:
@@ -448,10 +448,10 @@ def _together(q: FloatArray, dispersion: FloatArray | float) -> FloatArray:
     return np.asarray((spread - 1.0) / (spread + 1.0))
 
 
-def company(costs: StepCosts, demand: Demand, most: int) -> Company:
+def company(costs: CostsOfSteps, demand: Demand, most: int) -> Together:
     """How many decode together, with at most `most` in a step; beyond it requests wait."""
     number = np.arange(1.0, most + 1.0)
-    wide = StepCosts._make([*(np.asarray(value)[..., None] for value in costs[:-1]), costs.departures])
+    wide = CostsOfSteps._make([*(np.asarray(value)[..., None] for value in costs[:-1]), costs.departures])
     tiers = tuple(
         Tier(tier.first, *(np.asarray(value)[..., None] for value in tier[1:])) for tier in demand.tiers
     )
@@ -459,7 +459,7 @@ def company(costs: StepCosts, demand: Demand, most: int) -> Company:
     spread = Demand(tiers, *rest)
     steps = _steps(wide, spread, number)
     found = reading(wide, spread, np.arange(most + 1.0))
-    return Company(
+    return Together(
         np.concatenate([steps.step_s[..., :1], steps.step_s], axis=-1),
         steps.decode_s,
         found,
@@ -467,7 +467,7 @@ def company(costs: StepCosts, demand: Demand, most: int) -> Company:
     )
 
 
-def closed_loop(costs: StepCosts, demand: Demand, inflight: FloatArray) -> Answering:
+def closed_loop(costs: CostsOfSteps, demand: Demand, inflight: FloatArray) -> Answering:
     """A closed loop that keeps `inflight` requests (at least 1) in the engine.
 
     While one of them is answered each one's prompt is read once. Clients ask when a step has ended, so none waits for one.

@@ -15,12 +15,12 @@ import numpy as np
 from breakeven.arm import Arm
 from breakeven.laws.arrays import FloatArray, Span
 from breakeven.laws.law import Law
-from breakeven.laws.step_law import Demand, Served, StepCosts, Tier, closed_loop, company
+from breakeven.laws.step_law import CostsOfSteps, Demand, Served, Tier, closed_loop, company
 from breakeven.methods import LOOKUP_METHODS
 from breakeven.profile.curves import Curve
 from breakeven.profile.fits import ArmFit, LawFit, Lengths, PooledFit
 from breakeven.profile.operating_conditions import Conditions, work_of
-from breakeven.profile.step_fit import LEVEL, Answers, StepLaw, Workload
+from breakeven.profile.step_fit import LEVEL, Answers, ArmLoads, StepLaw
 from breakeven.tiers import Schedule
 
 _SHARES = 1.0 - np.linspace(1.0, 0.265, 21) ** 2
@@ -71,7 +71,7 @@ def step_curve(law: StepLaw, arm: Arm, conditions: StepConditions) -> Curve:
         figures,
         arm.family,
         arm.name,
-        Workload(conditions.demand, np.zeros(rates.size), rates, others),
+        ArmLoads(conditions.demand, np.zeros(rates.size), rates, others),
         _BATCH,
     )
     sources = answers.of_latency @ np.linalg.cholesky(np.array(law.covariance))
@@ -101,7 +101,7 @@ def step_curve(law: StepLaw, arm: Arm, conditions: StepConditions) -> Curve:
     )
 
 
-def _closed(costs: StepCosts, demand: Demand, others: FloatArray) -> FloatArray:
+def _closed(costs: CostsOfSteps, demand: Demand, others: FloatArray) -> FloatArray:
     """Latency (s) in a closed loop whose clients meet so many others."""
     tiers = tuple(
         Tier(tier.first, *(np.full(others.size, value) for value in tier[1:])) for tier in demand.tiers

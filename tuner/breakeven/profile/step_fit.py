@@ -18,8 +18,8 @@ from breakeven.laws.arrays import FloatArray
 from breakeven.laws.step_law import (
     SENSITIVE,
     Answering,
+    CostsOfSteps,
     Demand,
-    StepCosts,
     Tier,
     closed_loop,
     company,
@@ -50,7 +50,7 @@ KNOTS = 12
 """Departures at 1, 2, 4, ... 2048 positions."""
 
 
-class Workload(NamedTuple):
+class ArmLoads(NamedTuple):
     """Loads of one arm, each an array.
 
     Attributes:
@@ -119,7 +119,7 @@ class Layout:
         """The level of an arm; None of one that was not measured."""
         return self.levels + self.arms.index(arm) if arm in self.arms else None
 
-    def costs(self, figures: FloatArray, family: str, arm: str) -> StepCosts:
+    def costs(self, figures: FloatArray, family: str, arm: str) -> CostsOfSteps:
         """The costs of an arm's steps.
 
         Args:
@@ -132,7 +132,7 @@ class Layout:
         raised = 1.0 if level is None else np.exp(figures[level])
         drafting = np.zeros(3) if at is None else np.exp(figures[at : at + 3])
         position_s = np.exp(engine["position_s"])
-        return StepCosts(
+        return CostsOfSteps(
             weights_s=np.exp(engine["weights_s"]) * raised,
             position_s=position_s * raised,
             sharpness=1.0 + np.exp(engine["sharpness"]),
@@ -147,7 +147,7 @@ class Layout:
             departures=figures[self.departures :],
         )
 
-    def answers(self, figures: FloatArray, family: str, arm: str, loads: Workload, most: int) -> Answers:
+    def answers(self, figures: FloatArray, family: str, arm: str, loads: ArmLoads, most: int) -> Answers:
         """What the law says of an arm's loads.
 
         Args:
@@ -179,7 +179,7 @@ class Layout:
     def _slopes(
         self,
         figures: FloatArray,
-        costs: StepCosts,
+        costs: CostsOfSteps,
         demand: Demand,
         found: Answering,
         family: str,
@@ -229,7 +229,7 @@ def _of(demand: Demand, here: FloatArray) -> Demand:
     return Demand(tiers, *(pick(value) for value in demand[1:]))
 
 
-def _step_slopes(costs: StepCosts, demand: Demand, number: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _step_slopes(costs: CostsOfSteps, demand: Demand, number: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Sensitivities of the steps, shape (costs, loads, numbers), and of the departures, shape (numbers, knots).
 
     The departures' hats are those of the first load: its loads draft alike.
@@ -254,7 +254,7 @@ class StepCostFound(NamedTuple):
     """One cost of the law.
 
     Attributes:
-        name: as in `breakeven.laws.step_law.StepCosts`; a drafter's after its family.
+        name: as in `breakeven.laws.step_law.CostsOfSteps`; a drafter's after its family.
         value: seconds where the name ends in `_s`.
         ci: bounds; as wide as belief alone where no row tells it.
     """

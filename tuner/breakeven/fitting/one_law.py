@@ -19,7 +19,7 @@ from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.step_law import Demand, Tier
 from breakeven.methods import LOOKUP_METHODS
-from breakeven.profile.step_fit import KNOTS, LEVEL, Layout, StepLaw, Workload
+from breakeven.profile.step_fit import KNOTS, LEVEL, ArmLoads, Layout, StepLaw
 from breakeven.tiers import Schedule
 
 _POSITIONS = 250.0
@@ -60,7 +60,7 @@ class _Sweep(NamedTuple):
     """An arm's rows as the law takes them."""
 
     arm: Arm
-    loads: Workload
+    loads: ArmLoads
     latency_s: FloatArray
     ttft_s: FloatArray
     most: int
@@ -217,7 +217,7 @@ def _sweep(one: ArmRows, acceptance: Mapping[str, AcceptanceModel]) -> _Sweep | 
     )
     return _Sweep(
         one.arm,
-        Workload(
+        ArmLoads(
             demand,
             np.array([point.closed for point in points]),
             np.array([row.rps for row in rows]),
