@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,7 +11,8 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.capacity import FewestReplicas
 from breakeven.planning.decision import Decision, DecisionMemory, decide, with_acceptance
 from breakeven.planning.evaluation import evaluate_live
-from breakeven.planning.expected_saving import fitted_law
+from breakeven.planning.expected_saving import LargestRate, fitted_law
+from breakeven.planning.fluid_queue import Backlog
 from breakeven.planning.known_speedup import KnownSpeedup, known_speedup
 from breakeven.planning.learned_laws import Evidence
 from breakeven.planning.objective import Slo
@@ -120,6 +122,8 @@ def choose(
     past: PastRates,
     fewest: FewestReplicas | None = None,
     *,
+    replicas: int = 1,
+    scaled: bool = False,
     settled: bool = True,
     strain: Bounds | None = None,
 ) -> Choice:
@@ -134,8 +138,10 @@ def choose(
         remembered: from the status.
         roll: the capacity that a change of arm costs the target.
         now: time of the observation.
-        past: loads per replica before now.
+        past: loads before now.
         fewest: which arm needs fewest replicas, where an autoscaler scales the target.
+        replicas: of the target.
+        scaled: whether an autoscaler scales the target: a load comes to as many replicas as it came to before.
         settled: whether the figures' latency is that of their load.
         strain: bounds of the largest ratio of a measured quantile to its limit; None: not known.
     """
@@ -148,7 +154,7 @@ def choose(
         candidate=candidate,
         candidate_since_s=_epoch(remembered.candidate_since_time) if candidate is not None else None,
         seen=seen_of(remembered, arms),
-        saved=remembered.saved_request_seconds,
+        saved=remembered.saved_request_seconds / (replicas if remembered.largest_replicas else 1),
         evidence={
             arms[one.arm]: Evidence(
                 (one.precision_alone, one.precision_both, one.precision_company),
@@ -161,9 +167,15 @@ def choose(
             for one in remembered.evidence
             if same and one.arm in arms
         },
-        largest_rps=remembered.largest_rps,
+        largest=_largest(remembered, replicas, scaled=scaled),
         decided_s=_epoch(remembered.decided_time),
+        backlog=Backlog(
+            remembered.queued_requests / replicas,
+            remembered.queued_without / replicas,
+            _epoch(remembered.queued_time),
+        ),
     )
+    past = past if scaled else past.on(replicas)
     load, policy, now_s = (
         load_of(figures, settled=settled, strain=strain),
         policy_of(spec, roll),
@@ -175,7 +187,17 @@ def choose(
     decision = decide(laws, load, past, memory, policy, now_s, fewest)
     explained = Explained(decision, evaluations, profile.confidence)
     speedup = known_speedup(laws, decision.memory.evidence, running, load.rps, now_s, profile.confidence)
-    return Choice(explained, _remember(remembered, decision.memory, running, profile_name), speedup)
+    return Choice(explained, _remember(remembered, decision.memory, running, profile_name, replicas), speedup)
+
+
+def _largest(remembered: MemoryStatus, replicas: int, *, scaled: bool) -> LargestRate:
+    """The largest load on the replicas that it would come to now."""
+    there = remembered.largest_replicas
+    time = remembered.largest_time or remembered.decided_time
+    if time is None:
+        return LargestRate()
+    per = 1 if there is None else there if scaled else replicas
+    return LargestRate(remembered.largest_rps / per, time.timestamp())
 
 
 def seen_of(memory: MemoryStatus, arms: Mapping[str, Arm]) -> tuple[LiveAcceptance, ...]:
@@ -197,7 +219,10 @@ def forget_candidate(remembered: MemoryStatus) -> MemoryStatus:
     return remembered.model_copy(update={"candidate_arm": None, "candidate_since_time": None})
 
 
-def _remember(status: MemoryStatus, memory: DecisionMemory, running: Arm, profile_name: str) -> MemoryStatus:
+def _remember(
+    status: MemoryStatus, memory: DecisionMemory, running: Arm, profile_name: str, replicas: int
+) -> MemoryStatus:
+    # Loads belong to the fleet: on other replicas tomorrow they are other loads of each.
     # A Switch clears the candidate; whether it is carried out is decided elsewhere, and until it is, the
     # wish stands: time and running arm in the status follow the target, not the wish.
     switched = memory.running != running
@@ -215,8 +240,11 @@ def _remember(status: MemoryStatus, memory: DecisionMemory, running: Arm, profil
             "running_arm": running.name,
             "profile": profile_name,
             "decided_time": _time(memory.decided_s),
-            "saved_request_seconds": memory.saved,
-            "largest_rps": memory.largest_rps,
+            "saved_request_seconds": memory.saved * replicas,
+            **_stored_largest(status, memory.largest, replicas),
+            "queued_requests": memory.backlog.here * replicas,
+            "queued_without": memory.backlog.without * replicas,
+            "queued_time": _time(memory.backlog.stood_s),
             "seen": tuple(
                 SeenAcceptance(
                     arm=seen.arm.name,
@@ -229,6 +257,18 @@ def _remember(status: MemoryStatus, memory: DecisionMemory, running: Arm, profil
             "evidence": tuple(_stored(arm, found) for arm, found in memory.evidence.items()),
         }
     )
+
+
+def _stored_largest(status: MemoryStatus, largest: LargestRate, replicas: int) -> dict[str, object]:
+    """The largest load as the status has it; the one that it has already stays as it came."""
+    if status.largest_replicas is not None and _epoch(status.largest_time) == largest.at_s:
+        return {}
+    at_s = largest.at_s if math.isfinite(largest.at_s) else None
+    return {
+        "largest_rps": largest.rps * replicas,
+        "largest_replicas": replicas,
+        "largest_time": _time(at_s),
+    }
 
 
 def _stored(arm: Arm, evidence: Evidence) -> LiveEvidence:

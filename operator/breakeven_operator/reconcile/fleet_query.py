@@ -57,6 +57,8 @@ _POD_OF_DEPLOYMENT = f"(.+)-{_LETTERS}{{1,10}}-{_LETTERS}{{5}}|(.{{47,57}})-{_LE
 WORKLOAD = "workload"
 ROLLED = ("ttft_s", "started", "step_s", "generated", "prefilled", "hits")
 """Counters by which the pods of a roll are compared: of requests under way. The last two may be missing."""
+FIGURE, REPLICAS = "figure", "replicas"
+"""Label of past numbers of replicas; past rates have none."""
 _PAST_STEPS = 288
 
 GROWTHS = ("running_growth", "waiting_growth")
@@ -276,7 +278,7 @@ def past_query(
     *,
     prefix: str = PREFIX,
 ) -> str:
-    """Request rates per replica of all Deployments of some namespaces, one for each step of the past.
+    """Request rates per replica of all Deployments of some namespaces, and their replicas, one for each step of the past.
 
     The rate is the one that is decided on (`counted_window.offered`): requests that began, and what the queue grew by. Of
     completions alone the hour that saturated would show what the arm of that time carried. Pods of the past are gone from the cluster, so
@@ -292,7 +294,7 @@ def past_query(
 
     Returns:
         An instant query whose result is a range vector with the labels namespace, workload (empty: pods of no Deployment)
-        and model_name.
+        and model_name; numbers of replicas have the label figure.
 
     Raises:
         ValueError: a matcher that is none.
@@ -312,7 +314,8 @@ def past_query(
     rates = f"sum by(namespace,{WORKLOAD},model_name)({_of_deployment(offered)})"
     present = chosen.by_pod("group", chosen.named(RUNNING))
     replicas = f"count by(namespace,{WORKLOAD},model_name)({_of_deployment(present)})"
-    return f"({rates} / {replicas})[{int(lookback_s)}s:{int(step_s)}s]"
+    beside = f'label_replace({replicas}, "{FIGURE}", "{REPLICAS}", "", "")'
+    return f"({rates} / {replicas} or {beside})[{int(lookback_s)}s:{int(step_s)}s]"
 
 
 def block_s(window_s: int) -> int:

@@ -81,6 +81,8 @@ def judge(
                 context.now,
                 live.past.rates,
                 need.fewest if need is not None and need.scaled_by is not None else None,
+                replicas=max(context.deployment.desired, 1),
+                scaled=need is not None and need.scaled_by is not None,
                 settled=settled(context, service.spec.metrics_source.window_seconds),
                 strain=objectives.strain if objectives is not None else None,
             )
@@ -213,6 +215,7 @@ def blocked(
             state.entry.profile,
             live.figures,
             (running, verdict.arm or running),
+            choice.explained.evaluations if choice.explained is not None else None,
             context.now,
         )
     )

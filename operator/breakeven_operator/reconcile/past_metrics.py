@@ -13,7 +13,7 @@ from typing import NamedTuple
 from breakeven.planning.outlook import PastRates
 from breakeven.planning.wording import duration_text
 from breakeven_operator.ports import Samples, TimedValue
-from breakeven_operator.reconcile.fleet_query import WORKLOAD
+from breakeven_operator.reconcile.fleet_query import FIGURE, WORKLOAD
 from breakeven_operator.reconcile.plausibility import MOST_RPS
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 
@@ -59,10 +59,14 @@ class PastLoads:
 def read_past(samples: Iterable[Samples]) -> PastReading:
     """Sort the elements of a past query's result by service; what is no rate is left out."""
     found: dict[LoadOwner, list[TimedValue]] = defaultdict(list)
+    replicas: dict[LoadOwner, dict[float, float]] = defaultdict(dict)
     for element in samples:
         labels = element.labels
         key = LoadOwner(labels.get("namespace", ""), labels.get(WORKLOAD, ""), labels.get("model_name", ""))
         if not key.deployment:
+            continue
+        if labels.get(FIGURE):
+            replicas[key] |= {timed.time_s: timed.value for timed in element.values}
             continue
         found[key] += [timed for timed in element.values if 0 <= timed.value <= MOST_RPS]
     # The steps of one answer are the same for most services.
@@ -71,7 +75,11 @@ def read_past(samples: Iterable[Samples]) -> PastReading:
     for key, values in found.items():
         if values:
             end_s, rps = zip(*sorted(values), strict=True)
-            rates[key] = PastRates(times_s.setdefault(end_s, end_s), rps)
+            there = [replicas[key].get(at_s) for at_s in end_s]
+            known = tuple(count for count in there if count)
+            rates[key] = PastRates(
+                times_s.setdefault(end_s, end_s), rps, known if len(known) == len(end_s) else ()
+            )
     return PastReading(rates)
 
 

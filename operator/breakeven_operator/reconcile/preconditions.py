@@ -6,6 +6,7 @@ from datetime import datetime
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.decision import Decision
+from breakeven.planning.evaluation import Evaluations
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -134,6 +135,7 @@ def refuse_capacity(
     profile: Profile,
     figures: Figures | None,
     arms: tuple[Arm, ...],
+    evaluations: Evaluations | None,
     now: datetime,
 ) -> Refusal | None:
     """Whether the pods left during a roll could not carry the load.
@@ -147,6 +149,8 @@ def refuse_capacity(
         profile: in force.
         figures: live; None when the load is not known (a pinned arm): then any lost replica is too much.
         arms: from and to; during the roll some pods run each.
+        evaluations: of the arms at the present lengths and acceptance, which move a saturation by more than the limit's
+            room; None when nothing was evaluated: saturations are those of the profile.
         now: time of the observation; within a window of the policy nothing is held back.
     """
     if deployment.max_unavailable == 0:
@@ -168,10 +172,10 @@ def refuse_capacity(
     limit = policy.max_utilization_percent / 100
     rps = figures.total_rps / left
     for arm in arms:
-        fit = next((fit for fit in profile.arms if fit.arm == arm), None)
-        if fit is None or fit.saturation_rps is None:
+        saturation_rps = _saturation_rps(arm, profile, evaluations)
+        if saturation_rps is None:
             continue
-        used = rps / fit.saturation_rps
+        used = rps / saturation_rps
         if used > limit:
             return Refusal(
                 ClusterReason.INSUFFICIENT_CAPACITY,
@@ -179,3 +183,11 @@ def refuse_capacity(
                 + advice,
             )
     return None
+
+
+def _saturation_rps(arm: Arm, profile: Profile, evaluations: Evaluations | None) -> float | None:
+    """Rate at which an arm saturates now, else when it was measured; None where it is not known."""
+    live = evaluations.of(arm) if evaluations is not None else None
+    if live is not None:
+        return live.saturation_rps
+    return next((fit.saturation_rps for fit in profile.arms if fit.arm == arm), None)

@@ -123,12 +123,30 @@ class MemoryStatus(StatusModel):
     ] = None
     saved_request_seconds: Annotated[
         RequiredNumber,
-        Field(description="Request time per replica that speculation has saved; it fades over ten days."),
+        Field(description="Request time of the fleet that speculation has saved; it fades over ten days."),
     ] = 0.0
     largest_rps: Annotated[
         RequiredNumber,
-        Field(description="Largest load per replica that was ever seen; it fades over ten days."),
+        Field(description="Largest load of the fleet that was seen within ten days."),
     ] = 0.0
+    largest_replicas: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="Replicas that it came to. Absent in the status of an older operator, whose figures are per replica.",
+        ),
+    ] = None
+    largest_time: Annotated[Instant | None, Field(description="When it came.")] = None
+    queued_requests: Annotated[
+        RequiredNumber,
+        Field(
+            description="Requests of the fleet that wait, by what came and what the arm in place carries; until they are served latency teaches nothing."
+        ),
+    ] = 0.0
+    queued_without: Annotated[
+        RequiredNumber, Field(description="Those that would wait, had no speculation run all along.")
+    ] = 0.0
+    queued_time: Annotated[Instant | None, Field(description="When requests last waited.")] = None
     evidence: Annotated[
         tuple[LiveEvidence, ...],
         Field(

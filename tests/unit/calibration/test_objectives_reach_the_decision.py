@@ -106,11 +106,11 @@ def test_a_p95_objective_is_held_against_the_p95_that_the_trial_measured(profile
         assert at_4[arm].tpot_s == pytest.approx(tail * means[arm].tpot_s, rel=1e-3)
         assert at_4[arm].ttft_s == pytest.approx(2.0 * means[arm].ttft_s, rel=1e-3)
         assert at_4[arm].means == ()
-    # The mean of eagle/7 keeps 10 ms and its p95 does not.
-    assert means[SEVEN].tpot_s < 0.010 < at_4[SEVEN].tpot_s
-    found = decision(profile, {"tpotP95Milliseconds": 10})
+    # The mean of eagle/7 keeps 11 ms and its p95 does not; eagle/2 keeps them where its law errs, too.
+    assert means[SEVEN].tpot_s < 0.011 < at_4[SEVEN].tpot_s
+    found = decision(profile, {"tpotP95Milliseconds": 11})
     assert (found.decision.reason, found.decision.arm) == ("SloViolated", TWO)
-    assert "TPOT p95 13.3 ms > 10 ms" in sentence(found)
+    assert "TPOT p95 13.3 ms > 11 ms" in sentence(found)
     assert decision(profile, {}).decision.arm == SEVEN
 
 

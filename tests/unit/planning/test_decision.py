@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from breakeven.arm import NO_SPECULATION
 from breakeven.planning.capacity import FewestReplicas, ReplicasNeeded
 from breakeven.planning.decision import Action, DecisionMemory, with_acceptance
+from breakeven.planning.expected_saving import LargestRate
 from breakeven.planning.objective import Slo
 from breakeven.planning.objective_strain import tail_factor
 from breakeven.planning.observed_load import LiveAcceptance, Load, live_conditions
@@ -217,7 +218,10 @@ def test_a_break_even_names_the_live_acceptance_that_it_holds_for():
 def test_one_window_moves_the_live_acceptance_by_its_share_of_a_quarter_of_an_hour():
     load = Load(3.0, 300, 1000, inflight=2.0, latency_s=0.6, tokens_per_step=1.0)
     found = decided(chat(), load, DecisionMemory(EAGLE), QUICK, NOW, [EAGLE]).decision
-    assert found.memory.seen[0].tokens_per_step == pytest.approx(3.0 - 2.0 * (1.0 - 2.718281828 ** (-1 / 3)))
+    # Users ask for tokens: a window in which a step yields a third of them has three times the steps.
+    weight = 1.0 - 2.718281828 ** (-1 / 3)
+    tokens, steps = 1.0, (1.0 - weight) / 3.0 + weight / 1.0
+    assert found.memory.seen[0].tokens_per_step == pytest.approx(tokens / steps)
 
 
 def live_windows(values, survival=()):
@@ -244,8 +248,10 @@ def test_what_windows_of_live_traffic_differ_by_is_the_error_of_its_acceptance()
 def test_live_survival_is_averaged_as_acceptance_is():
     seen = live_windows([2.0, 2.0], (0.6, 0.3)).seen[0]
     assert seen.survival == pytest.approx((0.6, 0.3))
-    moved = seen.moved(2.0, (0.8, 0.1), 0.25)
-    assert moved.survival == pytest.approx((0.65, 0.25))
+    same = replace(seen, tokens_per_step=2.0)
+    assert same.moved(2.0, (0.8, 0.1), 0.25).survival == pytest.approx((0.65, 0.25))
+    # A window of drafts that are accepted half as often has more of them.
+    assert same.moved(1.0, (0.2, 0.1), 0.25).survival == pytest.approx((0.44, 0.22))
     assert seen.moved(2.0, (), 0.25).survival == seen.survival
 
 
@@ -311,6 +317,6 @@ def test_on_a_fleet_that_is_scaled_the_arm_that_needs_fewer_replicas_is_entered(
 def test_without_a_lookback_the_largest_load_ever_seen_says_nothing(lookback_s, entered):
     model = law_model({NO_SPECULATION: ArmLaw(1.0, 0.05), EAGLE: ArmLaw(0.5, 0.08, 2.5)})
     policy = replace(QUICK, roll_seconds=300.0, roll_away_share=0.25, lookback_s=lookback_s)
-    memory = DecisionMemory(NO_SPECULATION, largest_rps=13.0)
+    memory = DecisionMemory(NO_SPECULATION, largest=LargestRate(13.0, NOW - 86400.0))
     past = flat(2.0) if lookback_s else None
     assert (ask(model, 2.0, policy=policy, past=past, memory=memory).decision.arm == EAGLE) is entered

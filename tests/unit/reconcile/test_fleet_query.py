@@ -104,7 +104,7 @@ def test_a_day_has_a_load_every_five_minutes_and_no_rate_is_over_less_than_the_w
 def test_the_query_of_the_past_is_one_subquery_over_whole_seconds_and_every_matcher():
     query = past_query(["b", "a"], [Matcher("cluster", "=", "c1")], 86400, 300)
     assert query.endswith(")[86400s:300s]")
-    assert query.count('{namespace=~"a|b",cluster="c1"}') == query.count("vllm:") == 6
+    assert query.count('{namespace=~"a|b",cluster="c1"}') == query.count("vllm:") == 7
     assert query.count("[300s]") == 5
     assert query.isascii()
 

@@ -45,6 +45,22 @@ def test_rates_are_in_the_order_of_time_whatever_the_order_of_the_answer():
     )
 
 
+def test_a_past_load_is_the_fleet_s_whatever_its_replicas_were():
+    """Eight replicas at 3 rps each were one load; on four replicas the same load comes to 6 each."""
+    eight = samples(8.0, 8.0, 4.0)
+    there = Samples({**eight.labels, "figure": "replicas"}, eight.values)
+    found = past_of(read_past([samples(3.0, 2.0, 6.0), there]), KEY, POLICY).rates
+    assert (found.rps, found.replicas) == ((3.0, 2.0, 6.0), (8.0, 8.0, 4.0))
+    assert found.on(4).rps == [6.0, 4.0, 6.0]
+    assert found.on(8).rps == [3.0, 2.0, 3.0]
+
+
+def test_rates_whose_replicas_are_not_known_are_those_of_as_many_as_now():
+    few = Samples({**samples(1.0).labels, "figure": "replicas"}, samples(8.0).values)
+    found = past_of(read_past([samples(3.0, 2.0), few]), KEY, POLICY).rates
+    assert found.on(4).rps == (3.0, 2.0)
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, -1.0])
 def test_what_is_no_rate_is_left_out(bad):
     assert rates(samples(1.0, bad, 3.0)) == (1.0, 3.0)

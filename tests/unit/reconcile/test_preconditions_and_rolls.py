@@ -8,6 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from breakeven.arm import NO_SPECULATION
+from breakeven.planning.evaluation import evaluate_live
+from breakeven.planning.objective import Slo
+from breakeven.planning.observed_load import Load
 from breakeven.profile import Profile
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import PODS
@@ -106,11 +109,31 @@ def test_three_disproved_rolls_in_a_row_of_one_profile_stop_it():
     assert reason(rolls_stopped(memory.model_copy(update={"disproved": 3}), "p1")) == "RollsStopped"
 
 
-def capacity(total_rps, *, unavailable, desired=2):
+def capacity(total_rps, *, unavailable, desired=2, prompt_tokens=None, output_tokens=None):
     deployment = dataclasses.replace(DEPLOYMENT, max_unavailable=unavailable, desired=desired)
     load = figures(total_rps) if total_rps is not None else None
     profile = Profile.from_json(profile_json())
-    return reason(refuse_capacity(UpdatePolicy(), deployment, profile, load, (NO_SPECULATION, EAGLE), NOW))
+    arms = (NO_SPECULATION, EAGLE)
+    here = (
+        None
+        if prompt_tokens is None
+        else evaluate_live(
+            profile,
+            Load(1.0, 300.0, 300.0, prompt_tokens=prompt_tokens, output_tokens=output_tokens),
+            EAGLE,
+            arms,
+            (),
+            Slo(),
+        )
+    )
+    return reason(refuse_capacity(UpdatePolicy(), deployment, profile, load, arms, here, NOW))
+
+
+def test_replicas_that_are_left_must_carry_the_load_at_the_lengths_that_requests_have_now():
+    """Answers of twice the length halve what an arm carries, and shorter ones let it carry more."""
+    assert capacity(6.0, unavailable=1, prompt_tokens=200.0, output_tokens=100.0) is None
+    assert capacity(6.0, unavailable=1, prompt_tokens=200.0, output_tokens=200.0) == "InsufficientCapacity"
+    assert capacity(12.0, unavailable=1, prompt_tokens=200.0, output_tokens=50.0) is None
 
 
 def test_replicas_that_are_left_must_carry_the_load_in_either_arm():

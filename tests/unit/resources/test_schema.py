@@ -85,7 +85,7 @@ def test_figures_say_their_unit_or_are_ratios(definition):
         # The engine's own words for how it draws tokens, and shares.
         r"|temperature|topP|minP|penalty|rates"
         # Counts of requests.
-        r"|posts|refusals|served)$"
+        r"|posts|refusals|served|queuedRequests|queuedWithout)$"
     )
     unit = re.compile(r"([Ss]econds|Rps|Percent|S|Used|tokensPerSecond|Left)$")
     for path, node in parts(definition):

@@ -19,18 +19,27 @@ from breakeven.planning.capacity import FewestReplicas
 from breakeven.planning.expected_saving import (
     ArmSaving,
     FittedLaw,
+    LargestRate,
     LiveLoad,
     SavingDecision,
     SavingMemory,
     Stakes,
     decide_by_saving,
 )
+from breakeven.planning.fluid_queue import Backlog
 from breakeven.planning.forecast import Forecast, forecast
 from breakeven.planning.learned_laws import INDEPENDENT_S, Evidence
 from breakeven.planning.objective_strain import tail_factor
-from breakeven.planning.observed_load import AVERAGED_S, LiveAcceptance, Load, live_conditions
+from breakeven.planning.observed_load import (
+    AVERAGED_S,
+    LiveAcceptance,
+    Load,
+    live_conditions,
+    share_of_steps,
+)
 from breakeven.planning.outlook import PastRates
 from breakeven.planning.policy import Policy
+from breakeven.planning.surprise import LASTS_S
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
 
@@ -52,8 +61,9 @@ class DecisionMemory:
             entered again on its calibrated one. Drop it when a new profile comes into force, and `evidence` with it.
         saved: request-seconds per replica that speculation has saved; older ones fade.
         evidence: what live latency has said about each arm's law.
-        largest_rps: largest rate that was ever seen (1/s per replica); older ones fade.
+        largest: largest rate that was seen within ten days (1/s per replica).
         decided_s: when it was last decided (s); None: never.
+        backlog: requests that wait.
     """
 
     running: Arm
@@ -63,8 +73,9 @@ class DecisionMemory:
     seen: tuple[LiveAcceptance, ...] = ()
     saved: float = 0.0
     evidence: Mapping[Arm, Evidence] = field(default_factory=dict)
-    largest_rps: float = 0.0
+    largest: LargestRate = field(default_factory=LargestRate)
     decided_s: float | None = None
+    backlog: Backlog = field(default_factory=Backlog)
 
 
 class Action(StrEnum):
@@ -152,10 +163,11 @@ def decide(
         fewest: where an autoscaler follows the load, which arm needs fewest replicas. An arm that needs more than the running
             one is not entered there, however fast it is: each replica is then always near its capacity.
     """
-    if load.idle:
-        return _hold(Reason.NO_LOAD, load, memory, policy)
     arms = [law.prior.arm for law in laws]
-    if memory.running not in arms or NO_SPECULATION not in arms:
+    believable = memory.running in arms and NO_SPECULATION in arms
+    if load.idle and not (believable and past.rps):
+        return _hold(Reason.NO_LOAD, load, memory, policy)
+    if not believable:
         return _hold(Reason.NO_BELIEVABLE_FIT, load, memory, policy)
     if fewest is not None:
         affordable = {memory.running, NO_SPECULATION, *fewest.no_more_than(memory.running)}
@@ -166,8 +178,9 @@ def decide(
         memory,
         saved=found.memory.saved,
         evidence=found.memory.evidence,
-        largest_rps=found.memory.largest_rps,
+        largest=found.memory.largest,
         decided_s=now_s,
+        backlog=found.memory.backlog,
     )
     asked = _Asked(laws, load, ahead, memory, policy, found, now_s, fewest)
     return asked.answer(after)
@@ -193,7 +206,7 @@ def with_acceptance(profile: Profile, memory: DecisionMemory, load: Load, now_s:
         if before is None:
             before = load.tokens_per_step
         # What lies between a calibration, or another draft length, and traffic is no scatter of traffic.
-        e = before + weight * (load.tokens_per_step - before)
+        e = before + share_of_steps(weight, load.tokens_per_step, before) * (load.tokens_per_step - before)
         moved = LiveAcceptance(running, e, load.survival)
     others = tuple(seen for seen in memory.seen if seen.arm.family != running.family)
     return replace(memory, seen=(*others, moved))
@@ -220,8 +233,10 @@ def _by_saving(
         noticed_s=load.window_s,
     )
     # Without a lookback the present load is taken to last, and what came before it says nothing.
-    largest_rps = memory.largest_rps if policy.lookback_s else 0.0
-    saving = SavingMemory(memory.running, memory.last_switch_s, memory.saved, memory.evidence, largest_rps)
+    largest = memory.largest if policy.lookback_s else LargestRate()
+    saving = SavingMemory(
+        memory.running, memory.last_switch_s, memory.saved, memory.evidence, largest, memory.backlog
+    )
     return decide_by_saving(laws, live, ahead, saving, stakes, now_s)
 
 
@@ -265,6 +280,8 @@ class _Asked:
         running, wanted = self.memory.running, self._wanted()
         if wanted in {running, NO_SPECULATION}:
             kept = replace(after, candidate=None, candidate_since_s=None)
+            if wanted == running and self.load.idle:
+                return _hold(Reason.NO_LOAD, self.load, kept, self.policy)
             if wanted == running:
                 return self._said(Action.STAY, running, self._why_stay(), kept)
             return self._switch(NO_SPECULATION, kept)
@@ -329,7 +346,20 @@ class _Asked:
 
     def _presses(self, wanted: Arm) -> bool:
         """Whether what is measured, not expected, calls for this arm at once."""
-        return (self._breached() and self._keeps(wanted)) or self._beyond_capacity()
+        return (self._breached() and self._keeps(wanted)) or (
+            self._beyond_capacity() and self._shortens_queue(wanted)
+        )
+
+    def _shortens_queue(self, arm: Arm) -> bool:
+        """Whether an arm carries so much more than the running one that an hour makes up for the replicas of a roll."""
+        policy = self.policy
+        here, there = (self._carries(one) for one in (self.memory.running, arm))
+        return (there - here) * LASTS_S > here * policy.roll_seconds
+
+    def _carries(self, arm: Arm) -> float:
+        known = self.found.known
+        factors = np.exp(known.mean).reshape(-1, 2)[[known.arms.index(arm)]]
+        return float(self._law(arm).table.saturations(factors)[0])
 
     def _breached(self) -> bool:
         """Whether what users see misses an objective: a measured quantile surely does, or a mean, which then misses it for most."""

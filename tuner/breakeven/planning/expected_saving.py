@@ -23,7 +23,7 @@ import numpy as np
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.arrays import FloatArray
 from breakeven.planning.evaluation import ArmEvaluation
-from breakeven.planning.fluid_queue import waited_along
+from breakeven.planning.fluid_queue import Backlog, waited_along
 from breakeven.planning.forecast import Forecast
 from breakeven.planning.inflight import FULL, InflightTable, in_flight, table
 from breakeven.planning.learned_laws import Evidence, LawPrior, LearnedLaws, learned, with_latency
@@ -37,12 +37,9 @@ ACCOUNT_S = RARE_DAYS * _DAY_S
 """Time over which a surprise may cost at most the risked share, and over which savings are remembered."""
 _STAYS = 1.2
 """By how much the account of the arm in place is larger: whoever is there has paid for the roll."""
-_DRAWS = 16
+_SHORTER = 0.2
+"""Share of what a standing queue waits by which a roll must shorten it: how long an overload lasts is a guess."""
 _LEAST = 1e-12
-_random = np.random.default_rng(1)
-_HALF = _random.standard_normal((_DRAWS // 2, 64))
-STANDARD = np.concatenate([_HALF, -_HALF])
-"""Standard normal draws, the same for every decision, in pairs of opposite sign: their mean is 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +133,24 @@ class LiveLoad:
 
 
 @dataclass(frozen=True, slots=True)
+class LargestRate:
+    """The largest rate that was seen lately.
+
+    Attributes:
+        rps: of one replica (1/s).
+        at_s: when (s).
+    """
+
+    rps: float = 0.0
+    at_s: float = -math.inf
+
+    def after(self, rps: float, now_s: float) -> LargestRate:
+        """The same when another one was seen: a smaller one counts as soon as the larger one is ten days old."""
+        older = not 0.0 <= now_s - self.at_s <= ACCOUNT_S
+        return LargestRate(rps, now_s) if older or rps >= self.rps else self
+
+
+@dataclass(frozen=True, slots=True)
 class SavingMemory:
     """What lasts from one decision to the next.
 
@@ -144,14 +159,16 @@ class SavingMemory:
         last_switch_s: when it was switched to (s); `None`: never.
         saved: request-seconds per replica that speculation has saved; older ones fade.
         evidence: what live latency has said about each arm.
-        largest_rps: largest rate that was ever seen (1/s per replica), the forecast's past apart; older ones fade.
+        largest: largest rate that was seen within ten days (1/s per replica), the forecast's past apart.
+        backlog: requests that wait.
     """
 
     running: Arm
     last_switch_s: float | None = None
     saved: float = 0.0
     evidence: Mapping[Arm, Evidence] = field(default_factory=dict)
-    largest_rps: float = 0.0
+    largest: LargestRate = field(default_factory=LargestRate)
+    backlog: Backlog = field(default_factory=Backlog)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,23 +248,29 @@ def decide_by_saving(
     arms = [one.prior.arm for one in laws]
     known = learned([one.prior for one in laws], memory.evidence, now_s)
     kept = math.exp(-live.window_s / ACCOUNT_S)
-    largest_rps = max(memory.largest_rps * kept, ahead.largest_rps)
+    largest = memory.largest.after(ahead.largest_rps, now_s)
     i, none = arms.index(memory.running), arms.index(NO_SPECULATION)
-    view = _View(laws, known.draws(STANDARD), live, ahead, stakes, largest_rps, i)
+    view = _View(laws, known.draws(), live, ahead, stakes, largest.rps, i)
     held = float(view.now[i].mean()) if live.inflight is None else live.inflight
-    spared = (float(view.now[none].mean()) - held) * live.window_s
+    carries = view.carries[[i, none]].mean(axis=1).tolist()
+    backlog = memory.backlog.after(live.rps, (carries[0], carries[1]), live.window_s, now_s).seen(
+        live.inflight
+    )
+    view.queued = backlog.here > 0.0
+    spared = (float(view.now[none].mean()) + backlog.without - held) * live.window_s
     if i == none:
         # What speculation has left behind, and what waited on the way back, is its cost.
         lately = memory.last_switch_s is not None and now_s < memory.last_switch_s + stakes.roll_s + LASTS_S
         spared = min(spared, 0.0) if lately else 0.0
     saved = memory.saved * kept + spared
-    options = view.options(i, none, max(saved, 0.0))
+    options = view.options(i, none, saved)
     arm = memory.running
     worth = [one for one in options if one.surely_net > 0.0]
     if worth:
         arm = max(worth, key=lambda one: one.surely_net).arm
     evidence = memory.evidence
-    if live.inflight is not None and live.latency_s is not None and live.requests > 0.0:
+    teaches = backlog.teaches(stakes.noticed_s, now_s) and live.requests > 0.0
+    if teaches and live.inflight is not None and live.latency_s is not None:
         evidence = with_latency(
             memory.evidence,
             known,
@@ -258,7 +281,7 @@ def decide_by_saving(
             requests=live.requests,
             now_s=now_s,
         )
-    after = replace(memory, saved=saved, evidence=evidence, largest_rps=largest_rps)
+    after = replace(memory, saved=saved, evidence=evidence, largest=largest, backlog=backlog)
     if arm != memory.running:
         after = replace(after, running=arm, last_switch_s=now_s)
     return SavingDecision(arm, options, after, known)
@@ -295,6 +318,7 @@ class _View:
     stakes: Stakes
     largest_rps: float
     running: int
+    queued: bool = False
     tails: FloatArray = field(init=False)
     """What users see of the arm in place over what its law says, shape (M, 1)."""
     now: FloatArray = field(init=False)
@@ -349,7 +373,11 @@ class _View:
         risks, uncovered = self.surprises(none, saved, i)
         stay, rolled = self._waited(i)
         changes = [
-            _Change(self._saving(i, b) + stay - rolled[b], self._roll_cost(i, b), risks[i] - risks[b])
+            _Change(
+                self._unless_queued(self._saving(i, b)) + stay - rolled[b],
+                self._roll_cost(i, b),
+                float(self._unless_queued(risks[i] - risks[b])),
+            )
             for b in range(len(self.laws))
         ]
         # Leaving an arm that loses needs no doubt: then another arm is held against no speculation, else against staying.
@@ -362,6 +390,13 @@ class _View:
             for b, change in enumerate(changes)
             if b != i
         )
+
+    def _unless_queued(self, gain: FloatArray) -> FloatArray:
+        """A gain that can wait: while requests queue, a roll is for what it spares these.
+
+        When they are served, the same gain is there without a queue that grows on the replicas that are left.
+        """
+        return np.minimum(gain, 0.0) if self.queued else gain
 
     def _waited(self, i: int) -> tuple[FloatArray, FloatArray]:
         """Request-seconds in queues: on arm `i` (M,), and after a roll to each arm (A, M), from what waits now."""
@@ -385,7 +420,9 @@ class _View:
         # The less is known of the past, the further beyond it a load may go: a reason not to enter, and none to leave.
         beyond = np.full((len(self.laws), 1), 1.0 + stakes.young_s / max(self.ahead.known_s, 1.0))
         beyond[i] = 1.0
-        rps = np.minimum((1.0 + (stakes.jump - 1.0) * beyond) * largest_rps, stakes.carried * safe)
+        # Nobody goes by a load that leaves no arm any room, unless it was seen.
+        most = np.maximum(stakes.carried * safe, np.minimum(largest_rps, safe))
+        rps = np.minimum((1.0 + (stakes.jump - 1.0) * beyond) * largest_rps, most)
         # Day and night alike: a cost that changed with the hour would drive an arm out and in again.
         shares, rates = _arrays(self.ahead.seen)
         jump = Jump(rps, float(shares @ rates), stakes.roll_s, stakes.away_share, stakes.noticed_s)
@@ -411,8 +448,11 @@ class _View:
     ) -> ArmSaving:
         stakes = self.stakes
         least = stakes.margin * float(self.expected[b].mean()) * stakes.horizon_s
+        # A roll takes replicas away for certain; while requests queue, what it gains must be as certain, whichever the arm.
+        if self.queued:
+            covered, least = True, least + _SHORTER * float(waited[0].mean())
         net = float(change.drawn.mean()) - (least if covered else 0.0)
-        entered = self.laws[b].prior.arm != NO_SPECULATION
+        entered = self.queued or self.laws[b].prior.arm != NO_SPECULATION
         doubt = stakes.doubt * float((change.drawn - instead).std()) if entered else 0.0
         taken = (self.taken[i] + waited[0] / stakes.horizon_s, self.taken[b] + waited[1] / stakes.horizon_s)
         ratios = taken[1] / np.maximum(taken[0], _LEAST)

@@ -12,6 +12,51 @@ _LEAST_DRAIN = 0.02
 """Share of capacity by which a queue shrinks at the least; a mean load beyond capacity is another subject."""
 
 
+_MISSING = 0.25
+"""Share of a queue of which fewer are in flight where it does not stand: the arm carries more than its law says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Requests that wait, per replica, by what came and what laws carry: latency has no say in it.
+
+    A rule that looked at the latency of a window would leave out the windows that contradict a law.
+
+    Attributes:
+        here: on the arm in place.
+        without: on no speculation, had it run all along.
+        stood_s: when one last stood here (s); None: never.
+    """
+
+    here: float = 0.0
+    without: float = 0.0
+    stood_s: float | None = None
+
+    def after(self, rps: float, carries_rps: tuple[float, float], during_s: float, now_s: float) -> Backlog:
+        """The same at the end of a time.
+
+        Args:
+            rps: what came (1/s).
+            carries_rps: what the arm in place carries, and no speculation (1/s).
+            during_s: how long (s).
+            now_s: its end (s).
+        """
+        here, without = (
+            max(before + (rps - carried) * during_s, 0.0)
+            for before, carried in zip((self.here, self.without), carries_rps, strict=True)
+        )
+        return Backlog(here, without, now_s if here > 0.0 else self.stood_s)
+
+    def seen(self, inflight: float | None) -> Backlog:
+        """The same without queues if the one here does not stand."""
+        gone = inflight is not None and inflight < _MISSING * self.here
+        return Backlog() if gone else self
+
+    def teaches(self, window_s: float, now_s: float) -> bool:
+        """Whether a window met no queue: one that stood before it is worked off within it."""
+        return not self.here and (self.stood_s is None or not 0.0 <= now_s - self.stood_s <= window_s)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class FluidQueue:
     """Requests that wait, per replica, in M draws.

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from breakeven.laws.arrays import FloatArray
 from breakeven.planning.outlook import ExpectedLoad, PastRates, expected_loads
+from breakeven.planning.surprise import LASTS_S
 
 _DAY_S = 86400.0
 _TIMES = 48
@@ -28,7 +31,7 @@ class Forecast:
         expected: over the horizon, with the share of its time; shares sum to 1.
         seen: all of the past that is known, likewise.
         largest_rps: highest rate in it (1/s per replica).
-        known_s: how far the past is known (s).
+        known_s: of how much time the past is known (s); gaps do not count.
         paths: the same expectation in the order of time, as many equally likely ways, each with as many rates (1/s per
             replica) at equal distances over the horizon. Empty: the mean all along.
     """
@@ -66,7 +69,14 @@ def forecast(past: PastRates, now_s: float, now_rps: float, horizon_s: float) ->
     days = max(math.floor((now_s - first_s) / _DAY_S), 0)
     starts = [now_s - horizon_s, *(now_s - day * _DAY_S for day in range(1, days + 1))]
     places = [(bisect_right(past.end_s, at_s), bisect_right(past.end_s, at_s + horizon_s)) for at_s in starts]
-    places = [(first, last) for first, last in places if first < last]
+    # A gap of hours is no load: where less than half of a span is known, nothing is.
+    step_s = _step_s(past.end_s)
+    half = 0.5 * horizon_s / step_s
+    places = [
+        (first, last)
+        for day, (first, last) in enumerate(places)
+        if first < last and (day == 0 or last - first >= half)
+    ]
     parts = [expected_loads(way) for way in ([now_rps], *(past.rps[first:last] for first, last in places))]
     # Means of equal parts of each span, from what came until then.
     come = np.cumsum([0.0, *past.rps])
@@ -76,6 +86,23 @@ def forecast(past: PastRates, now_s: float, now_rps: float, horizon_s: float) ->
         tuple(ExpectedLoad(share / len(parts), rps) for part in parts for share, rps in part),
         expected_loads(past.rps) or (ExpectedLoad(1.0, now_rps),),
         max((now_rps, *past.rps)),
-        now_s - first_s,
-        ((now_rps,) * _TIMES, *map(tuple, means.tolist())),
+        min(now_s - first_s, len(past.end_s) * step_s),
+        (_lasting(now_rps, means, horizon_s), *map(tuple, means.tolist())),
     )
+
+
+def _step_s(end_s: Sequence[float]) -> float:
+    """Distance of the rates in time (s): the shortest one, because gaps make others longer."""
+    distances = np.diff(end_s)
+    return float(distances.min()) if len(distances) else _DAY_S
+
+
+def _lasting(now_rps: float, means: FloatArray, horizon_s: float) -> tuple[float, ...]:
+    """The present rate for as long as a jump is taken to last, then the mean of the last hours.
+
+    A rate that has lasted is in these hours. One that came this minute and is taken to last for all of the horizon makes
+    rolls in the middle of an overload look cheap.
+    """
+    soon = min(math.ceil(_TIMES * LASTS_S / horizon_s), _TIMES)
+    after_rps = float(means[0].mean()) if len(means) else now_rps
+    return (now_rps,) * soon + (after_rps,) * (_TIMES - soon)

@@ -39,9 +39,11 @@ class InflightTable:
 
     def parts_s(self, others: float) -> tuple[float, float]:
         """Latency (s) among others in flight: that of a lone request, and what company adds."""
-        latency_s = float(np.interp(others, self.others, self.latency_s))
         alone_s = float(np.interp(others, self.others, self.latency_s * self.alone_share))
-        return alone_s, latency_s - alone_s
+        latency_s = float(np.interp(others, self.others, self.latency_s))
+        # A table that stands still beyond its end makes an engine with a long queue look slower than it is.
+        beyond = max(others - float(self.others[-1]), 0.0) / self.saturation_rps
+        return alone_s, latency_s + beyond - alone_s
 
     def saturations(self, factors: FloatArray) -> FloatArray:
         """Rates (1/s) beyond which there is no steady state, for drawn factors on C1 and C2: shape (M, 2) to (M,)."""

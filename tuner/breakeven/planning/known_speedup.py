@@ -11,7 +11,7 @@ import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.arrays import FloatArray
-from breakeven.planning.expected_saving import STANDARD, FittedLaw
+from breakeven.planning.expected_saving import FittedLaw
 from breakeven.planning.inflight import FULL
 from breakeven.planning.learned_laws import Evidence, learned
 
@@ -57,5 +57,5 @@ def known_speedup(
         return np.asarray(none - other)
 
     value = float(logarithm(likely)[0])
-    half = NormalDist().inv_cdf(0.5 + confidence / 2.0) * float(logarithm(known.draws(STANDARD)).std())
+    half = NormalDist().inv_cdf(0.5 + confidence / 2.0) * float(logarithm(known.draws()).std())
     return KnownSpeedup(math.exp(value), math.exp(value - half), math.exp(value + half))

@@ -12,8 +12,11 @@ rest follows from the profile.
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
 
@@ -35,6 +38,7 @@ _FORGOTTEN_S = 7 * 86400.0
 _CONVERTED_SD = 0.5
 """Share of a conversion (of its logarithm) by which it may be wrong, beside its known errors: other texts cost what they cost."""
 _SURPRISING_SD = 3.0
+_DRAWS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +125,34 @@ class LearnedLaws:
     mean: FloatArray
     covariance: FloatArray
 
-    def draws(self, standard: FloatArray) -> FloatArray:
-        """Factors on C1 and C2, drawn: shape (M, A, 2).
-
-        Args:
-            standard: standard normal numbers, shape (M, at least 2A); equal ones give equal draws.
-        """
-        size = len(self.mean)
+    def draws(self) -> FloatArray:
+        """Factors on C1 and C2, drawn: shape (M, A, 2); the same for every decision, and for every order of the arms."""
         # By Cholesky, not by eigenvectors: these turn, or change sign, where the covariance moves a little, and a cost that
-        # few draws bear would jump with them.
-        spread = np.linalg.cholesky(self.covariance)
-        drawn = np.exp(self.mean + standard[:, :size] @ spread.T)
-        return np.asarray(drawn.reshape(len(standard), -1, 2))
+        # few draws bear would jump with them. Its rows depend on the order, so that there is one for each set of arms.
+        order = sorted(range(len(self.arms)), key=lambda place: self.arms[place].name)
+        places = np.array([[2 * place, 2 * place + 1] for place in order]).ravel()
+        spread = np.linalg.cholesky(self.covariance[np.ix_(places, places)])
+        drawn = np.empty((_DRAWS, len(self.mean)))
+        drawn[:, places] = np.hstack([_standard(self.arms[place].name) for place in order]) @ spread.T
+        return np.asarray(np.exp(self.mean + drawn).reshape(_DRAWS, -1, 2))
+
+
+_LEVELS = np.array([NormalDist().inv_cdf(0.5 + (place + 0.5) / _DRAWS) for place in range(_DRAWS // 2)])
+_LEVELS /= math.sqrt(float((_LEVELS**2).mean()))
+
+
+@lru_cache(maxsize=1024)
+def _standard(name: str) -> FloatArray:
+    """Standard normal numbers for both factors of an arm, in pairs of opposite sign; shape (M, 2).
+
+    Dealt by name: dealt by position, the order in which arms are listed would decide. The name deals the order of levels
+    that are the same for all: of eight random numbers the variance is half of what it should be for one name, twice for another.
+    """
+    random = np.random.default_rng(zlib.crc32(name.encode()))
+    half = np.stack(
+        [random.permutation(_LEVELS) * random.choice([-1.0, 1.0], len(_LEVELS)) for _ in range(2)]
+    )
+    return np.concatenate([half.T, -half.T])
 
 
 def learned(priors: Sequence[LawPrior], evidence: Mapping[Arm, Evidence], now_s: float) -> LearnedLaws:

@@ -99,6 +99,7 @@ class LiveAcceptance:
 
     def moved(self, e: float, survival: tuple[float, ...], weight: float) -> LiveAcceptance:
         """The averages with one more window in them, at its weight; other positions than before replace theirs."""
+        weight = share_of_steps(weight, e, self.tokens_per_step)
         missed = e - self.tokens_per_step
         alike = len(survival) == len(self.survival)
         return replace(
@@ -111,6 +112,14 @@ class LiveAcceptance:
             else survival or self.survival,
             variance=(1.0 - weight) * (self.variance + weight * missed**2),
         )
+
+
+def share_of_steps(weight: float, e: float, before: float) -> float:
+    """Share of request-steps that a window brings at a weight of the tokens: E is all tokens over all steps.
+
+    Users ask for tokens. A mean of E over windows counts those with few steps as much as those with many, and is too high.
+    """
+    return weight * before / (weight * before + (1.0 - weight) * e)
 
 
 def live_conditions(

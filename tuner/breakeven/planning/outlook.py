@@ -28,11 +28,20 @@ class PastRates:
 
     Attributes:
         end_s: ends of the intervals they are means over (s, any clock), ascending.
-        rps: rates per replica (1/s), as many.
+        rps: rates per replica that there was then (1/s), as many.
+        replicas: how many there were then, as many; empty: as many as now.
     """
 
     end_s: Sequence[float] = ()
     rps: Sequence[float] = ()
+    replicas: Sequence[float] = ()
+
+    def on(self, replicas: float) -> PastRates:
+        """The loads of the whole fleet on another number of replicas: a load belongs to the fleet, not to its pods."""
+        if not self.replicas or replicas <= 0:
+            return self
+        rps = [rps * there / replicas for rps, there in zip(self.rps, self.replicas, strict=True)]
+        return PastRates(self.end_s, rps)
 
 
 def expected_loads(rates_rps: Iterable[float]) -> tuple[ExpectedLoad, ...]:

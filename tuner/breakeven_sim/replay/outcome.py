@@ -10,6 +10,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from breakeven.arm import Arm
 from breakeven.planning.objective import Slo
 from breakeven_sim.engine.requests import Request
 from breakeven_sim.replay.stepping import Window
@@ -71,6 +72,7 @@ class PolicyOutcome:
         window_length_s: shape (windows,).
         parts: of requests on a simulated engine what their latency consists of; `None` where laws were replayed.
         mean_inflight: mean number in flight of the whole fleet; `None` without any time.
+        window_arms: what ran, or was being rolled out, in each window of a stepped replay; empty on the event clock.
     """
 
     policy: str
@@ -83,6 +85,7 @@ class PolicyOutcome:
     window_length_s: _Floats
     parts: ReplayedParts | None = None
     mean_inflight: float | None = None
+    window_arms: tuple[Arm, ...] = ()
 
     def seconds_below_one(self, none: PolicyOutcome) -> float:
         """Time in whose windows requests were slower than without speculation."""
@@ -159,6 +162,7 @@ def of_windows(
         None,
         # By Little's law: every request is in flight for its latency.
         float((weight * mean).sum() / length_s.sum()),
+        tuple(w.arm for w in windows),
     )
 
 

@@ -1,0 +1,176 @@
+"""Whether the decision is safe where a load meets capacity: the engine exactly as profiled, four replicas, two weeks.
+
+Per load (`overload_loads.py`), over the fleets of `policy_worlds.py`: geometric mean and worst fleet of the speedup over no
+speculation; the worst day and the worst ten days of any fleet; rolls of the fleet that rolls most, and the most of any day;
+the speedup of the best static arm over no speculation, which is what caution gives up where it is larger.
+`PYTHONPATH=tests .venv/bin/python tests/bench/bench_overload.py --judge` takes shapes and seeds that no rule was chosen on;
+look at them once. `--only TEXT` takes loads with such a title, `--every` prints a line per fleet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from bench.overload_loads import CHOOSING, CHOSEN, JUDGING, OTHERS, overloaded
+from bench.policy_worlds import FLEETS, TOKENS, profile_of
+from breakeven.planning.policy import Policy
+from breakeven_sim.replay.fleet_arms import LawArms
+from breakeven_sim.replay.outcome import PolicyOutcome
+from breakeven_sim.replay.study import Study, static_name
+from breakeven_sim.replay.traces import RateTrace
+
+REPLICAS = 4
+START_UP_S = 120.0
+_DAY_S = 86400.0
+_FIRST = {"worst day": 0.85, "worst ten days": 0.95, "rolls in a day": 1.0}
+_THEN = {"worst day": 0.95, "worst ten days": 1.0, "rolls in a day": 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the decision made of one load on one fleet; speedups above 1 are gains.
+
+    Attributes:
+        name: load, seed and fleet.
+        vs_none: over all of the load.
+        worst_day: of the days, each from midnight.
+        worst_ten_days: of ten days in a row.
+        rolls: all of them.
+        daily_rolls: most within a day's time.
+        static: of the best static arm.
+    """
+
+    name: str
+    vs_none: float
+    worst_day: float
+    worst_ten_days: float
+    rolls: int
+    daily_rolls: int
+    static: float
+
+
+def replayed(asked: tuple[str, int, str]) -> Outcome:
+    """Replay one load on one fleet."""
+    title, seed, fleet = asked
+    laws = FLEETS[fleet]
+    profile = profile_of(laws)
+    trace = overloaded(title, seed, REPLICAS / min(c2_s for arm, (_, c2_s) in laws.items() if not arm.k))
+    candidates = [arm for arm in laws if arm.k]
+    study = Study(
+        LawArms(profile, TOKENS), profile, trace, candidates, REPLICAS, Policy(roll_seconds=START_UP_S)
+    )
+    mine, none = study.outcome("breakeven"), study.outcome("none")
+    taken, without = (spent(one, study) for one in (mine, none))
+    days, without_days = (_by_day(values, study) for values in (taken, without))
+    tens = range(len(days) - 9)
+    static = min(spent(study.outcome(static_name(arm)), study).sum() for arm in candidates)
+    return Outcome(
+        f"{title}, seed {seed}, {fleet}",
+        float(without.sum() / taken.sum()),
+        float((without_days / days)[without_days > 0.0].min()),
+        min(float(without_days[day : day + 10].sum() / days[day : day + 10].sum()) for day in tens),
+        mine.switches,
+        most_within(rolled_s(mine, study), _DAY_S),
+        max(float(without.sum() / static), 1.0),
+    )
+
+
+def spent(outcome: PolicyOutcome, study: Study) -> np.ndarray:
+    """Request-seconds of each window."""
+    assert isinstance(study.trace, RateTrace)
+    return np.asarray(np.nan_to_num(outcome.window_latency_s) * study.trace.rate_rps * study.trace.length_s)
+
+
+def _by_day(values: np.ndarray, study: Study) -> np.ndarray:
+    assert isinstance(study.trace, RateTrace)
+    return np.bincount((study.trace.start_s // _DAY_S).astype(int), values)
+
+
+def rolled_s(outcome: PolicyOutcome, study: Study) -> list[float]:
+    """Starts of the windows whose arm is another one than that of the window before."""
+    assert isinstance(study.trace, RateTrace)
+    starts, arms = study.trace.start_s.tolist()[1:], outcome.window_arms
+    return [at_s for at_s, before, arm in zip(starts, arms[:-1], arms[1:], strict=True) if before != arm]
+
+
+def most_within(times_s: list[float], span_s: float) -> int:
+    """Most of these moments within any such time."""
+    times = np.array(times_s)
+    return max(int(((times >= at_s) & (times < at_s + span_s)).sum()) for at_s in times) if len(times) else 0
+
+
+def say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201
+
+
+def figures(found: list[Outcome]) -> dict[str, float]:
+    """What the goals are about."""
+    return {
+        "worst day": min(one.worst_day for one in found),
+        "worst ten days": min(one.worst_ten_days for one in found),
+        "rolls in a day": float(max(one.daily_rolls for one in found)),
+    }
+
+
+def missed(found: dict[str, float], goals: dict[str, float]) -> list[str]:
+    """Goals that are missed."""
+    return [
+        name
+        for name, goal in goals.items()
+        if (found[name] > goal if name.startswith("rolls") else found[name] < goal)
+    ]
+
+
+def show(title: str, found: list[Outcome], *, every: bool) -> None:
+    """One line of the table; with `every`, a line per fleet as well."""
+    gains, of = np.array([one.vs_none for one in found]), figures(found)
+    mean, static = (float(np.exp(np.log(some).mean())) for some in (gains, [one.static for one in found]))
+    lacks = missed(of, _FIRST)
+    verdict = f" MISSED {', '.join(lacks)}" if lacks else "" if missed(of, _THEN) else " (next)"
+    say(
+        f"  {title:46} {mean:6.3f} /{gains.min():6.3f}  {of['worst day']:6.3f} {of['worst ten days']:6.3f}"
+        f"  {max(one.rolls for one in found):5} {of['rolls in a day']:4.0f}  {static:6.3f}{verdict}"
+    )
+    for one in found if every else ():
+        say(
+            f"      {one.name:58} {one.vs_none:6.3f}  {one.worst_day:6.3f} {one.worst_ten_days:6.3f}  {one.rolls:5}"
+            f" {one.daily_rolls:4}  {one.static:6.3f}"
+        )
+
+
+def main() -> int:
+    """Print the table; 1 if a first goal is missed."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    options.add_argument("--judge", action="store_true", help="shapes and seeds that no rule was chosen on")
+    options.add_argument("--every", action="store_true", help="a line per fleet")
+    options.add_argument("--only", default="", help="loads whose title holds this text")
+    options.add_argument("--workers", type=int, default=os.cpu_count(), help="replays at a time")
+    given = options.parse_args()
+    titles = [title for title in ((CHOSEN | OTHERS) if given.judge else CHOSEN) if given.only in title]
+    seeds = JUDGING if given.judge else CHOOSING
+    asked = [(title, seed, fleet) for title in titles for seed in seeds for fleet in FLEETS]
+    say(f"seeds {seeds}; {REPLICAS} replicas, fleets {', '.join(FLEETS)}; geometric mean / worst fleet")
+    say(f"  {'':46} {'vs none':>14}  {'day':>6} {'ten':>6}  {'rolls':>5} {'/day':>4}  static")
+    # One thread per world: matrices of six by six are slower on many.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    every: list[Outcome] = []
+    with ProcessPoolExecutor(given.workers) as workers:
+        results = workers.map(replayed, asked)
+        for title in titles:
+            found = [next(results) for _ in range(len(seeds) * len(FLEETS))]
+            every += found
+            show(title, found, every=given.every)
+    of = figures(every)
+    say(f"  goals, first: {_FIRST}; then: {_THEN}")
+    say("  all loads: " + ", ".join(f"{name} {value:.3f}" for name, value in of.items()))
+    return int(bool(missed(of, _FIRST)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
