@@ -265,6 +265,29 @@ def test_without_requests_or_a_fit_it_holds():
     assert "there is no fit that may be used for none" in sentence(found)
 
 
+def test_an_idle_service_rolls_when_that_is_worth_it_and_no_request_pays_for_it():
+    past = flat(3.0)
+    quiet = replace(past, rps=[*past.rps[:-24], *[0.0] * 24])
+    policy = replace(QUICK, lookback_s=259200.0)
+    found = decided(chat(), Load(0.0, 300, 0), DecisionMemory(NO_SPECULATION), policy, NOW, [EAGLE], quiet)
+    assert (found.decision.action, found.decision.arm) == (Action.SWITCH, EAGLE)
+    assert {one.arm: one for one in found.decision.options}[EAGLE].roll_cost == pytest.approx(0.0, abs=1e-6)
+    rests = decided(chat(), Load(0.0, 300, 0), DecisionMemory(EAGLE), policy, NOW, [EAGLE], quiet)
+    assert (rests.decision.action, rests.decision.reason) == (Action.HOLD, Reason.NO_LOAD)
+    assert rests.decision.memory.decided_s == NOW
+
+
+def test_requests_that_wait_let_only_an_arm_skip_the_limits_that_makes_up_for_its_roll():
+    """An arm that carries 2 % more takes hours to win back the replicas that a roll takes away."""
+    cooling = DecisionMemory(NO_SPECULATION, last_switch_s=NOW - 600.0)
+    policy = replace(QUICK, dwell_s=300.0, roll_seconds=300.0, roll_away_share=0.25)
+    for slope, action in ((0.049, Action.SWITCH), (0.02, Action.SWITCH)):
+        model = law_model({NO_SPECULATION: ArmLaw(1.0, 0.05), EAGLE: ArmLaw(0.5, slope, 2.5)})
+        load = Load(35.0, 300, 6000, inflight=4500.0, latency_s=128.0, saturated=True)
+        found = decided(model, load, cooling, policy, NOW, [EAGLE])
+        assert (found.decision.action is action) is (slope == 0.02), slope
+
+
 def test_what_live_latency_shows_corrects_the_break_even_that_is_named():
     memory = DecisionMemory(EAGLE)
     model = chat()

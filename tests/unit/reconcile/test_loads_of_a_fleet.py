@@ -1,0 +1,119 @@
+"""Loads and savings belong to the fleet: what its status remembers is the same load on any number of replicas."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from breakeven.arm import NO_SPECULATION
+from breakeven.planning.outlook import PastRates
+from breakeven.profile import Profile
+from breakeven_operator.reconcile.decide import RollCost, choose
+from breakeven_operator.reconcile.live_metrics import Figures
+from breakeven_operator.resources import SpeculativeServiceSpec
+from breakeven_operator.resources.memorystatus import MemoryStatus
+from fakes.fleet_world import EAGLE, SERVICE, profile_json
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+SPEC = SpeculativeServiceSpec.model_validate(
+    {
+        **SERVICE["spec"],
+        "updatePolicy": {**SERVICE["spec"].get("updatePolicy", {}), "lookbackSeconds": 259200},
+    }
+)
+STEPS = 864
+
+
+def chosen(total_rps, replicas, memory=None, past=None, *, scaled=False, now=NOW):
+    figures = Figures(
+        total_rps / replicas,
+        total_rps,
+        1000,
+        300.0,
+        None,
+        None,
+        None,
+        None,
+        None,
+        None,
+        (),
+        None,
+        None,
+        False,
+        replicas,
+        1.0,
+    )
+    return choose(
+        SPEC,
+        Profile.from_json(profile_json()),
+        "chat-p1",
+        figures,
+        NO_SPECULATION,
+        memory or MemoryStatus(),
+        RollCost(60.0, 0.25),
+        now,
+        past or PastRates(),
+        replicas=replicas,
+        scaled=scaled,
+    )
+
+
+def days(rps, replicas):
+    """Three days of one load of each of so many replicas."""
+    ends = [NOW.timestamp() - 300.0 * (STEPS - 1 - place) for place in range(STEPS)]
+    return PastRates(ends, [rps] * STEPS, [float(replicas)] * STEPS)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "scaled", "each_rps"), [(8, False, 3.0), (4, False, 6.0), (4, True, 3.0)]
+)
+def test_tomorrow_s_load_follows_from_the_replicas_of_then(replicas, scaled, each_rps):
+    """Eight replicas at 3 rps were one load of 24; an autoscaler makes eight of four again when it comes back."""
+    found = chosen(8.0, replicas, past=days(3.0, 8), scaled=scaled)
+    assert found.decision.ahead.largest_rps == pytest.approx(each_rps)
+    assert {round(rps, 6) for _, rps in found.decision.ahead.seen} == {each_rps}
+
+
+def test_the_largest_load_is_remembered_as_the_fleet_s():
+    eight = chosen(8.0, 8, past=days(3.0, 8)).memory
+    assert (eight.largest_rps, eight.largest_replicas, eight.largest_time) == (24.0, 8, NOW)
+    four = chosen(8.0, 4, eight)
+    assert four.decision.memory.largest.rps == pytest.approx(6.0)
+    assert (four.memory.largest_rps, four.memory.largest_replicas) == (24.0, 8)
+    assert chosen(8.0, 4, eight, scaled=True).decision.memory.largest.rps == pytest.approx(3.0)
+
+
+def test_what_was_saved_is_the_fleet_s():
+    stored = MemoryStatus(
+        saved_request_seconds=8e5, largest_rps=24.0, largest_replicas=8, largest_time=NOW - timedelta(days=1)
+    )
+    assert chosen(8.0, 4, stored).decision.memory.saved == pytest.approx(2e5, rel=1e-3)
+    assert chosen(8.0, 4, stored).memory.saved_request_seconds == pytest.approx(8e5, rel=1e-3)
+
+
+def test_the_status_of_an_older_operator_is_read_per_replica():
+    older = MemoryStatus(
+        saved_request_seconds=1e5,
+        largest_rps=9.0,
+        decided_time=NOW - timedelta(minutes=1),
+        running_arm="none",
+    )
+    found = chosen(8.0, 4, older)
+    assert found.decision.memory.largest.rps == pytest.approx(9.0)
+    assert found.decision.memory.saved == pytest.approx(1e5, rel=1e-3)
+    assert (found.memory.largest_rps, found.memory.largest_replicas) == (36.0, 4)
+    assert found.memory.saved_request_seconds == pytest.approx(4e5, rel=1e-3)
+
+
+def test_requests_that_wait_are_remembered_as_the_fleet_s():
+    # 20 rps are what none carries.
+    growing = chosen(100.0, 4).memory
+    assert growing.queued_requests == pytest.approx(4 * 5.0 * 300.0, rel=0.05)
+    assert growing.queued_time == NOW
+    assert EAGLE.name not in {one.arm for one in growing.evidence}
+    later = MemoryStatus.model_validate_json(growing.model_dump_json())
+    assert (
+        chosen(100.0, 4, later, now=NOW + timedelta(minutes=5)).decision.memory.backlog.here
+        > growing.queued_requests / 4
+    )
