@@ -159,6 +159,10 @@ def _engine_warnings(points: Sequence[Point]) -> Iterator[str]:
         values = sorted({value for one in points if (value := one.text(column)) is not None})
         if len(values) > 1:
             yield f"rows of {len(values)} {noun} ({', '.join(values)}) were fitted together"
+    together = sorted({count for one in points if (count := one.text("replicas")) is not None})
+    if together:
+        counts = ", ".join(together)
+        yield f"rows of {counts} replicas together: rates and requests in flight are of all, not of one engine"
     foreign = [one for one in points if one.origin.tool]
     named = ("engine", "engine_version", "target")
     if len(foreign) > 1 and not any(one.text(column) for one in foreign for column in named):

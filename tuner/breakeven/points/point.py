@@ -27,8 +27,9 @@ SETTING = ("workload", "gpu", "model")
 ENGINE = ("engine", "tokenizer")
 """What else must not vary within one fit, where a file says it: the engine, and what tokens are counted with."""
 
-WHERE = ("target", "endpoint")
-"""What differs between two engines, and may differ between two runs on one: the address, and the kind of request."""
+WHERE = ("target", "endpoint", "replicas")
+"""What differs between two engines, and may differ between two runs on one: the address, and the kind of request. How many
+engines answered together, if several did."""
 
 ACCEPT = re.compile(r"accept_([1-9]\d{0,3})")
 """accept_1, accept_2, ...: the columns of `Point.accept`."""

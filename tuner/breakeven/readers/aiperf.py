@@ -18,11 +18,12 @@ from breakeven.readers.foreign import (
     Document,
     ForeignResult,
     Milliseconds,
+    Number,
     at,
     mean_square,
     ratio_of_means_s,
 )
-from breakeven.readers.imposed import gamma_arrivals, imposed
+from breakeven.readers.imposed import gamma_arrivals, imposed, rates_disagree
 from breakeven.reasons import Reason
 
 
@@ -35,6 +36,9 @@ def _load(*names: str, means: str) -> Any:
     return at(*(f"{place}.{name}" for name in names for place in outer), means=means)
 
 
+_PerSecond = Literal["requests/sec", "requests/s", "requests/second", "req/s"]
+
+
 class AiperfSummary(ForeignResult):
     """One summary; times in ms."""
 
@@ -42,6 +46,15 @@ class AiperfSummary(ForeignResult):
         "request_latency", "unit", default=..., means="`ms`; another one is refused"
     )
     mean_latency_s: Milliseconds = _metric("request_latency", default=...)
+    ttft_unit: Literal["ms"] | None = _metric(
+        "time_to_first_token", "unit", means="`ms`; another one is refused"
+    )
+    gap_unit: Literal["ms"] | None = _metric(
+        "inter_token_latency", "unit", means="`ms`; another one is refused"
+    )
+    rate_unit: _PerSecond | None = _metric(
+        "request_throughput", "unit", means="`requests/sec`; another time is refused"
+    )
     p50_latency_s: Milliseconds = _metric("request_latency", "p50")
     p95_latency_s: Milliseconds = _metric("request_latency", "p95")
     p99_latency_s: Milliseconds = _metric("request_latency", "p99")
@@ -52,13 +65,15 @@ class AiperfSummary(ForeignResult):
     tpot_p50_s: Milliseconds = _metric("inter_token_latency", "p50")
     tpot_p95_s: Milliseconds = _metric("inter_token_latency", "p95")
     tpot_p99_s: Milliseconds = _metric("inter_token_latency", "p99")
-    requests: Counted = _metric("request_count")
+    requests: Number | None = _metric("request_count")
+    seconds: Counted = _metric("benchmark_duration", means="contradicts the answered rate: not steady")
     failed: Counted = _metric("error_request_count", means="requests that failed")
     achieved_rps: Counted = _metric("request_throughput")
     tokens_per_second: Counted = _metric("output_token_throughput")
     prompt_tokens: Counted = _metric("input_sequence_length")
     output_tokens: Counted = _metric("output_sequence_length")
     deviation: Counted = _metric("output_sequence_length", "std", means="column `output_tokens_sq`")
+    errors: list[Any] = at("error_summary", default=[], means="not empty: requests failed")
     cancelled: bool | None = at("was_cancelled", means="true: requests failed")
     complete: bool | None = at("is_complete", means="false: requests failed")
     models: tuple[str, ...] = at(
@@ -78,6 +93,13 @@ class AiperfSummary(ForeignResult):
     smoothness: Counted = _load("arrival_smoothness", means="of gamma: 1 Poisson, from 10 on constant")
     ramp_s: Counted = _load(
         "request_rate_ramp_duration", "concurrency_ramp_duration", means="above 0: not steady"
+    )
+    aborted: Counted = _load("request_cancellation_rate", means="above 0: requests failed")
+    prefills: Counted = _load(
+        "prefill_concurrency", means="any: arrivals unknown, because requests wait at the client"
+    )
+    turns: Counted = at(
+        "input_config.input.conversation.turn.mean", means="above 1, with a rate: arrivals unknown"
     )
     per_user: Counted = _load("user_centric_rate", means="arrivals unknown")
     scheduled: bool | None = at("input_config.input.fixed_schedule", means="true: not steady")
@@ -160,6 +182,8 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
     load = _load_of(document, read)
     if isinstance(load, ForeignFileError):
         return (load,)
+    if read.requests == 0:
+        return (document.disown("a run in which no request was answered", "one with answers"),)
     if read.steps and arm.k == 0:
         raise document.refuse(
             "counters of a speculating engine",
@@ -172,7 +196,9 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
     # A column rests on a field of the summary, or on the phase.
     columns = {name: (value, load.standing or field) for name, (value, field) in columns.items()}
     flags += load.flags
-    if read.failed or read.cancelled or read.complete is False:
+    if rates_disagree(read.achieved_rps, read.requests, read.seconds):
+        flags.append(Reason.NOT_STEADY)
+    if read.failed or read.errors or read.cancelled or read.complete is False:
         flags.insert(0, Reason.REQUESTS_FAILED)
     names = [
         item["name"] for item in read.items if isinstance(item, dict) and isinstance(item.get("name"), str)
@@ -225,7 +251,13 @@ def _load_of(document: Document, read: AiperfSummary) -> _Load | ForeignFileErro
             "a summary that does not say how requests arrived", "input_config.loadgen or input_config.phases"
         )
     # The load rose, or followed a recording, while it ran.
-    flags = [Reason.NOT_STEADY] if read.ramp_s or read.scheduled else []
+    raised = {
+        Reason.REQUESTS_FAILED: read.aborted is not None,
+        Reason.NOT_STEADY: bool(read.ramp_s or read.scheduled),
+        Reason.ARRIVALS_UNKNOWN: read.prefills is not None
+        or ((read.turns or 1.0) > 1.0 and read.rate is not None),
+    }
+    flags = [reason for reason, is_so in raised.items() if is_so]
     unread = document.unread(AiperfSummary, _HARMLESS, "input_config.loadgen")
     return _Load(read.rate, read.clients, _arrivals(read), flags, unread)
 

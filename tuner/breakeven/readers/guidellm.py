@@ -10,6 +10,7 @@ all tokens and is not.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Annotated, Any
 
@@ -18,6 +19,7 @@ from pydantic import Field
 from breakeven.arm import Arm
 from breakeven.errors import ForeignFileError
 from breakeven.points.point import Point
+from breakeven.points.quality import few_generations
 from breakeven.readers.foreign import Counted, Document, ForeignResult, Milliseconds, Number, at, mean_square
 from breakeven.readers.imposed import imposed
 from breakeven.readers.middle import Middle, middle_of, middle_or_whole, times_of
@@ -27,6 +29,8 @@ from breakeven.reasons import Reason
 _ARRIVALS = {"poisson": "poisson", "constant": "constant", "async": "constant"}
 
 _KINDS = ("synchronous", "concurrent", "throughput", *_ARRIVALS)
+
+_SCHEMAS = (1.0, 2.0)
 
 _HARMLESS = re.compile(
     # A burst at the start of a run with a rate (0.2 and 0.3) is one second's requests.
@@ -79,9 +83,20 @@ class GuideLlmBenchmark(ForeignResult):
         "metrics.output_token_count.successful.std_dev", means="column `output_tokens_sq`"
     )
     # The older schema counts requests beside the metrics.
-    requests: Counted = at("metrics.request_totals.successful", "run_stats.requests_made.successful")
+    requests: Counted = at(
+        "metrics.request_totals.successful", "request_totals.successful", "run_stats.requests_made.successful"
+    )
     errored: Counted = at(
-        "metrics.request_totals.errored", "run_stats.requests_made.errored", means="requests that failed"
+        "metrics.request_totals.errored",
+        "request_totals.errored",
+        "run_stats.requests_made.errored",
+        means="requests that failed",
+    )
+    incomplete: Counted = at(
+        "metrics.request_totals.incomplete",
+        "request_totals.incomplete",
+        "run_stats.requests_made.incomplete",
+        means="requests that were cut off at the end: more than a quarter of those answered are too many",
     )
     kind: str = _strategy("type_", default=..., means="how requests arrived")
     rate: Number | None = _strategy("rate", means="column `request_rate_rps`")
@@ -129,13 +144,18 @@ class _Listed(ForeignResult):
 
     answered: list[Any] = at("requests.successful", default=[])
     cut_off: list[Any] = at("requests.incomplete", default=[])
+    errored: list[Any] = at("requests.errored", default=[])
 
 
 class _Answered(ForeignResult):
     """Whether there is anything to read; a version that counts no requests has some."""
 
+    type_: str = at("type_", default="")
     requests: Number = at(
-        "metrics.request_totals.successful", "run_stats.requests_made.successful", default=1.0
+        "metrics.request_totals.successful",
+        "request_totals.successful",
+        "run_stats.requests_made.successful",
+        default=1.0,
     )
 
 
@@ -146,6 +166,14 @@ class GuideLlmReport(ForeignResult):
     target: str | None = at("args.target")
     version: str | None = at("metadata.guidellm_version")
     tokenizer: str | None = at("config.spec.tokenizer.model", "args.processor")
+    layout: Number | None = at("metadata.version")
+    data: list[Any] = at("config.spec.data", default=[])
+
+    @property
+    def turns(self) -> float:
+        """Most requests of one conversation."""
+        found = (part.get("turns") for part in self.data if isinstance(part, dict))
+        return max((float(turns) for turns in found if isinstance(turns, int | float)), default=1.0)
 
 
 def recognises(document: Document) -> bool:
@@ -171,7 +199,10 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
 
 
 def _point(document: Document, report: GuideLlmReport, arm: Arm) -> Point | ForeignFileError:
-    if not document.read(_Answered).requests:
+    answered = document.read(_Answered)
+    if "embedding" in answered.type_:
+        return document.disown("a benchmark of embeddings", "one that generates text")
+    if not answered.requests:
         return document.disown("a benchmark in which no request was answered", "one with answers")
     read = document.read(GuideLlmBenchmark)
     if read.kind not in _KINDS:
@@ -183,12 +214,22 @@ def _point(document: Document, report: GuideLlmReport, arm: Arm) -> Point | Fore
     columns["endpoint"] = (read.endpoint, "endpoint")
     columns["tokenizer"] = (report.tokenizer, "model")
     columns["output_tokens_sq"] = (mean_square(read.output_tokens, read.deviation), "deviation")
-    if read.errored:
+    if read.errored or document.read(_Listed).errored:
         flags.insert(0, Reason.REQUESTS_FAILED)
+    if few_generations(read.requests or math.inf, read.incomplete or 0.0):
+        # Those that were cut off are the long ones.
+        flags.append(Reason.POINT_TOO_SHORT)
+    if report.turns > 1.0 and read.rate is not None and "request_rate_rps" in columns:
+        # A turn is sent when the one before it is answered.
+        flags.append(Reason.ARRIVALS_UNKNOWN)
     # The load rose for that long, and the means are of the rise too.
     risen = [Reason.NOT_STEADY] if read.rampup_s else []
     tool = f"GuideLLM {report.version or ''}".strip()
-    unread: dict[str, str] = {}
+    unread = (
+        {}
+        if report.layout is None or report.layout in _SCHEMAS
+        else {"metadata.version": f"{report.layout:g}"}
+    )
     for place in ("config.strategy", "scheduler.strategy", "args.strategy"):
         unread |= document.unread(GuideLlmBenchmark, _HARMLESS, place)
     flag = {"flag": (" ".join([*flags, *risen]), "errored")}

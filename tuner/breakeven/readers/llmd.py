@@ -15,12 +15,14 @@ from pydantic import Field
 from breakeven.arm import Arm
 from breakeven.errors import ForeignFileError
 from breakeven.points.point import Point
+from breakeven.points.quality import few_generations
 from breakeven.readers.foreign import Counted, Document, ForeignResult, Number, at, mean_square
 from breakeven.readers.imposed import imposed
 from breakeven.reasons import Reason
 
 _SCALES = {"s": 1.0, "ms": 1e-3}
 _RESULTS = "results.request_performance.aggregate"
+_PerSecond = Literal["queries/s", "queries/sec", "requests/s", "requests/sec"]
 _Limit = Annotated[float, Field(strict=True, ge=1)] | None
 
 
@@ -43,14 +45,22 @@ class LlmdReport(ForeignResult):
     ttft_p50: Counted = _latency("time_to_first_token", "p50", "column `ttft_p50_s`")
     ttft_p95: Counted = _latency("time_to_first_token", "p95", "column `ttft_p95_s`")
     ttft_p99: Counted = _latency("time_to_first_token", "p99", "column `ttft_p99_s`")
-    sent: Counted = at(f"{_RESULTS}.requests.total", means="requests that were sent")
+    sent: Number | None = at(f"{_RESULTS}.requests.total", means="requests that were sent")
     failed: Counted = at(f"{_RESULTS}.requests.failures", means="requests that failed")
-    incomplete: Counted = at(f"{_RESULTS}.requests.incomplete", means="requests that were cut off at the end")
+    incomplete: Counted = at(
+        f"{_RESULTS}.requests.incomplete",
+        means="requests that were cut off at the end: more than a quarter of those answered are too many",
+    )
     prompt_tokens: Counted = at(f"{_RESULTS}.requests.input_length.mean")
     output_tokens: Counted = at(f"{_RESULTS}.requests.output_length.mean")
     deviation: Counted = at(f"{_RESULTS}.requests.output_length.stddev", means="column `output_tokens_sq`")
     achieved_rps: Counted = at(
         f"{_RESULTS}.throughput.request_rate.mean", f"{_RESULTS}.throughput.requests_rate.mean"
+    )
+    rate_unit: _PerSecond | None = at(
+        f"{_RESULTS}.throughput.request_rate.units",
+        f"{_RESULTS}.throughput.requests_rate.units",
+        means="`queries/s`; another time is refused",
     )
     tokens_per_second: Counted = at(f"{_RESULTS}.throughput.output_token_rate.mean")
     rate: Counted = at("scenario.load.standardized.rate_qps", means="column `request_rate_rps`")
@@ -101,11 +111,9 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
     """
     version = str(document.value["version"])
     if not version.startswith("0.2"):
-        raise document.refuse(
-            f"a report of llm-d-benchmark {version[:20]}, which does not say how requests arrived",
-            "version 0.2, or the load generator's own result",
-            "version",
-        )
+        why = "which does not say how requests arrived" if version.startswith("0.1") else "which is not known"
+        expected = "version 0.2, or the load generator's own result"
+        return (document.disown(f"a report of llm-d-benchmark {version[:20]}, {why}", expected, "version"),)
     read = document.read(LlmdReport)
     if read.rate is None and read.clients is None:
         return (
@@ -114,6 +122,9 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
                 "scenario.load.standardized.rate_qps or concurrency",
             ),
         )
+    answered = None if read.sent is None else read.sent - (read.failed or 0.0) - (read.incomplete or 0.0)
+    if answered is not None and answered <= 0.0:
+        return (document.disown("a report of a run in which no request was answered", "one with answers"),)
     latency_s = read.latency_mean * _SCALES[read.latency_unit]
     limit = None if read.clients == math.inf else read.clients
     arrivals = read.arrivals if read.arrivals in {"poisson", "constant"} else None
@@ -126,12 +137,15 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
     columns["mean_latency_s"] = (latency_s, "latency_mean")
     for column, value, scale in _times(read):
         columns[column] = (None if value is None else value * scale, "latency_mean")
-    if read.sent is not None:
-        columns["requests"] = (read.sent - (read.failed or 0.0) - (read.incomplete or 0.0), "sent")
+    columns["requests"] = (answered, "sent")
+    if few_generations(answered or math.inf, read.incomplete or 0.0):
+        # Those that were cut off are the long ones.
+        flags.append(Reason.POINT_TOO_SHORT)
     columns["output_tokens_sq"] = (mean_square(read.output_tokens, read.deviation), "deviation")
     columns["model"] = (_each(read.stack, "model", "name"), "stack")
     columns["gpu"] = (_each(read.stack, "accelerator", "model"), "stack")
     columns["engine"] = (_engines(read.stack), "stack")
+    columns["replicas"] = (_replicas(read.stack), "stack")
     columns["target"] = (read.target, "target")
     columns["flag"] = (" ".join(dict.fromkeys(flags)), "failed")
     unread = document.unread(LlmdReport, _HARMLESS, "scenario.load.standardized")
@@ -152,12 +166,20 @@ def _times(read: LlmdReport) -> list[tuple[str, float | None, float]]:
     ]
 
 
+def _components(stack: Any) -> list[dict[str, Any]]:
+    """What is standard about each component of a stack."""
+    found = (
+        [one.get("standardized") for one in stack if isinstance(one, dict)] if isinstance(stack, list) else []
+    )
+    return [one for one in found if isinstance(one, dict)]
+
+
 def _each(stack: Any, *keys: str) -> str | None:
     """A text of all inference engines of a stack, each once; components of other kinds have none, or other fields."""
     found: list[str] = []
-    for component in stack if isinstance(stack, list) else ():
-        inner = component
-        for key in ("standardized", *keys):
+    for component in _components(stack):
+        inner: Any = component
+        for key in keys:
             inner = inner.get(key) if isinstance(inner, dict) else None
         if isinstance(inner, str):
             found.append(inner)
@@ -166,10 +188,16 @@ def _each(stack: Any, *keys: str) -> str | None:
 
 def _engines(stack: Any) -> str | None:
     """What tells one inference engine of a stack from another: all that is standard about it but its model."""
-    found: list[str] = []
-    for component in stack if isinstance(stack, list) else ():
-        engine = component.get("standardized") if isinstance(component, dict) else None
-        if isinstance(engine, dict) and engine.get("kind") == "inference_engine":
-            told = {key: engine[key] for key in _ENGINE if engine.get(key) is not None}
-            found.append(json.dumps(told, sort_keys=True)[:400])
-    return " ".join(found) or None
+    told = [
+        {key: one[key] for key in _ENGINE if one.get(key) is not None}
+        for one in _components(stack)
+        if one.get("kind") == "inference_engine"
+    ]
+    return " ".join(json.dumps(one, sort_keys=True)[:400] for one in told) or None
+
+
+def _replicas(stack: Any) -> str | None:
+    """How many inference engines answered together; None for one, or if the report does not say."""
+    counts = [one.get("replicas") for one in _components(stack) if one.get("kind") == "inference_engine"]
+    total = sum(count for count in counts if isinstance(count, int))
+    return str(total) if total > 1 else None

@@ -124,7 +124,8 @@ def distinct(points: Sequence[Point]) -> tuple[tuple[Point, ...], tuple[Origin, 
     seen: set[tuple[tuple[str, object], ...]] = set()
     kept, repeated = [], []
     for one in points:
-        figures = tuple(table.document(one).items())
+        # A summary of a sweep repeats its runs with what was varied beside them.
+        figures = tuple(table.document(replace(one, extra={})).items())
         if one.origin.line is None and figures in seen:
             repeated.append(one.origin)
             continue

@@ -30,7 +30,7 @@ from breakeven.readers.foreign import (
     at,
     ratio_of_means_s,
 )
-from breakeven.readers.imposed import gamma_arrivals, imposed
+from breakeven.readers.imposed import gamma_arrivals, imposed, rates_disagree
 from breakeven.readers.middle import Middle, middle_of, middle_or_whole, times_of
 from breakeven.reasons import Reason
 
@@ -41,7 +41,7 @@ _Rate = Annotated[
 _Numbers = tuple[Number, ...]
 _HARMLESS = re.compile(
     # What ran, for people; figures that follow from those that are read, or that no law has a use for.
-    r"date|duration|label|tag|dataset_name|num_warmups|max_concurrent_requests|rtfx"
+    r"date|label|tag|dataset_name|num_warmups|max_concurrent_requests|rtfx"
     r"|(ramp_up|sharegpt|random)_.*|(std|p\d+(\.\d+)?|median|max)_\w+|spec_decode_\w+|request_goodput(:.*)?"
     r"|(input|total|total_token|output)_throughput(_\w+)?|total_\w+|max_output_tokens_per_s"
 )
@@ -61,6 +61,9 @@ class VllmBenchResult(ForeignResult):
     )
     achieved_rps: Counted = at("request_throughput")
     tokens_per_second: Counted = at("output_throughput")
+    seconds: Counted = at(
+        "duration", means="the answered rate, where it is not stated; one that contradicts it: not steady"
+    )
     input_total: Counted = at("total_input_tokens", means="column `prompt_tokens`, times `completed`")
     output_total: Counted = at("total_output_tokens", means="column `output_tokens`, times `completed`")
     mean_latency_s: Milliseconds = at("mean_e2el_ms", "mean_e2e_latency_ms")
@@ -103,6 +106,7 @@ class VllmBenchResult(ForeignResult):
         means="column `request_rate_rps`; `inf`: as fast as `max_concurrency` clients ask; `trace`: not steady",
     )
     ramp: str | None = at("ramp_up_strategy", means="any: not steady")
+    steps: list[Any] = at("rps_change_events", default=[], means="not empty: not steady")
     clients: Number | None = at("max_concurrency", means="column `concurrency`; with a rate its upper limit")
     arrivals: Number = at("burstiness", default=1.0, means="1: Poisson; from 10 on: constant; else unknown")
     accepted: Number | None = at(
@@ -159,10 +163,11 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
         # A product overflows to infinity, which the range check refuses; a power raises.
         squares = sum(count * count for count in read.output_lens)
         columns["output_tokens_sq"] = (squares / len(read.output_lens), "output_lens")
-    if read.ramp is not None or document.value.get("request_rate") == "trace":
-        # The rate changed while it ran: no load was held.
+    if read.achieved_rps is None and read.seconds:
+        columns["achieved_rps"] = (read.requests / read.seconds, "seconds")
+    if _unsteady(document, read):
         flags.append(Reason.NOT_STEADY)
-    if _failures(read):
+    if _failures(document, read):
         flags.insert(0, Reason.REQUESTS_FAILED)
     columns |= {name: (getattr(read, name), name) for name in ("endpoint", "tokenizer", "target")}
     columns["engine"] = (_engine(read), "backend")
@@ -174,11 +179,21 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
         flag = {"flag": (" ".join([*flags, *against]), "failed")}
         return document.point(read, arm, columns | load | others | flag, unread, tool, part)
 
-    whole = run((read.achieved_rps or 0.0) * columns["mean_latency_s"][0], {})
+    answered_rps = columns.get("achieved_rps", (read.achieved_rps,))[0] or 0.0
+    whole = run(answered_rps * columns["mean_latency_s"][0], {})
     middle = _middle(read, whole)
     if middle is None:
         return (whole,)
     return (middle_or_whole(run(middle.inflight, middle.resting_on("starts_s"), middle.part), whole),)
+
+
+def _unsteady(document: Document, read: VllmBenchResult) -> bool:
+    """Whether the rate changed while it ran, so that no load was held, or its figures are not those of one run."""
+    if read.ramp is not None or read.steps or document.value.get("request_rate") == "trace":
+        return True
+    return rates_disagree(read.achieved_rps, read.requests, read.seconds) or rates_disagree(
+        read.tokens_per_second, read.output_total, read.seconds
+    )
 
 
 def _no_measurement(document: Document, read: VllmBenchResult, arm: Arm) -> ForeignFileError | None:
@@ -187,12 +202,14 @@ def _no_measurement(document: Document, read: VllmBenchResult, arm: Arm) -> Fore
             return document.disown(f"a run of {word[:40]}", "one that generates text")
     if not read.requests:
         return document.disown("a run in which no request was answered", "one with answers")
-    if read.mean_latency_s or _mean_latency_s(read, arm) or _guessed_s(read):
-        return None
-    return document.disown(
-        "no mean end-to-end latency",
-        "mean_e2el_ms (run `vllm bench serve` with --percentile-metrics ttft,tpot,itl,e2el)",
-    )
+    if not (read.mean_latency_s or _mean_latency_s(read, arm) or _guessed_s(read)):
+        return document.disown(
+            "no mean end-to-end latency",
+            "mean_e2el_ms (run `vllm bench serve` with --percentile-metrics ttft,tpot,itl,e2el)",
+        )
+    if "request_rate" not in document.value and read.clients is None:
+        return document.disown("a run that does not say how requests arrived", "request_rate")
+    return None
 
 
 def _middle(read: VllmBenchResult, whole: Point) -> Middle | None:
@@ -203,16 +220,21 @@ def _middle(read: VllmBenchResult, whole: Point) -> Middle | None:
     return None if times is None else middle_of(times, whole.load_mode)
 
 
-def _failures(read: VllmBenchResult) -> float:
+def _failures(document: Document, read: VllmBenchResult) -> float:
     """Requests without an answer; versions before October 2025 do not count them.
 
     Where the data set was shorter than `num_prompts` this is an upper bound.
     """
+    if document.value.get("total_output_tokens") == 0:
+        # Every answer was empty.
+        return read.requests
     if read.failed is not None:
         return read.failed
     if read.errors:
         return sum(1.0 for text in read.errors if text)
-    return max(0.0, (read.prompts or 0.0) - read.requests)
+    # The lists hold those that failed too.
+    listed = max(len(read.latencies_s), len(read.ttfts_s), len(read.starts_s))
+    return max(0.0, (read.prompts or 0.0) - read.requests, listed - read.requests)
 
 
 def _times(read: VllmBenchResult, arm: Arm, flags: list[Reason]) -> _Columns:
