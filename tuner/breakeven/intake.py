@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from breakeven.errors import InputError
+from breakeven.errors import ForeignFileError, InputError
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -31,7 +31,8 @@ def file_text(path: Path, expected: str, where: str | None = None) -> str:
         where: what messages call it; the path by default.
 
     Raises:
-        InputError: it cannot be read, is a device, is not UTF-8, or is larger than any file of numbers (256 MiB).
+        ForeignFileError: it is not UTF-8: a picture or an archive.
+        InputError: it cannot be read, is a device, or is larger than any file of numbers (256 MiB).
     """
     where = where or str(path)
     try:
@@ -45,7 +46,9 @@ def file_text(path: Path, expected: str, where: str | None = None) -> str:
             raise InputError(where, "more than 256 MiB", expected)
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"{where}: byte {error.start}", "not UTF-8 text", f"{expected} in UTF-8") from None
+        raise ForeignFileError(
+            f"{where}: byte {error.start}", "not UTF-8 text", f"{expected} in UTF-8"
+        ) from None
     except OSError as error:
         raise InputError(
             where, error.strerror or "cannot be read", f"a file that can be read: {expected}"

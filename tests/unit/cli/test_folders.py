@@ -79,6 +79,30 @@ def test_a_wrong_value_in_a_result_is_refused_beside_good_ones(fit):
     assert "wrong.json: mean_ttft_ms" in str(done.exception)
 
 
+RECORD = {"metadata": {"session_num": 1}, "metrics": {}, "error": None}
+MANY = {
+    "records.jsonl": "\n".join([json.dumps(RECORD)] * 30),
+    "records_of_a_day.jsonl": "\n".join([json.dumps(RECORD)] * 11_000),
+    "prompts.json": json.dumps([{"id": "a", "conversations": []}] * 11_000),
+}
+
+
+def test_records_prompts_and_pictures_beside_results_are_one_line_each(fit, tmp_path):
+    (tmp_path / "plot.png").write_bytes(b"\x89PNG\r\n\x1a\n\xff")
+    done = fit(results(1, 4, 8) | MANY, str(tmp_path / "plot.png"))
+    assert done.exit_code == 0
+    lines = done.stderr.splitlines()
+    assert sorted(line.split("/")[-1].partition(":")[0] for line in lines) == sorted([*MANY, "plot.png"])
+    assert (
+        "records.jsonl: line 1: a result of AIPerf's records, which is not read (and 29 more)" in done.stderr
+    )
+
+
+def test_more_results_than_are_read_are_refused(fit):
+    done = fit({"many.jsonl": "\n".join([json.dumps(PLAIN)] * 10_001)})
+    assert "10001 results; expected at most 10000" in str(done.exception)
+
+
 def test_the_same_run_counts_once(fit):
     runs = results(1, 4, 8)
     done = fit(runs | {"copy.json": runs["c4.json"]})

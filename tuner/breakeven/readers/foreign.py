@@ -6,7 +6,7 @@ Null is read as absent. A value of another type is refused, and so is NaN; what 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -94,9 +94,9 @@ class Document:
         """Return a member that is there."""
         return Document(self.value[key], self.source, self.place(key))
 
-    def items(self) -> list[Document]:
-        """Return the elements of a list."""
-        return [Document(one, self.source, self.place(index)) for index, one in enumerate(self.value)]
+    def items(self) -> Iterator[Document]:
+        """The elements of a list."""
+        return (Document(one, self.source, self.place(index)) for index, one in enumerate(self.value))
 
     def read(self, model: type[ModelT]) -> ModelT:
         """Read this as a model says.

@@ -191,7 +191,7 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
     Raises:
         InputError: naming the JSON path.
     """
-    benchmarks = document.member("benchmarks").items()
+    benchmarks = [*document.member("benchmarks").items()]
     if not benchmarks:
         raise document.refuse("an empty list", "at least one benchmark", "benchmarks")
     report = document.read(GuideLlmReport)

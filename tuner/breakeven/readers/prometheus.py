@@ -103,7 +103,7 @@ def series(response: Document) -> tuple[Series, ...]:
         raise response.refuse("not a result", "an object with resultType and result", "data")
     if answer.kind in {"scalar", "string"}:
         return (Series({}, (response.read(_Scalar).sample,)),)
-    rows = response.member("data").member("result").items()
+    rows = [*response.member("data").member("result").items()]
     if answer.kind == "vector":
         instants = [row.read(_Instant) for row in rows]
         return tuple(Series(one.metric, (one.value,)) for one in instants)

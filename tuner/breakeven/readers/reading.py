@@ -44,6 +44,8 @@ OTHERS: tuple[tuple[tuple[str, ...], str, str], ...] = (
 """Members by which other results are known, the tool that writes them, and what to give in their place."""
 
 
+_SAME = 3
+
 _MOST_YAML = 256 * 2**10
 """A report of llm-d-benchmark has some 30,000 characters; as many as this take a second and 50 MB."""
 
@@ -61,7 +63,13 @@ def read_file(
     Raises:
         InputError: naming file and row or JSON path.
     """
-    text = file_text(path, "a points file or a load generator's result")
+    try:
+        text = file_text(path, "a points file or a load generator's result")
+    except ForeignFileError as refused:
+        if passed_over is None:
+            raise
+        passed_over.append(refused)
+        return ()
     return read_text(text, str(path), arm, passed_over=passed_over)
 
 
@@ -82,13 +90,16 @@ def read_text(
         passed_over: as for `read_file`.
     """
     found: list[Point] = []
+    foreign: dict[tuple[str, str], list[ForeignFileError]] = {}
     for one in _all(text, source, arm, most_points):
         if isinstance(one, Point):
             found.append(one)
         elif passed_over is None:
             raise one
         else:
-            passed_over.append(one)
+            foreign.setdefault((one.problem, one.expected), []).append(one)
+    if passed_over is not None:
+        passed_over += (one for some in foreign.values() for one in _few(some))
     # Rows are numbered through the file, whichever of its results they come from.
     return tuple(
         one if one.origin.line is not None else replace(one, origin=replace(one.origin, row=row))
@@ -96,13 +107,24 @@ def read_text(
     )
 
 
+def _few(some: Sequence[ForeignFileError]) -> Sequence[ForeignFileError]:
+    """Refusals of one kind in one file; of more than three, such as a file of records, the first speaks for all."""
+    if len(some) <= _SAME:
+        return some
+    first = some[0]
+    return [ForeignFileError(first.where, f"{first.problem} (and {len(some) - 1} more)", first.expected)]
+
+
 def _all(text: str, source: str, arm: Arm | None, most_points: int) -> Iterator[Point | ForeignFileError]:
     if not _is_json(text) and not is_yaml(text):
         yield from _table(text, source, most_points)
         return
     documents = _documents(text, source, most_points) if _is_json(text) else _yaml_documents(text, source)
-    for document in documents:
-        yield from _read_document(document, arm)
+    try:
+        for document in documents:
+            yield from _read_document(document, arm)
+    except ForeignFileError as refused:
+        yield refused
 
 
 def _table(text: str, source: str, most_points: int) -> Sequence[Point | ForeignFileError]:
@@ -176,17 +198,34 @@ def _documents(text: str, source: str, most: int) -> Iterator[Document]:
     They are counted first, because a document of each would take a hundred times the memory of its text.
     """
     if _one_per_line(text):
-        _refuse_more(sum(1 for line in _lines(text) if line.strip()), source, most)
-        for number, line in enumerate(_lines(text), start=1):
-            if line.strip():
-                yield replace(foreign.parse(line, source), path=f"line {number}")
+        documents = (
+            replace(foreign.parse(line, source), path=f"line {number}")
+            for number, line in enumerate(_lines(text), start=1)
+            if line.strip()
+        )
+        yield from _at_most(most, sum(1 for line in _lines(text) if line.strip()), documents)
         return
     document = foreign.parse(text, source)
     if isinstance(document.value, list) and document.value:
-        _refuse_more(len(document.value), source, most)
-        yield from document.items()
+        yield from _at_most(most, len(document.value), document.items())
         return
     yield document
+
+
+def _at_most(most: int, count: int, documents: Iterator[Document]) -> Iterator[Document]:
+    """The documents.
+
+    Raises:
+        ForeignFileError: too many, and the first is no result: records or a data set.
+        InputError: more results than are read.
+    """
+    if count <= most:
+        yield from documents
+        return
+    first = next(documents)
+    is_result = any(recognises(first) for recognises, _ in _JSON)
+    refusal = InputError if is_result else ForeignFileError
+    raise refusal(first.source, f"{count} results", f"at most {most}")
 
 
 def _one_per_line(text: str) -> bool:
@@ -207,11 +246,6 @@ def _lines(text: str) -> Iterator[str]:
         end = len(text) if end < 0 else end
         yield text[start:end]
         start = end + 1
-
-
-def _refuse_more(count: int, source: str, most: int) -> None:
-    if count > most:
-        raise InputError(source, f"{count} results", f"at most {most}")
 
 
 def _read_document(document: Document, arm: Arm | None) -> Sequence[Point | ForeignFileError]:
