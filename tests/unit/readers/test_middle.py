@@ -145,10 +145,14 @@ def test_what_was_cut_off_is_said() -> None:
         closed_run(0) | {"failed": 1},
         closed_run(0) | {"start_times": [0.0, 1.0]},
         closed_run(0) | {"burstiness": 0.5, "request_rate": 5.0},
+        # Times in milliseconds.
+        closed_run(0) | {"start_times": [1e3 * start for start in closed_run(0)["start_times"]]},
+        closed_run(0)
+        | {name: [1e3 * value for value in closed_run(0)[name]] for name in ("start_times", "latencies")},
         # Everything at once.
         bench(closed_loop(200, 200, 0)),
     ],
-    ids=["short", "overload", "ramp", "failed", "sample", "bursts", "at once"],
+    ids=["short", "overload", "ramp", "failed", "sample", "bursts", "unit", "units", "at once"],
 )
 def test_a_run_without_a_steady_middle_stays_as_it_is(document: dict[str, Any]) -> None:
     point = read(document)

@@ -10,7 +10,7 @@ from pydantic import AliasChoices
 from breakeven.points.point import COLUMNS, ENGINE, WHERE
 from breakeven.readers.aiperf import AiperfPhase, AiperfSummary
 from breakeven.readers.foreign import ForeignResult
-from breakeven.readers.guidellm import GuideLlmBenchmark, GuideLlmRequest
+from breakeven.readers.guidellm import GuideLlmBenchmark, GuideLlmReport, GuideLlmRequest
 from breakeven.readers.llmd import LlmdReport
 from breakeven.readers.reading import OTHERS
 from breakeven.readers.vllmbench import VllmBenchResult
@@ -36,11 +36,21 @@ A key that stands in no table is not used; one that may matter is named in one l
 - A file holds at most 256 MiB and 10,000 points. Results may stand in a list, or one per line."""
 
 
+class _Version(NamedTuple):
+    """What becomes of the files of some versions of a tool, in words."""
+
+    name: str
+    read: str
+    refused: str
+    unknown: str
+
+
 class _Tool(NamedTuple):
     name: str
     files: str
     model: type[ForeignResult]
     remark: str
+    versions: tuple[_Version, ...]
     parts: tuple[tuple[str, type[ForeignResult]], ...] = ()
     """Lists within a result: where they stand, and the model of each element."""
 
@@ -53,6 +63,26 @@ _TOOLS = (
         "The mean latency is `mean_e2el_ms`, or else rests on the lists of single requests, or else is the time to first token and the pooled mean gap times the number of "
         "gaps: one per decoded token without speculation, one per step with it, which the counters of speculation tell. `mean_tpot_ms` is a mean of ratios over requests and gives no latency. "
         "Texts and numbers that `--metadata` added are kept: `--where` and `--group-by` take them.",
+        (
+            _Version(
+                "`benchmark_serving.py` (2023 to 2025)",
+                "load, lengths, latency from lists or pooled gaps; failures are `num_prompts` less `completed`",
+                "no mean latency and no pieces of it; no load",
+                "engine and its version; warm-up; arrivals before `burstiness`: Poisson's, as the tool sends them",
+            ),
+            _Version(
+                "`vllm bench serve` (2025 to 0.33)",
+                "the same, and `failed`, `burstiness`, ramps, counters of speculation; the middle of a run with `--save-detailed`",
+                "embeddings, reranking, audio and images; ramps are left out",
+                "engine and its version, unless `--backend` or `--metadata` name them",
+            ),
+            _Version(
+                "SGLang's `bench_serving`",
+                "load, lengths, latency, requests in flight, engine",
+                "`accept_length` without a speculating arm; load from a trace is left out",
+                "failures, unless lists of requests are saved; model; acceptance of the run",
+            ),
+        ),
     ),
     _Tool(
         "GuideLLM",
@@ -60,7 +90,31 @@ _TOOLS = (
         GuideLlmBenchmark,
         "`inter_token_latency_ms` is decode time over decoded tokens, which is the time per output token; the tool's own `time_per_output_token_ms` divides by all tokens and is not read. "
         "A report that keeps a sample of its requests only has no middle.",
-        (("requests.successful[].", GuideLlmRequest), ("requests.incomplete[].", GuideLlmRequest)),
+        (
+            _Version(
+                "0.2, 0.3",
+                "load (`args.strategy`), counts (`run_stats`), model and target (`worker`), times of requests",
+                "loads that are no fixed one: sweep as a whole, replay; benchmarks without an answer",
+                "engine and its version; the burst at the start of a rate counts",
+            ),
+            _Version(
+                "0.4",
+                "load (`scheduler.strategy`), its start-up, counts, times of requests",
+                "the same",
+                "engine and its version",
+            ),
+            _Version(
+                "0.5 to 0.8",
+                "load (`config.strategy`), its ramp, limits, counts, cut-off requests, tokenizer, times of requests",
+                "the same, and embeddings",
+                "engine and its version; acceptance; a report whose `metadata.version` is above 2 is read, and said to be newer",
+            ),
+        ),
+        (
+            ("", GuideLlmReport),
+            ("requests.successful[].", GuideLlmRequest),
+            ("requests.incomplete[].", GuideLlmRequest),
+        ),
     ),
     _Tool(
         "AIPerf and GenAI-Perf",
@@ -68,6 +122,26 @@ _TOOLS = (
         AiperfSummary,
         "A metric may also stand below `records`, as in AIPerf's first releases. GenAI-Perf sends at a constant rate and does not say so. "
         "The summary holds no times of single requests, so that its ends cannot be cut off.",
+        (
+            _Version(
+                "GenAI-Perf",
+                "load (`input_config.perf_analyzer.stimulus`, or beside the options), model, lengths, latency",
+                "Perf Analyzer's own export",
+                "engine; failures, unless counted",
+            ),
+            _Version(
+                "AIPerf, first configuration",
+                "load (`input_config.loadgen`), its ramps and limits, failures, model, target",
+                "no load; records, time slices",
+                "engine and its version",
+            ),
+            _Version(
+                "AIPerf, second configuration (`schema_version` 1.0 to 1.5)",
+                "load (`input_config.phases`), model, target, tokenizer, counters of speculation",
+                "several phases of profiling, fixed schedules, rate series, agentic replay, other units than ms",
+                "engine and its version; keys of a phase that are new are named",
+            ),
+        ),
         (("input_config.phases[].", AiperfPhase),),
     ),
     _Tool(
@@ -75,6 +149,16 @@ _TOOLS = (
         "reports of version 0.2, YAML or JSON; 0.1 does not say how requests arrived and is refused",
         LlmdReport,
         "Arrivals are known where the load generator was inference-perf. A report holds no times of single requests.",
+        (
+            _Version("0.1", "nothing", "all: it does not say how requests arrived", ""),
+            _Version(
+                "0.2, 0.2.1",
+                "load, counts, cut-off requests, lengths, latency, engine with version, replicas and GPU",
+                "load beside other load or from several generators is left out; other units",
+                "arrivals of other load generators than inference-perf; acceptance",
+            ),
+            _Version("others", "nothing", "all", ""),
+        ),
     ),
 )
 
@@ -84,7 +168,9 @@ def render() -> str:
     parts = [_HEAD]
     for tool in _TOOLS:
         parts += [f"\n## {tool.name}\n", f"{tool.files[0].upper()}{tool.files[1:]}. {tool.remark}\n"]
-        parts += ["| key | what it becomes |", "|---|---|", *_rows(tool.model)]
+        parts += ["| version | read | refused, passed over or left out | unknown |", "|---|---|---|---|"]
+        parts += [f"| {' | '.join(version)} |" for version in tool.versions]
+        parts += ["\n| key | what it becomes |", "|---|---|", *_rows(tool.model)]
         for place, model in tool.parts:
             parts += _rows(model, place)
     parts += ["\n## Not read\n", "| tool | give in its place |", "|---|---|"]

@@ -164,10 +164,12 @@ class GuideLlmReport(ForeignResult):
 
     model: str | None = at("args.model")
     target: str | None = at("args.target")
-    version: str | None = at("metadata.guidellm_version")
-    tokenizer: str | None = at("config.spec.tokenizer.model", "args.processor")
-    layout: Number | None = at("metadata.version")
-    data: list[Any] = at("config.spec.data", default=[])
+    version: str | None = at("metadata.guidellm_version", means="named in messages")
+    tokenizer: str | None = at("config.spec.tokenizer.model", "args.processor", means="column `tokenizer`")
+    layout: Number | None = at("metadata.version", means="above 2: named as unknown")
+    data: list[Any] = at(
+        "config.spec.data", default=[], means="more than one of `turns`, with a rate: arrivals unknown"
+    )
 
     @property
     def turns(self) -> float:

@@ -36,6 +36,9 @@ _BINS = 50
 _FEWEST = 50
 """Requests of a middle. The mean of fewer scatters by more than the ends are wrong by (tests/unit/readers/test_middle.py)."""
 
+_ALIKE = math.log(3.0)
+"""Most by which a middle's rate and latency may differ from those of its run, which has a ramp and a drain."""
+
 _LONGEST_S = 1e8
 """Three years: no run lasts so long, so that the times are none."""
 
@@ -185,8 +188,13 @@ def _company(inflight: float, mode: str, tokens: FloatArray | None) -> float:
 
 
 def middle_or_whole(middle: Point, whole: Point) -> Point:
-    """The point of the middle if nothing speaks against it; else the whole run stays as it is, with its own flags."""
-    return middle if reason_against(middle) is None else whole
+    """The point of the middle if nothing speaks against it; else the whole run stays as it is, with its own flags.
+
+    Times in another unit would agree with each other, and not with the run's own rate and latency.
+    """
+    stated = ((middle.answered_rps, whole.answered_rps), (middle.mean_latency_s, whole.mean_latency_s))
+    alike = all(not ours or not theirs or abs(math.log(ours / theirs)) < _ALIKE for ours, theirs in stated)
+    return middle if alike and reason_against(middle) is None else whole
 
 
 def _steady_from(run: RequestTimes, from_s: float, to_s: float) -> float | None:
