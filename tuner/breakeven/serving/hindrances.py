@@ -16,6 +16,7 @@ from breakeven.serving.dynamic_speculation import KEY as SCHEDULE_KEY
 from breakeven.serving.vllm_versions import WITHOUT_FORMER_FLAGS, Known, Span, VllmVersion, known
 
 _HIDDEN_STATES = ("eagle3", "dflash", "dspark")
+_WITH_DRAFTER = ("draft_model", "eagle", "eagle3", "dflash", "medusa", "mlp_speculator")
 _UNLESS = ", unless the model hands its hidden states from stage to stage (some do since 0.30)"
 _ADAPTIVE = "enable_adaptive_verification"
 
@@ -99,6 +100,12 @@ LIMITS = {
             ("adaptive verification with pipeline parallelism", _ADAPTIVELY),
         ),
         Limit(
+            "draft_model, eagle, eagle3 and dflash without a model",
+            _span(None, None),
+            "vllm/config/speculative.py",
+            ("without speculative model",),
+        ),
+        Limit(
             "a drafter's max_model_len above the target's",
             _span(None, None),
             "vllm/config/speculative.py",
@@ -151,6 +158,7 @@ def hindrances(
         )
     if config is not None:
         found += _adaptive(given, words, config)
+        found += _incomplete(config)
         found += _drafter_context(words, config, version)
     return found
 
@@ -261,6 +269,19 @@ def _adaptive(
     )
     for name in refused:
         yield f"{given[name].items[0].partition('=')[0]}: vLLM does not start with it and {_ADAPTIVE}; leave one of the two out"
+
+
+def _incomplete(config: Mapping[str, Any]) -> Iterator[str]:
+    method, length = method_of(config), config.get("num_speculative_tokens")
+    if isinstance(length, bool) or not isinstance(length, int):
+        return
+    if length <= 0:
+        yield (
+            f"num_speculative_tokens {length} of {SPECULATIVE_CONFIG}: vLLM does not start, because it must be above 0; for no "
+            "speculation leave the whole configuration out"
+        )
+    if method in _WITH_DRAFTER and not config.get("model"):
+        yield f"method {method} of {SPECULATIVE_CONFIG} without a model: vLLM does not start; name the drafter"
 
 
 def _drafter_context(
