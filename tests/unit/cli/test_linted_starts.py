@@ -291,3 +291,29 @@ def test_speculation_in_the_variable_of_a_preset_is_read_and_replaced(tmp_path):
     new = next(change for change in one["opt_in"]["add"] if "VLLM_ADDITIONAL_ARGS" in change["lines"][0])
     (entry,) = yaml.safe_load("\n".join(new["lines"]))
     assert entry["value"] == "--max-model-len 8192 --speculative-config='$(BREAKEVEN_SPECULATIVE_CONFIG)'"
+
+
+@pytest.mark.parametrize(
+    ("more", "managed", "warned"),
+    [
+        ({}, True, None),
+        ({"raySpec": {}, "vllmConfig": {"pipelineParallelSize": 2}}, False, "--pipeline-parallel-size 2"),
+        ({"lwsSpec": {"enabled": True, "size": 4}}, False, "--pipeline-parallel-size 4"),
+        ({"lwsSpec": {"enabled": False, "size": 4}}, True, None),
+        ({"vllmConfig": {"v0": 1}, "tag": "v0.9.2"}, True, "VLLM_USE_V1"),
+    ],
+)
+def test_the_stacks_values_become_what_its_chart_makes_of_them(more, managed, warned, tmp_path):
+    engine_spec = {
+        "modelSpec": [ENGINE_OF_STACK | more],
+        "lifecycle": {"preStop": {"sleep": {"seconds": 15}}},
+        "terminationGracePeriodSeconds": 500,
+    }
+    found, refusal = linted(tmp_path, {"servingEngineSpec": engine_spec})
+    (one,) = found["deployments"]
+    assert (refusal == "") == managed
+    lines = [line for line in one["warnings"] if "does not manage this kind" not in line]
+    assert [warned is not None and warned in line for line in lines] == ([] if warned is None else [True])
+    # The chart passes these two values on to nothing.
+    assert (one["drain"]["pre_stop_s"], one["drain"]["termination_grace_period_s"]) == (0, 30)
+    assert any("patch the Deployment that it makes" in note for note in one["notes"])

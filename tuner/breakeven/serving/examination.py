@@ -331,6 +331,8 @@ def _notes(
     template: PodTemplate, container: Mapping[str, Any], start: EngineStart, *, alone: bool
 ) -> Iterator[str]:
     version, table = version_of(str(container.get("image", ""))), known()
+    if template.remark:
+        yield template.remark
     if _is_preset(template, container):
         yield (
             "KServe's preset starts vLLM and drains it (preStop 15 s, grace 60 s, a --shutdown-timeout within it); requests "

@@ -54,6 +54,7 @@ class PodTemplate:
         places: of a container by its name, where they are not those of a pod spec.
         rolling: what a Deployment's spec says about rolls; empty for another kind.
         namespace: of the object; empty where the file names none.
+        remark: what is to be known of the place, as a sentence; empty for none.
     """
 
     kind: str
@@ -67,6 +68,7 @@ class PodTemplate:
     places: Mapping[str, Places] = field(default_factory=dict)
     rolling: Mapping[str, Any] = field(default_factory=dict)
     namespace: str = ""
+    remark: str = ""
 
     @property
     def title(self) -> str:
@@ -364,6 +366,13 @@ def _values(
         )
 
 
+_FIRST_GENERATION = [{"name": "VLLM_USE_V1", "value": "0"}]
+_NO_HOOKS = (
+    "the versions of this chart that were read have no values for an engine's preStop hook and terminationGracePeriodSeconds: "
+    "patch the Deployment that it makes"
+)
+
+
 def _production_stack(values: Mapping[str, Any], where: str, prefix: str) -> Iterator[PodTemplate]:
     models = _at(values, ("servingEngineSpec", "modelSpec"))
     for at, model in enumerate(models if isinstance(models, list) else []):
@@ -375,23 +384,20 @@ def _production_stack(values: Mapping[str, Any], where: str, prefix: str) -> Ite
         shape = {"env": CONTAINER["env"], "podAnnotations": {}}
         one = checked(model, shape, where, path)
         engine: Mapping[str, Any] = _at(values, ("servingEngineSpec",)) or {}
+        grouped = _at(model, ("lwsSpec", "enabled")) is True
         container: dict[str, Any] = {
             "name": "vllm",
             "image": f"{model.get('repository', '')}:{model.get('tag', '')}",
             "command": ["vllm", "serve", str(model.get("modelURL", "")), *_stack_flags(model, settings)],
             "args": settings.get("extraArgs") or [],
-            "env": one.get("env") or [],
+            "env": [*(one.get("env") or []), *_FIRST_GENERATION * (str(settings.get("v0")) == "1")],
             "ports": [{"name": engine.get("containerPortName", "container-port")}],
-            "lifecycle": engine.get("lifecycle") if isinstance(engine.get("lifecycle"), Mapping) else {},
         }
         spec: dict[str, Any] = {"containers": [container]}
-        grace = engine.get("terminationGracePeriodSeconds")
-        if isinstance(grace, int | float):
-            spec["terminationGracePeriodSeconds"] = grace
         yield PodTemplate(
             "production-stack values", named, where, one.get("podAnnotations") or {}, f"{path}.podAnnotations",
-            checked(spec, POD_SPEC, where, path), inside=path, managed="raySpec" not in model,
-            places={"vllm": Places(f"{path}.vllmConfig", f"{path}.vllmConfig.extraArgs", f"{path}.env")},
+            checked(spec, POD_SPEC, where, path), inside=path, managed="raySpec" not in model and not grouped,
+            places={"vllm": Places(f"{path}.vllmConfig", f"{path}.vllmConfig.extraArgs", f"{path}.env")}, remark=_NO_HOOKS,
         )  # fmt: skip
 
 
@@ -403,6 +409,9 @@ def _stack_flags(model: Mapping[str, Any], settings: Mapping[str, Any]) -> list[
         "tensorParallelSize": "--tensor-parallel-size",
     }
     flags = [word for key, flag in said.items() if key in settings for word in (flag, str(settings[key]))]
+    groups = _at(model, ("lwsSpec", "size")) if _at(model, ("lwsSpec", "enabled")) is True else None
+    stages = settings.get("pipelineParallelSize", groups) if groups or "raySpec" in model else None
+    flags += ["--pipeline-parallel-size", str(stages)] if stages else []
     if model.get("enableLoRA"):
         flags.append("--enable-lora")
     cache = model.get("lmcacheConfig")
