@@ -2,7 +2,8 @@
 
 The rule is `expected_saving`. Around it are the limits on how often an arm may change, and nothing else: a speculative
 arm is entered when that has been worth it for the dwell time and the last switch is older than the cool-down. No
-speculation is entered at once, and so is any arm while requests queue up or a measured figure misses its objective.
+speculation is entered at once. So is an arm that keeps an objective which the running one misses, or that makes up for
+its roll within an hour while requests queue up.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ ACCOUNT_S = RARE_DAYS * _DAY_S
 """Time over which a surprise may cost at most the risked share, and over which savings are remembered."""
 _STAYS = 1.2
 """By how much the account of the arm in place is larger: whoever is there has paid for the roll."""
-_SHORTER = 0.2
+_SHORTER = 0.15
 """Share of what a standing queue waits by which a roll must shorten it: how long an overload lasts is a guess."""
 _LEAST = 1e-12
 
@@ -372,14 +372,7 @@ class _View:
         """What changing from arm `i` to each other one would do."""
         risks, uncovered = self.surprises(none, saved, i)
         stay, rolled = self._waited(i)
-        changes = [
-            _Change(
-                self._unless_queued(self._saving(i, b)) + stay - rolled[b],
-                self._roll_cost(i, b),
-                float(self._unless_queued(risks[i] - risks[b])),
-            )
-            for b in range(len(self.laws))
-        ]
+        changes = [self._change(i, b, stay - rolled[b], risks[i] - risks[b]) for b in range(len(self.laws))]
         # Leaving an arm that loses needs no doubt: then another arm is held against no speculation, else against staying.
         leaving = changes[none].drawn
         instead = leaving if i != none and float(leaving.mean()) > 0.0 else np.zeros_like(leaving)
@@ -391,12 +384,15 @@ class _View:
             if b != i
         )
 
-    def _unless_queued(self, gain: FloatArray) -> FloatArray:
-        """A gain that can wait: while requests queue, a roll is for what it spares these.
+    def _change(self, i: int, b: int, spared: FloatArray, safer: float) -> _Change:
+        """Changing from arm `i` to `b`, which spares so much of the waiting and is safer by so much.
 
-        When they are served, the same gain is there without a queue that grows on the replicas that are left.
+        While requests queue, a roll is for what it spares these. Every other gain can wait, and is the same when they are
+        served, without a queue that grows on the replicas that are left.
         """
-        return np.minimum(gain, 0.0) if self.queued else gain
+        if self.queued:
+            return _Change(spared, self._roll_cost(i, b), min(safer, 0.0))
+        return _Change(self._saving(i, b) + spared, self._roll_cost(i, b), safer)
 
     def _waited(self, i: int) -> tuple[FloatArray, FloatArray]:
         """Request-seconds in queues: on arm `i` (M,), and after a roll to each arm (A, M), from what waits now."""
@@ -448,11 +444,10 @@ class _View:
     ) -> ArmSaving:
         stakes = self.stakes
         least = stakes.margin * float(self.expected[b].mean()) * stakes.horizon_s
-        # A roll takes replicas away for certain; while requests queue, what it gains must be as certain, whichever the arm.
         if self.queued:
-            covered, least = True, least + _SHORTER * float(waited[0].mean())
+            covered, least = True, _SHORTER * float(waited[0].mean())
         net = float(change.drawn.mean()) - (least if covered else 0.0)
-        entered = self.queued or self.laws[b].prior.arm != NO_SPECULATION
+        entered = self.laws[b].prior.arm != NO_SPECULATION
         doubt = stakes.doubt * float((change.drawn - instead).std()) if entered else 0.0
         taken = (self.taken[i] + waited[0] / stakes.horizon_s, self.taken[b] + waited[1] / stakes.horizon_s)
         ratios = taken[1] / np.maximum(taken[0], _LEAST)
