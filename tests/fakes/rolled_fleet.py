@@ -254,12 +254,13 @@ def rolled_fleet(
             leaving.gone_s = change_s + GRACE_S
             serving = [one for one in serving if one is not leaving] + [new[-1]]
             change_s = next(changes, math.inf)
-        for one in serving:
-            one.advance(at_s)
         if shape.balanced == "RoundRobin":
             turn += 1
             chosen = serving[turn % len(serving)]
+            chosen.advance(at_s)
         else:
+            for one in serving:
+                one.advance(at_s)
             least = min(one.inside for one in serving)
             idle = [one for one in serving if one.inside == least]
             chosen = idle[int(rng.integers(len(idle)))]

@@ -124,7 +124,7 @@ def verify(context: RolloutContext, evidence: RollEvidence) -> RolloutStep | Non
 
     - Undone: its speedup is surely below 1 and surely below what was promised for this load; from the first blocks on, in
       the middle of the roll too. An arm that a person pinned stays, and is said to lose.
-    - Its last word: three windows after the roll has finished; up to six while too few requests came.
+    - Its last word: three windows after the roll has finished; up to six while nothing is proved or too few requests came.
     """
     rollout = context.rollout
     if rollout is None or rollout.phase not in MEASURED_PHASES:
@@ -247,7 +247,7 @@ def _why_nothing(result: RollExperiment, old: Arm, new: Arm) -> str:
         (new, result.new_blocks, result.new_saturated),
     ):
         if not blocks:
-            return f"hardly any requests finished on {arm}"
+            return f"hardly any requests were served on {arm}"
         if saturated == blocks:
             return f"{arm} was saturated at this load, or nearly, where no latency is its own"
     return "no block of time was steady"

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from statistics import NormalDist
 from typing import NamedTuple, TypeAlias
@@ -56,14 +56,14 @@ _EXPECTED_EFFECT = 0.2
 _BATCHES = (1, 2, 4)
 _WARMING_BLOCKS = (5.0, 10.0, 20.0, 30.0)
 """Ages by which a cold start may have faded to 1/e: one to six windows. Which one it is, few blocks do not show."""
-_MOST_COLD = 0.35
-"""Logarithm of the most by which a cold pod's work takes longer. An arm that loses more is shown to lose at once."""
+_MOST_COLD = 1.6
+"""So many times as long a cold pod's work may take. An arm that loses more is shown to lose at once."""
+_OTHER_TREND = 0.05
+"""Logarithm by which blocks of one arm drift for other reasons while its pods fill: a slope that is wrong there, the hour."""
 _DISCOUNTED = 1
 """Place of the fading among `_WARMING_BLOCKS` by which blocks of cold pods count less."""
 _NO_CACHE = 0.02
 """Share of prompt tokens found in the prefix cache below which there is nothing to be cold of."""
-_AS_WARM = 0.9
-"""Share of the other arm's hits from which pods are as warm."""
 _ENOUGH_REQUESTS = 20.0
 """Of an arm in a block, on average; blocks that hold fewer are joined with their neighbours."""
 _FEWEST_REQUESTS = 5.0
@@ -205,9 +205,10 @@ class _Arm:
         variance: of the latency's logarithm, from the requests behind it.
         usable: blocks that tell something.
         busy: blocks in which requests were served. saturated: those of them without a latency of their own.
-        young: for each of `_WARMING_BLOCKS` what is left of a cold start, shape (times, blocks).
+        young: what may be left of a cold start in each block: for each of `_WARMING_BLOCKS`, or as the hits say (`_coldness`);
+            shape (ways, blocks).
         first_share: of the latency, until the first token.
-        prompt_tokens: of a request, by block; NaN where nobody counts them.
+        prompt_tokens: of a request, by block; NaN where nobody counts them. hit_share: of them in the prefix cache.
     """
 
     served: _Served
@@ -221,6 +222,7 @@ class _Arm:
     young: FloatArray
     first_share: float
     prompt_tokens: FloatArray
+    hit_share: FloatArray
 
 
 class _Served(NamedTuple):
@@ -270,8 +272,10 @@ def experiment(old: ArmBlocks, new: ArmBlocks, old_law: LatencyAt, new_law: Late
     )
     found = None
     if before.usable.any() and after.usable.any():
-        cold = _may_be_cold(old, new)
-        found = _compared((before, after), (old_law, new_law), together, cold)
+        # NaN where either is not counted.
+        warm = float(np.maximum(_hit_share(old), _hit_share(new)))
+        (before, old_cold), (after, new_cold) = (_coldness(arm, warm) for arm in (before, after))
+        found = _compared((before, after), (old_law, new_law), together, (old_cold, new_cold))
     return RollExperiment(
         found,
         int(before.busy.sum()),
@@ -306,14 +310,16 @@ def _arm(blocks: ArmBlocks, young: FloatArray, law: LatencyAt, answer: float) ->
         queued = np.where(known, blocks.queued > 0.0, True).all(axis=0) & known.any(axis=0)
         # That requests wait together is no error here: the number in flight that made them wait is known.
         variance = _REQUEST_SD**2 / np.where(busy, np.minimum(requests, begun.sum(axis=0)), np.nan)
-        prompt_tokens = np.where(known, blocks.prompt_tokens, 0.0).sum(axis=0) / np.where(
-            busy, begun.sum(axis=0), np.nan
-        )
+        prompts = np.where(known, blocks.prompt_tokens, 0.0).sum(axis=0)
+        prompt_tokens = prompts / np.where(busy, begun.sum(axis=0), np.nan)
+        hit_share = np.where(known, blocks.hits, 0.0).sum(axis=0) / np.where(prompts > 0.0, prompts, np.nan)
     saturated = busy & (queued | ~np.isfinite(slowed))
     usable = busy & ~saturated & np.isfinite(variance)
     left = np.where(known, young, 0.0).sum(axis=1) / np.where(busy, tokens.sum(axis=0), 1.0)
     share = float(first_s[:, usable].sum() / spent_s[usable].sum()) if usable.any() else 0.0
-    return _Arm(served, latency_s, many, rps, variance, usable, busy, saturated, left, share, prompt_tokens)
+    return _Arm(
+        served, latency_s, many, rps, variance, usable, busy, saturated, left, share, prompt_tokens, hit_share
+    )
 
 
 def _without_first(blocks: ArmBlocks) -> tuple[ArmBlocks, FloatArray]:
@@ -369,20 +375,25 @@ def _of_length(blocks: ArmBlocks, young: FloatArray, length: int) -> _Pods:
     return ArmBlocks(**totals), total(young)
 
 
-def _may_be_cold(old: ArmBlocks, new: ArmBlocks) -> tuple[bool, bool]:
-    """Whether pods of the old arm, and of the new one, may have caches that still fill.
+def _hit_share(blocks: ArmBlocks) -> float:
+    """The share of prompt tokens that the prefix caches of an arm held; NaN if nobody counts them."""
+    prompts = float(np.nansum(np.where(np.isfinite(blocks.hits), blocks.prompt_tokens, np.nan)))
+    return float(np.nansum(blocks.hits)) / prompts if prompts > 0.0 else math.nan
 
-    None can where hits are counted and are none, or are as many as the other arm's. Without a count each may.
+
+def _coldness(arm: _Arm, warm: float) -> tuple[_Arm, bool]:
+    """The arm with how cold its pods were in each block, and whether that may have made them slower.
+
+    Hits that are missing say it, where any are to be had and somebody counts them. Otherwise the age of the pods must do.
+
+    Args:
+        arm: whose pods.
+        warm: share of hits of the arm that has more; NaN if they are not counted.
     """
-    shares = []
-    for blocks in (old, new):
-        prompts = float(np.nansum(np.where(np.isfinite(blocks.hits), blocks.prompt_tokens, np.nan)))
-        shares.append(float(np.nansum(blocks.hits)) / prompts if prompts > 0.0 else math.nan)
-    most = max(shares)
-    if not all(math.isfinite(share) for share in shares):
-        return True, True
-    of_old, of_new = (most > _NO_CACHE and share < _AS_WARM * most for share in shares)
-    return of_old, of_new
+    if not warm > _NO_CACHE:
+        return arm, math.isnan(warm)
+    missing = np.clip(1.0 - np.nan_to_num(arm.hit_share, nan=warm) / warm, 0.0, 1.0)
+    return replace(arm, young=missing[None]), True
 
 
 def _compared(
@@ -406,9 +417,11 @@ def _compared(
     (old, new), (old_log, new_log) = arms, logs
     both = old.usable & new.usable & together
     alone = old.usable & ~both, new.usable & ~both
-    # Work that takes longer leaves more requests in flight, so that they wait for each other longer too.
-    most = [_MOST_COLD * at / float(law(np.zeros(1))[0]) for at, law in zip(at_rate, laws, strict=True)]
-    doubts = [may * cost * arm.young[_DISCOUNTED] for may, cost, arm in zip(cold, most, arms, strict=True)]
+    most = [_slowest(at / float(law(np.zeros(1))[0])) for at, law in zip(at_rate, laws, strict=True)]
+    doubts = [
+        may * cost * arm.young[min(_DISCOUNTED, len(arm.young) - 1)]
+        for may, cost, arm in zip(cold, most, arms, strict=True)
+    ]
     beside = _stream(
         (old_log - new_log)[both], (old.variance + new.variance)[both], (doubts[0] + doubts[1])[both]
     )
@@ -481,6 +494,16 @@ def _longer_prompts(arms: tuple[_Arm, _Arm], alone: tuple[BoolArray, BoolArray])
     return 0.5 * (arms[0].first_share + arms[1].first_share) * math.log(means[1] / means[0])
 
 
+def _slowest(slowed: float) -> float:
+    """By how much (log) a request may take longer in cold pods, at the rate at which it takes `slowed` times what it takes alone.
+
+    Work that takes longer leaves more requests in flight, so that they wait for each other longer too: with all of it s times
+    as long, C1/(1 - C2*rate) becomes s*C1/(1 - s*C2*rate).
+    """
+    used = min(max(1.0 - 1.0 / slowed, 0.0), 0.9 / _MOST_COLD)
+    return math.log(_MOST_COLD * (1.0 - used) / (1.0 - _MOST_COLD * used))
+
+
 def _warming(arm: _Arm, log: FloatArray, weights: FloatArray, most: float, may_be_cold: bool) -> float:
     """By how much (log) an arm may be faster than it was measured to be, once its pods are as warm as others.
 
@@ -502,11 +525,15 @@ def _warming(arm: _Arm, log: FloatArray, weights: FloatArray, most: float, may_b
         left = float(weights @ young)
         if left <= 0.0:
             continue
-        apart = young[use] - np.average(young[use], weights=precision)
-        known = float(precision @ apart**2)
-        slower, sd = (
-            (float(precision * apart @ log[use]) / known, known**-0.5) if known > 1e-6 else (0.0, math.inf)
-        )
+        x = young[use]
+        apart = x - np.average(x, weights=precision)
+        known, spread = float(precision @ apart**2), float(x.max() - x.min())
+        if known <= 0.0 or spread <= 0.0:
+            slower, sd = 0.0, math.inf
+        else:
+            slower = float(precision * apart @ log[use]) / known
+            # No cold pod gets slower with age. Pods that do show another drift, which may be as large the other way.
+            sd = math.hypot(known**-0.5, _OTHER_TREND / spread, min(slower, 0.0))
         likely = slower + 2.0 * sd if may_be_cold else slower if slower > 3.0 * sd else 0.0
         allowance = max(allowance, left * min(max(likely, 0.0), most))
     return allowance
