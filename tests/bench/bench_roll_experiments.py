@@ -28,7 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from breakeven.laws.arrays import FloatArray
-from breakeven.planning.roll_experiment import ArmBlocks, LatencyAt, experiment
+from breakeven.planning.arm_blocks import ArmBlocks, LatencyAt
+from breakeven.planning.roll_experiment import experiment
 from breakeven_operator.reconcile.roll_outcome import Outcome, Promise, outcome
 from breakeven_operator.resources.rolloutstatus import HistoryResult
 from breakeven_sim.engine.configuration import DraftLengths, engine_config

@@ -52,7 +52,7 @@ JUDGED_ON: dict[str, RolledShape] = {
     "longer by a quarter, long": RolledShape(40.0, 1.0, "knee", drift=1.25, balanced="LeastRequest"),
 }
 ROLLS = 40
-FIRST_SEEDS = {False: 0, True: 500_000}
+FIRST_SEEDS = {False: 0, True: 900_000}
 WORDS = ("Confirmed", "NotWorse", "Unproven", "Unmeasured", "Disproved")
 
 

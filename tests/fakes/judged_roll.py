@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 import numpy as np
 
 from breakeven.laws.arrays import FloatArray
-from breakeven.planning.roll_experiment import ArmBlocks, LatencyAt, MeasuredSpeedup, experiment
+from breakeven.planning.arm_blocks import ArmBlocks, LatencyAt
+from breakeven.planning.roll_experiment import MeasuredSpeedup, experiment
 from breakeven_operator.reconcile.live_metrics import SeriesOwner
 from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, both_arms
 from breakeven_operator.reconcile.roll_outcome import Outcome, Promise, outcome

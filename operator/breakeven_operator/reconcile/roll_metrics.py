@@ -14,7 +14,7 @@ from datetime import datetime
 import numpy as np
 
 from breakeven.laws.arrays import FloatArray
-from breakeven.planning.roll_experiment import ArmBlocks
+from breakeven.planning.arm_blocks import ArmBlocks
 from breakeven_operator.ports import Samples
 from breakeven_operator.reconcile.fleet_query import ROLLED, SAMPLED, STAT
 from breakeven_operator.reconcile.live_metrics import SeriesOwner

@@ -16,8 +16,8 @@ import numpy as np
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
 from breakeven.laws.arrays import FloatArray
+from breakeven.planning.arm_blocks import LatencyAt
 from breakeven.planning.roll_experiment import (
-    LatencyAt,
     MeasuredSpeedup,
     RollExperiment,
     SpeedupBounds,

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breakeven.planning.roll_experiment import ArmBlocks, MeasuredSpeedup, Witness, experiment
+from breakeven.planning.arm_blocks import ArmBlocks
+from breakeven.planning.roll_experiment import MeasuredSpeedup, Witness, experiment
 from draws import draws
 
 BLOCK_S = 60.0
@@ -200,8 +201,8 @@ def test_pods_that_differ_widen_the_bounds_and_more_of_them_narrow_them():
     assert found(*rolled(7, 1.2, pod_sd=0.12, replicas=40)).pods_sd < 0.6 * unlike.pods_sd
 
 
-def test_how_much_pods_differ_is_found_without_bias_from_three_of_them():
-    """They differ as usual, so that what is usual adds nothing."""
+def test_how_much_pods_differ_is_found_from_three_of_them_and_rather_too_large():
+    """They differ as usual, so that what is usual adds nothing; two or three that differ more must count in full."""
     variances = []
     for seed in range(100):
         rng = np.random.default_rng(seed)
@@ -209,7 +210,7 @@ def test_how_much_pods_differ_is_found_without_bias_from_three_of_them():
             pods(rng, ALONE_S, np.full(20, 3.0), np.ones((3, 20), dtype=bool), pod_sd=0.04) for _ in range(2)
         ]
         variances.append(found(*arms).pods_sd ** 2)
-    assert math.sqrt(np.mean(variances)) == pytest.approx(0.04 * math.sqrt(1 / 3 + 1 / 3), rel=0.08)
+    assert 1.0 < math.sqrt(np.mean(variances)) / (0.04 * math.sqrt(1 / 3 + 1 / 3)) < 1.15
 
 
 def test_pods_that_a_router_sends_unlike_loads_do_not_differ_for_that():
@@ -309,6 +310,49 @@ def test_a_pods_first_block_does_not_count():
     assert found(old, cold) == found(old, new)
 
 
+def test_prompts_that_are_shorter_after_the_roll_make_no_arm_faster_and_leave_doubt():
+    old, new = rolled(20, 1.0, replicas=1, ended=16)
+    one, shorter = (
+        found(old, replace(new, waited_s=part * new.waited_s, prompt_tokens=part * new.prompt_tokens))
+        for part in (1.0, 0.5)
+    )
+    assert shorter.log == pytest.approx(one.log, abs=0.01)
+    assert math.hypot(one.between_sd, 0.04) < shorter.between_sd
+    # Of prompts that nobody counts nothing is known.
+    unknown = replace(new, waited_s=0.5 * new.waited_s, prompt_tokens=np.nan * new.prompt_tokens)
+    assert found(old, unknown).log == pytest.approx(one.log + 0.05, abs=0.01)
+
+
+def test_answers_of_another_length_at_the_same_pace_make_no_arm_faster():
+    """Half the tokens of a request take half of its time, and half as many requests are in flight."""
+    old, new = rolled(21, 1.0, rps=1.0)
+    halved = replace(new, stepped_s=0.5 * new.stepped_s, tokens=0.5 * new.tokens)
+    assert found(old, halved).log == pytest.approx(found(old, new).log, abs=0.04)
+
+
+def test_a_pod_that_only_drains_counts_for_nothing():
+    old, new = rolled(22, 1.2)
+    draining = (np.arange(8)[:, None] == 3) & (np.arange(45) > 16)
+    left = replace(
+        old, begun=np.where(draining, 0.0, old.begun), stepped_s=np.where(draining, 9.0, 1.0) * old.stepped_s
+    )
+    gone = ArmBlocks(*(np.where(draining, np.nan, getattr(old, part.name)) for part in fields(ArmBlocks)))
+    assert found(left, new).log == pytest.approx(found(gone, new).log, abs=1e-3)
+
+
+@pytest.mark.parametrize(("had", "has"), [(0.0, 0.0), (0.5, 0.5), (0.5, 0.0), (0.0, 0.5), (0.5, None)])
+def test_hits_that_one_arm_lacks_are_allowed_for_on_its_side(had, has):
+    """Both arms are of one speed; the one whose caches hold less may be the faster one."""
+    old, new = rolled(23, 1.0)
+    share = math.nan if has is None else has
+    one = found(replace(old, hits=had * old.prompt_tokens), replace(new, hits=share * new.prompt_tokens))
+    assert (one.new_cold > 0.08) == (has is None or has < had)
+    assert (one.old_cold > 0.08) == (has is not None and had < has)
+    plain = replace(one, new_cold=0.0, old_cold=0.0).bounds(0.95)
+    assert one.bounds(0.95).upper == pytest.approx(plain.upper * math.exp(one.new_cold))
+    assert one.bounds(0.95).lower == pytest.approx(plain.lower / math.exp(one.old_cold))
+
+
 def test_an_arm_with_few_requests_is_not_called_faster_for_their_scatter():
     """A mean of logarithms of noisy means lies low."""
     logs = []
@@ -334,7 +378,7 @@ def test_blocks_of_before_and_after_leave_no_more_doubt_than_those_side_by_side_
     every = found(old, new)
     assert (alone.witness, every.witness) == (Witness.SIDE_BY_SIDE, Witness.BOTH)
     of_every, of_alone = (math.hypot(one.time_sd, one.pods_sd, one.between_sd) for one in (every, alone))
-    assert of_every < 0.9 * of_alone
+    assert of_every < 0.95 * of_alone
 
 
 def test_blocks_of_a_second_that_hold_two_requests_are_joined_until_they_tell_a_rate():
