@@ -17,7 +17,7 @@ from validation.truths import Truths
 from validation.two_workloads import files_trial
 
 _COLUMNS = (
-    "unseen load", "unseen k", "prompts x4", "answers x2", "answers /2", "E x0.6", "E x1.3", "schedule", "break-even"
+    "unseen load", "unseen k", "prompts x4", "answers x2", "answers /2", "E x0.6", "E x1.3", "bursts", "schedule", "break-even"
 )  # fmt: skip
 _FIRST_SEED = {Half.CHOSEN: 1, Half.APART: 101}
 

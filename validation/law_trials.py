@@ -17,12 +17,13 @@ import numpy as np
 
 from breakeven.arm import Arm
 from breakeven.errors import BreakevenError
+from breakeven.laws.latency import dispersion
 from breakeven.points.point import ImposedLoad, Origin, Point
 from breakeven.points.row import point
 from breakeven.profile import Conditions, LoadPoint
 from validation.judged_engines import JudgedEngine
 from validation.law_door import AskedLaw, BoundedFigure, LawUnderTest
-from validation.second_engine import Asking
+from validation.second_engine import Asking, arrivals
 from validation.truths import LongRun, Truths, closed_loop, open_loop
 
 MEASURED = (0, 2, 7)
@@ -49,6 +50,10 @@ SATURATED = 0.95
 """Share of saturation from which a true latency is taken for infinite."""
 
 _ELSEWHERE = (0.25, 0.6)
+_BURSTY_LOADS = (0.25, 0.45)
+_BURSTY_CV = 3.0
+_SEEN = 20_000
+"""Requests whose times the law is shown as a dispersion; their seed, too."""
 
 
 class JudgedAnswer(NamedTuple):
@@ -185,7 +190,12 @@ def trial(law: LawUnderTest, truths: Truths, design: str, noise: float, seed: in
     started = time.perf_counter()
     fitted = law.fit(points)
     fit_s = time.perf_counter() - started
-    answers = [*_at_loads(fitted, truths), *_elsewhere(fitted, truths), *_break_evens(fitted, truths)]
+    answers = [
+        *_at_loads(fitted, truths),
+        *_elsewhere(fitted, truths),
+        *_in_bursts(fitted, truths),
+        *_break_evens(fitted, truths),
+    ]
     regrets = tuple(_regrets(fitted, truths))
     started = time.perf_counter()
     for _ in _predicted(fitted, truths.engine, RATES[0] * truths.saturation_rps(0)):
@@ -239,6 +249,18 @@ def _elsewhere(fitted: AskedLaw, truths: Truths) -> Iterator[JudgedAnswer]:
                     true.tokens_per_step if k else None, one.asking.prompt_tokens, one.asking.output_tokens
                 )
                 yield _asked(fitted, one.column, engine.arm(k), rate, conditions, true)
+
+
+def _in_bursts(fitted: AskedLaw, truths: Truths) -> Iterator[JudgedAnswer]:
+    engine = truths.engine
+    span_s = truths.at(0, closed_loop(1)).latency_s
+    for k in MEASURED:
+        for share in _BURSTY_LOADS:
+            rate = share * truths.saturation_rps(k)
+            true = truths.at(k, open_loop(rate), cv=_BURSTY_CV)
+            seen = dispersion(arrivals(rate, _SEEN, _SEEN, _BURSTY_CV), span_s)
+            conditions = Conditions(dispersion=seen or 1.0)
+            yield _asked(fitted, "bursts", engine.arm(k), rate, conditions, true)
 
 
 def _break_evens(fitted: AskedLaw, truths: Truths) -> Iterator[JudgedAnswer]:

@@ -25,6 +25,9 @@ FOLDER = Path(__file__).parent / "truths"
 LARGEST_ERROR = 0.006
 """Standard error of a mean latency, relative to it, at which no further run is made."""
 
+_BURSTY_ERROR = 0.02
+"""The same of arrivals in bursts, whose means take very long."""
+
 _REQUESTS = 3000
 _RUNS = range(4, 97)
 _WARM, _COLD = 0.2, 0.9
@@ -76,12 +79,14 @@ class LongRun:
         return cls(latency_s, ttft_s, rps, e, tuple(survival), round(error, 5))
 
 
-def long_run(engine: JudgedEngine, drafts: int | Schedule, load: ImposedLoad, asking: Asking) -> LongRun:
-    """Run until the mean is known."""
+def long_run(
+    engine: JudgedEngine, drafts: int | Schedule, load: ImposedLoad, asking: Asking, cv: float = 1.0
+) -> LongRun:
+    """Run until the mean is known; `cv` is that of the gaps of arrivals."""
     runs: list[LongRun] = []
-    error = math.inf
-    while len(runs) < _RUNS.start or (error > LARGEST_ERROR and len(runs) < _RUNS.stop - 1):
-        runs.append(_run(engine, drafts, load, asking, len(runs)))
+    error, limit = math.inf, LARGEST_ERROR if cv == 1.0 else _BURSTY_ERROR
+    while len(runs) < _RUNS.start or (error > limit and len(runs) < _RUNS.stop - 1):
+        runs.append(_run(engine, drafts, load, asking, cv, len(runs)))
         latencies = np.array([one.latency_s for one in runs])
         if latencies.size > 1:
             error = float(latencies.std(ddof=1) / latencies.mean() / math.sqrt(latencies.size))
@@ -91,13 +96,13 @@ def long_run(engine: JudgedEngine, drafts: int | Schedule, load: ImposedLoad, as
 
 
 def _run(
-    engine: JudgedEngine, drafts: int | Schedule, load: ImposedLoad, asking: Asking, seed: int
+    engine: JudgedEngine, drafts: int | Schedule, load: ImposedLoad, asking: Asking, cv: float, seed: int
 ) -> LongRun:
     clients = load.clients
     count = _REQUESTS if clients is None else max(_REQUESTS // 2, 30 * clients)
     asked = drawn(asking, count, seed)
     if clients is None:
-        course = served(engine.machine, drafts, asked, arrivals(load.value, count, seed))
+        course = served(engine.machine, drafts, asked, arrivals(load.value, count, seed, cv))
         counted = slice(int(_WARM * count), int(_COLD * count))
         latency_s, rps = float((course.done_s - course.arrival_s)[counted].mean()), load.value
     else:
@@ -203,8 +208,10 @@ class Truths:
             f'{{{made},\n {crossings},\n {order},\n "figures": {{\n{lines}\n }}\n}}\n', encoding="utf-8"
         )
 
-    def at(self, drafts: int | Schedule, load: ImposedLoad, asking: Asking | None = None) -> LongRun:
-        """The figures of an arm at a load.
+    def at(
+        self, drafts: int | Schedule, load: ImposedLoad, asking: Asking | None = None, cv: float = 1.0
+    ) -> LongRun:
+        """The figures of an arm at a load; `cv` is that of the gaps of arrivals, 1 for Poisson's.
 
         Raises:
             SystemExit: they are missing, and nothing may be made.
@@ -212,10 +219,11 @@ class Truths:
         asks = asking or self.engine.asking
         text = f"{load.value:.5g} {'rps' if load.clients is None else 'clients'}"
         key = f"k={drafts} {text} p={asks.prompt_tokens:g} g={asks.output_tokens:g} a={asks.acceptance:.4g}"
+        key += "" if cv == 1.0 else f" cv={cv:g}"
         if key not in self.known:
             if not self.making:
                 sys.exit(f"{_file(self.engine)}: no {key}; make it with `{_command(self.engine)}`")
-            self.known[key] = long_run(self.engine, drafts, load, asks)
+            self.known[key] = long_run(self.engine, drafts, load, asks, cv)
             self.write()
         return self.known[key]
 

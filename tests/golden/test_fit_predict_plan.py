@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from golden.documents import DATA, breakeven, same
@@ -50,7 +51,7 @@ def test_a_profile_gives_what_its_points_give(tmp_path: Path) -> None:
 def test_tables_say_it_for_people_with_units_bounds_and_warnings_last() -> None:
     lines = breakeven(*PLAN).stdout.splitlines()
     assert lines[0].startswith(
-        "at 6 rps per replica: eagle3/2 is best, 1.39x (1.30 to 1.49); pays until 11.3 rps"
+        "at 6 rps per replica (Poisson arrivals): eagle3/2 is best, 1.39x (1.30 to 1.49); pays until 11.3 rps"
     )
     header = next(line for line in lines if line.startswith("arm"))
     assert header.split()[:3] == ["arm", "latency", "s"]
@@ -59,6 +60,40 @@ def test_tables_say_it_for_people_with_units_bounds_and_warnings_last() -> None:
     assert "* derived from the method's other draft lengths, not measured" in lines
     assert max(map(len, lines)) <= 100
     assert [line for line in lines if line != line.rstrip()] == []
+
+
+def test_plan_says_for_which_arrivals_it_speaks_and_bursts_widen_what_it_says(tmp_path: Path) -> None:
+    # Gamma gaps of cv 4 at 6 rps: a shape of 1/16, some thousand spans of a lone request; the seed was taken as it came.
+    gaps = np.random.default_rng(1).gamma(1.0 / 16.0, 16.0 / 6.0, 20_000)
+    (tmp_path / "requests.csv").write_text("timestamp_s\n" + "\n".join(f"{at:.6f}" for at in gaps.cumsum()))
+    at_six = ["plan", "points.csv", "--rps", "6", "--json"]
+    poisson, bursty, measured = (
+        json.loads(breakeven(*at_six, *more).stdout)
+        for more in ((), ("--dispersion", "12"), ("--arrivals", str(tmp_path / "requests.csv")))
+    )
+    assert (poisson["dispersion"], bursty["dispersion"]) == (1.0, 12.0)
+    assert 8.0 < measured["dispersion"] < 16.0
+    for document in (bursty, measured):
+        speedups = [next(arm for arm in one["arms"] if arm["k"] == 3) for one in (poisson, document)]
+        (before, after), (tight, wide) = (
+            [one["speedup"] for one in speedups],
+            [one["speedup_ci"][1] - one["speedup_ci"][0] for one in speedups],
+        )
+        assert after < before
+        assert wide > 2.0 * tight
+    words = breakeven(*at_six[:-1], "--dispersion", "12").stdout
+    assert words.startswith("at 6 rps per replica (arrivals of dispersion 12.0): ")
+
+
+def test_request_times_that_are_too_few_or_rates_tell_no_dispersion(tmp_path: Path) -> None:
+    (tmp_path / "few.csv").write_text("timestamp_s\n0\n1\n2\n")
+    done = breakeven("plan", "points.csv", "--rps", "1", "--arrivals", str(tmp_path / "few.csv"))
+    assert done.returncode == 1
+    assert "few.csv: 3 requests in 2 s; expected more than 20 times" in done.stderr
+    (tmp_path / "rates.csv").write_text("window_start_s,rate_rps\n0,1\n60,2\n120,1\n")
+    done = breakeven("plan", "points.csv", "--rps", "1", "--arrivals", str(tmp_path / "rates.csv"))
+    assert done.returncode == 1
+    assert "rates.csv: rates of windows; expected a moment for each request" in done.stderr
 
 
 HEADER = "method,k,concurrency,mean_latency_s\n"
@@ -135,6 +170,17 @@ def test_wrong_points_are_refused_in_one_line_and_nothing_is_written(
             "measured speculative arm",
         ),
         (["plan", "points.csv", "--rps", "1", "--per-position", "0.2,0.9"], 1, "never rise"),
+        (
+            ["plan", "points.csv", "--concurrency", "2", "--dispersion", "4"],
+            2,
+            "clients ask when they are answered",
+        ),
+        (
+            ["plan", "points.csv", "--rps", "1", "--dispersion", "4", "--arrivals", "points.csv"],
+            2,
+            "give one",
+        ),
+        (["plan", "points.csv", "--rps", "1", "--arrivals", "points.csv"], 1, "points.csv: row 1"),
         (["plan", "fit.json", "--rps", "1"], 1, "breakeven fit"),
         (["fit", "points.csv", "-o", "points.csv"], 1, "one of the points files; expected another file"),
         (["fit", "points.csv", "-o", "."], 1, ".: a folder; expected a file to write"),

@@ -68,7 +68,7 @@ def test_a_law_that_knows_the_truth_makes_no_error_and_regrets_nothing(truths):
     assert all(answer.held for answer in found.answers)
     assert found.regrets == (0.0, 0.0, 0.0)
     assert {answer.column for answer in found.answers} == {
-        "unseen load", "unseen k", "prompts x4", "answers x2", "answers /2", "E x0.6", "E x1.3", "schedule", "break-even"
+        "unseen load", "unseen k", "prompts x4", "answers x2", "answers /2", "E x0.6", "E x1.3", "bursts", "schedule", "break-even"
     }  # fmt: skip
 
 

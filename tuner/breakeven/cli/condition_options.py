@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -21,6 +22,7 @@ def conditions_of(
     per_position: tuple[float, ...] | None,
     prompt_tokens: float | None,
     output_tokens: float | None,
+    dispersion: float = 1.0,
 ) -> Callable[[Arm], Conditions]:
     """Turn the acceptance options into what holds for each arm."""
     from breakeven.laws.acceptance_numbers import AcceptanceModel, tokens_per_step_iid
@@ -44,9 +46,44 @@ def conditions_of(
                 arm.method, {measured_k: 1.0 + sum(per_position)}, {measured_k: per_position}
             )
             e = model.at(arm.k).value
-        return Conditions(e, prompt_tokens, output_tokens)
+        return Conditions(e, prompt_tokens, output_tokens, dispersion=dispersion)
 
     return conditions
+
+
+def dispersion_of(
+    profile: Profile, dispersion: float | None, arrivals: Path | None, concurrency: float | None
+) -> float:
+    """How bursty arrivals are: as given, or as the request times of a file show it in spans as long as a lone request of the slowest arm.
+
+    Raises:
+        InputError: the file holds rates, or too few requests to tell.
+    """
+    from breakeven.laws.latency import FEWEST_SPANS
+    from breakeven.laws.latency import dispersion as measured
+    from breakeven_sim.replay.trace_files import read_trace
+    from breakeven_sim.replay.traces import RequestTrace
+
+    if dispersion is not None and arrivals is not None:
+        raise click.UsageError("--dispersion and --arrivals say the same thing; give one")
+    if concurrency is not None and (dispersion is not None or arrivals is not None):
+        raise click.UsageError(
+            "--dispersion and --arrivals are about --rps: clients ask when they are answered"
+        )
+    if arrivals is None:
+        return 1.0 if dispersion is None else dispersion
+    trace = read_trace(arrivals, prompt_tokens=1, output_tokens=1)
+    if not isinstance(trace, RequestTrace):
+        raise InputError(str(arrivals), "rates of windows", "a moment for each request")
+    span_s = max(fit.c1_s for fit in profile.arms if fit.c1_s is not None)
+    found = measured(trace.arrival_s, span_s)
+    if found is None:
+        raise InputError(
+            str(arrivals),
+            f"{len(trace)} requests in {trace.duration_s:.3g} s",
+            f"more than {FEWEST_SPANS} times {span_s:.3g} s",
+        )
+    return found
 
 
 def _named_steps(profile: Profile, steps: tuple[str, ...]) -> tuple[dict[str, float], float | None]:

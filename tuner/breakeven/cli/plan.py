@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.cli.condition_options import conditions_of
+from breakeven.cli.condition_options import conditions_of, dispersion_of
 from breakeven.cli.output import confidence_option, echo_result, json_option
 from breakeven.cli.parameters import Number, read_draft_lengths, read_survival
 from breakeven.cli.profile_options import (
     arm_of,
+    dispersion_options,
     length_options,
     load_given,
     load_options,
@@ -42,6 +43,7 @@ _SECONDS = Number(min=0, max=86_400, min_open=True)
     help="Unconditional survival per position now, of every arm.",
 )
 @length_options
+@dispersion_options
 @click.option("--tpot-slo-s", type=_SECONDS, help="Objective: time per output token, in seconds.")
 @click.option("--ttft-slo-s", type=_SECONDS, help="Objective: time to first token, in seconds.")
 @click.option("--e2e-slo-s", type=_SECONDS, help="Objective: end-to-end latency, in seconds.")
@@ -83,6 +85,8 @@ def command(
     per_position: tuple[float, ...] | None,
     prompt_tokens: float | None,
     output_tokens: float | None,
+    dispersion: float | None,
+    arrivals: Path | None,
     tpot_slo_s: float | None,
     ttft_slo_s: float | None,
     e2e_slo_s: float | None,
@@ -98,14 +102,14 @@ def command(
 ) -> None:
     """Compare every arm at one load and name the best: at equal rate (--rps) or equal concurrency (--concurrency).
 
-    Speedups are against no speculation. Where the best one rests on an extrapolation, a warning names the arm that needs none. Only measured arms take part unless --draft-lengths adds others.
+    Speedups are against no speculation. At a rate they hold for arrivals of the dispersion that the first line names. Where the best one rests on an extrapolation, a warning names the arm that needs none. Only measured arms take part unless --draft-lengths adds others.
 
     \b
     Example:
       breakeven plan chat.json --rps 12
       breakeven plan chat.json --rps 12 --tpot-slo-s 0.04 --rps-range 0 30 --draft-lengths 1-8
     """
-    from breakeven.cli.plan_view import result_of, show
+    from breakeven.cli.plan_view import load_text, result_of, show
     from breakeven.planning.best_arm import best_arm
     from breakeven.planning.envelope import envelope
     from breakeven.planning.evaluation import evaluate
@@ -120,7 +124,8 @@ def command(
     if quantile is not None and not slo.is_set:
         raise click.UsageError("--quantile says which quantile an objective is about; give --...-slo-s too")
     profile = read_profile(profile_path, confidence, arm_of(method, k) if method is not None else None)
-    conditions = conditions_of(profile, steps, alpha, per_position, prompt_tokens, output_tokens)
+    bursts = dispersion_of(profile, dispersion, arrivals, concurrency)
+    conditions = conditions_of(profile, steps, alpha, per_position, prompt_tokens, output_tokens, bursts)
     evaluations = evaluate(
         profile,
         [*(fit.arm for fit in profile.arms), *_unmeasured(profile, draft_lengths or ())],
@@ -143,13 +148,21 @@ def command(
         *unmeasured_texts({one.arm: one.unmeasured for one in evaluations.arms}),
     ]
     if as_json:
-        at_rate = rps is not None
         echo_result(
-            result_of(evaluations.arms, best, stretches, warnings, confidence, quantile, at_rate=at_rate)
+            result_of(
+                evaluations.arms,
+                best,
+                stretches,
+                warnings,
+                confidence,
+                quantile,
+                dispersion=bursts if concurrency is None else None,
+            )
         )
     else:
         warnings += profile.warnings
-        show(evaluations.arms, best, stretches, warnings, rps, concurrency, objectives=slo.is_set)
+        load = load_text(rps, concurrency, bursts)
+        show(evaluations.arms, best, stretches, warnings, load, objectives=slo.is_set)
 
 
 def _unmeasured(profile: Profile, lengths: tuple[int, ...]) -> list[Arm]:

@@ -27,13 +27,14 @@ def result_of(
     confidence: float,
     quantile: float | None,
     *,
-    at_rate: bool,
+    dispersion: float | None,
 ) -> PlanResult:
-    """Return the document of `plan --json`; `stretches` and `quantile` only where they were asked for."""
+    """Return the document of `plan --json`; `stretches` and `quantile` only where they were asked for; no dispersion at a concurrency."""
     return PlanResult(
         confidence=confidence,
         best=best.arm,
-        compared_at="equal_rps" if at_rate else "equal_concurrency",
+        compared_at="equal_concurrency" if dispersion is None else "equal_rps",
+        dispersion=dispersion,
         quantile=quantile,
         arms=[_arm(one, quantile) for one in arms],
         reason=best.reason,
@@ -96,18 +97,24 @@ def _sentence(arms: Sequence[ArmEvaluation], named: BestArm) -> str:
     return f"{words}; C2,R {figure(gain.c2_ratio)}: the gain {trend} with load"
 
 
+def load_text(rps: float | None, concurrency: float | None, dispersion: float) -> str:
+    """The load in words; of a rate with how bursty arrivals are, because a speedup holds for that."""
+    if rps is None:
+        return f"concurrency {concurrency:g}"
+    arrivals = "Poisson arrivals" if dispersion == 1.0 else f"arrivals of dispersion {figure(dispersion)}"
+    return f"{rps:g} rps per replica ({arrivals})"
+
+
 def show(
     arms: Sequence[ArmEvaluation],
     best: BestArm,
     stretches: tuple[Stretch, ...] | None,
     warnings: list[str],
-    rps: float | None,
-    concurrency: float | None,
+    load: str,
     *,
     objectives: bool,
 ) -> None:
     """Print sentence, table, envelope and warnings; `objectives` says whether the SLO column means anything."""
-    load = f"{rps:g} rps per replica" if rps is not None else f"concurrency {concurrency:g}"
     print_text(f"at {load}: {_sentence(arms, best)} ({best.reason.value})")
     header = ["arm", "latency s", "speedup", "pays at rps", "SLO rps" if objectives else "saturation rps"]
     rows = [[*_cells(one), _most(one, objectives=objectives)] for one in arms]

@@ -45,6 +45,20 @@ length_options = several(
     ),
 )
 
+dispersion_options = several(
+    click.option(
+        "--dispersion",
+        type=Number(min=0, max=1e4),
+        help="How bursty arrivals are: variance over mean of their counts in spans as long as a request. Without it 1, Poisson.",
+    ),
+    click.option(
+        "--arrivals",
+        type=InputFile(),
+        help="Request times, as `simulate --trace` takes them: measure the dispersion.",
+    ),
+)
+"""`dispersion_of` checks that it is one of them at most."""
+
 steps_option = click.option(
     "--tokens-per-step",
     "steps",

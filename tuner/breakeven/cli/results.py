@@ -239,6 +239,8 @@ class PlanResult(JsonResult):
     """The arm to run."""
     compared_at: str
     """`equal_rps` or `equal_concurrency`."""
+    dispersion: float | None
+    """Variance over mean of the counts of arrivals that it speaks for: 1 is Poisson; null at a concurrency."""
     quantile: float | None
     """Of requests, that is to keep the objectives; null for means."""
     arms: tuple[PlanArm, ...]

@@ -24,6 +24,9 @@ from numpy.typing import ArrayLike
 
 from breakeven.laws.arrays import BoolArray, FloatArray, at_least, nonnegative, positive, probability
 
+FEWEST_SPANS = 20
+"""Of a dispersion: its standard error is then a third of it."""
+
 _RARE = 1e-3
 """Chances below this are added up term by term."""
 
@@ -270,3 +273,30 @@ def inflight_distribution(c1_s: float, c2_s: float, rps: float) -> InflightDistr
     """
     mean = float(others_in_flight(positive("c1_s", c1_s), c2_s, rps))
     return InflightDistribution(mean, math.nan if math.isnan(mean) else float(utilisation(c2_s, rps)))
+
+
+def dispersion(arrival_s: FloatArray, span_s: float) -> float | None:
+    """The index of dispersion of arrivals: variance over mean of their counts in spans of this length.
+
+    1 is Poisson, 0 a clock, 16 gamma gaps of coefficient of variation 4 in long spans. Spans as long as a request show who is
+    in flight together. Neighbouring spans are compared, so that the course of a day is no burst.
+
+    Args:
+        arrival_s: moments of arrival (s), ascending.
+        span_s: length of a span (s), above 0.
+
+    Returns:
+        None where the arrivals fill less than `FEWEST_SPANS` spans.
+    """
+    if arrival_s.size < 2:
+        return None
+    spans = np.floor((arrival_s - arrival_s[0]) / span_s).astype(np.int64)
+    # The last span is cut off by the last arrival.
+    return dispersion_of_counts(np.bincount(spans)[:-1].astype(np.float64))
+
+
+def dispersion_of_counts(counts: FloatArray) -> float | None:
+    """The index of dispersion of counts in spans that follow each other; None of less than `FEWEST_SPANS`, or of none at all."""
+    if counts.size < FEWEST_SPANS or not counts.any():
+        return None
+    return float(np.mean(np.square(np.diff(counts))) / (2.0 * counts.mean()))

@@ -6,7 +6,7 @@ measured points with it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -25,6 +25,10 @@ _LEAST_IDLE = 0.05
 
 _BELOW_RANGE = 0.25
 """A load below the measured range by less than this share of the range is still determined: C1 is an intercept."""
+
+
+_DOUBTED = 0.5
+"""Standard deviation of what bursts add, over what they are expected to add (docs/validation.md)."""
 
 
 class CurveLatency(NamedTuple):
@@ -289,3 +293,50 @@ def rescaled(law: Law, c1_factor: float, c2_factor: float) -> Law:
         float(law.c2) * c2_factor,
         np.asarray(law.covariance, dtype=float) * np.outer(factors, factors),
     )
+
+
+def in_bursts(curve: Curve, dispersion: float) -> Curve:
+    """The curve of an arm that is asked in bursts, against the requests in flight on average.
+
+    Who comes in a burst meets the rest of it as well, which is dispersion - 1 requests if bursts have a geometric size. How
+    they are spread over a request's time is not known: half of what they add is in doubt. Arrivals more even than Poisson's
+    are taken for these.
+
+    Args:
+        curve: with Poisson arrivals.
+        dispersion: variance over mean of the counts of arrivals in spans as long as a request.
+    """
+    more = dispersion - 1.0
+    if more <= 0.0:
+        return curve
+    knots, loadings = curve.knots, curve.loadings
+    law = curve.law if knots is None or knots[-1, 0] > more else curve.outer_law()
+    if knots is not None and knots[-1, 0] > more:
+        above = knots[:, 0] > more
+        met = np.concatenate([[more], knots[above, 0]])
+        if loadings is not None:
+            added = 1.0 - curve.latencies_among(met - more) / curve.latencies_among(met)
+            loadings = np.hstack([curve.loadings_among(met), _DOUBTED * added[:, None]])
+        knots = np.stack([met - more, curve.latencies_among(met)], axis=-1)
+    else:
+        knots = loadings = None
+    moved = _in_bursts(law, more)
+    doubt = _DOUBTED * more * float(law.c2 / moved.c1)
+    low, high = (max(others - more, 0.0) for others in curve.others_range)
+    return replace(
+        curve,
+        law=moved,
+        knots=knots,
+        loadings=loadings,
+        others_range=(low, high),
+        beyond=None if curve.beyond is None else _in_bursts(curve.beyond, more),
+        ttft=None if curve.ttft is None else replace(curve.ttft, c1_s=curve.ttft.among(more)),
+        tpot=None if curve.tpot is None else replace(curve.tpot, c1_s=curve.tpot.among(more)),
+        conversion_error=float(np.hypot(curve.conversion_error, doubt)),
+    )
+
+
+def _in_bursts(law: Law, more: float) -> Law:
+    move = np.array([[1.0, more], [0.0, 1.0]])
+    doubt = np.diag([(_DOUBTED * more * float(law.c2)) ** 2, 0.0])
+    return Law(law.c1 + more * law.c2, law.c2, move @ np.asarray(law.covariance) @ move.T + doubt)

@@ -19,7 +19,7 @@ from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.intake import json_value, wrong_field
 from breakeven.laws.arrays import Span
 from breakeven.profile.comparisons import Comparison, JudgedCurve, compare_curves
-from breakeven.profile.curves import Curve
+from breakeven.profile.curves import Curve, in_bursts
 from breakeven.profile.document_checks import check, check_sizes
 from breakeven.profile.fits import ArmFit, PooledFit
 from breakeven.profile.operating_conditions import Conditions, measured_curve
@@ -121,6 +121,10 @@ class Profile:
             InputError: impossible conditions.
         """
         wanted = conditions or Conditions()
+        return in_bursts(self._curve(arm, wanted), wanted.dispersion)
+
+    def _curve(self, arm: Arm, wanted: Conditions) -> Curve:
+        """With Poisson arrivals."""
         if self.steps is not None:
             wanted.check(arm)
             asked = step_conditions(arm, self.arms, self.pooled, wanted)

@@ -67,12 +67,15 @@ class Conditions:
         prompt_tokens: mean prompt tokens per request.
         output_tokens: mean output tokens per request.
         tokens_per_step_error: relative standard error of `tokens_per_step`; 0: it is taken as exact.
+        dispersion: variance over mean of the counts of arrivals in spans as long as a request; 1: Poisson. It moves what holds
+            at a rate; clients of a closed loop ask when they are answered.
     """
 
     tokens_per_step: float | None = None
     prompt_tokens: float | None = None
     output_tokens: float | None = None
     tokens_per_step_error: float = 0.0
+    dispersion: float = 1.0
 
     def check(self, arm: Arm) -> None:
         """Refuse conditions that no arm of this draft length can meet.
@@ -85,6 +88,8 @@ class Conditions:
             raise InputError("tokens per step", f"{e:g} for {arm}", f"1 to k + 1 = {arm.k + 1}")
         if self.prompt_tokens is not None and not self.prompt_tokens > 0:
             raise InputError("prompt tokens", f"{self.prompt_tokens:g}", "a number above 0")
+        if not 0.0 <= self.dispersion < math.inf:
+            raise InputError("dispersion", f"{self.dispersion:g}", "variance over mean of counts, at least 0")
         if self.output_tokens is not None and not self.output_tokens >= 1:
             raise InputError("output tokens", f"{self.output_tokens:g}", "a number of at least 1")
 
