@@ -19,11 +19,17 @@ from validation.two_workloads import files_trial
 _COLUMNS = (
     "unseen load", "unseen k", "prompts x4", "answers x2", "answers /2", "E x0.6", "E x1.3", "bursts", "schedule", "break-even"
 )  # fmt: skip
+_NOISES = (0.08, 0.15, 0.25)
+_NOISY_KINDS = ("dense", "roofline", "knee")
 _FIRST_SEED = {Half.CHOSEN: 1, Half.APART: 101}
 
 
 def law_rows(
-    law: str, engines: Sequence[JudgedEngine], noise: float = 0.02, seeds: int = 1
+    law: str,
+    engines: Sequence[JudgedEngine],
+    noise: float = 0.02,
+    seeds: int = 1,
+    designs: Sequence[str] = tuple(DESIGNS),
 ) -> Iterator[list[str]]:
     """A row an engine: mean/worst error in percent for each question, then regret, bounds and time.
 
@@ -32,9 +38,10 @@ def law_rows(
         engines: which.
         noise: of a measured latency.
         seeds: how often each design is calibrated.
+        designs: which.
     """
     with ProcessPoolExecutor(2) as pool:
-        found = list(pool.map(_of_engine, [(law, engine, noise, seeds) for engine in engines]))
+        found = list(pool.map(_of_engine, [(law, engine, noise, seeds, designs) for engine in engines]))
     for engine, of_engine in zip(engines, found, strict=True):
         yield [str(engine.half), engine.kind, law, *_cells(of_engine)]
     for half in Half:
@@ -43,10 +50,19 @@ def law_rows(
             yield [str(half), "all", law, *_cells(of_half)]
 
 
-def _of_engine(what: tuple[str, JudgedEngine, float, int]) -> list[LawTrial]:
-    law, engine, noise, seeds = what
+def noisy_rows(law: str) -> Iterator[list[str]]:
+    """A row a half of three kinds of engines, calibrated once with more and more noise."""
+    engines = [one for one in ENGINES if one.kind in _NOISY_KINDS]
+    for noise in _NOISES:
+        for half, kind, *cells in law_rows(law, engines, noise, designs=("mixed",)):
+            if kind == "all":
+                yield [half, f"{noise:.0%} noise", *cells]
+
+
+def _of_engine(what: tuple[str, JudgedEngine, float, int, Sequence[str]]) -> list[LawTrial]:
+    law, engine, noise, seeds, designs = what
     first = _FIRST_SEED[engine.half]
-    return list(trials(LAWS[law], [engine], noise, range(first, first + seeds)))
+    return list(trials(LAWS[law], engine, noise, range(first, first + seeds), designs))
 
 
 def files_rows(law: str, noise: float = 0.02, seeds: int = 3) -> Iterator[list[str]]:

@@ -301,11 +301,10 @@ def _regrets(fitted: AskedLaw, truths: Truths) -> Iterator[float | None]:
 
 
 def trials(
-    law: LawUnderTest, engines: Sequence[JudgedEngine], noise: float, seeds: Sequence[int]
+    law: LawUnderTest, engine: JudgedEngine, noise: float, seeds: Sequence[int], designs: Sequence[str]
 ) -> Iterator[LawTrial]:
-    """Every engine, design and seed."""
-    for engine in engines:
-        truths = Truths.read(engine)
-        for design in DESIGNS:
-            for seed in seeds:
-                yield trial(law, truths, design, noise, seed)
+    """Every design and seed of an engine."""
+    truths = Truths.read(engine)
+    for design in designs:
+        for seed in seeds:
+            yield trial(law, truths, design, noise, seed)

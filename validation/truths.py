@@ -1,7 +1,7 @@
 """Figures of the second engine from long runs, kept in `validation/truths/`; `python -m validation.truths` makes them.
 
 A figure is the mean over runs of some thousand requests each, repeated with other seeds until its standard error is below
-six tenths of a percent (at most 96 runs). The file of an engine holds its parameters: figures of another engine are refused.
+six tenths of a percent (at most 192 runs). The file of an engine holds its parameters: figures of another engine are refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BURSTY_ERROR = 0.02
 """The same of arrivals in bursts, whose means take very long."""
 
 _REQUESTS = 3000
-_RUNS = range(4, 97)
+_RUNS = range(4, 193)
 _WARM, _COLD = 0.2, 0.9
 """Of a run's requests only those between count: it begins and ends empty."""
 
