@@ -304,10 +304,8 @@ class _Serving:
         took = self._decoding_s(turns)
         if wait_s < took:
             turns = min(turns, max(math.ceil(turns * wait_s / took), 1))
-            # Steps grow with the context, so that the estimate may be off by some.
-            while turns > 1 and self._decoding_s(turns - 1) >= wait_s:
-                turns -= 1
             took = self._decoding_s(turns)
+            # Steps grow with the context, so that more of them fit than the mean of all says.
             while took < wait_s:
                 turns += 1
                 took = self._decoding_s(turns)
