@@ -296,6 +296,29 @@ def test_what_holds_no_law_is_passed_over_by_name(document: object, refusal: str
     assert refusal in str(passed[0])
 
 
+@pytest.mark.parametrize(
+    ("text", "refusal"),
+    [
+        (
+            "Metric,avg,min,max\nRequest Latency (ms),3,1,2\n",
+            "AIPerf or GenAI-Perf as CSV, which is not read",
+        ),
+        (
+            "Run Info,Run Info,Benchmark\nID,Start,Strategy\n",
+            "GuideLLM as CSV, which is not read; expected its JSON",
+        ),
+        ("metadata:\n  version: 2\nbenchmarks:\n- a: 1\n", "GuideLLM as YAML, which is not read"),
+        ("run,request_throughput,method\n1,2,none\n", "a sweep of vLLM's as CSV, which is not read"),
+        ('{"schema_version": "1.0", "metadata": {}, "metrics": {}}', "AIPerf's figures of several runs"),
+        ('{"error": null, "metadata": {}, "metrics": {}}', "AIPerf's records"),
+    ],
+)
+def test_texts_of_load_generators_that_are_not_read_are_passed_over_by_name(text: str, refusal: str) -> None:
+    passed: list[Any] = []
+    assert read_text(text, "r.csv", NO_SPECULATION, passed_over=passed) == ()
+    assert refusal in str(passed[0])
+
+
 def test_the_rate_of_llm_d_stands_under_either_name() -> None:
     performance = json.loads(json.dumps(LLMD).replace("requests_rate", "request_rate"))
     assert read(performance).achieved_rps == read(LLMD).achieved_rps == 4.0

@@ -12,7 +12,7 @@ from breakeven.readers.aiperf import AiperfPhase, AiperfSummary
 from breakeven.readers.foreign import ForeignResult
 from breakeven.readers.guidellm import GuideLlmBenchmark, GuideLlmReport, GuideLlmRequest
 from breakeven.readers.llmd import LlmdReport
-from breakeven.readers.reading import OTHERS
+from breakeven.readers.reading import OTHERS, TABLES
 from breakeven.readers.vllmbench import VllmBenchResult
 
 _HEAD = """\
@@ -174,7 +174,7 @@ def render() -> str:
         for place, model in tool.parts:
             parts += _rows(model, place)
     parts += ["\n## Not read\n", "| tool | give in its place |", "|---|---|"]
-    parts += [f"| {tool} | {instead} |" for _, tool, instead in OTHERS]
+    parts += [f"| {tool} | {instead} |" for _, tool, instead in (*OTHERS, *TABLES)]
     return "\n".join(parts) + "\n"
 
 

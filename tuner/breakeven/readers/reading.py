@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -37,12 +38,25 @@ OTHERS: tuple[tuple[tuple[str, ...], str, str], ...] = (
         "profile_export_genai_perf.json beside it",
     ),
     (("metadata", "metrics", "error"), "AIPerf's records", "profile_export_aiperf.json beside them"),
+    (
+        ("metadata", "metrics", "schema_version"),
+        "AIPerf's figures of several runs",
+        "profile_export_aiperf.json of each",
+    ),
     (("timeslices", "input_config"), "AIPerf's time slices", "profile_export_aiperf.json beside them"),
     (("results_end_to_end_latency_s_mean",), "LLMPerf", "a points file with its columns"),
     (("last_latency", "overall_throughput"), "SGLang's bench_one_batch", "SGLang's bench_serving"),
 )
 """Members by which other results are known, the tool that writes them, and what to give in their place."""
 
+
+TABLES: tuple[tuple[str, str, str], ...] = (
+    (r"Metric,avg,", "AIPerf or GenAI-Perf as CSV", "the JSON beside it"),
+    (r"(Run Info|Benchmark|Type),.*", "GuideLLM as CSV", "its JSON report"),
+    (r"metadata:$|benchmarks:$", "GuideLLM as YAML", "its JSON report"),
+    (r".*\b(mean_ttft_ms|request_throughput)\b", "a sweep of vLLM's as CSV", "the JSON file of each run"),
+)
+"""How the first line begins of other texts that load generators write, what they are, and what to give in their place."""
 
 _SAME = 3
 
@@ -132,6 +146,9 @@ def _table(text: str, source: str, most_points: int) -> Sequence[Point | Foreign
         return table.read(text, source, most_points)
     except InputError as refused:
         header = next((line for line in _lines(text) if line.strip()), "")
+        for begins, tool, instead in TABLES:
+            if re.match(begins, header):
+                return [ForeignFileError(source, f"a result of {tool}, which is not read", instead)]
         if "method" in header.lower():
             raise
         # A log, a summary or a configuration: whatever it is, no points file begins so.
