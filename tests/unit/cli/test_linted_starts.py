@@ -317,3 +317,34 @@ def test_the_stacks_values_become_what_its_chart_makes_of_them(more, managed, wa
     # The chart passes these two values on to nothing.
     assert (one["drain"]["pre_stop_s"], one["drain"]["termination_grace_period_s"]) == (0, 30)
     assert any("patch the Deployment that it makes" in note for note in one["notes"])
+
+
+def test_llm_ds_values_become_what_its_chart_makes_of_them(tmp_path):
+    hook = {"preStop": {"sleep": {"seconds": 15}}}
+    config = {
+        "method": "eagle3",
+        "model": "h",
+        "num_speculative_tokens": 3,
+        "num_speculative_tokens_per_batch_size": [[1, 8, 3]],
+    }
+    args = ["--shutdown-timeout=60", *spoken(config)]
+    one = {
+        "name": "vllm",
+        "image": "ghcr.io/llm-d/llm-d-cuda:v0.5.0",
+        "modelCommand": "vllmServe",
+        "args": args,
+    }
+    decode = {
+        "containers": [one | {"extraConfig": {"lifecycle": hook}}],
+        "extraConfig": {"terminationGracePeriodSeconds": 90},
+    }
+    decode["parallelism"] = {"data": 2}
+    prefill = {"create": False, "containers": [one]}
+    values = {"decode": decode, "prefill": prefill}
+    found = only(tmp_path, values)
+    assert (found["drain"]["pre_stop_s"], found["drain"]["termination_grace_period_s"]) == (15, 90)
+    assert found["drain"]["ok"]
+    assert any("--data-parallel-size above 1" in line for line in found["warnings"])
+    misplaced = only(tmp_path, {"decode": {"containers": [one | {"lifecycle": hook}]}})
+    assert misplaced["drain"]["pre_stop_s"] == 0
+    assert any("under its extraConfig" in note for note in misplaced["notes"])

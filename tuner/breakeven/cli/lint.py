@@ -14,7 +14,7 @@ from breakeven.errors import BreakevenError, InputError
 if TYPE_CHECKING:
     from breakeven.cli.results import LintedDeployment
     from breakeven.serving.examination import Examination
-    from breakeven.serving.pod_templates import PassedOver
+    from breakeven.serving.template import PassedOver
 
 _MOST_CHARACTERS = 4 << 20
 _MOST_NAMED = 12
@@ -49,7 +49,8 @@ def command(manifest: Path, container: str | None, *, check: bool, as_json: bool
       kubectl get deployment chat-vllm -o yaml | breakeven lint -
     """
     from breakeven.serving.examination import examinations
-    from breakeven.serving.pod_templates import PassedOver, neighbours, pod_templates
+    from breakeven.serving.pod_templates import neighbours, pod_templates
+    from breakeven.serving.template import PassedOver
 
     found: list[Examination] = []
     passed: list[PassedOver] = []
@@ -95,7 +96,7 @@ def _nothing(manifest: Path, passed: list[PassedOver]) -> InputError:
     """The refusal of a file without an engine: everything in it by name, with the reason."""
     if not passed:
         return InputError(str(manifest), "no Deployment in it", "at least one apps/v1 Deployment")
-    from breakeven.serving.pod_templates import MANAGED
+    from breakeven.serving.template import MANAGED
 
     reasons = [f"{one.title}: {one.why}" for one in passed if one.why]
     titles = [one.title for one in passed]

@@ -31,18 +31,16 @@ from breakeven.serving.opt_in import (
     preset_opt_in,
 )
 from breakeven.serving.pod_templates import (
-    MANAGED,
     PATCH,
     PRESET_CONTAINER,
     PRESET_KIND,
     TEMPLATE,
     Neighbours,
-    PassedOver,
-    PodTemplate,
     is_helm_template,
 )
 from breakeven.serving.rolling import strategy
 from breakeven.serving.shareable import WITHOUT_SURGE, mounted_claims, unshareable
+from breakeven.serving.template import MANAGED, PassedOver, PodTemplate
 from breakeven.serving.vllm_flags import flags
 from breakeven.serving.vllm_versions import (
     LAST_OF_FIRST_GENERATION,

@@ -7,16 +7,16 @@ passed over with the reason, by name.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from breakeven.errors import InputError
+from breakeven.serving.chart_values import CHARTS
 from breakeven.serving.manifest import CONTAINER, POD_SPEC, ROLLING, checked, checked_claim
 from breakeven.serving.opt_in import Places
+from breakeven.serving.template import MANAGED, MOST_OBJECTS, PassedOver, Path, PodTemplate, at
 
-MANAGED = "Deployment"
-"""The one kind that the operator rolls."""
 _UNKNOWN = "not read: a kind that is not known; lint the object that its controller makes"
 PATCH = "a patch; lint what `kubectl kustomize` renders"
 TEMPLATE = "a Helm template; lint what `helm template` renders"
@@ -25,7 +25,6 @@ PRESET_KIND = "LLMInferenceService"
 PRESET_CONTAINER = "main"
 """The kind whose pods KServe makes by presets, and the preset's container that runs vLLM."""
 
-_MOST_OBJECTS = 10_000
 _DEEPEST_LISTS = 3
 _HELMS_OWN = re.compile(r"\{\{-?\s*(?:\.(?:Values|Release|Chart|Capabilities|Files)\b|include\b|template\b)")
 # KServe fills in {{.Name}} and the like by itself.
@@ -39,70 +38,8 @@ _TEMPLATED_KINDS = {
 _HELM = re.compile(r"\{\{-?\s*(?:[.$]|(?:if|else|end|range|with|include|template|define|tpl|toYaml|quote)\b)")
 
 
-@dataclass(frozen=True, slots=True)
-class PodTemplate:
-    """A pod template, with what stands around it.
-
-    Attributes:
-        kind: of the object that has it, or the name of the chart whose values have it.
-        name: of that object.
-        where: file and document.
-        annotations: those that reach the pods. annotations_path: where the file has them.
-        pod_spec: the pod spec, as far as the file says it.
-        inside: path of the pod spec; empty for that of a Deployment.
-        managed: whether the operator rolls what runs it.
-        places: of a container by its name, where they are not those of a pod spec.
-        rolling: what a Deployment's spec says about rolls; empty for another kind.
-        namespace: of the object; empty where the file names none.
-        remark: what is to be known of the place, as a sentence; empty for none.
-    """
-
-    kind: str
-    name: str
-    where: str
-    annotations: Mapping[str, Any]
-    annotations_path: str
-    pod_spec: Mapping[str, Any]
-    inside: str = ""
-    managed: bool = False
-    places: Mapping[str, Places] = field(default_factory=dict)
-    rolling: Mapping[str, Any] = field(default_factory=dict)
-    namespace: str = ""
-    remark: str = ""
-
-    @property
-    def title(self) -> str:
-        """Kind and name."""
-        return f"{self.kind}/{self.name}"
-
-    @property
-    def containers(self) -> Sequence[Mapping[str, Any]]:
-        """Its containers."""
-        found: Sequence[Mapping[str, Any]] = self.pod_spec.get("containers") or []
-        return found
-
-    def places_of(self, container: Mapping[str, Any]) -> Places:
-        """Where the file has the parts of one of its containers."""
-        name = str(container.get("name", ""))
-        return self.places.get(name) or Places.of(container, self.inside)
-
-
-@dataclass(frozen=True, slots=True)
-class PassedOver:
-    """Something that is not read.
-
-    Attributes:
-        title: kind and name.
-        why: the reason, and what would help; empty for an object that runs no pods.
-    """
-
-    title: str
-    why: str = ""
-
-
-_Path = tuple[str, ...]
 # By kind: where pod specs are, and where the annotations are that reach the pods.
-_TEMPLATES: dict[str, tuple[tuple[_Path, _Path], ...]] = dict.fromkeys(
+_TEMPLATES: dict[str, tuple[tuple[Path, Path], ...]] = dict.fromkeys(
     ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Rollout", "Job"),
     ((("spec", "template", "spec"), ("spec", "template", "metadata", "annotations")),),
 ) | {
@@ -130,7 +67,7 @@ _TEMPLATES: dict[str, tuple[tuple[_Path, _Path], ...]] = dict.fromkeys(
         ),
     ),
 }
-_RELEASES: dict[str, tuple[_Path, ...]] = {
+_RELEASES: dict[str, tuple[Path, ...]] = {
     "HelmRelease": (("spec", "values"),),
     "Application": (("spec", "source", "helm", "valuesObject"),),
 }
@@ -208,7 +145,7 @@ def _unlisted(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The objects of a list, however the list is called; a list may hold lists, and by an anchor itself."""
     waiting: list[tuple[Any, int]] = [(document, 0)]
     seen = 0
-    while waiting and seen < _MOST_OBJECTS:
+    while waiting and seen < MOST_OBJECTS:
         item, depth = waiting.pop()
         seen += 1
         if not isinstance(item, Mapping):
@@ -227,7 +164,7 @@ def _object(item: Mapping[str, Any], where: str) -> Iterator[PodTemplate | Passe
         yield PassedOver(title, f"not read: {_NOT_READ[kind]}")
         return
     for path in _RELEASES.get(kind, ()):
-        if isinstance(values := _at(item, path), Mapping):
+        if isinstance(values := at(item, path), Mapping):
             yield from _values(values, where, title, f"{'.'.join(path)}.")
             return
     places = _TEMPLATES.get(kind) or (_TEMPLATES["Deployment"] if _has_template(item) else ())
@@ -246,22 +183,22 @@ def _object(item: Mapping[str, Any], where: str) -> Iterator[PodTemplate | Passe
         return
     if not places:
         yield PassedOver(title, _UNKNOWN if _has_containers(item) else "")
-    elif _at(item, ("spec", "workloadRef")):
+    elif at(item, ("spec", "workloadRef")):
         yield PassedOver(title, "its pod template is that of spec.workloadRef; lint that")
-    elif _at(item, ("spec", "baseRefs")) or kind.startswith(("LLMInference", "InferenceService")):
+    elif at(item, ("spec", "baseRefs")) or kind.startswith(("LLMInference", "InferenceService")):
         yield PassedOver(title, "no containers in it; lint the object that its controller makes")
     else:
         yield PassedOver(title, f"no containers: {PATCH}")
 
 
 def _has_template(item: Mapping[str, Any]) -> bool:
-    return isinstance(_at(item, ("spec", "template", "spec", "containers")), list)
+    return isinstance(at(item, ("spec", "template", "spec", "containers")), list)
 
 
 def _has_containers(item: Mapping[str, Any]) -> bool:
     """Whether containers stand anywhere in an object, as far as it is looked at."""
     waiting: list[Any] = [item.get("spec")]
-    for _ in range(_MOST_OBJECTS):
+    for _ in range(MOST_OBJECTS):
         if not waiting:
             return False
         node = waiting.pop()
@@ -275,7 +212,7 @@ def _has_containers(item: Mapping[str, Any]) -> bool:
 
 
 def _template(
-    item: Mapping[str, Any], where: str, kind: str, name: str, spec_path: _Path, annotations_path: _Path
+    item: Mapping[str, Any], where: str, kind: str, name: str, spec_path: Path, annotations_path: Path
 ) -> PodTemplate | None:
     """The pod template at a path; None if the object has no containers there."""
     spec = _checked_at(item, where, spec_path, POD_SPEC)
@@ -296,7 +233,7 @@ def _template(
         )
     if not spec.get("containers") and kind == PRESET_KIND and spec_path == ("spec", "template"):
         # The preset's container; what the file adds to it goes under its name.
-        spec = {**spec, "containers": [{"name": PRESET_CONTAINER}]} if _at(item, ("spec", "model")) else spec
+        spec = {**spec, "containers": [{"name": PRESET_CONTAINER}]} if at(item, ("spec", "model")) else spec
     if not spec.get("containers"):
         return None
     own = kind in {"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Rollout"}
@@ -315,7 +252,7 @@ def _is_vllm(model: Mapping[str, Any]) -> bool:
 
 
 def _roles(item: Mapping[str, Any], where: str, name: str) -> Iterator[PodTemplate | PassedOver]:
-    roles = _at(item, ("spec", "roles"))
+    roles = at(item, ("spec", "roles"))
     for role in roles if isinstance(roles, list) else []:
         if not isinstance(role, Mapping):
             raise InputError(f"{where}: spec.roles", f"a {type(role).__name__}", "an object")
@@ -347,8 +284,8 @@ def _values(
     levels: list[tuple[str, Mapping[str, Any]]] = [(prefix, values)]
     levels += [(f"{prefix}{key}.", value) for key, value in values.items() if isinstance(value, Mapping)]
     found = False
-    for path, level in levels[:_MOST_OBJECTS]:
-        for read in _CHARTS:
+    for path, level in levels[:MOST_OBJECTS]:
+        for read in CHARTS:
             for template in read(level, where, path):
                 found = True
                 yield template
@@ -366,104 +303,6 @@ def _values(
         )
 
 
-_FIRST_GENERATION = [{"name": "VLLM_USE_V1", "value": "0"}]
-_NO_HOOKS = (
-    "the versions of this chart that were read have no values for an engine's preStop hook and terminationGracePeriodSeconds: "
-    "patch the Deployment that it makes"
-)
-
-
-def _production_stack(values: Mapping[str, Any], where: str, prefix: str) -> Iterator[PodTemplate]:
-    models = _at(values, ("servingEngineSpec", "modelSpec"))
-    for at, model in enumerate(models if isinstance(models, list) else []):
-        if not isinstance(model, Mapping):
-            continue
-        named = str(model.get("name", at))
-        path = f"{prefix}servingEngineSpec.modelSpec[{named}]"
-        settings = checked(model.get("vllmConfig") or {}, {"extraArgs": [str]}, where, f"{path}.vllmConfig")
-        shape = {"env": CONTAINER["env"], "podAnnotations": {}}
-        one = checked(model, shape, where, path)
-        engine: Mapping[str, Any] = _at(values, ("servingEngineSpec",)) or {}
-        grouped = _at(model, ("lwsSpec", "enabled")) is True
-        container: dict[str, Any] = {
-            "name": "vllm",
-            "image": f"{model.get('repository', '')}:{model.get('tag', '')}",
-            "command": ["vllm", "serve", str(model.get("modelURL", "")), *_stack_flags(model, settings)],
-            "args": settings.get("extraArgs") or [],
-            "env": [*(one.get("env") or []), *_FIRST_GENERATION * (str(settings.get("v0")) == "1")],
-            "ports": [{"name": engine.get("containerPortName", "container-port")}],
-        }
-        spec: dict[str, Any] = {"containers": [container]}
-        yield PodTemplate(
-            "production-stack values", named, where, one.get("podAnnotations") or {}, f"{path}.podAnnotations",
-            checked(spec, POD_SPEC, where, path), inside=path, managed="raySpec" not in model and not grouped,
-            places={"vllm": Places(f"{path}.vllmConfig", f"{path}.vllmConfig.extraArgs", f"{path}.env")}, remark=_NO_HOOKS,
-        )  # fmt: skip
-
-
-def _stack_flags(model: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
-    """Flags that the chart makes of fields of its own."""
-    said = {
-        "maxModelLen": "--max-model-len",
-        "maxNumSeqs": "--max-num-seqs",
-        "tensorParallelSize": "--tensor-parallel-size",
-    }
-    flags = [word for key, flag in said.items() if key in settings for word in (flag, str(settings[key]))]
-    groups = _at(model, ("lwsSpec", "size")) if _at(model, ("lwsSpec", "enabled")) is True else None
-    stages = settings.get("pipelineParallelSize", groups) if groups or "raySpec" in model else None
-    flags += ["--pipeline-parallel-size", str(stages)] if stages else []
-    if model.get("enableLoRA"):
-        flags.append("--enable-lora")
-    cache = model.get("lmcacheConfig")
-    if isinstance(cache, Mapping) and cache.get("enabled"):
-        flags += ["--kv-transfer-config", '{"kv_connector":"LMCacheConnectorV1"}']
-    return flags
-
-
-def _modelservice(values: Mapping[str, Any], where: str, prefix: str) -> Iterator[PodTemplate]:
-    for role in ("decode", "prefill"):
-        part = values.get(role)
-        if not isinstance(part, Mapping) or not isinstance(part.get("containers"), list):
-            continue
-        path = f"{prefix}{role}"
-        spec = checked(part, POD_SPEC | {"podAnnotations": {}, "annotations": {}}, where, path)
-        containers = [
-            {**one, "command": ["vllm", "serve"]} if one.get("modelCommand") == "vllmServe" else one
-            for one in spec["containers"]
-        ]
-        yield PodTemplate(
-            "llm-d-modelservice values", role, where,
-            spec.get("podAnnotations") or {}, f"{path}.podAnnotations", {**spec, "containers": containers}, inside=path,
-            managed=not values.get("multinode"),
-        )  # fmt: skip
-
-
-def _own_chart(values: Mapping[str, Any], where: str, prefix: str) -> Iterator[PodTemplate]:
-    image = values.get("image")
-    if not isinstance(image, Mapping) or not isinstance(image.get("command"), list):
-        return
-    path = f"{prefix}image"
-    one = checked(image, {"command": [str], "env": CONTAINER["env"]}, where, path)
-    container: dict[str, Any] = {
-        "name": "vllm",
-        "image": f"{image.get('repository', '')}:{image.get('tag', '')}",
-        "command": one["command"],
-        "env": one.get("env") or [],
-    }
-    yield PodTemplate(
-        "vLLM chart values", str(values.get("nameOverride") or "vllm"), where, {}, f"{prefix}podAnnotations",
-        {"containers": [container]}, inside=path, managed=True,
-        places={"vllm": Places(f"{path}.command", f"{path}.command", f"{path}.env")},
-    )  # fmt: skip
-
-
-_CHARTS: tuple[Callable[[Mapping[str, Any], str, str], Iterator[PodTemplate]], ...] = (
-    _production_stack,
-    _modelservice,
-    _own_chart,
-)
-
-
 def is_helm_template(text: str, kind: str = "") -> bool:
     """Whether a text holds what only Helm fills in.
 
@@ -479,13 +318,7 @@ def _name(item: Mapping[str, Any], where: str) -> str:
     return str(metadata.get("name", "?"))
 
 
-def _at(item: Any, path: _Path) -> Any:
-    for key in path:
-        item = item.get(key) if isinstance(item, Mapping) else None
-    return item
-
-
-def _checked_at(item: Mapping[str, Any], where: str, path: _Path, shape: Any) -> Mapping[str, Any]:
+def _checked_at(item: Mapping[str, Any], where: str, path: Path, shape: Any) -> Mapping[str, Any]:
     """The object at a path, checked on the way; empty where there is none."""
     wrapped: Any = shape
     for key in reversed(path):

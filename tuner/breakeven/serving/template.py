@@ -1,0 +1,84 @@
+"""A pod template of a file, and what takes its place where none is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from breakeven.serving.opt_in import Places
+
+MANAGED = "Deployment"
+"""The one kind that the operator rolls."""
+MOST_OBJECTS = 10_000
+"""Objects of a file that are looked at."""
+Path = tuple[str, ...]
+"""Keys from an object inwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodTemplate:
+    """A pod template, with what stands around it.
+
+    Attributes:
+        kind: of the object that has it, or the name of the chart whose values have it.
+        name: of that object.
+        where: file and document.
+        annotations: those that reach the pods. annotations_path: where the file has them.
+        pod_spec: the pod spec, as far as the file says it.
+        inside: path of the pod spec; empty for that of a Deployment.
+        managed: whether the operator rolls what runs it.
+        places: of a container by its name, where they are not those of a pod spec.
+        rolling: what a Deployment's spec says about rolls; empty for another kind.
+        namespace: of the object; empty where the file names none.
+        remark: what is to be known of the place, as a sentence; empty for none.
+    """
+
+    kind: str
+    name: str
+    where: str
+    annotations: Mapping[str, Any]
+    annotations_path: str
+    pod_spec: Mapping[str, Any]
+    inside: str = ""
+    managed: bool = False
+    places: Mapping[str, Places] = field(default_factory=dict)
+    rolling: Mapping[str, Any] = field(default_factory=dict)
+    namespace: str = ""
+    remark: str = ""
+
+    @property
+    def title(self) -> str:
+        """Kind and name."""
+        return f"{self.kind}/{self.name}"
+
+    @property
+    def containers(self) -> Sequence[Mapping[str, Any]]:
+        """Its containers."""
+        found: Sequence[Mapping[str, Any]] = self.pod_spec.get("containers") or []
+        return found
+
+    def places_of(self, container: Mapping[str, Any]) -> Places:
+        """Where the file has the parts of one of its containers."""
+        name = str(container.get("name", ""))
+        return self.places.get(name) or Places.of(container, self.inside)
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """Something that is not read.
+
+    Attributes:
+        title: kind and name.
+        why: the reason, and what would help; empty for an object that runs no pods.
+    """
+
+    title: str
+    why: str = ""
+
+
+def at(item: Any, path: Path) -> Any:
+    """The part at a path; None where there is none."""
+    for key in path:
+        item = item.get(key) if isinstance(item, Mapping) else None
+    return item
