@@ -20,6 +20,7 @@ from click.testing import CliRunner
 
 from breakeven.arm import Arm
 from breakeven.cli import lint
+from breakeven.cli.acceptance_log import read_log
 from breakeven.errors import BreakevenError
 from breakeven.fitting import fit_points
 from breakeven.intake import json_value
@@ -252,6 +253,14 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",pos
 vllm:num_requests_running{engine="0",model_name="m"} 3.0
 vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.25
 """
+_LOG = """\
+INFO 11-25 [metrics.py:100] SpecDecoding metrics: Mean acceptance length: 2.12, Accepted throughput: 31.20 tokens/s, \
+Drafted throughput: 83.10 tokens/s, Accepted: 312 tokens, Drafted: 837 tokens, Per-position acceptance rate: 0.603, 0.332, \
+0.183, Avg Draft acceptance rate: 37.3%
+INFO something else
+SpecDecoding metrics: Draft acceptance rate: 50.0%, Mean acceptance length: 2.50, Accepted: 450 tokens, Drafted: 900 tokens, \
+Per-position acceptance rate: 0.800, 0.500, 0.200
+"""
 _ANSWER = {
     "status": "success",
     "data": {
@@ -343,6 +352,7 @@ SEEDS: dict[str, str] = {
     "answer": json.dumps(_ANSWER),
     "page": _PAGE,
     "script": _SCRIPT,
+    "log": _LOG,
     **_TRACES,
     **{f"lint {name}": yaml.safe_dump_all(documents) for name, documents in _MANIFESTS.items()},
 }
@@ -428,6 +438,12 @@ def _read_page(text: str) -> bool:
     return counters != EngineCounters()
 
 
+def _read_log(text: str) -> bool:
+    found = read_log(text.splitlines(), "fuzz")
+    assert all(0 <= share <= 1 for share in found.survival)
+    return True
+
+
 def _read_script(text: str) -> bool:
     return shell_script(text, {"A": "b", "DRAFT": None}, ("sh", "one")).complete
 
@@ -455,6 +471,7 @@ _READERS: Mapping[str, Callable[[str], bool]] = {
     "answer": _read_answer,
     "page": _read_page,
     "script": _read_script,
+    "log": _read_log,
 }
 
 
@@ -472,7 +489,10 @@ def mutated(kind: str, rng: random.Random) -> bytes:
         return "\n".join(json.dumps(one) for one in objects).encode(errors="surrogatepass")
     table = kind in {"points", "trace", "windows"}
     tree = not (
-        table or kind.startswith(("lint", "yaml")) or kind.endswith("lines") or kind in {"page", "script"}
+        table
+        or kind.startswith(("lint", "yaml"))
+        or kind.endswith("lines")
+        or kind in {"page", "script", "log"}
     )
     if tree and rng.random() < 0.7:
         document = json.loads(seed)

@@ -87,6 +87,7 @@ def test_lines_of_a_log_are_pooled_by_their_drafts():
         ([], "no line with"),
         ([NEW, OLD.replace(", 0.200", "").replace("2.50", "2.30")], "line 2: 2 positions, 3 in line 1; expected one draft length"),
         ([NEW.replace("0.603", "0.903")], "line 1: mean acceptance length 2.12, and shares that add up to 1.418"),
+        ([NEW.replace("0.332,", "0.332nan,")], "line 1: a line that is cut or of another program"),
         ([NEW.partition("Per-position")[0]], "line 1: a line that is cut or of another program"),
         ([NEW.replace("0.332, 0.183", "0.33")], "shares that add up to"),
     ],
@@ -101,3 +102,9 @@ def test_a_log_in_which_nothing_was_accepted_is_one():
     nothing = "SpecDecoding metrics: Mean acceptance length: 1.00, Accepted: 0 tokens, Drafted: 90 tokens, Per-position acceptance rate: 0.000, 0.000, 0.000"
     found = read_log([nothing], "vllm.log")
     assert (found.survival, found.drafts) == ((0.0, 0.0, 0.0), 30.0)
+
+
+def test_a_log_of_a_lookup_counts_drafts_and_not_steps():
+    for method, warned in (("ngram", True), ("eagle3", False)):
+        found = said("--log", "-", "--method", method, text=NEW)
+        assert any("steps in which nothing was found" in line for line in found["warnings"]) == warned

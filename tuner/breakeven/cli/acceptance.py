@@ -12,6 +12,7 @@ import click
 from breakeven.cli.output import confidence_option, echo_result, json_option
 from breakeven.cli.parameters import InputFile, Number, Share, checked_share, read_numbers, read_survival
 from breakeven.errors import InputError
+from breakeven.methods import LOOKUP_METHODS
 
 if TYPE_CHECKING:
     from breakeven.cli.results import AcceptanceResult
@@ -140,6 +141,7 @@ def command(
         drafts=drafts,
         design_effect=design_effect,
         confidence=confidence,
+        drafted_only=log is not None and method in LOOKUP_METHODS,
     )
     if as_json:
         echo_result(result)
@@ -258,7 +260,14 @@ def _from_alpha(alpha: float, k: int | None) -> _Given:
 
 
 def _result(
-    given: _Given, k: int, *, method: str, drafts: float | None, design_effect: float, confidence: float
+    given: _Given,
+    k: int,
+    *,
+    method: str,
+    drafts: float | None,
+    design_effect: float,
+    confidence: float,
+    drafted_only: bool,
 ) -> AcceptanceResult:
     """Everything that follows from one measured profile or number, at draft length k."""
     from statistics import NormalDist
@@ -298,8 +307,13 @@ def _result(
         method=method,
         basis=at.basis,
         confidence=confidence,
-        warnings=tuple(_doubts(given, at, drafts)) if k != given.k else (),
+        warnings=(*(_DRAFTED_ONLY * drafted_only), *(_doubts(given, at, drafts) if k != given.k else ())),
     )
+
+
+_DRAFTED_ONLY = (
+    "the log counts drafts: steps in which nothing was found to draft are not among them, and tokens per step are fewer",
+)
 
 
 def _pairs(bounds: Iterable[Sequence[float]]) -> tuple[tuple[float, float], ...]:

@@ -16,7 +16,7 @@ MARK = "SpecDecoding metrics:"
 _FIGURE = r"([0-9]+(?:\.[0-9]+)?|nan)"
 _MEAN = re.compile(rf"Mean acceptance length: {_FIGURE}")
 _COUNTS = re.compile(r"\bAccepted: (\d{1,15}) tokens, Drafted: (\d{1,15}) tokens")
-_SHARES = re.compile(rf"Per-position acceptance rate: ((?:{_FIGURE}(?:, )?)+)")
+_SHARES = re.compile(rf"Per-position acceptance rate: ({_FIGURE}(?:, {_FIGURE})*)(?![\w.]|, [0-9n])")
 # Each share is off by half a thousandth at most, the mean by half a hundredth.
 _ROUNDED = 0.0005
 _MEAN_ROUNDED = 0.005
@@ -80,7 +80,7 @@ def _line(line: str, at: str) -> LoggedAcceptance | None:
     accepted, drafted = int(counts[1]), int(counts[2])
     if not drafted or "nan" in (mean[1], *shares[1].split(", ")):
         return None
-    survival = tuple(float(share) for share in shares[1].strip(", ").split(", "))
+    survival = tuple(float(share) for share in shares[1].split(", "))
     total = sum(survival)
     if abs(float(mean[1]) - 1.0 - total) > _MEAN_ROUNDED + _ROUNDED * len(survival) or max(survival) > 1.0:
         said = f"mean acceptance length {mean[1]}, and shares that add up to {total:.3f}"
