@@ -325,7 +325,7 @@ async def test_while_a_decision_follows_the_acceptance_every_cycle_decides(monke
     world, decisions = await at_rest(monkeypatch)
     world.prometheus.traffic.tokens_per_step = 1.2
     await world.cycle()
-    assert await every_cycle_decides(world, decisions, 20)
+    assert await every_cycle_decides(world, decisions, 12)
     for _ in range(480):
         await world.cycle()
     assert world.value == VALUE
