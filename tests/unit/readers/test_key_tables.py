@@ -51,6 +51,7 @@ SAMPLES: dict[type[ForeignResult], list[dict[str, Any]]] = {
         {name: value for name, value in PLAIN.items() if "e2el" not in name and name != "mean_tpot_ms"},
         {name: value for name, value in PLAIN.items() if "e2el" not in name} | LISTS,
         LONG,
+        PLAIN | {"request_throughput": 0.0},
         SGLANG,
     ],
     AiperfSummary: [

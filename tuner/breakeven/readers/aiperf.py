@@ -23,7 +23,7 @@ from breakeven.readers.foreign import (
     mean_square,
     ratio_of_means_s,
 )
-from breakeven.readers.imposed import gamma_arrivals, imposed, rates_disagree
+from breakeven.readers.imposed import gamma_arrivals, imposed
 from breakeven.reasons import Reason
 
 
@@ -66,7 +66,6 @@ class AiperfSummary(ForeignResult):
     tpot_p95_s: Milliseconds = _metric("inter_token_latency", "p95")
     tpot_p99_s: Milliseconds = _metric("inter_token_latency", "p99")
     requests: Number | None = _metric("request_count")
-    seconds: Counted = _metric("benchmark_duration", means="contradicts the answered rate: not steady")
     failed: Counted = _metric("error_request_count", means="requests that failed")
     achieved_rps: Counted = _metric("request_throughput")
     tokens_per_second: Counted = _metric("output_token_throughput")
@@ -196,8 +195,6 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
     # A column rests on a field of the summary, or on the phase.
     columns = {name: (value, load.standing or field) for name, (value, field) in columns.items()}
     flags += load.flags
-    if rates_disagree(read.achieved_rps, read.requests, read.seconds):
-        flags.append(Reason.NOT_STEADY)
     if read.failed or read.errors or read.cancelled or read.complete is False:
         flags.insert(0, Reason.REQUESTS_FAILED)
     names = [

@@ -13,17 +13,6 @@ _BUSY = 0.9
 """Share of the clients in flight from which an open loop waits for one of them."""
 
 
-_DISAGREE = 0.1
-"""Share by which two figures of one rate may differ: tools round, and count a run's time from other moments."""
-
-
-def rates_disagree(answered_rps: float | None, requests: float | None, seconds: float | None) -> bool:
-    """Whether a stated rate is not that of the requests answered in the stated time; what is not stated agrees."""
-    if not answered_rps or not requests or not seconds:
-        return False
-    return abs(requests / seconds / answered_rps - 1.0) > _DISAGREE
-
-
 def gamma_arrivals(shape: float | None) -> str | None:
     """The word for arrivals whose gaps have a gamma distribution of this shape; None if it is neither of ours."""
     if shape == 1.0:

@@ -30,7 +30,7 @@ from breakeven.readers.foreign import (
     at,
     ratio_of_means_s,
 )
-from breakeven.readers.imposed import gamma_arrivals, imposed, rates_disagree
+from breakeven.readers.imposed import gamma_arrivals, imposed
 from breakeven.readers.middle import Middle, middle_of, middle_or_whole, times_of
 from breakeven.reasons import Reason
 
@@ -61,9 +61,7 @@ class VllmBenchResult(ForeignResult):
     )
     achieved_rps: Counted = at("request_throughput")
     tokens_per_second: Counted = at("output_throughput")
-    seconds: Counted = at(
-        "duration", means="the answered rate, where it is not stated; one that contradicts it: not steady"
-    )
+    seconds: Counted = at("duration", means="the answered rate, where it is not stated")
     input_total: Counted = at("total_input_tokens", means="column `prompt_tokens`, times `completed`")
     output_total: Counted = at("total_output_tokens", means="column `output_tokens`, times `completed`")
     mean_latency_s: Milliseconds = at("mean_e2el_ms", "mean_e2e_latency_ms")
@@ -188,12 +186,8 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
 
 
 def _unsteady(document: Document, read: VllmBenchResult) -> bool:
-    """Whether the rate changed while it ran, so that no load was held, or its figures are not those of one run."""
-    if read.ramp is not None or read.steps or document.value.get("request_rate") == "trace":
-        return True
-    return rates_disagree(read.achieved_rps, read.requests, read.seconds) or rates_disagree(
-        read.tokens_per_second, read.output_total, read.seconds
-    )
+    """Whether the rate changed while it ran, so that no load was held."""
+    return read.ramp is not None or bool(read.steps) or document.value.get("request_rate") == "trace"
 
 
 def _no_measurement(document: Document, read: VllmBenchResult, arm: Arm) -> ForeignFileError | None:
