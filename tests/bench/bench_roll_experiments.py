@@ -49,8 +49,8 @@ TRUTHS = (0.8, 0.9, 1.0, 1.1, 1.3, 1.5)
 TOO_HIGH = 1.5
 PROMISES = ("right", "too high")
 WORDS = ("Confirmed", "NotWorse", "Unproven", "Disproved", "Unmeasured")
-ROLLS = 150
-CHOSEN_ON, JUDGED_ON = 0, 20_000
+ROLLS = 60
+CHOSEN_ON, JUDGED_ON = 0, 40_000
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class ServedArm:
         prompt_tokens: of a request, by block; NaN where nobody counts them. hit_share: of them in the prefix cache.
     """
 
-    served: Served
+    served: PodsServed
     latency_s: FloatArray
     requests: FloatArray
     rps: FloatArray
@@ -88,7 +88,7 @@ class ServedArm:
     hit_share: FloatArray
 
 
-class Served(NamedTuple):
+class PodsServed(NamedTuple):
     """Requests of each pod and block by their tokens, the time spent on them (s), and how many were in flight; 0 where unknown."""
 
     requests: FloatArray
@@ -125,7 +125,7 @@ def _arm(blocks: ArmBlocks, young: FloatArray, law: LatencyAt, answer: float) ->
     )
     each = tokens / answer if answer > 0.0 else begun
     first_s = each * waited_s / np.where(known, begun, 1.0)
-    served = Served(each, first_s + stepped_s, (waited_s + stepped_s) / np.where(known, watched_s, 1.0))
+    served = PodsServed(each, first_s + stepped_s, (waited_s + stepped_s) / np.where(known, watched_s, 1.0))
     requests, spent_s = each.sum(axis=0), served.spent_s.sum(axis=0)
     busy = (np.minimum(requests, begun.sum(axis=0)) >= FEWEST_REQUESTS) & (spent_s > 0.0)
     many = np.where(busy, requests, np.nan)
