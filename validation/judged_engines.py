@@ -21,7 +21,7 @@ from validation.step_clocks import (
 
 
 class Half(StrEnum):
-    """What an engine may be used for."""
+    """The two uses of engines: rules are chosen on one half and judged on the other."""
 
     CHOSEN = "chosen on"
     APART = "kept apart"

@@ -64,7 +64,7 @@ class LawUnderTest(Protocol):
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """Its name in tables."""
         ...
 
     def fit(self, points: Sequence[Point]) -> AskedLaw:
@@ -84,7 +84,7 @@ class _FittedArms:
     curves: dict[tuple[Arm, Conditions], Curve] = field(default_factory=dict)
 
     def latency(self, arm: Arm, load: LoadPoint, conditions: Conditions) -> BoundedFigure:
-        """As `breakeven predict`; an arm that `plan` would not believe has no answer."""
+        """The answer of `breakeven predict`; none for an arm that `plan` would not believe."""
         if self.profile.measured(arm) and not (fit := self.profile.arm(arm)).believable:
             raise NotIdentifiedError(f"{arm}: {fit.reason}")
         key = arm, conditions
@@ -98,7 +98,7 @@ class _FittedArms:
         raise NotIdentifiedError(f"{method}/{schedule} at {load}: a schedule must be measured")
 
     def break_even_rps(self, arm: Arm) -> BoundedFigure | None:
-        """As `breakeven plan` prints it."""
+        """The break-even that `breakeven plan` prints."""
         for one in (arm, NO_SPECULATION):
             if not (fit := self.profile.arm(one)).believable:
                 raise NotIdentifiedError(f"{one}: {fit.reason}")
@@ -109,7 +109,7 @@ class _FittedArms:
         return BoundedFigure(found.break_even_rps, *(found.break_even_ci_rps or (None, None)))
 
     def saturation_rps(self, arm: Arm) -> float:
-        """As in a profile."""
+        """The saturation of a profile's curve."""
         return float(self.profile.curve(arm).saturation_rps)
 
 
@@ -120,7 +120,7 @@ class LawsOfArms:
     name: str = "today"
 
     def fit(self, points: Sequence[Point]) -> AskedLaw:
-        """As `breakeven fit`."""
+        """The fit of `breakeven fit`."""
         return _FittedArms(fit_points(points, CONFIDENCE))
 
 
@@ -150,7 +150,7 @@ class LawOfSteps:
     name: str = "steps"
 
     def fit(self, points: Sequence[Point]) -> AskedLaw:
-        """As `breakeven fit` with that law."""
+        """The fit of `breakeven fit --law steps`."""
         return _FittedSteps(fit_points(points, CONFIDENCE, law="steps"))
 
 

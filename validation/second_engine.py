@@ -63,13 +63,13 @@ class BatchingMachine:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """What requests ask for.
+    """Lengths and acceptance of requests.
 
     Attributes:
         prompt_tokens, output_tokens: their means.
         prompt_cv, output_cv: standard deviation over mean; 0: all of one length.
         acceptance: mean over requests of the share of first drafts that are accepted; 0 to 1, both excluded.
-        alike: how much requests resemble each other: levels are drawn from a beta distribution of this concentration.
+        concentration: of the beta distribution that levels are drawn from; the smaller, the more requests differ.
         decay: how acceptance falls with depth: draft i of a step is accepted with level*exp(-decay*(i - 1)).
     """
 
@@ -78,7 +78,7 @@ class Asking:
     prompt_cv: float = 0.5
     output_cv: float = 1.0
     acceptance: float = 0.7
-    alike: float = 8.0
+    concentration: float = 8.0
     decay: float = 0.02
 
 
@@ -129,7 +129,7 @@ def drawn(asking: Asking, count: int, seed: int) -> Asked:
     prompts = _lengths(asking.prompt_tokens, asking.prompt_cv, prompt, rounding[0])
     outputs = _lengths(asking.output_tokens, asking.output_cv, output, rounding[1])
     levels: Floats = betaincinv(
-        asking.acceptance * asking.alike, (1.0 - asking.acceptance) * asking.alike, level
+        asking.acceptance * asking.concentration, (1.0 - asking.acceptance) * asking.concentration, level
     )
     first = np.concatenate([[0], (outputs - 1).cumsum()])
     slope = np.repeat(-np.log(np.clip(levels, 1e-6, 1.0 - 1e-6)), outputs - 1) - 0.5 * asking.decay
@@ -166,7 +166,7 @@ def arrivals(rate_rps: float, count: int, seed: int, cv: float = 1.0, *, mirrore
 
 @dataclass(slots=True)
 class ServedCourse:
-    """What happened to every request.
+    """The moments of every request.
 
     Attributes:
         arrival_s, first_s, done_s: moments of arrival, first token and end; NaN: not reached.
@@ -240,7 +240,7 @@ class _Serving:
         self._context, self._grows = 0.0, 0.0
 
     def course(self) -> ServedCourse:
-        """What has happened."""
+        """The moments so far."""
         return ServedCourse(
             np.array(self._arrival),
             np.array(self._first),

@@ -23,7 +23,7 @@ def padded(batch: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
-    """What a drafter costs in a step.
+    """Costs of a drafter in a step.
 
     Attributes:
         fixed_s: of drafting at all.
@@ -61,7 +61,7 @@ class DenseClock:
     heavy: tuple[float, float] = (0.6, 1.3)
 
     def step_s(self, decoding: int, k: int, context: float, prompt: int) -> float:
-        """As `StepTimer`."""
+        """Duration of a step (`StepTimer`)."""
         # With prompts among them a step runs without graphs, so that nothing is padded.
         tokens = (decoding if prompt else padded(decoding)) * (k + 1) + prompt
         share, early = self.heavy
@@ -85,7 +85,7 @@ class RooflineClock:
     drafting: Drafting
 
     def step_s(self, decoding: int, k: int, context: float, prompt: int) -> float:
-        """As `StepTimer`."""
+        """Duration of a step (`StepTimer`)."""
         tokens = decoding * (k + 1) + prompt
         bound = max(self.stream_s + self.context_s * context, self.token_s * tokens)
         return bound + self.drafting.cost_s(decoding, k)
@@ -113,7 +113,7 @@ class CoreClock:
     drafting: Drafting
 
     def step_s(self, decoding: int, k: int, context: float, prompt: int) -> float:
-        """As `StepTimer`."""
+        """Duration of a step (`StepTimer`)."""
         tokens = decoding * (k + 1)
         over = max(tokens - self.cores, 0)
         positions = self.token_s * (tokens + (self.contended - 1.0) * over) + self.prompt_s * prompt
@@ -149,7 +149,7 @@ class ExpertClock:
         object.__setattr__(self, "_shares", shares)
 
     def step_s(self, decoding: int, k: int, context: float, prompt: int) -> float:
-        """As `StepTimer`."""
+        """Duration of a step (`StepTimer`)."""
         tokens = decoding * (k + 1) + prompt
         touched = self._shares[tokens] if tokens < len(self._shares) else 1.0
         bound = max(self.read_s * touched, self.token_s * tokens)
@@ -179,7 +179,7 @@ class KneeClock:
     drafting: Drafting
 
     def step_s(self, decoding: int, k: int, context: float, prompt: int) -> float:
-        """As `StepTimer`."""
+        """Duration of a step (`StepTimer`)."""
         over = max(decoding - self.knee, 0)
         requests = self.request_s * (decoding + (self.steeper - 1.0) * over)
         work = requests * (1.0 + self.position_share * k) + self.prompt_s * prompt
@@ -207,7 +207,7 @@ class RegimeClock:
     drafting: Drafting
 
     def step_s(self, decoding: int, k: int, context: float, prompt: int) -> float:
-        """As `StepTimer`."""
+        """Duration of a step (`StepTimer`)."""
         tokens = decoding * (k + 1)
         rest = self.context_s * context + self.drafting.cost_s(decoding, k)
         if not prompt and tokens <= self.positions:
@@ -233,6 +233,6 @@ class SimulatedClock:
     method: str
 
     def step_s(self, decoding: int, k: int, context: float, prompt: int) -> float:
-        """As `StepTimer`."""
+        """Duration of a step (`StepTimer`)."""
         costs = _costs_of(self.gpu, self.method, k)
         return costs.seconds(k, decoding, k * decoding, round(context), prompt)

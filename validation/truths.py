@@ -51,7 +51,7 @@ def closed_loop(clients: int) -> ImposedLoad:
 
 @dataclass(frozen=True, slots=True)
 class LongRun:
-    """What long runs of one arm at one load gave.
+    """Figures of long runs of one arm at one load.
 
     Attributes:
         latency_s, ttft_s: means over requests; infinite where the load is beyond saturation.
@@ -244,7 +244,7 @@ class Truths:
         return self.crossings[k] or None
 
     def saturation_rps(self, drafts: int | Schedule, asking: Asking | None = None) -> float:
-        """What a full batch of clients gets answered per second."""
+        """Requests per second that a full batch of clients gets answered."""
         return self.at(drafts, closed_loop(self.engine.machine.seats), asking).rps
 
 

@@ -191,7 +191,7 @@ def test_a_schedule_changes_the_draft_length_with_the_batch_and_loses_no_token()
 
 
 def test_a_drafted_step_accepts_as_often_as_was_asked_for_and_deeper_drafts_less():
-    asking = Asking(10, 200, acceptance=0.7, alike=8.0, decay=0.05)
+    asking = Asking(10, 200, acceptance=0.7, concentration=8.0, decay=0.05)
     asked = drawn(asking, 4000, 10)
     # Over steps without drafting each token counts once, so that levels are weighted by length alone.
     steps = asked.outputs - 1
@@ -199,7 +199,7 @@ def test_a_drafted_step_accepts_as_often_as_was_asked_for_and_deeper_drafts_less
     assert every[0] == pytest.approx(0.7, abs=0.01)
     # The mean square of a beta distribution of mean .7 and concentration 8, and the decay of the second draft.
     assert every[1] == pytest.approx((0.49 + 0.21 / 9.0) * math.exp(-0.05), abs=0.01)
-    # Tokens of a request are alike: long drafts cross easy requests in fewer steps.
+    # Tokens of a request resemble each other: long drafts cross easy requests in fewer steps.
     taken = asked.steps(7)
     assert asked.survival(7, taken, np.ones(4000, dtype=bool))[0] < every[0] - 0.02
 
