@@ -4,7 +4,7 @@ Per load (`overload_loads.py`), over the fleets of `policy_worlds.py`: geometric
 speculation; the worst day and the worst ten days of any fleet; rolls of the fleet that rolls most, and the most of any day;
 the speedup of the best static arm over no speculation, which is what caution gives up where it is larger.
 `PYTHONPATH=tests .venv/bin/python tests/bench/bench_overload.py --judge` takes shapes and seeds that no rule was chosen on;
-look at them once. `--only TEXT` takes loads with such a title, `--every` prints a line per fleet.
+look at them once. `--risk 0.015` is a seventh of a day, and shows what less risk costs. `--only TEXT` takes loads with such a title, `--every` prints a line per fleet.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -55,7 +56,7 @@ class Outcome:
     static: float
 
 
-def replayed(asked: tuple[str, int, str]) -> Outcome:
+def replayed(asked: tuple[str, int, str], risk: float = Policy().risk) -> Outcome:
     """Replay one load on one fleet."""
     title, seed, fleet = asked
     laws = FLEETS[fleet]
@@ -63,7 +64,12 @@ def replayed(asked: tuple[str, int, str]) -> Outcome:
     trace = overloaded(title, seed, REPLICAS / min(c2_s for arm, (_, c2_s) in laws.items() if not arm.k))
     candidates = [arm for arm in laws if arm.k]
     study = Study(
-        LawArms(profile, TOKENS), profile, trace, candidates, REPLICAS, Policy(roll_seconds=START_UP_S)
+        LawArms(profile, TOKENS),
+        profile,
+        trace,
+        candidates,
+        REPLICAS,
+        Policy(roll_seconds=START_UP_S, risk=risk),
     )
     mine, none = study.outcome("breakeven"), study.outcome("none")
     taken, without = (spent(one, study) for one in (mine, none))
@@ -150,6 +156,9 @@ def main() -> int:
     options.add_argument("--judge", action="store_true", help="shapes and seeds that no rule was chosen on")
     options.add_argument("--every", action="store_true", help="a line per fleet")
     options.add_argument("--only", default="", help="loads whose title holds this text")
+    options.add_argument(
+        "--risk", type=float, default=Policy().risk, help="policy.risk: what less of it costs"
+    )
     options.add_argument("--workers", type=int, default=os.cpu_count(), help="replays at a time")
     given = options.parse_args()
     titles = [title for title in ((CHOSEN | OTHERS) if given.judge else CHOSEN) if given.only in title]
@@ -161,7 +170,7 @@ def main() -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     every: list[Outcome] = []
     with ProcessPoolExecutor(given.workers) as workers:
-        results = workers.map(replayed, asked)
+        results = workers.map(partial(replayed, risk=given.risk), asked)
         for title in titles:
             found = [next(results) for _ in range(len(seeds) * len(FLEETS))]
             every += found
