@@ -159,6 +159,16 @@ def test_a_service_s_past_is_that_of_its_deployment_s_pods_per_replica(day):
     assert max(rates) <= 5.1
 
 
+def test_a_past_load_is_the_fleet_s_on_any_replicas(day):
+    """Two pods at 2 rps, two at 5 and four at 2.5: loads of 4, 10 and 10 rps, whoever serves them tomorrow."""
+    address, end = day
+    asked = past_query(("llm",), (), HOURS * 3600, STEP_S)
+    found = read_past(asked_of(address, end, asked)).rates["llm", "chat", "chat"]
+    assert [found.replicas[place] for place in (6, 18, 30)] == [2.0, 2.0, 4.0]
+    assert [settled(found.on(1).rps)[place] for place in (6, 18, 30)] == [4.0, 10.0, 10.0]
+    assert [settled(found.on(8).rps)[place] for place in (6, 18, 30)] == [0.5, 1.2, 1.2]
+
+
 def test_the_blocks_of_a_roll_are_what_its_pods_counted(day):
     """Two pods that were replaced by two of another ReplicaSet: every block whole, none of anybody else's."""
     address, end = day
