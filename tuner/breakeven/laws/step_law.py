@@ -308,27 +308,20 @@ class Together(NamedTuple):
         first_s = self.request_s + self.readings.prompt_s[..., 1] + self.steps_s[..., 1]
         return np.asarray(first_s + self.decode_s[..., 0])
 
-    def at_rate(self, rps: FloatArray, dispersion: FloatArray | float = 1.0) -> Served:
-        """An open loop; NaN at and beyond saturation.
-
-        Args:
-            rps: arrivals (1/s), above 0.
-            dispersion: variance over mean of their counts; 1 is Poisson.
-        """
+    def at_rate(self, rps: FloatArray) -> Served:
+        """An open loop with Poisson arrivals at `rps` (1/s, above 0); NaN at and beyond saturation."""
         prompt_s = self.readings.prompt_s[..., 1]
         for _ in range(_PROMPT_ROUNDS):
             q = np.minimum(rps * prompt_s, 1.0 - 1e-9)
-            company = self._chances(rps / (1.0 - q), _together(q, dispersion))
+            company = self._chances(rps / (1.0 - q), _together(q))
             prompt_s = _mean(self.readings.prompt_s, company)
         number = np.arange(company.chances.shape[-1])
         decoding = (company.chances * number).sum(axis=-1) + company.beyond
-        ttft_s = self._ttft_s(company, prompt_s, rps, q, dispersion)
+        ttft_s = self._ttft_s(company, prompt_s, rps, q)
         latency_s = np.where(rps < self.saturation_rps, ttft_s + decoding / rps, np.nan)
         return Served(latency_s, np.where(np.isnan(latency_s), np.nan, ttft_s), rps * latency_s)
 
-    def at_inflight(
-        self, rps: FloatArray, inflight: FloatArray, dispersion: FloatArray | float = 1.0
-    ) -> Answering:
+    def at_inflight(self, rps: FloatArray, inflight: FloatArray) -> Answering:
         """An open loop in which so many were in flight on average: how long a request takes among them.
 
         A law is fitted this way round: at an imposed rate a small error of it is a large one of the latency near
@@ -340,7 +333,7 @@ class Together(NamedTuple):
         number = np.arange(most + 1.0)
         for _ in range(2):
             q = np.minimum(rps * prompt_s, _MOST_PROMPTS)
-            together = _together(q, dispersion)
+            together = _together(q)
             decoding = np.maximum(inflight - np.minimum(rps * ttft_s, 0.9 * inflight), 1e-6)
             pushed = decoding / _along(self.decode_s, np.minimum(decoding, most - 1.0))
             for _ in range(_NEWTON):
@@ -350,7 +343,7 @@ class Together(NamedTuple):
                 short = decoding - (company.chances * number).sum(axis=-1)
                 pushed = pushed * np.exp(np.clip(short / slope, -0.5, 0.5))
             prompt_s = _mean(self.readings.prompt_s, company)
-            ttft_s = self._ttft_s(company, prompt_s, rps, q, dispersion)
+            ttft_s = self._ttft_s(company, prompt_s, rps, q)
         decode_s = decoding / (pushed * (1.0 - q))
         # What is slower among i moves P at i and above; of those that come in groups, part of it is taken back at i + 1.
         above = np.cumsum(away[..., ::-1], axis=-1)[..., ::-1][..., 1:]
@@ -405,11 +398,10 @@ class Together(NamedTuple):
         prompt_s: FloatArray,
         rps: FloatArray,
         q: FloatArray,
-        dispersion: FloatArray | float,
     ) -> FloatArray:
         """Half of the step that an arrival falls into, one of its own, its prompt and those read beside it.
 
-        Arrivals that come in bursts read half of their burst's prompts first. Who meets nobody waits for no step. Who
+        Who meets nobody waits for no step. Who
         comes beyond the last number waits for a place too, which is in the sum of those in flight.
         """
         met = company.chances[..., :-1] * self.steps_s[..., 1:]
@@ -417,7 +409,7 @@ class Together(NamedTuple):
         own_s = met.sum(axis=-1) + full
         busy_s = own_s - met[..., 0]
         stretched_s = busy_s / (1.0 - q) + (1.0 - company.chances[..., 0]) * prompt_s * q / (1.0 - q**2)
-        beside = rps * stretched_s + 0.5 * np.maximum(np.asarray(dispersion) - 1.0, 0.0)
+        beside = rps * stretched_s
         return np.asarray(self.request_s + 0.5 * stretched_s + own_s + prompt_s * (1.0 + beside))
 
 
@@ -437,14 +429,14 @@ def _from_zero(values: FloatArray) -> FloatArray:
     return np.concatenate([np.zeros_like(values[..., :1]), values], axis=-1)
 
 
-def _together(q: FloatArray, dispersion: FloatArray | float) -> FloatArray:
+def _together(q: FloatArray) -> FloatArray:
     """The share of requests that start to decode with another one.
 
     While prompts are read nobody decodes and others ask: of Poisson arrivals a whole busy period of prompts starts to
     decode at once, which multiplies the variance of their number by 1/(1 - q)^2. Groups of a geometric size with this share
     of followers have the variance over mean (1 + share)/(1 - share).
     """
-    spread = np.maximum(np.asarray(dispersion) / (1.0 - q) ** 2, 1.0)
+    spread = (1.0 - q) ** -2.0
     return np.asarray((spread - 1.0) / (spread + 1.0))
 
 
