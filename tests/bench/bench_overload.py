@@ -74,12 +74,13 @@ def replayed(asked: tuple[str, int, str], risk: float = Policy().risk) -> Outcom
     mine, none = study.outcome("breakeven"), study.outcome("none")
     taken, without = (spent(one, study) for one in (mine, none))
     days, without_days = (_by_day(values, study) for values in (taken, without))
+    busy = without_days > 0.0
     tens = range(len(days) - 9)
     static = min(spent(study.outcome(static_name(arm)), study).sum() for arm in candidates)
     return Outcome(
         f"{title}, seed {seed}, {fleet}",
         float(without.sum() / taken.sum()),
-        float((without_days / days)[without_days > 0.0].min()),
+        float((without_days[busy] / days[busy]).min()),
         min(float(without_days[day : day + 10].sum() / days[day : day + 10].sum()) for day in tens),
         mine.switches,
         most_within(rolled_s(mine, study), _DAY_S),
