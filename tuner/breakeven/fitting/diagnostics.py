@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import fdtri
 
 from breakeven.fitting.observations import Observation
 from breakeven.fitting.solve import Solution, solve
@@ -234,6 +233,8 @@ def _has_a_shape(observations: Sequence[Observation], law: LawFit) -> bool:
     Where loads were repeated, the scatter within them says what noise is and the means are held against it. Else a curvature
     is looked for. Both by an F test, which with few rows finds nothing: they are then as good as their bounds.
     """
+    from scipy.special import fdtri  # noqa: PLC0415  the operator imports this module for its limits alone
+
     groups = by_load(observations)
     residuals = [latencies(group) / (design(group) @ (law.c1_s, law.c2_s)) - 1.0 for group in groups]
     repeated = sum(group.size - 1 for group in residuals)
