@@ -88,8 +88,9 @@ def test_what_many_in_flight_take_is_what_their_rate_takes(share, k, prompt):
 def test_load_only_slows_and_there_is_no_steady_state_beyond_saturation(share, k):
     together = company(costs(), demand(k, 1.0 + k / 4), 1200)
     rate = share * together.saturation_rps
-    latencies = [float(together.at_rate(part * rate).latency_s) for part in (0.2, 0.6, 1.0)]
-    assert float(together.alone_s) < latencies[0] < latencies[1] < latencies[2]
+    latencies = [float(together.at_rate(part * rate).latency_s) for part in (1e-6, 0.2, 0.6, 1.0)]
+    assert latencies == sorted(latencies)
+    assert latencies[0] < latencies[-1]
     assert np.isnan(together.at_rate(together.saturation_rps * 1.001).latency_s)
 
 

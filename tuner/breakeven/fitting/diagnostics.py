@@ -14,6 +14,7 @@ from breakeven.fitting.solve import Solution, solve
 from breakeven.laws.arrays import FloatArray
 from breakeven.points.point import ImposedLoad
 from breakeven.profile.fits import Bend, LawFit
+from breakeven.profile.operating_conditions import SD_OF_MEAN_ERROR
 from breakeven.profile.student_t import t_quantile
 from breakeven.reasons import Reason
 
@@ -46,9 +47,6 @@ _OUTLIER_LEAST_AT_AN_END = 0.20
 to 14 % between a lone request and 32."""
 
 _OUTLIER_LEVEL = 0.01
-
-_SD_OF_MEAN = 1.25
-"""Standard deviation over mean absolute error, of normal errors."""
 
 
 def design(observations: Sequence[Observation]) -> FloatArray:
@@ -209,7 +207,7 @@ def verdict(
     blind = (
         t * law.covariance[1][1] ** 0.5 > law.c2_s
         if bends is None
-        else t * _SD_OF_MEAN * bends.points_error > 1.0
+        else t * SD_OF_MEAN_ERROR * bends.points_error > 1.0
     )
     missed = max(law.max_relative_error, left_out or 0.0)
     against = (

@@ -73,9 +73,7 @@ def fit_points(
 
 def _steps(points: Sequence[Point], pooled: Sequence[PooledFit], share: float) -> StepLaw | None:
     """The one law of all arms, of every usable row at whatever lengths."""
-    arms = sorted(
-        {one.arm for one in points}, key=lambda arm: (arm != NO_SPECULATION, arm.family, arm.scheduled, arm.k)
-    )
+    arms = [*_arms(points), *schedules_of(points)]
     rows = [ArmRows(arm, observe([one for one in points if one.arm == arm], share)[0]) for arm in arms]
     acceptance = {one.method: model for one in pooled if (model := one.acceptance) is not None}
     return fit_step_law([one for one in rows if one.rows], acceptance)

@@ -15,7 +15,7 @@ sharing whose speed depends on the state. Its number in flight has a product for
 rate*X(i)/i over i up to j, whatever the distribution of lengths. C1/(1 - RPS*C2) is the case of a step that is linear in
 j (Kong et al., arXiv 2605.15051).
 
-Arguments broadcast: a leading axis may hold draws of uncertain costs, the next one rows or rates.
+Costs are scalars; what a request asks for, rates and numbers in flight broadcast.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SETTLING = 12
 
 
 class CostsOfSteps(NamedTuple):
-    """What a step is made of; each an array, so that many draws of an uncertain law go through at once.
+    """What a step is made of; scalars but for the departures.
 
     Attributes:
         weights_s: a, the weights streamed once (s), above 0.
@@ -56,8 +56,8 @@ class CostsOfSteps(NamedTuple):
         draft_s: d, each position drafted, however many requests draft (s).
         each_draft_s: t, a position drafted for one request (s).
         request_s: what a request takes outside of steps (s).
-        departures: ln of what multiplies a step at 1, 2, 4, ... positions, on an axis behind all others; between them it
-            follows a straight line over the logarithm of positions. It holds knees that no sharpness has.
+        departures: ln of what multiplies a step at 1, 2, 4, ... positions, shape (knots,); between them it follows
+            a straight line over the logarithm of positions. It holds knees that no sharpness has.
     """
 
     weights_s: FloatArray
@@ -254,7 +254,7 @@ class Answering(NamedTuple):
         of_first: seconds of TTFT, and so of latency, likewise.
         of_prompts: seconds of latency, and of TTFT, per ln of what a prompt adds to a step.
         prompt_slopes: slopes of that logarithm over ln(weights_s), ln(position_s) and ln(prompt_s).
-        through_first: seconds of latency per second of TTFT: who waits for his first token does not decode beside others.
+        through_first: seconds of latency per second of TTFT: who waits for the first token does not decode beside others.
     """
 
     served: Served
@@ -301,12 +301,6 @@ class Together(NamedTuple):
         """Rate (1/s) beyond which the queue grows without end, where steps are full."""
         each_s = self.decode_s[..., -1] / self.decode_s.shape[-1]
         return np.asarray(1.0 / (each_s + self.readings.prompt_s[..., -1]))
-
-    @property
-    def alone_s(self) -> FloatArray:
-        """Latency (s) of a lone request."""
-        first_s = self.request_s + self.readings.prompt_s[..., 1] + self.steps_s[..., 1]
-        return np.asarray(first_s + self.decode_s[..., 0])
 
     def at_rate(self, rps: FloatArray) -> Served:
         """An open loop with Poisson arrivals at `rps` (1/s, above 0); NaN at and beyond saturation."""

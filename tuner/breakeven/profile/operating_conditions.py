@@ -24,7 +24,7 @@ from breakeven.laws.speculation import mean_kv_tokens
 from breakeven.profile.curves import Curve
 from breakeven.profile.fits import ArmFit, LawFit, Lengths, Measurement
 
-_SD_OF_MEAN_ERROR = 1.25
+SD_OF_MEAN_ERROR = 1.25
 """Standard deviation over mean absolute error, of normal errors."""
 
 _LEAST_ALONE = 0.5
@@ -33,7 +33,7 @@ _LEAST_ALONE = 0.5
 _WIDE = 0.05
 """Where what was not measured leaves C1 or C2 open by more than this share of it, a prediction is an extrapolation."""
 
-_FAR = 4.5
+FAR = 4.5
 """Lengths beyond this multiple of the measured ones are an extrapolation, whatever was measured of the steps."""
 
 _FORM_ERROR = 0.02
@@ -127,7 +127,7 @@ def measured_curve(fit: ArmFit, conditions: Conditions) -> Curve:
         "arm",
         (min(others), max(others)),
         knots,
-        _SD_OF_MEAN_ERROR * _error_between(fit),
+        SD_OF_MEAN_ERROR * _error_between(fit),
         fit.measured_saturation_rps if moved is None else moved.ceiling_rps,
         moved is not None and moved.extrapolated,
         # The curve moves it to the last knot, which other lengths have moved already.
@@ -362,7 +362,7 @@ class _Conversion:
     def _far(self) -> bool:
         before, now = self._works
         ratios = (now.prompt_tokens / before.prompt_tokens, now.output_tokens / before.output_tokens)
-        return any(abs(math.log(max(ratio, 1e-9))) > math.log(_FAR) for ratio in ratios)
+        return any(abs(math.log(max(ratio, 1e-9))) > math.log(FAR) for ratio in ratios)
 
 
 def _law_of(fit: ArmFit) -> LawFit:

@@ -42,7 +42,7 @@ def pooled_curve(fit: PooledFit, arm: Arm, conditions: Conditions) -> Curve:
     """
     conditions.check(arm)
     e = _tokens_per_step(fit, arm, conditions)
-    drafted = _drafted_per_step(fit, arm)
+    drafted = drafted_per_step(fit, arm)
     output = conditions.output_tokens or fit.lengths.output_tokens or 1.0
     covariance = np.asarray(fit.covariance, dtype=float)
     rows = _rows(fit, conditions, e.value, drafted, output)
@@ -108,7 +108,7 @@ def _tokens_per_step(fit: PooledFit, arm: Arm, conditions: Conditions) -> Tokens
     return known
 
 
-def _drafted_per_step(fit: PooledFit, arm: Arm) -> float:
+def drafted_per_step(fit: PooledFit, arm: Arm) -> float:
     """Return k for model drafters; lookup drafts at some steps only, the same share of them at every k."""
     if fit.vllm_method not in LOOKUP_METHODS or not fit.drafted_per_step:
         return float(arm.k)

@@ -16,10 +16,10 @@ from breakeven.arm import Arm
 from breakeven.laws.arrays import FloatArray, Span
 from breakeven.laws.law import Law
 from breakeven.laws.step_law import CostsOfSteps, Demand, Served, Tier, closed_loop, company
-from breakeven.methods import LOOKUP_METHODS
 from breakeven.profile.curves import Curve
 from breakeven.profile.fits import ArmFit, LawFit, Lengths, PooledFit
-from breakeven.profile.operating_conditions import Conditions, work_of
+from breakeven.profile.operating_conditions import FAR, Conditions, work_of
+from breakeven.profile.pooling import drafted_per_step
 from breakeven.profile.step_fit import LEVEL, Answers, ArmLoads, StepLaw
 from breakeven.tiers import Schedule
 
@@ -35,9 +35,6 @@ _BATCH = 1024
 """Requests in a step at most, where nothing says how many."""
 
 _LEAST = 1e-9
-
-_FAR = 4.5
-"""Lengths beyond this multiple of the measured ones are an extrapolation."""
 
 
 class StepConditions(NamedTuple):
@@ -207,7 +204,7 @@ def _strays(measured: Lengths, now: Lengths) -> bool:
         (measured.prompt_tokens, now.prompt_tokens),
         (measured.output_tokens, now.output_tokens),
     )
-    return any(a and b and max(a / b, b / a) > _FAR for a, b in pairs)
+    return any(a and b and max(a / b, b / a) > FAR for a, b in pairs)
 
 
 def _tiers(
@@ -229,13 +226,8 @@ def _tiers(
         known = tokens_per_step
     if known is None:
         return None
-    drafted = own.acceptance.drafted_per_step if own and own.acceptance else _drafted(arm, family)
+    if own is not None and own.acceptance is not None:
+        drafted = own.acceptance.drafted_per_step
+    else:
+        drafted = drafted_per_step(family, arm) if family is not None else float(arm.k)
     return (Tier(1, np.asarray(float(drafted)), np.asarray(float(known))),)
-
-
-def _drafted(arm: Arm, family: PooledFit | None) -> float:
-    """Drafted positions of a step: k, or for lookups, which draft at some steps only, the measured share of k."""
-    if family is None or family.vllm_method not in LOOKUP_METHODS or not family.drafted_per_step:
-        return float(arm.k)
-    shares = [drafted / k for k, drafted in family.drafted_per_step.items() if k]
-    return arm.k * sum(shares) / len(shares)
