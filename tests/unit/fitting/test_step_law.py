@@ -1,6 +1,7 @@
 """The one law of all arms: fitted to sweeps of its own making, it predicts loads, arms and lengths that were not measured."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.cli import root
+from breakeven.errors import InputError
 from breakeven.fitting import fit_points
 from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, closed_loop, company
 from breakeven.points.point import LoadMode, Point
@@ -136,6 +138,25 @@ def test_the_document_is_the_law(profile):
     )
     without = replace(profile, steps=None)
     assert "steps" not in without.document()
+
+
+@pytest.mark.parametrize(
+    ("edit", "place"),
+    [
+        (lambda steps: steps["figures"].pop(), "steps.figures"),
+        (lambda steps: steps["figures"].__setitem__(0, 900.0), "steps.figures"),
+        (lambda steps: steps["arms"].pop(), "steps.figures"),
+        (lambda steps: steps["covariance"].pop(), "steps.covariance"),
+        (lambda steps: steps["covariance"][0].__setitem__(0, -1.0), "steps.covariance"),
+        (lambda steps: steps["covariance"][0].__setitem__(1, 5.0), "steps.covariance"),
+        (lambda steps: steps.update(dof=0), "steps.covariance"),
+    ],
+)
+def test_a_law_that_no_fit_writes_is_refused_by_its_place(profile, edit, place):
+    document = json.loads(profile.to_json())
+    edit(document["steps"])
+    with pytest.raises(InputError, match=re.escape(place)):
+        Profile.from_json(json.dumps(document))
 
 
 def test_closed_and_open_loops_fit_together():

@@ -79,7 +79,7 @@ class Profile:
             raise InputError(where, shown, f"a profile written by `breakeven fit` (schema {SCHEMA})")
         check_sizes(document, "", where)
         profile = _validated(document, where)
-        check(profile.confidence, profile.arms, profile.pooled, where)
+        check(profile.confidence, profile.arms, profile.pooled, profile.steps, where)
         return profile
 
     def to_json(self) -> str:

@@ -8,15 +8,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from breakeven.errors import InputError
+from breakeven.laws.arrays import FloatArray
 from breakeven.laws.mixture import checked_survival
 from breakeven.laws.speculation import COEFFICIENTS
 from breakeven.profile.fits import ArmFit, LawFit, Measurement, PooledFit
+from breakeven.profile.step_fit import StepLaw
 from breakeven.tiers import Schedule
 
 _LARGEST = 1e15
 _LEAST = 1e-12
 _ROUNDING = 1e-6
 _LARGEST_MISS = 10.0
+_LARGEST_LOGARITHM = 40.0
 
 
 def check_sizes(value: object, path: str, where: str) -> None:
@@ -37,7 +40,13 @@ def check_sizes(value: object, path: str, where: str) -> None:
         )
 
 
-def check(confidence: float, arms: Sequence[ArmFit], pooled: Sequence[PooledFit], where: str) -> None:
+def check(
+    confidence: float,
+    arms: Sequence[ArmFit],
+    pooled: Sequence[PooledFit],
+    steps: StepLaw | None,
+    where: str,
+) -> None:
     """Refuse impossible arms, coefficients, covariances and rows.
 
     Raises:
@@ -49,6 +58,8 @@ def check(confidence: float, arms: Sequence[ArmFit], pooled: Sequence[PooledFit]
         _check_arm(fit, f"{where}: arms[{index}]")
     for index, family in enumerate(pooled):
         _check_pooled(family, f"{where}: pooled[{index}]")
+    if steps is not None:
+        _check_steps(steps, f"{where}: steps")
 
 
 def _check_arm(fit: ArmFit, place: str) -> None:
@@ -111,6 +122,28 @@ def _check_rows(fit: ArmFit, place: str) -> None:
 
 def _possible(row: Measurement) -> bool:
     return row.others >= 0 and row.latency_s >= _LEAST and row.rps >= _LEAST
+
+
+def _check_steps(law: StepLaw, place: str) -> None:
+    size = law.layout.size
+    if len(law.figures) != size or max(map(abs, law.figures)) > _LARGEST_LOGARITHM:
+        raise InputError(
+            f"{place}.figures", "not those of its arms", f"{size} of at most {_LARGEST_LOGARITHM:g}"
+        )
+    square = len(law.covariance) == size and all(len(line) == size for line in law.covariance)
+    if not square or law.dof < 1 or law.noise < 0 or not _is_covariance(np.array(law.covariance)):
+        raise InputError(
+            f"{place}.covariance", "no covariance", f"a symmetric, positive matrix of {size} by {size}"
+        )
+
+
+def _is_covariance(matrix: FloatArray) -> bool:
+    """Whether a matrix has a Cholesky factor, which every curve of the law takes."""
+    try:
+        np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return False
+    return bool(np.allclose(matrix, matrix.T, rtol=_ROUNDING))
 
 
 def _check_pooled(fit: PooledFit, place: str) -> None:
