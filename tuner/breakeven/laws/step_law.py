@@ -6,9 +6,8 @@ A step in which j requests decode, each verifying 1 + k positions, lasts
 
 a is the time in which the weights are read once, b that of computing one position, r how sharply one bound gives way to
 the other, s and v what experts save while few are touched, w that of a token of context, f, d and t what drafting costs.
-A request of p prompt and g output tokens decodes for (g - 1)/E steps. Its prompt is read in a step with others: u*p more of
-computing, of which some hides behind the reading of weights. At a rate prompts take the share q of all time, and decoding
-goes slower by 1/(1 - q).
+A request of p prompt and g output tokens decodes for (g - 1)/E steps. Prompts take u seconds a token, so at a rate they
+take the share q = rate*u*p of all time, and decoding goes slower by 1/(1 - q).
 
 Among j in all a request has X(j) = (g - 1)/E * S(j)/(1 - q) seconds of work. With Poisson arrivals this is processor
 sharing whose speed depends on the state. Its number in flight has a product form, P(j) proportional to the product of
@@ -20,7 +19,6 @@ Costs are scalars; what a request asks for, rates and numbers in flight broadcas
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -33,9 +31,6 @@ _NEWTON = 5
 
 _MOST_PROMPTS = 0.95
 """Largest share of time that prompts take in a law on trial."""
-
-_PROMPT_ROUNDS = 3
-"""Rounds until what a prompt adds to a step and how many decode there agree."""
 
 _SETTLING = 12
 """Rounds of a fixed point of which a round leaves a tenth of the error or less."""
@@ -51,7 +46,7 @@ class CostsOfSteps(NamedTuple):
         untouched: s, the share of the weights that a step of very few positions leaves unread, below 1.
         touching: v, positions after which all but a third of those are read, above 0.
         context_s: w, a token of context and decoding request (s).
-        prompt_s: u, computing a prompt token (s).
+        prompt_s: u, a prompt token (s).
         drafting_s: f, drafting at all (s).
         draft_s: d, each position drafted, however many requests draft (s).
         each_draft_s: t, a position drafted for one request (s).
@@ -181,32 +176,6 @@ def departure_shares(positions: FloatArray, knots: int) -> tuple[NDArray[np.intp
     return first, np.asarray(place - first)
 
 
-class Reading(NamedTuple):
-    """What a prompt adds to a step (s), and its slopes over ln(weights_s), ln(position_s) and ln(prompt_s)."""
-
-    prompt_s: FloatArray
-    slopes: tuple[FloatArray, FloatArray, FloatArray]
-
-
-def reading(costs: CostsOfSteps, demand: Demand, decoding: FloatArray) -> Reading:
-    """A prompt read in a step in which `decoding` requests decode: what memory waits for anyway is free."""
-    tier = demand.tiers[0]
-    drafted = tier.drafted
-    for later in demand.tiers[1:]:
-        drafted = np.where(decoding >= later.first - 0.5, later.drafted, drafted)
-    positions = np.maximum(decoding, 1.0) * (1.0 + drafted)
-    compute = costs.position_s * positions
-    prompt = costs.prompt_s * demand.prompt_tokens
-    without = _bound(costs, positions)
-    # As many positions as take that long to compute.
-    beside = _bound(costs, positions + prompt / costs.position_s)
-    of_compute = beside.bound_s * (1.0 - beside.of_memory) / (compute + prompt)
-    weights = beside.bound_s * beside.of_memory - without.bound_s * without.of_memory
-    position = of_compute * compute - without.bound_s * (1.0 - without.of_memory)
-    found = np.asarray(beside.bound_s - without.bound_s)
-    return Reading(found, (weights, position, of_compute * prompt))
-
-
 class _Bound(NamedTuple):
     """Reading weights and computing positions: what both take together, and the memory's part in it (1)."""
 
@@ -252,8 +221,7 @@ class Answering(NamedTuple):
         served: the figures.
         of_decoding: seconds of latency per ln(step) of 1, 2, ... decoding requests, through decoding.
         of_first: seconds of TTFT, and so of latency, likewise.
-        of_prompts: seconds of latency, and of TTFT, per ln of what a prompt adds to a step.
-        prompt_slopes: slopes of that logarithm over ln(weights_s), ln(position_s) and ln(prompt_s).
+        of_prompts: seconds of latency, and of TTFT, per ln(prompt_s).
         through_first: seconds of latency per second of TTFT: who waits for the first token does not decode beside others.
     """
 
@@ -261,7 +229,6 @@ class Answering(NamedTuple):
     of_decoding: FloatArray
     of_first: FloatArray
     of_prompts: tuple[FloatArray, FloatArray]
-    prompt_slopes: tuple[FloatArray, FloatArray, FloatArray]
     through_first: FloatArray
 
 
@@ -287,31 +254,27 @@ class Together(NamedTuple):
     Attributes:
         steps_s: duration of a step in which 0 (one whose prompts are read alone), 1, 2, ... decode.
         decode_s: decoding of a whole request among 1, 2, ... without the prompts of others.
-        readings: reading a prompt among 0, 1, 2, ...
+        prompt_s: reading a request's prompt (s).
         request_s: outside of steps (s).
     """
 
     steps_s: FloatArray
     decode_s: FloatArray
-    readings: Reading
+    prompt_s: FloatArray
     request_s: FloatArray
 
     @property
     def saturation_rps(self) -> FloatArray:
         """Rate (1/s) beyond which the queue grows without end, where steps are full."""
-        each_s = self.decode_s[..., -1] / self.decode_s.shape[-1]
-        return np.asarray(1.0 / (each_s + self.readings.prompt_s[..., -1]))
+        return np.asarray(1.0 / (self.decode_s[..., -1] / self.decode_s.shape[-1] + self.prompt_s))
 
     def at_rate(self, rps: FloatArray) -> Served:
         """An open loop with Poisson arrivals at `rps` (1/s, above 0); NaN at and beyond saturation."""
-        prompt_s = self.readings.prompt_s[..., 1]
-        for _ in range(_PROMPT_ROUNDS):
-            q = np.minimum(rps * prompt_s, 1.0 - 1e-9)
-            company = self._chances(rps / (1.0 - q), _together(q))
-            prompt_s = _mean(self.readings.prompt_s, company)
+        q = np.minimum(rps * self.prompt_s, 1.0 - 1e-9)
+        company = self._chances(rps / (1.0 - q), _together(q))
         number = np.arange(company.chances.shape[-1])
         decoding = (company.chances * number).sum(axis=-1) + company.beyond
-        ttft_s = self._ttft_s(company, prompt_s, rps, q)
+        ttft_s = self._ttft_s(company, rps, q)
         latency_s = np.where(rps < self.saturation_rps, ttft_s + decoding / rps, np.nan)
         return Served(latency_s, np.where(np.isnan(latency_s), np.nan, ttft_s), rps * latency_s)
 
@@ -321,13 +284,12 @@ class Together(NamedTuple):
         A law is fitted this way round: at an imposed rate a small error of it is a large one of the latency near
         saturation.
         """
-        prompt_s = _along(self.readings.prompt_s, np.minimum(inflight, self.decode_s.shape[-1] - 1.0))
-        ttft_s = np.asarray(self.request_s + prompt_s + self.steps_s[..., 1])
+        q = np.minimum(rps * self.prompt_s, _MOST_PROMPTS)
+        together = _together(q)
+        ttft_s = np.asarray(self.request_s + self.prompt_s + self.steps_s[..., 1])
         most = self.decode_s.shape[-1]
         number = np.arange(most + 1.0)
         for _ in range(2):
-            q = np.minimum(rps * prompt_s, _MOST_PROMPTS)
-            together = _together(q)
             decoding = np.maximum(inflight - np.minimum(rps * ttft_s, 0.9 * inflight), 1e-6)
             pushed = decoding / _along(self.decode_s, np.minimum(decoding, most - 1.0))
             for _ in range(_NEWTON):
@@ -336,15 +298,14 @@ class Together(NamedTuple):
                 slope = np.maximum((away * company.growth).sum(axis=-1), 1e-12)
                 short = decoding - (company.chances * number).sum(axis=-1)
                 pushed = pushed * np.exp(np.clip(short / slope, -0.5, 0.5))
-            prompt_s = _mean(self.readings.prompt_s, company)
-            ttft_s = self._ttft_s(company, prompt_s, rps, q)
+            ttft_s = self._ttft_s(company, rps, q)
         decode_s = decoding / (pushed * (1.0 - q))
         # What is slower among i moves P at i and above; of those that come in groups, part of it is taken back at i + 1.
         above = np.cumsum(away[..., ::-1], axis=-1)[..., ::-1][..., 1:]
         back = 1.0 - np.diff(company.growth, axis=-1)
         moved = above.copy()
         moved[..., :-1] -= back[..., 1:] * above[..., 1:]
-        before = (0.5 / (1.0 - q) + prompt_s * rps / (1.0 - q))[..., None]
+        before = (0.5 / (1.0 - q) + self.prompt_s * rps / (1.0 - q))[..., None]
         own = company.chances[..., :-1]
         first = own.copy()
         first[..., 1:] += before * own[..., 1:]
@@ -352,14 +313,13 @@ class Together(NamedTuple):
         steps = first * self.steps_s[..., 1:]
         reading_s = ttft_s - self.request_s - steps.sum(axis=-1)
         busy_s = (own * self.steps_s[..., 1:])[..., 1:].sum(axis=-1)
-        stretch_s = busy_s * q / (1.0 - q) ** 2 + prompt_s * q * (1.0 + q**2) / (1.0 - q**2) ** 2
-        reading_s = reading_s + (0.5 + prompt_s * rps) * stretch_s
+        stretch_s = busy_s * q / (1.0 - q) ** 2 + self.prompt_s * q * (1.0 + q**2) / (1.0 - q**2) ** 2
+        reading_s = reading_s + (0.5 + self.prompt_s * rps) * stretch_s
         return Answering(
             Served(ttft_s + decode_s, ttft_s, inflight),
             (decode_s / slope)[..., None] * moved,
             steps,
             (through_first * reading_s + decode_s * q / (1.0 - q), reading_s),
-            _relative(prompt_s, [_mean(slope, company) for slope in self.readings.slopes]),
             through_first,
         )
 
@@ -386,13 +346,7 @@ class Together(NamedTuple):
             _from_zero(np.cumsum(first / coming, axis=-1)),
         )
 
-    def _ttft_s(
-        self,
-        company: _Chances,
-        prompt_s: FloatArray,
-        rps: FloatArray,
-        q: FloatArray,
-    ) -> FloatArray:
+    def _ttft_s(self, company: _Chances, rps: FloatArray, q: FloatArray) -> FloatArray:
         """Half of the step that an arrival falls into, one of its own, its prompt and those read beside it.
 
         Who meets nobody waits for no step. Who
@@ -402,20 +356,9 @@ class Together(NamedTuple):
         full = (company.chances[..., -1] + company.past) * self.steps_s[..., -1]
         own_s = met.sum(axis=-1) + full
         busy_s = own_s - met[..., 0]
-        stretched_s = busy_s / (1.0 - q) + (1.0 - company.chances[..., 0]) * prompt_s * q / (1.0 - q**2)
+        stretched_s = busy_s / (1.0 - q) + (1.0 - company.chances[..., 0]) * self.prompt_s * q / (1.0 - q**2)
         beside = rps * stretched_s
-        return np.asarray(self.request_s + 0.5 * stretched_s + own_s + prompt_s * (1.0 + beside))
-
-
-def _mean(values: FloatArray, company: _Chances) -> FloatArray:
-    """A figure of 0, 1, 2, ... on average; beyond the last number it stays what it is there."""
-    return np.asarray((company.chances * values).sum(axis=-1) + company.past * values[..., -1])
-
-
-def _relative(whole: FloatArray, slopes: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Slopes of a figure's logarithm from those of the figure."""
-    weights, position, prompt = (np.asarray(slope / np.maximum(whole, 1e-12)) for slope in slopes)
-    return weights, position, prompt
+        return np.asarray(self.request_s + 0.5 * stretched_s + own_s + self.prompt_s * (1.0 + beside))
 
 
 def _from_zero(values: FloatArray) -> FloatArray:
@@ -442,13 +385,11 @@ def company(costs: CostsOfSteps, demand: Demand, most: int) -> Together:
         Tier(tier.first, *(np.asarray(value)[..., None] for value in tier[1:])) for tier in demand.tiers
     )
     rest = (np.asarray(value)[..., None] for value in demand[1:])
-    spread = Demand(tiers, *rest)
-    steps = _steps(wide, spread, number)
-    found = reading(wide, spread, np.arange(most + 1.0))
+    steps = _steps(wide, Demand(tiers, *rest), number)
     return Together(
         np.concatenate([steps.step_s[..., :1], steps.step_s], axis=-1),
         steps.decode_s,
-        found,
+        np.asarray(costs.prompt_s * demand.prompt_tokens),
         np.asarray(costs.request_s),
     )
 
@@ -459,11 +400,10 @@ def closed_loop(costs: CostsOfSteps, demand: Demand, inflight: FloatArray) -> An
     While one of them is answered each one's prompt is read once. Clients ask when a step has ended, so none waits for one.
     The answers to the steps are spread over the two whole numbers beside the number that decodes.
     """
+    prompt_s = costs.prompt_s * demand.prompt_tokens
     decoding = inflight
     for _ in range(_SETTLING):
         steps = _steps(costs, demand, np.maximum(decoding, 1.0))
-        read = reading(costs, demand, decoding)
-        prompt_s = read.prompt_s
         latency_s = costs.request_s + steps.step_s + steps.decode_s + prompt_s * inflight
         beside = np.minimum(steps.step_s / latency_s, 1.0) * (inflight - 1.0)
         ttft_s = costs.request_s + steps.step_s + prompt_s * (1.0 + beside)
@@ -475,7 +415,6 @@ def closed_loop(costs: CostsOfSteps, demand: Demand, inflight: FloatArray) -> An
         steps.decode_s[..., None] * shares,
         steps.step_s[..., None] * shares,
         (prompt_s * inflight, prompt_s * (1.0 + beside)),
-        _relative(prompt_s, read.slopes),
         np.ones_like(latency_s),
     )
 

@@ -139,7 +139,7 @@ class Layout:
             untouched=1.0 / (1.0 + np.exp(-engine["untouched"])),
             touching=np.exp(engine["touching"]),
             context_s=np.exp(engine["context_s"]) * raised,
-            prompt_s=position_s * raised * np.exp(engine["prompt_s"]),
+            prompt_s=position_s * np.exp(engine["prompt_s"]),
             drafting_s=drafting[0] * raised,
             draft_s=drafting[1] * raised,
             each_draft_s=drafting[2] * raised,
@@ -203,19 +203,14 @@ class Layout:
             if level is not None:
                 into[:, level] = weights.sum(axis=-1)
             into[:, self.departures :] = weights @ hats
-        request = ENGINE.index("request_s")
+        prompt, request = ENGINE.index("prompt_s"), ENGINE.index("request_s")
         first[:, request] = np.exp(figures[request])
         whole = decoding + found.through_first[:, None] * first
         of_latency, of_ttft = found.of_prompts
-        weights, position, prompt = found.prompt_slopes
         # A prompt token is so many times a position: it moves with both.
-        slopes = {"weights_s": weights, "position_s": position + prompt, "prompt_s": prompt}
-        for name, slope in slopes.items():
-            first[:, ENGINE.index(name)] += slope * of_ttft
-            whole[:, ENGINE.index(name)] += slope * of_latency
-        if level is not None:
-            first[:, level] += of_ttft
-            whole[:, level] += of_latency
+        for at in (prompt, ENGINE.index("position_s")):
+            first[:, at] += of_ttft
+            whole[:, at] += of_latency
         return first, whole
 
 
