@@ -20,6 +20,7 @@ from breakeven.laws.arrays import FloatArray
 from breakeven.laws.step_law import Demand, Tier
 from breakeven.methods import LOOKUP_METHODS
 from breakeven.profile.step_fit import KNOTS, LEVEL, ArmLoads, Layout, StepLaw
+from breakeven.profile.step_form import ArmGaps, FormError, Places
 from breakeven.tiers import Schedule
 
 _POSITIONS = 250.0
@@ -39,9 +40,17 @@ _USUAL_NOISE, _USUAL_WEIGHT = 0.02, 3.0
 """Standard deviation of one mean latency (ln) before any row, and how many degrees of freedom that is worth: what follows
 nine rows with eight figures leaves no noise to see."""
 
+_USUAL_FORM, _FORM_SPREAD = 0.012, 0.9
+"""Middle of the size of departures (ln) before any row, and the spread of its logarithm."""
+
+_REACHES = (0.7, 1.4, 2.8)
+_FORMS = (0.01, 0.015, 0.022, 0.033, 0.05, 0.075, 0.11, 0.16)
+_SCATTERS = (0.002, 0.004, 0.007, 0.011, 0.016, 0.022, 0.03, 0.04, 0.055, 0.075, 0.1, 0.14, 0.2, 0.3)
+"""What is tried for the reach and the size of departures, and for the noise of a row."""
+
 _ROUNDS = 40
 _SETTLED = 1e-4
-_NOISE_ROUNDS, _NOISE_SETTLED = 3, 0.05
+_SCATTER_ROUNDS, _SCATTER_SETTLED = 3, 0.05
 
 
 class ArmRows(NamedTuple):
@@ -64,6 +73,22 @@ class _Sweep(NamedTuple):
     latency_s: FloatArray
     ttft_s: FloatArray
     most: int
+    places: Places
+
+
+class _Scatter(NamedTuple):
+    """How rows lie around the law: their noise, and how the engine departs from the law."""
+
+    noise: float
+    form: FormError
+
+    def roots(self, sweeps: Sequence[_Sweep]) -> list[FloatArray]:
+        """Cholesky factor of the covariance of each arm's rows."""
+        return [np.linalg.cholesky(self._of(one)) for one in sweeps]
+
+    def _of(self, sweep: _Sweep) -> FloatArray:
+        rows = self.noise**2 * np.eye(sweep.latency_s.size)
+        return np.asarray(self.form.covariance(sweep.places, sweep.places) + rows)
 
 
 def fit_step_law(arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceModel]) -> StepLaw | None:
@@ -79,22 +104,75 @@ def fit_step_law(arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceMod
     families = tuple(dict.fromkeys(one.arm.family for one in sweeps if one.arm.k))
     layout = Layout(families, tuple(one.arm.name for one in sweeps))
     prior = _Prior.of(layout, sweeps)
-    figures, noise = prior.center.copy(), 0.03
-    for _ in range(_NOISE_ROUNDS):
-        figures, covariance, left, freedom = _solve(layout, prior, sweeps, figures, noise)
-        before = noise
-        noise = math.sqrt((left + _USUAL_WEIGHT * _USUAL_NOISE**2) / (freedom + _USUAL_WEIGHT))
-        settled = abs(noise / before - 1.0) < _NOISE_SETTLED
-        if settled:
+    scatter = _Scatter(0.03, FormError(_USUAL_FORM, _REACHES[1]))
+    solved = _solve(layout, prior, sweeps, prior.center.copy(), scatter)
+    for _ in range(_SCATTER_ROUNDS):
+        before, scatter = scatter, _likeliest(prior, sweeps, solved)
+        solved = _solve(layout, prior, sweeps, solved.figures, scatter)
+        if abs(scatter.noise / before.noise - 1.0) < _SCATTER_SETTLED:
             break
     return StepLaw(
         families,
         layout.arms,
-        tuple(figures.tolist()),
-        tuple(map(tuple, covariance.tolist())),
-        noise,
-        max(int(freedom), 1),
+        tuple(solved.figures.tolist()),
+        tuple(map(tuple, solved.covariance.tolist())),
+        scatter.noise,
+        max(int(solved.freedom), 1),
+        scatter.form,
+        tuple(
+            ArmGaps(
+                tuple(map(tuple, np.array(one.places).tolist())),
+                tuple((-gaps).tolist()),
+                tuple(map(tuple, slopes.tolist())),
+            )
+            for one, (gaps, slopes) in zip(sweeps, solved.rows, strict=True)
+        ),
     )
+
+
+class _Solved(NamedTuple):
+    """The most probable law.
+
+    Attributes:
+        figures, covariance: of it.
+        freedom: degrees of freedom that the rows leave.
+        rows: of each arm ln(law/measured) and its slopes in the figures.
+    """
+
+    figures: FloatArray
+    covariance: FloatArray
+    freedom: float
+    rows: list[tuple[FloatArray, FloatArray]]
+
+
+def _likeliest(prior: _Prior, sweeps: Sequence[_Sweep], solved: _Solved) -> _Scatter:
+    """The scatter under which the rows are most probable, whatever the figures are.
+
+    The figures are integrated out around those that were found, so what they follow is not taken for a small noise.
+    """
+    slopes = np.concatenate([slope for _, slope in solved.rows])
+    gaps = slopes @ (solved.figures - prior.center) - np.concatenate([gap for gap, _ in solved.rows])
+    wide = slopes @ np.linalg.solve(prior.root.T @ prior.root, slopes.T)
+    ends = np.cumsum([0, *(gap.size for gap, _ in solved.rows)])
+    tried, likely = [], []
+    for reach in _REACHES:
+        alike = np.zeros_like(wide)
+        for one, first, last in zip(sweeps, ends, ends[1:], strict=False):
+            alike[first:last, first:last] = FormError(1.0, reach).covariance(one.places, one.places)
+        for sd in _FORMS:
+            for noise in _SCATTERS:
+                root = np.linalg.cholesky(wide + sd**2 * alike + noise**2 * np.eye(gaps.size))
+                standard = np.linalg.solve(root, gaps)
+                tried.append((math.log(noise), math.log(sd), math.log(reach)))
+                likely.append(
+                    -0.5 * float(standard @ standard)
+                    - float(np.sum(np.log(np.diag(root))))
+                    - 0.5 * (math.log(sd / _USUAL_FORM) / _FORM_SPREAD) ** 2
+                    - 0.5 * _USUAL_WEIGHT * ((_USUAL_NOISE / noise) ** 2 + 2.0 * math.log(noise))
+                )
+    weights = np.exp(np.array(likely) - max(likely))
+    noise, sd, reach = np.exp(weights @ np.array(tried) / weights.sum()).tolist()
+    return _Scatter(noise, FormError(sd, reach))
 
 
 class _Prior(NamedTuple):
@@ -148,55 +226,65 @@ def _lone_step_s(sweeps: Sequence[_Sweep]) -> float:
 
 
 def _solve(
-    layout: Layout, prior: _Prior, sweeps: Sequence[_Sweep], figures: FloatArray, noise: float
-) -> tuple[FloatArray, FloatArray, float, float]:
-    """The most probable figures, their covariance, the sum of squared residuals and its degrees of freedom.
+    layout: Layout, prior: _Prior, sweeps: Sequence[_Sweep], figures: FloatArray, scatter: _Scatter
+) -> _Solved:
+    """The most probable figures, their covariance and the rows beside them.
 
     Levenberg and Marquardt's steps with the law's own derivatives, which are exact but for what the first token's share
     moves; the residuals decide, so an inexact derivative costs a step and no accuracy.
     """
-    residuals, slopes, measured = _system(layout, prior, sweeps, figures, noise)
+    roots = scatter.roots(sweeps)
+    residuals, slopes, rows = _system(layout, prior, sweeps, figures, scatter.noise, roots)
     cost, damping = float(residuals @ residuals), 1e-3
     for _ in range(_ROUNDS):
         normal, pull = slopes.T @ slopes, slopes.T @ residuals
         while True:
             step = np.linalg.solve(normal + damping * np.diag(np.diag(normal)), pull)
             tried = figures - np.clip(step, -1.0, 1.0)
-            next_residuals, next_slopes, _ = _system(layout, prior, sweeps, tried, noise)
-            next_cost = float(next_residuals @ next_residuals)
+            found = _system(layout, prior, sweeps, tried, scatter.noise, roots)
+            next_cost = float(found[0] @ found[0])
             if next_cost <= cost or damping > 1e6:
                 break
             damping *= 10.0
         if not next_cost <= cost:
             break
         gained = cost - next_cost
-        figures, residuals, slopes, cost = tried, next_residuals, next_slopes, next_cost
+        figures, (residuals, slopes, rows), cost = tried, found, next_cost
         damping = max(damping / 10.0, 1e-9)
         if gained < _SETTLED * max(cost, 1.0):
             break
     covariance = np.asarray(np.linalg.inv(slopes.T @ slopes), dtype=float)
-    of_rows = slopes[:measured]
+    of_rows = slopes[: sum(gaps.size for gaps, _ in rows)]
     used = float(np.trace(covariance @ of_rows.T @ of_rows))
-    left = float(np.sum((residuals[:measured] * noise) ** 2))
-    return figures, covariance, left, max(measured - used, 0.0)
+    return _Solved(figures, covariance, max(of_rows.shape[0] - used, 0.0), rows)
 
 
 def _system(
-    layout: Layout, prior: _Prior, sweeps: Sequence[_Sweep], figures: FloatArray, noise: float
-) -> tuple[FloatArray, FloatArray, int]:
-    """Residuals of latencies, of TTFTs and of the prior, in standard deviations, their slopes, and how many latencies."""
-    found, first = [], []
+    layout: Layout,
+    prior: _Prior,
+    sweeps: Sequence[_Sweep],
+    figures: FloatArray,
+    noise: float,
+    roots: Sequence[FloatArray],
+) -> tuple[FloatArray, FloatArray, list[tuple[FloatArray, FloatArray]]]:
+    """Residuals of latencies, of TTFTs and of the prior, in standard deviations, their slopes, and the latencies' own rows."""
+    rows, found, first = [], [], []
     ttft_noise = math.hypot(_TTFT, 2.0 * noise)
-    for one in sweeps:
+    for one, root in zip(sweeps, roots, strict=True):
         answers = layout.answers(figures, one.arm.family, one.arm.name, one.loads, one.most)
-        found.append((np.log(answers.latency_s / one.latency_s) / noise, answers.of_latency / noise))
+        gaps = np.log(answers.latency_s / one.latency_s)
+        rows.append((gaps, answers.of_latency))
+        found.append((np.linalg.solve(root, gaps), np.linalg.solve(root, answers.of_latency)))
         known = ~np.isnan(one.ttft_s)
         if known.any():
             gap = np.log(answers.ttft_s[known] / one.ttft_s[known]) / ttft_noise
             first.append((gap, answers.of_ttft[known] / ttft_noise))
-    rows = [*found, *first, (prior.root @ (figures - prior.center), prior.root)]
-    measured = sum(residuals.size for residuals, _ in found)
-    return np.concatenate([row for row, _ in rows]), np.concatenate([slope for _, slope in rows]), measured
+    all_rows = [*found, *first, (prior.root @ (figures - prior.center), prior.root)]
+    return (
+        np.concatenate([row for row, _ in all_rows]),
+        np.concatenate([slope for _, slope in all_rows]),
+        rows,
+    )
 
 
 def _sweep(one: ArmRows, acceptance: Mapping[str, AcceptanceModel]) -> _Sweep | None:
@@ -226,6 +314,7 @@ def _sweep(one: ArmRows, acceptance: Mapping[str, AcceptanceModel]) -> _Sweep | 
         np.array([row.latency_s for row in rows]),
         np.array([math.nan if point.ttft_mean_s is None else point.ttft_mean_s for point in points]),
         int(min(max(64.0, 3.0 * float(inflight.max()) + 60.0), 2048.0)),
+        Places.of(np.array([row.others for row in rows]), prompt, output),
     )
 
 

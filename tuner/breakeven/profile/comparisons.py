@@ -186,7 +186,7 @@ def _band(judged: Curve, other: Curve, rps: FloatArray, t: float) -> tuple[Float
         return interval.lower, interval.upper
     if judged.loadings is not None and other.loadings is not None:
         apart = np.linalg.norm(judged.loadings_at_rps(rps) - other.loadings_at_rps(rps), axis=-1)
-        own = np.hypot(judged.knot_error, other.knot_error)
+        own = np.hypot(judged.own_sd_at_rps(rps), other.own_sd_at_rps(rps))
         return _of_parts(_ratios(judged, other, rps), t * apart, t * own)
     return _of_parts(
         _ratios(judged, other, rps),

@@ -50,7 +50,7 @@ class Curve:
         others_range: measured range of others in flight.
         knots: (others, latency) in ascending order, shape (K, 2), where the law bends; else None. Measured, or of an
             arm that was not measured the law bent as its neighbours bend, of a schedule from a lone request on.
-        knot_error: relative standard deviation of interpolation between measured knots, or of the law that made them.
+        knot_error: relative standard deviation that the arm has for itself at each knot, shape (K,), or at all of them.
         ceiling_rps: measured saturation below 1/C2, if any.
         strayed: whether the conditions lie outside what was measured, so that every load does.
         beyond: the law above the knots where that is another one, as it is of a schedule's last tier; None: `law` moved.
@@ -69,7 +69,7 @@ class Curve:
     basis: Basis
     others_range: Span
     knots: FloatArray | None = None
-    knot_error: float = 0.0
+    knot_error: FloatArray | float = 0.0
     ceiling_rps: float | None = None
     strayed: bool = False
     beyond: Law | None = None
@@ -218,11 +218,19 @@ class Curve:
         v1, v2, v12 = law.variances()
         variance = np.maximum(v1 + 2.0 * others * v12 + others**2 * v2, 0.0)
         of_law = np.asarray(np.sqrt(variance) / latency_among(law.c1, law.c2, others))
+        if self.loadings is not None:
+            return np.asarray(
+                np.hypot(np.linalg.norm(self.loadings_among(others), axis=-1), self.own_sd(others))
+            )
         if self.basis == "pooled":
             return of_law
-        if self.loadings is not None:
-            return np.asarray(np.hypot(np.linalg.norm(self.loadings_among(others), axis=-1), self.knot_error))
-        return np.where(self._on_knots(others), np.hypot(self.knot_error, self.conversion_error), of_law)
+        return np.where(self._on_knots(others), np.hypot(self.own_sd(others), self.conversion_error), of_law)
+
+    def own_sd(self, others: FloatArray) -> FloatArray:
+        """Relative standard deviation that the arm has for itself among others: no other curve shares it."""
+        if self.knots is None or np.ndim(self.knot_error) == 0:
+            return np.full(np.shape(others), float(self.knot_error))
+        return np.asarray(np.interp(others, self.knots[:, 0], self.knot_error))
 
     def loadings_among(self, others: FloatArray) -> FloatArray:
         """`loadings` among `others`, on a last axis; beyond the knots those of the nearest.
@@ -241,8 +249,16 @@ class Curve:
     def loadings_at_rps(self, rps: FloatArray) -> FloatArray:
         """`loadings` at many rates (1/s): at a fixed rate a doubt of the latency moves the number in flight too."""
         others = rps * self.latencies_at_rps(rps)
-        slowed = 1.0 / np.maximum(1.0 - rps * self._slopes(others), _LEAST_IDLE)
-        return self.loadings_among(others) * slowed[..., None]
+        return self.loadings_among(others) * self._slowed(rps, others)[..., None]
+
+    def own_sd_at_rps(self, rps: FloatArray) -> FloatArray:
+        """`own_sd` at many rates (1/s), as `loadings_at_rps`."""
+        others = rps * self.latencies_at_rps(rps)
+        own = self.own_sd(others)
+        return own if self.loadings is None else own * self._slowed(rps, others)
+
+    def _slowed(self, rps: FloatArray, others: FloatArray) -> FloatArray:
+        return 1.0 / np.maximum(1.0 - rps * self._slopes(others), _LEAST_IDLE)
 
     def bounds_at_rps(self, rps: float, t: float) -> Bounds | None:
         """Bounds of the latency at `rps`: Fieller's, since C1/(1 - RPS*C2) is a ratio; open near saturation."""
@@ -309,7 +325,7 @@ def in_bursts(curve: Curve, dispersion: float) -> Curve:
     more = dispersion - 1.0
     if more <= 0.0:
         return curve
-    knots, loadings = curve.knots, curve.loadings
+    knots, loadings, own = curve.knots, curve.loadings, curve.knot_error
     law = curve.law if knots is None or knots[-1, 0] > more else curve.outer_law()
     if knots is not None and knots[-1, 0] > more:
         above = knots[:, 0] > more
@@ -317,7 +333,7 @@ def in_bursts(curve: Curve, dispersion: float) -> Curve:
         if loadings is not None:
             added = 1.0 - curve.latencies_among(met - more) / curve.latencies_among(met)
             loadings = np.hstack([curve.loadings_among(met), _DOUBTED * added[:, None]])
-        knots = np.stack([met - more, curve.latencies_among(met)], axis=-1)
+        knots, own = np.stack([met - more, curve.latencies_among(met)], axis=-1), curve.own_sd(met)
     else:
         knots = loadings = None
     moved = _in_bursts(law, more)
@@ -327,6 +343,7 @@ def in_bursts(curve: Curve, dispersion: float) -> Curve:
         curve,
         law=moved,
         knots=knots,
+        knot_error=own,
         loadings=loadings,
         others_range=(low, high),
         beyond=None if curve.beyond is None else _in_bursts(curve.beyond, more),

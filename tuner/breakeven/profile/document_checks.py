@@ -13,6 +13,7 @@ from breakeven.laws.mixture import checked_survival
 from breakeven.laws.speculation import COEFFICIENTS
 from breakeven.profile.fits import ArmFit, LawFit, Measurement, PooledFit
 from breakeven.profile.step_fit import StepLaw
+from breakeven.profile.step_form import ArmGaps
 from breakeven.tiers import Schedule
 
 _LARGEST = 1e15
@@ -131,10 +132,26 @@ def _check_steps(law: StepLaw, place: str) -> None:
             f"{place}.figures", "not those of its arms", f"{size} of at most {_LARGEST_LOGARITHM:g}"
         )
     square = len(law.covariance) == size and all(len(line) == size for line in law.covariance)
-    if not square or law.dof < 1 or law.noise < 0 or not _is_covariance(np.array(law.covariance)):
+    if (
+        not square
+        or law.dof < 1
+        or not 0.0 < law.noise < 10.0
+        or not _is_covariance(np.array(law.covariance))
+    ):
         raise InputError(
             f"{place}.covariance", "no covariance", f"a symmetric, positive matrix of {size} by {size}"
         )
+    if not (0.0 < law.form.sd < 1.0 and law.form.reach > 0.0):
+        raise InputError(f"{place}.form", "no size and reach of departures", "both above 0")
+    if len(law.gaps) != len(law.arms) or not all(_beside(one, size) for one in law.gaps):
+        raise InputError(f"{place}.gaps", "not the rows of its arms", f"rows of {size} slopes for each arm")
+
+
+def _beside(one: ArmGaps, size: int) -> bool:
+    rows = len(one.gaps)
+    places = len(one.places) == 3 and all(len(place) == rows for place in one.places)
+    slopes = len(one.slopes) == rows and all(len(line) == size for line in one.slopes)
+    return rows > 0 and places and slopes and max(map(abs, one.gaps)) <= _LARGEST_MISS
 
 
 def _is_covariance(matrix: FloatArray) -> bool:

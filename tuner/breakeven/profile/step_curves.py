@@ -20,16 +20,14 @@ from breakeven.profile.curves import Curve
 from breakeven.profile.fits import ArmFit, LawFit, Lengths, PooledFit
 from breakeven.profile.operating_conditions import FAR, Conditions, work_of
 from breakeven.profile.pooling import drafted_per_step
-from breakeven.profile.step_fit import LEVEL, Answers, ArmLoads, StepLaw
+from breakeven.profile.step_fit import Answers, ArmLoads, StepLaw
+from breakeven.profile.step_form import Places
 from breakeven.tiers import Schedule
 
 _SHARES = 1.0 - np.linspace(1.0, 0.265, 21) ** 2
 _SHARES[0] = 0.002
 """Shares of saturation at which the law is evaluated: between them a straight line over the number in flight errs by less
 than a thousandth."""
-
-_FORM_ERROR = 0.015
-"""Standard deviation (ln) of a latency around the law where the law has all the rows it asks for: engines are no formula."""
 
 _BATCH = 1024
 """Requests in a step at most, where nothing says how many."""
@@ -71,30 +69,32 @@ def step_curve(law: StepLaw, arm: Arm, conditions: StepConditions) -> Curve:
         ArmLoads(conditions.demand, np.zeros(rates.size), rates, others),
         _BATCH,
     )
-    sources = answers.of_latency @ np.linalg.cholesky(np.array(law.covariance))
+    departed = law.departures(
+        arm, Places.of(others, conditions.demand.prompt_tokens, conditions.demand.output_tokens)
+    )
+    raised = np.exp(departed.mean)
+    sources = (answers.of_latency + departed.pulled) @ np.linalg.cholesky(np.array(law.covariance))
     # Decoding takes as many steps as the tokens of a step leave it.
     decoding = 1.0 - answers.ttft_s / answers.latency_s
-    own_level = np.zeros((rates.size, 1))
-    if layout.level(arm.name) is None:
-        own_level += LEVEL
-    loadings = np.hstack([sources, own_level, conditions.relative_error_of_e * decoding[:, None]])
-    latency_s = served.latency_s
+    loadings = np.hstack([sources, conditions.relative_error_of_e * decoding[:, None]])
+    latency_s = served.latency_s * raised
     top = int(np.clip(np.searchsorted(others, max(conditions.others_range[1], others[1])), 1, rates.size - 1))
+    doubts = np.hstack([loadings, np.diag(departed.sd)])
     return Curve(
-        _chord(others, latency_s, loadings, top),
+        _chord(others, latency_s, doubts, top),
         law.dof,
         law.noise,
         "step",
         conditions.others_range,
         np.stack([others, latency_s], axis=-1),
-        _FORM_ERROR,
+        departed.sd,
         saturation_rps if conditions.ceiling_rps is None else min(saturation_rps, conditions.ceiling_rps),
         conditions.strayed,
-        _tangent(others, latency_s, loadings),
+        _tangent(others, latency_s, doubts),
         ttft=_first(law, served, answers, top),
-        tpot=_each(law, conditions.demand, served, loadings, top),
+        tpot=_each(law, conditions.demand, served, doubts, top),
         loadings=loadings,
-        closed_knots=np.stack([others, _closed(costs, conditions.demand, others)], axis=-1),
+        closed_knots=np.stack([others, _closed(costs, conditions.demand, others) * raised], axis=-1),
     )
 
 
@@ -135,15 +135,14 @@ def _chord(others: FloatArray, latency_s: FloatArray, loadings: FloatArray, top:
     of_ends = loadings[[0, top]] * latency_s[[0, top], None]
     of_c2 = (of_ends[1] - of_ends[0]) / (others[top] - others[0])
     both = np.stack([of_ends[0] - others[0] * of_c2, of_c2])
-    form = np.diag(np.square(_FORM_ERROR * np.array([c1_s, c2_s])))
-    return Law(float(c1_s), float(c2_s), both @ both.T + form)
+    return Law(float(c1_s), float(c2_s), both @ both.T)
 
 
 def _tangent(others: FloatArray, latency_s: FloatArray, loadings: FloatArray) -> Law:
     """The line through the last two knots, which the curve goes on with."""
     c2_s = (latency_s[-1] - latency_s[-2]) / (others[-1] - others[-2])
     c1_s = max(float(latency_s[-1] - others[-1] * c2_s), _LEAST)
-    variance = float(np.sum(loadings[-1] ** 2)) + _FORM_ERROR**2
+    variance = float(np.sum(loadings[-1] ** 2))
     return Law(c1_s, float(c2_s), np.diag([variance * c1_s**2, variance * float(c2_s) ** 2]))
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from breakeven.arm import Arm
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.step_law import (
     SENSITIVE,
@@ -26,6 +27,7 @@ from breakeven.laws.step_law import (
     departure_shares,
     step_sensitivities,
 )
+from breakeven.profile.step_form import ArmGaps, Departures, FormError, Places
 from breakeven.profile.student_t import t_quantile
 
 ENGINE = (
@@ -274,6 +276,8 @@ class StepLaw:
         covariance: of the figures.
         noise: standard deviation of one mean latency (ln).
         dof: degrees of freedom of the noise.
+        form: how far arms depart from the law.
+        gaps: the rows of each measured arm beside the law, in the order of `arms`.
     """
 
     families: tuple[str, ...]
@@ -282,11 +286,20 @@ class StepLaw:
     covariance: tuple[tuple[float, ...], ...]
     noise: float
     dof: int
+    form: FormError
+    gaps: tuple[ArmGaps, ...]
 
     @property
     def layout(self) -> Layout:
         """Where each figure stands."""
         return Layout(self.families, self.arms)
+
+    def departures(self, arm: Arm, wanted: Places) -> Departures:
+        """How an arm departs from the law; of one that was not measured only how far it may."""
+        if arm.name not in self.arms:
+            unknown = np.full(wanted.load.shape, math.hypot(self.form.sd, LEVEL))
+            return Departures(np.zeros_like(unknown), np.zeros((*unknown.shape, self.layout.size)), unknown)
+        return self.gaps[self.arms.index(arm.name)].departures(self.form, self.noise, wanted)
 
     def costs_found(self, confidence: float) -> tuple[StepCostFound, ...]:
         """Every cost with its bounds, the engine's first, then each drafter's.
