@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, Literal
 
 import numpy as np
 
@@ -25,11 +24,6 @@ from validation.simulated import (
     verdicts_on_equal_arms,
 )
 
-Law = Literal["arms", "steps"]
-
-LAWS: Final[Mapping[Law, str]] = {"arms": "", "steps": ", one law of steps"}
-"""What is judged side by side on the same splits, and what the table's rows add to their name for it."""
-
 TRUSTED = 0.75
 """Utilisation up to which unseen loads are judged."""
 
@@ -37,9 +31,8 @@ TRUSTED = 0.75
 def all_checks(folder: Path | None) -> Iterator[ValidationOutcome]:
     """Run everything; without a folder only what needs no data."""
     if folder is not None:
-        for law in LAWS:
-            yield from unseen_loads(folder, law)
-            yield from unseen_draft_lengths(folder, law)
+        yield from unseen_loads(folder)
+        yield from unseen_draft_lengths(folder)
         yield from unseen_loads_p95(folder)
         yield from tokens_per_step_elsewhere(folder)
         yield resampling(folder)
@@ -60,9 +53,9 @@ _BENT = (
 )
 
 
-def unseen_loads(folder: Path, law: Law = "arms") -> Iterator[ValidationOutcome]:
+def unseen_loads(folder: Path) -> Iterator[ValidationOutcome]:
     """Fit some loads of all arms and predict the others, at their in-flight, up to utilisation 0.75."""
-    check = "unseen loads" + LAWS[law]
+    check = "unseen loads"
     sets = {
         "Apertus 8B GH200": published.apertus_levels(folder),
         "Apertus summarization, dspark": published.apertus_grid(folder, "dspark"),
@@ -71,20 +64,20 @@ def unseen_loads(folder: Path, law: Law = "arms") -> Iterator[ValidationOutcome]
     }
     inside: list[float] = []
     for name, points in sets.items():
-        within, beyond = _load_errors(points, 3, law)
+        within, beyond = _load_errors(points, 3)
         inside += within
-        note = _BENT if "dspark" in name and law == "arms" else ""
+        note = _BENT if "dspark" in name else ""
         yield error_outcome(check, name, "3 loads, others between", within, _LOAD_GOALS, note)
         if beyond:
             yield error_outcome(check, name, "3 loads, others beyond (flagged)", beyond, {})
-        five, _ = _load_errors(points, 5, law)
+        five, _ = _load_errors(points, 5)
         if five:
             yield error_outcome(check, name, "5 loads, the one between", five, _LOAD_GOALS)
-    note = "the summarization table with dspark, as above" if law == "arms" else ""
+    note = "the summarization table with dspark, as above"
     yield error_outcome(check, "all four", "3 loads, others between", inside, _LOAD_GOALS, note)
 
 
-def _load_errors(points: Sequence[Point], loads: int, law: Law) -> tuple[list[float], list[float]]:
+def _load_errors(points: Sequence[Point], loads: int) -> tuple[list[float], list[float]]:
     """Errors between the chosen loads, and beyond them; every choice of as many of the loads that all arms have."""
     within: list[float] = []
     beyond: list[float] = []
@@ -95,7 +88,7 @@ def _load_errors(points: Sequence[Point], loads: int, law: Law) -> tuple[list[fl
     if len(shared) <= loads:
         return [], []
     for chosen in itertools.combinations(shared, loads):
-        profile = fit_points([rows[at] for rows in arms.values() for at in chosen], law=law)
+        profile = fit_points([rows[at] for rows in arms.values() for at in chosen])
         for arm, rows in arms.items():
             curve = profile.curve(arm)
             slope_s = float(profile.arm(arm).c2_s or 0.0)
@@ -144,7 +137,7 @@ _LENGTH_GOALS = {
 }
 
 
-def unseen_draft_lengths(folder: Path, law: Law = "arms") -> Iterator[ValidationOutcome]:
+def unseen_draft_lengths(folder: Path) -> Iterator[ValidationOutcome]:
     """Fit no speculation and two draft lengths; predict the others, with E given and with E derived."""
     sets = {
         "Apertus 8B GH200, eagle3": ("eagle3", published.apertus_levels(folder), ""),
@@ -159,11 +152,11 @@ def unseen_draft_lengths(folder: Path, law: Law = "arms") -> Iterator[Validation
             "",
         ),
     }
-    check = "unseen draft length" + LAWS[law]
+    check = "unseen draft length"
     for name, (method, points, note) in sets.items():
-        yield _between_any_two(name, method, points, law)
+        yield _between_any_two(name, method, points)
         for trained in ((0, 1, 7), (0, 3, 7)):
-            profile = fit_points([one for one in points if one.arm.k in trained], law=law)
+            profile = fit_points([one for one in points if one.arm.k in trained])
             for derived in (False, True):
                 errors, regret = _length_errors(profile, method, points, trained, derived=derived)
                 outcome = error_outcome(
@@ -172,26 +165,24 @@ def unseen_draft_lengths(folder: Path, law: Law = "arms") -> Iterator[Validation
                     f"k = {','.join(map(str, trained))}; E {'derived' if derived else 'given'}",
                     errors,
                     _LENGTH_GOALS,
-                    note if law == "arms" else "",
+                    note,
                 )
                 outcome.figures["regret"] = regret
                 yield outcome
 
 
-def _between_any_two(name: str, method: str, points: Sequence[Point], law: Law) -> ValidationOutcome:
+def _between_any_two(name: str, method: str, points: Sequence[Point]) -> ValidationOutcome:
     """Every pair of measured draft lengths with others between them, E derived: no choice of the split."""
     lengths = sorted({one.arm.k for one in points} - {0})
     errors: list[float] = []
     for pair in itertools.combinations(lengths, 2):
         between = [one for one in points if pair[0] < one.arm.k < pair[1]]
         if between:
-            profile = fit_points([one for one in points if one.arm.k in (0, *pair)], law=law)
+            profile = fit_points([one for one in points if one.arm.k in (0, *pair)])
             found, _ = _length_errors(profile, method, between, (0, *pair), derived=True)
             errors += found
     goals = {name: _LENGTH_GOALS[name] for name in ("mean", "worst")}
-    return error_outcome(
-        "unseen draft length" + LAWS[law], name, "any two k, others between; E derived", errors, goals
-    )
+    return error_outcome("unseen draft length", name, "any two k, others between; E derived", errors, goals)
 
 
 def _length_errors(

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
-
-import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import NotIdentifiedError
 from breakeven.fitting import fit_points
-from breakeven.laws.step_law import Tier
 from breakeven.points.point import Point
 from breakeven.profile import Conditions, Curve, LoadPoint, Prediction, Profile
-from breakeven.profile.predictions import predict_on
-from breakeven.profile.step_curves import step_conditions, step_curve
 from breakeven.tiers import Schedule
 
 CONFIDENCE = 0.9
@@ -79,7 +74,7 @@ def _bounded(found: Prediction) -> BoundedFigure:
 
 
 @dataclass(frozen=True, slots=True)
-class _FittedArms:
+class _FittedProfile:
     profile: Profile
     curves: dict[tuple[Arm, Conditions], Curve] = field(default_factory=dict)
 
@@ -90,12 +85,18 @@ class _FittedArms:
         key = arm, conditions
         if key not in self.curves:
             self.curves[key] = self.profile.curve(arm, conditions)
-        found = self.profile.predict_along(arm, self.curves[key], load, conditions, confidence=CONFIDENCE)
+        found = self.profile.predict_along(arm, self.curves[key], load, confidence=CONFIDENCE)
         return _bounded(found)
 
     def scheduled_latency(self, method: str, schedule: Schedule, load: LoadPoint) -> BoundedFigure:
-        """A schedule must be measured."""
-        raise NotIdentifiedError(f"{method}/{schedule} at {load}: a schedule must be measured")
+        """The law's own answer: k and E follow the number of requests that decode."""
+        members = [fit for fit in self.profile.arms if fit.arm.family == method]
+        if not members:
+            raise NotIdentifiedError(f"{method}/{schedule}: its drafter is not in the profile")
+        longest = max(members, key=lambda fit: fit.k)
+        member = replace(longest, k=schedule.num_speculative_tokens, schedule=str(schedule), bend=None)
+        known = replace(self.profile, arms=(*self.profile.arms, member))
+        return _bounded(known.predict_along(member.arm, known.curve(member.arm), load, confidence=CONFIDENCE))
 
     def break_even_rps(self, arm: Arm) -> BoundedFigure | None:
         """The break-even that `breakeven plan` prints."""
@@ -114,44 +115,14 @@ class _FittedArms:
 
 
 @dataclass(frozen=True, slots=True)
-class LawsOfArms:
-    """The product's laws: two numbers for each arm and conversions between them."""
-
-    name: str = "today"
-
-    def fit(self, points: Sequence[Point]) -> AskedLaw:
-        """The fit of `breakeven fit`."""
-        return _FittedArms(fit_points(points, CONFIDENCE))
-
-
-@dataclass(frozen=True, slots=True)
-class _FittedSteps(_FittedArms):
-    def scheduled_latency(self, method: str, schedule: Schedule, load: LoadPoint) -> BoundedFigure:
-        """The law's own answer: k and E follow the number of requests that decode."""
-        family = next((one for one in self.profile.pooled if one.method == method), None)
-        arm = Arm(method, schedule.num_speculative_tokens, scheduled=True)
-        fixed = step_conditions(Arm(method, arm.k), self.profile.arms, self.profile.pooled, Conditions())
-        if self.profile.steps is None or fixed is None or family is None or family.acceptance is None:
-            raise NotIdentifiedError(f"{arm}: nothing is known of its steps or its acceptance")
-        accepts = family.acceptance
-        tiers = tuple(
-            Tier(first, np.asarray(float(k)), np.asarray(accepts.at(k).value if k else 1.0))
-            for first, k in schedule.tiers
-        )
-        asked = fixed._replace(demand=fixed.demand._replace(tiers=tiers))
-        curve = step_curve(self.profile.steps, arm, asked)
-        return _bounded(predict_on(arm, curve, load, CONFIDENCE))
-
-
-@dataclass(frozen=True, slots=True)
 class LawOfSteps:
-    """The duration of an engine step, one law for all arms."""
+    """The product's law: the duration of an engine step, one for all arms."""
 
     name: str = "steps"
 
     def fit(self, points: Sequence[Point]) -> AskedLaw:
-        """The fit of `breakeven fit --law steps`."""
-        return _FittedSteps(fit_points(points, CONFIDENCE, law="steps"))
+        """The fit of `breakeven fit`."""
+        return _FittedProfile(fit_points(points, CONFIDENCE))
 
 
 class _NoAnswer:
@@ -186,4 +157,4 @@ class NoLaw:
         return _NoAnswer()
 
 
-LAWS: dict[str, LawUnderTest] = {law.name: law for law in (LawsOfArms(), LawOfSteps())}
+LAWS: dict[str, LawUnderTest] = {law.name: law for law in (LawOfSteps(),)}

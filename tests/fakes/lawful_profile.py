@@ -9,7 +9,6 @@ from breakeven.arm import Arm
 from breakeven.fitting import fit_points
 from breakeven.laws.latency import open_loop_latency
 from breakeven.points.point import LoadMode, Origin, Point
-from breakeven.profile.fits import ArmFit, StepCost, StepFit
 
 
 def lawful_profile_json(
@@ -44,20 +43,15 @@ def lawful_profile_json(
             schedule=(schedules or {}).get(arm),
         )
     ]
+    if only_decoding:
+        points += [
+            replace(point, prompt_tokens=4.0 * prompt_tokens, origin=Origin("longer", number))
+            for number, point in enumerate(points)
+            if point.schedule is None
+        ]
     profile = fit_points(points, provenance={"gpu": gpu})
     assert all(fit.believable for fit in profile.arms), [(fit.arm.name, fit.reason) for fit in profile.arms]
-    if only_decoding:
-        arms = tuple(_only_decoding(fit) for fit in profile.arms)
-        profile = replace(profile, arms=arms)
     return profile.to_json()
-
-
-def _only_decoding(fit: ArmFit) -> ArmFit:
-    nothing, steps = StepCost(0.0, 1e-9), (fit.lengths.output_tokens or 1.0) / (fit.tokens_per_step or 1.0)
-    each = StepFit(
-        StepCost((fit.c1_s or 0.0) / steps, 1e-6), StepCost((fit.c2_s or 0.0) / steps, 1e-6), nothing, nothing
-    )
-    return fit if fit.arm.scheduled else replace(fit, steps=each)
 
 
 def lawful_points(

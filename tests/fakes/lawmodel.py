@@ -6,9 +6,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.profile import ArmFit, LawFit, Profile
+from breakeven.laws.law import Law
+from breakeven.profile import ArmFit, Conditions, Curve, LawFit, Profile
+from breakeven.profile.curves import in_bursts
 from breakeven.profile.fits import Acceptance, Measurement
+from fakes.straight_curve import straight_curve
 
 _DOF = 11
 _FAR = 1e6
@@ -38,7 +43,7 @@ class ArmLaw:
     def saturation_rps(self) -> float:
         return min(1.0 / self.c2_s, self.measured_saturation_rps or math.inf)
 
-    def _scaled(self, factor: float) -> LawFit:
+    def scaled(self, factor: float) -> LawFit:
         c1, c2 = self.c1_s * factor, self.c2_s * factor
         return LawFit(c1, c2, (((self.noise * c1) ** 2, 0.0), (0.0, (self.noise * c2) ** 2)), _DOF, 0.0, 0.0)
 
@@ -55,12 +60,12 @@ class ArmLaw:
             c2_s=self.c2_s,
             saturation_rps=self.saturation_rps,
             believable=self.believable,
-            fit=self._scaled(1.0),
-            ttft=self._scaled(0.1),
-            tpot=self._scaled(0.01),
-            quantiles={q: self._scaled(over) for q, over in p95.items()},
-            ttft_quantiles={q: self._scaled(0.1 * over) for q, over in p95.items()},
-            tpot_quantiles={q: self._scaled(0.01 * over) for q, over in p95.items()},
+            fit=self.scaled(1.0),
+            ttft=self.scaled(0.1),
+            tpot=self.scaled(0.01),
+            quantiles={q: self.scaled(over) for q, over in p95.items()},
+            ttft_quantiles={q: self.scaled(0.1 * over) for q, over in p95.items()},
+            tpot_quantiles={q: self.scaled(0.01 * over) for q, over in p95.items()},
             acceptance=None if self.tokens_per_step is None else Acceptance(self.tokens_per_step),
             measured_saturation_rps=self.measured_saturation_rps,
             measurements=tuple(
@@ -75,6 +80,29 @@ class LawModel(Profile):
     """A profile, and the laws that it was made of."""
 
     laws: Mapping[Arm, ArmLaw] = field(default_factory=dict)
+
+    def curve(self, arm: Arm, conditions: Conditions | None = None) -> Curve:
+        """The line of a law; another acceptance moves all of it, because nothing here is prefill."""
+        fit, wanted = self.arm(arm), conditions or Conditions()
+        wanted.check(arm)
+        wanted.check_measured(fit)
+        law = self.laws[arm]
+        e = wanted.tokens_per_step if arm.k else None
+        slower = (law.tokens_per_step or 1.0) / e if e is not None else 1.0
+        at = list(self.laws).index(arm)
+        line = law.scaled(1.0).law
+        found = straight_curve(
+            Law(line.c1 * slower, line.c2 * slower, np.asarray(line.covariance) * slower**2),
+            _DOF,
+            0.0,
+            own=2 * at,
+            sources=2 * len(self.laws),
+            others_range=(0.0, max(one.others for one in fit.measurements)),
+            ceiling_rps=law.measured_saturation_rps,
+            ttft=law.scaled(0.1),
+            tpot=law.scaled(0.01),
+        )
+        return in_bursts(found, wanted.dispersion)
 
 
 def law_model(laws: Mapping[Arm, ArmLaw], confidence: float = 0.9) -> LawModel:

@@ -36,8 +36,8 @@ from breakeven.planning.learned_laws import (
 )
 from breakeven.planning.outlook import ExpectedLoad, PastRates
 from breakeven.planning.surprise import LASTS_S, RARE_DAYS, Jump, worth_avoiding
-from breakeven.profile.curves import Curve
 from draws import draws
+from fakes.straight_curve import bent_curve, straight_curve
 
 EAGLE, LONGER = Arm("eagle3", 3), Arm("eagle3", 5)
 DAY_S = 86400.0
@@ -52,7 +52,7 @@ SHARES = st.floats(0.02, 0.95)
 
 def fitted(arm: Arm, c1_s: float, c2_s: float, relative_sd: float = 0.02) -> FittedLaw:
     covariance = np.diag([(relative_sd * c1_s) ** 2, (relative_sd * c2_s) ** 2])
-    curve = Curve(Law(c1_s, c2_s, covariance), 5, 0.01, "arm", (0.0, 1e9))
+    curve = straight_curve(Law(c1_s, c2_s, covariance))
     return FittedLaw(LawPrior(arm, c1_s, c2_s, np.diag([relative_sd**2] * 2)), table(curve))
 
 
@@ -270,7 +270,7 @@ def test_without_live_latency_the_known_speedup_is_that_of_the_laws():
 @draws(60)
 @given(C1, C2, SHARES)
 def test_in_flight_is_the_laws_and_rises_with_the_rate(c1, c2, share):
-    held = table(Curve(Law(c1, c2, np.zeros((2, 2))), 5, 0.0, "arm", (0.0, 1e9)))
+    held = table(straight_curve(Law(c1, c2)))
     rates = np.array([0.0, 0.5 * share, share, 0.99, 1.5, 3.0]) / c2
     (found,) = held.at(rates, np.ones((1, 2)))
     assert found[0] == pytest.approx(0.0, abs=1e-9)
@@ -282,7 +282,7 @@ def test_in_flight_is_the_laws_and_rises_with_the_rate(c1, c2, share):
 @draws(60)
 @given(C1, C2, SHARES, st.floats(0.7, 1.4), st.floats(0.7, 1.4))
 def test_factors_make_another_law(c1, c2, share, alone, each):
-    one = table(Curve(Law(c1, c2, np.zeros((2, 2))), 5, 0.0, "arm", (0.0, 1e9)))
+    one = table(straight_curve(Law(c1, c2)))
     rps = share / (each * c2)
     (found,) = one.at(np.array([rps]), np.array([[alone, each]]))
     assert found[0] == pytest.approx(rps * alone * c1 / (1.0 - share), rel=0.03)
@@ -458,8 +458,7 @@ def test_what_four_requests_scatter_says_nothing_of_a_drafter():
 def test_an_arm_that_bends_and_runs_as_it_was_measured_teaches_nothing(dip, others):
     # A schedule: fast while it drafts much, and near its slowest tier beyond.
     bent = np.array([(0.0, 1.0), (8.0, 1.0 + 0.05 * 8 * dip), (16.0, 1.8), (40.0, 3.0)])
-    law = Law(1.0, 0.05, np.diag([4e-4, 1e-6]))
-    curve = Curve(law, 5, 0.01, "arm", (0.0, 40.0), knots=bent)
+    curve = bent_curve(bent, 0.02)
     laws = [fitted(NO_SPECULATION, 1.4, 0.05), fitted(EAGLE, 1.0, 0.05)]
     laws[1] = FittedLaw(laws[1].prior, table(curve))
     latency_s = curve.among(others).latency_s

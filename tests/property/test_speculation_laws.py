@@ -1,4 +1,4 @@
-"""Laws of the pooled form, of steps, of schedules and of mixtures of experts."""
+"""Laws of the pooled form, of steps and of schedules."""
 
 import itertools
 
@@ -7,9 +7,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from breakeven.laws.experts import ExpertLaw, touched_share
 from breakeven.laws.goodput import StepCosts, allowed, best_draft_length, goodput, time_per_token
-from breakeven.laws.latency import closed_loop_latency, latency_among, open_loop_latency
+from breakeven.laws.latency import latency_among
 from breakeven.laws.speculation import (
     COEFFICIENTS,
     PooledLaw,
@@ -221,96 +220,6 @@ def test_where_no_draft_length_keeps_the_limit_the_fastest_is_taken():
     assert allowed([3.0, 2.0], None).tolist() == [True, True]
 
 
-@few
-@given(st.floats(0.0, 1e4), st.integers(1, 16), st.integers(16, 256))
-def test_tokens_touch_more_and_more_experts(tokens, active, experts):
-    share = touched_share(tokens, active, experts)
-    assert 0.0 <= share <= 1.0
-    assert touched_share(tokens + 1.0, active, experts) >= share
-    assert touched_share(1.0, active, experts) == pytest.approx(active / experts)
-    assert touched_share(tokens, experts, experts) == (1.0 if tokens else 0.0)
-
-
-@st.composite
-def expert_laws(draw):
-    return ExpertLaw(
-        draw(st.floats(0.1, 2.0)),
-        draw(st.floats(0.0, 2.0)),
-        draw(st.floats(0.001, 0.05)),
-        draw(st.floats(0.0, 0.5)),
-        draw(st.integers(1, 8)),
-        draw(st.integers(8, 256)),
-        draw(st.integers(1, 9)),
-    )
-
-
-@few
-@given(expert_laws(), st.floats(0.01, 0.99))
-def test_the_open_loop_state_solves_its_equation_and_is_the_first(law, share):
-    rps = share * law.saturation_rps
-    latency = float(law.open_loop_latency(rps))
-    others = rps * latency
-    assert law.latency_s(others, others) == pytest.approx(latency, rel=1e-6)
-    # Nothing below solves it: a fleet that starts empty stops here.
-    below = np.linspace(0.0, others * (1 - 1e-6), 500)
-    assert np.all(rps * law.latency_s(below, below) > below)
-
-
-@few
-@given(expert_laws(), st.floats(0.01, 0.99))
-def test_uniqueness_is_told_truly(law, share):
-    n = np.concatenate([[0.0], np.geomspace(1e-3, 1e5, 4000)])
-    carried = n / law.latency_s(n, n)
-    rises = np.all(np.diff(carried) >= -1e-12 * carried[1:])
-    if law.is_unique:
-        assert rises
-    elif np.min(np.diff(carried)) < -1e-9 * carried.max():
-        assert not rises
-
-
-@few
-@given(st.floats(0.1, 2.0), st.floats(0.001, 0.1), st.floats(0.0, 0.98), st.floats(1.0, 200.0))
-def test_without_expert_terms_it_is_the_base_law(c1, c2, share, clients):
-    law = ExpertLaw(c1, 0.0, c2, 0.0, 4, 64, 3)
-    assert law.open_loop_latency(share / c2) == pytest.approx(
-        float(open_loop_latency(c1, c2, share / c2)), rel=1e-6
-    )
-    assert law.closed_loop_latency(clients) == pytest.approx(float(closed_loop_latency(c1, c2, clients)))
-    assert law.is_unique
-    dense = ExpertLaw(c1 / 2, c1 / 2, c2 / 2, c2 / 2, 8, 8, 1)
-    assert dense.closed_loop_latency(clients) == pytest.approx(float(closed_loop_latency(c1, c2, clients)))
-
-
-def test_beyond_saturation_there_is_no_state():
-    law = ExpertLaw(1.0, 0.5, 0.01, 0.05, 4, 64)
-    assert np.isnan(law.open_loop_latency(law.saturation_rps * 1.001))
-    assert np.isfinite(law.open_loop_latency(law.saturation_rps * 0.999))
-
-
-def test_a_queue_that_folds_back_settles_in_its_first_state():
-    folded = ExpertLaw(0.05, 0.0, 0.001, 0.5, 1, 256)
-    assert not folded.is_unique
-    n = np.geomspace(1e-3, 1e5, 100_000)
-    carried = n / folded.latency_s(n, n)
-    peak = int(np.argmax(np.diff(carried) < 0))
-    rps = 0.99 * carried[peak]
-    first = n[int(np.argmax(carried >= rps))]
-    assert rps * folded.open_loop_latency(rps) == pytest.approx(first, rel=1e-3)
-    assert np.isnan(folded.open_loop_latency(1.01 * carried[peak])) == (
-        1.01 * carried[peak] >= folded.saturation_rps
-    )
-
-
-def test_uniqueness_is_decided_where_the_slope_is_lowest():
-    # At u = 2 the condition C1u + 0.594*C1s >= 0.541*C2s/rate holds (0.594 >= 0.590), yet n/L(n) falls around u = 1.1.
-    rate = -np.log1p(-1.0 / 256)
-    law = ExpertLaw(0.0, 1.0, 0.0, 1.09 * rate, 1, 256)
-    assert 0.594 * law.c1s_s >= 0.541 * law.c2s_s / rate
-    n = np.linspace(1.0, 2000.0, 20_000)
-    assert np.any(np.diff(n / law.latency_s(n, n)) < 0)
-    assert not law.is_unique
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -321,8 +230,6 @@ def test_uniqueness_is_decided_where_the_slope_is_lowest():
         (lambda: StepCosts(-1.0, 0.0), "base_s"),
         (lambda: schedule([[1.0, 1.0]], [1.0, 2.0], [1, 0]), "draft_lengths"),
         (lambda: schedule([1.0], [1.0], [0]), "step_s"),
-        (lambda: ExpertLaw(0.0, 0.0, 0.1, 0.1, 1, 8), "c1u_s"),
-        (lambda: ExpertLaw(1.0, 0.0, 0.1, 0.1, 9, 8), "active"),
     ],
 )
 def test_impossible_input_is_refused_by_name(call, message):

@@ -13,7 +13,6 @@ from breakeven.laws.acceptance_numbers import (
     tokens_per_step_from_survival,
     tokens_per_step_iid,
 )
-from breakeven.laws.experts import ExpertLaw
 from breakeven.laws.fieller import ratio_interval
 from breakeven.laws.goodput import StepCosts, best_draft_length, goodput
 from breakeven.laws.latency import inflight_distribution
@@ -98,17 +97,6 @@ def test_fieller_intervals(case):
     arguments = {name: float(value) for name, value in case.items() if name != "ends"}
     found = ratio_interval(**arguments)
     digits([found.lower, found.upper], case["ends"], rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    "case", CERTIFIED["experts"], ids=lambda c: f"{c['active']}of{c['experts']}/{c['verified']}"
-)
-def test_mixture_of_experts(case):
-    law = ExpertLaw(
-        *(float(case[name]) for name in ("c1u_s", "c1s_s", "c2u_s", "c2s_s", "active", "experts", "verified"))
-    )
-    digits(law.open_loop_latency(float(case["rps"])), case["latency_s"], rel=1e-11)
-    digits(law.closed_loop_latency(8), case["closed_loop_latency_at_8_s"])
 
 
 @pytest.mark.parametrize("case", CERTIFIED["pooled"], ids=lambda c: str(c["k"]))

@@ -18,7 +18,7 @@ from breakeven.errors import BreakevenError, InputError, NotIdentifiedError
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.goodput import goodput
 from breakeven.planning.draft_schedule import schedule
-from breakeven.planning.stepwise import AssumedAcceptance, StepView, step_view
+from breakeven.planning.stepwise import AssumedAcceptance, step_view
 from breakeven.points.point import Point
 from breakeven.profile import Profile
 from breakeven.serving.command_line import arm_json, command_line, configuration, flag_number, flag_value
@@ -39,8 +39,6 @@ _MOST_BATCHES = 1024
 # A table that was measured before is measured again unless another one is better by more than noise: a new table costs a roll.
 _WORTH_ANOTHER_TABLE = 0.02
 _LARGEST_TAX = 0.5
-# A difference of draft lengths by which a schedule is chosen is seldom larger.
-_MOST_MISFIT = 0.05
 
 
 class Drafted(NamedTuple):
@@ -123,8 +121,7 @@ def _costs(profile: Profile, family: str, batches: int) -> KnownSteps:
     """
     try:
         view = step_view(profile, family, batches, acceptance=AssumedAcceptance())
-        if _holds(profile, family, view):
-            return KnownSteps(view.draft_lengths, view.step_s, view.tokens_per_step, "the costs of steps")
+        return KnownSteps(view.draft_lengths, view.step_s, view.tokens_per_step, "the costs of steps")
     except NotIdentifiedError:
         pass
     # All arms answered requests of equal lengths: the time of a whole request stands for the time of a step, and one
@@ -139,26 +136,6 @@ def _costs(profile: Profile, family: str, batches: int) -> KnownSteps:
     others = np.arange(batches)
     step_s = np.stack([law.c1_s + law.c2_s * others for _, law in sorted(laws.items())], axis=1)
     return KnownSteps(tuple(sorted(laws)), step_s, np.ones(len(laws)), "the latency of whole requests")
-
-
-def _holds(profile: Profile, family: str, view: StepView) -> bool:
-    """Whether steps of the pooled form are those that were measured, as far as time per token tells; NaN holds nowhere.
-
-    Its coefficients are at least 0, so it cannot follow arms whose longer drafts cost less than nothing, as noise makes them.
-    """
-    if not (np.isfinite(view.step_s).all() and (view.step_s > 0).all()):
-        return False
-    for fit in profile.arms:
-        mine = fit.k == 0 or (fit.arm.family == family and not fit.arm.scheduled)
-        if not mine or fit.k not in view.draft_lengths or fit.tpot is None or fit.tokens_per_step is None:
-            continue
-        reached = max((point.others for point in fit.measurements), default=0.0)
-        others = np.arange(min(len(view.step_s), int(reached) + 1))
-        measured_s = (fit.tpot.c1_s + fit.tpot.c2_s * others) * fit.tokens_per_step
-        step_s = view.step_s[: len(others), view.draft_lengths.index(fit.k)]
-        if float(np.max(np.abs(step_s / measured_s - 1.0))) > _MOST_MISFIT:
-            return False
-    return True
 
 
 def _worth_changing(costs: KnownSteps, running: Schedule, found: Schedule) -> bool:
@@ -191,7 +168,10 @@ def zero_draft_tax(profile: Profile | None, family: str) -> float:
     if not settled or not profile.measured(NO_SPECULATION):
         return ASSUMED_ZERO_DRAFT_TAX
     none = profile.curve(NO_SPECULATION)
-    longer = [point.latency_s / none.among(point.others).latency_s - 1.0 for point in settled]
+    longer = [
+        point.latency_s / none.loop_latency_s(point.others, closed=point.mode == "closed") - 1.0
+        for point in settled
+    ]
     return float(np.clip(np.median(longer), 0.0, _LARGEST_TAX))
 
 

@@ -144,7 +144,7 @@ def test_no_arm_is_recommended_beyond_its_points_and_the_point_that_reaches_is_b
 
 
 def test_no_arm_is_recommended_that_the_fit_does_not_believe():
-    far_off = [1.0, 1.5, 1.5, 1.0]
+    far_off = [1.0, 5.0, 0.3, 4.0]
     bent = [
         replace(point, mean_latency_s=point.mean_latency_s * off)
         for point, off in zip(

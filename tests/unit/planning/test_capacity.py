@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import NotIdentifiedError
 from breakeven.fitting import fit_points
-from breakeven.laws.latency import inflight_distribution
-from breakeven.laws.law import capacity_interval_rps
+from breakeven.laws.latency import InflightDistribution
+from breakeven.laws.law import capacity_rps
 from breakeven.planning.capacity import (
     HEADROOM,
     Capacity,
@@ -55,27 +56,26 @@ def carried(rps: float, lower: float | None = None, upper: float | None = None, 
 
 
 def test_without_objectives_the_capacity_is_saturation(profile) -> None:
-    found, fit = of(profile, Slo()), profile.arm(NO_SPECULATION)
-    assert (found.rps, found.limit) == (pytest.approx(fit.saturation_rps), "Saturation")
-    assert (found.lower_rps, found.upper_rps) == pytest.approx(fit.saturation_ci_rps)
+    found, curve = of(profile, Slo()), profile.curve(NO_SPECULATION)
+    assert (found.rps, found.limit) == (curve.saturation_rps, "Saturation")
+    t = t_quantile(profile.confidence, curve.dof)
+    assert (found.lower_rps, found.upper_rps) == pytest.approx(curve.saturation_bounds(t))
 
 
-def test_bounds_of_a_mean_s_capacity_are_those_of_the_formula(profile) -> None:
-    fit = profile.arm(NO_SPECULATION).fit
-    bounds = capacity_interval_rps(fit.law, 3.0, t_quantile(profile.confidence, fit.dof))
+def test_a_mean_s_capacity_is_where_its_latency_and_its_bounds_reach_the_limit(profile) -> None:
+    curve = profile.curve(NO_SPECULATION)
     found = of(profile, Slo(e2e_s=3.0))
-    assert (found.lower_rps, found.upper_rps) == pytest.approx((float(bounds.lower), float(bounds.upper)))
+    assert float(curve.latencies_at_rps(np.asarray(found.rps))) == pytest.approx(3.0)
+    assert found.rps == pytest.approx(float(capacity_rps(profile.arm(NO_SPECULATION).fit.law, 3.0)), rel=0.02)
+    bounds = curve.all_bounds_at_rps(
+        np.array([found.lower_rps, found.upper_rps]), t_quantile(profile.confidence, curve.dof)
+    )
+    assert (bounds.upper[0], bounds.lower[1]) == (pytest.approx(3.0, rel=0.01), pytest.approx(3.0, rel=0.01))
 
 
 def test_wider_confidence_gives_wider_bounds(profile) -> None:
     narrow, wide = (of(profile, P95, confidence=level) for level in (0.5, 0.99))
     assert wide.lower_rps < narrow.lower_rps < narrow.rps == wide.rps < narrow.upper_rps < wide.upper_rps
-
-
-def test_a_fit_without_degrees_of_freedom_leaves_both_ends_open() -> None:
-    found = of(sweep(clients=(1, 16)), Slo(e2e_s=3.0))
-    assert (found.lower_rps, found.upper_rps, found.bounds_rps) == (None, None, None)
-    assert found.rps > 0
 
 
 def test_no_bounds_are_told_for_an_arm_whose_figure_has_none() -> None:
@@ -108,15 +108,19 @@ def test_an_objective_about_what_nobody_measured_has_no_capacity(profile) -> Non
 def test_a_full_batch_answers_no_more_than_little_s_law_lets_it(profile) -> None:
     found = of(profile, Slo(), max_num_seqs=8)
     curve = profile.curve(NO_SPECULATION)
-    assert (found.rps, found.limit) == (pytest.approx(8 / curve.among(7).latency_s), "MaxNumSeqs")
+    assert (found.rps, found.limit) == (
+        pytest.approx(8 / curve.loop_latency_s(7.0, closed=False)),
+        "MaxNumSeqs",
+    )
 
 
 @pytest.mark.parametrize(("quantile", "share"), [(0.99, 0.01), (0.95, 0.05), (0.5, 0.05), (None, 0.05)])
 def test_with_objectives_hardly_any_request_finds_the_batch_full(profile, quantile, share) -> None:
     """So many may wait as may miss the objective; the mean load alone would let half of them."""
     found = of(profile, Slo(e2e_s=60.0, quantile=quantile), max_num_seqs=16)
-    law = profile.arm(NO_SPECULATION)
-    met = inflight_distribution(law.c1_s, law.c2_s, found.rps)
+    curve = profile.curve(NO_SPECULATION)
+    inflight = found.rps * float(curve.latencies_at_rps(np.asarray(found.rps)))
+    met = InflightDistribution(inflight, found.rps / curve.saturation_rps)
     assert found.limit == "MaxNumSeqs"
     # As many in flight as the batch takes, or more.
     assert met.exceedance(15) == pytest.approx(share, rel=2e-3)

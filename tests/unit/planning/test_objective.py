@@ -62,7 +62,7 @@ def test_impossible_limits_are_refused(change):
 def test_an_arm_strains_an_objective_by_what_a_lone_request_takes_where_nothing_else_is_in_flight():
     profile = chat()
     curve = profile.curve(EAGLE, Conditions())
-    strain = objective_strain(profile, EAGLE, curve, Conditions(), Slo(tpot_s=0.0053))
+    strain = objective_strain(profile, EAGLE, curve, Slo(tpot_s=0.0053))
     assert strain.at(np.array([0.0]), np.ones((1, 2))) == pytest.approx(np.ones((1, 1)))
 
 
@@ -91,7 +91,7 @@ def test_deciding_never_loads_scipy():
     code = (
         "import sys; from fakes.lawmodel import chat, EAGLE; from fakes.deciding import *; "
         "from breakeven.planning.wording import sentence; "
-        "from breakeven import profile; from breakeven.laws import acceptance_numbers, experts, goodput, speculation; "
+        "from breakeven import profile; from breakeven.laws import acceptance_numbers, goodput, speculation, step_law; "
         "d = decided(chat(), Load(3.0, 60, 100, tokens_per_step=2.0), DecisionMemory(EAGLE), Policy(), 0.0, [EAGLE]); sentence(d); "
         "sys.exit('scipy' in sys.modules)"
     )

@@ -12,9 +12,10 @@ from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.fitting import fit_points
 from breakeven.laws.mixture import TwoPointMixture
 from breakeven.laws.speculation import PooledLaw, design
-from breakeven.planning.draft_schedule import schedule
 from breakeven.planning.stepwise import AssumedAcceptance, step_view
-from sweeps import closed
+from validation.judged_engines import ENGINES, Half
+from validation.law_trials import measured
+from validation.truths import Truths
 
 LAW = PooledLaw(0.0, 0.006, 0.0003, 0.0008, 0.0, 0.00006, 0.00004, 0.00002)
 TEXT = TwoPointMixture((0.5, 0.9), (0.4, 0.6), 0.02)
@@ -34,7 +35,17 @@ def points_file(tmp_path_factory):
         for share in (0.05, 0.2, 0.35, 0.5, 0.65):
             latency = c1 / (1 - share)
             rps = share / c2
-            figures = [rps, latency, rps * latency, 500, OUTPUT, e, 0.001, latency / OUTPUT]
+            step = float(LAW.step_s(1.0 + rps * latency, k))
+            figures = [
+                rps,
+                latency,
+                rps * latency,
+                16,
+                OUTPUT,
+                e,
+                1.5 * step,
+                (latency - 1.5 * step) / (OUTPUT - 1),
+            ]
             row = ["none" if k == 0 else "eagle3", str(k), *(f"{x:.12g}" for x in figures), *survival]
             lines.append(",".join(row + [""] * (7 - len(survival))))
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -62,73 +73,27 @@ def run(*arguments):
 
 def test_steps_come_back_from_a_profile(profile):
     view = step_view(profile, "eagle3", 64, acceptance=AssumedAcceptance())
-    assert view.basis == "arms"
+    assert view.basis == "pooled"
     assert view.draft_lengths == tuple(range(8))
     np.testing.assert_allclose(view.tokens_per_step[[2, 7]], TEXT.tokens_per_step([2, 7]), rtol=1e-6)
     batches = np.arange(1, 65)
     for k in (0, 2, 7):
-        np.testing.assert_allclose(view.step_s[:, k], LAW.step_s(batches, k), rtol=0.02)
+        np.testing.assert_allclose(view.step_s[:, k], LAW.step_s(batches, k), rtol=0.06)
 
 
-PROMPTS = replace(LAW, c1p=0.25, c2p=0.03)
-
-
-def swept(lengths, draft_lengths, *, tpot=True):
-    """A fit of points of a law with prefill: latency holds it, time per output token does not."""
-    rows = []
-    for k in draft_lengths:
-        e = float(TEXT.tokens_per_step(k))
-        for output in lengths:
-            row = design(e, k, output)
-            for clients in (1, 4, 16, 64):
-                decoding = {"tpot_mean_s": float(PROMPTS.step_s(clients, k)) / e} if tpot else {}
-                rows += closed(
-                    "eagle3" if k else "none", k, float(PROMPTS.c1_s(row)), float(PROMPTS.c2_s(row)),
-                    clients=[clients], first_row=int(10_000 * k + output + clients), prompt_tokens=500.0,
-                    output_tokens=output, tokens_per_step=e, **decoding,
-                )  # fmt: skip
-    return fit_points(rows)
-
-
-@pytest.mark.parametrize(("lengths", "basis"), [((100.0,), "arms"), ((100.0, 400.0), "pooled")])
-def test_prompts_are_no_part_of_a_step(lengths, basis):
-    """One output length leaves prefill open; with c1p and c2p taken as 0 a step was up to twice as long as it is."""
-    profile = swept(lengths, (0, 2, 5, 7))
-    assert ("c1p" in profile.pooled[0].unidentified) == (basis == "arms")
-    view = step_view(profile, "eagle3", 64, acceptance=AssumedAcceptance())
-    assert (view.basis, view.warnings) == (basis, ())
-    truth = PROMPTS.step_s(np.arange(1, 65)[:, None], np.arange(8))
-    # Carried to the mean KV length of both sweeps, c2v moves by some percent.
-    np.testing.assert_allclose(view.step_s, truth, rtol=0.001 if basis == "arms" else 0.1)
-
-
-def test_a_step_that_nothing_determines_is_refused_and_the_cure_said():
-    profile = swept((100.0,), (0, 2, 7), tpot=False)
-    with pytest.raises(NotIdentifiedError) as refused:
-        step_view(profile, "eagle3", 8, acceptance=AssumedAcceptance())
-    assert str(refused.value) == (
-        "eagle3: points of one output length do not determine c1p and c2p, which a step is without, and none has "
-        "tpot_mean_s; measure that, or a second output length"
-    )
-
-
-def test_draft_lengths_that_the_measured_ones_leave_open_are_left_out_or_refused():
-    profile = swept((100.0,), (0, 7))
-    view = step_view(profile, "eagle3", 64, acceptance=AssumedAcceptance())
-    assert view.draft_lengths == (0, 7)
-    np.testing.assert_allclose(view.step_s, PROMPTS.step_s(np.arange(1, 65)[:, None], [0, 7]), rtol=0.001)
-    open_at = "c1d, c1s, c2d, c2s are not determined by draft lengths 0, 7; measure"
-    assert view.warnings == (f"left out: draft length 1, 2, 3, 4, 5, 6, since {open_at} 1 or another one",)
-    with pytest.raises(NotIdentifiedError) as refused:
-        step_view(profile, "eagle3", 64, acceptance=AssumedAcceptance(), draft_lengths=[3, 7])
-    assert (
-        str(refused.value) == f"eagle3: no step is known at draft length 3, since {open_at} 3 or another one"
-    )
-
-
-def test_without_a_point_of_no_speculation_its_step_is_refused():
-    with pytest.raises(NotIdentifiedError, match="no step is known at draft length 0"):
-        step_view(swept((100.0,), (2, 7)), "eagle3", 8, acceptance=AssumedAcceptance())
+@pytest.mark.parametrize(("kind", "worst"), [("dense", 0.13), ("cpu", 0.11), ("knee", 0.08)])
+def test_steps_are_those_of_machines_that_no_law_was_written_from(kind, worst):
+    """The second engine of docs/validation.md; prompts and waiting are in the latencies and not in a step."""
+    engine = next(one for one in ENGINES if one.kind == kind and one.half is Half.CHOSEN)
+    profile = fit_points(measured(Truths.read(engine), "mixed", 0.02, 1))
+    view = step_view(profile, engine.method, 32, acceptance=AssumedAcceptance())
+    assert (view.basis, view.warnings, view.draft_lengths) == ("pooled", (), tuple(range(8)))
+    context = engine.asking.prompt_tokens + engine.asking.output_tokens / 2
+    truth = [
+        [engine.machine.clock.step_s(n, k, n * context, 0) for k in view.draft_lengths] for n in range(1, 33)
+    ]
+    np.testing.assert_allclose(view.step_s, truth, rtol=worst)
+    assert np.all(np.diff(view.step_s, axis=1) >= 0.0), "a longer draft makes no step shorter"
 
 
 def test_the_schedule_is_the_one_of_the_engine(profile_file):
@@ -145,7 +110,7 @@ def test_the_schedule_is_the_one_of_the_engine(profile_file):
     }
     for batch in (1, 8, 32, 100, 128):
         output = e / truth[batch - 1]
-        assert output[chosen[batch]] >= 0.98 * output.max()
+        assert output[chosen[batch]] >= 0.94 * output.max()
     assert document["num_speculative_tokens"] == max(chosen.values())
     lengths = [chosen[b] for b in sorted(chosen)]
     assert lengths == sorted(lengths, reverse=True), "verification gets dearer with the batch"
@@ -221,22 +186,17 @@ def test_given_acceptance_is_carried_to_the_other_draft_lengths(profile):
     np.testing.assert_allclose(alpha[:3], [1.0, 1.5, 1.75])
 
 
-def test_longer_prompts_make_steps_dearer_for_others_only(profile):
+def test_longer_prompts_make_steps_dearer_most_of_all_among_many(profile):
     base = step_view(profile, "eagle3", 32, acceptance=AssumedAcceptance())
     longer = step_view(profile, "eagle3", 32, acceptance=AssumedAcceptance(), prompt_tokens=4000)
-    np.testing.assert_allclose(longer.step_s[0], base.step_s[0])
-    assert np.all(longer.step_s[1:] > base.step_s[1:])
+    more = longer.step_s / base.step_s
+    assert np.all(more > 1.0)
+    assert np.all(more[-1] > more[0])
 
 
-def test_without_a_pooled_fit_only_measured_draft_lengths_count(profile):
-    arms_only = replace(profile, pooled=())
-    view = step_view(arms_only, "eagle3", 16, acceptance=AssumedAcceptance())
-    assert view.basis == "arms"
-    assert view.draft_lengths == (0, 2, 7)
-    np.testing.assert_allclose(view.step_s, LAW.step_s(np.arange(1, 17)[:, None], [0, 2, 7]), rtol=0.02)
-    with pytest.raises(NotIdentifiedError, match="draft length 4"):
-        step_view(arms_only, "eagle3", 16, acceptance=AssumedAcceptance(), draft_lengths=[4])
-    assert schedule(view.step_s, view.tokens_per_step, view.draft_lengths).tiers[0][0] == 1
+def test_without_token_counts_no_step_is_known(profile):
+    with pytest.raises(NotIdentifiedError, match="its points need output_tokens"):
+        step_view(replace(profile, pooled=()), "eagle3", 16, acceptance=AssumedAcceptance())
 
 
 @pytest.mark.parametrize(

@@ -2,41 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from breakeven.laws.law import Law
 from breakeven.profile import Curve
+from fakes.straight_curve import bent_curve, straight_curve
 
-LAW = Law(1.0, 0.1)
-# Steeper at first and flatter later than the law.
-KNOTS = np.array([(0.0, 1.0), (2.0, 1.5), (6.0, 1.7), (20.0, 2.9)])
+# Steeper at first than later.
+KNOTS = np.array([(0.0, 1.0), (2.0, 1.5), (6.0, 1.7), (20.0, 3.2)])
+LINE = straight_curve(Law(1.0, 0.1, ((4e-4, -1e-5), (-1e-5, 4e-5))), 4, others_range=(0.0, 20.0))
+CURVES = [LINE, bent_curve(KNOTS, 0.02), bent_curve(KNOTS[1:], 0.02)]
+SHAPES = ["line", "bent", "from two others on"]
 
 
-@pytest.mark.parametrize("knots", [None, KNOTS])
-def test_many_rates_give_what_each_gives(knots: np.ndarray | None) -> None:
-    curve = Curve(LAW, 4, 0.01, "arm", (0.0, 20.0), knots=knots, ceiling_rps=9.0)
+@pytest.mark.parametrize("curve", CURVES, ids=SHAPES)
+def test_many_rates_give_what_each_gives(curve: Curve) -> None:
+    limited = replace(curve, saturation_rps=8.0, ceiling_rps=8.0)
     rates = np.linspace(0.0, 10.0, 101)
-    one_by_one = [curve.at_rps(float(rps))[0] for rps in rates]
-    np.testing.assert_array_equal(curve.latencies_at_rps(rates), one_by_one)
+    one_by_one = [limited.at_rps(float(rps))[0] for rps in rates]
+    np.testing.assert_array_equal(limited.latencies_at_rps(rates), one_by_one)
     assert np.isnan(one_by_one[-1])
-    assert not np.isnan(one_by_one[85])
+    assert not np.isnan(one_by_one[79])
 
 
-@pytest.mark.parametrize("knots", [None, KNOTS, KNOTS[1:]])
-def test_many_loads_give_what_each_gives(knots: np.ndarray | None) -> None:
-    curve = Curve(LAW, 4, 0.01, "arm", (0.0, 20.0), knots=knots)
+@pytest.mark.parametrize("curve", CURVES, ids=SHAPES)
+def test_many_loads_give_what_each_gives(curve: Curve) -> None:
     loads = np.linspace(0.0, 40.0, 81)
     np.testing.assert_array_equal(
         curve.latencies_among(loads), [curve.among(float(n)).latency_s for n in loads]
     )
 
 
-@pytest.mark.parametrize("basis", ["arm", "pooled"])
-@pytest.mark.parametrize("knots", [None, KNOTS, KNOTS[1:]])
-def test_bounds_at_many_rates_are_those_at_each(knots: np.ndarray | None, basis: str) -> None:
-    law = Law(1.0, 0.1, ((4e-4, -1e-5), (-1e-5, 4e-5)))
-    curve = Curve(law, 4, 0.01, basis, (0.0, 20.0), knots=knots, knot_error=0.02)
+@pytest.mark.parametrize("curve", CURVES, ids=SHAPES)
+def test_bounds_at_many_rates_are_those_at_each(curve: Curve) -> None:
     rates = np.linspace(0.0, 11.0, 56)
     found = curve.all_bounds_at_rps(rates, 2.1)
     for rps, lower, upper in zip(rates, found.lower, found.upper, strict=True):
@@ -45,37 +46,39 @@ def test_bounds_at_many_rates_are_those_at_each(knots: np.ndarray | None, basis:
             assert rps >= curve.saturation_rps
             assert np.isnan([lower, upper]).all()
         else:
-            assert one == (None if np.isnan(lower) else lower, upper if np.isfinite(upper) else None)
+            assert one == (lower, upper if np.isfinite(upper) else None)
+            assert one[0] < curve.at_rps(float(rps)).latency_s
+
+
+def test_bounds_of_a_line_are_its_covariance_and_open_near_saturation() -> None:
+    others = 8.0
+    variance = 4e-4 - 2e-5 * others + 4e-5 * others**2
+    low, high = LINE.bounds_among(others, 1.0)
+    assert np.log(1.8 / low) == pytest.approx(variance**0.5 / 1.8, rel=5e-3)
+    assert np.log(high / 1.8) == pytest.approx(variance**0.5 / 1.8, rel=5e-3)
+    assert LINE.bounds_at_rps(9.7, 2.1)[1] is None
+    (v1, v12), (_, v2) = np.asarray(LINE.law.covariance)
+    assert (v1, v12, v2) == pytest.approx((4e-4, -1e-5, 4e-5), rel=5e-3)
 
 
 def test_a_rate_is_served_at_the_smallest_load_that_carries_it() -> None:
-    curve = Curve(LAW, 4, 0.01, "arm", (0.0, 20.0), knots=KNOTS)
+    curve = replace(bent_curve(KNOTS), bent=True)
     for rps in (0.5, 1.2, 2.0, 3.5, 6.0):
         latency_s, basis = curve.at_rps(rps)
         assert basis == "points"
         assert latency_s == pytest.approx(np.interp(rps * latency_s, *KNOTS.T))
     # Latency that falls with load lets three loads carry one rate; a fleet that starts empty settles at the first.
-    folded = Curve(
-        LAW, 4, 0.01, "arm", (0.0, 6.0), knots=np.array([(0.0, 1.0), (2.0, 2.0), (3.0, 4.0), (6.0, 5.0)])
-    )
+    folded = bent_curve([(0.0, 1.0), (2.0, 2.0), (3.0, 4.0), (6.0, 5.0)])
     assert folded.at_rps(0.9)[0] * 0.9 < 2.0
 
 
 @pytest.mark.parametrize("knots", [KNOTS, KNOTS[1:] * [1.0, 1.1]])
-def test_latency_does_not_jump_where_the_points_end(knots: np.ndarray) -> None:
-    curve = Curve(LAW, 4, 0.01, "arm", (0.0, 20.0), knots=knots)
+def test_latency_does_not_jump_where_the_knots_end(knots: np.ndarray) -> None:
+    curve = bent_curve(knots)
     for others, latency_s in (knots[0], knots[-1]):
         for near in (others * (1 - 1e-9), others * (1 + 1e-9)):
             assert curve.among(near)[0] == pytest.approx(latency_s)
             assert curve.at_rps(near / latency_s)[0] == pytest.approx(latency_s)
     beyond_s = curve.among(40.0)[0]
     assert curve.at_rps(40.0 / beyond_s)[0] == pytest.approx(beyond_s)
-    assert curve.among(40.0)[0] / curve.among(30.0)[0] == pytest.approx((1.0 + 40 * 0.1) / (1.0 + 30 * 0.1))
-
-
-@pytest.mark.parametrize(("last_s", "saturation_rps"), [(2.9, 10.0), (3.3, 10.0 / 1.1)])
-def test_saturation_is_the_law_s_or_earlier(last_s: float, saturation_rps: float) -> None:
-    knots = np.array([*KNOTS[:-1], (20.0, last_s)])
-    curve = Curve(LAW, 4, 0.01, "arm", (0.0, 20.0), knots=knots)
-    assert curve.saturation_rps == pytest.approx(saturation_rps)
-    assert np.isfinite(curve.at_rps(0.999 * saturation_rps)[0])
+    assert np.isfinite(curve.at_rps(0.999 * curve.saturation_rps)[0])

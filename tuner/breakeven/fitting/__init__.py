@@ -4,11 +4,11 @@ observations  rows -> others in flight; which rows say nothing
 solve         nonnegative least squares of relative residuals
 uncertainty   noise, covariance, Student bounds
 diagnostics   bad points, bends, left-out loads, when not to believe
-arms          one arm          pooled   all draft lengths of one method
-schedules     an arm whose draft length follows the batch size
+arms          one arm's rows, its line       one_law  the law of steps of all arms
+pooled        all draft lengths of one method, as the paper sees them
 profiles      a whole file of points -> Profile
 """
 
-from breakeven.fitting.profiles import fit_points, with_schedule
+from breakeven.fitting.profiles import fit_points, with_law, with_schedule
 
-__all__ = ["fit_points", "with_schedule"]
+__all__ = ["fit_points", "with_law", "with_schedule"]

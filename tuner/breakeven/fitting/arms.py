@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -12,8 +11,6 @@ import numpy as np
 
 from breakeven.arm import Arm
 from breakeven.fitting import diagnostics
-from breakeven.fitting.even_acceptance import EvenRows, even_rows, mean_acceptance
-from breakeven.fitting.expert_form import expert_form
 from breakeven.fitting.observations import (
     SAME_OUTPUT,
     SAME_PROMPT,
@@ -24,7 +21,6 @@ from breakeven.fitting.observations import (
     of_commonest_length,
 )
 from breakeven.fitting.solve import Solution, solve
-from breakeven.fitting.step_costs import fit_steps, prefill_token
 from breakeven.fitting.uncertainty import (
     bounds,
     inverse_bounds,
@@ -35,14 +31,12 @@ from breakeven.fitting.uncertainty import (
 from breakeven.laws.acceptance_numbers import survival_per_step
 from breakeven.methods import LOOKUP_METHODS
 from breakeven.points.point import Point
-from breakeven.profile.curves import rescaled
 from breakeven.profile.fits import (
     Acceptance,
     ArmFit,
     Bend,
     Bounds,
     Excluded,
-    ExpertFit,
     LawFit,
     Lengths,
     MeasuredRange,
@@ -50,6 +44,9 @@ from breakeven.profile.fits import (
 )
 from breakeven.profile.student_t import t_quantile
 from breakeven.reasons import Reason
+
+_FEWEST_ROWS = 3
+"""Rows from which their scatter tells an error of E."""
 
 _CEILING = (Reason.SATURATED_POINT, Reason.PREEMPTING)
 
@@ -63,21 +60,11 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
         ramp_share: rho of short closed-loop runs, from `loads.ramp_share_of`.
         confidence: two-sided level of all bounds.
     """
-    even, excluded, solution, fit, left_out, bend, believable, reason = _checked(
-        arm, points, ramp_share, confidence
-    )
-    used = even.rows
-    # What comes before the first token does not hang on acceptance.
-    first = replace(even, doubt=np.zeros(2))
-    acceptance = _acceptance(arm, used, confidence)
-    experts = None
-    if bend is not None and not arm.scheduled:
-        experts = expert_form(used, 1.0 + (acceptance.drafted_per_step if acceptance else arm.k), bend)
-    beyond = _all_touched(fit, experts)
+    used, excluded, solution, fit, left_out, bend, believable, reason = _checked(arm, points, ramp_share)
     ceiling = _ceiling_rps(used, excluded, ramp_share)
     c1_ci, c2_ci = _bounds(fit, confidence)
-    saturation, saturation_ci = _saturation(beyond or fit, ceiling, _carried_rps(used), confidence)
-    found = ArmFit(
+    saturation, saturation_ci = _saturation(fit, ceiling, _carried_rps(used), confidence)
+    return ArmFit(
         method=arm.method,
         k=arm.k,
         candidate=arm.candidate,
@@ -102,33 +89,30 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
         measured_range=_range(used),
         believable=believable,
         reason=reason.value,
-        basis="points" if bend is not None and experts is None else "arm",
+        basis="points" if bend is not None else "arm",
         bend=bend,
         fit=fit if fit is not None and fit.c1_s > 0 and fit.c2_s > 0 else None,
-        ttft=_side_law(first, attrgetter("ttft_mean_s")),
-        tpot=_side_law(even, attrgetter("tpot_mean_s")),
-        quantiles=_quantiles(even, "p{}_latency_s"),
-        ttft_quantiles=_quantiles(first, "ttft_p{}_s"),
-        tpot_quantiles=_quantiles(even, "tpot_p{}_s"),
-        acceptance=acceptance,
+        ttft=_side_law(used, attrgetter("ttft_mean_s")),
+        tpot=_side_law(used, attrgetter("tpot_mean_s")),
+        quantiles=_quantiles(used, "p{}_latency_s"),
+        ttft_quantiles=_quantiles(used, "ttft_p{}_s"),
+        tpot_quantiles=_quantiles(used, "tpot_p{}_s"),
+        acceptance=_acceptance(arm, used, confidence),
         lengths=lengths_of(used),
         measured_saturation_rps=ceiling,
         measurements=tuple(_measurement(one) for one in used),
         kv_requests=_kv_requests(used),
         schedule=points[0].schedule,
-        beyond=beyond,
-        experts=experts,
     )
-    return replace(found, steps=fit_steps(found, points, ramp_share, confidence))
 
 
-def is_believable(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: float) -> bool:
-    """Whether decisions may rest on the law of these rows, as `fit_arm` says; its arguments."""
-    return _checked(arm, points, ramp_share, confidence).believable
+def is_believable(arm: Arm, points: Sequence[Point], ramp_share: float) -> bool:
+    """Whether these rows have a line that is believed, as `fit_arm` says; its arguments."""
+    return _checked(arm, points, ramp_share).believable
 
 
 class _Checked(NamedTuple):
-    even: EvenRows
+    used: list[Observation]
     excluded: list[LeftOut]
     solution: Solution | None
     fit: LawFit | None
@@ -138,48 +122,24 @@ class _Checked(NamedTuple):
     reason: Reason
 
 
-def _checked(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: float) -> _Checked:
-    """The straight law of an arm's rows, and whether it is believed."""
+def _checked(arm: Arm, points: Sequence[Point], ramp_share: float) -> _Checked:
+    """The line of an arm's rows, and whether it is believed."""
     used, rejected = observe(points, ramp_share)
-    excluded = list(rejected)
-    measured_u = prefill_token(used)
-    u = measured_u.value if measured_u else None
     used, other_lengths = _of_one_length(used)
-    excluded += [LeftOut(one.point, Reason.OTHER_LENGTHS) for one in other_lengths]
-    # Where one tier ends and the next begins, a good point is off the law of all others.
-    bad = set() if arm.scheduled else set(diagnostics.outliers(_even(arm, used, u).rows))
+    excluded = [*rejected, *(LeftOut(one.point, Reason.OTHER_LENGTHS) for one in other_lengths)]
+    # Where one tier ends and the next begins, a good point is off the line of all others.
+    bad = set() if arm.scheduled else set(diagnostics.outliers(used))
     excluded += [LeftOut(used[i].point, Reason.OUTLIER) for i in sorted(bad)]
-    even = _even(arm, [one for i, one in enumerate(used) if i not in bad], u)
-    used = even.rows
+    used = [one for i, one in enumerate(used) if i not in bad]
     solution = diagnostics.fit_law(used)
-    fit = even.in_doubt(_fit_of_loads(solution, used)) if solution is not None else None
+    fit = _fit_of_loads(solution, used) if solution is not None else None
     errors = diagnostics.left_out_errors(used)
     left_out = float(np.mean(errors)) if errors else None
     bends = diagnostics.interpolated if arm.scheduled else diagnostics.bend
     bend = bends(used, solution) if solution is not None else None
-    t = t_quantile(confidence, fit.dof) if fit is not None else float("inf")
     return _Checked(
-        even, excluded, solution, fit, left_out, bend, *diagnostics.verdict(used, fit, left_out, bend, t)
+        used, excluded, solution, fit, left_out, bend, *diagnostics.verdict(used, fit, left_out, bend)
     )
-
-
-def _even(arm: Arm, used: Sequence[Observation], u: float | None) -> EvenRows:
-    """The rows at their mean E; a schedule's accept what its draft length at their load does."""
-    if arm.k == 0 or arm.scheduled:
-        return EvenRows(list(used), np.zeros(2))
-    return even_rows(used, lengths_of(used), u)
-
-
-def _all_touched(fit: LawFit | None, experts: ExpertFit | None) -> LawFit | None:
-    """The law at loads that touch all experts, as uncertain as the line nearest to the points."""
-    if fit is None or experts is None or not (fit.c1_s > 0 and fit.c2_s > 0):
-        return None
-    c1_s, c2_s = experts.c1u_s + experts.c1s_s, experts.c2u_s + experts.c2s_s
-    if not c2_s > 0:
-        return None
-    found = rescaled(fit.law, c1_s / fit.c1_s, c2_s / fit.c2_s)
-    (v1, v12), (_, v2) = np.asarray(found.covariance).tolist()
-    return replace(fit, c1_s=c1_s, c2_s=c2_s, covariance=((v1, v12), (v12, v2)))
 
 
 def _fit_of_loads(solution: Solution, used: Sequence[Observation]) -> LawFit:
@@ -242,22 +202,22 @@ def _ceiling_rps(used: Sequence[Observation], excluded: Sequence[LeftOut], ramp_
     return max([*ceilings, _carried_rps(used)])
 
 
-def _side_law(even: EvenRows, figure: Callable[[Point], float | None]) -> LawFit | None:
+def _side_law(used: Sequence[Observation], figure: Callable[[Point], float | None]) -> LawFit | None:
     """Fit the law a + b*n to another figure of the same rows, with the mean's n."""
-    rows = [(one, value) for one in even.rows if (value := figure(one.point)) is not None]
+    rows = [(one, value) for one in used if (value := figure(one.point)) is not None]
     if len({round(one.others, 9) for one, _ in rows}) < 2:
         return None
     solution: Solution = solve(
         diagnostics.design([one for one, _ in rows]), np.array([value for _, value in rows])
     )
-    fit = even.in_doubt(law_fit(solution))
+    fit = law_fit(solution)
     return fit if fit.c1_s > 0 else None
 
 
-def _quantiles(even: EvenRows, column: str) -> dict[str, LawFit]:
+def _quantiles(used: Sequence[Observation], column: str) -> dict[str, LawFit]:
     """Fit each quantile that was measured; `column` holds the place of the percentage."""
     laws = {
-        share: _side_law(even, attrgetter(column.format(percent)))
+        share: _side_law(used, attrgetter(column.format(percent)))
         for share, percent in (("0.5", 50), ("0.95", 95), ("0.99", 99))
     }
     return {share: law for share, law in laws.items() if law is not None}
@@ -269,7 +229,7 @@ def _acceptance(arm: Arm, used: Sequence[Observation], confidence: float) -> Acc
         return None
     rows = [one.point for one in used]
     survival = _weighted_survival(arm, rows)
-    mean = mean_acceptance(rows)
+    mean = _mean_acceptance(rows)
     bounds_of_e: Bounds | None = None
     scatter: float | None = None
     if mean is not None:
@@ -289,6 +249,32 @@ def _acceptance(arm: Arm, used: Sequence[Observation], confidence: float) -> Acc
     drafted = [point.drafted_per_step for point in rows if point.drafted_per_step is not None]
     per_draft = float(np.mean(drafted)) if drafted else float(arm.k)
     return Acceptance(e, bounds_of_e, per_step, per_draft, _text(rows), scatter)
+
+
+class _MeanAcceptance(NamedTuple):
+    """E over rows, its relative standard error, that of one request, and degrees of freedom; None with too few rows."""
+
+    tokens_per_step: float
+    relative_error: float | None
+    request_scatter: float | None
+    dof: int
+
+
+def _mean_acceptance(rows: Sequence[Point]) -> _MeanAcceptance | None:
+    """E over rows weighted by their requests; None where no row says it."""
+    told = [(one.tokens_per_step, one.requests) for one in rows if one.tokens_per_step is not None]
+    if not told:
+        return None
+    values = np.array([e for e, _ in told])
+    weights = np.array([requests or 1.0 for _, requests in told])
+    e, dof = float(np.average(values, weights=weights)), len(told) - 1
+    if len(told) < _FEWEST_ROWS:
+        return _MeanAcceptance(e, None, None, dof)
+    if not all(requests for _, requests in told):
+        return _MeanAcceptance(e, float(np.std(values, ddof=1)) / len(told) ** 0.5 / e, None, dof)
+    # Each row is a mean over its requests: what is left over, times their number, is one request's.
+    scatter = float(np.sqrt(np.sum(weights * (values / e - 1.0) ** 2) / dof))
+    return _MeanAcceptance(e, scatter / float(weights.sum()) ** 0.5, scatter, dof)
 
 
 def _text(rows: Sequence[Point]) -> str | None:
@@ -357,4 +343,7 @@ def _measurement(one: Observation) -> Measurement:
         latency_s=one.latency_s,
         concurrency=one.point.concurrency,
         inflight_assumed=one.assumed,
+        tokens_per_step=one.point.tokens_per_step,
+        prompt_tokens=one.point.prompt_tokens,
+        output_tokens=one.point.output_tokens,
     )

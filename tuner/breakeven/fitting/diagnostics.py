@@ -14,7 +14,6 @@ from breakeven.fitting.solve import Solution, solve
 from breakeven.laws.arrays import FloatArray
 from breakeven.points.point import ImposedLoad
 from breakeven.profile.fits import Bend, LawFit
-from breakeven.profile.operating_conditions import SD_OF_MEAN_ERROR
 from breakeven.profile.student_t import t_quantile
 from breakeven.reasons import Reason
 
@@ -40,6 +39,9 @@ _BEND_LEAST = 0.015
 
 _LEAST_RISE = 0.05
 """A sweep over which latency rises by less than this share of C1 says nothing about C2."""
+
+_DECIDES_NOTHING = 0.5
+"""Half-width of the bounds of a mean latency (ln) beyond which no arm is told from another."""
 
 _OUTLIER_LEAST = 0.10
 _OUTLIER_LEAST_AT_AN_END = 0.20
@@ -188,7 +190,6 @@ def verdict(
     law: LawFit | None,
     left_out: float | None,
     bends: Bend | None,
-    t: float,
 ) -> tuple[bool, Reason]:
     """Whether decisions may rest on the fit, and the word that says why.
 
@@ -197,19 +198,14 @@ def verdict(
         law: the fitted law.
         left_out: mean relative error at left-out loads.
         bends: where the law bends, if it does.
-        t: Student quantile of the law's bounds; infinite without degrees of freedom.
     """
     if law is None or len(by_load(observations)) < FEWEST_LOADS:
         return False, Reason.TOO_FEW_POINTS
     others = [one.others for one in observations]
     rise = (max(others) - min(others)) * law.c2_s
-    # What interpolation misses widens its bounds as a point's scatter does the law's.
-    blind = (
-        t * law.covariance[1][1] ** 0.5 > law.c2_s
-        if bends is None
-        else t * SD_OF_MEAN_ERROR * bends.points_error > 1.0
-    )
     missed = max(law.max_relative_error, left_out or 0.0)
+    scatter = law.noise / len(observations) ** 0.5 if bends is None else bends.points_error
+    blind = 2.0 * scatter > _DECIDES_NOTHING
     against = (
         (not (law.c1_s > 0 and law.c2_s > 0), Reason.COEFFICIENT_AT_BOUND),
         (bends is None and rise < _LEAST_RISE * law.c1_s, Reason.LOAD_RANGE_TOO_NARROW),

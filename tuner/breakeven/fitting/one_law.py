@@ -19,8 +19,17 @@ from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.step_law import Demand, Tier
 from breakeven.methods import LOOKUP_METHODS
-from breakeven.profile.step_fit import KNOTS, LEVEL, ArmLoads, Layout, StepLaw
-from breakeven.profile.step_form import ArmGaps, FormError, Places
+from breakeven.profile.operating_conditions import NOMINAL_OUTPUT_TOKENS
+from breakeven.profile.step_fit import (
+    KNOTS,
+    LEVEL,
+    UNKNOWN_LEVEL,
+    ArmLoads,
+    Layout,
+    StepLaw,
+    nominal_yield,
+)
+from breakeven.profile.step_form import FormError, Gaps, Whereabouts, together
 from breakeven.tiers import Schedule
 
 _POSITIONS = 250.0
@@ -36,20 +45,20 @@ _DEPARTURE_REACH = 1.2
 _TTFT = 0.05
 """Standard deviation of a mean TTFT around the law (ln): clients, proxies and chunks differ in what they count."""
 
-_USUAL_NOISE, _USUAL_WEIGHT = 0.02, 3.0
-"""Standard deviation of one mean latency (ln) before any row, and how many degrees of freedom that is worth: what follows
-nine rows with eight figures leaves no noise to see."""
+_USUAL_NOISE, _NOISE_SPREAD = 0.02, 0.7
+"""Middle of the standard deviation of one mean latency (ln) before any row, and the spread of its logarithm."""
 
 _USUAL_FORM, _FORM_SPREAD = 0.012, 0.9
 """Middle of the size of departures (ln) before any row, and the spread of its logarithm."""
 
 _REACHES = (0.7, 1.4, 2.8)
-_FORMS = (0.01, 0.015, 0.022, 0.033, 0.05, 0.075, 0.11, 0.16)
+_FORMS = (0.003, 0.0055, 0.01, 0.015, 0.022, 0.033, 0.05, 0.075, 0.11, 0.16)
 _SCATTERS = (0.002, 0.004, 0.007, 0.011, 0.016, 0.022, 0.03, 0.04, 0.055, 0.075, 0.1, 0.14, 0.2, 0.3)
 """What is tried for the reach and the size of departures, and for the noise of a row."""
 
 _ROUNDS = 40
 _SETTLED = 1e-4
+_SCATTER_FIGURES = 3
 _SCATTER_ROUNDS, _SCATTER_SETTLED = 3, 0.05
 
 
@@ -73,7 +82,8 @@ class _Sweep(NamedTuple):
     latency_s: FloatArray
     ttft_s: FloatArray
     most: int
-    places: Places
+    places: Whereabouts
+    guessed: bool
 
 
 class _Scatter(NamedTuple):
@@ -82,25 +92,23 @@ class _Scatter(NamedTuple):
     noise: float
     form: FormError
 
-    def roots(self, sweeps: Sequence[_Sweep]) -> list[FloatArray]:
-        """Cholesky factor of the covariance of each arm's rows."""
-        return [np.linalg.cholesky(self._of(one)) for one in sweeps]
-
-    def _of(self, sweep: _Sweep) -> FloatArray:
-        rows = self.noise**2 * np.eye(sweep.latency_s.size)
-        return np.asarray(self.form.covariance(sweep.places, sweep.places) + rows)
+    def root(self, places: Whereabouts) -> FloatArray:
+        """Cholesky factor of the covariance of rows."""
+        rows = self.noise**2 * np.eye(places.load.size)
+        return np.asarray(np.linalg.cholesky(self.form.covariance(places, places) + rows), dtype=float)
 
 
 def fit_step_law(arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceModel]) -> StepLaw | None:
-    """The law; None where no row says how long its answers are.
+    """The law; None without rows. Lengths and acceptance that no row says are guesses, of which predictions there are free.
 
     Args:
         arms: usable rows of each arm.
         acceptance: by family, for rows that do not say how many tokens a step yielded.
     """
-    sweeps = [found for one in arms if (found := _sweep(one, acceptance)) is not None]
-    if not sweeps:
+    if not arms:
         return None
+    lengths = _UsualLengths.of(arms)
+    sweeps = [_sweep(one, acceptance, lengths) for one in arms]
     families = tuple(dict.fromkeys(one.arm.family for one in sweeps if one.arm.k))
     layout = Layout(families, tuple(one.arm.name for one in sweeps))
     prior = _Prior.of(layout, sweeps)
@@ -117,15 +125,12 @@ def fit_step_law(arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceMod
         tuple(solved.figures.tolist()),
         tuple(map(tuple, solved.covariance.tolist())),
         scatter.noise,
-        max(int(solved.freedom), 1),
+        max(int(solved.freedom) - _SCATTER_FIGURES, 1),
         scatter.form,
-        tuple(
-            ArmGaps(
-                tuple(map(tuple, np.array(one.places).tolist())),
-                tuple((-gaps).tolist()),
-                tuple(map(tuple, slopes.tolist())),
-            )
-            for one, (gaps, slopes) in zip(sweeps, solved.rows, strict=True)
+        Gaps(
+            tuple(map(tuple, np.array(together([one.places for one in sweeps])).tolist())),
+            tuple((-solved.gaps).tolist()),
+            tuple(map(tuple, solved.slopes.tolist())),
         ),
     )
 
@@ -136,13 +141,14 @@ class _Solved(NamedTuple):
     Attributes:
         figures, covariance: of it.
         freedom: degrees of freedom that the rows leave.
-        rows: of each arm ln(law/measured) and its slopes in the figures.
+        gaps, slopes: ln(law/measured) of each row, and its slopes in the figures.
     """
 
     figures: FloatArray
     covariance: FloatArray
     freedom: float
-    rows: list[tuple[FloatArray, FloatArray]]
+    gaps: FloatArray
+    slopes: FloatArray
 
 
 def _likeliest(prior: _Prior, sweeps: Sequence[_Sweep], solved: _Solved) -> _Scatter:
@@ -150,15 +156,12 @@ def _likeliest(prior: _Prior, sweeps: Sequence[_Sweep], solved: _Solved) -> _Sca
 
     The figures are integrated out around those that were found, so what they follow is not taken for a small noise.
     """
-    slopes = np.concatenate([slope for _, slope in solved.rows])
-    gaps = slopes @ (solved.figures - prior.center) - np.concatenate([gap for gap, _ in solved.rows])
-    wide = slopes @ np.linalg.solve(prior.root.T @ prior.root, slopes.T)
-    ends = np.cumsum([0, *(gap.size for gap, _ in solved.rows)])
+    gaps = solved.slopes @ (solved.figures - prior.center) - solved.gaps
+    wide = solved.slopes @ np.linalg.solve(prior.root.T @ prior.root, solved.slopes.T)
+    places = together([one.places for one in sweeps])
     tried, likely = [], []
     for reach in _REACHES:
-        alike = np.zeros_like(wide)
-        for one, first, last in zip(sweeps, ends, ends[1:], strict=False):
-            alike[first:last, first:last] = FormError(1.0, reach).covariance(one.places, one.places)
+        alike = FormError(1.0, reach).covariance(places, places)
         for sd in _FORMS:
             for noise in _SCATTERS:
                 root = np.linalg.cholesky(wide + sd**2 * alike + noise**2 * np.eye(gaps.size))
@@ -168,7 +171,7 @@ def _likeliest(prior: _Prior, sweeps: Sequence[_Sweep], solved: _Solved) -> _Sca
                     -0.5 * float(standard @ standard)
                     - float(np.sum(np.log(np.diag(root))))
                     - 0.5 * (math.log(sd / _USUAL_FORM) / _FORM_SPREAD) ** 2
-                    - 0.5 * _USUAL_WEIGHT * ((_USUAL_NOISE / noise) ** 2 + 2.0 * math.log(noise))
+                    - 0.5 * (math.log(noise / _USUAL_NOISE) / _NOISE_SPREAD) ** 2
                 )
     weights = np.exp(np.array(likely) - max(likely))
     noise, sd, reach = np.exp(weights @ np.array(tried) / weights.sum()).tolist()
@@ -193,10 +196,10 @@ class _Prior(NamedTuple):
         position_s = lone_s / _POSITIONS
         # Center and standard deviation of each, in the form that is fitted.
         center = [
-            *(math.log(0.85 * lone_s), math.log(position_s), 0.0, -3.0, math.log(12.0)),
+            *(math.log(0.85 * lone_s), math.log(position_s), -0.7, -3.0, math.log(12.0)),
             *(math.log(lone_s / _CONTEXT), 0.0, math.log(0.3 * lone_s)),
         ]
-        width = [1.0, 1.5, 0.7, 1.2, 1.0, 1.5, 0.6, 1.5]
+        width = [1.0, 1.5, 1.0, 1.2, 1.0, 1.5, 0.6, 1.5]
         for family in layout.families:
             lookup = any(one.arm.method in LOOKUP_METHODS for one in sweeps if one.arm.family == family)
             shares = (0.02, 0.003) if lookup else (0.06, 0.05)
@@ -204,7 +207,8 @@ class _Prior(NamedTuple):
             width += [1.5, 1.2, 1.5]
         arms = len(layout.arms)
         inverse = np.zeros((layout.size, layout.size))
-        spread = np.array([*width, *[LEVEL] * arms])
+        levels = [UNKNOWN_LEVEL if one.guessed else LEVEL for one in sweeps]
+        spread = np.array([*width, *levels])
         inverse[: spread.size, : spread.size] = np.diag(spread**-2)
         apart = np.subtract.outer(np.arange(KNOTS), np.arange(KNOTS)) / _DEPARTURE_REACH
         together = _DEPARTURE**2 * np.exp(-0.5 * apart**2) + 1e-8 * np.eye(KNOTS)
@@ -233,15 +237,15 @@ def _solve(
     Levenberg and Marquardt's steps with the law's own derivatives, which are exact but for what the first token's share
     moves; the residuals decide, so an inexact derivative costs a step and no accuracy.
     """
-    roots = scatter.roots(sweeps)
-    residuals, slopes, rows = _system(layout, prior, sweeps, figures, scatter.noise, roots)
+    root = scatter.root(together([one.places for one in sweeps]))
+    residuals, slopes, rows = _system(layout, prior, sweeps, figures, scatter.noise, root)
     cost, damping = float(residuals @ residuals), 1e-3
     for _ in range(_ROUNDS):
         normal, pull = slopes.T @ slopes, slopes.T @ residuals
         while True:
             step = np.linalg.solve(normal + damping * np.diag(np.diag(normal)), pull)
             tried = figures - np.clip(step, -1.0, 1.0)
-            found = _system(layout, prior, sweeps, tried, scatter.noise, roots)
+            found = _system(layout, prior, sweeps, tried, scatter.noise, root)
             next_cost = float(found[0] @ found[0])
             if next_cost <= cost or damping > 1e6:
                 break
@@ -254,9 +258,9 @@ def _solve(
         if gained < _SETTLED * max(cost, 1.0):
             break
     covariance = np.asarray(np.linalg.inv(slopes.T @ slopes), dtype=float)
-    of_rows = slopes[: sum(gaps.size for gaps, _ in rows)]
+    of_rows = slopes[: rows[0].size]
     used = float(np.trace(covariance @ of_rows.T @ of_rows))
-    return _Solved(figures, covariance, max(of_rows.shape[0] - used, 0.0), rows)
+    return _Solved(figures, covariance, max(of_rows.shape[0] - used, 0.0), *rows)
 
 
 def _system(
@@ -265,71 +269,92 @@ def _system(
     sweeps: Sequence[_Sweep],
     figures: FloatArray,
     noise: float,
-    roots: Sequence[FloatArray],
-) -> tuple[FloatArray, FloatArray, list[tuple[FloatArray, FloatArray]]]:
+    root: FloatArray,
+) -> tuple[FloatArray, FloatArray, tuple[FloatArray, FloatArray]]:
     """Residuals of latencies, of TTFTs and of the prior, in standard deviations, their slopes, and the latencies' own rows."""
-    rows, found, first = [], [], []
+    gaps, slopes, first = [], [], []
     ttft_noise = math.hypot(_TTFT, 2.0 * noise)
-    for one, root in zip(sweeps, roots, strict=True):
+    for one in sweeps:
         answers = layout.answers(figures, one.arm.family, one.arm.name, one.loads, one.most)
-        gaps = np.log(answers.latency_s / one.latency_s)
-        rows.append((gaps, answers.of_latency))
-        found.append((np.linalg.solve(root, gaps), np.linalg.solve(root, answers.of_latency)))
+        gaps.append(np.log(answers.latency_s / one.latency_s))
+        slopes.append(answers.of_latency)
         known = ~np.isnan(one.ttft_s)
         if known.any():
             gap = np.log(answers.ttft_s[known] / one.ttft_s[known]) / ttft_noise
             first.append((gap, answers.of_ttft[known] / ttft_noise))
-    all_rows = [*found, *first, (prior.root @ (figures - prior.center), prior.root)]
-    return (
-        np.concatenate([row for row, _ in all_rows]),
-        np.concatenate([slope for _, slope in all_rows]),
-        rows,
+    rows = np.concatenate(gaps), np.concatenate(slopes)
+    whole = [
+        (np.linalg.solve(root, rows[0]), np.linalg.solve(root, rows[1])),
+        *first,
+        (prior.root @ (figures - prior.center), prior.root),
+    ]
+    return np.concatenate([gap for gap, _ in whole]), np.concatenate([slope for _, slope in whole]), rows
+
+
+def _sweep(one: ArmRows, acceptance: Mapping[str, AcceptanceModel], lengths: _UsualLengths) -> _Sweep:
+    points = [row.point for row in one.rows]
+    output = np.array([point.output_tokens or lengths.output for point in points], dtype=float)
+    squares = np.array(
+        [point.output_tokens_sq or (point.output_tokens or lengths.output) ** 2 for point in points]
     )
-
-
-def _sweep(one: ArmRows, acceptance: Mapping[str, AcceptanceModel]) -> _Sweep | None:
-    """Return None where no row says how long its answers are, or how many tokens a step yielded."""
-    rows = [row for row in one.rows if row.point.output_tokens]
-    model = acceptance.get(one.arm.family)
-    if one.arm.k and model is None:
-        rows = [row for row in rows if row.point.tokens_per_step]
-    if not rows:
-        return None
-    points = [row.point for row in rows]
-    output = np.array([point.output_tokens for point in points], dtype=float)
-    squares = np.array([point.output_tokens_sq or (point.output_tokens or 1.0) ** 2 for point in points])
-    prompt = np.array([point.prompt_tokens or 0.0 for point in points], dtype=float)
-    inflight = np.array([row.inflight for row in rows])
+    prompt = np.array([point.prompt_tokens or lengths.prompt for point in points], dtype=float)
+    inflight = np.array([row.inflight for row in one.rows])
     demand = Demand(
-        _tiers(one.arm, rows, model), prompt, output, prompt + 0.5 * np.maximum(squares / output, output)
+        _tiers(one, acceptance.get(one.arm.family)),
+        prompt,
+        output,
+        prompt + 0.5 * np.maximum(squares / output, output),
     )
     return _Sweep(
         one.arm,
         ArmLoads(
             demand,
             np.array([point.closed for point in points]),
-            np.array([row.rps for row in rows]),
+            np.array([row.rps for row in one.rows]),
             inflight,
         ),
-        np.array([row.latency_s for row in rows]),
+        np.array([row.latency_s for row in one.rows]),
         np.array([math.nan if point.ttft_mean_s is None else point.ttft_mean_s for point in points]),
         int(min(max(64.0, 3.0 * float(inflight.max()) + 60.0), 2048.0)),
-        Places.of(np.array([row.others for row in rows]), prompt, output),
+        Whereabouts.of(one.arm, np.array([row.others for row in one.rows]), prompt, output),
+        bool(one.arm.k)
+        and one.arm.family not in acceptance
+        and not all(point.tokens_per_step for point in points),
     )
 
 
-def _tiers(arm: Arm, rows: Sequence[Observation], model: AcceptanceModel | None) -> tuple[Tier, ...]:
-    schedule = rows[0].point.schedule
-    if schedule is None:
-        yielded = [row.point.tokens_per_step or (model.at(arm.k).value if model else 1.0) for row in rows]
+class _UsualLengths(NamedTuple):
+    """Tokens to assume for rows that do not say theirs."""
+
+    prompt: float
+    output: float
+
+    @classmethod
+    def of(cls, arms: Sequence[ArmRows]) -> _UsualLengths:
+        """The middle of all rows that say theirs."""
+        prompts, outputs = (
+            [value for one in arms for row in one.rows if (value := getattr(row.point, name))]
+            for name in ("prompt_tokens", "output_tokens")
+        )
+        return cls(
+            float(np.median(prompts)) if prompts else 1.0,
+            float(np.median(outputs)) if outputs else NOMINAL_OUTPUT_TOKENS,
+        )
+
+
+def _tiers(one: ArmRows, model: AcceptanceModel | None) -> tuple[Tier, ...]:
+    def accepted(k: int) -> float:
+        return model.at(k).value if model else nominal_yield(k)
+
+    arm, points = one.arm, [row.point for row in one.rows]
+    if points[0].schedule is None:
+        yielded = [point.tokens_per_step or accepted(arm.k) if arm.k else 1.0 for point in points]
         drafted = [
-            float(arm.k) if row.point.drafted_per_step is None else row.point.drafted_per_step for row in rows
+            float(arm.k) if point.drafted_per_step is None else point.drafted_per_step for point in points
         ]
-        return (Tier(1, np.array(drafted), np.array(yielded if arm.k else [1.0] * len(rows))),)
-    if model is None:
-        return ()
-    ones = np.ones(len(rows))
+        return (Tier(1, np.array(drafted), np.array(yielded)),)
+    ones = np.ones(len(points))
     return tuple(
-        Tier(first, k * ones, model.at(k).value * ones)
-        for first, k in Schedule.parse(schedule, "schedule").tiers
+        Tier(first, k * ones, accepted(k) * ones)
+        for first, k in Schedule.parse(points[0].schedule, "schedule").tiers
     )

@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+
+import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
 from breakeven.fitting.arms import fit_arm
 from breakeven.fitting.observations import RAMP_SHARE, observe, ramp_share_of
 from breakeven.fitting.one_law import ArmRows, fit_step_law
-from breakeven.fitting.pooled import fit_pooled
-from breakeven.fitting.schedules import fit_schedule, schedules_of
-from breakeven.points.point import Point
+from breakeven.fitting.pooled import MemberLine, coefficients, family_of
+from breakeven.points.point import LoadMode, Origin, Point
+from breakeven.profile.curves import Curve
 from breakeven.profile.document import Profile
 from breakeven.profile.fits import ArmFit, PooledFit
+from breakeven.profile.operating_conditions import Conditions
 from breakeven.profile.step_fit import StepLaw
+from breakeven.profile.student_t import t_quantile
 from breakeven.readers.reading import one_setting
 from breakeven.reasons import Reason
-from breakeven.tiers import Schedule
 
 _MEANING = {reason.value: reason.meaning for reason in Reason}
+
+_DECIDES_NOTHING = 4.0
+"""Upper over lower bound of a measured latency from which no arm is told from another."""
+
+_UNLIKE = frozenset({Reason.RESIDUAL_TOO_LARGE.value, Reason.TOO_NOISY.value})
+"""Arms whose rows obey no law: they would be taken for the noise of all."""
+
+_FITTED_AGAIN = "written by an older version: its law was fitted again to the rows that it holds"
 
 _PROVENANCE = ("model", "gpu", "workload", "engine_version")
 
@@ -32,8 +43,6 @@ def fit_points(
     points: Sequence[Point],
     confidence: float = 0.9,
     provenance: Mapping[str, str] | None = None,
-    *,
-    law: Literal["arms", "steps"] = "arms",
 ) -> Profile:
     """Fit all points of one workload, GPU and model.
 
@@ -41,7 +50,6 @@ def fit_points(
         points: rows, of any number of arms.
         confidence: two-sided level of all bounds.
         provenance: added to what the points say themselves (model, gpu, workload, engine version, files, time).
-        law: `arms`, one for each arm, or `steps`, one for all of them.
 
     Raises:
         InputError: no point, or points of more than one setting.
@@ -50,40 +58,109 @@ def fit_points(
         raise InputError("points", "none", "at least one measured operating point")
     one_setting(points)
     share = ramp_share_of(points)
-    scheduled = schedules_of(points)
-    fits = tuple(
-        fit_arm(arm, [one for one in points if one.arm == arm], share, confidence) for arm in _arms(points)
-    )
-    pooled = tuple(fit_pooled(family, fits, points, share) for family in _families(fits))
-    found = tuple(one for one in pooled if one is not None)
-    static = Profile(confidence, fits, found)
-    fits += tuple(
-        fit_schedule(arm, [one for one in points if one.arm == arm], share, confidence, static)
-        for arm in scheduled
-    )
-    return Profile(
-        confidence,
-        _in_order(fits),
-        found,
-        _steps(points, found, share) if law == "steps" else None,
-        tuple(_warnings(_in_order(fits), found, points, share)),
-        {**_provenance(points), **(provenance or {})},
-    )
-
-
-def _steps(points: Sequence[Point], pooled: Sequence[PooledFit], share: float) -> StepLaw | None:
-    """The one law of all arms, of every usable row at whatever lengths."""
     arms = [*_arms(points), *schedules_of(points)]
-    rows = [ArmRows(arm, observe([one for one in points if one.arm == arm], share)[0]) for arm in arms]
+    fits = _in_order(
+        [fit_arm(arm, [one for one in points if one.arm == arm], share, confidence) for arm in arms]
+    )
+    families = tuple(
+        found for family in _families(fits) if (found := family_of(family, fits, points, share)) is not None
+    )
+    profile = _judged(Profile(confidence, fits, families, _steps(points, fits, families, share)))
+    warnings = _warnings(profile.arms, profile.pooled, points, share)
+    return replace(
+        profile, warnings=tuple(warnings), provenance={**_provenance(points), **(provenance or {})}
+    )
+
+
+def _steps(
+    points: Sequence[Point], fits: Sequence[ArmFit], pooled: Sequence[PooledFit], share: float
+) -> StepLaw | None:
+    """The law of steps, of every usable row at whatever lengths."""
+    rows = []
+    for fit in fits:
+        if fit.reason in _UNLIKE:
+            continue
+        left_out = {(row.source, row.row) for row in fit.excluded if row.reason == Reason.OUTLIER}
+        used, _ = observe([one for one in points if one.arm == fit.arm], share)
+        kept = [row for row in used if (row.point.origin.source, row.point.origin.row) not in left_out]
+        rows.append(ArmRows(fit.arm, kept))
     acceptance = {one.method: model for one in pooled if (model := one.acceptance) is not None}
     return fit_step_law([one for one in rows if one.rows], acceptance)
+
+
+def _judged(profile: Profile) -> Profile:
+    """The profile with what only the law of steps says: arms that decide nothing, parts of a latency, the paper's form."""
+    if profile.steps is None:
+        return profile
+    curves = {fit.arm: profile.curve(fit.arm) for fit in profile.arms if fit.measurements}
+    arms = tuple(
+        _beside_the_law(fit, curves[fit.arm], profile.confidence) if fit.arm in curves else fit
+        for fit in profile.arms
+    )
+    found = replace(profile, arms=arms)
+    return replace(found, pooled=tuple(_as_paper(one, found, curves) for one in profile.pooled))
+
+
+def _beside_the_law(fit: ArmFit, curve: Curve, confidence: float) -> ArmFit:
+    """An arm whose bounds decide nothing is not believed; TTFT and time per token keep their ratio to the law."""
+    over = {}
+    for name in ("ttft", "tpot"):
+        measured, by_law = getattr(fit, name), getattr(curve, name)
+        if measured is not None and by_law is not None:
+            alone, most = (measured.among(n) / by_law.among(n) for n in curve.line_ends.tolist())
+            over[name] = (alone, most)
+    low, high = fit.measured_range.inflight if fit.measured_range else (1.0, 1.0)
+    t = t_quantile(confidence, curve.dof)
+    widest = max(
+        upper / lower if lower and upper else math.inf
+        for lower, upper in (
+            curve.bounds_among(n, t) or (None, None) for n in (low, 0.5 * (low + high), high)
+        )
+    )
+    if fit.believable and widest > _DECIDES_NOTHING:
+        return replace(fit, over_law=over, believable=False, reason=Reason.TOO_NOISY.value)
+    return replace(fit, over_law=over)
+
+
+def _as_paper(one: PooledFit, profile: Profile, curves: Mapping[Arm, Curve]) -> PooledFit:
+    """The family with its eight coefficients, and by how much the law misses its rows."""
+    members, missed = [], []
+    lengths = Conditions(prompt_tokens=one.lengths.prompt_tokens, output_tokens=one.lengths.output_tokens)
+    for fit in profile.arms:
+        if fit.k not in one.draft_lengths or fit.arm.scheduled or (fit.k and fit.arm.family != one.method):
+            continue
+        own, line = curves[fit.arm], profile.curve(fit.arm, lengths).line
+        members.append(MemberLine(one.drafts(fit.k), fit.tokens_per_step or 1.0, line.c1_s, line.c2_s))
+        for row in fit.measurements:
+            predicted_s = own.loop_latency_s(row.others, closed=row.mode == "closed")
+            missed.append(abs(predicted_s / row.latency_s - 1.0))
+    found = coefficients(members, one.lengths.output_tokens or 1.0)
+    return replace(one, coefficients=found, mape=float(np.mean(missed)))
+
+
+def with_law(profile: Profile) -> Profile:
+    """The profile with a law of steps: that of an older version is fitted again, to the rows it holds.
+
+    Raises:
+        InputError: the rows do not determine a law.
+    """
+    if profile.steps is not None:
+        return profile
+    points = points_of(profile)
+    share = ramp_share_of(points)
+    steps = _steps(points, profile.arms, profile.pooled, share)
+    if steps is None:
+        raise InputError(
+            "profile", "of an older version, without usable rows", "one fitted again to its points"
+        )
+    return _judged(replace(profile, steps=steps, warnings=(*profile.warnings, _FITTED_AGAIN)))
 
 
 def with_schedule(profile: Profile, points: Sequence[Point]) -> Profile:
     """The profile with one schedule more, which was measured after the arms in it.
 
     Args:
-        profile: with the arm of the schedule's last tier. A schedule of the same family in it is replaced.
+        profile: of all arms but the schedule. A schedule of the same family in it is replaced.
         points: of one schedule.
 
     Raises:
@@ -93,11 +170,60 @@ def with_schedule(profile: Profile, points: Sequence[Point]) -> Profile:
     if len(scheduled) != 1 or any(one.arm != scheduled[0] for one in points):
         raise InputError("points", "not those of one schedule", "at least one, all of one arm")
     one_setting(points)
-    static = replace(profile, arms=tuple(fit for fit in profile.arms if not fit.arm.scheduled))
-    fit = fit_schedule(scheduled[0], points, ramp_share_of(points), profile.confidence, static)
-    kept = tuple(one for one in profile.arms if one.arm.name != fit.arm.name)
-    warnings = (*profile.warnings, *_arm_warnings(fit, ramp_share_of(points)))
-    return replace(profile, arms=_in_order((*kept, fit)), warnings=warnings)
+    arm, share = scheduled[0], ramp_share_of(points)
+    kept = [one for one in profile.arms if one.arm.name != arm.name]
+    fits = _in_order([*kept, fit_arm(arm, points, share, profile.confidence)])
+    rows = [*(one for one in points_of(profile) if one.arm.name != arm.name), *points]
+    found = _judged(replace(profile, arms=fits, steps=_steps(rows, fits, profile.pooled, share)))
+    warnings = (*profile.warnings, *_arm_warnings(found.arm(arm), share))
+    return replace(found, warnings=warnings)
+
+
+def points_of(profile: Profile) -> list[Point]:
+    """The rows that a profile holds, as points; what a row does not say is that of its arm."""
+    return [
+        Point(
+            method=fit.method,
+            k=fit.k,
+            candidate=fit.candidate,
+            schedule=fit.schedule,
+            load_mode=LoadMode(row.mode),
+            mean_latency_s=row.latency_s,
+            origin=Origin(row.source, row.row),
+            concurrency=row.concurrency,
+            request_rate_rps=None if row.mode == "closed" else row.rps,
+            mean_inflight=row.inflight,
+            achieved_rps=row.rps,
+            prompt_tokens=row.prompt_tokens or fit.lengths.prompt_tokens,
+            output_tokens=row.output_tokens or fit.lengths.output_tokens,
+            output_tokens_sq=fit.lengths.output_tokens_sq,
+            tokens_per_step=row.tokens_per_step or (fit.tokens_per_step if fit.k else None),
+            drafted_per_step=fit.acceptance.drafted_per_step if fit.acceptance else None,
+            ttft_mean_s=None if fit.ttft is None else fit.ttft.among(row.others),
+        )
+        for fit in profile.arms
+        for row in fit.measurements
+    ]
+
+
+def schedules_of(points: Sequence[Point]) -> list[Arm]:
+    """Every arm whose draft length follows the batch size, by family.
+
+    Raises:
+        InputError: two schedules of one family, which cannot be told apart by the arm's name.
+    """
+    found: dict[Arm, str] = {}
+    for one in points:
+        if one.schedule is None:
+            continue
+        known = found.setdefault(one.arm, one.schedule)
+        if known != one.schedule:
+            raise InputError(
+                f"{one.origin.source}: schedule of {one.arm}",
+                f"{known!r} and {one.schedule!r}",
+                "one of them",
+            )
+    return sorted(found, key=lambda arm: arm.family)
 
 
 def _in_order(fits: Sequence[ArmFit]) -> tuple[ArmFit, ...]:
@@ -181,36 +307,10 @@ def _places(fit: ArmFit, reason: str) -> str:
     return ", ".join(places)
 
 
-def _schedule_warnings(fit: ArmFit, text: str) -> Iterator[str]:
-    table = Schedule.parse(text, str(fit.arm))
-    last = f"k = {table.last}" if table.last else "no speculation"
-    if fit.fit is None:
-        return
-    if fit.beyond is None:
-        yield f"{fit.arm} ({text}): nothing says what it does beyond its points: {last}, its last tier, was not measured"
-        return
-    first = table.tiers[-1][0]
-    reached = any(one.inflight >= first for one in fit.measurements)
-    told = "" if reached else f", which its points do not reach (batches of {first} and more)"
-    yield f"{fit.arm} ({text}): follows its points, and beyond them the law of {last}, its last tier{told}"
-
-
 def _arm_warnings(fit: ArmFit, share: float) -> Iterator[str]:
     if not fit.believable:
         yield f"{fit.arm}: not to be believed ({fit.reason}): {_MEANING[fit.reason]}"
-    if fit.schedule is not None:
-        yield from _schedule_warnings(fit, fit.schedule)
-    elif fit.experts is not None and fit.bend is not None:
-        unlike = (
-            ""
-            if fit.experts.law.is_unique
-            else "; at some rates it has two steady states, and a queue may outlast a peak"
-        )
-        yield (
-            f"{fit.arm}: the law bends at {fit.bend.others:.3g} others in flight (residual {fit.bend.residual:+.1%}) as a mixture "
-            f"of experts does: predictions use that law, which misses left-out loads by {fit.experts.error:.1%}{unlike}"
-        )
-    elif fit.bend is not None:
+    if fit.bend is not None and fit.schedule is None:
         yield (
             f"{fit.arm}: the law bends at {fit.bend.others:.3g} others in flight (residual {fit.bend.residual:+.1%}): "
             "predictions inside the measured range use the points"

@@ -149,63 +149,6 @@ def break_even_rps(against: Law, arm: Law) -> FloatArray:
     return np.where(exists, crossing, np.nan)
 
 
-def c1_ratio_interval(against: Law, arm: Law, t: ArrayLike) -> Interval:
-    """Interval of C1R; `t` as in `ratio_interval`."""
-    return ratio_interval(arm.c1, against.c1, arm.variances()[0], against.variances()[0], cov=0.0, t=t)
-
-
-def c2_ratio_interval(against: Law, arm: Law, t: ArrayLike) -> Interval:
-    """Interval of C2R; `t` as in `ratio_interval`."""
-    return ratio_interval(arm.c2, against.c2, arm.variances()[1], against.variances()[1], cov=0.0, t=t)
-
-
-def speedup_interval_at_rps(against: Law, arm: Law, rps: ArrayLike, t: ArrayLike) -> Interval:
-    """Interval of the speedup at equal rate; ends at 0 and infinity where an arm saturates, NaN where both do.
-
-    The speedup is written as a ratio of products, C1_d*(1 - RPS*C2_a) over C1_a*(1 - RPS*C2_d), with variances to first
-    order: near saturation the denominator may be zero and the interval opens, where a symmetric one would go on
-    promising a figure.
-    """
-    rate = nonnegative("rps", rps)
-    arm_left, against_left = 1.0 - rate * arm.c2, 1.0 - rate * against.c2
-    top, bottom = against.c1 * arm_left, arm.c1 * against_left
-    d1, d2, d12 = against.variances()
-    a1, a2, a12 = arm.variances()
-    interval = ratio_interval(
-        top,
-        bottom,
-        arm_left**2 * d1 + (rate * against.c1) ** 2 * a2,
-        against_left**2 * a1 + (rate * arm.c1) ** 2 * d2,
-        cov=-rate * (arm.c1 * arm_left * d12 + against.c1 * against_left * a12),
-        t=t,
-    )
-    # Nothing at or above 0 is compatible: one side is surely beyond saturation.
-    nothing = np.isnan(interval.lower) & ~np.isnan(
-        top * bottom * np.asarray(t, dtype=float) * (d1 + d2 + a1 + a2)
-    )
-    sure = np.where(arm_left > 0, np.inf, 0.0)
-    lower, upper = np.where(nothing, sure, interval.lower), np.where(nothing, sure, interval.upper)
-    return Interval(
-        _by_saturation(arm_left, against_left, lower, 0.0, lower),
-        _by_saturation(arm_left, against_left, upper, upper, np.inf),
-    )
-
-
-def speedup_interval_among(against: Law, arm: Law, others: ArrayLike, t: ArrayLike) -> Interval:
-    """Interval of the speedup at equal concurrency, with `others` = C - 1 other requests in flight."""
-    n = nonnegative("others", others)
-    d1, d2, d12 = against.variances()
-    a1, a2, a12 = arm.variances()
-    return ratio_interval(
-        against.c1 + n * against.c2,
-        arm.c1 + n * arm.c2,
-        d1 + 2.0 * n * d12 + n * n * d2,
-        a1 + 2.0 * n * a12 + n * n * a2,
-        cov=0.0,
-        t=t,
-    )
-
-
 def break_even_interval_others(against: Law, arm: Law, t: ArrayLike) -> Interval:
     """Interval of the break-even in others in flight: the n at which equal latency is not rejected."""
     d1, d2, d12 = against.variances()

@@ -169,7 +169,7 @@ def known_from(question: Question, measured: Sequence[Point]) -> Knowledge:
         for points in by_arm
     )
     lawful = tuple(
-        usable[i] >= fewest_points(belief, i) and is_believable(arm, by_arm[i], ramp_share, _CONFIDENCE)
+        usable[i] >= fewest_points(belief, i) and is_believable(arm, by_arm[i], ramp_share)
         for i, arm in enumerate(arms)
     )
     state = Knowledge(question, belief, by_arm, tuple(usable), lawful, tuple(met), ceilings)

@@ -100,7 +100,7 @@ def capacity(
         InputError: impossible conditions.
     """
     curve = curve or profile.curve(arm, conditions)
-    asked = _LoadedArm(profile, arm, curve, conditions or Conditions(), slo, confidence or profile.confidence)
+    asked = _LoadedArm(profile, arm, curve, slo, confidence or profile.confidence)
     room = _room(profile, arm, max_num_seqs)
     rates = [asked.saturation()]
     if room is not None:
@@ -169,7 +169,6 @@ class _LoadedArm:
     profile: Profile
     arm: Arm
     curve: Curve
-    conditions: Conditions
     slo: Slo
     confidence: float
     told: dict[float, Prediction] = field(default_factory=dict)
@@ -184,8 +183,7 @@ class _LoadedArm:
             self.told[others] = self.profile.predict_along(
                 self.arm,
                 self.curve,
-                LoadPoint(concurrency=others + 1.0),
-                self.conditions,
+                LoadPoint(others=others),
                 quantile=self.slo.quantile,
                 confidence=self.confidence,
             )
@@ -223,9 +221,10 @@ class _LoadedArm:
 
     def _rate(self, inflight: float, others: float, limit: CapacityLimit) -> _Rate:
         """By Little's law the rate of so many in flight that each meet so many others."""
-        lower_s, upper_s = self.curve.bounds_among(others, self._t) or (None, None)
+        latency_s = self.curve.loop_latency_s(others, closed=False)
+        lower_s, upper_s = self.curve.bounds_of(latency_s, others, self._t) or (None, None)
         return _Rate(
-            inflight / self.curve.among(others).latency_s,
+            inflight / latency_s,
             inflight / upper_s if upper_s else None,
             inflight / lower_s if lower_s else None,
             limit,
@@ -258,7 +257,7 @@ class _LoadedArm:
     def _at_rps(self, rps: float) -> _Doubt:
         """How wrong the latency may be at a rate."""
         latency_s = self.curve.at_rps(rps).latency_s
-        ends = self.curve.bounds_among(rps * latency_s, self._t) if math.isfinite(latency_s) else None
+        ends = self.curve.bounds_of(latency_s, rps * latency_s, self._t) if math.isfinite(latency_s) else None
         lower_s, upper_s = ends or (None, None)
         if lower_s is None or upper_s is None:
             return _Doubt(1.0, 1.0)

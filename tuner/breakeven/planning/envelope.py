@@ -46,24 +46,12 @@ class Stretch:
 def envelope(curves: Sequence[tuple[Arm, Curve]], rps_range: tuple[float, float]) -> tuple[Stretch, ...]:
     """Which arm is fastest over a range of rates.
 
-    Exact for laws; where points or a measured ceiling take part, crossings are found by bisection.
+    Crossings are found by bisection.
 
     Raises:
         ValueError: the range is empty or negative.
     """
-    low, high = rps_range
-    if all(curve.knots is None and curve.ceiling_rps is None for _, curve in curves):
-        found = fastest_by_rps(
-            np.array([float(curve.law.c1) for _, curve in curves]),
-            np.array([float(curve.law.c2) for _, curve in curves]),
-            low,
-            high,
-        )
-        return tuple(
-            Stretch(float(start), float(stop), curves[index][0])
-            for index, start, stop in zip(found.arm, found.start, found.stop, strict=True)
-        )
-    return tuple(_scan(curves, low, high))
+    return tuple(_scan(curves, *rps_range))
 
 
 def fastest_by_rps(c1_s: ArrayLike, c2_s: ArrayLike, from_rps: float, to_rps: float) -> Segments:

@@ -305,9 +305,7 @@ class _Question:
 
     def predicted(self, one: ArmEvaluation) -> Prediction:
         """Means at the load."""
-        return self.profile.predict_along(
-            one.arm, one.curve, self.load, one.conditions, confidence=self.confidence
-        )
+        return self.profile.predict_along(one.arm, one.curve, self.load, confidence=self.confidence)
 
     def promised(self, one: ArmEvaluation) -> Prediction:
         """What the objectives are about."""
@@ -345,7 +343,7 @@ class _Question:
         """How near an arm is to what is promised."""
         if not self.slo.is_set:
             return None
-        return objective_strain(self.profile, one.arm, one.curve, one.conditions, self.slo)
+        return objective_strain(self.profile, one.arm, one.curve, self.slo)
 
 
 def bounds_of(interval: Bounds | None) -> tuple[float, float]:

@@ -100,7 +100,7 @@ def table(curve: Curve) -> InflightTable:
     others = np.concatenate([[0.0], np.geomspace(most * 1e-5, most, _KNOTS)])
     return InflightTable(
         others,
-        curve.latencies_among(others),
+        curve.met_latencies(others),
         np.asarray(float(law.c1) / (float(law.c1) + float(law.c2) * others)),
         saturation_rps,
     )

@@ -13,7 +13,7 @@ import numpy as np
 from breakeven.arm import Arm
 from breakeven.laws.arrays import FloatArray
 from breakeven.planning.objective import Slo
-from breakeven.profile import Bounds, Conditions, LoadPoint, Profile
+from breakeven.profile import Bounds, LoadPoint, Profile
 from breakeven.profile.curves import Curve
 
 _MISSED_COUNTS = 10.0
@@ -69,19 +69,13 @@ def tail_factor(expected: FloatArray, measured: Bounds | None) -> FloatArray:
     return np.asarray(np.divide(within, expected, out=np.ones_like(expected), where=expected > 0.0))
 
 
-def objective_strain(
-    profile: Profile, arm: Arm, curve: Curve, conditions: Conditions, slo: Slo
-) -> ObjectiveStrain:
+def objective_strain(profile: Profile, arm: Arm, curve: Curve, slo: Slo) -> ObjectiveStrain:
     """Tabulate from a lone request to close to saturation; a figure that was never measured strains nothing."""
     law = curve.law
     most = 20.0 * float(law.c1) / float(law.c2)
     others = np.concatenate([[0.0], np.geomspace(most * 1e-3, most, _KNOTS - 1)])
     worst = [
-        slo.worst_ratio(
-            profile.predict_along(
-                arm, curve, LoadPoint(concurrency=float(n) + 1.0), conditions, quantile=slo.quantile
-            )
-        )
+        slo.worst_ratio(profile.predict_along(arm, curve, LoadPoint(others=float(n)), quantile=slo.quantile))
         for n in others
     ]
     return ObjectiveStrain(

@@ -11,8 +11,6 @@ import numpy as np
 from breakeven.arm import Arm
 from breakeven.laws import speedup as formulas
 from breakeven.laws.arrays import FloatArray, Span
-from breakeven.laws.fieller import Interval
-from breakeven.laws.latency import rps_at
 from breakeven.laws.speedup import PaysWhere
 from breakeven.profile.curves import Curve
 from breakeven.profile.fits import Bounds
@@ -25,8 +23,10 @@ RANGE_TOLERANCE = 1.1
 _GRID = 128
 _ROUNDS = 9
 """Of a search by grids within grids, after which a crossing is known to rounding."""
-_SAME = 1e-9
-"""Ratios of fitted coefficients this close to 1 are 1: the same points give the same law up to rounding."""
+_SAME = 0.005
+"""Ratios of coefficients this close to 1 are 1: no engine is known so well."""
+_ANYTHING = 1e9
+"""A factor on a latency beyond which nothing is known of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def compare_curves(
     crossing = _break_even(judged, other, verdict, t, measured)
     verdict = crossing.verdict
     # A verdict speaks of a range: the band must hold at all its loads at once, where a speedup's bounds hold at one.
-    over_range = band_quantile(confidence, judged.dof + other.dof)
+    over_range = band_quantile(confidence, min(judged.dof, other.dof))
     if known and bool(formulas.tells_nothing(*_band(judged, other, grid, over_range))):
         verdict = PaysWhere.TIE if verdict is PaysWhere.TIE else PaysWhere.UNCERTAIN
     speedup, speedup_ci = _speedup(judged, other, load, t)
@@ -130,9 +130,9 @@ def compare_curves(
         speedup=speedup,
         speedup_ci=speedup_ci,
         c1_ratio=c1_ratio,
-        c1_ratio_ci=_bounds(formulas.c1_ratio_interval(other.law, judged.law, t)) if known else None,
+        c1_ratio_ci=_line_ratio_ci(judged, other, 0, t),
         c2_ratio=c2_ratio,
-        c2_ratio_ci=_bounds(formulas.c2_ratio_interval(other.law, judged.law, t)) if known else None,
+        c2_ratio_ci=_line_ratio_ci(judged, other, 1, t),
         verdict=verdict,
         break_even_rps=crossing.rps,
         break_even_ci_rps=crossing.ci_rps,
@@ -157,18 +157,20 @@ def _t(judged: Curve, other: Curve, confidence: float) -> float:
     """Student t at the degrees of freedom of both; infinite where one has none."""
     if judged.dof <= 0 or other.dof <= 0:
         return float("inf")
-    return t_quantile(confidence, judged.dof + other.dof)
+    return t_quantile(confidence, min(judged.dof, other.dof))
 
 
 def _common_range(judged: Curve, other: Curve) -> Span:
     """Range of rates in which both arms were measured, and both have a steady state."""
-    ends = [
-        [float(rps_at(curve.law.c1, curve.law.c2, others)) for others in curve.others_range]
-        for curve in (judged, other)
-    ]
+    ends = [[_rate_among(curve, others) for others in curve.others_range] for curve in (judged, other)]
     high = min(ends[0][1], ends[1][1])
     low = min(max(ends[0][0], ends[1][0]), 0.999 * high)
     return low, max(high, 1e-9)
+
+
+def _rate_among(curve: Curve, others: float) -> float:
+    """The rate (1/s) at which so many others are met."""
+    return others / curve.loop_latency_s(others, closed=False)
 
 
 def _ratios(judged: Curve, other: Curve, rps: FloatArray) -> FloatArray:
@@ -178,49 +180,57 @@ def _ratios(judged: Curve, other: Curve, rps: FloatArray) -> FloatArray:
 
 
 def _band(judged: Curve, other: Curve, rps: FloatArray, t: float) -> tuple[FloatArray, FloatArray]:
-    """Bounds of the speedup at each rate; an open end is NaN below, infinite above."""
+    """Bounds of the speedup at each rate; an open end is NaN below, infinite above.
+
+    All doubt is put into the latency that moves more, that of the arm nearer to saturation: whether one arm is slower than
+    another is known far better than how slow an arm is that hardly has a steady state.
+    """
     if not np.isfinite(t):
         return np.full(np.shape(rps), np.nan), np.full(np.shape(rps), np.inf)
-    if judged.knots is None and other.knots is None:
-        interval = formulas.speedup_interval_at_rps(other.law, judged.law, rps, t)
-        return interval.lower, interval.upper
-    if judged.loadings is not None and other.loadings is not None:
-        apart = np.linalg.norm(judged.loadings_at_rps(rps) - other.loadings_at_rps(rps), axis=-1)
-        own = np.hypot(judged.own_sd_at_rps(rps), other.own_sd_at_rps(rps))
-        return _of_parts(_ratios(judged, other, rps), t * apart, t * own)
-    return _of_parts(
-        _ratios(judged, other, rps),
-        *(
-            _relative(curve.all_bounds_at_rps(rps, t), curve.latencies_at_rps(rps))
-            for curve in (judged, other)
-        ),
+    mine, theirs = judged.doubts_at_rps(rps), other.doubts_at_rps(rps)
+    own_moves = mine.slowed >= theirs.slowed
+    part = np.minimum(mine.slowed, theirs.slowed) / np.maximum(mine.slowed, theirs.slowed)
+    of_shared = np.where(
+        own_moves[..., None],
+        mine.shared - part[..., None] * theirs.shared,
+        theirs.shared - part[..., None] * mine.shared,
     )
-
-
-def _relative(bounds: Interval, latency_s: FloatArray) -> FloatArray:
-    """Half-width of a latency's bounds over the latency; infinite where they are open."""
-    return np.nan_to_num((bounds.upper - bounds.lower) / (2.0 * latency_s), nan=np.inf, posinf=np.inf)
-
-
-def _of_parts(speedup: FloatArray, first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Bounds of a ratio of two independent latencies from their relative half-widths."""
-    spread = np.hypot(first, second)
-    known = np.isfinite(spread)
-    # Beyond all numbers the end is open, as where nothing is known.
+    of_own = np.hypot(
+        np.where(own_moves, mine.own, theirs.own), part * np.where(own_moves, theirs.own, mine.own)
+    )
     with np.errstate(over="ignore"):
-        factor = np.exp(np.where(known, spread, 0.0))
-    return np.where(known, speedup / factor, np.nan), np.where(known, speedup * factor, np.inf)
+        factor = np.minimum(np.exp(t * np.hypot(np.linalg.norm(of_shared, axis=-1), of_own)), _ANYTHING)
+    fast, slow = judged.latencies_at_rps(rps), other.latencies_at_rps(rps)
+    lower = np.where(
+        own_moves, slow / judged.raised_at_rps(rps, factor), other.raised_at_rps(rps, 1.0 / factor) / fast
+    )
+    upper = np.where(
+        own_moves, slow / judged.raised_at_rps(rps, 1.0 / factor), other.raised_at_rps(rps, factor) / fast
+    )
+    # Where the arm may be saturated the speedup may be 0, where the other one may be it has no bound.
+    lower = np.where(np.isnan(lower) & own_moves & ~np.isnan(slow), 0.0, lower)
+    return lower, np.nan_to_num(upper, nan=np.inf)
 
 
 def _band_among(judged: Curve, other: Curve, others: float, t: float) -> tuple[FloatArray, FloatArray]:
     """Bounds of the speedup at equal concurrency, as `_band`."""
-    if judged.knots is None and other.knots is None:
-        interval = formulas.speedup_interval_among(other.law, judged.law, others, t)
-        return interval.lower, interval.upper
-    latencies = [np.asarray(curve.among(others).latency_s) for curve in (judged, other)]
-    bounds = [np.asarray(curve.bounds_among(others, t), dtype=float) for curve in (judged, other)]
-    relative = (_relative(Interval(*ends), at) for ends, at in zip(bounds, latencies, strict=True))
-    return _of_parts(latencies[1] / latencies[0], *relative)
+    load = np.asarray(others)
+    speedup = other.latencies_among(load) / judged.latencies_among(load)
+    apart = np.linalg.norm(judged.loadings_among(load) - other.loadings_among(load), axis=-1)
+    return _around(speedup, apart, np.hypot(judged.own_sd(load), other.own_sd(load)), t)
+
+
+def _around(
+    ratio: FloatArray, shared: FloatArray, own: FloatArray, t: float
+) -> tuple[FloatArray, FloatArray]:
+    """Bounds of a ratio of latencies; open where nothing is known, or beyond all numbers."""
+    if not np.isfinite(t):
+        return np.full(np.shape(ratio), np.nan), np.full(np.shape(ratio), np.inf)
+    spread = t * np.hypot(shared, own)
+    known = np.isfinite(spread)
+    with np.errstate(over="ignore"):
+        factor = np.exp(np.where(known, spread, 0.0))
+    return np.where(known, ratio / factor, np.nan), np.where(known, ratio * factor, np.inf)
 
 
 def _speedup(judged: Curve, other: Curve, load: LoadPoint, t: float) -> tuple[float | None, Bounds | None]:
@@ -239,11 +249,18 @@ def _speedup(judged: Curve, other: Curve, load: LoadPoint, t: float) -> tuple[fl
     return speedup, (None if np.isnan(lower) else lower, upper if np.isfinite(upper) else None)
 
 
-def _bounds(interval: Interval) -> Bounds | None:
-    lower, upper = float(interval.lower), float(interval.upper)
-    if np.isnan(lower) or np.isnan(upper):
+def _line_ratio_ci(judged: Curve, other: Curve, part: Literal[0, 1], t: float) -> Bounds | None:
+    """Bounds of C1R (0) or C2R (1)."""
+    if not np.isfinite(t):
         return None
-    return lower, (upper if np.isfinite(upper) else None)
+    mine, theirs = (
+        (line.shared[part], line.own[part], (line.c1_s, line.c2_s)[part])
+        for line in (judged.line, other.line)
+    )
+    shared = np.asarray(np.linalg.norm(mine[0] / mine[2] - theirs[0] / theirs[2]))
+    own = np.asarray(np.hypot(np.linalg.norm(mine[1] / mine[2]), np.linalg.norm(theirs[1] / theirs[2])))
+    lower, upper = _around(np.asarray(mine[2] / theirs[2]), shared, own, t)
+    return float(lower), (float(upper) if np.isfinite(upper) else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,27 +273,12 @@ class _Crossing:
     pays_rps: tuple[Span, ...] = ()
 
 
-def _break_even(judged: Curve, other: Curve, verdict: PaysWhere, t: float, measured: Span) -> _Crossing:
-    if judged.knots is not None or other.knots is not None:
-        return _break_even_of_points(judged, other, verdict, t, measured)
-    rps = float(formulas.break_even_rps(other.law, judged.law))
-    if np.isnan(rps) or verdict not in (PaysWhere.BELOW, PaysWhere.ABOVE):
-        return _Crossing(verdict)
-    others = float(formulas.break_even_others(other.law, judged.law))
-    if not measured[0] / RANGE_TOLERANCE - _slack(measured) <= rps <= RANGE_TOLERANCE * measured[1]:
-        return _Crossing(verdict, beyond=True)
-    interval = formulas.break_even_interval_rps(other.law, judged.law, t) if np.isfinite(t) else None
-    return _Crossing(verdict, rps, None if interval is None else _bounds(interval), others + 1.0)
-
-
 def _slack(measured: Span) -> float:
     """Just below the lowest measured load the laws still hold: C1 is an intercept."""
     return 0.25 * (measured[1] - measured[0])
 
 
-def _break_even_of_points(
-    judged: Curve, other: Curve, verdict: PaysWhere, t: float, measured: Span
-) -> _Crossing:
+def _break_even(judged: Curve, other: Curve, verdict: PaysWhere, t: float, measured: Span) -> _Crossing:
     """Where curves that follow their points cross: by bisection, bounds where the moved band touches 1."""
     grid = np.linspace(max(measured[0] - _slack(measured), 0.0), RANGE_TOLERANCE * measured[1], _GRID)
     last = 0.999 * min(judged.saturation_rps, other.saturation_rps)
@@ -342,7 +344,14 @@ def _touching(judged: Curve, other: Curve, grid: FloatArray, t: float) -> Bounds
     if not inside.size:
         return None
     first, final = int(inside[0]), int(inside[-1])
+    # Above 0 where a gain or a loss is known: between two rates it passes 0 on a straight line.
+    known = np.maximum(np.nan_to_num(lower, nan=-np.inf) - 1.0, 1.0 - upper)
+
+    def passed(outside: int, within: int) -> float:
+        share = known[outside] / (known[outside] - max(known[within], -1.0))
+        return float(grid[outside] + share * (grid[within] - grid[outside]))
+
     return (
-        None if first == 0 else float(grid[first]),
-        None if final == grid.size - 1 else float(grid[final]),
+        None if first == 0 else passed(first - 1, first),
+        None if final == grid.size - 1 else passed(final + 1, final),
     )

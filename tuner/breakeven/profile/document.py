@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any
 
@@ -22,18 +22,16 @@ from breakeven.profile.comparisons import Comparison, JudgedCurve, compare_curve
 from breakeven.profile.curves import Curve, in_bursts
 from breakeven.profile.document_checks import check, check_sizes
 from breakeven.profile.fits import ArmFit, PooledFit
-from breakeven.profile.operating_conditions import Conditions, measured_curve
-from breakeven.profile.pooling import pooled_curve
+from breakeven.profile.operating_conditions import Conditions
 from breakeven.profile.predictions import (
     LoadPoint,
     Prediction,
     at_quantile,
     company,
-    derived_parts,
     predict_on,
     refuse_unmeasured,
 )
-from breakeven.profile.step_curves import step_conditions, step_curve
+from breakeven.profile.step_curves import step_curve
 from breakeven.profile.step_fit import StepCostFound, StepLaw
 
 SCHEMA = "breakeven.dev/profile/v1"
@@ -47,7 +45,7 @@ class Profile:
         confidence: two-sided level of all bounds stored in it.
         arms: fit of every measured arm, no speculation first.
         pooled: speculation-aware fits by method.
-        steps: the one law of all arms; None where each arm follows its own.
+        steps: the law of steps of all arms; None in a profile of an older version (`breakeven.fitting.with_law`).
         warnings: what a reader must know before believing the rest, a sentence each.
         provenance: where it comes from: files, gpu, model, workload, engine_version, fingerprint, created.
         schema: version of the document.
@@ -94,7 +92,7 @@ class Profile:
 
     @property
     def step_costs(self) -> tuple[StepCostFound, ...]:
-        """Costs of the one law of all arms; empty where each arm follows its own."""
+        """Costs of the law of steps."""
         return self.steps.costs_found(self.confidence) if self.steps is not None else ()
 
     def arm(self, arm: Arm) -> ArmFit:
@@ -114,7 +112,7 @@ class Profile:
         return any(fit.arm == arm for fit in self.arms)
 
     def curve(self, arm: Arm, conditions: Conditions | None = None) -> Curve:
-        """Latency of an arm against load: from its own fit, else from the pooled form of its family.
+        """Latency of an arm against load.
 
         Raises:
             NotIdentifiedError: neither exists or determines what is asked.
@@ -125,33 +123,14 @@ class Profile:
 
     def _curve(self, arm: Arm, wanted: Conditions) -> Curve:
         """With Poisson arrivals."""
-        if self.steps is not None:
-            wanted.check(arm)
-            asked = step_conditions(arm, self.arms, self.pooled, wanted)
-            if asked is not None:
-                return step_curve(self.steps, arm, asked)
-        if self.measured(arm):
-            return measured_curve(self.arm(arm), wanted)
-        for pooled in self.pooled:
-            # The pooled form knows draft lengths, not what a mixture of them does.
-            if pooled.method == arm.family and not arm.scheduled:
-                return pooled_curve(pooled, arm, self._at_measured_lengths(wanted))
-        return measured_curve(self.arm(arm), wanted)
-
-    def _at_measured_lengths(self, wanted: Conditions) -> Conditions:
-        """Lengths of the arm without speculation where none are asked for.
-
-        The pooled form holds for all lengths that were measured, the law of an arm for one; side by side they must mean
-        the same requests.
-        """
-        none = next((fit.lengths for fit in self.arms if fit.k == 0), None)
-        if none is None:
-            return wanted
-        return replace(
-            wanted,
-            prompt_tokens=wanted.prompt_tokens or none.prompt_tokens,
-            output_tokens=wanted.output_tokens or none.output_tokens,
-        )
+        if self.steps is None:
+            raise NotIdentifiedError(f"{arm}: the profile has no law of steps: fit its points again")
+        if not self.measured(arm) and (
+            arm.scheduled or not any(one.method == arm.family for one in self.pooled)
+        ):
+            # Of a mixture of draft lengths, and of another drafter, nothing is known before it was measured.
+            self.arm(arm)
+        return step_curve(self.steps, arm, self.arms, self.pooled, wanted)
 
     def predict(
         self,
@@ -189,14 +168,13 @@ class Profile:
         curve = self.curve(arm, conditions)
         if quantile is not None and not or_mean:
             refuse_unmeasured(self.arm(arm) if self.measured(arm) else None, arm, quantile)
-        return self.predict_along(arm, curve, load, conditions, quantile=quantile, confidence=confidence)
+        return self.predict_along(arm, curve, load, quantile=quantile, confidence=confidence)
 
     def predict_along(
         self,
         arm: Arm,
         curve: Curve,
         load: LoadPoint,
-        conditions: Conditions,
         *,
         quantile: float | None = None,
         confidence: float | None = None,
@@ -207,32 +185,15 @@ class Profile:
             arm: measured or not.
             curve: `self.curve(arm, conditions)`.
             load: rate or concurrency.
-            conditions: as the curve was made with.
             quantile: in place of the means; what was not measured stays a mean and is named.
             confidence: level of the bounds; None: the profile's.
         """
         fit = self.arm(arm) if self.measured(arm) else None
         found = predict_on(arm, curve, load, confidence or self.confidence)
-        others = load.on(curve).others
-        if fit is None:
-            found = self._with_parts(found, others, conditions)
         if quantile is None:
             return found
-        met = company(load, others, found.latency_ci_s)
+        met = company(load, load.on(curve).others, found.latency_ci_s)
         return at_quantile(found, quantile, met, fit, confidence or self.confidence)
-
-    def _with_parts(self, found: Prediction, others: float, conditions: Conditions) -> Prediction:
-        """Fill in TTFT and TPOT of an arm that was not measured, as far as those that were tell them."""
-        family = {NO_SPECULATION.family, found.arm.family}
-        measured = [
-            fit
-            for fit in self.arms
-            if fit.arm.family in family and not fit.arm.scheduled and fit.ttft is not None
-        ]
-        output = conditions.output_tokens or next((fit.lengths.output_tokens for fit in measured), None)
-        if output is None:
-            return found
-        return derived_parts(found, sorted(measured, key=lambda fit: fit.k), others, conditions, output)
 
     def compare(
         self,

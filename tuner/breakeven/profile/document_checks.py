@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,7 +12,7 @@ from breakeven.laws.mixture import checked_survival
 from breakeven.laws.speculation import COEFFICIENTS
 from breakeven.profile.fits import ArmFit, LawFit, Measurement, PooledFit
 from breakeven.profile.step_fit import StepLaw
-from breakeven.profile.step_form import ArmGaps
+from breakeven.profile.step_form import Gaps
 from breakeven.tiers import Schedule
 
 _LARGEST = 1e15
@@ -87,8 +86,9 @@ def _check_arm(fit: ArmFit, place: str) -> None:
 def _check_laws(fit: ArmFit, place: str) -> None:
     if fit.fit is not None:
         _check_law(fit.fit, f"{place}.fit", rises=True)
-    if fit.beyond is not None:
-        _check_law(fit.beyond, f"{place}.beyond", rises=True)
+    for name, ratios in fit.over_law.items():
+        if name not in {"ttft", "tpot"} or min(ratios) <= 0:
+            raise InputError(f"{place}.over_law", repr(name)[:40], "ttft and tpot, each two ratios above 0")
     others = {"ttft": fit.ttft, "tpot": fit.tpot}
     for name in ("quantiles", "ttft_quantiles", "tpot_quantiles"):
         laws = getattr(fit, name)
@@ -143,13 +143,15 @@ def _check_steps(law: StepLaw, place: str) -> None:
         )
     if not (0.0 < law.form.sd < 1.0 and law.form.reach > 0.0):
         raise InputError(f"{place}.form", "no size and reach of departures", "both above 0")
-    if len(law.gaps) != len(law.arms) or not all(_beside(one, size) for one in law.gaps):
-        raise InputError(f"{place}.gaps", "not the rows of its arms", f"rows of {size} slopes for each arm")
+    if not _beside(law.gaps, size):
+        raise InputError(
+            f"{place}.gaps", "not the rows of its arms", f"rows of four places and {size} slopes"
+        )
 
 
-def _beside(one: ArmGaps, size: int) -> bool:
+def _beside(one: Gaps, size: int) -> bool:
     rows = len(one.gaps)
-    places = len(one.places) == 3 and all(len(place) == rows for place in one.places)
+    places = len(one.places) == 4 and all(len(place) == rows for place in one.places)
     slopes = len(one.slopes) == rows and all(len(line) == size for line in one.slopes)
     return rows > 0 and places and slopes and max(map(abs, one.gaps)) <= _LARGEST_MISS
 
@@ -164,29 +166,12 @@ def _is_covariance(matrix: FloatArray) -> bool:
 
 
 def _check_pooled(fit: PooledFit, place: str) -> None:
-    size = len(COEFFICIENTS)
     if set(fit.coefficients) != set(COEFFICIENTS) or min(fit.coefficients.values()) < 0:
         raise InputError(
             f"{place}.coefficients", "not the eight", f"{', '.join(COEFFICIENTS)}, each at least 0"
         )
-    square = len(fit.covariance) == size and all(len(line) == size for line in fit.covariance)
-    if not square or fit.dof < 0 or min(fit.covariance[i][i] for i in range(size)) < 0:
-        raise InputError(
-            f"{place}.covariance", "no covariance", "an 8 by 8 matrix with a diagonal of at least 0"
-        )
-    if not fit.draft_lengths or not 0 <= fit.others_range[0] <= fit.others_range[1]:
-        raise InputError(place, "no range of loads or draft lengths", "what was measured")
-    for k, curve in fit.departures.items():
-        loads = [load for load, _ in curve]
-        rising = all(before < after for before, after in itertools.pairwise(loads))
-        if (
-            k < 1
-            or not loads
-            or not rising
-            or loads[0] < 0
-            or max(abs(miss) for _, miss in curve) > _LARGEST_MISS
-        ):
-            raise InputError(f"{place}.departures", "no departures", "ascending loads and ln(measured/form)")
+    if not fit.draft_lengths:
+        raise InputError(f"{place}.draft_lengths", "none", "those that were measured")
     try:
         _ = fit.acceptance
         for survival in fit.survival.values():

@@ -15,8 +15,8 @@ from pydantic import Field
 from breakeven.arm import Arm
 from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import Span
-from breakeven.laws.experts import ExpertLaw
 from breakeven.laws.law import Law
+from breakeven.methods import LOOKUP_METHODS
 
 Bounds = tuple[float | None, float | None]
 """Lower and upper bound at the document's confidence; None is an open end."""
@@ -90,7 +90,8 @@ class Measurement:
         others: mean number of other requests in flight that a request met.
         inflight: mean number in flight.
         rps: answered requests per second.
-        latency_s: mean end-to-end latency, at the arm's mean E where the row says at which one it was measured.
+        latency_s: mean end-to-end latency.
+        tokens_per_step, prompt_tokens, output_tokens: of the row; None where it does not say.
         concurrency: imposed concurrency; None in an open loop.
         inflight_assumed: whether the mean in-flight of a short closed-loop run had to be assumed.
     """
@@ -104,6 +105,9 @@ class Measurement:
     latency_s: float
     concurrency: float | None = None
     inflight_assumed: bool = False
+    tokens_per_step: Annotated[float | None, _Seldom] = None
+    prompt_tokens: Annotated[float | None, _Seldom] = None
+    output_tokens: Annotated[float | None, _Seldom] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,33 +133,6 @@ class Bend:
     residual: float
     law_error: float
     points_error: float
-
-
-@dataclass(frozen=True, slots=True)
-class ExpertFit:
-    """An arm's law on a mixture of experts (`breakeven.laws.experts`), in place of one that bends.
-
-    Attributes:
-        c1u_s, c1s_s: latency of a lone request without any expert read, and what all of them add to it (s).
-        c2u_s, c2s_s: the same of each other request.
-        share_per_token: share of the experts that a token is routed to.
-        verified: tokens verified per request-step.
-        error: mean relative error at inner loads left out of the fit.
-    """
-
-    c1u_s: float
-    c1s_s: float
-    c2u_s: float
-    c2s_s: float
-    share_per_token: float
-    verified: float
-    error: float
-
-    @property
-    def law(self) -> ExpertLaw:
-        """The law; only how many experts there are per one that a token is routed to matters."""
-        of = 1.0 / self.share_per_token
-        return ExpertLaw(self.c1u_s, self.c1s_s, self.c2u_s, self.c2s_s, 1.0, of, self.verified)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,32 +167,6 @@ class Acceptance:
 
 
 @dataclass(frozen=True, slots=True)
-class StepCost:
-    """A duration, its standard error and its bounds (s)."""
-
-    value_s: float
-    sd_s: float
-    ci_s: Bounds | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StepFit:
-    """What the steps of an arm cost, as far as its points tell: what carries it to other acceptance and lengths.
-
-    Attributes:
-        lone_step: s1, a step of a lone request.
-        other_step: s2, what one more request adds to a step.
-        prefill_token: u, prefill per prompt token; None where only one prompt length was measured.
-        kv_token: w, per token of context and step; None where only one context was measured.
-    """
-
-    lone_step: StepCost
-    other_step: StepCost
-    prefill_token: StepCost | None = None
-    kv_token: StepCost | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ArmFit:
     """One arm's law, how well it holds and what it was fitted to.
 
@@ -239,17 +190,16 @@ class ArmFit:
         ttft, tpot: laws of the means of TTFT and TPOT where measured.
         quantiles: laws of the end-to-end latency's quantiles, keys "0.5", "0.95", "0.99"; those that were measured.
         ttft_quantiles, tpot_quantiles: likewise of TTFT and TPOT over requests.
+        over_law: of "ttft" and "tpot", as far as measured, the measured line over the law of steps: of a lone request, and at
+            the highest load.
         acceptance: None where not measured.
         lengths: tokens per request.
         measured_saturation_rps: highest rate that a saturated point carried; None where none was measured.
         measurements: the rows used.
         kv_requests: requests in flight that fill the KV pool, with these lengths and this arm's drafter in it; None where
             its use was not measured.
-        schedule: draft length per batch size as text (`breakeven.tiers`); None where k holds at every batch size. Latency
-            then follows the points, and c1_s and c2_s are the line nearest to them.
-        beyond: the law above the points where that is another one: of a schedule that of its last tier, on a mixture of
-            experts that of all experts touched; None where that is not known.
-        steps: what its steps cost; None where nothing was measured at other lengths.
+        schedule: draft length per batch size as text (`breakeven.tiers`); None where k holds at every batch size. Its c1_s and
+            c2_s are the line nearest to its points.
     """
 
     method: str
@@ -283,9 +233,7 @@ class ArmFit:
     measurements: tuple[Measurement, ...] = ()
     kv_requests: float | None = None
     schedule: Annotated[str | None, _Seldom] = None
-    beyond: Annotated[LawFit | None, _Seldom] = None
-    steps: Annotated[StepFit | None, _Seldom] = None
-    experts: Annotated[ExpertFit | None, _Seldom] = None
+    over_law: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def arm(self) -> Arm:
@@ -339,49 +287,35 @@ class ArmFit:
 
 @dataclass(frozen=True, slots=True)
 class PooledFit:
-    """The speculation-aware form of one method, fitted over its draft lengths and the arm without speculation.
+    """The draft lengths of one method: what they accept, and the speculation-aware form nearest to the law of steps.
 
         C1 = c1p + (g/E)*(c1v + kd*c1d + c1s*[k>0]),   C2 likewise
 
     Attributes:
         method: the family's name (candidate or method).
-        coefficients: c1p, c1v, c1d, c1s, c2p, c2v, c2d, c2s (s).
-        mape: mean relative error over the rows used.
+        coefficients: c1p, c1v, c1d, c1s, c2p, c2v, c2d, c2s (s), at the lengths below.
+        mape: mean relative error of the law of steps over the rows used.
         unidentified: coefficients that the measured arms do not determine: their figures are one choice of many.
-        covariance: of the eight coefficients in the order above (s^2).
-        dof: degrees of freedom.
-        noise: relative standard deviation of one point.
         points: number of rows used.
         draft_lengths: draft lengths of the rows used, 0 included if measured.
-        others_range: range of load (others in flight) of the rows used.
         lengths: mean tokens per request of the rows used.
         tokens_per_step: measured E by draft length.
         survival: measured survival per request-step by draft length.
         drafted_per_step: measured drafted tokens per request-step by draft length.
         vllm_method: vLLM's own name of the method.
-        departures: by draft length (others in flight, ln(measured/form)), as far as all arms leave the form alike.
-        prefill_token: u, prefill per prompt token, as its arms' steps say; None where they do not.
-        kv_token: w, per token of context and step; None likewise.
     """
 
     method: str
     coefficients: Mapping[str, float]
     mape: float
     unidentified: tuple[str, ...]
-    covariance: tuple[tuple[float, ...], ...]
-    dof: int
-    noise: float
     points: int
     draft_lengths: tuple[int, ...]
-    others_range: Span
     lengths: Lengths
     tokens_per_step: Mapping[int, float]
     survival: Mapping[int, tuple[float, ...]]
     drafted_per_step: Mapping[int, float]
     vllm_method: str
-    departures: Mapping[int, tuple[tuple[float, float], ...]] = field(default_factory=dict)
-    prefill_token: Annotated[StepCost | None, _Seldom] = None
-    kv_token: Annotated[StepCost | None, _Seldom] = None
 
     @property
     def known_coefficients(self) -> dict[str, float | None]:
@@ -396,3 +330,10 @@ class PooledFit:
         if not self.tokens_per_step:
             return None
         return AcceptanceModel(self.vllm_method, self.tokens_per_step, self.survival)
+
+    def drafts(self, k: int) -> float:
+        """Tokens drafted per request-step: k of a model drafter; of a lookup method the share of it that was measured."""
+        if self.vllm_method not in LOOKUP_METHODS or not self.drafted_per_step:
+            return float(k)
+        shares = [drafted / length for length, drafted in self.drafted_per_step.items() if length]
+        return k * sum(shares) / len(shares)

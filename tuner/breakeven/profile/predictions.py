@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -12,7 +11,6 @@ from breakeven.arm import Arm
 from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.profile.curves import Basis, Curve
 from breakeven.profile.fits import ArmFit, Bounds, LawFit
-from breakeven.profile.operating_conditions import Conditions, measured_curve
 from breakeven.profile.quantiles import quantile_law
 from breakeven.profile.student_t import t_quantile
 
@@ -27,18 +25,20 @@ class MetLoad(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LoadPoint:
-    """The load to predict for: exactly one of the two is given.
+    """The load to predict for: exactly one of the three is given.
 
     Attributes:
         rps: rate of an open loop with Poisson arrivals (1/s).
         concurrency: imposed concurrency of a closed loop.
+        others: mean number of others in flight of an open loop, at whatever rate that is.
     """
 
     rps: float | None = None
     concurrency: float | None = None
+    others: float | None = None
 
     def __post_init__(self) -> None:
-        if (self.rps is None) == (self.concurrency is None):
+        if sum(one is not None for one in (self.rps, self.concurrency, self.others)) != 1:
             raise InputError("load", "not one figure", "either a rate or a concurrency")
         if self.rps is not None and not 0 <= self.rps < float("inf"):
             raise InputError("rps", f"{self.rps:g}", "requests per second, at least 0")
@@ -50,6 +50,9 @@ class LoadPoint:
         if self.rps is not None:
             latency_s, basis = curve.at_rps(self.rps)
             return MetLoad(latency_s, self.rps * latency_s, basis)
+        if self.others is not None:
+            met_s = curve.loop_latency_s(self.others, closed=False)
+            return MetLoad(met_s, self.others, curve.basis_among(self.others))
         others = float(self.concurrency or 1.0) - 1.0
         latency_s, basis = curve.among(others)
         return MetLoad(latency_s, others, basis)
@@ -139,8 +142,8 @@ def predict_on(
         inflight = load.rps * latency_s
         utilisation = load.rps / curve.saturation_rps
     else:
-        bounds = curve.bounds_among(others, t)
-        inflight = float(load.concurrency or 1.0)
+        bounds = curve.bounds_of(latency_s, others, t)
+        inflight = load.concurrency if load.concurrency is not None else others
         utilisation = min(inflight / latency_s / curve.saturation_rps, 1.0)
     if np.isnan(latency_s):
         return Prediction(arm, None, None, None, None, None, utilisation, True, True, basis)
@@ -237,40 +240,3 @@ def refuse_unmeasured(fit: ArmFit | None, arm: Arm, quantile: float) -> None:
     if quantile not in measured:
         known = ", ".join(f"{share:g}" for share in measured)
         raise NotIdentifiedError(f"{arm}: quantile {quantile:g} was not measured; these were: {known}")
-
-
-def derived_parts(
-    prediction: Prediction,
-    measured: Sequence[ArmFit],
-    others: float,
-    conditions: Conditions,
-    output_tokens: float,
-) -> Prediction:
-    """Fill in TTFT and TPOT of an arm that was not measured, so that E2E = TTFT + (g - 1)*TPOT.
-
-    A prompt waits for the step in progress and shares those of its prefill, whose cost is linear in k: the TTFT of the
-    nearest draft length is off by up to 40 %, a line between its neighbours by 2 to 3 % (GH200, EAGLE, k = 1, 3, 7). What
-    is left of the latency is decoding.
-
-    Args:
-        prediction: the latency, from the pooled form.
-        measured: arms of the same drafter and no speculation, those with a law of TTFT, ascending in k.
-        others: others in flight at the load.
-        conditions: what was predicted for.
-        output_tokens: mean output length g.
-    """
-    if prediction.latency_s is None or output_tokens <= 1.0 or not any(fit.k for fit in measured):
-        return prediction
-    above = next((i for i, fit in enumerate(measured) if fit.k > prediction.arm.k), len(measured) - 1)
-    above = max(above, 1)
-    prompts_only = Conditions(prompt_tokens=conditions.prompt_tokens)
-    points = [
-        (fit.k, ttft.among(others))
-        for fit in measured[above - 1 : above + 1]
-        if (ttft := measured_curve(fit, prompts_only).ttft) is not None
-    ]
-    (low_k, low_s), (high_k, high_s) = points[0], points[-1]
-    slope = (high_s - low_s) / (high_k - low_k) if high_k > low_k else 0.0
-    ttft_s = min(max(low_s + slope * (prediction.arm.k - low_k), 0.0), prediction.latency_s)
-    tpot_s = (prediction.latency_s - ttft_s) / (output_tokens - 1.0)
-    return replace(prediction, ttft_s=ttft_s, tpot_s=tpot_s)

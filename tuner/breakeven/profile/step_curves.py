@@ -1,7 +1,6 @@
-"""An arm's curve read off the one law of all arms, at any acceptance and lengths.
+"""An arm's curve read off the law of steps, at any acceptance and lengths.
 
-C1 is the latency of a lone request and C2 what another one adds on average up to the highest load that was measured, which
-is what users and the paper mean by them. Between, the curve follows the law.
+TTFT and time per token keep the ratio in which the rows of the arm lie beside the law: clients and proxies add to both.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ from typing import NamedTuple
 import numpy as np
 
 from breakeven.arm import Arm
+from breakeven.errors import NotIdentifiedError
+from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import FloatArray, Span
-from breakeven.laws.law import Law
-from breakeven.laws.step_law import CostsOfSteps, Demand, Served, Tier, closed_loop, company
+from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, closed_loop, company
 from breakeven.profile.curves import Curve
 from breakeven.profile.fits import ArmFit, LawFit, Lengths, PooledFit
-from breakeven.profile.operating_conditions import FAR, Conditions, work_of
-from breakeven.profile.pooling import drafted_per_step
-from breakeven.profile.step_fit import Answers, ArmLoads, StepLaw
-from breakeven.profile.step_form import Places
+from breakeven.profile.operating_conditions import NOMINAL_OUTPUT_TOKENS, Conditions, strays
+from breakeven.profile.step_fit import ArmLoads, StepLaw, nominal_yield
+from breakeven.profile.step_form import Whereabouts
 from breakeven.tiers import Schedule
 
 _SHARES = 1.0 - np.linspace(1.0, 0.265, 21) ** 2
@@ -32,69 +31,85 @@ than a thousandth."""
 _BATCH = 1024
 """Requests in a step at most, where nothing says how many."""
 
-_LEAST = 1e-9
+_LEAST_S = 1e-9
+
+_ROOM = 1.001
+"""Saturation lies above a rate that was carried in a steady state: at it, no state would be steady."""
 
 
-class StepConditions(NamedTuple):
+class _AskedArm(NamedTuple):
     """What an arm is asked to do.
 
     Attributes:
         demand: what its requests ask for, scalars.
-        relative_error_of_e: relative standard error of the tokens per step.
+        measured: what they asked for when it was measured; None if that is the same.
         others_range: measured range of others in flight.
-        ceiling_rps: measured saturation; None where none was measured.
         strayed: whether arm or lengths lie outside what was measured.
     """
 
     demand: Demand
-    relative_error_of_e: float
+    measured: Demand | None
     others_range: Span
-    ceiling_rps: float | None = None
-    strayed: bool = False
+    strayed: bool
 
 
-def step_curve(law: StepLaw, arm: Arm, conditions: StepConditions) -> Curve:
-    """Curve of an arm under given conditions, measured or not."""
-    layout, figures = law.layout, np.array(law.figures)
+def step_curve(
+    law: StepLaw, arm: Arm, arms: Sequence[ArmFit], pooled: Sequence[PooledFit], wanted: Conditions
+) -> Curve:
+    """Curve of an arm under given conditions, measured or not.
+
+    Args:
+        law: of all arms.
+        arm: the arm.
+        arms: fits of the measured arms.
+        pooled: what is known of each drafter's acceptance.
+        wanted: conditions that differ from those measured.
+
+    Raises:
+        NotIdentifiedError: nothing of the arm or its drafter was measured, or not what is asked.
+    """
+    own = next((fit for fit in arms if fit.arm == arm), None)
+    asked = _asked(arm, own, arms, pooled, wanted)
+    layout, figures, demand = law.layout, np.array(law.figures), asked.demand
     costs = layout.costs(figures, arm.family, arm.name)
-    together = company(costs, conditions.demand, _BATCH)
-    saturation_rps = float(together.saturation_rps)
-    rates = _SHARES * saturation_rps
+    together = company(costs, demand, _BATCH)
+    rates = _SHARES * float(together.saturation_rps)
     served = together.at_rate(rates)
     others = served.inflight
-    answers = layout.answers(
-        figures,
-        arm.family,
-        arm.name,
-        ArmLoads(conditions.demand, np.zeros(rates.size), rates, others),
-        _BATCH,
-    )
-    departed = law.departures(
-        arm, Places.of(others, conditions.demand.prompt_tokens, conditions.demand.output_tokens)
-    )
+    loads = ArmLoads(demand, np.zeros(rates.size), rates, others)
+    answers = layout.answers(figures, arm.family, arm.name, loads, _BATCH)
+    departed = law.departures(arm, Whereabouts.of(arm, others, demand.prompt_tokens, demand.output_tokens))
     raised = np.exp(departed.mean)
     sources = (answers.of_latency + departed.pulled) @ np.linalg.cholesky(np.array(law.covariance))
     # Decoding takes as many steps as the tokens of a step leave it.
-    decoding = 1.0 - answers.ttft_s / answers.latency_s
-    loadings = np.hstack([sources, conditions.relative_error_of_e * decoding[:, None]])
-    latency_s = served.latency_s * raised
-    top = int(np.clip(np.searchsorted(others, max(conditions.others_range[1], others[1])), 1, rates.size - 1))
-    doubts = np.hstack([loadings, np.diag(departed.sd)])
-    return Curve(
-        _chord(others, latency_s, doubts, top),
+    of_e = wanted.tokens_per_step_error * (1.0 - answers.ttft_s / answers.latency_s)
+    # Company never makes a request faster, whatever noise makes of two loads.
+    latency_s = np.maximum.accumulate(served.latency_s * raised)
+    carried = [row.inflight / row.latency_s for row in own.measurements] if own and not asked.measured else []
+    most_rps = _ROOM * max([float(np.max(others / latency_s)), *carried])
+    saturation_rps = max(float(together.saturation_rps / raised[-1]), most_rps)
+    ceiling_rps = own.measured_saturation_rps if own is not None else None
+    if ceiling_rps is not None and asked.measured is not None:
+        ceiling_rps *= float(together.saturation_rps / company(costs, asked.measured, _BATCH).saturation_rps)
+    curve = Curve(
+        np.stack([others, latency_s], axis=-1),
+        saturation_rps if ceiling_rps is None else min(max(ceiling_rps, *carried, 0.0), saturation_rps),
         law.dof,
         law.noise,
-        "step",
-        conditions.others_range,
-        np.stack([others, latency_s], axis=-1),
+        "pooled" if own is None else "arm",
+        asked.others_range,
+        np.hstack([sources, of_e[:, None]]),
         departed.sd,
-        saturation_rps if conditions.ceiling_rps is None else min(saturation_rps, conditions.ceiling_rps),
-        conditions.strayed,
-        _tangent(others, latency_s, doubts),
-        ttft=_first(law, served, answers, top),
-        tpot=_each(law, conditions.demand, served, doubts, top),
-        loadings=loadings,
-        closed_knots=np.stack([others, _closed(costs, conditions.demand, others) * raised], axis=-1),
+        ceiling_rps,
+        asked.strayed,
+        own is not None and own.bend is not None,
+        closed_knots=np.stack(
+            [others, np.maximum.accumulate(_closed(costs, demand, others) * raised)], axis=-1
+        ),
+    )
+    beside = [own] if own is not None else _neighbours(arm, arms)
+    return _with_parts(
+        curve, arm, beside, np.stack([others, served.ttft_s]), float(demand.output_tokens) - 1.0
     )
 
 
@@ -107,126 +122,128 @@ def _closed(costs: CostsOfSteps, demand: Demand, others: FloatArray) -> FloatArr
     return closed_loop(costs, Demand(tiers, *lengths), others + 1.0).served.latency_s
 
 
-def _first(law: StepLaw, served: Served, answers: Answers, top: int) -> LawFit:
-    """TTFT against the others in flight, as a line."""
-    sources = answers.of_ttft @ np.linalg.cholesky(np.array(law.covariance))
-    return _line(law, _chord(served.inflight, served.ttft_s, sources, top))
+def _neighbours(arm: Arm, arms: Sequence[ArmFit]) -> list[ArmFit]:
+    """Arms between which one that was not measured lies; none if nothing says when the first token of its drafter comes."""
+    found = [
+        fit
+        for fit in arms
+        if fit.ttft is not None and not fit.arm.scheduled and (fit.k == 0 or fit.arm.family == arm.family)
+    ]
+    return sorted(found, key=lambda fit: fit.k) if any(fit.k for fit in found) else []
 
 
-def _each(law: StepLaw, demand: Demand, served: Served, loadings: FloatArray, top: int) -> LawFit | None:
-    """Time per output token against the others in flight, as a line; None of answers of one token."""
-    tokens = float(demand.output_tokens) - 1.0
-    if tokens <= 0:
-        return None
-    each_s = (served.latency_s - served.ttft_s) / tokens
-    return _line(law, _chord(served.inflight, each_s, loadings, top))
-
-
-def _line(law: StepLaw, found: Law) -> LawFit:
-    (v1, v12), (_, v2) = np.asarray(found.covariance).tolist()
-    return LawFit(float(found.c1), float(found.c2), ((v1, v12), (v12, v2)), law.dof, law.noise, 0.0)
-
-
-def _chord(others: FloatArray, latency_s: FloatArray, loadings: FloatArray, top: int) -> Law:
-    """C1 and C2 with their covariance: the line from the lone request to the highest load of interest."""
-    c2_s = (latency_s[top] - latency_s[0]) / (others[top] - others[0])
-    c2_s = max(c2_s, _LEAST)
-    c1_s = latency_s[0] - others[0] * c2_s
-    of_ends = loadings[[0, top]] * latency_s[[0, top], None]
-    of_c2 = (of_ends[1] - of_ends[0]) / (others[top] - others[0])
-    both = np.stack([of_ends[0] - others[0] * of_c2, of_c2])
-    return Law(float(c1_s), float(c2_s), both @ both.T)
-
-
-def _tangent(others: FloatArray, latency_s: FloatArray, loadings: FloatArray) -> Law:
-    """The line through the last two knots, which the curve goes on with."""
-    c2_s = (latency_s[-1] - latency_s[-2]) / (others[-1] - others[-2])
-    c1_s = max(float(latency_s[-1] - others[-1] * c2_s), _LEAST)
-    variance = float(np.sum(loadings[-1] ** 2))
-    return Law(c1_s, float(c2_s), np.diag([variance * c1_s**2, variance * float(c2_s) ** 2]))
-
-
-def step_conditions(
-    arm: Arm, arms: Sequence[ArmFit], pooled: Sequence[PooledFit], wanted: Conditions
-) -> StepConditions | None:
-    """What the law is asked of an arm; None where lengths or acceptance are not known, or nothing of its drafter.
+def _with_parts(
+    curve: Curve, arm: Arm, beside: Sequence[ArmFit], ttft: FloatArray, later_tokens: float
+) -> Curve:
+    """The curve with the lines of TTFT and of time per output token, as far as they were measured.
 
     Args:
-        arm: measured or not.
-        arms: fits of the measured arms.
-        pooled: what is known of each drafter's acceptance.
-        wanted: conditions that differ from those measured.
+        curve: of the arm.
+        arm: the arm.
+        beside: its own fit, or its neighbours ascending in k.
+        ttft: (others, TTFT by the law) at the knots, shape (2, K).
+        later_tokens: output tokens after the first.
     """
-    own = next((fit for fit in arms if fit.arm == arm), None)
-    nearest = own or next((fit for fit in arms if fit.k == 0), None)
+    ends = curve.line_ends
+    latency_s = curve.met_latencies(ends)
+    by_law_s = np.interp(ends, *ttft)
+    first_s = by_law_s * _beside(arm, beside, "ttft")
+    own = beside[0] if len(beside) == 1 and beside[0].arm == arm else None
+    found = curve
+    if any(fit.ttft is not None for fit in beside):
+        found = replace(found, ttft=_line(ends, np.minimum(first_s, latency_s), own.ttft if own else None))
+    if later_tokens > 0 and own is not None and own.tpot is not None:
+        each_s = (latency_s - by_law_s) / later_tokens * _beside(arm, beside, "tpot")
+        found = replace(found, tpot=_line(ends, each_s, own.tpot))
+    elif later_tokens > 0 and own is None and found.ttft is not None:
+        found = replace(found, tpot=_line(ends, np.maximum(latency_s - first_s, 0.0) / later_tokens, None))
+    return found
+
+
+def _beside(arm: Arm, fits: Sequence[ArmFit], part: str) -> FloatArray:
+    """Measured over the law's part of a lone request and at the highest load, shape (2,); on a line between neighbours in k."""
+    known = [(fit.k, fit.over_law[part]) for fit in fits if part in fit.over_law]
+    if not known:
+        return np.ones(2)
+    lengths, ratios = zip(*known, strict=True)
+    return np.exp([np.interp(arm.k, lengths, column) for column in np.log(np.transpose(ratios))])
+
+
+def _line(ends: FloatArray, at_ends_s: FloatArray, measured: LawFit | None) -> LawFit:
+    """A line through two loads, as uncertain as the measured one; without bounds where there is none."""
+    c2_s = max(float((at_ends_s[1] - at_ends_s[0]) / ends[1]), 0.0)
+    c1_s = max(float(at_ends_s[0]), _LEAST_S)
+    if measured is None:
+        return LawFit(c1_s, c2_s, ((0.0, 0.0), (0.0, 0.0)), 0, 0.0, 0.0)
+    factors = np.array([c1_s / measured.c1_s, c2_s / measured.c2_s if measured.c2_s > 0 else 1.0])
+    (v1, v12), (_, v2) = (np.array(measured.covariance) * np.outer(factors, factors)).tolist()
+    return replace(measured, c1_s=c1_s, c2_s=c2_s, covariance=((v1, v12), (v12, v2)))
+
+
+def _asked(
+    arm: Arm, own: ArmFit | None, arms: Sequence[ArmFit], pooled: Sequence[PooledFit], wanted: Conditions
+) -> _AskedArm:
+    wanted.check(arm)
     family = next((one for one in pooled if one.method == arm.family), None)
-    if nearest is None or not nearest.lengths.output_tokens or (own is None and family is None):
-        return None
-    measured = nearest.lengths
-    lengths = _lengths(measured, wanted)
-    tiers = _tiers(arm, own, family, wanted.tokens_per_step)
-    if tiers is None or not all(one.measurements for one in arms):
-        return None
+    if own is not None:
+        if not own.measurements:
+            raise NotIdentifiedError(
+                f"{arm}: {own.points} usable points do not determine a latency law ({own.reason})"
+            )
+        wanted.check_measured(own)
+        nearest = own
+    else:
+        # The law holds for all lengths that were measured; side by side arms must mean the same requests.
+        nearest = next((fit for fit in arms if fit.k == 0), arms[0])
+    measured, now = nearest.lengths, wanted.lengths(nearest.lengths)
     loads = [row.others for fit in ([own] if own else arms) for row in fit.measurements]
-    work = work_of(lengths, 1.0)
-    demand = Demand(
-        tiers, np.asarray(work.prompt_tokens), np.asarray(work.output_tokens), np.asarray(work.context_tokens)
-    )
-    moved = wanted != Conditions()
-    ceiling = own.measured_saturation_rps if own and not moved else None
-    return StepConditions(
+    demand = _demand(_tiers(arm, own, family, wanted.tokens_per_step), now)
+    moved = now != measured or (wanted.tokens_per_step is not None and arm.k > 0)
+    return _AskedArm(
         demand,
-        wanted.tokens_per_step_error,
+        _demand(_tiers(arm, own, family, None), measured) if moved and own is not None else None,
         (min(loads), max(loads)),
-        ceiling,
-        _strays(measured, lengths) or (own is None and arm.k > max(fit.k for fit in arms)),
+        strays(measured, now) or (own is None and arm.k > max(fit.k for fit in arms)),
     )
 
 
-def _lengths(measured: Lengths, wanted: Conditions) -> Lengths:
-    """The lengths asked for; answers spread as measured, because nothing says how those of now vary."""
-    output, square = measured.output_tokens, measured.output_tokens_sq
-    if wanted.output_tokens is not None and output:
-        square = None if square is None else square * (wanted.output_tokens / output) ** 2
-        output = wanted.output_tokens
-    return replace(
-        measured,
-        prompt_tokens=wanted.prompt_tokens or measured.prompt_tokens,
-        output_tokens=output,
-        output_tokens_sq=square,
-    )
-
-
-def _strays(measured: Lengths, now: Lengths) -> bool:
-    """Whether lengths are so far from those measured that a prediction is an extrapolation."""
-    pairs = (
-        (measured.prompt_tokens, now.prompt_tokens),
-        (measured.output_tokens, now.output_tokens),
-    )
-    return any(a and b and max(a / b, b / a) > FAR for a, b in pairs)
+def _demand(tiers: tuple[Tier, ...], lengths: Lengths) -> Demand:
+    # An answer of one token would leave nothing to decode, and no rate that is too high.
+    output = max(lengths.output_tokens or NOMINAL_OUTPUT_TOKENS, 1.001)
+    prompt, square = lengths.prompt_tokens or 1.0, lengths.output_tokens_sq or output**2
+    context = prompt + 0.5 * max(square / output, output)
+    return Demand(tiers, np.asarray(prompt), np.asarray(output), np.asarray(context))
 
 
 def _tiers(
     arm: Arm, own: ArmFit | None, family: PooledFit | None, tokens_per_step: float | None
-) -> tuple[Tier, ...] | None:
-    """How an arm drafts; None where its acceptance is not known."""
+) -> tuple[Tier, ...]:
+    """How an arm drafts.
+
+    Raises:
+        NotIdentifiedError: nothing says what a draft length that was not measured accepts.
+    """
     if not arm.k:
         return (Tier(1, np.zeros(()), np.ones(())),)
     model = family.acceptance if family else None
     if own is not None and own.schedule is not None:
-        if model is None or tokens_per_step is not None:
-            return None
         tiers = Schedule.parse(own.schedule, "schedule").tiers
-        return tuple(Tier(first, np.asarray(float(k)), np.asarray(model.at(k).value)) for first, k in tiers)
-    known = own.tokens_per_step if own is not None else None
+        return tuple(Tier(first, np.asarray(float(k)), np.asarray(_yield(model, k))) for first, k in tiers)
+    known = tokens_per_step
+    if known is None and own is not None:
+        known = own.tokens_per_step or _yield(model, arm.k)
     if known is None and model is not None:
         known = model.at(arm.k).value
-    if tokens_per_step is not None:
-        known = tokens_per_step
     if known is None:
-        return None
+        raise NotIdentifiedError(
+            f"{arm}: no acceptance was measured for {arm.family}; give --tokens-per-step or --alpha"
+        )
     if own is not None and own.acceptance is not None:
         drafted = own.acceptance.drafted_per_step
     else:
-        drafted = drafted_per_step(family, arm) if family is not None else float(arm.k)
+        drafted = family.drafts(arm.k) if family is not None else float(arm.k)
     return (Tier(1, np.asarray(float(drafted)), np.asarray(float(known))),)
+
+
+def _yield(model: AcceptanceModel | None, k: int) -> float:
+    return model.at(k).value if model is not None else nominal_yield(k)

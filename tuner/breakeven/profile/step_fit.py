@@ -27,7 +27,7 @@ from breakeven.laws.step_law import (
     departure_shares,
     step_sensitivities,
 )
-from breakeven.profile.step_form import ArmGaps, Departures, FormError, Places
+from breakeven.profile.step_form import Departures, FormError, Gaps, Whereabouts
 from breakeven.profile.student_t import t_quantile
 
 ENGINE = (
@@ -50,6 +50,15 @@ LEVEL = 0.015
 
 KNOTS = 12
 """Departures at 1, 2, 4, ... 2048 positions."""
+
+
+UNKNOWN_LEVEL = 0.5
+"""The same of an arm whose acceptance nobody counted: its steps may take that much more or less than a guess says."""
+
+
+def nominal_yield(k: int) -> float:
+    """Tokens per step to assume where acceptance was not counted: at the measured acceptance it decides nothing."""
+    return float((1.0 + k) ** 0.6)
 
 
 class ArmLoads(NamedTuple):
@@ -277,7 +286,7 @@ class StepLaw:
         noise: standard deviation of one mean latency (ln).
         dof: degrees of freedom of the noise.
         form: how far arms depart from the law.
-        gaps: the rows of each measured arm beside the law, in the order of `arms`.
+        gaps: the rows of all arms beside the law.
     """
 
     families: tuple[str, ...]
@@ -287,19 +296,23 @@ class StepLaw:
     noise: float
     dof: int
     form: FormError
-    gaps: tuple[ArmGaps, ...]
+    gaps: Gaps
 
     @property
     def layout(self) -> Layout:
         """Where each figure stands."""
         return Layout(self.families, self.arms)
 
-    def departures(self, arm: Arm, wanted: Places) -> Departures:
-        """How an arm departs from the law; of one that was not measured only how far it may."""
-        if arm.name not in self.arms:
-            unknown = np.full(wanted.load.shape, math.hypot(self.form.sd, LEVEL))
-            return Departures(np.zeros_like(unknown), np.zeros((*unknown.shape, self.layout.size)), unknown)
-        return self.gaps[self.arms.index(arm.name)].departures(self.form, self.noise, wanted)
+    def costs(self, arm: Arm) -> CostsOfSteps:
+        """The costs of an arm's steps; one that was not measured has no level of its own."""
+        return self.layout.costs(np.array(self.figures), arm.family, arm.name)
+
+    def departures(self, arm: Arm, wanted: Whereabouts) -> Departures:
+        """How the engine departs from the law at loads of an arm, measured or not."""
+        found = self.gaps.departures(self.form, self.noise, wanted)
+        if arm.name in self.arms:
+            return found
+        return found._replace(sd=np.hypot(found.sd, LEVEL))
 
     def costs_found(self, confidence: float) -> tuple[StepCostFound, ...]:
         """Every cost with its bounds, the engine's first, then each drafter's.

@@ -1,41 +1,55 @@
 """The error of form: how far an engine lies from the law of steps, at the rows of an arm and away from them.
 
-Engines are no formula. Around the law each arm departs by a smooth function of its load, whose size the residuals tell. At the
-measured rows the departure is known up to their noise; away from them it fades, and what it may be there widens the bounds.
-It is a Gaussian process over the logarithms of load and lengths, one for each arm (Rasmussen and Williams 2006, section 2.7).
+Engines are no formula. Around the law latency departs by a smooth function of load, draft length and request lengths, whose
+size the residuals tell. At the measured rows the departure is known up to their noise; away from them it fades, and what it
+may be there widens the bounds. It is a Gaussian process over logarithms (Rasmussen and Williams 2006, section 2.7).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
+from breakeven.arm import Arm
 from breakeven.laws.arrays import FloatArray
 
 LENGTHS_REACH = 1.0
-"""Difference in ln(tokens) of prompts or answers over which an arm departs in the same way."""
+"""Difference in ln(tokens) of prompts or answers over which the engine departs in the same way."""
+
+DRAFT_REACH = 1.2
+"""The same in ln(1 + draft length)."""
+
+SCHEDULE_APART = 5.0
+"""How far a schedule lies from all draft lengths: it mixes them."""
 
 
-class Places(NamedTuple):
-    """Where an arm is looked at, each shape (n,).
+class Whereabouts(NamedTuple):
+    """Where arms are looked at, each shape (n,).
 
     Attributes:
+        draft: ln(1 + draft length).
         load: ln(1 + others in flight).
         prompt: ln(prompt tokens), 0 without a prompt.
         output: ln(output tokens).
     """
 
+    draft: FloatArray
     load: FloatArray
     prompt: FloatArray
     output: FloatArray
 
     @classmethod
-    def of(cls, others: FloatArray, prompt_tokens: FloatArray, output_tokens: FloatArray) -> Places:
+    def of(
+        cls, arm: Arm, others: FloatArray, prompt_tokens: FloatArray, output_tokens: FloatArray
+    ) -> Whereabouts:
         """Of loads and lengths, which are scalars or one per load."""
+        draft = np.log1p(float(arm.k)) + SCHEDULE_APART * arm.scheduled
         logs = (
+            np.asarray(draft),
             np.log1p(np.maximum(others, 0.0)),
             *(np.log(np.maximum(x, 1.0)) for x in (prompt_tokens, output_tokens)),
         )
@@ -54,9 +68,9 @@ class FormError:
     sd: float
     reach: float
 
-    def covariance(self, left: Places, right: Places) -> FloatArray:
+    def covariance(self, left: Whereabouts, right: Whereabouts) -> FloatArray:
         """Between departures at n and at m places, shape (n, m)."""
-        reaches = (self.reach, LENGTHS_REACH, LENGTHS_REACH)
+        reaches = (DRAFT_REACH, self.reach, LENGTHS_REACH, LENGTHS_REACH)
         apart = sum(
             (np.subtract.outer(a, b) / reach) ** 2 for a, b, reach in zip(left, right, reaches, strict=True)
         )
@@ -64,7 +78,7 @@ class FormError:
 
 
 class Departures(NamedTuple):
-    """How an arm departs from the law at n loads.
+    """How the engine departs from the law at n loads of an arm.
 
     Attributes:
         mean: expected ln(latency over law), shape (n,).
@@ -79,11 +93,11 @@ class Departures(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ArmGaps:
-    """The rows of an arm beside the law.
+class Gaps:
+    """The rows of all arms beside the law.
 
     Attributes:
-        places: load, prompt and output of each row, as in `Places`.
+        places: draft, load, prompt and output of each row, as in `Whereabouts`.
         gaps: ln(measured over law) of each.
         slopes: d ln(law)/d(figure) of each, shape (rows, figures).
     """
@@ -93,11 +107,11 @@ class ArmGaps:
     slopes: tuple[tuple[float, ...], ...]
 
     @cached_property
-    def _at(self) -> Places:
-        return Places(*np.array(self.places))
+    def _at(self) -> Whereabouts:
+        return Whereabouts(*np.array(self.places))
 
-    def departures(self, form: FormError, noise: float, wanted: Places) -> Departures:
-        """The departures at other places of the same arm.
+    def departures(self, form: FormError, noise: float, wanted: Whereabouts) -> Departures:
+        """The departures at other places.
 
         Args:
             form: their size.
@@ -113,3 +127,8 @@ class ArmGaps:
             -weights @ np.array(self.slopes),
             np.sqrt(np.maximum(left, 0.0)),
         )
+
+
+def together(places: Sequence[Whereabouts]) -> Whereabouts:
+    """The places of several arms, one after another."""
+    return Whereabouts(*(np.concatenate(column) for column in zip(*places, strict=True)))

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
+
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
 from breakeven.laws.moved_acceptance import SeenAt, carried
+from breakeven.laws.step_law import Tier, step_s
 from breakeven.profile import ArmFit, Comparison, Conditions, Profile
-from breakeven.profile.operating_conditions import Anchor
 from breakeven.serving.causes import DEAD_POSITION, Cause, Finding, ModelSnapshot, pool_is_full, prompt_bound
 
 _MISMATCH = 0.75
@@ -171,24 +173,24 @@ def _step_parts(against: Against) -> _StepParts | None:
     Verifying k drafts costs at most what k more requests add to a step without speculation: their tokens are computed alike,
     and have contexts of their own beside. What is left of the difference is drafting, at the least.
     """
-    try:
-        own, none = (_lone(against.profile.arm(arm)) for arm in (against.arm, NO_SPECULATION))
-    except BreakevenError:
+    law, own = against.profile.steps, against.fit
+    if law is None or own is None or own.acceptance is None or against.arm.scheduled:
         return None
-    added_s = own[0] - none[0]
-    if against.arm.scheduled or added_s <= 0.0:
-        return None
-    verify_s = min(against.arm.k * none[1], added_s)
-    return _StepParts(none[0], added_s - verify_s, verify_s)
-
-
-def _lone(fit: ArmFit) -> tuple[float, float]:
-    steps = fit.steps
-    costs = Anchor.of(fit).costs(
-        steps.prefill_token.value_s if steps and steps.prefill_token else None,
-        steps.kv_token.value_s if steps and steps.kv_token else None,
+    context = np.asarray(float(own.lengths.prompt_tokens or 0.0) + 0.5 * (own.lengths.output_tokens or 0.0))
+    lone = np.ones(())
+    without, drafting = (
+        float(step_s(law.costs(arm), Tier(1, np.asarray(drafted), lone), context, lone))
+        for arm, drafted in ((NO_SPECULATION, 0.0), (against.arm, own.acceptance.drafted_per_step))
     )
-    return costs.lone_step_s, costs.other_step_s
+    drafted = own.acceptance.drafted_per_step
+    verify_s = (
+        float(step_s(law.costs(NO_SPECULATION), Tier(1, np.zeros(()), lone), context, lone + drafted))
+        - without
+    )
+    verify_s = min(max(verify_s, 0.0), drafting - without)
+    if drafting <= without:
+        return None
+    return _StepParts(without, drafting - without - verify_s, verify_s)
 
 
 def _why_it_loses(against: Against) -> Finding:

@@ -313,17 +313,17 @@ class Study:
         return PiecewiseLaw(c1_s, c2_s, (), tail.c1_s * c1_s / own_c1_s, tail.c2_s * c2_s / own_c2_s)
 
     def _law_of_schedule(self, profile: Profile, arm: Arm) -> PiecewiseLaw:
-        """A schedule's measured points, and beyond them the law of its last tier."""
+        """A schedule's curve."""
         known = self._knows(profile, arm)
         if not known:
             profile = self._with_schedule(self.arms, profile, arm)
         curve, tail = profile.curve(arm), profile.arm(arm).quantiles.get("0.95")
-        c2_s = float(curve.outer_law().c2)
+        c2_s = 1.0 / curve.saturation_rps
         if isinstance(self.arms, LawArms) and not known:
             _, c2_s = self.arms.last_tier(arm)
-        knots = () if curve.knots is None else tuple((float(n), float(t)) for n, t in curve.knots)
+        knots = tuple((float(n), float(t)) for n, t in curve.knots)
         p95 = (None, None) if tail is None else (tail.c1_s, tail.c2_s)
-        return PiecewiseLaw(knots[0][1] if knots else float(curve.law.c1), c2_s, knots, *p95)
+        return PiecewiseLaw(knots[0][1], c2_s, knots, *p95)
 
     def _knows(self, profile: Profile, arm: Arm) -> bool:
         """Whether the profile holds the very schedule that the fleet runs, at its acceptance."""
