@@ -39,6 +39,7 @@ def costs(**changed: float) -> CostsOfSteps:
         "draft_s": 5e-4,
         "each_draft_s": 3e-6,
         "request_s": 0.01,
+        "hidden": 0.3,
         **changed,
     }
     return CostsOfSteps(**{name: array(value) for name, value in given_.items()}, departures=STRAIGHT)
@@ -126,7 +127,7 @@ def test_sensitivities_are_the_slopes_of_a_step(name, k, decoding):
 
 def test_answers_are_the_slopes_of_a_latency():
     layout = Layout(("eagle3",), ("none", "eagle3/3"))
-    engine = [*np.log([0.015, 1e-4]), -0.3, -1.0, 2.5, np.log(1e-7), -0.5, np.log(0.01)]
+    engine = [*np.log([0.015, 1e-4]), -0.3, -1.0, 2.5, np.log(1e-7), -0.5, np.log(0.01), 0.4]
     departures = np.random.default_rng(0).normal(0.0, 0.02, 12)
     figures = np.array([*engine, *np.log([1e-3, 5e-4, 3e-6]), 0.01, -0.02, *departures])
     loads = ArmLoads(

@@ -32,6 +32,7 @@ COSTS = CostsOfSteps(
             "draft_s": 7e-4,
             "each_draft_s": 2e-6,
             "request_s": 0.008,
+            "hidden": 0.3,
         }.items()
     },
     departures=np.zeros(12),

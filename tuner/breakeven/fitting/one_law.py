@@ -21,6 +21,7 @@ from breakeven.laws.step_law import Demand, Tier
 from breakeven.methods import LOOKUP_METHODS
 from breakeven.profile.operating_conditions import NOMINAL_OUTPUT_TOKENS
 from breakeven.profile.step_fit import (
+    ENGINE,
     KNOTS,
     LEVEL,
     UNKNOWN_LEVEL,
@@ -113,7 +114,7 @@ def fit_step_law(arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceMod
     layout = Layout(families, tuple(one.arm.name for one in sweeps))
     prior = _Prior.of(layout, sweeps)
     scatter = _Scatter(0.03, FormError(_USUAL_FORM, _REACHES[1]))
-    solved = _solve(layout, prior, sweeps, prior.center.copy(), scatter)
+    solved = _solve(layout, prior, sweeps, _start(prior, sweeps), scatter)
     for _ in range(_SCATTER_ROUNDS):
         before, scatter = scatter, _likeliest(prior, sweeps, solved)
         solved = _solve(layout, prior, sweeps, solved.figures, scatter)
@@ -197,9 +198,9 @@ class _Prior(NamedTuple):
         # Center and standard deviation of each, in the form that is fitted.
         center = [
             *(math.log(0.85 * lone_s), math.log(position_s), -0.7, -3.0, math.log(12.0)),
-            *(math.log(lone_s / _CONTEXT), 0.0, math.log(0.3 * lone_s)),
+            *(math.log(lone_s / _CONTEXT), 0.0, math.log(0.3 * lone_s), 0.0),
         ]
-        width = [1.0, 1.5, 1.0, 1.2, 1.0, 1.5, 0.6, 1.5]
+        width = [1.0, 1.5, 1.0, 1.2, 1.0, 1.5, 0.6, 1.5, 1.5]
         for family in layout.families:
             lookup = any(one.arm.method in LOOKUP_METHODS for one in sweeps if one.arm.family == family)
             shares = (0.02, 0.003) if lookup else (0.06, 0.05)
@@ -223,10 +224,31 @@ def _lone_step_s(sweeps: Sequence[_Sweep]) -> float:
     """Duration of a step at the lowest load, of the arm without speculation where there is one."""
     plain = [one for one in sweeps if not one.arm.k] or list(sweeps)
     lowest = min(plain, key=lambda one: float(one.loads.inflight.min()))
-    at = int(np.argmin(lowest.loads.inflight))
-    tier, demand = lowest.loads.demand.tiers[0], lowest.loads.demand
-    steps = 1.0 + (demand.output_tokens[at] - 1.0) / tier.tokens_per_step[at]
-    return float(lowest.latency_s[at] / steps)
+    return float(_mean_steps_s(lowest)[np.argmin(lowest.loads.inflight)])
+
+
+def _mean_steps_s(sweep: _Sweep) -> FloatArray:
+    """Mean duration of a request's steps at each load, with what prompts add to them."""
+    tier, demand = sweep.loads.demand.tiers[0], sweep.loads.demand
+    return np.asarray(sweep.latency_s / (1.0 + (demand.output_tokens - 1.0) / tier.tokens_per_step))
+
+
+def _start(prior: _Prior, sweeps: Sequence[_Sweep]) -> FloatArray:
+    """The figures from which the fit starts: the priors, but for a position as dear as the steepest sweep says.
+
+    From a position that is much too cheap the fit can end where the context of requests takes its place.
+    """
+    slopes = [0.0]
+    for one in sweeps:
+        positions = one.loads.inflight * (1.0 + one.loads.demand.tiers[0].drafted)
+        low, high = int(np.argmin(positions)), int(np.argmax(positions))
+        if positions[high] > positions[low]:
+            took = _mean_steps_s(one)
+            slopes.append(float((took[high] - took[low]) / (positions[high] - positions[low])))
+    start = prior.center.copy()
+    at = ENGINE.index("position_s")
+    start[at] = max(start[at], math.log(max(0.5 * max(slopes), 1e-12)))
+    return start
 
 
 def _solve(

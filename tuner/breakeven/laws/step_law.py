@@ -6,19 +6,21 @@ A step in which j requests decode, each verifying 1 + k positions, lasts
 
 a is the time in which the weights are read once, b that of computing one position, r how sharply one bound gives way to
 the other, s and v what experts save while few are touched, w that of a token of context, f, d and t what drafting costs.
-A request of p prompt and g output tokens decodes for (g - 1)/E steps. Prompts take u seconds a token, so at a rate they
-take the share q = rate*u*p of all time, and decoding goes slower by 1/(1 - q).
+A request of p prompt and g output tokens decodes for D = (g - 1)/E steps. Its prompt is read in a step with others: u*p more
+of computing, of which the share h of what fits behind the reading of weights is hidden. At a rate prompts take the share q of
+all time, and decoding goes slower by 1/(1 - q).
 
-Among j in all a request has X(j) = (g - 1)/E * S(j)/(1 - q) seconds of work. With Poisson arrivals this is processor
-sharing whose speed depends on the state. Its number in flight has a product form, P(j) proportional to the product of
-rate*X(i)/i over i up to j, whatever the distribution of lengths. C1/(1 - RPS*C2) is the case of a step that is linear in
-j (Kong et al., arXiv 2605.15051).
+Among j in all a request has X(j) = (D*S(j) + q*R)/(1 - q) seconds of work, R the step in which its prompt is read: those that
+ask during it are read next. With Poisson arrivals this is processor sharing whose speed depends on the state. Its number in
+flight has a product form, P(j) proportional to the product of rate*X(i)/i over i up to j, whatever the distribution of
+lengths. C1/(1 - RPS*C2) is the case of a step that is linear in j (Kong et al., arXiv 2605.15051).
 
 Costs are scalars; what a request asks for, rates and numbers in flight broadcast.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,14 +28,20 @@ from numpy.typing import NDArray
 
 from breakeven.laws.arrays import FloatArray
 
+_LEAST = 1e-12
+"""Below every duration (s) and every share that decides anything."""
+
 _NEWTON = 5
 """Steps until a mean in flight is met; the start is exact where the step is linear in the batch."""
 
 _MOST_PROMPTS = 0.95
 """Largest share of time that prompts take in a law on trial."""
 
-_SETTLING = 12
-"""Rounds of a fixed point of which a round leaves a tenth of the error or less."""
+_PROMPT_ROUNDS = 2
+"""Rounds until what a prompt adds to a step and how many decode there agree."""
+
+_SETTLING = 4
+"""Rounds until how many of a closed loop decode and what a schedule drafts for them agree."""
 
 
 class CostsOfSteps(NamedTuple):
@@ -46,11 +54,12 @@ class CostsOfSteps(NamedTuple):
         untouched: s, the share of the weights that a step of very few positions leaves unread, below 1.
         touching: v, positions after which all but a third of those are read, above 0.
         context_s: w, a token of context and decoding request (s).
-        prompt_s: u, a prompt token (s).
+        prompt_s: u, computing a prompt token (s).
         drafting_s: f, drafting at all (s).
         draft_s: d, each position drafted, however many requests draft (s).
         each_draft_s: t, a position drafted for one request (s).
         request_s: what a request takes outside of steps (s).
+        hidden: h, the share of a prompt's computing behind the reading of weights that costs nothing, 0 to 1.
         departures: ln of what multiplies a step at 1, 2, 4, ... positions, shape (knots,); between them it follows
             a straight line over the logarithm of positions. It holds knees that no sharpness has.
     """
@@ -66,6 +75,7 @@ class CostsOfSteps(NamedTuple):
     draft_s: FloatArray
     each_draft_s: FloatArray
     request_s: FloatArray
+    hidden: FloatArray
     departures: FloatArray
 
 
@@ -150,7 +160,8 @@ def step_sensitivities(
     r = costs.sharpness
     compute = costs.position_s * positions
     # ln B = ln(m^r + c^r)/r, with the logarithms taken of the ratio so that no power overflows.
-    mixed = of_memory * np.log(memory_s / bound_s) + (1.0 - of_memory) * np.log(compute / bound_s)
+    below = np.maximum(compute / bound_s, _LEAST)
+    mixed = of_memory * np.log(memory_s / bound_s) + (1.0 - of_memory) * np.log(below)
     unread = costs.weights_s * costs.untouched * np.exp(-positions / costs.touching)
     through_memory = of_memory * bound_s / memory_s
     drafts = tier.drafted > 0
@@ -174,6 +185,46 @@ def departure_shares(positions: FloatArray, knots: int) -> tuple[NDArray[np.intp
     place = np.clip(np.log2(np.maximum(positions, 1.0)), 0.0, knots - 1.0 - 1e-9)
     first = place.astype(np.intp)
     return first, np.asarray(place - first)
+
+
+class Reading(NamedTuple):
+    """What a prompt adds to a step (s), and its slopes in the order of `READ_BY`."""
+
+    prompt_s: FloatArray
+    slopes: tuple[FloatArray, FloatArray, FloatArray, FloatArray]
+
+
+READ_BY = ("weights_s", "position_s", "prompt_s", "hidden")
+"""Costs that reading a prompt answers to: by their logarithms, by the logit of the last."""
+
+
+def reading(costs: CostsOfSteps, demand: Demand, decoding: FloatArray) -> Reading:
+    """A prompt read in a step in which `decoding` requests decode.
+
+    Weights that decoding waits for anyway need not be read again: part of the prompt's computing may hide behind them.
+    """
+    tier = demand.tiers[0]
+    drafted = tier.drafted
+    for later in demand.tiers[1:]:
+        drafted = np.where(decoding >= later.first - 0.5, later.drafted, drafted)
+    positions = decoding * (1.0 + drafted)
+    compute = costs.position_s * positions
+    prompt = costs.prompt_s * demand.prompt_tokens
+    without = _bound(costs, positions)
+    # As many positions as take that long to compute.
+    beside = _bound(costs, positions + prompt / costs.position_s)
+    of_compute = beside.bound_s * (1.0 - beside.of_memory) / np.maximum(compute + prompt, _LEAST)
+    saved = beside.bound_s - without.bound_s - prompt
+    h = costs.hidden
+    return Reading(
+        np.asarray(prompt + h * saved),
+        (
+            h * (beside.bound_s * beside.of_memory - without.bound_s * without.of_memory),
+            h * (of_compute * compute - without.bound_s * (1.0 - without.of_memory)),
+            (1.0 - h + h * of_compute) * prompt,
+            h * (1.0 - h) * saved,
+        ),
+    )
 
 
 class _Bound(NamedTuple):
@@ -219,9 +270,10 @@ class Answering(NamedTuple):
 
     Attributes:
         served: the figures.
-        of_decoding: seconds of latency per ln(step) of 1, 2, ... decoding requests, through decoding.
+        of_decoding: seconds of latency per ln(step) of 0, 1, 2, ... decoding requests, through decoding.
         of_first: seconds of TTFT, and so of latency, likewise.
-        of_prompts: seconds of latency, and of TTFT, per ln(prompt_s).
+        of_prompts: seconds of latency, and of TTFT, per ln of what a prompt adds to a step.
+        prompt_slopes: slopes of that logarithm in the order of `READ_BY`.
         through_first: seconds of latency per second of TTFT: who waits for the first token does not decode beside others.
     """
 
@@ -229,6 +281,7 @@ class Answering(NamedTuple):
     of_decoding: FloatArray
     of_first: FloatArray
     of_prompts: tuple[FloatArray, FloatArray]
+    prompt_slopes: tuple[FloatArray, ...]
     through_first: FloatArray
 
 
@@ -252,29 +305,33 @@ class Together(NamedTuple):
     """How many decode together, up to a largest number; the last axis is the number.
 
     Attributes:
-        steps_s: duration of a step in which 0 (one whose prompts are read alone), 1, 2, ... decode.
+        steps_s: duration of a step in which 0, 1, 2, ... decode; the first is one whose prompts are read alone.
         decode_s: decoding of a whole request among 1, 2, ... without the prompts of others.
-        prompt_s: reading a request's prompt (s).
+        readings: reading a prompt among 0, 1, 2, ...
         request_s: outside of steps (s).
     """
 
     steps_s: FloatArray
     decode_s: FloatArray
-    prompt_s: FloatArray
+    readings: Reading
     request_s: FloatArray
 
     @property
     def saturation_rps(self) -> FloatArray:
         """Rate (1/s) beyond which the queue grows without end, where steps are full."""
-        return np.asarray(1.0 / (self.decode_s[..., -1] / self.decode_s.shape[-1] + self.prompt_s))
+        each_s = self.decode_s[..., -1] / self.decode_s.shape[-1]
+        return np.asarray(1.0 / (each_s + self.readings.prompt_s[..., -1]))
 
     def at_rate(self, rps: FloatArray) -> Served:
         """An open loop with Poisson arrivals at `rps` (1/s, above 0); NaN at and beyond saturation."""
-        q = np.minimum(rps * self.prompt_s, 1.0 - 1e-9)
-        company = self._chances(rps / (1.0 - q), _together(q))
+        prompt_s = self.readings.prompt_s[..., 1]
+        for _ in range(_PROMPT_ROUNDS):
+            q = np.minimum(rps * prompt_s, 1.0 - 1e-9)
+            company = self._chances(self._work_s(prompt_s, q), rps / (1.0 - q), _together(q))
+            prompt_s = _mean(self.readings.prompt_s, company)
         number = np.arange(company.chances.shape[-1])
         decoding = (company.chances * number).sum(axis=-1) + company.beyond
-        ttft_s = self._ttft_s(company, rps, q)
+        ttft_s = self._ttft_s(company, prompt_s, rps, q)
         latency_s = np.where(rps < self.saturation_rps, ttft_s + decoding / rps, np.nan)
         return Served(latency_s, np.where(np.isnan(latency_s), np.nan, ttft_s), rps * latency_s)
 
@@ -284,53 +341,65 @@ class Together(NamedTuple):
         A law is fitted this way round: at an imposed rate a small error of it is a large one of the latency near
         saturation.
         """
-        q = np.minimum(rps * self.prompt_s, _MOST_PROMPTS)
-        together = _together(q)
-        ttft_s = np.asarray(self.request_s + self.prompt_s + self.steps_s[..., 1])
         most = self.decode_s.shape[-1]
+        prompt_s = _along(self.readings.prompt_s, np.minimum(inflight, most - 1.0))
+        ttft_s = np.asarray(self.request_s + prompt_s + self.steps_s[..., 1])
         number = np.arange(most + 1.0)
         for _ in range(2):
+            q = np.minimum(rps * prompt_s, _MOST_PROMPTS)
+            together, work_s = _together(q), self._work_s(prompt_s, q)
             decoding = np.maximum(inflight - np.minimum(rps * ttft_s, 0.9 * inflight), 1e-6)
-            pushed = decoding / _along(self.decode_s, np.minimum(decoding, most - 1.0))
+            pushed = decoding / _along(work_s, np.minimum(decoding, most - 1.0))
             for _ in range(_NEWTON):
-                company = self._chances(pushed, together)
+                company = self._chances(work_s, pushed, together)
                 away = company.chances * (number - (company.chances * number).sum(axis=-1)[..., None])
                 slope = np.maximum((away * company.growth).sum(axis=-1), 1e-12)
                 short = decoding - (company.chances * number).sum(axis=-1)
                 pushed = pushed * np.exp(np.clip(short / slope, -0.5, 0.5))
-            ttft_s = self._ttft_s(company, rps, q)
+            prompt_s = _mean(self.readings.prompt_s, company)
+            ttft_s = self._ttft_s(company, prompt_s, rps, q)
         decode_s = decoding / (pushed * (1.0 - q))
         # What is slower among i moves P at i and above; of those that come in groups, part of it is taken back at i + 1.
         above = np.cumsum(away[..., ::-1], axis=-1)[..., ::-1][..., 1:]
         back = 1.0 - np.diff(company.growth, axis=-1)
         moved = above.copy()
         moved[..., :-1] -= back[..., 1:] * above[..., 1:]
-        before = (0.5 / (1.0 - q) + self.prompt_s * rps / (1.0 - q))[..., None]
-        own = company.chances[..., :-1]
-        first = own.copy()
-        first[..., 1:] += before * own[..., 1:]
+        share, steps_s = q[..., None], self.steps_s[..., 1:]
+        of_work = (decode_s / slope)[..., None] * moved / work_s
+        behind_s = share / (1.0 - share) * steps_s
+        before = ((0.5 + prompt_s * rps) / (1.0 - q))[..., None]
+        first = self.steps_s * company.chances
+        first[..., 1:] += before * first[..., 1:]
         through_first = 1.0 - rps * decode_s * (1.0 / decoding - 1.0 / slope)
-        steps = first * self.steps_s[..., 1:]
-        reading_s = ttft_s - self.request_s - steps.sum(axis=-1)
-        busy_s = (own * self.steps_s[..., 1:])[..., 1:].sum(axis=-1)
-        stretch_s = busy_s * q / (1.0 - q) ** 2 + self.prompt_s * q * (1.0 + q**2) / (1.0 - q**2) ** 2
-        reading_s = reading_s + (0.5 + self.prompt_s * rps) * stretch_s
+        reading_s = ttft_s - self.request_s - first.sum(axis=-1)
+        busy_s = (company.chances * self.steps_s)[..., 1:].sum(axis=-1)
+        stretch_s = busy_s * q / (1.0 - q) ** 2 + prompt_s * q * (1.0 + q**2) / (1.0 - q**2) ** 2
+        reading_s = reading_s + (0.5 + prompt_s * rps) * stretch_s
+        longer_s = behind_s / (1.0 - share) + (2.0 * q * prompt_s / (1.0 - q**2) ** 2)[..., None]
+        slowed_s = decode_s * q / (1.0 - q) + (of_work * longer_s).sum(axis=-1)
         return Answering(
             Served(ttft_s + decode_s, ttft_s, inflight),
-            (decode_s / slope)[..., None] * moved,
-            steps,
-            (through_first * reading_s + decode_s * q / (1.0 - q), reading_s),
+            _from_zero(of_work * (self.decode_s + behind_s)),
+            first,
+            (through_first * reading_s + slowed_s, reading_s),
+            _relative(prompt_s, [_mean(slope, company) for slope in self.readings.slopes]),
             through_first,
         )
 
-    def _chances(self, pushed: FloatArray, together: FloatArray) -> _Chances:
+    def _work_s(self, prompt_s: FloatArray, q: FloatArray) -> FloatArray:
+        """Decoding of a whole request, with the prompts of those that came while its own was read: they are read next."""
+        share = q[..., None]
+        reading_s = self.steps_s[..., 1:] / (1.0 - share) + (prompt_s / (1.0 - q**2))[..., None]
+        return np.asarray(self.decode_s + share * reading_s)
+
+    def _chances(self, work_s: FloatArray, pushed: FloatArray, together: FloatArray) -> _Chances:
         """How often how many decode.
 
         Requests come in groups of a geometric number with this share of followers: P(j+1)/P(j) is
         (rate*(1 - share) + share*mu(j))/mu(j+1), with mu(j) = j/X(j) the rate at which they end among j.
         """
-        most = self.decode_s.shape[-1]
-        ending = np.arange(1.0, most + 1.0) / self.decode_s
+        most = work_s.shape[-1]
+        ending = np.arange(1.0, most + 1.0) / work_s
         before = np.concatenate([np.zeros_like(ending[..., :1]), ending[..., :-1]], axis=-1)
         first = (pushed * (1.0 - together))[..., None]
         coming = first + together[..., None] * before
@@ -346,19 +415,27 @@ class Together(NamedTuple):
             _from_zero(np.cumsum(first / coming, axis=-1)),
         )
 
-    def _ttft_s(self, company: _Chances, rps: FloatArray, q: FloatArray) -> FloatArray:
+    def _ttft_s(self, company: _Chances, prompt_s: FloatArray, rps: FloatArray, q: FloatArray) -> FloatArray:
         """Half of the step that an arrival falls into, one of its own, its prompt and those read beside it.
 
-        Who meets nobody waits for no step. Who
-        comes beyond the last number waits for a place too, which is in the sum of those in flight.
+        Who meets nobody waits for no step. Who comes beyond the last number waits for a place too, which is in the sum of
+        those in flight.
         """
-        met = company.chances[..., :-1] * self.steps_s[..., 1:]
-        full = (company.chances[..., -1] + company.past) * self.steps_s[..., -1]
-        own_s = met.sum(axis=-1) + full
-        busy_s = own_s - met[..., 0]
-        stretched_s = busy_s / (1.0 - q) + (1.0 - company.chances[..., 0]) * self.prompt_s * q / (1.0 - q**2)
+        own_s = _mean(self.steps_s, company)
+        busy_s = own_s - company.chances[..., 0] * self.steps_s[..., 0]
+        stretched_s = busy_s / (1.0 - q) + prompt_s * q / (1.0 - q**2)
         beside = rps * stretched_s
-        return np.asarray(self.request_s + 0.5 * stretched_s + own_s + self.prompt_s * (1.0 + beside))
+        return np.asarray(self.request_s + 0.5 * stretched_s + own_s + prompt_s * (1.0 + beside))
+
+
+def _mean(values: FloatArray, company: _Chances) -> FloatArray:
+    """A figure of 0, 1, 2, ... on average; beyond the last number it stays what it is there."""
+    return np.asarray((company.chances * values).sum(axis=-1) + company.past * values[..., -1])
+
+
+def _relative(whole: FloatArray, slopes: Sequence[FloatArray]) -> tuple[FloatArray, ...]:
+    """Slopes of a figure's logarithm from those of the figure."""
+    return tuple(np.asarray(slope / np.maximum(whole, _LEAST)) for slope in slopes)
 
 
 def _from_zero(values: FloatArray) -> FloatArray:
@@ -379,17 +456,17 @@ def _together(q: FloatArray) -> FloatArray:
 
 def company(costs: CostsOfSteps, demand: Demand, most: int) -> Together:
     """How many decode together, with at most `most` in a step; beyond it requests wait."""
-    number = np.arange(1.0, most + 1.0)
+    number = np.arange(most + 1.0)
     wide = CostsOfSteps._make([*(np.asarray(value)[..., None] for value in costs[:-1]), costs.departures])
     tiers = tuple(
         Tier(tier.first, *(np.asarray(value)[..., None] for value in tier[1:])) for tier in demand.tiers
     )
-    rest = (np.asarray(value)[..., None] for value in demand[1:])
-    steps = _steps(wide, Demand(tiers, *rest), number)
+    spread = Demand(tiers, *(np.asarray(value)[..., None] for value in demand[1:]))
+    steps = _steps(wide, spread, number)
     return Together(
-        np.concatenate([steps.step_s[..., :1], steps.step_s], axis=-1),
-        steps.decode_s,
-        np.asarray(costs.prompt_s * demand.prompt_tokens),
+        steps.step_s,
+        steps.decode_s[..., 1:],
+        reading(wide, spread, number),
         np.asarray(costs.request_s),
     )
 
@@ -398,23 +475,30 @@ def closed_loop(costs: CostsOfSteps, demand: Demand, inflight: FloatArray) -> An
     """A closed loop that keeps `inflight` requests (at least 1) in the engine.
 
     While one of them is answered each one's prompt is read once. Clients ask when a step has ended, so none waits for one.
+    Of its steps a request decodes in all but the first.
     The answers to the steps are spread over the two whole numbers beside the number that decodes.
     """
-    prompt_s = costs.prompt_s * demand.prompt_tokens
-    decoding = inflight
+    others = inflight - 1.0
     for _ in range(_SETTLING):
-        steps = _steps(costs, demand, np.maximum(decoding, 1.0))
-        latency_s = costs.request_s + steps.step_s + steps.decode_s + prompt_s * inflight
-        beside = np.minimum(steps.step_s / latency_s, 1.0) * (inflight - 1.0)
-        ttft_s = costs.request_s + steps.step_s + prompt_s * (1.0 + beside)
-        decoding = inflight * (1.0 - ttft_s / latency_s)
-    place = np.maximum(decoding, 1.0)
-    shares = np.maximum(1.0 - np.abs(place[..., None] - np.arange(1.0, np.ceil(place.max()) + 2.0)), 0.0)
+        steps = _steps(costs, demand, 1.0 + others)
+        each = steps.decode_s / steps.step_s
+        others = (inflight - 1.0) * each / (1.0 + each)
+    steps, first_s = _steps(costs, demand, 1.0 + others), _steps(costs, demand, others).step_s
+    read = reading(costs, demand, others)
+    prompt_s = read.prompt_s
+    beside = (inflight - 1.0) / (1.0 + each)
+    ttft_s = costs.request_s + first_s + prompt_s * (1.0 + beside)
+    latency_s = costs.request_s + first_s + steps.decode_s + prompt_s * inflight
+    number = np.arange(np.ceil(others.max()) + 3.0)
+    met, among = (
+        np.maximum(1.0 - np.abs(place[..., None] - number), 0.0) for place in (others, 1.0 + others)
+    )
     return Answering(
         Served(latency_s, ttft_s, np.asarray(inflight + 0.0 * latency_s)),
-        steps.decode_s[..., None] * shares,
-        steps.step_s[..., None] * shares,
+        steps.decode_s[..., None] * among,
+        first_s[..., None] * met,
         (prompt_s * inflight, prompt_s * (1.0 + beside)),
+        _relative(prompt_s, read.slopes),
         np.ones_like(latency_s),
     )
 

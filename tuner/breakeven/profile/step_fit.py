@@ -17,6 +17,7 @@ import numpy as np
 from breakeven.arm import Arm
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.step_law import (
+    READ_BY,
     SENSITIVE,
     Answering,
     CostsOfSteps,
@@ -39,6 +40,7 @@ ENGINE = (
     "context_s",
     "prompt_s",
     "request_s",
+    "hidden",
 )
 """Costs of the engine, whatever is drafted."""
 
@@ -150,11 +152,12 @@ class Layout:
             untouched=1.0 / (1.0 + np.exp(-engine["untouched"])),
             touching=np.exp(engine["touching"]),
             context_s=np.exp(engine["context_s"]) * raised,
-            prompt_s=position_s * np.exp(engine["prompt_s"]),
+            prompt_s=position_s * raised * np.exp(engine["prompt_s"]),
             drafting_s=drafting[0] * raised,
             draft_s=drafting[1] * raised,
             each_draft_s=drafting[2] * raised,
             request_s=np.exp(engine["request_s"]),
+            hidden=1.0 / (1.0 + np.exp(-engine["hidden"])),
             departures=figures[self.departures :],
         )
 
@@ -197,7 +200,7 @@ class Layout:
         arm: str,
     ) -> tuple[FloatArray, FloatArray]:
         """Seconds of TTFT and of latency per unit of each figure."""
-        number = np.arange(1.0, found.of_first.shape[-1] + 1.0)
+        number = np.arange(float(found.of_first.shape[-1]))
         step, hats = _step_slopes(costs, demand, number)
         loads = found.of_first.shape[0]
         first, decoding = np.zeros((loads, self.size)), np.zeros((loads, self.size))
@@ -214,14 +217,19 @@ class Layout:
             if level is not None:
                 into[:, level] = weights.sum(axis=-1)
             into[:, self.departures :] = weights @ hats
-        prompt, request = ENGINE.index("prompt_s"), ENGINE.index("request_s")
+        request = ENGINE.index("request_s")
         first[:, request] = np.exp(figures[request])
         whole = decoding + found.through_first[:, None] * first
         of_latency, of_ttft = found.of_prompts
+        slopes = dict(zip(READ_BY, found.prompt_slopes, strict=True))
         # A prompt token is so many times a position: it moves with both.
-        for at in (prompt, ENGINE.index("position_s")):
-            first[:, at] += of_ttft
-            whole[:, at] += of_latency
+        slopes["position_s"] = slopes["position_s"] + slopes["prompt_s"]
+        for name, slope in slopes.items():
+            first[:, ENGINE.index(name)] += slope * of_ttft
+            whole[:, ENGINE.index(name)] += slope * of_latency
+        if level is not None:
+            first[:, level] += of_ttft
+            whole[:, level] += of_latency
         return first, whole
 
 
@@ -342,4 +350,4 @@ def _sharpness(figure: float) -> float:
     return 1.0 + math.exp(figure)
 
 
-_NATURAL = {"untouched": _share, "sharpness": _sharpness}
+_NATURAL = {"untouched": _share, "hidden": _share, "sharpness": _sharpness}
