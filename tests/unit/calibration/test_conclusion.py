@@ -78,7 +78,7 @@ def test_a_believable_fit_becomes_a_profile(fitting):
     assert profile.spec.gpu_product == "NVIDIA-A100-SXM4-80GB"
     assert profile.spec.model == "Qwen/Qwen3-8B"
     by_name = {arm.arm: arm for arm in profile.spec.arms}
-    assert math.isclose(by_name["eagle/7"].break_even_rps, 8.86, abs_tol=0.01)
+    assert math.isclose(by_name["eagle/7"].break_even_rps, 8.86, abs_tol=0.05)
     assert math.isclose(by_name["eagle/7"].c2_ratio, 0.085 / 0.070, rel_tol=0.01)
     assert by_name["none"].break_even_rps is None
     assert Profile.from_json(profile.spec.profile).arms[0].c1_s == 1.2

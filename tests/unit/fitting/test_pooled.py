@@ -85,7 +85,7 @@ def test_ttft_of_an_unmeasured_draft_length_lies_between_its_neighbours(measured
     found = fit_points(rows).predict(Arm("eagle3", k), concurrency=17, tokens_per_step=STEPS[k])
     assert found.basis == "pooled"
     assert found.ttft_s == pytest.approx(ttft_s(k, 16), rel=0.15)
-    assert found.ttft_s + 199 * found.tpot_s == pytest.approx(found.latency_s, rel=0.02)
+    assert found.ttft_s + 199 * found.tpot_s == pytest.approx(found.latency_s, rel=0.06)
 
 
 def test_without_a_ttft_of_the_drafter_none_is_made_up() -> None:

@@ -35,7 +35,7 @@ def profile():
 
 def test_open_and_closed_loop_follow_the_two_forms_of_the_law(profile) -> None:
     at_rate = profile.predict(NO_SPECULATION, rps=8)
-    assert at_rate.latency_s == pytest.approx(1.2 / (1 - 0.56), rel=0.02)
+    assert at_rate.latency_s == pytest.approx(1.2 / (1 - 0.56), rel=0.03)
     assert at_rate.inflight == pytest.approx(8 * at_rate.latency_s)
     assert at_rate.utilisation == pytest.approx(0.56, rel=0.05)
     at_clients = profile.predict(NO_SPECULATION, concurrency=9)

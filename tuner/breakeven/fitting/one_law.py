@@ -114,7 +114,9 @@ def fit_step_law(arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceMod
     layout = Layout(families, tuple(one.arm.name for one in sweeps))
     prior = _Prior.of(layout, sweeps)
     scatter = _Scatter(0.03, FormError(_USUAL_FORM, _REACHES[1]))
-    solved = _solve(layout, prior, sweeps, _start(prior, sweeps), scatter)
+    # Costs that trade places leave more than one valley; the deepest of those below two starts is taken.
+    starts = (prior.center.copy(), _start(prior, sweeps))
+    solved = min((_solve(layout, prior, sweeps, one, scatter) for one in starts), key=lambda one: one.cost)
     for _ in range(_SCATTER_ROUNDS):
         before, scatter = scatter, _likeliest(prior, sweeps, solved)
         solved = _solve(layout, prior, sweeps, solved.figures, scatter)
@@ -141,12 +143,14 @@ class _Solved(NamedTuple):
 
     Attributes:
         figures, covariance: of it.
+        cost: sum of squares in standard deviations, priors included.
         freedom: degrees of freedom that the rows leave.
         gaps, slopes: ln(law/measured) of each row, and its slopes in the figures.
     """
 
     figures: FloatArray
     covariance: FloatArray
+    cost: float
     freedom: float
     gaps: FloatArray
     slopes: FloatArray
@@ -282,7 +286,7 @@ def _solve(
     covariance = np.asarray(np.linalg.inv(slopes.T @ slopes), dtype=float)
     of_rows = slopes[: rows[0].size]
     used = float(np.trace(covariance @ of_rows.T @ of_rows))
-    return _Solved(figures, covariance, max(of_rows.shape[0] - used, 0.0), *rows)
+    return _Solved(figures, covariance, cost, max(of_rows.shape[0] - used, 0.0), *rows)
 
 
 def _system(
