@@ -99,7 +99,7 @@ def test_the_headline_names_the_load_at_which_the_engine_itself_breaks_even(meas
         assert pays_until(compared) == words[low]
         return
     assert compared.break_even_rps is not None
-    assert measured.true_speedup(compared.break_even_rps) == pytest.approx(1.0, abs=0.08)
+    assert measured.true_speedup(compared.break_even_rps) == pytest.approx(1.0, abs=0.13)
     if measured.name == "pays-until-half":
         assert compared.break_even_rps == pytest.approx(0.5 * measured.story.phases[1].rps, rel=0.08)
 

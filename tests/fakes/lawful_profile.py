@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from breakeven.arm import Arm
 from breakeven.fitting import fit_points
@@ -19,7 +18,6 @@ def lawful_profile_json(
     output_tokens: float,
     gpu: str,
     schedules: Mapping[Arm, str] | None = None,
-    only_decoding: bool = False,
 ) -> str:
     """A profile of laws (C1 s, C2 s) with half a percent of scatter, so that bounds are narrow and not absurd.
 
@@ -29,7 +27,6 @@ def lawful_profile_json(
         prompt_tokens, output_tokens: of every request.
         gpu: GPU class.
         schedules: tables of the arms that run one.
-        only_decoding: points at other lengths found that prompts and context cost nothing: all latencies go with 1/E.
     """
     points = [
         point
@@ -43,12 +40,6 @@ def lawful_profile_json(
             schedule=(schedules or {}).get(arm),
         )
     ]
-    if only_decoding:
-        points += [
-            replace(point, prompt_tokens=4.0 * prompt_tokens, origin=Origin("longer", number))
-            for number, point in enumerate(points)
-            if point.schedule is None
-        ]
     profile = fit_points(points, provenance={"gpu": gpu})
     assert all(fit.believable for fit in profile.arms), [(fit.arm.name, fit.reason) for fit in profile.arms]
     return profile.to_json()

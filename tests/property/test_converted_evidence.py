@@ -47,7 +47,6 @@ def profile() -> Profile:
             prompt_tokens=200.0,
             output_tokens=100.0,
             gpu="A100",
-            only_decoding=True,
         )
     )
 

@@ -126,7 +126,9 @@ def test_what_two_arms_share_leaves_their_ratio_alone(profile):
     for others in (0.5, 4.0, 16.0):
         at = np.asarray(others)
         shared = [one.loadings_among(at) for one in (three, five)]
-        assert np.linalg.norm(shared[0] - shared[1]) < 0.6 * np.hypot(np.linalg.norm(shared[0]), np.linalg.norm(shared[1]))
+        assert np.linalg.norm(shared[0] - shared[1]) < 0.6 * np.hypot(
+            np.linalg.norm(shared[0]), np.linalg.norm(shared[1])
+        )
     found = profile.compare(Arm("eagle3", 7), rps=6.0)
     assert found.speedup_ci[0] < found.speedup < found.speedup_ci[1]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -48,6 +49,11 @@ from breakeven.reasons import Reason
 _FEWEST_ROWS = 3
 """Rows from which their scatter tells an error of E."""
 
+_LEAST_S = 1e-9
+
+_OF_LATENCY = ("mean_latency_s", "p50_latency_s", "p95_latency_s", "p99_latency_s")
+_OF_DECODING = ("tpot_mean_s", "tpot_p50_s", "tpot_p95_s", "tpot_p99_s")
+
 _CEILING = (Reason.SATURATED_POINT, Reason.PREEMPTING)
 
 
@@ -60,7 +66,9 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
         ramp_share: rho of short closed-loop runs, from `loads.ramp_share_of`.
         confidence: two-sided level of all bounds.
     """
-    used, excluded, solution, fit, left_out, bend, believable, reason = _checked(arm, points, ramp_share)
+    used, elsewhere, excluded, solution, fit, left_out, bend, believable, reason = _checked(
+        arm, points, ramp_share
+    )
     ceiling = _ceiling_rps(used, excluded, ramp_share)
     c1_ci, c2_ci = _bounds(fit, confidence)
     saturation, saturation_ci = _saturation(fit, ceiling, _carried_rps(used), confidence)
@@ -101,6 +109,7 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
         lengths=lengths_of(used),
         measured_saturation_rps=ceiling,
         measurements=tuple(_measurement(one) for one in used),
+        other_lengths=tuple(_elsewhere(one) for one in elsewhere),
         kv_requests=_kv_requests(used),
         schedule=points[0].schedule,
     )
@@ -113,6 +122,7 @@ def is_believable(arm: Arm, points: Sequence[Point], ramp_share: float) -> bool:
 
 class _Checked(NamedTuple):
     used: list[Observation]
+    elsewhere: list[Observation]
     excluded: list[LeftOut]
     solution: Solution | None
     fit: LawFit | None
@@ -138,7 +148,14 @@ def _checked(arm: Arm, points: Sequence[Point], ramp_share: float) -> _Checked:
     bends = diagnostics.interpolated if arm.scheduled else diagnostics.bend
     bend = bends(used, solution) if solution is not None else None
     return _Checked(
-        used, excluded, solution, fit, left_out, bend, *diagnostics.verdict(used, fit, left_out, bend)
+        used,
+        other_lengths,
+        excluded,
+        solution,
+        fit,
+        left_out,
+        bend,
+        *diagnostics.verdict(used, fit, left_out, bend),
     )
 
 
@@ -343,7 +360,24 @@ def _measurement(one: Observation) -> Measurement:
         latency_s=one.latency_s,
         concurrency=one.point.concurrency,
         inflight_assumed=one.assumed,
+    )
+
+
+def _elsewhere(one: Observation) -> Measurement:
+    return replace(
+        _measurement(one),
         tokens_per_step=one.point.tokens_per_step,
         prompt_tokens=one.point.prompt_tokens,
         output_tokens=one.point.output_tokens,
     )
+
+
+def carried(point: Point, factor: float) -> Point:
+    """A row whose latency is multiplied; all that changes is decoding."""
+    first_s = min(point.ttft_mean_s or 0.0, point.mean_latency_s)
+    latency_s = max(point.mean_latency_s * factor, first_s + _LEAST_S)
+    decoding = (latency_s - first_s) / max(point.mean_latency_s - first_s, _LEAST_S)
+    factors = dict.fromkeys(_OF_LATENCY, factor) | dict.fromkeys(_OF_DECODING, decoding)
+    figures = {name: getattr(point, name) for name in factors}
+    moved = {name: value * factors[name] for name, value in figures.items() if value is not None}
+    return replace(point, **moved)

@@ -138,6 +138,26 @@ def fit_step_law(arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceMod
     )
 
 
+def latency_factors(law: StepLaw, rows: ArmRows, tokens_per_step: float) -> FloatArray:
+    """By how much the law's latency changes, row by row, where each accepts so much in place of what it accepted."""
+    sweep = _sweep(rows, {}, _UsualLengths.of([rows]))
+    demand = sweep.loads.demand
+    even = demand._replace(
+        tiers=tuple(
+            tier._replace(tokens_per_step=np.full_like(tier.tokens_per_step, tokens_per_step))
+            for tier in demand.tiers
+        )
+    )
+    layout, figures = law.layout, np.array(law.figures)
+    own_s, even_s = (
+        layout.answers(
+            figures, rows.arm.family, rows.arm.name, sweep.loads._replace(demand=one), sweep.most
+        ).latency_s
+        for one in (demand, even)
+    )
+    return np.asarray(even_s / own_s)
+
+
 class _Solved(NamedTuple):
     """The most probable law.
 
@@ -336,7 +356,7 @@ def _sweep(one: ArmRows, acceptance: Mapping[str, AcceptanceModel], lengths: _Us
         ArmLoads(
             demand,
             np.array([point.closed for point in points]),
-            np.array([row.rps for row in one.rows]),
+            np.array([row.carried_rps for row in one.rows]),
             inflight,
         ),
         np.array([row.latency_s for row in one.rows]),

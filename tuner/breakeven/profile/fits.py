@@ -90,8 +90,8 @@ class Measurement:
         others: mean number of other requests in flight that a request met.
         inflight: mean number in flight.
         rps: answered requests per second.
-        latency_s: mean end-to-end latency.
-        tokens_per_step, prompt_tokens, output_tokens: of the row; None where it does not say.
+        latency_s: mean end-to-end latency, at the arm's mean E where the row says at which one it was measured.
+        tokens_per_step, prompt_tokens, output_tokens: of a row at other lengths, whose latency is as it was measured.
         concurrency: imposed concurrency; None in an open loop.
         inflight_assumed: whether the mean in-flight of a short closed-loop run had to be assumed.
     """
@@ -196,6 +196,7 @@ class ArmFit:
         lengths: tokens per request.
         measured_saturation_rps: highest rate that a saturated point carried; None where none was measured.
         measurements: the rows used.
+        other_lengths: rows at other lengths, which the law of steps uses and C1 and C2 do not.
         kv_requests: requests in flight that fill the KV pool, with these lengths and this arm's drafter in it; None where
             its use was not measured.
         schedule: draft length per batch size as text (`breakeven.tiers`); None where k holds at every batch size. Its c1_s and
@@ -231,6 +232,7 @@ class ArmFit:
     lengths: Lengths = field(default_factory=Lengths)
     measured_saturation_rps: float | None = None
     measurements: tuple[Measurement, ...] = ()
+    other_lengths: tuple[Measurement, ...] = ()
     kv_requests: float | None = None
     schedule: Annotated[str | None, _Seldom] = None
     over_law: Mapping[str, tuple[float, float]] = field(default_factory=dict)

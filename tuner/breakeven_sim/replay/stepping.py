@@ -217,7 +217,11 @@ def implicit(n: float, rps: float, law: PiecewiseLaw, h: float) -> float:
     n1 = m
     for start, a, b in reversed(law.pieces):
         c = a + h - m * b
-        n1 = (-c + math.sqrt(c * c + 4.0 * b * m * a)) / (2.0 * b) if b > 0.0 else m * a / (a + h)
+        square = c * c + 4.0 * b * m * a
+        if square < 0.0:
+            # A piece so steep that its line meets no such load.
+            continue
+        n1 = (-c + math.sqrt(square)) / (2.0 * b) if b > 0.0 else m * a / (a + h)
         if n1 >= start:
             break
     return n1

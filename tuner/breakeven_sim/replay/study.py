@@ -321,7 +321,7 @@ class Study:
         c2_s = 1.0 / curve.saturation_rps
         if isinstance(self.arms, LawArms) and not known:
             _, c2_s = self.arms.last_tier(arm)
-        knots = tuple((float(n), float(t)) for n, t in curve.knots)
+        knots = tuple((float(n), float(t)) for n, t in curve.open_ends[:-1])
         p95 = (None, None) if tail is None else (tail.c1_s, tail.c2_s)
         return PiecewiseLaw(knots[0][1], c2_s, knots, *p95)
 
