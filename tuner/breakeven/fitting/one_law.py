@@ -39,9 +39,13 @@ _POSITIONS = 250.0
 _CONTEXT = 1e5
 """Tokens of context whose reading takes as long as that of the weights: 1e5 for 8 billion parameters with grouped heads."""
 
-_DEPARTURE = 0.03
-_DEPARTURE_REACH = 1.2
-"""Standard deviation of a departure (ln), and over how many doublings of the positions neighbours depart together."""
+_DEPARTURE_REACH = 1.0
+"""Over how many doublings of the positions neighbouring departures are alike."""
+
+_USUAL_DEPARTURE, _DEPARTURE_SPREAD = 0.08, 0.6
+_DEPARTED = (0.03, 0.06, 0.12, 0.24)
+"""Middle of the size of departures over positions (ln) before any row, the spread of its logarithm, and what is tried. The
+first is small enough to begin with: from a law that may bend anywhere a fit can end far off."""
 
 _TTFT = 0.05
 """Standard deviation of a mean TTFT around the law (ln): clients, proxies and chunks differ in what they count."""
@@ -59,7 +63,7 @@ _SCATTERS = (0.002, 0.004, 0.007, 0.011, 0.016, 0.022, 0.03, 0.04, 0.055, 0.075,
 
 _ROUNDS = 40
 _SETTLED = 1e-4
-_SCATTER_FIGURES = 3
+_SCATTER_FIGURES = 4
 _SCATTER_ROUNDS, _SCATTER_SETTLED = 3, 0.05
 
 
@@ -88,10 +92,11 @@ class _Sweep(NamedTuple):
 
 
 class _Scatter(NamedTuple):
-    """How rows lie around the law: their noise, and how the engine departs from the law."""
+    """How rows lie around the law: their noise, how the engine departs over loads, and over positions (ln)."""
 
     noise: float
     form: FormError
+    departed: float
 
     def root(self, places: Whereabouts) -> FloatArray:
         """Cholesky factor of the covariance of rows."""
@@ -113,12 +118,13 @@ def fit_step_law(arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceMod
     families = tuple(dict.fromkeys(one.arm.family for one in sweeps if one.arm.k))
     layout = Layout(families, tuple(one.arm.name for one in sweeps))
     prior = _Prior.of(layout, sweeps)
-    scatter = _Scatter(0.03, FormError(_USUAL_FORM, _REACHES[1]))
+    scatter = _Scatter(0.03, FormError(_USUAL_FORM, _REACHES[1]), _DEPARTED[0])
     # Costs that trade places leave more than one valley; the deepest of those below two starts is taken.
     starts = (prior.center.copy(), _start(prior, sweeps))
     solved = min((_solve(layout, prior, sweeps, one, scatter) for one in starts), key=lambda one: one.cost)
     for _ in range(_SCATTER_ROUNDS):
-        before, scatter = scatter, _likeliest(prior, sweeps, solved)
+        before, scatter = scatter, _likeliest(layout, prior, sweeps, solved)
+        prior = prior.departing(layout, scatter.departed)
         solved = _solve(layout, prior, sweeps, solved.figures, scatter)
         if abs(scatter.noise / before.noise - 1.0) < _SCATTER_SETTLED:
             break
@@ -176,31 +182,36 @@ class _Solved(NamedTuple):
     slopes: FloatArray
 
 
-def _likeliest(prior: _Prior, sweeps: Sequence[_Sweep], solved: _Solved) -> _Scatter:
+def _likeliest(layout: Layout, prior: _Prior, sweeps: Sequence[_Sweep], solved: _Solved) -> _Scatter:
     """The scatter under which the rows are most probable, whatever the figures are.
 
     The figures are integrated out around those that were found, so what they follow is not taken for a small noise.
     """
     gaps = solved.slopes @ (solved.figures - prior.center) - solved.gaps
-    wide = solved.slopes @ np.linalg.solve(prior.root.T @ prior.root, solved.slopes.T)
     places = together([one.places for one in sweeps])
+    noise_squares = np.square(_SCATTERS)
+    of_noise = 0.5 * np.square(np.log(np.array(_SCATTERS) / _USUAL_NOISE) / _NOISE_SPREAD)
     tried, likely = [], []
-    for reach in _REACHES:
-        alike = FormError(1.0, reach).covariance(places, places)
-        for sd in _FORMS:
-            for noise in _SCATTERS:
-                root = np.linalg.cholesky(wide + sd**2 * alike + noise**2 * np.eye(gaps.size))
-                standard = np.linalg.solve(root, gaps)
-                tried.append((math.log(noise), math.log(sd), math.log(reach)))
+    for departed in _DEPARTED:
+        wide = solved.slopes @ prior.departing(layout, departed).covariance() @ solved.slopes.T
+        for reach in _REACHES:
+            alike = FormError(1.0, reach).covariance(places, places)
+            for sd in _FORMS:
+                spread, axes = np.linalg.eigh(wide + sd**2 * alike)
+                squares = np.maximum(spread, 0.0) + noise_squares[:, None]
+                misfit = np.sum(np.square(axes.T @ gaps) / squares + np.log(squares), axis=-1)
                 likely.append(
-                    -0.5 * float(standard @ standard)
-                    - float(np.sum(np.log(np.diag(root))))
+                    -0.5 * misfit
+                    - of_noise
                     - 0.5 * (math.log(sd / _USUAL_FORM) / _FORM_SPREAD) ** 2
-                    - 0.5 * (math.log(noise / _USUAL_NOISE) / _NOISE_SPREAD) ** 2
+                    - 0.5 * (math.log(departed / _USUAL_DEPARTURE) / _DEPARTURE_SPREAD) ** 2
                 )
-    weights = np.exp(np.array(likely) - max(likely))
-    noise, sd, reach = np.exp(weights @ np.array(tried) / weights.sum()).tolist()
-    return _Scatter(noise, FormError(sd, reach))
+                tried.append((sd, reach, departed))
+    weights = np.exp(np.array(likely) - np.max(likely))
+    weights /= weights.sum()
+    noise = math.exp(float(weights.sum(axis=0) @ np.log(_SCATTERS)))
+    sd, reach, departed = np.exp(weights.sum(axis=1) @ np.log(tried)).tolist()
+    return _Scatter(noise, FormError(sd, reach), departed)
 
 
 class _Prior(NamedTuple):
@@ -235,13 +246,29 @@ class _Prior(NamedTuple):
         levels = [UNKNOWN_LEVEL if one.guessed else LEVEL for one in sweeps]
         spread = np.array([*width, *levels])
         inverse[: spread.size, : spread.size] = np.diag(spread**-2)
-        apart = np.subtract.outer(np.arange(KNOTS), np.arange(KNOTS)) / _DEPARTURE_REACH
-        together = _DEPARTURE**2 * np.exp(-0.5 * apart**2) + 1e-8 * np.eye(KNOTS)
-        inverse[spread.size :, spread.size :] = np.linalg.inv(together)
+        inverse[spread.size :, spread.size :] = np.linalg.inv(_departures(_DEPARTED[0]))
         return cls(
             np.array([*center, *[0.0] * (arms + KNOTS)]),
             np.asarray(np.linalg.cholesky(inverse).T, dtype=float),
         )
+
+    def departing(self, layout: Layout, sd: float) -> _Prior:
+        """The same with another size of the departures over positions."""
+        root = self.root.copy()
+        inverse = np.linalg.inv(_departures(sd))
+        root[layout.departures :, layout.departures :] = np.linalg.cholesky(inverse).T
+        return _Prior(self.center, root)
+
+    def covariance(self) -> FloatArray:
+        """What is believed of the figures together."""
+        half = np.linalg.inv(self.root)
+        return np.asarray(half @ half.T)
+
+
+def _departures(sd: float) -> FloatArray:
+    """Covariance of the departures at 1, 2, 4, ... positions."""
+    apart = np.subtract.outer(np.arange(KNOTS), np.arange(KNOTS)) / _DEPARTURE_REACH
+    return np.asarray(sd**2 * (np.exp(-0.5 * apart**2) + 1e-5 * np.eye(KNOTS)))
 
 
 def _lone_step_s(sweeps: Sequence[_Sweep]) -> float:
