@@ -34,8 +34,8 @@ _LEAST = 1e-12
 _NEWTON = 5
 """Steps until a mean in flight is met; the start is exact where the step is linear in the batch."""
 
-_MOST_PROMPTS = 0.95
-"""Largest share of time that prompts take in a law on trial."""
+_MOST_PROMPTS, _ALL_PROMPTS = 0.95, 0.99
+"""Largest share of time that prompts take in a law on trial, and at any rate."""
 
 _PROMPT_ROUNDS = 2
 """Rounds until what a prompt adds to a step and how many decode there agree."""
@@ -326,7 +326,7 @@ class Together(NamedTuple):
         """An open loop with Poisson arrivals at `rps` (1/s, above 0); NaN at and beyond saturation."""
         prompt_s = self.readings.prompt_s[..., 1]
         for _ in range(_PROMPT_ROUNDS):
-            q = np.minimum(rps * prompt_s, 1.0 - 1e-9)
+            q = np.minimum(rps * prompt_s, _ALL_PROMPTS)
             company = self._chances(self._work_s(prompt_s, q), rps / (1.0 - q), _together(q))
             prompt_s = _mean(self.readings.prompt_s, company)
         number = np.arange(company.chances.shape[-1])
@@ -364,9 +364,9 @@ class Together(NamedTuple):
         back = 1.0 - np.diff(company.growth, axis=-1)
         moved = above.copy()
         moved[..., :-1] -= back[..., 1:] * above[..., 1:]
-        share, steps_s = q[..., None], self.steps_s[..., 1:]
+        behind, left = self._behind(q), 1.0 - q[..., None]
         of_work = (decode_s / slope)[..., None] * moved / work_s
-        behind_s = share / (1.0 - share) * steps_s
+        behind_s = behind / left * self.steps_s[..., 1:]
         before = ((0.5 + prompt_s * rps) / (1.0 - q))[..., None]
         first = self.steps_s * company.chances
         first[..., 1:] += before * first[..., 1:]
@@ -375,7 +375,7 @@ class Together(NamedTuple):
         busy_s = (company.chances * self.steps_s)[..., 1:].sum(axis=-1)
         stretch_s = busy_s * q / (1.0 - q) ** 2 + prompt_s * q * (1.0 + q**2) / (1.0 - q**2) ** 2
         reading_s = reading_s + (0.5 + prompt_s * rps) * stretch_s
-        longer_s = behind_s / (1.0 - share) + (2.0 * q * prompt_s / (1.0 - q**2) ** 2)[..., None]
+        longer_s = behind_s / left + behind * (2.0 * prompt_s / (1.0 - q**2) ** 2)[..., None]
         slowed_s = decode_s * q / (1.0 - q) + (of_work * longer_s).sum(axis=-1)
         return Answering(
             Served(ttft_s + decode_s, ttft_s, inflight),
@@ -387,10 +387,17 @@ class Together(NamedTuple):
         )
 
     def _work_s(self, prompt_s: FloatArray, q: FloatArray) -> FloatArray:
-        """Decoding of a whole request, with the prompts of those that came while its own was read: they are read next."""
-        share = q[..., None]
-        reading_s = self.steps_s[..., 1:] / (1.0 - share) + (prompt_s / (1.0 - q**2))[..., None]
-        return np.asarray(self.decode_s + share * reading_s)
+        """Decoding of a whole request, with the prompts of those that came while its own was read: they are read next.
+
+        In a full batch nobody is, before a place is free: that wait is in the queue.
+        """
+        reading_s = self.steps_s[..., 1:] / (1.0 - q[..., None]) + (prompt_s / (1.0 - q**2))[..., None]
+        return np.asarray(self.decode_s + self._behind(q) * reading_s)
+
+    def _behind(self, q: FloatArray) -> FloatArray:
+        """Requests that come, while a prompt is read, for each second of it, times the reading of theirs."""
+        most = self.decode_s.shape[-1]
+        return np.asarray(q[..., None] * (1.0 - np.arange(1.0, most + 1.0) / most))
 
     def _chances(self, work_s: FloatArray, pushed: FloatArray, together: FloatArray) -> _Chances:
         """How often how many decode.
