@@ -118,7 +118,7 @@ def main() -> None:
 
 
 def _lacking(fault: Exception) -> str | None:
-    """What to install, where a command's extra is not; None where the fault is another one."""
+    """The command that installs the extra of a missing package; None if the fault is another one."""
     package = (getattr(fault, "name", None) or "").partition(".")[0]
     if not isinstance(fault, ModuleNotFoundError) or package not in _EXTRAS:
         return None

@@ -152,7 +152,7 @@ def command(
 def _known(
     given: Mapping[str, Any], bonus: str | None, drafts: float | None, k: int | None
 ) -> tuple[_Given, float | None]:
-    """What the one option that is given says, and the drafts behind it."""
+    """The figures behind the one option that is given, and the drafts behind them."""
     ((name, value),) = given.items()
     readers: Mapping[str, Callable[[], tuple[_Given, float | None]]] = {
         "--per-position": lambda: (_from_positions(value, k), drafts),
@@ -216,7 +216,7 @@ def _from_log(log: Path, k: int | None, drafts: float | None) -> tuple[_Given, f
 
 
 def _from_length(length: float, bonus: str | None, k: int | None) -> _Given:
-    """A mean length; one that only one reading allows needs no --bonus: included it lies in 1..k+1, excluded in 0..k."""
+    """A mean length. Included it lies in 1..k+1, excluded in 0..k: --bonus is needed only if both are possible."""
     if k is None:
         raise click.UsageError("--length needs --k")
     possible = [name for name, most in (("excluded", k), ("included", k + 1)) if most - k <= length <= most]
@@ -281,7 +281,7 @@ def _result(
     )
 
     at, survival = _carried(given, k, method)
-    # With alpha, independence is what was said, not what was measured: there is nothing to bound.
+    # An alpha already assumes independent positions, so there is no measurement to bound.
     half = 0.0 if k != given.k and given.alpha is None else None
     if drafts is not None:
         known = given.survival or survival_iid(
@@ -321,7 +321,7 @@ def _pairs(bounds: Iterable[Sequence[float]]) -> tuple[tuple[float, float], ...]
 
 
 def _carried(given: _Given, k: int, method: str) -> tuple[TokensPerStep, Sequence[float] | None]:
-    """E and survival at draft length k, the latter None where no position was measured."""
+    """E and survival at draft length k, the latter None if no position was measured."""
     from breakeven.laws.acceptance_numbers import (
         AcceptanceModel,
         TokensPerStep,
@@ -340,12 +340,12 @@ def _carried(given: _Given, k: int, method: str) -> tuple[TokensPerStep, Sequenc
         return at, given.survival
     shape = TwoPointMixture.fit(given.survival, default_decay(method)).survival(k)
     total = float(shape.sum())
-    # The mixture's sum differs from E by what it was corrected to; survival must add up to what is printed.
+    # The mixture's sum differs from the corrected E. Survival must add up to the E that is printed.
     return at, [min(float(s) * (at.value - 1.0) / total, 1.0) if total > 0 else 0.0 for s in shape]
 
 
 def _doubts(given: _Given, at: TokensPerStep, drafts: float | None) -> Iterator[str]:
-    """What not to believe of a figure that was carried to another draft length."""
+    """Warnings about a figure that was carried to another draft length."""
     if given.alpha is not None:
         yield "one alpha for all draft lengths overstates long drafts (9 to 14 % on recorded text); give --per-position"
         return
@@ -379,7 +379,7 @@ def _print(result: AcceptanceResult) -> None:
 
 
 def _positions(result: AcceptanceResult) -> str:
-    """The first positions, or what they can be at least and at most; far ones are next to nothing, all are in the document."""
+    """The first positions, or the bounds of each. Far positions are nearly zero; the document has all of them."""
     from breakeven.cli.tables import figure
 
     shares = [figure(share) for share in result.survival or ()]

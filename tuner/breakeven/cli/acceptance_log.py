@@ -1,7 +1,7 @@
-"""The lines of vLLM's log that tell what was accepted, pooled over the log.
+"""The lines of vLLM's log that state accepted tokens, pooled over the log.
 
-Read in vLLM 0.8.5 to 0.32: every ten seconds `SpecDecoding metrics:` with, among others, the mean acceptance length (bonus token
-included), accepted and drafted tokens, and the share of drafts that were accepted up to each position, to three decimals.
+vLLM 0.8.5 to 0.32 prints `SpecDecoding metrics:` every ten seconds. The line has the mean acceptance length (bonus token
+included), accepted and drafted tokens, and the share of drafts accepted up to each position, to three decimals.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _MEAN_ROUNDED = 0.005
 
 @dataclass(frozen=True, slots=True)
 class LoggedAcceptance:
-    """What was accepted over a log.
+    """Acceptance pooled over a log.
 
     Attributes:
-        survival: share of drafts whose tokens up to each position were accepted. drafts: behind it.
+        survival: share of drafts whose tokens up to each position were accepted. drafts: the number behind it.
     """
 
     survival: tuple[float, ...]
@@ -35,14 +35,14 @@ class LoggedAcceptance:
 
 
 def read_log(lines: Iterable[str], where: str) -> LoggedAcceptance:
-    """Pool the lines of a log; each counts with its drafts.
+    """Pool the lines of a log; each line is weighted by its drafts.
 
     Args:
-        lines: of the log, those of other things among them.
-        where: the log, for messages.
+        lines: of the log, other lines included.
+        where: the log, named in messages.
 
     Raises:
-        InputError: no line says what was accepted, one contradicts itself or is cut, or two have other draft lengths.
+        InputError: no line states accepted tokens, a line contradicts itself or is cut, or draft lengths differ.
     """
     sums: list[float] = []
     drafts, length_from = 0.0, 0
@@ -85,5 +85,5 @@ def _line(line: str, at: str) -> LoggedAcceptance | None:
     if abs(float(mean[1]) - 1.0 - total) > _MEAN_ROUNDED + _ROUNDED * len(survival) or max(survival) > 1.0:
         said = f"mean acceptance length {mean[1]}, and shares that add up to {total:.3f}"
         raise InputError(at, said, "a mean of 1 + their sum, as vLLM counts it")
-    # vLLM drafts fewer than k where a lookup finds less: accepted tokens per draft tell how many drafts there were.
+    # vLLM drafts fewer than k tokens if a lookup finds fewer. Accepted tokens per draft give the number of drafts.
     return LoggedAcceptance(survival, accepted / total if accepted and total else drafted / len(survival))

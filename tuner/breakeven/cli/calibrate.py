@@ -110,11 +110,11 @@ _HEADER = f"{'arm':<12} {'load':<12} {'latency s':>10} {'in flight':>10} {'TTFT 
 def command(**options: Any) -> None:
     """Sweep one running engine: from one client to the throughput ceiling, and open-loop rates between.
 
-    With --loads auto the next load and its time are those that tell most, per second, about which arm is fastest at the
-    expected loads, given the points of all arms in the file. It begins with one client.
+    With --loads auto each next load saves the most expected regret per second. Regret is about which arm is fastest at the
+    expected loads, given the points of all arms in the file. The first load is one client.
 
-    Each point is in the file before the next one starts. Stop with Ctrl-C and give the same command again to go
-    on; points that are there are not measured twice. Nothing else may use the engine meanwhile.
+    Each point is written to the file before the next one starts. Stop with Ctrl-C and give the same command again to go
+    on: points in the file are not measured twice. Nothing else may use the engine meanwhile.
 
     \b
       breakeven calibrate --url http://localhost:8000 --method none -o points.csv
@@ -183,7 +183,7 @@ def _sweep(options: Mapping[str, Any]) -> Sweep:
 def _question(
     arm: Arm, settings: SweepSettings, workload: Workload, options: Mapping[str, Any]
 ) -> Question | None:
-    """What the loads are chosen for; None where they are spread evenly."""
+    """The decision that the loads are chosen for; None if loads are spread evenly."""
     from breakeven.load_driver.question import Question
 
     expected_rps, target_percent = tuple(options["expected_rps"]), options["target_regret_percent"]
@@ -242,10 +242,10 @@ class PointsFile:
         return rows_as_they_stand(file_text(self.path, "a points file (CSV with header)"), str(self.path))
 
     def points(self) -> list[Point]:
-        """Every row that is a point; the others are none that a sweep could go on from.
+        """Every row that is a point. A sweep cannot continue from the other rows.
 
         Raises:
-            InputError: as `rows`.
+            InputError: see `rows`.
         """
         from breakeven.points.point import Origin
         from breakeven.points.row import point
@@ -318,7 +318,7 @@ class _Run:
                 )
 
     def show_plan(self) -> None:
-        """Print what would be measured. Which model the engine serves is not known: the file's points count as its."""
+        """Print the loads that would be measured. The model is unknown before a start, so all points of the file count."""
         from breakeven.cli.results import CalibratePlanResult, PlannedPoint
         from breakeven.cli.tables import figure, print_table
 
@@ -362,7 +362,7 @@ class _Run:
         )
 
     def _take_over(self, existing: list[Point]) -> None:
-        """Go on from the points of this arm, workload, model and GPU; those of other arms tell where its own matter."""
+        """Go on from the points of this arm, workload, model and GPU. Points of other arms only help to choose loads."""
         known = [name for name in _SETTING if name in self._constant]
         here = [
             point for point in existing if all(getattr(point, name) == self._constant[name] for name in known)
@@ -393,7 +393,7 @@ class _Run:
 
 
 def _asked(step: SweepStep) -> str:
-    """The load of a step, and its prompts where they are others than the sweep's."""
+    """The load of a step, and its prompt length if that differs from the sweep's."""
     longer = f", prompts of {step.prompt_tokens}" if step.prompt_tokens else ""
     return f"{step.load}{longer}"
 
@@ -403,7 +403,7 @@ def _minutes(seconds: float) -> str:
 
 
 def _line(point: Point) -> str:
-    """One point as a line under the header, with what speaks against it behind a `!`."""
+    """One point as a line under the header; reasons against the point stand behind a `!`."""
     load = f"{point.load.clients} closed" if point.closed else f"{point.load.value:.3g} rps"
     tpot_ms = f"{point.tpot_mean_s * 1e3:.2f}" if point.tpot_mean_s is not None else ""
     step = f"{point.tokens_per_step:.2f}" if point.tokens_per_step is not None else "-"

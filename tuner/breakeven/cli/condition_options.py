@@ -1,4 +1,4 @@
-"""Acceptance and lengths now, as the options of a command say them: what holds for each arm."""
+"""Options for today's acceptance and lengths, and the conditions that follow for each arm."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def conditions_of(
     output_tokens: float | None,
     dispersion: float = 1.0,
 ) -> Callable[[Arm], Conditions]:
-    """Turn the acceptance options into what holds for each arm."""
+    """Turn the acceptance options into the conditions of each arm."""
     from breakeven.laws.acceptance_numbers import AcceptanceModel, tokens_per_step_iid
     from breakeven.profile import Conditions
 
@@ -54,10 +54,12 @@ def conditions_of(
 def dispersion_of(
     profile: Profile, dispersion: float | None, arrivals: Path | None, concurrency: float | None
 ) -> float:
-    """How bursty arrivals are: as given, or as the request times of a file show it in spans as long as a lone request of the slowest arm.
+    """Dispersion of arrivals: the given number, or the one that a file of request times shows.
+
+    A file is counted in spans as long as a lone request of the slowest arm.
 
     Raises:
-        InputError: the file holds rates, or too few requests to tell.
+        InputError: the file holds rates, or too few requests for an estimate.
     """
     from breakeven.laws.latency import FEWEST_SPANS
     from breakeven.laws.latency import dispersion as measured

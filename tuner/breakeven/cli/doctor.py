@@ -87,9 +87,9 @@ def command(
 ) -> None:
     """Say whether speculation pays right now, and if not, which of the known causes it is.
 
-    With a profile of the same engine the answer has bounds, at the live acceptance and lengths unless others are given; without one only the causes that the live figures show
-    by themselves can be named. Pods that are gone, old samples, series that ended, series that were never there, and requests
-    that fail or are given up are told apart, each by name.
+    With a profile of the same engine the answer has bounds, at the live acceptance and lengths unless others are given.
+    Without a profile only causes that the live figures show by themselves are named. The following have a name each: pods
+    that are gone, old samples, series that ended, missing series, failed requests and requests that clients gave up.
 
     \b
     Example:

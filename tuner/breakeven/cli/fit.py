@@ -39,7 +39,7 @@ def read_points(
     foreign: list[ForeignFileError] = []
     for file in files:
         ran = arms.get(file)
-        # A folder of results holds logs, summaries and configurations too, and runs that nobody answered.
+        # A folder of results also holds logs, summaries and configurations, and runs without a single answer.
         found = read_file(file, ran.arm if ran else None, foreign)
         read += (replace(one, schedule=str(ran.schedule)) if ran and ran.schedule else one for one in found)
     if foreign and not read:
@@ -59,7 +59,7 @@ def read_points(
 def _said(
     foreign: Sequence[ForeignFileError], repeated: Sequence[Origin], points: Sequence[Point]
 ) -> Iterator[str]:
-    """What is to be known of the files: which are passed over, what was cut off, which keys were not used."""
+    """Notes about the files: those passed over, runs whose ends were cut off, and keys that no reader uses."""
     for refused in foreign:
         yield f"passed over: {refused}"
     for origin in repeated:
@@ -75,7 +75,7 @@ def _said(
 
 
 class _Ran(NamedTuple):
-    """What a file that does not say so has measured."""
+    """The arm that ran, for a file that does not name it."""
 
     arm: Arm
     schedule: Schedule | None
@@ -212,7 +212,7 @@ def command(
 
 
 def _spare(files: tuple[Path, ...], *outputs: Path) -> None:
-    """Refuse to write a profile over the points it was fitted to."""
+    """Refuse an output path that is one of the points files."""
     for output in outputs:
         if output.exists() and any(output.samefile(file) for file in files):
             raise InputError(f"--output {output}", "one of the points files", "another file")

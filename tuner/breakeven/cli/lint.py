@@ -1,4 +1,4 @@
-"""`breakeven lint MANIFEST`: what a manifest lacks before the operator may choose its arm."""
+"""`breakeven lint MANIFEST`: the lines that a manifest needs before the operator may choose its arm."""
 
 from __future__ import annotations
 
@@ -28,20 +28,21 @@ _MOST_NAMED = 12
 def command(manifest: Path, container: str | None, *, check: bool, as_json: bool) -> None:
     """Print the exact lines to add to and remove from a manifest.
 
-    Two things are looked at: the opt-in (one environment variable, one argument) that lets the operator choose the
-    arm by one annotation, and the drain settings without which a roll cuts off requests. Where the arm has a draft
-    length per batch size, its table is checked, and whether vLLM would run it as it stands. Advice fits the version
-    that the image's tag names; words about speculation that this version does not know are named. Volumes that a second
-    pod cannot mount are named where a roll adds a pod; put PersistentVolumeClaims into the same file.
+    Two things are checked: the opt-in (one environment variable, one argument) that lets the operator choose the arm by one
+    annotation, and the drain settings without which a roll cuts off requests. If the arm has a draft length per batch size,
+    its table is checked, and whether vLLM would run that table. Advice fits the version in the image's tag; words about
+    speculation that this version does not know are named. Volumes that a second pod cannot mount are named if a roll adds a
+    pod; put PersistentVolumeClaims into the same file.
 
-    It reads the pod templates of Deployment, StatefulSet, DaemonSet, Rollout, LeaderWorkerSet, DisaggregatedSet,
-    InferenceService, ServingRuntime, LLMInferenceService, Pod and Job. A file may hold several documents and Lists. It
-    also reads values of the charts production-stack, llm-d-modelservice and vLLM's own, by themselves or in a HelmRelease
-    or Application. Lines stand under paths in the
-    file's own terms. Whatever is no vLLM, or cannot be read, is passed over by name.
+    The command reads pod templates of Deployment, StatefulSet, DaemonSet, Rollout, LeaderWorkerSet, DisaggregatedSet,
+    InferenceService, ServingRuntime, LLMInferenceService, Pod and Job. A file may hold several documents and Lists. Values
+    of the charts production-stack, llm-d-modelservice and vLLM's own are read too, by themselves or in a HelmRelease or
+    Application. Lines stand under paths in the file's own terms. Objects that do not run vLLM, or cannot be read, are passed
+    over by name.
 
-    A script in `command` or `args` is read and never run. So are the file of `--config` and a script that is mounted, if
-    their ConfigMap is in the same file. The operator rolls Deployments only: of a file without one the lines are printed, and then it is refused.
+    A script in `command` or `args` is read and never run. The file of `--config` and a mounted script are read if their
+    ConfigMap is in the same file. The operator rolls Deployments only: for a file without one the lines are printed, and
+    then the file is refused.
 
     \b
     Example:
@@ -68,7 +69,7 @@ def command(manifest: Path, container: str | None, *, check: bool, as_json: bool
     if not found:
         raise _nothing(manifest, passed)
     findings = [_linted(one) for one in found]
-    # Objects that run no pods are not worth a line beside those that do.
+    # Objects without pods get no line beside those that have some.
     reasons = [f"{one.title}: {one.why}" for one in passed if one.why]
     if as_json:
         from breakeven.cli.results import LintResult

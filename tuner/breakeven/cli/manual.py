@@ -79,7 +79,7 @@ def render() -> str:
 
 
 def _versions() -> Iterator[str]:
-    """The speculation that each vLLM knows, from the table that lint goes by."""
+    """The speculation words of each vLLM version, from the table that lint uses."""
     from breakeven.methods import MTP_ALIAS
     from breakeven.serving.hindrances import LIMITS
     from breakeven.serving.vllm_versions import known

@@ -1,4 +1,4 @@
-"""What every command shares: `--json`, `--confidence`, and files that are written whole or not at all."""
+"""Parts that all commands share: `--json`, `--confidence`, and files that are written whole or not at all."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def echo_result(result: BaseModel) -> None:
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write through a sibling file and a rename, so that an interruption leaves the old file or the new one.
 
-    A link is followed. What is no plain file (`/dev/null`, a pipe) is written to as it stands: a rename would replace it.
+    A link is followed. `/dev/null`, a pipe and other special files are written in place: a rename would replace them.
 
     Raises:
         InputError: the folder does not exist or cannot be written to.

@@ -16,7 +16,7 @@ from breakeven.tiers import Schedule
 
 
 class Number(click.FloatRange):
-    """A finite number within bounds: NaN is within all of them, since it compares false with each."""
+    """A finite number within bounds. NaN needs a check of its own, because every comparison with it is false."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number; wrong usage if it is not finite or out of bounds."""
@@ -49,7 +49,7 @@ def read_lengths_or_schedules(
 def read_length_or_schedule(
     _ctx: click.Context, _param: click.Parameter, value: str | None
 ) -> int | Schedule | None:
-    """Read one of them, likewise."""
+    """Read a draft length or a schedule, as `read_lengths_or_schedules` does."""
     return None if value is None else _length_or_schedule(value)
 
 
@@ -167,7 +167,7 @@ def read_survival(ctx: click.Context, param: click.Parameter, value: str | None)
 
 
 class InputFile(click.Path):
-    """A file to read. One that is not there is a refused input (exit 1), as one is that says something wrong."""
+    """A file to read. A missing file is a refused input (exit 1), like a file with wrong content."""
 
     def __init__(self, *, dash: bool = False) -> None:
         super().__init__(allow_dash=dash, path_type=Path)

@@ -183,7 +183,7 @@ def _lacks(profile: Profile, lengths: tuple[int, ...]) -> list[str]:
 
 
 def _doubts(evaluations: Evaluations, best: BestArm) -> list[str]:
-    # A speedup rests on no speculation too.
+    # A speedup also depends on the measurement without speculation.
     doubted = [
         one.arm
         for one in evaluations.arms

@@ -1,4 +1,4 @@
-"""What `plan` found as one JSON document, as one sentence and as a table."""
+"""The result of `plan` as one JSON document, as one sentence and as a table."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _arm(one: ArmEvaluation, quantile: float | None) -> PlanArm:
     against = one.against_none
     compared: dict[str, Any] = {}
     if one.arm == NO_SPECULATION:
-        # Compared with itself an arm is as fast as it is, as long as it has a latency at all.
+        # The speedup of no speculation over itself is 1, unless it is saturated and has no latency.
         if not one.prediction.saturated:
             compared = {"speedup": 1.0, "speedup_ci": (1.0, 1.0)}
         compared |= dict.fromkeys(("c1_ratio", "c2_ratio"), 1.0)
@@ -92,7 +92,7 @@ def _sentence(arms: Sequence[ArmEvaluation], named: BestArm) -> str:
     else:
         words += f"; pays {gain.verdict.value} a load beyond the measured range"
     if gain.verdict.value == ("below" if gain.c2_ratio < 1 else "above"):
-        return words  # decided by points that bend, of which the ratio of the laws says nothing
+        return words  # decided by points that bend, for which the ratio of the laws is wrong
     trend = "shrinks" if gain.c2_ratio > 1 else "grows"
     return f"{words}; C2,R {figure(gain.c2_ratio)}: the gain {trend} with load"
 
@@ -141,7 +141,7 @@ def _cells(one: ArmEvaluation) -> list[str]:
 
 
 def _most(one: ArmEvaluation, *, objectives: bool) -> str:
-    """How much the arm carries: within objectives, which are the narrower limit, or at all."""
+    """The largest rate of the arm: within the objectives, which are the narrower limit, or without any."""
     if not objectives:
         return figure(one.saturation_rps)
     kept = {True: "yes", False: "no", None: "?"}[one.meets_slo]

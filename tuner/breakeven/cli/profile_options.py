@@ -1,4 +1,4 @@
-"""What every command takes that starts from a profile: the file, and the conditions to predict for."""
+"""Options of every command that starts from a profile: the file, and the conditions to predict for."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ load_options = several(
         help="Clients of a closed loop, each waiting for its answer before it asks again.",
     ),
 )
-"""`load_given` checks that it is one of them."""
+"""`load_given` checks that exactly one load is given."""
 length_options = several(
     click.option(
         "--prompt-tokens",
@@ -57,7 +57,7 @@ dispersion_options = several(
         help="Request times, as `simulate --trace` takes them: measure the dispersion.",
     ),
 )
-"""`dispersion_of` checks that it is one of them at most."""
+"""`dispersion_of` checks that at most one of these is given."""
 
 steps_option = click.option(
     "--tokens-per-step",

@@ -153,7 +153,7 @@ class PrometheusAddress:
         return [(labels, value) for labels, value in found if math.isfinite(value)]
 
     def _whole(self, answer: HTTPResponse) -> bytes:
-        """The body, in the time and size of an answer: the socket's own limit is none for a byte per second."""
+        """The body, within a time and a size. The socket's own limit does not stop a server that sends a byte per second."""
         deadline, parts, size = monotonic() + self.timeout_s, [], 0
         while chunk := answer.read1(1 << 16):
             parts.append(chunk)
@@ -194,7 +194,7 @@ def read_matcher(text: str) -> Matcher:
 
 
 def _no_redirects() -> Any:
-    """A handler that follows none: the place it leads to would be sent the credential."""
+    """A handler that follows no redirect: its target would be sent the credential."""
     import urllib.request
 
     class NoRedirects(urllib.request.HTTPRedirectHandler):

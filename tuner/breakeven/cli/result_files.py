@@ -1,4 +1,4 @@
-"""docs/result-files.md: which keys of which tool's results are read, and what becomes of them."""
+"""docs/result-files.md: the keys of each tool's results that are read, and the column that each becomes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ A key that stands in no table is not used; one that may matter is named in one l
 
 
 class _Version(NamedTuple):
-    """What becomes of the files of some versions of a tool, in words."""
+    """The fate of the files of some versions of a tool, in words: read, refused or unknown."""
 
     name: str
     read: str

@@ -1,6 +1,6 @@
-"""What `--json` prints: one model per command, filled from what the command found.
+"""Documents that `--json` prints: one model per command, filled from the command's result.
 
-docs/cli.md lists the fields; words under a field are about it and about those above it that have none. Fields keep their
+docs/cli.md lists the fields. Words under a field also describe the fields above it that have none. Fields keep their
 order and their names, a figure that does not exist is null, and only `_IF_GIVEN` leaves a key out.
 """
 
@@ -37,13 +37,13 @@ class JsonResult(BaseModel):
 
 
 class ArmKey(JsonResult):
-    """Which arm, as options name it."""
+    """An arm, named as in options."""
 
     method: str
     k: int
     candidate: str | None = _IF_GIVEN
     scheduled: bool = Field(default=False, exclude_if=not_)
-    """The arm; `candidate` only where it has one, `scheduled` only where its draft length follows the batch size (k: the longest)."""
+    """The arm. `candidate` only if it has one; `scheduled` only if its draft length follows the batch size (k: the longest)."""
 
 
 class _ExcludedRow(JsonResult):
@@ -109,7 +109,7 @@ class _StepCost(JsonResult):
     name: str
     value: float
     ci: tuple[float, float]
-    """What a step of the engine, or of a drafter, is made of (docs/model.md); seconds where the name ends in `_s`."""
+    """Costs of a step of the engine or of a drafter (docs/model.md); seconds if the name ends in `_s`."""
 
 
 class FitResult(JsonResult):
@@ -146,9 +146,9 @@ class PredictResult(JsonResult):
     tpot_ci_s: Interval
     """Time to the first token, and per further token: means, or the asked quantile."""
     quantile: float | None
-    """What was asked for, null for means."""
+    """The quantile that was asked for, null for means."""
     means: tuple[str, ...]
-    """Those of its figures that are means all the same, because that quantile was not measured."""
+    """Figures that are means although a quantile was asked for, because that quantile was not measured."""
     inflight: float | None
     """Mean number of requests in flight."""
     utilisation: float
@@ -157,7 +157,7 @@ class PredictResult(JsonResult):
     extrapolated: bool
     """Beyond utilisation 0.75 or the measured range."""
     basis: str
-    """`points`, `arm`, `pooled` or `step`: what the figure comes from."""
+    """Basis of the figure: `points`, `arm`, `pooled` or `step`."""
 
 
 class _QuantileFigures(JsonResult):
@@ -167,9 +167,9 @@ class _QuantileFigures(JsonResult):
     ttft_ci_s: Interval
     tpot_s: float | None
     tpot_ci_s: Interval
-    """As in `predict`."""
+    """Latency and its parts, see `predict`."""
     means: tuple[str, ...]
-    """Those that are means all the same, because that quantile was not measured."""
+    """Figures that are means although a quantile was asked for, because that quantile was not measured."""
 
 
 class PlanArm(ArmKey):
@@ -183,7 +183,7 @@ class PlanArm(ArmKey):
     latency_ci_s: Interval
     ttft_s: float | None
     tpot_s: float | None
-    """As in `predict`."""
+    """Latency and its parts, see `predict`."""
     speedup: float | None = None
     speedup_ci: Interval = None
     """Latency without speculation over latency of the arm; 0 when only the arm is saturated."""
@@ -198,21 +198,21 @@ class PlanArm(ArmKey):
     break_even_ci_rps: Interval = None
     break_even_concurrency: float | None = None
     break_even_beyond_measured_range: bool = False
-    """Load at which the speedup is 1; no figure where that lies beyond what was measured."""
+    """Load at which the speedup is 1; no figure if that lies beyond what was measured."""
     pays_rps: tuple[tuple[float, float], ...] = ()
-    """Where an arm surely crosses no speculation more than once (a mixture of experts, a schedule): ranges of rates in which it is faster."""
+    """Ranges of rates in which an arm is faster, if it significantly crosses no speculation more than once (experts, a schedule)."""
     saturation_rps: float
     saturated: bool
     """The arm's own limit; whether it lies below the load."""
     extrapolated: bool
     basis: str
-    """How far its figures can be trusted: as in `predict`."""
+    """Limits of the figures' validity, see `predict`."""
     utilisation: float
     """Load over saturation."""
     at_quantile: _QuantileFigures | None
     """With `--quantile`: the figures that the objectives are held against."""
     meets_slo: bool | None
-    """Whether the objectives given hold at this load (never when saturated); null where nothing was measured of what one is about."""
+    """Whether the objectives given hold at this load (never when saturated); null if nothing was measured of what one is about."""
     capacity_rps: float | None
     capacity_ci_rps: Interval = None
     """Largest rate that keeps the objectives; saturation where there are none, or less where the KV pool is full first."""
@@ -285,7 +285,7 @@ class ScheduleResult(JsonResult):
 
     num_speculative_tokens: int
     num_speculative_tokens_per_batch_size: tuple[tuple[int, int, int], ...]
-    """As `--speculative-config` takes them: the longest draft, and `[from, to, k]` per batch size."""
+    """Both keys of `--speculative-config`: the longest draft, and `[from, to, k]` per batch size."""
     method: str
     """The method."""
     tokens_per_step: dict[str, float]
@@ -293,16 +293,16 @@ class ScheduleResult(JsonResult):
     tpot_s: tuple[float, ...]
     """Time per output token at the upper end of each range."""
     basis: str
-    """`pooled` or `arms`: what step times come from."""
+    """Basis of the step times: `pooled` or `arms`."""
     warnings: Warnings
     confidence: OfProfile
 
 
 class ReplayedPolicy(JsonResult):
-    """What one policy did to the requests of a trace."""
+    """Requests of a trace under one policy."""
 
     policy: str
-    """As `--policy` names it."""
+    """The policy, named as in `--policy`."""
     requests: int | float
     mean_latency_s: float | None
     p95_latency_s: float | None
@@ -318,7 +318,7 @@ class ReplayedPolicy(JsonResult):
     """Share of requests within the objectives; null without objectives."""
     ttft_mean_s: float | None
     ttft_p95_s: float | None
-    """Time to first token over requests; null where laws were replayed or rates."""
+    """Time to first token over requests; null if laws were replayed or rates."""
     tpot_mean_s: float | None
     tpot_p95_s: float | None
     """Decode time of all requests over all their tokens, and 95th percentile of a request's; null likewise."""
@@ -329,7 +329,7 @@ class ReplayedPolicy(JsonResult):
 
 
 class ReplayedTrace(JsonResult):
-    """What was replayed, and over what."""
+    """The trace that was replayed, and the fleet that served it."""
 
     kind: str
     """`rates` or `requests`."""
@@ -345,10 +345,10 @@ class SimulateResult(JsonResult):
     policies: tuple[ReplayedPolicy, ...]
     """One entry per policy."""
     trace: ReplayedTrace
-    """What was replayed."""
+    """The trace and the fleet."""
     confidence: OfProfile
     decisions: dict[str, int]
-    """How often the operator's code decided with which reason word."""
+    """Decisions of the operator's code, counted by reason word."""
     warnings: Warnings
 
 
@@ -362,7 +362,7 @@ class CalibrateResult(JsonResult):
     """`calibrate`."""
 
     arm: _SweptArm
-    """What the engine runs."""
+    """The arm that the engine runs."""
     file: str
     """Where the points are."""
     complete: bool
@@ -371,7 +371,7 @@ class CalibrateResult(JsonResult):
     points: tuple[dict[str, float | int | str | None], ...]
     """The rows of this run, by [column](#the-points-file)."""
     confidence: float
-    """As everywhere; a fit of the points has intervals."""
+    """Level of the intervals in a later fit of the points; see `--confidence`."""
 
 
 class PlannedPoint(JsonResult):
@@ -382,7 +382,7 @@ class PlannedPoint(JsonResult):
     request_rate_rps: float | None
     """The load: clients of a closed loop, or a rate."""
     prompt_tokens: int | None
-    """Wanted prompt length where it is another one than the sweep's: see `--other-lengths`."""
+    """Wanted prompt length if it differs from the sweep's: see `--other-lengths`."""
     latency_s: float | None
     """Mean latency as it is believed now."""
     seconds: float
@@ -393,17 +393,17 @@ class CalibratePlanResult(JsonResult):
     """`calibrate --dry-run`."""
 
     arm: _SweptArm
-    """What the engine runs."""
+    """The arm that the engine runs."""
     file: str
     """Where the points would be."""
     measured: int
     """Points of this sweep that are there."""
     plan: tuple[PlannedPoint, ...]
-    """What would be measured, if every point came out as it is believed now."""
+    """Points that would be measured if every point had the latency expected now."""
     seconds: float
     """GPU time in all."""
     confidence: float
-    """As everywhere."""
+    """Level of the intervals, see `--confidence`."""
 
 
 class ReportResult(JsonResult):
@@ -417,7 +417,7 @@ class ReportResult(JsonResult):
 class _ManifestChange(JsonResult):
     path: str
     lines: tuple[str, ...]
-    """Under which path, and the lines as they are to stand there."""
+    """The path, and the lines to write there."""
 
 
 class _OptInFindings(JsonResult):
@@ -431,11 +431,11 @@ class _OptInFindings(JsonResult):
 
 class _DrainFindings(JsonResult):
     ok: bool
-    """Whether a roll loses none."""
+    """Whether a roll loses no request."""
     pre_stop_s: float | None
     shutdown_timeout_s: float
     termination_grace_period_s: float = Field(validation_alias="grace_s")
-    """The hook, null where its length cannot be told; `--shutdown-timeout`; the pod's own limit."""
+    """Length of the preStop hook, null if it is unknown; `--shutdown-timeout`; the pod's own limit."""
     problems: tuple[str, ...]
     """A sentence for each setting that is missing."""
 
@@ -450,7 +450,7 @@ class LintedDeployment(JsonResult):
     opt_in: _OptInFindings
     """Lines to add to and remove from the manifest, or why the operator cannot manage it."""
     drain: _DrainFindings
-    """What stopping a pod does to its requests."""
+    """Settings that decide whether stopping a pod loses requests."""
     warnings: tuple[str, ...]
     """Anything else that would fight with the operator."""
     notes: tuple[str, ...]
@@ -467,7 +467,7 @@ class LintResult(JsonResult):
     passed_over: tuple[str, ...]
     """Objects of the file that were not read, each with the reason."""
     confidence: float
-    """As everywhere; nothing here has an interval."""
+    """Always the default: no figure here has an interval."""
 
 
 class _KnownCause(JsonResult):
@@ -482,7 +482,7 @@ class DoctorResult(JsonResult):
 
     pays: bool | None
     sentence: str
-    """True, false or null (cannot be told), and the same in words."""
+    """True, false or null (unknown), and the same in words."""
     speedup: float | None
     speedup_ci: Interval
     confidence: float

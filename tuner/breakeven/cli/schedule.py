@@ -141,7 +141,7 @@ def _result(
             f"no draft length keeps {tpot_slo_s:g} s per token up to batch size {late[-1]}; the fastest is taken"
         )
     return ScheduleResult(
-        # vLLM refuses 0: a schedule that never drafts still has to name a reserve.
+        # vLLM refuses 0: a schedule that never drafts must still name a draft length.
         num_speculative_tokens=max(found.num_speculative_tokens, 1),
         num_speculative_tokens_per_batch_size=ranges,
         method=method,

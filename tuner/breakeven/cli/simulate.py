@@ -213,7 +213,7 @@ def _law_arms(
     believed: Profile,
     confidence: float | None,
 ) -> LawArms:
-    """The arms as the fleet runs them: by the laws that are believed, or by the truth where that is given."""
+    """The arms that the fleet runs: by the truth if it is given, else by the fitted laws."""
     from breakeven.arm import NO_SPECULATION
     from breakeven.laws.acceptance_numbers import tokens_per_step_iid
     from breakeven_sim.replay.fleet_arms import LawArms
@@ -296,7 +296,7 @@ def _default_policies(study: Study) -> list[str]:
 
 
 def _notes(study: Study, trace: Trace, *, decided: bool) -> list[str]:
-    """What was left out of the replay, and what decisions did not rest on."""
+    """Notes about requests that the replay left out, and objectives that decisions ignored."""
     from breakeven.planning.wording import unmeasured_texts
     from breakeven_sim.replay.traces import RateTrace
 
@@ -312,7 +312,7 @@ def _notes(study: Study, trace: Trace, *, decided: bool) -> list[str]:
 
 
 def _unmeasured(study: Study) -> dict[Arm, tuple[str, ...]]:
-    """Objectives of each arm that decisions cannot hold against their quantile."""
+    """Objectives of each arm whose quantile was not measured, so that decisions cannot be compared with it."""
     from breakeven.arm import NO_SPECULATION
 
     slo, found = study.policy.slo, {}
@@ -349,7 +349,7 @@ def _ratio(of: PolicyOutcome, to: PolicyOutcome) -> float | None:
 
 @contextmanager
 def _progress(count: int, *, hidden: bool) -> Iterator[Any]:
-    """A bar on stderr, per policy; nothing where nobody looks."""
+    """A bar on stderr, per policy; nothing if nobody looks."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 

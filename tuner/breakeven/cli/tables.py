@@ -37,7 +37,7 @@ def bounds(value: float | None, interval: Bounds | None, scale: float = 1.0) -> 
 
 
 def through(interval: Bounds | None) -> str:
-    """Bounds in a sentence, ` (1.44 to 1.66)`; nothing where there are none."""
+    """Bounds in a sentence, ` (1.44 to 1.66)`; nothing if there are none."""
     if interval is None:
         return ""
     low, high = interval
@@ -75,7 +75,7 @@ def print_text(text: str, mark: str = "") -> None:
 
 
 def print_warnings(warnings: Sequence[str]) -> None:
-    """Print warnings last, marked by an exclamation mark; what holds for several arms is said once."""
+    """Print warnings last, marked by an exclamation mark; a warning about several arms is printed once."""
     owners: dict[str, list[str]] = {}
     for warning in dict.fromkeys(warnings):
         owner, colon, text = warning.partition(": ")

@@ -1,4 +1,4 @@
-"""Options of `breakeven calibrate` about what is sent: lengths, text, sampling, shared prefix; and the workload they make."""
+"""Options of `breakeven calibrate` about its requests: lengths, text, sampling, shared prefix; and the workload they make."""
 
 from __future__ import annotations
 
@@ -105,10 +105,10 @@ def workload_options(command: Command) -> Command:
 
 
 def workload_of(options: Mapping[str, Any]) -> Workload:
-    """The workload that the options ask for; wrong usage where two of them exclude each other.
+    """The workload that the options ask for; wrong usage if two options exclude each other.
 
     Raises:
-        InputError: a file is not what it should be; names line and column, never a prompt.
+        InputError: a file has wrong content; names line and column, never a prompt.
     """
     from breakeven.load_driver.sampling import Sampling
     from breakeven.load_driver.workload import Workload
@@ -145,7 +145,7 @@ def workload_of(options: Mapping[str, Any]) -> Workload:
 
 
 def _lengths(options: Mapping[str, Any]) -> LengthDistribution | None:
-    """How lengths scatter; None where they do not."""
+    """How lengths scatter; None if they do not."""
     from breakeven.load_driver.lengths import LogNormalLengths, read_lengths
 
     scatter = options["prompt_tokens_stdev"], options["output_tokens_stdev"]

@@ -1,15 +1,15 @@
-"""What points tell of the laws of several arms: a joint Gaussian over three coefficients of each.
+"""Belief about the laws of several arms: a joint Gaussian over three coefficients of each.
 
     ln L = ln(C1 + n*C2) + b*4*s*(1 - s),   s = n*C2/(C1 + n*C2)
 
-b bends the law between its ends, a lone request and the ceiling: up where few requests already load most experts, down
-where arithmetic hides behind reading weights. A sweep needs more than a fit: before an arm has any point something is
-believed of it, because arms with neighbouring draft lengths resemble each other, and a point that was not measured yet has
-a known effect on the uncertainty (the law's Fisher information), whatever it will show. Laws that are reported come from
-`breakeven.fitting`; these only choose loads.
+b bends the law between its ends, a lone request and the ceiling. It bends up if few requests already load most experts,
+and down if arithmetic hides behind reading weights. A sweep needs more than a fit. Before an arm has any point there is
+already a belief about it, because arms with neighbouring draft lengths resemble each other. A point that was not measured
+yet has a known effect on the uncertainty (the law's Fisher information), whatever its latency will be. Laws that are
+reported come from `breakeven.fitting`; these only choose loads.
 
-Before any point: no speculation costs about what `lone_s` says, give or take a factor of twenty; another arm costs
-exp(ratio) of it, where the ratios of one drafter are a smooth function of ln(k + 1) around a common level.
+The prior: no speculation costs about `lone_s`, within a factor of twenty. Another arm costs exp(ratio) of it, where the
+ratios of one drafter are a smooth function of ln(k + 1) around a common level.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ BEND = 0.02
 """By how much (1, standard deviation) a steady engine is off the straight law at one load."""
 
 REQUEST_SPREAD = 0.2
-"""Standard deviation of a request's latency over its mean, its company given: acceptance differs between texts."""
+"""Standard deviation of a request's latency over its mean at given other requests in flight: acceptance differs between texts."""
 
 COEFFICIENTS = 3
 """Per arm: ln C1, ln C2, b."""
 
 _HIGHEST = 0.95
-"""Share s of company above which a law predicts no figure, only that the load is not worth having."""
+"""Share s of the other requests above which a law predicts no figure, only that the load is not worth having."""
 
 _UNKNOWN_SCALE = (3.0, 1.2, 0.15)
 _COMPANY_SHARE = 1.0 / 30.0
@@ -65,12 +65,12 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """A latency as it is believed.
+    """A latency with its dependence on the coefficients.
 
     Attributes:
         latency_s: the mean latency.
         others: mean number of others that a request meets.
-        share: s, the part of it that company makes, 0 to 1.
+        share: s, the part of it that the other requests in flight cause, 0 to 1.
         slopes: derivative of its logarithm by ln C1, ln C2 and b.
     """
 
@@ -97,7 +97,7 @@ class Belief:
     bend: float = BEND
 
     def c2_s(self, arm: int) -> float:
-        """What another request in flight costs near the ceiling (s)."""
+        """Cost of another request in flight near the ceiling (s)."""
         return float(np.exp(self.mean[COEFFICIENTS * arm + 1]))
 
     def curvature(self, arm: int) -> float:
@@ -180,7 +180,7 @@ def _amplified(latency: Latency) -> tuple[float, float, float]:
 
 
 def before_any_point(arms: Sequence[Arm], lone_s: float) -> Belief:
-    """What is believed of arms of which nothing was measured.
+    """The belief about arms before any point.
 
     Args:
         arms: no speculation first.
@@ -213,7 +213,7 @@ def before_any_point(arms: Sequence[Arm], lone_s: float) -> Belief:
 
 
 def after_points(prior: Belief, seen: Sequence[Seen]) -> Belief:
-    """What is believed after some points: the Gaussian at the mode (Gauss and Newton), its noise learned from residuals.
+    """The belief after some points: the Gaussian at the mode (Gauss and Newton), its noise learned from residuals.
 
     Args:
         prior: the belief before any of them.

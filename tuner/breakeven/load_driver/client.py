@@ -153,7 +153,7 @@ class EngineClient:
         return self._model
 
     async def version(self) -> str | None:
-        """What `/version` says, for the record; None if it says nothing."""
+        """The version that `/version` states, kept with the points; None if it states none."""
         try:
             return str(json.loads(await self._get("/version"))["version"])
         except (EngineError, ValueError, KeyError, TypeError):

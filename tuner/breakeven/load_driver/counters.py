@@ -1,8 +1,8 @@
-"""The engine's own counters: two pages of `/metrics` around a window say what happened inside it.
+"""The engine's own counters: the difference of two `/metrics` pages describes the window between them.
 
-Names are vLLM's (0.1x to 0.33); series of several engine cores (data parallelism) are summed before anything is
-divided. The `vllm:spec_decode_*` counters exist only in an engine that speculates, which is how an engine started
-without the speculation it was asked for is found out.
+Names are vLLM's (0.1x to 0.33). Series of several engine cores (data parallelism) are summed before anything is
+divided. The `vllm:spec_decode_*` counters exist only in an engine that speculates. Their absence shows that an engine
+started without the speculation that was asked for.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MOST_POSITIONS = 64
 
 @dataclass(frozen=True, slots=True)
 class EngineCounters:
-    """One reading of the counters that a measurement needs; None where the page has no such series.
+    """One reading of the counters that a measurement needs; None if the page has no such series.
 
     Attributes:
         generation_tokens: tokens produced.
@@ -129,7 +129,7 @@ def read_counters(page: str) -> EngineCounters:
 
 @dataclass(frozen=True, slots=True)
 class EngineWindow:
-    """What the engine did between two readings.
+    """Activity of the engine between two readings.
 
     Attributes:
         tokens_per_step: E, tokens per request-step with the bonus token; right for drafters that draft only sometimes
@@ -139,9 +139,9 @@ class EngineWindow:
         drafts: number of drafts behind `survival`.
         preemptions: requests thrown out of the KV pool.
         prefix_hit_ratio: share of prompt tokens that cost no prefill.
-        queue_s: mean wait for a place in the batch beyond the rest of a step, of the requests that ended. Whoever comes
-            while a step is under way waits for its end on an idle engine too: up to a whole step, which is a seventh of
-            the latency where an answer takes six.
+        queue_s: mean wait for a place in the batch beyond the rest of a step, of the requests that ended. A request that
+            comes during a step waits for its end on an idle engine too: up to a whole step, which is a seventh of the
+            latency if an answer takes six.
     """
 
     tokens_per_step: float | None = None

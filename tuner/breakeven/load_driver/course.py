@@ -1,4 +1,4 @@
-"""How one arm's sweep goes on, step by step: loads spread evenly, or bought by what they tell a decision."""
+"""The course of one arm's sweep, step by step: loads spread evenly, or bought for their value to a decision."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Course:
 
     Attributes:
         settings: shape of the sweep.
-        question: what its points are to decide, with this arm alone; None: loads are spread evenly.
+        question: the decision that its points serve, with this arm alone; None: loads are spread evenly.
         others: points of other arms.
     """
 
@@ -28,7 +28,7 @@ class Course:
     others: tuple[Point, ...] = ()
 
     def next_step(self, measured: Sequence[Point], spent_s: float = 0.0) -> SweepStep | Finished:
-        """What to measure next, or why there is nothing more.
+        """The next load to measure, or the reason why there is none.
 
         Args:
             measured: points of this arm so far, flagged ones included.
@@ -52,7 +52,7 @@ class Course:
     def steps(
         self, arm: Arm, measured: Sequence[Point], lone_s: float, spent_s: float = 0.0
     ) -> tuple[SweepStep, ...]:
-        """All steps that are left, if every point comes out as it is believed now.
+        """All steps that are left, if every point comes out as expected now.
 
         Args:
             arm: the arm.
@@ -77,7 +77,7 @@ class Course:
         return tuple(replace(step, total=len(measured) + len(steps)) for step in steps)
 
     def latency_s(self, arm: Arm, measured: Sequence[Point], clients: int, lone_s: float) -> float:
-        """Believed latency (s) of an arm's requests among so many clients; arguments as of `steps`."""
+        """Expected latency (s) of an arm's requests among so many clients; for the arguments see `steps`."""
         load, question = ImposedLoad(LoadMode.CLOSED, clients), self._asked(arm, lone_s)
         window_s = self.settings.min_point_seconds
         return believed_point(question, [*measured, *self.others], load, window_s).mean_latency_s

@@ -29,7 +29,7 @@ class Chat:
 
 
 Prompt: TypeAlias = str | list[int] | Chat
-"""What one request says: text, token ids, or a conversation."""
+"""The content of one request: text, token ids, or a conversation."""
 
 
 @dataclass(frozen=True, slots=True)

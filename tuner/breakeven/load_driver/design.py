@@ -1,10 +1,11 @@
-"""The next load of a sweep, as a pure function of the points so far: a sweep that is resumed goes on as if never stopped.
+"""The next load of a sweep, as a pure function of the points so far: a resumed sweep goes on as if it had never stopped.
 
-A sweep runs from synchronous (one client) to the throughput ceiling (as many clients as allowed), then open-loop
-rates between the two. The line through those two ends estimates C1 and C2 and with them the saturation rate 1/C2
-(pessimistic where latency bends upward, so nothing is aimed beyond the engine); rates are spread evenly in
-utilisation. Each next rate is the one furthest from everything measured: a sweep that is cut short still covers its
-range. A rate at which the engine turns out saturated bounds the rest from above, and the gap below it is filled.
+A sweep runs from synchronous (one client) to the throughput ceiling (the most clients allowed), then open-loop rates
+between the two. The line through those two ends estimates C1 and C2 and with them the saturation rate 1/C2. It is
+pessimistic if latency bends upward, so nothing is aimed beyond the engine. Rates are spread evenly in utilisation.
+
+Each next rate is the one furthest from everything measured: a sweep that is cut short still covers its range. A rate at
+which the engine turns out saturated bounds the rest from above, and the gap below it is filled.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class SweepStep:
-    """Measure this next.
+    """One load to measure next.
 
     Attributes:
         load: what to impose.
@@ -115,10 +116,10 @@ class SweepStep:
         company_s: C2 as known so far; 0 before anything is known.
         warmup_s: load before the window.
         window_s: planned window.
-        longest_s: how long the window may become where it is too short for what it needs to tell.
+        longest_s: limit of the window, which grows if its requests are too few.
         number: which point of the sweep this is, from 1.
         total: points the sweep will have.
-        prompt_tokens: wanted prompt length where it is another one than the sweep's.
+        prompt_tokens: wanted prompt length if it differs from the sweep's.
     """
 
     load: ImposedLoad
@@ -152,7 +153,7 @@ class Finished:
 
 
 def _inflight(point: Point) -> float:
-    """Mean number in flight; where nobody counted it, by Little's law from what was imposed."""
+    """Mean number in flight; if it was not counted, by Little's law from the imposed load."""
     counted = point.measured_inflight
     if counted is not None:
         return counted
@@ -166,9 +167,9 @@ def of_the_sweep(points: Sequence[Point]) -> list[Point]:
 
 
 def line_through(measured: Sequence[Point]) -> Line | None:
-    """The line through all usable points (relative weights), or through both closed-loop ends if they are all there is.
+    """The line through all usable points (relative weights), or through both closed-loop ends if there are no others.
 
-    None until two different numbers in flight were measured, or when latency does not grow with company.
+    None until two different numbers in flight were measured, or if latency does not grow with the number in flight.
     """
     points = [point for point in measured if point.usable]
     if len({round(_inflight(point), 1) for point in points}) < 2:

@@ -1,9 +1,9 @@
-"""The few points at other lengths that tell what an engine's steps cost: without them other lengths are a guess.
+"""A few points at other lengths that show the costs of an engine's steps: without them other lengths are a guess.
 
-Two per arm, as soon as its first point tells how long prompts are by the engine's own count. Lone requests with a longer
-prompt and answers of two tokens give prefill per prompt token: a few times the lone time to first token. A few clients with
-the longer prompt give what context adds to a step: about six request latencies. With 512 prompt and 256 output tokens that is
-one second and up to 20 on the simulated H100. A sweep that has little time left does without them.
+Each arm has two, as soon as its first point shows how long prompts are by the engine's own count. Lone requests with a
+longer prompt and answers of two tokens give prefill per prompt token: a few times the lone time to first token. A few
+clients with the longer prompt give what context adds to a step: about six request latencies. With 512 prompt and 256
+output tokens that is one second and up to 20 on the simulated H100. A sweep with little time left skips them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class LengthProbe:
     number: int
 
     def step(self, settings: SweepSettings, left_s: float) -> SweepStep | None:
-        """What to measure; None where the sweep's own loads need all of the time that is left.
+        """The step of this probe; None if the sweep's own loads need all of the time that is left.
 
         Args:
             settings: of the sweep.

@@ -1,8 +1,8 @@
-"""How long prompts and answers are: fixed, lognormal, or pairs that were seen; drawn by number, so that arms meet the same.
+"""Lengths of prompts and answers: fixed, lognormal, or observed pairs; drawn by number, so that all arms get the same.
 
 Lengths are drawn by an additive recurrence (the R2 sequence), not by chance. Every stretch of requests then has nearly
-the distribution's mean: of lengths that scatter by their mean, a hundred left to chance would miss it by a tenth, and
-the point's latency with them.
+the distribution's mean. If the lengths' standard deviation equals their mean, a hundred random draws would miss the mean
+by a tenth, and the point's latency with it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from breakeven.errors import InputError
 from breakeven.intake import file_text
 
 MOST_TOKENS = 1_048_576
-"""Longest prompt or answer that is taken for one."""
+"""Longest prompt or answer that is accepted as a length."""
 
 # Roberts' R2 sequence: powers of the reciprocal of the plastic number, the real root of x^3 = x + 1.
 _STEPS = (0.7548776662466927, 0.5698402909980532)
@@ -55,13 +55,13 @@ class LengthDistribution(Protocol):
         ...
 
     def outputs(self) -> Sequence[int]:
-        """Output lengths that stand for all of them, each as often as it occurs."""
+        """Output lengths that represent all requests, each as often as it occurs."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FixedLengths:
-    """Every request alike."""
+    """One length for every request."""
 
     prompt_tokens: int
     output_tokens: int

@@ -14,9 +14,9 @@ def send_offsets(load: ImposedLoad, seed: int, over_s: float) -> Iterator[float]
     """Seconds after the start at which an open loop sends; endless, increasing.
 
     Poisson arrivals are drawn given their number: the first `over_s` seconds hold as many as the rate says. Left to
-    chance, 4 s at 12 rps hold 48 give or take 7, and what was meant as 80 % utilisation is measured at 65 or 95.
-    The same seed and number give the same arrivals stretched in time (common random numbers), so that the difference
-    of two arms is less noisy than either of them.
+    chance, 4 s at 12 rps hold 48 give or take 7, so that a planned utilisation of 80 % becomes 65 or 95. The same seed and
+    number give the same arrivals stretched in time (common random numbers). The difference of two arms is then less noisy
+    than either of them.
 
     Args:
         load: an open loop.
@@ -51,10 +51,10 @@ def _poisson(
 def residual_lengths(count: int, output_tokens: Sequence[int]) -> list[int]:
     """Output lengths that make `count` requests sent together look like a population met in mid-flight.
 
-    A request seen at a random instant is a long one more often than a short one, and has a uniformly distributed part of
-    it left: the share of rests up to r is sum(min(r, g)) / sum(g) over the lengths g. Evenly spaced quantiles of it
-    (longest first) start a window near its steady state and keep closed-loop clients from finishing in lockstep, which
-    would alternate bursts of prefill with pure decoding.
+    A request seen at a random instant is a long one more often than a short one, and a uniformly distributed part of it is
+    left. The share of rests up to r is sum(min(r, g)) / sum(g) over the lengths g. Evenly spaced quantiles of it (longest
+    first) start a window near its steady state. They also keep closed-loop clients from finishing in lockstep, which would
+    alternate bursts of prefill with pure decoding.
 
     Args:
         count: how many requests.

@@ -1,4 +1,4 @@
-"""What was seen of one load, by the clients and by the engine, and the point that it makes."""
+"""One load as clients and engine saw it, and the point that follows."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ class MeasuredWindow:
 
     @property
     def _piles_up(self) -> bool:
-        """Whether an open loop answers surely less than it was planned to ask for.
+        """Whether an open loop answers significantly less than it was planned to ask for.
 
-        An open loop queues in every burst, and sends more than planned in some windows: neither is saturation. Only a pile
-        that is large in itself tells anything.
+        An open loop queues in every burst, and sends more than planned in some windows: neither is saturation. Only a large
+        number of unanswered requests shows saturation.
         """
         seen, asked_rps = self.clients, self.load.rps
         if asked_rps is None:
@@ -98,7 +98,7 @@ class MeasuredWindow:
 
     @property
     def inflight(self) -> float:
-        """Number in flight as the fit takes it: in an open loop the others a request met, in a closed loop with it."""
+        """Number in flight for the fit: in an open loop the others that a request met, in a closed loop the request included."""
         others = self.clients.others_met
         if others is None:
             return self.clients.mean_inflight

@@ -1,4 +1,4 @@
-"""One operating point: start near the steady state, hold the load, and let nothing about the end bias the answers.
+"""One operating point: start near the steady state, hold the load, and keep the end of the run from biasing the answers.
 
 Three phases under one unbroken load:
 
@@ -6,9 +6,9 @@ Three phases under one unbroken load:
     window    requests sent in it count; ends when the mean is precise enough, or at its limit
     tail      the load goes on until every counted request is answered; then the rest is cut off
 
-An open loop started from an empty engine takes L/(1 - utilisation) to fill up (25 lone latencies at utilisation
-0.8), so a window after a short warm-up would be measured on the way up; starting with the expected population makes
-the warm-up one latency long.
+An open loop started from an empty engine takes L/(1 - utilisation) to fill up (25 lone latencies at utilisation 0.8).
+A window after a short warm-up would be measured on the way up. Starting with the expected population makes the warm-up
+one latency long.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ async def _under_load(traffic: _Traffic, step: SweepStep, seed: int) -> AsyncIte
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What all points of one sweep have in common.
+    """Settings that all points of one sweep have in common.
 
     Attributes:
         arm: what the engine runs; copied into the points.
@@ -215,7 +215,7 @@ async def measure(
 
 @dataclass
 class _Phases:
-    """What happens under the load, in order; pages are kept unread until it is over, because reading takes time."""
+    """The phases under the load, in order. Metrics pages are kept unread until the end, because parsing takes time."""
 
     traffic: _Traffic
     step: SweepStep
@@ -274,7 +274,7 @@ class _Phases:
         return False
 
     def _generations(self) -> int:
-        """Requests that replace all clients' often enough for the point to tell a ceiling."""
+        """Number of requests that replaces all clients' requests often enough for the point to show a ceiling."""
         clients = self.step.load.clients or 1
         return math.ceil(FEWEST_GENERATIONS * clients) if clients > 1 else 0
 

@@ -1,14 +1,14 @@
-"""Which point to buy next: the arm, load and window that save the most regret per second of GPU.
+"""The next point to buy: the arm, load and window that save the most regret per second of GPU.
 
-At every expected load one arm is recommended, the fastest of those that were measured; `regret` says what it may cost not to
-know better. A point removes regret(|delta|, s) of it in expectation, where s is by how much the point will move the believed
-delta; a rival that becomes one that may be recommended gives back what it is ahead. One number so holds both things that a
-decision hangs on: arms that are close in rank, and the load at which two of them change places, near which delta is 0.
+At every expected load one arm is recommended, the fastest of those that were measured; `regret` computes its expected
+loss. A point removes regret(|delta|, s) of it in expectation, where s is the standard deviation by which the point will
+move the believed delta. If a rival becomes one that may be recommended, its lead is gained as well. One number so covers
+both parts of a decision: arms close in rank, and the load at which two of them change places, near which delta is 0.
 
-An arm may be recommended where `plan` would name it: where the fit believes its law and its points reach the load. Until it
-has a law its loads are spread: alone, as far as it would be trusted, then the middle of the widest gap. The first arm, no
-speculation where it is in question, begins with its ceiling and gets a law even where it surely loses: speedups and
-break-evens are said against it.
+An arm may be recommended if `plan` would name it: the fit believes its law, and its points reach the load. Until it has
+a law its loads are spread: alone, the highest trusted load, then the middle of the widest gap. The first arm, usually no
+speculation, begins with its ceiling. It gets a law even if it significantly loses, because speedups and break-evens are
+stated against it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LEAST_GAIN = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Purchase:
-    """Measure this next.
+    """One point to measure next.
 
     Attributes:
         arm: on this engine.
@@ -51,7 +51,7 @@ class Purchase:
         company_s: C2 as believed.
         warmup_s: load before the window.
         window_s: planned window.
-        startup_s: GPU time of starting the engine; 0 where it runs.
+        startup_s: GPU time of starting the engine; 0 if it runs.
         regret: expected regret (share of latency) as things stand.
         saved: how much of it this point is expected to remove, per second; NaN for the first points of an arm that runs.
     """
@@ -124,16 +124,16 @@ def next_point(
 
 
 def expected_regret(question: Question, measured: Sequence[Point]) -> float:
-    """What the recommendation may still cost, as a share of latency, and points of the arms in question can tell.
+    """Expected loss of the recommendation, as a share of latency, that points of the arms in question can remove.
 
-    What only an arm can tell that cannot be measured any more is not counted.
+    Losses that only points of an arm that cannot be measured any more could remove are not counted.
     """
     state = known_from(question, measured)
     return tellable_regret(state, rival_pairs(state))
 
 
 def recommended(question: Question, measured: Sequence[Point]) -> tuple[tuple[float, Arm | None], ...]:
-    """Per expected load (1/s) the arm that is believed fastest of those with points enough; None where there is none."""
+    """Per expected load (1/s) the arm that is believed fastest of those with enough points; None if there is none."""
     state = known_from(question, measured)
     logs, _ = log_latencies(state)
     found = list[tuple[float, Arm | None]]()
@@ -146,10 +146,10 @@ def recommended(question: Question, measured: Sequence[Point]) -> tuple[tuple[fl
 def planned(
     question: Question, measured: Sequence[Point], left_s: float = math.inf, startups_left_s: float = math.inf
 ) -> tuple[Purchase, ...]:
-    """The points that would be bought if every one came out as it is believed now; an engine stays up until another starts.
+    """The points that would be bought if every point came out as expected now; an engine stays up until another starts.
 
     Args:
-        question: what is to be decided.
+        question: the decision.
         measured: every point so far.
         left_s: GPU time for measuring (s).
         startups_left_s: GPU time for starts (s).
@@ -181,10 +181,10 @@ def _startable(state: Knowledge) -> list[int]:
 
 
 def _opening(state: Knowledge, arm: int) -> list[_Offer]:
-    """What is missing of the first points of an arm: a lone client, of the first arm also the ceiling and a law.
+    """Missing first points of an arm: a lone client; for the first arm also the ceiling and a law.
 
-    The expected loads are shares of that ceiling. A law that bends would put it elsewhere; of the other arms only the loads
-    that are expected matter.
+    The expected loads are shares of that ceiling, and a law that bends would put the ceiling elsewhere. For the other arms
+    only the expected loads matter.
     """
     if arm != state.in_question[0]:
         return [] if state.measured[arm] else _spread(state, arm, 1)
@@ -304,7 +304,7 @@ def _offer(state: Knowledge, arm: int, load: ImposedLoad, window_s: float) -> _O
 def _affordable(
     state: Knowledge, offers: Sequence[_Offer], left_s: float, startups_left_s: float
 ) -> list[_Offer]:
-    """What fits, together with the points that must follow: an arm without a law is money thrown away."""
+    """Offers within the time left, together with the points that must follow: an arm without a law is money thrown away."""
     return [
         offer
         for offer in offers

@@ -1,4 +1,4 @@
-"""What a calibration is to decide, and what its points say about that so far."""
+"""The decision that a calibration serves, and the knowledge about it after some points."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from breakeven.points.point import Point
 from breakeven.reasons import Reason
 
 FEWEST_POINTS, FEWEST_POINTS_OF_A_BEND = 3, 5
-"""Usable points below which an arm is not recommended: so many give a law with bounds, so many a curve that follows them."""
+"""Usable points below which an arm is not recommended: the first number gives a law with bounds, the second a curve."""
 
 EXPECTED_SHARES = (0.15, 0.3, 0.45, 0.6, 0.75)
-"""Loads that are expected where none are given, as shares of the capacity without speculation."""
+"""Expected loads if none are given, as shares of the capacity without speculation."""
 
 _CONFIDENCE = 0.9
 ROUNDING = 1.001  # a load this little beyond the last point is at it
@@ -30,7 +30,7 @@ _STRAIGHT = 0.1  # a law is taken for a line while it bends less than this
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is to be decided, and at which price.
+    """A decision between arms, and the price of measuring them.
 
     Attributes:
         arms: arms that can be measured; at least one. Points of others count as they are.
@@ -69,7 +69,7 @@ class MorePoints(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Knowledge:
-    """What the points so far say.
+    """Knowledge from the points so far.
 
     Attributes:
         question: as asked.
@@ -80,7 +80,7 @@ class Knowledge:
         met: by arm the mean number of others that requests of its usable points met, a number a point.
         ceilings: lowest rate (1/s) by arm at which it was seen saturated.
         rates: the expected loads (1/s).
-        latencies: by arm what is believed of its latency at these loads.
+        latencies: by arm the believed latency at these loads.
     """
 
     question: Question
@@ -108,7 +108,7 @@ class Knowledge:
     def trusted(self, arm: int, at: int) -> bool:
         """Whether a law of the arm that reaches far enough would be trusted at an expected load, by its index."""
         rate, most = self.rates[at], min(1.0 / self.belief.c2_s(arm), self.ceilings[arm])
-        # No speculation needs no entering: it is kept wherever it carries the load.
+        # No speculation needs no roll: it stays if it can serve the load.
         return rate < most * (1.0 if self.belief.arms[arm] == NO_SPECULATION else TRUSTED_UTILISATION)
 
     def may_recommend(self, arm: int, at: int, more: MorePoints | None = None) -> bool:
@@ -134,7 +134,7 @@ class Knowledge:
         return [arm for arm in self.in_question if self.may_recommend(arm, at)]
 
     def kept(self, at: int) -> list[int]:
-        """What may be kept or recommended: where no arm may be, the first one in question stays."""
+        """Arms that may be kept or recommended; the first arm in question if no arm may be recommended."""
         return self.recommendable(at) or self.in_question[:1]
 
 
@@ -144,10 +144,10 @@ def fewest_points(belief: Belief, arm: int) -> int:
 
 
 def known_from(question: Question, measured: Sequence[Point]) -> Knowledge:
-    """What points say, whatever their order.
+    """The knowledge from points, independent of their order.
 
     Args:
-        question: what is to be decided.
+        question: the decision.
         measured: every point so far, of all arms, those with a flag included.
     """
     others = sorted({point.arm for point in measured} | set(question.arms), key=lambda arm: (arm.family, arm))

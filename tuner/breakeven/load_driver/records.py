@@ -1,4 +1,4 @@
-"""What happened to one request."""
+"""Times and counts of one request."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class RequestRecord:
     def others(self) -> float | None:
         """Mean number of other requests in flight over the request's own steps; None without any.
 
-        Each step takes C1/steps + others * C2/steps, so this number obeys L = C1 + others * C2 for every single
-        request, in a steady state or out of it. (The time average over its life does not: a request spends more time
-        in crowded steps, which overstates it by a few percent.)
+        Each step takes C1/steps + others * C2/steps. So this number obeys L = C1 + others * C2 for every single request, in a
+        steady state or out of it. The time average over its life does not: a request spends more time in crowded steps, which
+        overstates it by a few percent.
         """
         return self.others_met / self.steps if self.steps else None
 

@@ -1,9 +1,9 @@
-"""What it may cost not to know better, per expected load: the recommended arm against its rivals.
+"""Expected loss of the recommended arm against its rivals, per expected load.
 
     regret(delta, sigma) = sigma*pdf(delta/sigma) - delta*cdf(-delta/sigma)
 
-with delta the rival's ln L less that of the recommended arm and sigma its standard deviation. Rivals are counted one by one,
-so the sum over them is an upper bound. Where only one arm is in question it is held against an imagined rival that is known
+with delta the rival's ln L less that of the recommended arm and sigma its standard deviation. Rivals are counted one by
+one, so the sum over them is an upper bound. A single arm in question is compared with an imagined rival that is known
 to be as fast: the hardest case.
 """
 
@@ -40,7 +40,7 @@ class RivalPairs:
 
 
 def rival_pairs(state: Knowledge) -> RivalPairs:
-    """Every arm against the one that is believed fastest of those that may be recommended."""
+    """Every other arm against the fastest one that may be recommended."""
     logs, slopes = log_latencies(state)
     arms, loads = state.in_question, list[int]()
     ahead, rivals, rows = list[float](), list[int](), list[FloatArray]()

@@ -23,7 +23,7 @@ _RANGES: dict[str, tuple[float, float, bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Sampling fields; what is None is left to the engine. At temperature 0 drafts are accepted most often.
+    """Sampling fields; a field that is None is left to the engine. At temperature 0 drafts are accepted most often.
 
     Attributes:
         temperature: 0 takes the likeliest token.

@@ -52,9 +52,9 @@ class Sweep:
         workload: what requests ask for.
         settings: which loads, and how long.
         prompts: the prompts to use in place of the workload's own.
-        lengths: also measure the few points at other lengths that tell what a step costs.
-        question: what the points are to decide; None: loads are spread evenly.
-        others: points of other arms, which tell where this one's matter.
+        lengths: also measure the few points at other lengths, from which the cost of a step follows.
+        question: the decision that the points serve; None: loads are spread evenly.
+        others: points of other arms, by which the loads are chosen.
     """
 
     arm: Arm
@@ -93,7 +93,7 @@ class Sweep:
             lambda clients: course.latency_s(self.arm, own, clients, lone_s),
         )
         steps = course.steps(self.arm, own, lone_s, sum(probe.expected_s for probe in probes))
-        # A first point tells how long prompts are.
+        # The first point shows how long prompts are.
         first = 0 if own else 1
         return (*steps[:first], *probes, *steps[first:])
 
@@ -190,7 +190,7 @@ async def _measure_other_lengths(
     missing = missing_probes(measured, sweep.workload, sweep.settings)
     if not missing:
         return
-    # Made-up prose of one length, nothing shared: a prompt that the cache holds tells nothing of prefill.
+    # Made-up prose of one length without a shared prefix: a cached prompt would hide the cost of prefill.
     plain = Workload(missing[0].prompt_tokens, sweep.workload.output_tokens, sweep.workload.seed)
     # Their number is fixed: a window ends with its requests, neither with a time nor with a precision.
     precision = Precision(math.inf, LONE_REQUESTS, 0.0, LONE_REQUESTS)
@@ -232,7 +232,7 @@ async def check_arm(client: EngineClient, arm: Arm) -> None:
 
 
 async def sized_prose(client: EngineClient, workload: Workload) -> ProsePrompts:
-    """Made-up prose of the wanted number of tokens: a few requests tell how the engine's tokenizer counts words.
+    """Made-up prose of the wanted number of tokens: a few requests show how the engine's tokenizer counts words.
 
     Raises:
         EngineError: a request was refused (a prompt too long for the model, a missing API key).

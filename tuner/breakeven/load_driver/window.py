@@ -1,13 +1,14 @@
-"""From the records of a steady window to its statistics.
+"""Records of a steady window to its statistics.
 
-Which requests count: those *sent* inside the window, each waited for to its end while the load goes on. Counting the
+Requests count if they were *sent* inside the window, each waited for to its end while the load goes on. Counting the
 requests that *finished* inside it, or stopping the load before the last answers, would favour short latencies and
 make the last requests run in an emptying engine.
 
-Two numbers in flight: `others_met` is what the counted requests met, step by step; it goes with their latencies
-whatever the load does, and is what a law is fitted to. `mean_inflight` is the exact integral of the count of open
-requests over the window, warm-up requests included; in a steady state it is the same, and Little's law about it shows
-whether the state was steady. In a window of six latencies the first follows the law to 0.1 %, the second to 2 %.
+There are two numbers in flight. `others_met` is the mean over the steps of the counted requests. It goes with their
+latencies whatever the load does, so a law is fitted to it. `mean_inflight` is the exact integral of the count of open
+requests over the window, warm-up requests included. In a steady state both are the same, and Little's law about
+`mean_inflight` shows whether the state was steady. In a window of six latencies the first follows the law to 0.1 %, the
+second to 2 %.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class WindowStatistics:
-    """What clients saw in one window.
+    """One window as clients saw it.
 
     Attributes:
         seconds: length of the window.
@@ -47,7 +48,7 @@ class WindowStatistics:
         achieved_rps: complete answers per second in the window, whenever their request was sent.
         mean_inflight: time average of the requests in flight.
         others_met: the other requests in flight, mean over all steps of the requests; None if unknown. Each step of a
-            request takes C1/steps + others * C2/steps, so the mean latency obeys the law with this mean, also where
+            request takes C1/steps + others * C2/steps, so the mean latency obeys the law with this mean, also if
             answers differ in length; with a mean over requests short ones would count too much.
         latency: end to end.
         ttft: until the first piece of output.
@@ -57,7 +58,7 @@ class WindowStatistics:
         prompt_tokens, output_tokens, output_tokens_sq: means per request.
         send_lag_mean_s, send_lag_p99_s: delay between a request's time and its sending.
         relative_error: standard error of the mean latency at the window's in-flight number, relative to it; infinite
-            with too few requests to tell.
+            if there are too few requests.
     """
 
     seconds: float
@@ -106,7 +107,7 @@ def summarise(
         records: every request of the measurement, warm-up included, in the order of sending.
         start_s: begin of the window on the records' clock.
         end_s: its end.
-        company_s: C2 as known so far, for the precision of the mean.
+        company_s: C2 as known so far, with which the precision of the mean is computed.
     """
     seconds = end_s - start_s
     sent = [record for record in records if start_s <= record.sent_s < end_s]
@@ -142,13 +143,13 @@ def summarise(
 def relative_error(
     records: Sequence[RequestRecord], start_s: float, end_s: float, company_s: float = 0.0
 ) -> float:
-    """Standard error of the mean latency *given the company met*, relative to the mean, from batch means.
+    """Standard error of the mean latency *given the other requests in flight*, relative to the mean, from batch means.
 
-    Latencies of neighbours are alike (they share the engine), so independent batches of neighbours carry the error,
-    not single requests. Most of the scatter between batches near saturation is the random walk of the number in
-    flight, which every point reports and the fit takes into account: what a request's company explains by the law's
-    slope is removed first. The slope must come from elsewhere; regressed within the window it would explain too much,
-    because Little's law ties latency to the number in flight.
+    Latencies of neighbours are correlated, because they share the engine. So independent batches of neighbours carry the
+    error, not single requests. Near saturation most of the scatter between batches is the random walk of the number in
+    flight, which every point reports and the fit takes into account. The part of a latency that the law's slope explains by
+    the other requests in flight is therefore removed first. The slope must come from elsewhere: regressed within the window
+    it would explain too much, because Little's law ties latency to the number in flight.
 
     Args:
         records: every request, in the order of sending.
@@ -157,7 +158,7 @@ def relative_error(
         company_s: C2 as known so far; 0: nothing is removed.
 
     Returns:
-        The relative error; infinite with too few requests to tell.
+        The relative error; infinite if there are too few requests.
     """
     sent = [record for record in records if start_s <= record.sent_s < end_s and record.complete]
     if len(sent) < 2 * BATCHES:

@@ -1,9 +1,9 @@
-"""What one request asks for: a prompt of about so many tokens, and exactly so many tokens of output.
+"""One request's content: a prompt of about so many tokens, and exactly so many tokens of output.
 
 Prompts differ from their first word on, because a repeated prefix would be served from the engine's prefix cache and
 its prefill would cost nothing; `prefix_share` says how much of them is meant to repeat. Acceptance depends on the text:
-made-up prose drafts better than random tokens and worse than code. What is measured about acceptance holds for the text
-that was sent, and every point names it.
+made-up prose drafts better than random tokens and worse than code. A measured acceptance holds for the text that was
+sent, and every point names it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from breakeven.load_driver.lengths import FixedLengths, LengthDistribution, Leng
 from breakeven.load_driver.sampling import Sampling
 
 SYNTHETIC = "synthetic text"
-"""What points call made-up prose: acceptance on it is a guess about any other text."""
+"""The name of made-up prose in points: acceptance on it is a guess about any other text."""
 RANDOM_TOKENS = "random tokens"
 PROMPTS_PER_POINT = 1_000_000
 """Point number n uses the prompts from n times this on: points of one sweep never share a made-up prompt."""
@@ -111,16 +111,16 @@ class OutputLengths(Protocol):
         ...
 
     def outputs(self) -> Sequence[int]:
-        """Output lengths that stand for all of them, each as often as it occurs."""
+        """Output lengths that represent all requests, each as often as it occurs."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What the requests of a sweep ask for.
+    """The requests of a sweep.
 
     Attributes:
-        prompt_tokens: mean prompt length that is wanted; what the engine counted is what a point reports.
+        prompt_tokens: mean prompt length that is wanted; a point reports the length that the engine counted.
         output_tokens: mean output length; every answer is exactly as long as drawn (`ignore_eos`, `min_tokens`).
         seed: of prompts, lengths and arrivals; the same seed repeats the same sweep.
         name: the user's name for it, copied into each point's `workload` column.
@@ -129,7 +129,7 @@ class Workload:
         prefix_share: share of a mean prompt that all prompts begin with, from 0 to 1.
         dataset: the user's own requests, in place of made-up prose.
         random_tokens: prompts of random token ids in place of prose.
-        label: which text it is, in a few words, where neither the dataset's name nor the kind of text says it.
+        label: which text it is, in a few words, if neither the dataset's name nor the kind of text says it.
     """
 
     prompt_tokens: int = 256

@@ -25,11 +25,10 @@ SETTING = ("workload", "gpu", "model")
 """Columns that must not vary within one fit: rows that differ here belong to different laws."""
 
 ENGINE = ("engine", "tokenizer")
-"""What else must not vary within one fit, where a file says it: the engine, and what tokens are counted with."""
+"""Other fields that must not vary within one fit, if a file states them: the engine, and the tokenizer."""
 
 WHERE = ("target", "endpoint", "replicas")
-"""What differs between two engines, and may differ between two runs on one: the address, and the kind of request. How many
-engines answered together, if several did."""
+"""Fields that may differ between two runs on one engine: address, kind of request, number of engines behind the address."""
 
 ACCEPT = re.compile(r"accept_([1-9]\d{0,3})")
 """accept_1, accept_2, ...: the columns of `Point.accept`."""
@@ -113,7 +112,7 @@ _MEASURED_HERE = Origin("this measurement", 1)
 # Marks what `PointColumn` needs to know beyond the type.
 _COUNTED = {"counted": True}
 
-# A day: longer requests do not exist, so more is a value in milliseconds. Nothing that crosses a network takes a nanosecond.
+# A day: no request takes longer, so a larger value is in milliseconds. No request over a network takes a nanosecond.
 _Seconds = Annotated[float, Field(ge=1e-9, le=86_400.0)]
 _PerToken = Annotated[float, Field(gt=0, le=86_400.0)]
 _Rate = Annotated[float, Field(ge=1e-9, le=1e6)]
@@ -128,7 +127,7 @@ _Share = Annotated[float, Field(ge=0, le=1)]
 class Point:
     """One measured operating point. Exactly one of concurrency and request_rate_rps is given.
 
-    Fields are the columns of the points file in its order; None where not measured. `accept[i-1]` is accept_i.
+    Fields are the columns of the points file in its order; None if not measured. `accept[i-1]` is accept_i.
     """
 
     method: Annotated[
@@ -320,12 +319,12 @@ class Point:
 
     @property
     def arm(self) -> Arm:
-        """What was measured."""
+        """The arm that was measured."""
         return Arm(self.method, self.k, self.candidate, scheduled=self.schedule is not None)
 
     @property
     def load(self) -> ImposedLoad:
-        """What was imposed: points with the same load are replicates of each other."""
+        """The imposed load: points with the same load are replicates of each other."""
         imposed = self.concurrency if self.closed else self.request_rate_rps
         return ImposedLoad(self.load_mode, float(imposed or math.nan))
 
@@ -346,12 +345,12 @@ class Point:
 
     @property
     def usable(self) -> bool:
-        """Whoever measured the point says nothing against it."""
+        """Whether the point has no flag against it."""
         return not self.flags
 
     @property
     def answered_rps(self) -> float | None:
-        """Answers per second, counted or from the tokens; None where neither was measured."""
+        """Answers per second, counted or from the tokens; None if neither was measured."""
         if self.achieved_rps is not None:
             return self.achieved_rps
         if self.tokens_per_second is not None and self.output_tokens:
@@ -360,7 +359,7 @@ class Point:
 
     @property
     def measured_inflight(self) -> float | None:
-        """Mean number in flight, counted or by Little's law; None where neither was measured."""
+        """Mean number in flight, counted or by Little's law; None if neither was measured."""
         if self.mean_inflight is not None:
             return self.mean_inflight
         # Little's law over a run that starts and ends empty is exact, ramp and drain included.
@@ -373,7 +372,7 @@ class Point:
         return tuple(name for name in self.extra if name not in known) if self.origin.tool else ()
 
     def text(self, column: str) -> str | None:
-        """Return any column as text, for `--where` and `--group-by`; None where the row has no such value."""
+        """Return any column as text, for `--where` and `--group-by`; None if the row has no such value."""
         if column in NUMBERS or column in TEXTS:
             value = getattr(self, column)
             return value if value is None or isinstance(value, str) else f"{value:g}"
@@ -391,11 +390,11 @@ def significant(value: float) -> float:
 
 @dataclass(frozen=True)
 class PointColumn:
-    """What the model says of one column.
+    """One column as the model describes it.
 
     Attributes:
         name: the header.
-        meaning: what is expected there, with unit and range, as an error message says it.
+        meaning: the expected value, with unit and range, as an error message says it.
         counted: whole numbers.
         type: type with bounds.
     """

@@ -1,7 +1,7 @@
-"""When a point says nothing about a steady state: every threshold once, for the driver that flags and the fit that leaves out.
+"""Thresholds of a steady state, each stated once: the load driver flags by them, and the fit leaves points out.
 
-The driver sees more than a row holds (send lag, queueing, both edges of its window) and writes its verdict into `flag`. A row
-that another tool measured is judged here by its columns alone.
+The driver sees more than a row holds (send lag, queueing, both edges of its window) and writes its verdict into `flag`.
+A row of another tool is judged here by its columns alone.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _FEWEST_REQUESTS = 5
 """Fewer complete requests are too few for a mean."""
 
 _UNSTEADY_GAP = 0.10
-"""|N - rate * L| / N above this is no steady state, beside what a steady one shows by chance."""
+"""|N - rate * L| / N above this is not a steady state, beyond what chance explains."""
 
 _CHANCE_SIGMAS = 2.0
-"""How many standard deviations of chance are tolerated, of a count as of a gap."""
+"""Standard deviations of chance that are tolerated, for counts and for gaps."""
 
 _ANSWERED_SHARE = 0.85
-"""An open loop that answers less than this share of what is asked is beyond saturation."""
+"""An open loop that answers a smaller share of the offered rate is beyond saturation."""
 
 _PILE = 5.0
-"""Unanswered requests that are no pile yet."""
+"""Unanswered requests up to this number are not yet a pile."""
 
 _QUEUED_SHARE = 0.10
 """A closed loop whose requests wait longer than this share of their latency for a place in the batch is saturated: more
@@ -43,27 +43,27 @@ _LONG_QUEUE_SHARE = 1.8
 """E over mean latency from which the queue lasted nine unloaded latencies: the engine was full for nearly all of the run."""
 
 _LAG_S = 0.005
-"""A driver that sends late by less never matters."""
+"""A smaller send lag of the driver is ignored."""
 
 _MEAN_LAG_SHARE = 0.02
-"""Tolerated mean send lag as a share of the mean latency; who sends late also reads late, so this bounds a bias."""
+"""Tolerated mean send lag as a share of the mean latency. A driver that sends late also reads late, so this bounds a bias."""
 
 _TAIL_LAG_SHARE = 0.25
 """Tolerated 99th percentile of the send lag as a share of the mean latency: more would bunch the arrivals."""
 
 
 def few_generations(requests: float, inflight: float) -> bool:
-    """Whether what was in flight was replaced too seldom to tell a ceiling."""
+    """Whether requests in flight were replaced too seldom for the run to show a ceiling."""
     return requests < FEWEST_GENERATIONS * inflight
 
 
 def few_requests(requests: float) -> bool:
-    """Whether a mean over so many requests tells nothing."""
+    """Whether there are too few requests for a mean."""
     return requests < _FEWEST_REQUESTS
 
 
 def lagging(mean_lag_s: float, p99_lag_s: float, latency_s: float) -> bool:
-    """Whether the driver sent so late that its arrivals or its latencies are others than those imposed."""
+    """Whether the driver sent so late that arrivals or latencies differ from those imposed."""
     return mean_lag_s > max(_LAG_S, _MEAN_LAG_SHARE * latency_s) or p99_lag_s > max(
         _LAG_S, _TAIL_LAG_SHARE * latency_s
     )
@@ -75,18 +75,18 @@ def queueing(queue_s: float | None, latency_s: float) -> bool:
 
 
 def leaves_unanswered(asked_rps: float, answered_rps: float, requests: float | None) -> bool:
-    """Whether an open loop answers surely less than was asked for: a count is uncertain by one over the root of it."""
+    """Whether an open loop answers significantly less than was asked for: beyond the standard deviations of a count."""
     doubt = _CHANCE_SIGMAS / math.sqrt(requests) if requests else 0.0
     return 1.0 - answered_rps / asked_rps > max(1.0 - _ANSWERED_SHARE, doubt)
 
 
 def piling_up(unanswered: float, inflight: float) -> bool:
-    """Whether so many unanswered requests are more than a burst leaves."""
+    """Whether there are more unanswered requests than a burst leaves."""
     return unanswered > max(_PILE, inflight)
 
 
 def unsteady(gap: float, chance: float = 0.0) -> bool:
-    """Whether a gap in Little's law is none of a steady state.
+    """Whether a gap in Little's law is too large for a steady state.
 
     Args:
         gap: |N - rate * L| / N.
@@ -105,7 +105,7 @@ def shows_unanswered(point: Point) -> bool:
 
 
 def emptied_a_long_queue(point: Point) -> bool:
-    """Whether a whole run asked for so much, for so long, that its throughput is what the engine can answer."""
+    """Whether the queue of a whole run lasted long enough that its throughput is the engine's maximum."""
     excess_s = _excess_s(point)
     return excess_s is not None and _queued(point) and excess_s >= _LONG_QUEUE_SHARE * point.mean_latency_s
 
@@ -160,7 +160,7 @@ def reason_against(point: Point) -> Reason | None:
 def _contradicts_little(point: Point) -> bool:
     """Whether rate, latency and requests in flight of a whole run cannot all be true."""
     if point.windowed:
-        # Who cut the window knows its edges, and has judged it allowing for a short one.
+        # The driver that cut the window knows its edges, and has already allowed for a short window.
         return False
     inflight = point.mean_inflight
     if point.closed and point.concurrency is not None and point.answered_rps is not None:

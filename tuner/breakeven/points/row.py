@@ -67,7 +67,7 @@ def point(fields: Mapping[str, str | float], origin: Origin, *, decimal_comma: b
 def _number(
     column: PointColumn, value: str | float, where: str, *, decimal_comma: bool = False
 ) -> float | None:
-    """Return the value, None where it is missing.
+    """Return the value, None if it is missing.
 
     Raises:
         InputError: not a finite number, or outside the column's range.

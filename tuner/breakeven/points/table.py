@@ -34,12 +34,12 @@ def read(text: str, source: str, most_rows: int = MOST_ROWS) -> tuple[Point, ...
         most_rows: a file with more lines is refused before any of them is read.
 
     Raises:
-        InputError: naming file, row and line (as an editor counts) and column.
+        InputError: naming file, row, line (counted from 1) and column.
     """
     text = text.removeprefix("\ufeff")
     if "\0" in text:
         raise InputError(source, "a binary file", "a points file (CSV with header)")
-    # Its lines are counted first: reading one takes a thousand times as long.
+    # Lines are counted before any is read, because reading a line takes a thousand times as long.
     if text.count("\n") > 2 * most_rows + 100:
         raise InputError(
             source, f"{text.count(chr(10))} lines", f"at most {most_rows} rows, one per operating point"
@@ -118,7 +118,7 @@ def _known(name: str) -> bool:
 
 
 def document(point: Point) -> dict[str, float | str | None]:
-    """The point's columns as JSON has them: numbers as numbers, counts as whole ones, None where nothing was measured."""
+    """The point's columns as JSON has them: numbers as numbers, counts as whole ones, None if nothing was measured."""
     found: dict[str, float | str | None] = {}
     for name, column in COLUMNS.items():
         value = getattr(point, name)

@@ -1,4 +1,4 @@
-"""Readers: what other tools measured, into one typed table of points; wrong files get one line.
+"""Readers: measurements of other tools, read into one typed table of points. A wrong file gets one line.
 
 guidellm    GuideLLM JSON              vllmbench  `vllm bench serve` JSON
 prometheus  responses of Prometheus' HTTP API

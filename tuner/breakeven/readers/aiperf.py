@@ -154,7 +154,7 @@ _PHASES = {
 """Types of phases that hold one load, and how requests arrive."""
 
 _HARMLESS = re.compile(
-    # How long it ran, and what was counted: the results say both.
+    # Duration and counts, which the results state as well.
     r"requests|duration|sessions|grace_period|seamless|users|sla|failed_request_threshold|trajectory_\w+|burst_phase_starts"
     r"|agentic_\w+|benchmark_(grace_period|duration)|request_count|warmup_\w+|num_users|random_seed"
 )
@@ -214,7 +214,7 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
 
 
 def _speculation(read: AiperfSummary, arm: Arm) -> dict[str, tuple[Any, ...]]:
-    """Tokens per step from the counters of requests: a step that verifies yields its accepted drafts and one more."""
+    """Tokens per step from the counters of requests: a verifying step yields its accepted drafts and one more token."""
     if not read.steps:
         return {}
     per_step = 1.0 + (read.accepted or 0.0) / read.steps
@@ -229,7 +229,7 @@ def _speculation(read: AiperfSummary, arm: Arm) -> dict[str, tuple[Any, ...]]:
 
 
 class _Load(NamedTuple):
-    """What was imposed: as `imposed` takes it, what speaks against it, unknown keys, and the field it stands at."""
+    """The imposed load: the arguments of `imposed`, reasons against the point, unknown keys, and the field that states it."""
 
     rate: float | None
     clients: float | None
@@ -243,7 +243,7 @@ def _load_of(document: Document, read: AiperfSummary) -> _Load | ForeignFileErro
     if isinstance(read.phases, list):
         return _phase_load(document, read.phases)
     if read.rate is None and read.clients is None:
-        # A later configuration names its load elsewhere: nobody may take it for all requests at once.
+        # A later configuration names its load elsewhere: nobody may read it as all requests at once.
         return document.disown(
             "a summary that does not say how requests arrived", "input_config.loadgen or input_config.phases"
         )
@@ -260,7 +260,7 @@ def _load_of(document: Document, read: AiperfSummary) -> _Load | ForeignFileErro
 
 
 def _phase_load(document: Document, phases: list[Any]) -> _Load | ForeignFileError:
-    """The load of the second configuration: that of its one phase which is no warm-up."""
+    """The load of the second configuration: that of its one phase that is not a warm-up."""
     place = "input_config.phases"
     parts = [
         Document(value, document.source, document.place(place, index)) for index, value in enumerate(phases)

@@ -1,11 +1,11 @@
 """GuideLLM reports: one JSON document with a list of benchmarks, each one operating point of one arm.
 
-Where a benchmark says how requests arrived has moved: `config.strategy` in reports of version 2 and 1 (0.8 back to
-0.5), `scheduler.strategy` in 0.4, `args.strategy` beside `run_stats` in 0.2 and 0.3. The metrics are alike in all:
+The field that states how requests arrived has moved. It is `config.strategy` in reports of version 2 and 1 (0.5 to 0.8),
+`scheduler.strategy` in 0.4, and `args.strategy` beside `run_stats` in 0.2 and 0.3. All versions have the same metrics:
 `metrics.<name>.successful.mean`.
 
-GuideLLM's inter_token_latency is decode time over decoded tokens, which is TPOT; its time_per_output_token divides by
-all tokens and is not.
+GuideLLM's inter_token_latency is decode time over decoded tokens, which is TPOT. Its time_per_output_token divides by
+all tokens, so it is not TPOT.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _KINDS = ("synchronous", "concurrent", "throughput", *_ARRIVALS)
 _SCHEMAS = (1.0, 2.0)
 
 _HARMLESS = re.compile(
-    # A burst at the start of a run with a rate (0.2 and 0.3) is one second's requests.
+    # In 0.2 and 0.3 a run with a rate may begin with a burst of one second's requests.
     r"worker_count|processes_limit|queued_requests_limit|processes_requests_limit|random_seed|initial_burst|cpu_\w+"
 )
 
-# GuideLLM's own limit where nobody lowered it: more than an engine's batch holds.
+# GuideLLM's own default limit: more requests than an engine's batch holds.
 _NO_LIMIT = 512
 
 
@@ -148,7 +148,7 @@ class _Listed(ForeignResult):
 
 
 class _Answered(ForeignResult):
-    """Whether there is anything to read; a version that counts no requests has some."""
+    """Whether the benchmark has answers to read; true for a version that counts no requests."""
 
     type_: str = at("type_", default="")
     requests: Number = at(
@@ -219,7 +219,7 @@ def _point(document: Document, report: GuideLlmReport, arm: Arm) -> Point | Fore
     if read.errored or document.read(_Listed).errored:
         flags.insert(0, Reason.REQUESTS_FAILED)
     if few_generations(read.requests or math.inf, read.incomplete or 0.0):
-        # Those that were cut off are the long ones.
+        # Requests that were cut off are the long ones, so the mean of the others is too low.
         flags.append(Reason.POINT_TOO_SHORT)
     if report.turns > 1.0 and read.rate is not None and "request_rate_rps" in columns:
         # A turn is sent when the one before it is answered.
@@ -274,15 +274,15 @@ def _requests(document: Document, status: str, listed: list[Any]) -> list[GuideL
 
 
 def _imposed(document: Document, read: GuideLlmBenchmark) -> tuple[dict[str, tuple[Any, str]], list[Reason]]:
-    """The columns that say what was imposed, and the flag that follows from it."""
+    """The columns of the imposed load, and the flag that follows from it."""
     resting_on = {"synchronous": "kind", "concurrent": "streams", "throughput": "limit"}.get(
         read.kind, "rate"
     )
     value = 1.0 if read.kind == "synchronous" else getattr(read, resting_on)
     if read.kind == "throughput" and (value is None or value >= _NO_LIMIT):
-        # Everything at once: the ceiling, which says where saturation lies and nothing else.
+        # All requests at once: the run shows the ceiling, and with it saturation, and nothing else.
         return {"concurrency": (max(1.0, read.mean_inflight or 1.0), "kind")}, [Reason.SATURATED_POINT]
-    # Up to a limit, as many as it lets through, and the next one as soon as one is answered: a closed loop.
+    # The limit lets so many requests through, and the next one when an answer ends: that is a closed loop.
     if value is None:
         expected = "requests per second" if resting_on == "rate" else "the number of clients"
         raise document.refuse("nothing there", expected, document.standing(GuideLlmBenchmark, resting_on))

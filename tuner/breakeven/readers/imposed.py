@@ -32,11 +32,11 @@ def imposed(
         arrivals: poisson or constant; None if they were neither, or the tool does not say.
     """
     if rate_rps is None and clients is None:
-        # Every request at once: what the engine answers then is a ceiling and nothing else.
+        # With every request sent at once, the run shows the throughput ceiling and nothing else.
         return {"concurrency": (max(1.0, inflight or 1.0), "clients")}, [Reason.SATURATED_POINT]
     if rate_rps is None:
         return {"concurrency": (clients, "clients")}, []
-    # Clients that are all busy turn an open loop into a closed one: requests wait in the load generator.
+    # If all clients are busy an open loop becomes a closed one: requests wait in the load generator.
     flags = [Reason.SATURATED_POINT] if clients is not None and (inflight or 0.0) > _BUSY * clients else []
     if arrivals is None:
         flags.append(Reason.ARRIVALS_UNKNOWN)

@@ -130,7 +130,7 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
     arrivals = read.arrivals if read.arrivals in {"poisson", "constant"} else None
     columns, flags = imposed(read.rate, limit, latency_s * (read.achieved_rps or 0.0), arrivals)
     if read.beside or (read.generators or 1.0) > 1.0 or (read.turns and read.rate is not None):
-        # What is known of this load is not all that the engine answered.
+        # The stated load is only a part of the load that the engine answered.
         flags.append(Reason.ARRIVALS_UNKNOWN)
     if read.failed:
         flags.insert(0, Reason.REQUESTS_FAILED)
@@ -139,7 +139,7 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
         columns[column] = (None if value is None else value * scale, "latency_mean")
     columns["requests"] = (answered, "sent")
     if few_generations(answered or math.inf, read.incomplete or 0.0):
-        # Those that were cut off are the long ones.
+        # Requests that were cut off are the long ones, so the mean of the others is too low.
         flags.append(Reason.POINT_TOO_SHORT)
     columns["output_tokens_sq"] = (mean_square(read.output_tokens, read.deviation), "deviation")
     columns["model"] = (_each(read.stack, "model", "name"), "stack")
@@ -167,7 +167,7 @@ def _times(read: LlmdReport) -> list[tuple[str, float | None, float]]:
 
 
 def _components(stack: Any) -> list[dict[str, Any]]:
-    """What is standard about each component of a stack."""
+    """The standardized fields of each component of a stack."""
     found = (
         [one.get("standardized") for one in stack if isinstance(one, dict)] if isinstance(stack, list) else []
     )
@@ -187,7 +187,7 @@ def _each(stack: Any, *keys: str) -> str | None:
 
 
 def _engines(stack: Any) -> str | None:
-    """What tells one inference engine of a stack from another: all that is standard about it but its model."""
+    """The standardized fields of a stack's inference engines, without the model: two engines differ if they differ."""
     told = [
         {key: one[key] for key in _ENGINE if one.get(key) is not None}
         for one in _components(stack)

@@ -1,14 +1,14 @@
 """The steady middle of a run whose file has the times of its single requests: both ends are cut off.
 
-A run starts with an empty engine and ends with the last answers, so that the means of all its requests are those of no
-load: in flight and latency rise at first, and nothing is sent while the rest drains. Three rules:
+A run starts with an empty engine and ends with the last answers. So the means over all its requests belong to no
+load: the number in flight and latency rise at first, and nothing is sent while the rest drains. Three rules:
 
-- The beginning lasts some mean latencies, or until leaving out more would not make the mean in flight more precise
-  (MSER: the truncation with the smallest standard error; K. P. White, Simulation 69, 1997). If that is half of the run
-  or more, there is no steady middle: an overloaded run grows to its end.
+- The beginning lasts some mean latencies, or longer if leaving out more makes the mean in flight more precise
+  (MSER: the truncation with the smallest standard error; K. P. White, Simulation 69, 1997). If it takes half of the
+  run or more, the run has no steady middle: an overloaded run grows to its end.
 - The middle ends when the last request is sent.
-- Requests count that were sent one mean latency before that end. All of them are waited for, so that short ones are not
-  favoured, and they meet hardly anything of the drain.
+- Requests count if they were sent at least one mean latency before that end. All of them are waited for, so that
+  short requests are not favoured, and hardly any of them runs into the drain.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LONGEST_S = 1e8
 
 @dataclass(frozen=True)
 class RequestTimes:
-    """What a file says of each request, in any order.
+    """The times of each request in a file, in any order.
 
     Attributes:
         starts_s: when each was sent (s), on any clock.
@@ -104,7 +104,7 @@ def times_of(
     with np.errstate(over="ignore", invalid="ignore"):
         starts = np.concatenate([np.array(starts_s, dtype=float), broken[:, 0]])
         ends = np.concatenate([starts[:count] + np.array(latencies_s, dtype=float), broken[:, 1]])
-        # Seconds of this century take half of a number's digits.
+        # A clock's absolute seconds use up half of a number's digits.
         starts, ends = starts - starts.min(), ends - starts.min()
     if not (ends.max() < _LONGEST_S and (ends >= starts).all()):
         return None
@@ -181,16 +181,16 @@ def middle_of(run: RequestTimes, mode: str, rise_s: float = 0.0) -> Middle | Non
 
 
 def _company(inflight: float, mode: str, tokens: FloatArray | None) -> float:
-    """What a request met, as a windowed point holds it: the time average, or less than that at a constant rate."""
+    """The mean of other requests in flight, as a windowed point holds it: the time average, or less at a constant rate."""
     if mode != "constant" or tokens is None:
         return inflight
     return max(float(others_met_at_constant_rate(inflight, float(tokens.std() / tokens.mean()))), 1e-6)
 
 
 def middle_or_whole(middle: Point, whole: Point) -> Point:
-    """The point of the middle if nothing speaks against it; else the whole run stays as it is, with its own flags.
+    """The point of the middle if no flag is against it; else the whole run with its own flags.
 
-    Times in another unit would agree with each other, and not with the run's own rate and latency.
+    Times in a wrong unit agree with each other but contradict the run's own rate and latency.
     """
     stated = ((middle.answered_rps, whole.answered_rps), (middle.mean_latency_s, whole.mean_latency_s))
     alike = all(not ours or not theirs or abs(math.log(ours / theirs)) < _ALIKE for ours, theirs in stated)
@@ -198,7 +198,7 @@ def middle_or_whole(middle: Point, whole: Point) -> Point:
 
 
 def _steady_from(run: RequestTimes, from_s: float, to_s: float) -> float | None:
-    """From when on the number in flight is steady; None if that is after half of the time, or there is no time."""
+    """The time from which the number in flight is steady; None if that is later than half of the run."""
     if not to_s > from_s:
         return None
     edges = np.linspace(from_s, to_s, _BINS + 1)

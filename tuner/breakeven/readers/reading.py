@@ -94,14 +94,14 @@ def read_text(
     most_points: int = table.MOST_ROWS,
     passed_over: list[ForeignFileError] | None = None,
 ) -> tuple[Point, ...]:
-    """Read the content of one file; arguments and errors as `read_file`.
+    """Read the content of one file; errors are those of `read_file`.
 
     Args:
         text: the content.
         source: the file's name, for messages.
-        arm: as for `read_file`.
+        arm: see `read_file`.
         most_points: a file of more is refused before any of them is read.
-        passed_over: as for `read_file`.
+        passed_over: see `read_file`.
     """
     found: list[Point] = []
     foreign: dict[tuple[str, str], list[ForeignFileError]] = {}
@@ -122,7 +122,7 @@ def read_text(
 
 
 def _few(some: Sequence[ForeignFileError]) -> Sequence[ForeignFileError]:
-    """Refusals of one kind in one file; of more than three, such as a file of records, the first speaks for all."""
+    """Refusals of one kind in one file; of more than three (a file of records) only the first is shown."""
     if len(some) <= _SAME:
         return some
     first = some[0]
@@ -151,7 +151,7 @@ def _table(text: str, source: str, most_points: int) -> Sequence[Point | Foreign
                 return [ForeignFileError(source, f"a result of {tool}, which is not read", instead)]
         if "method" in header.lower():
             raise
-        # A log, a summary or a configuration: whatever it is, no points file begins so.
+        # A log, a summary or a configuration: no points file begins like this.
         return [ForeignFileError(refused.where, refused.problem, refused.expected)]
 
 
@@ -174,10 +174,10 @@ def distinct(points: Sequence[Point]) -> tuple[tuple[Point, ...], tuple[Origin, 
 
 
 def is_measured(text: str, source: str) -> bool:
-    """Tell a file of measurements from a broken profile, whose refusal is about profiles.
+    """Tell a file of measurements from a broken profile, whose refusal must be about profiles.
 
     Raises:
-        InputError: it begins as JSON and is none.
+        InputError: it begins as JSON but is not valid.
     """
     if not _is_json(text):
         # A table, or a report as YAML.

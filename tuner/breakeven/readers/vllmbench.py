@@ -1,11 +1,12 @@
 """Result files of `vllm bench serve --save-result` and of SGLang's `bench_serving`: one JSON object, one operating point.
 
-The fields of `VllmBenchResult` are the keys that are read, of `benchmark_serving.py` of 2023 to vLLM 0.33. SGLang's tool
-has the same origin: it writes `e2e_latency` for `e2el`, Infinity for "inf", and neither failures nor the model. Neither
-says which arm ran.
+The fields of `VllmBenchResult` are the keys that are read, from `benchmark_serving.py` of 2023 to vLLM 0.33. SGLang's
+tool has the same origin. It writes `e2e_latency` for `e2el`, Infinity for "inf", and neither failures nor the model.
+Neither tool says which arm ran.
 
-A run starts and ends with an empty engine, so by Little's law throughput times mean latency is its mean in-flight
-exactly, ramp and drain included. With --save-detailed the file has each request's times, and ramp and drain are cut off.
+A run starts and ends with an empty engine. By Little's law throughput times mean latency is then exactly its mean
+number in flight, ramp and drain included. With --save-detailed the file has each request's times, and ramp and drain
+are cut off.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _Rate = Annotated[
 ]
 _Numbers = tuple[Number, ...]
 _HARMLESS = re.compile(
-    # What ran, for people; figures that follow from those that are read, or that no law has a use for.
+    # Labels for people, figures that follow from those that are read, and figures without a use in any law.
     r"date|label|tag|dataset_name|num_warmups|max_concurrent_requests|rtfx"
     r"|(ramp_up|sharegpt|random)_.*|(std|p\d+(\.\d+)?|median|max)_\w+|spec_decode_\w+|request_goodput(:.*)?"
     r"|(input|total|total_token|output)_throughput(_\w+)?|total_\w+|max_output_tokens_per_s"
@@ -186,7 +187,7 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
 
 
 def _unsteady(document: Document, read: VllmBenchResult) -> bool:
-    """Whether the rate changed while it ran, so that no load was held."""
+    """Whether the rate changed during the run, so that no single load was held."""
     return read.ramp is not None or bool(read.steps) or document.value.get("request_rate") == "trace"
 
 
@@ -293,7 +294,7 @@ def _mean_latency_s(read: VllmBenchResult, arm: Arm) -> float | None:
 
 
 def _guessed_s(read: VllmBenchResult) -> float | None:
-    """A mean latency from a mean of ratios over requests: one short answer with a slow gap weighs as a long one does."""
+    """A mean latency from a mean of ratios over requests. In such a mean a short answer with a slow gap weighs too much."""
     if not (read.ttft_mean_s and read.ratio_mean_s and read.output_total):
         return None
     return read.ttft_mean_s + (read.output_total / read.requests - 1.0) * read.ratio_mean_s
@@ -315,9 +316,9 @@ def _request_steps(read: VllmBenchResult) -> float | None:
 def _speculation(document: Document, read: VllmBenchResult, arm: Arm) -> _Columns:
     """Tokens per request-step from the counters.
 
-    A step yields its accepted drafts and one more token, so decoded tokens less accepted ones are the steps, whether
-    a step drafted (eagle) or found no match (n-gram, suffix). `spec_decode_acceptance_length` is per *draft* and
-    says more than was had wherever steps do not draft.
+    A step yields its accepted drafts and one more token, so the number of steps is decoded tokens less accepted ones.
+    This holds whether a step drafted (eagle) or found no match (n-gram, suffix). `spec_decode_acceptance_length` is per
+    *draft*, so it is too high if some steps do not draft.
     """
     speculates = "accepted" if read.accepted is not None else "accept_length" if read.accept_length else None
     if speculates and arm.k == 0:
@@ -340,12 +341,12 @@ def _speculation(document: Document, read: VllmBenchResult, arm: Arm) -> _Column
 
 
 def _steps(decoded: float, accepted: float, drafts: float, requests: float, shares: Sequence[float]) -> float:
-    """Request-steps of a run, the last one of every request included.
+    """Request-steps of a run, the last step of every request included.
 
-    vLLM counts a step's accepted drafts before it cuts the answer at its last token, so that decoded tokens less
-    accepted ones miss steps: 20 % of them for answers of 32 tokens on a real vLLM 0.32 with n-gram, k = 3. What the
-    last step of a request overshoots is, for tokens J of a step, (E[J^2]/E[J] - 1)/2 on average (the renewal
-    theorem's residual life on whole numbers). Nor are there ever fewer steps than drafts.
+    vLLM counts a step's accepted drafts before it cuts the answer at its last token. Decoded tokens less accepted ones
+    therefore miss steps: 20 % of them for answers of 32 tokens on a real vLLM 0.32 with n-gram, k = 3. With J tokens in a
+    step, the last step of a request overshoots by (E[J^2]/E[J] - 1)/2 on average (the renewal theorem's residual life on
+    whole numbers). There are never fewer steps than drafts.
 
     Args:
         decoded: output tokens after each request's first.

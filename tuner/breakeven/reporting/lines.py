@@ -27,7 +27,7 @@ _STEPS = 160
 
 @dataclass(frozen=True, slots=True)
 class ArmCurve:
-    """One arm over load; every array has one element per element of `rps`, NaN where there is no figure.
+    """One arm over load; every array has one element per element of `rps`, NaN if there is no figure.
 
     Attributes:
         rps: load per replica, 1/s, up to just below the arm's own saturation.
@@ -37,7 +37,7 @@ class ArmCurve:
             prediction without speculation at the same rate. Their rate is the open-loop one at which a request would
             meet as many others as it did (Little's law): a closed loop's own rate belongs to another kind of load.
         saturation_rps: of this arm; no measured point lies beyond it.
-        break_even_rps, break_even_ci_rps: where the speedup is 1; None where there is none inside the measured range.
+        break_even_rps, break_even_ci_rps: where the speedup is 1; None if there is none inside the measured range.
     """
 
     arm: Arm
@@ -75,7 +75,7 @@ class BestArmMap:
         rps: loads per replica (1/s).
         alpha: acceptances of one draft token.
         lead: by how much 1/latency of each arm exceeds that of the best other one (1/s), shape
-            (len(arms), len(alpha), len(rps)): above 0 where the arm is the fastest. 1/latency is a line in the load, so
+            (len(arms), len(alpha), len(rps)): above 0 if the arm is the fastest. 1/latency is a line in the load, so
             that borders between grid points are found where they are.
         measured_alpha: where the profile was measured, if it says so.
     """
@@ -132,7 +132,7 @@ def best_arm_map(
 ) -> BestArmMap | None:
     """The fastest measured arm over load and acceptance of one draft token (i.i.d. alpha), at the lengths of the conditions.
 
-    None where there is no speculative arm or none without speculation.
+    None if there is no speculative arm or none without speculation.
     """
     fits = drawable(profile)
     if not any(fit.k == 0 for fit in fits) or not any(fit.k > 0 for fit in fits):
@@ -148,7 +148,7 @@ def best_arm_map(
 
 
 def _pace(profile: Profile, fit: ArmFit, conditions: Conditions, alpha: float, rps: Array) -> Array:
-    """1/latency (1/s) at loads; beyond saturation below 0, the least where it comes last."""
+    """1/latency (1/s) at loads; beyond saturation below 0, and lowest for the arm with the lowest saturation."""
     tokens_per_step = None if fit.k == 0 else float(tokens_per_step_iid(alpha, fit.k))
     try:
         curve = profile.curve(fit.arm, replace(conditions, tokens_per_step=tokens_per_step))
@@ -200,7 +200,7 @@ def _arm_curve(
         measured_rps=measured_rps,
         measured_latency_s=measured_s,
         measured_speedup=measured_speedup,
-        # A law may promise a little less than a point at its end carried.
+        # A law may saturate slightly below the answered rate of the last point.
         saturation_rps=max(own.saturation_rps, float(np.max(measured_rps, initial=0.0))),
         break_even_rps=break_even_rps,
         break_even_ci_rps=break_even_ci_rps,

@@ -183,7 +183,7 @@ def measured_against_predicted(
 
 
 def _highest(arrays: Iterable[FloatArray]) -> float:
-    """Highest finite value; 0 where there is none."""
+    """Highest finite value; 0 if there is none."""
     return max((float(array[np.isfinite(array)].max(initial=0.0)) for array in arrays), default=0.0)
 
 

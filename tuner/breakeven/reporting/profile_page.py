@@ -58,7 +58,7 @@ def render_report(
 
 
 def page_title(profile: Profile) -> str:
-    """What was measured: model, drafters, GPU and workload, as far as the profile knows them."""
+    """Model, drafters, GPU and workload that were measured, if the profile names them."""
     drafters = dict.fromkeys(fit.arm.family for fit in profile.arms if fit.k > 0)
     known = (profile.provenance.get(key) for key in ("model", "gpu", "workload"))
     model, *rest = (value or "" for value in known)
@@ -76,7 +76,7 @@ def _facts(profile: Profile, title: str) -> list[str]:
 
 
 def _asked(profile: Profile, conditions: computed.ConditionsOf) -> list[str]:
-    """For which acceptance and lengths the page speaks, where they are other than measured."""
+    """The acceptance and lengths of the page, if they differ from the measured ones."""
     by_arm = [(fit.arm, conditions(fit.arm)) for fit in computed.drawable(profile)]
     lengths = by_arm[0][1] if by_arm else Conditions()
     words = (("prompt", lengths.prompt_tokens), ("output", lengths.output_tokens))

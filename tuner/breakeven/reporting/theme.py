@@ -1,8 +1,8 @@
-"""How pictures look: colours that colour-blind readers and printers tell apart, on light and on dark paper.
+"""Colours and styles of pictures, for colour-blind readers and printers, on light and on dark paper.
 
-Colour never carries a meaning alone: every arm also has its own line style and marker, and its name stands at the
-line. The palette is Okabe and Ito's (https://jfly.uni-koeln.de/color/), with its yellow left out because it vanishes
-on white paper, and its black replaced by the ink of the paper.
+Colour is never the only mark of an arm: every arm also has its own line style and marker, and its name stands at the
+line. The palette is that of Okabe and Ito (https://jfly.uni-koeln.de/color/). Its yellow is left out because it
+vanishes on white paper, and its black is replaced by the ink of the paper.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Theme:
     def strokes(self, arms: Sequence[Arm]) -> dict[Arm, Stroke]:
         """Strokes by arm: no speculation is ink and solid, the others take colour, dash and marker in turn.
 
-        The same list of arms gives the same strokes, so that one arm looks alike in every picture of a page.
+        The same list of arms gives the same strokes, so that an arm has one style in all pictures of a page.
         """
         strokes: dict[Arm, Stroke] = {}
         speculative = 0

@@ -1,4 +1,4 @@
-"""The known causes for which speculation does not pay, and the figures that they are told by."""
+"""Known causes for which speculation does not pay, and the figures that show each of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 FULL_POOL = 0.95
-"""Share of the KV pool in use at which the next tokens are paid for with preemptions."""
+"""Share of the KV pool in use from which new tokens cost preemptions."""
 
 STALE_S = 120.0
 """Age of the newest sample above which figures are not used, as in the operator's metricsSource.stalenessSeconds."""
@@ -56,7 +56,7 @@ class HttpRequests(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModelSnapshot:
-    """Figures of one model over one window, summed over its pods; None where there is no series.
+    """Figures of one model over one window, summed over its pods; None if there is no series.
 
     Attributes:
         pods: with series of this model. requests: finished in the window. window_s: its length.
@@ -70,8 +70,8 @@ class ModelSnapshot:
         gone: pods that had series in the window and have none now, with the age of their newest sample (s).
         ages_s: the same age, of the pods that have series.
         ended: series that ended in the window while the engine's others go on, each with its pod.
-        http: None where that is not counted.
-        elsewhere: where other series are, as the end of a sentence; empty where there are pods, or no series at all.
+        http: None if that is not counted.
+        elsewhere: where other series are, as the end of a sentence; empty if there are pods, or no series at all.
     """
 
     pods: int
@@ -113,7 +113,7 @@ class ModelSnapshot:
 
     @property
     def unfinished(self) -> float | None:
-        """HTTP requests that no engine finished, and whose clients waited; None where HTTP requests are not counted."""
+        """HTTP requests that no engine finished, and whose clients waited; None if HTTP requests are not counted."""
         return None if self.http is None else self.http.posts - self.requests - self.given_up_requests
 
     @property
@@ -137,5 +137,5 @@ def prompt_bound(snapshot: ModelSnapshot) -> bool:
 
 
 def pool_is_full(snapshot: ModelSnapshot) -> bool:
-    """Whether tokens are paid for with preemptions."""
+    """Whether new tokens cost preemptions."""
     return (snapshot.kv_usage or 0.0) > FULL_POOL or (snapshot.preemptions or 0.0) > 0

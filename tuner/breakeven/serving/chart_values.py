@@ -75,7 +75,7 @@ def _modelservice(values: Mapping[str, Any], where: str, prefix: str) -> Iterato
             continue
         path = f"{prefix}{role}"
         shape = POD_SPEC | {"podAnnotations": {}, "annotations": {}}
-        # What the chart has no field for goes through these.
+        # These pass on everything for which the chart has no field.
         more = checked(part.get("extraConfig") or {}, POD_SPEC, where, f"{path}.extraConfig")
         spec = {**more, **checked(part, shape, where, path)}
         shards = at(part, ("parallelism", "data"))
@@ -119,4 +119,4 @@ CHARTS: tuple[Callable[[Mapping[str, Any], str, str], Iterator[PodTemplate]], ..
     _modelservice,
     _own_chart,
 )
-"""The readers of a chart's values each; of another chart's they make nothing."""
+"""The readers of a chart's values; each yields nothing for the values of another chart."""

@@ -1,9 +1,9 @@
 """vLLM's command line, read as vLLM 0.32 reads it: the one reader of operator, `lint` and simulated engine.
 
-Rules as tried with vLLM's own parser: dashes and underscores are alike, an unambiguous beginning stands for a flag, a
-value follows as the next item or after `=`, `--flag.key 3` sets one key of a flag's JSON. `--speculative-config` and
-its short form `-sc` take JSON; an empty value, `null` and `None` mean no speculation; `--spec-method`, `--spec-model`
-and `--spec-tokens` each give one key of it.
+Rules as tried with vLLM's own parser. Dashes and underscores mean the same, an unambiguous beginning stands for a flag,
+a value follows as the next item or after `=`, and `--flag.key 3` sets one key of a flag's JSON.
+`--speculative-config` and its short form `-sc` take JSON; an empty value, `null` and `None` mean no speculation.
+`--spec-method`, `--spec-model` and `--spec-tokens` each give one key of it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _VARIABLE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
 _NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
 _OPTIMIZATION = re.compile(r"-O=?(\w+)")
 SHELLS = {"sh", "bash", "ash", "dash", "zsh", "ksh", "mksh", "fish", "busybox"}
-# These run the text of their `-c` in the shell of somebody.
+# Shells that run the text of their `-c`.
 _SHELLS_BY_OPTION = {"su", "runuser"}
 # Switches of other versions of vLLM than the one whose table `vllm_flags` holds.
 _OTHER_SWITCHES = (
@@ -83,7 +83,7 @@ class GivenFlag:
 
     @property
     def former(self) -> bool:
-        """Whether it is one of vLLM's first generation, which newer versions refuse."""
+        """Whether it is a flag of vLLM's first generation, which newer versions refuse."""
         return self.name in FORMER_KEYS
 
 
@@ -93,12 +93,12 @@ _DEEPEST = 64
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """What a command line says about speculation.
+    """The speculation that a command line asks for.
 
     Attributes:
         config: the configuration given in place; None: no speculation, or decided elsewhere (see `variable`).
-        variable: name of the environment variable when the value is `$(NAME)`: the container decides at start.
-        problem: one line when vLLM would refuse to start (bad JSON, not an object, a key given twice), else None.
+        variable: name of the environment variable if the value is `$(NAME)`: the container decides at start.
+        problem: one line if vLLM would refuse to start (bad JSON, not an object, a key given twice), else None.
     """
 
     config: Mapping[str, Any] | None = None
@@ -207,7 +207,7 @@ def _formerly(said: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def configuration(text: str) -> Mapping[str, Any] | None:
-    """What a value of `--speculative-config` says; None: no speculation.
+    """The object in a value of `--speculative-config`; None: no speculation.
 
     Raises:
         InputError: neither JSON nor a word for nothing, or no object.
@@ -265,13 +265,13 @@ def arm_json(config: Mapping[str, Any] | None) -> str:
 
 
 def flag_value(words: Sequence[str], name: str) -> str | None:
-    """Value of a flag by its long name, whichever way it is spelled; the last one wins; None when absent."""
+    """Value of a flag by its long name, whichever way it is spelled; the last one wins; None if absent."""
     found = [flag.values for flag in cut(words) if flag.name == name and not flag.path]
     return (found[-1] or ("",))[0] if found else None
 
 
 def flag_number(words: Sequence[str], name: str) -> int | None:
-    """A whole number of at least 0 that a flag gives; None when it gives none, or leaves the choice to the engine."""
+    """A whole number of at least 0 that a flag gives; None if it gives none, or leaves the choice to the engine."""
     try:
         number = read(name, flag_value(words, name) or "")
     except InputError:
@@ -286,7 +286,7 @@ def model_of(words: Sequence[str]) -> str | None:
 
 
 def after_program(words: Sequence[str]) -> Sequence[str]:
-    """What vLLM's own parser gets: everything after `vllm serve` or `python3 -m vllm...`."""
+    """The words that vLLM's own parser gets: everything after `vllm serve` or `python3 -m vllm...`."""
     for at, word in enumerate(words):
         module = words[at + 1] if word == "-m" and at + 1 < len(words) else ""
         if module.startswith("vllm."):
@@ -391,7 +391,7 @@ def _long_names() -> Mapping[str, str]:
     return {name: flag.names[0] for flag in flags().values() for name in flag.names}
 
 
-# Bounded, because whoever writes a manifest chooses the words.
+# Bounded, because the author of a manifest chooses the words.
 @lru_cache(maxsize=1024)
 def _long_name(head: str) -> str:
     if head == "-O":

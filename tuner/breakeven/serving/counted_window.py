@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _FEW = 5.0
-"""Requests that are no pattern, nor more than what a scrape in the middle of a request leaves over."""
+"""Requests up to this number are explained by scrapes in the middle of a request."""
 _GAP = 0.05
-"""Share of requests up to which begun and finished ones are the same within what Prometheus' sampling explains."""
+"""Prometheus' sampling explains a difference between begun and finished requests up to this share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class CountedWindow:
 
     @property
     def clients_give_up(self) -> bool:
-        """Whether so many did that those who stayed do not speak for all."""
+        """Whether so many clients gave up that finished requests do not represent all."""
         return (self.given_up or 0.0) > _GAP * self.stats.get("started", 0.0) + _FEW
 
     @property

@@ -19,7 +19,7 @@ from breakeven.serving.profiled_causes import Against, first_causes, last_causes
 # Tokens per request-step below which drafting is pure cost (1 is what no speculation yields).
 _COLLAPSED_TOKENS_PER_STEP = 1.05
 _MOST_LISTED = 4
-# Fewer failures tell of a client, not of an engine; counters of two kinds differ by what sampling explains.
+# Fewer failures are the fault of a client, not of an engine. Sampling explains the rest between counters of two kinds.
 _FEW_FAILED = 10.0
 _REFUSED_SHARE = 0.01
 _UNFINISHED_SHARE = 0.05
@@ -84,7 +84,7 @@ def _lacking(snapshot: ModelSnapshot) -> Diagnosis | None:
 
 
 def _objections(snapshot: ModelSnapshot) -> Iterator[Finding]:
-    """What keeps the figures from being those of the load of now, the first one first."""
+    """Reasons why the figures are not those of the present load, the most basic reason first."""
     if snapshot.pods == 0 and snapshot.gone:
         yield _gone(snapshot)
     if snapshot.pods == 0:

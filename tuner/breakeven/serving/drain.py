@@ -1,8 +1,9 @@
 """Whether a vLLM pod can be replaced without losing a request.
 
-vLLM's default kills the engine at SIGTERM while requests are in flight, and clients hang until the pod is killed. A
-roll loses nothing only if (1) `--shutdown-timeout` outlasts the longest request, (2) a preStop hook holds SIGTERM back
-until clients have noticed that the pod goes, and (3) `terminationGracePeriodSeconds` covers both (tried on vLLM 0.32).
+By default vLLM kills the engine at SIGTERM while requests are in flight, and clients hang until the pod is killed. A
+roll loses no request only under three conditions (tried on vLLM 0.32). (1) `--shutdown-timeout` outlasts the longest
+request. (2) A preStop hook holds SIGTERM back until clients have noticed that the pod goes.
+(3) `terminationGracePeriodSeconds` covers both.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Drain:
     """How one container stops.
 
     Attributes:
-        pre_stop_s: seconds that a preStop hook holds SIGTERM back; 0 when there is none; None when a hook exists
+        pre_stop_s: seconds that a preStop hook holds SIGTERM back; 0 when there is none; None if a hook exists
             of unknown length (a script, an HTTP call).
         shutdown_timeout_s: vLLM's `--shutdown-timeout`; 0 is its default and aborts what is in flight.
         grace_s: the pod's terminationGracePeriodSeconds.

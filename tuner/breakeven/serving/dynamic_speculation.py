@@ -1,6 +1,6 @@
-"""vLLM's draft length per batch size as a configuration asks for it: its table, and where vLLM runs it otherwise than asked.
+"""vLLM's draft length per batch size: its table in a configuration, and cases in which vLLM runs something else.
 
-Read in vLLM 0.33's source. What it refuses is refused here; what it passes over with at most a line in its log is said.
+Read in vLLM 0.33's source. A table that vLLM refuses is refused here; settings that vLLM ignores become a warning.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _METHODS = frozenset({"ngram", "eagle", "eagle3", "mtp", "draft_model", "dflash"
 
 
 def schedule_in(config: Mapping[str, Any], where: str = SPECULATIVE_CONFIG) -> Schedule | None:
-    """The draft lengths that vLLM makes of a configuration's table; None where there is no table.
+    """The draft lengths that vLLM makes of a configuration's table; None if there is no table.
 
     A draft length above num_speculative_tokens is cut to it, as in vLLM.
 
@@ -51,11 +51,11 @@ def schedule_in(config: Mapping[str, Any], where: str = SPECULATIVE_CONFIG) -> S
 
 
 def doubts(config: Mapping[str, Any], words: Sequence[str], image: str = "") -> Iterator[str]:
-    """Why an engine would not start with a configuration's table, or would run something else; nothing without a table.
+    """Reasons why an engine would not start with a configuration's table, or would not run it; empty if there is no table.
 
     Args:
         config: the speculative configuration.
-        words: the engine's command line, for its other flags.
+        words: the engine's command line, which has the other flags.
         image: the engine's image; its tag may name the version.
     """
     try:

@@ -14,10 +14,10 @@ from breakeven.serving.shell_script import Script, ShellCommand, shell_script
 
 _DEEPEST = 4
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
-# These only speak of vLLM.
+# Options that only vLLM has.
 _NO_STARTERS = {"echo", "printf", "grep", "pgrep", "pkill", "pip", "pip3", "uv", "which", "cat", "ps"}
 _HARMLESS = {"set", "ulimit", "umask", "echo", "date", "true", ":"}
-# Of `vllm`, and of its modules: they serve nobody.
+# Subcommands of `vllm`, and of its modules, that serve nobody.
 _NO_SERVERS = {"bench", "chat", "complete", "collect-env", "run-batch"}
 _NO_SERVER_MODULES = {"vllm.entrypoints.openai.run_batch", "vllm.collect_env"}
 _RAYS_SCRIPT = "multi-node-serving.sh"
@@ -69,7 +69,7 @@ def engine_start(container: Mapping[str, Any], files: Mapping[str, str] | None =
 
     Args:
         container: the engine's.
-        files: texts of files in it by path, for `--config` and for scripts.
+        files: texts of the container's files by path: the file of `--config`, and scripts.
     """
     start = _started(container, files or {})
     return replace(start, words=tuple(with_config_file(start.words, files or {})))
@@ -220,7 +220,7 @@ def _with_values(word: str, environment: Mapping[str, str | None]) -> str:
 
 
 def serves_nobody(container: Mapping[str, Any]) -> str | None:
-    """What a container with vLLM in it does in place of serving, as the end of a sentence; None if it may serve."""
+    """The other use of a container that has vLLM in it, as the end of a sentence; None if the container may serve."""
     words = command_line(container)
     call = shell_call(words)
     if call is None:
@@ -228,7 +228,7 @@ def serves_nobody(container: Mapping[str, Any]) -> str | None:
     script = shell_script(call.script, environment_of(container), call.arguments)
     if any(True for _ in _starts(script, environment_of(container), {}, _DEEPEST)):
         return None
-    # What one branch of a script does is not what the container does.
+    # One branch of a script is not the use of the whole container.
     commands = [_without_exec(command.words) for command in script.commands]
     branches = any(command.conditional or command.repeated for command in script.commands)
     leads = any(_leads_ray(one) for one in commands)

@@ -306,7 +306,7 @@ def _drafter_context(
 
 
 def unknown_context(words: Sequence[str], config: Mapping[str, Any] | None) -> str | None:
-    """What a drafter's context cannot be compared with, as a line; None if there is nothing to compare, or all is known."""
+    """A line about a drafter's context that cannot be compared; None if there is nothing to compare, or both are known."""
     drafter, target = _contexts(words, config or {})
     if drafter is None or target is not None:
         return None

@@ -1,7 +1,7 @@
-"""One model's figures at a Prometheus, by instant queries: what `breakeven doctor` judges.
+"""One model's figures at a Prometheus, by instant queries: the input of `breakeven doctor`.
 
-Counters of pods that are gone stay in a window until it has passed. They are left out, because a load per pod is that of
-the pods that go on, and the pods that are gone are named apart.
+Counters of pods that are gone stay in a window until it has passed. They are left out, because a load per pod is that
+of the pods that remain. The pods that are gone are named apart.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _REPLICA = "replica"
 _POD = ("namespace", _REPLICA)
 _BY_POD = ",".join(_POD)
 _BY_ENGINE = ",".join((*_POD, *ENGINE))
-# Without these nothing is said about speculation.
+# Without these counters nothing can be said about speculation.
 _NEEDED = ("completed", "started", "ttft_s", "e2e_s", "e2e_n", "generated", "steps", "prompt_tokens", "output_tokens", "output_n")  # fmt: skip
 _STEP_S = 15
 _MOST_SHOWN = 4
@@ -117,7 +117,7 @@ class ModelWatch:
         engines, running = self.engines, self.engines.named(RUNNING)
         present = _by_pod(self.ask(f"count by({_BY_POD})({engines.labelled(running)})"))
         sampled = f"max_over_time(timestamp({running})[{self.window_s}s:{_STEP_S}s])"
-        # Below zero: the newest sample is not of the future.
+        # An age below zero is rounding: no sample comes from the future.
         younger = f"max by({_BY_POD})({engines.labelled(sampled)}) - time()"
         ages_s = {pod: -seconds for pod, seconds in _by_pod(self.ask(younger)).items()}
         ended = [
@@ -152,7 +152,7 @@ class ModelWatch:
         return ""
 
     def _http(self) -> HttpRequests | None:
-        """HTTP requests for answers; None where the page does not count them."""
+        """HTTP requests for answers; None if the page does not count them."""
         own = [one for one in self.engines.matchers if one.label == "namespace"]
         posts = selector([*own, Matcher("handler", "=~", GENERATES), Matcher("method", "=", "POST")])
         grown = self.engines.labelled(f"increase({HTTP_REQUESTS}{posts}[{self.window_s}s])")

@@ -47,12 +47,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class OptIn:
-    """What stands between a template and one-annotation actuation.
+    """The edits that let one annotation choose a template's arm.
 
     Attributes:
         add: lines to add. remove: lines to remove.
-        refusal: a whole sentence when these lines do not help as they are (a shell re-reads the arguments, vLLM is too
-            old), else None.
+        refusal: a whole sentence if these lines do not help (a shell re-reads the arguments, vLLM is too old), else None.
     """
 
     add: tuple[Change, ...]
@@ -88,7 +87,7 @@ class Places:
 def engine_container(pod_spec: Mapping[str, Any], name: str | None = None) -> Mapping[str, Any] | None:
     """The container that runs vLLM: the named one, the only one, or the only one whose image or command says vllm.
 
-    None when none, or more than one, may be it.
+    None if none, or more than one, may be it.
     """
     containers: Sequence[Mapping[str, Any]] = pod_spec.get("containers") or []
     if name is not None:

@@ -88,10 +88,10 @@ _NOT_READ = {
 
 
 def pod_templates(document: Any, where: str) -> Iterator[PodTemplate | PassedOver]:
-    """Everything that one document holds.
+    """The pod templates of one document, and its objects that are passed over.
 
     Args:
-        document: as `written_documents` reads it.
+        document: from `written_documents`.
         where: file and document, for messages.
 
     Raises:
@@ -319,7 +319,7 @@ def _name(item: Mapping[str, Any], where: str) -> str:
 
 
 def _checked_at(item: Mapping[str, Any], where: str, path: Path, shape: Any) -> Mapping[str, Any]:
-    """The object at a path, checked on the way; empty where there is none."""
+    """The object at a path, checked on the way; empty if there is none."""
     wrapped: Any = shape
     for key in reversed(path):
         wrapped = {key: wrapped}

@@ -1,4 +1,4 @@
-"""Causes that only a profile of the same engine can tell: what its steps cost, what was accepted and sent when it was measured."""
+"""Causes that need a profile of the same engine: costs of its steps, calibrated acceptance and lengths."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from breakeven.profile import ArmFit, Comparison, Conditions, Profile
 from breakeven.serving.causes import DEAD_POSITION, Cause, Finding, ModelSnapshot, pool_is_full, prompt_bound
 
 _MISMATCH = 0.75
-"""Share of the calibrated first position below which no other text explains what is accepted."""
+"""Share of the calibrated first position below which another text does not explain the live acceptance."""
 _POOL_SHARE = 0.03
 """Of the KV pool that a drafter takes, below which it explains nothing."""
 _SHIFTED = 1.5
-"""Prompts of so many times the calibrated length, or of so small a part of it, are other requests."""
+"""Prompts that are longer than calibrated by this factor, or shorter by it, are other requests."""
 _MISREAD = 1.1
-"""Time between outputs over what a token takes without speculation, from which it looks like a loss."""
+"""Ratio of the time between outputs to the time per token without speculation, from which it looks like a loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Against:
     """A window beside its profile.
 
     Attributes:
-        snapshot: the live figures. profile: of the same engine. arm: what runs.
+        snapshot: the live figures. profile: of the same engine. arm: that runs.
         conditions: that it is judged under.
         compared: the arm against no speculation there.
     """
@@ -43,17 +43,17 @@ class Against:
 
     @property
     def fit(self) -> ArmFit | None:
-        """What was measured of the arm."""
+        """The fit of the arm; None if it was not measured."""
         return next((fit for fit in self.profile.arms if fit.arm == self.arm), None)
 
     @property
     def loses(self) -> bool:
-        """Whether speculation surely slows requests at this load."""
+        """Whether speculation significantly slows requests at this load: the upper bound of the speedup is below 1."""
         upper = self.compared.speedup_ci[1] if self.compared.speedup_ci is not None else None
         return self.compared.speedup == 0.0 or (upper is not None and upper < 1.0)
 
     def elsewhere(self, arm: Arm, conditions: Conditions) -> Comparison | None:
-        """An arm against no speculation under other conditions at the same load; None where the profile cannot tell."""
+        """An arm against no speculation under other conditions at the same load; None if the profile cannot convert to them."""
         try:
             return self.profile.compare(
                 arm,
@@ -79,7 +79,7 @@ def first_causes(against: Against, live: tuple[Finding, ...]) -> Iterator[Findin
     prefill = [one for one in live if one.cause is Cause.PREFILL_DOMINATES]
     told = {one.cause for one in found}
     if against.loses and Cause.PROMPTS_SHIFTED not in told:
-        # What is slow before the first token no draft makes slower: it is what leaves drafts nothing to gain.
+        # Drafts do not slow the time before the first token. A long one is the reason why drafts have nothing to gain.
         yield from prefill
     if against.loses:
         yield _why_it_loses(against)
@@ -91,7 +91,7 @@ def first_causes(against: Against, live: tuple[Finding, ...]) -> Iterator[Findin
 
 
 def last_causes(against: Against) -> Iterator[Finding]:
-    """What only looks like a loss."""
+    """Figures that only look like a loss."""
     snapshot, e = against.snapshot, against.snapshot.tokens_per_step
     if snapshot.itl_s is None or snapshot.tpot_s is None or e is None:
         return
@@ -168,10 +168,11 @@ class _StepParts(NamedTuple):
 
 
 def _step_parts(against: Against) -> _StepParts | None:
-    """What a step is made of, as far as the profile tells.
+    """The parts of a step; None if the profile does not have them.
 
-    Verifying k drafts costs at most what k more requests add to a step without speculation: their tokens are computed alike,
-    and have contexts of their own beside. What is left of the difference is drafting, at the least.
+    Verifying k drafts costs at most as much as k more requests add to a step without speculation. The tokens are computed
+    in the same way, and the requests have contexts of their own beside. The rest of the difference is a lower bound of
+    drafting.
     """
     law, own = against.profile.steps, against.fit
     if law is None or own is None or own.acceptance is None or against.arm.scheduled:
@@ -230,7 +231,7 @@ def _why_it_loses(against: Against) -> Finding:
 
 
 def _gain_of_shorter(against: Against) -> str:
-    """`: 1.12x of what it is now`, for the draft length before the first dead position; empty where it is not known."""
+    """`: 1.12x of the present speed` of the draft length before the first dead position; empty if it is not known."""
     fit, snapshot = against.fit, against.snapshot
     dead = next((place for place, share in enumerate(snapshot.survival) if share < DEAD_POSITION), 0)
     shorter = next((one for one in against.profile.arms if one.arm == replace(against.arm, k=dead)), None)

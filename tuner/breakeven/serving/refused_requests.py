@@ -1,4 +1,4 @@
-"""Requests that a vLLM refuses while it speculates and answers without: who sends them loses them by a roll."""
+"""Requests that vLLM refuses only while it speculates: a roll to speculation loses them."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
     surge = _pods_of(rolling.get("maxSurge", "25%"), desired, round_up=True)
     unavailable = _pods_of(rolling.get("maxUnavailable", "25%"), desired, round_up=False)
     if surge == 0 and unavailable == 0:
-        unavailable = 1  # as the Deployment controller: otherwise a roll could never move
+        unavailable = 1  # Like the Deployment controller: with neither surge nor unavailable pods a roll could never begin.
     return Strategy(surge, unavailable)
 
 

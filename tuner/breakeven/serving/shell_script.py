@@ -30,7 +30,7 @@ class ShellCommand:
 
     Attributes:
         words: program and arguments as the shell hands them on; assignments before them are not among them.
-        assignments: variables that it sets, for itself or (without words) for what follows.
+        assignments: variables that it sets. Without words they hold for the commands that follow.
         literal: whether every word is known but for variables.
         unquoted: variables of unknown value that stand outside quotes, so that the shell splits what they hold.
         repeated: it stands in a loop.
@@ -180,7 +180,7 @@ def _simple_commands(root: Node) -> Iterator[tuple[Node, _Place]]:
         types = [*(child.type for child in inner), ""]
         for at, child in enumerate(inner):
             following = types[at + 1]
-            # What stands behind `||` runs only when something fails; `a && b` is a script that goes as meant, unless a is a test.
+            # A command behind `||` runs only if something fails. `a && b` is the intended course of a script, unless a is a test.
             tested = at > 1 and types[at - 1] == "&&" and types[at - 2] == "test_command"
             inside = conditional or tested or (at > 0 and types[at - 1] == "||")
             behind = place.background or following == "&"
@@ -343,7 +343,7 @@ class _Reader:
             return
         value = self._value(name, default)
         if value is None:
-            # The script sets it, to something that only running it tells.
+            # The script sets the variable to a value that only running it shows.
             word.literal = word.literal and name not in self.opaque
             word.add(f"$({name})")
             if not quoted:

@@ -1,4 +1,4 @@
-"""A pod template of a file, and what takes its place where none is read."""
+"""A pod template of a file, and the reason for an object that has none."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PodTemplate:
         managed: whether the operator rolls what runs it.
         places: of a container by its name, where they are not those of a pod spec.
         rolling: what a Deployment's spec says about rolls; empty for another kind.
-        namespace: of the object; empty where the file names none.
+        namespace: of the object; empty if the file names none.
         remark: what is to be known of the place, as a sentence; empty for none.
     """
 
@@ -78,7 +78,7 @@ class PassedOver:
 
 
 def at(item: Any, path: Path) -> Any:
-    """The part at a path; None where there is none."""
+    """The part at a path; None if there is none."""
     for key in path:
         item = item.get(key) if isinstance(item, Mapping) else None
     return item
