@@ -1,4 +1,4 @@
-"""What vLLM 0.32 answers: whole answers and the chunks of a stream, field by field as captured."""
+"""Answers as vLLM 0.32 gives them: whole answers and the chunks of a stream, field by field as captured."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def usage(prompt_tokens: int, completion_tokens: int) -> dict[str, Any]:
 
 
 class ChunkWriter:
-    """Renders a stream's chunks; what does not change from chunk to chunk is rendered once.
+    """Renders a stream's chunks; the part that all chunks share is rendered once.
 
     Args:
         generation: the request.
@@ -42,7 +42,7 @@ class ChunkWriter:
             self._tail = '"prompt_token_ids":null,"token_ids":null}]'
 
     def opening(self) -> bytes:
-        """What goes before the first token: a chat's role."""
+        """The chunk before the first token: a chat's role."""
         if not self._generation.chat:
             return b""
         role = '{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]'

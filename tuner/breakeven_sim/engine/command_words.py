@@ -1,4 +1,4 @@
-"""What vLLM does to the words of a command line before argparse sees them.
+"""vLLM's own rewriting of a command line before argparse sees its words.
 
 It moves the model to the front, puts the flags of a YAML file behind it, and spells all of them out.
 """
@@ -43,9 +43,9 @@ def _with_model_first(words: list[str]) -> list[str]:
 def _with_config_file(words: list[str]) -> list[str]:
     """Put the flags of `--config FILE` right behind the model, before the command line's own, which therefore win.
 
-    As tried: two files are refused; a file needs the model as the first word or as a key of its own; an empty file
-    crashes; a mapping value becomes JSON, `true` and `false` the two forms of a switch. `--config=FILE` in one word
-    is not noticed at all.
+    Two files are refused. A file needs the model as the first word or as a key of its own. An empty file crashes. A mapping
+    value becomes JSON, `true` and `false` the two forms of a switch. `--config=FILE` in one word is not noticed at all. All
+    of this was tried with vLLM.
     """
     places = [i for i, word in enumerate(words) if word == "--config"]
     if not places:
@@ -57,7 +57,7 @@ def _with_config_file(words: list[str]) -> list[str]:
         raise InputError("--config", "No config file specified!", "a YAML file")
     from_file = _read_config_file(words[at + 1])
     rest = words[:at] + words[at + 2 :]
-    # Whatever stands first is the model, even if that is what --config pushed away from the front.
+    # vLLM takes the first word for the model, even if `--config` pushed the real model away from the front.
     head = 1 if not words[0].startswith("-") else 0
     if not head and "--model" not in from_file:
         raise InputError(

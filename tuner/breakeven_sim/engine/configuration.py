@@ -1,4 +1,4 @@
-"""What an engine was started with, and how long its steps take."""
+"""The settings of an engine, and the duration of its steps."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class StepTimes(Protocol):
         """Time (s) that drafted tokens add to steps of `requests` decoding requests without prompts; shape of `drafted`."""
 
     def factor(self, k: int) -> float:
-        """What multiplies a whole step at draft length k."""
+        """The factor on a whole step at draft length k."""
 
     def seconds(self, k: int, requests: int, drafted: int, context: int, prompt_tokens: int) -> float:
         """One step of `requests` decoding requests that attend to `context` tokens."""
@@ -128,7 +128,7 @@ class StepClock:
 
 
 class LawClock:
-    """Step times of an engine that follows the latency law exactly, whatever makes its tokens.
+    """Step times of an engine that follows the latency law exactly, by whatever method its tokens are made.
 
     A request of `tokens` output tokens takes as many steps of (c1 - c2 + c2*B) / tokens, B requests in the step: alone
     c1, and c2 more for each other request.
@@ -171,7 +171,7 @@ def engine_config(
     max_num_batched_tokens: int | None = None,
     gpu_memory_utilization: float = 0.92,
 ) -> EngineConfig:
-    """The engine that vLLM would start with these costs; what is not given comes from them."""
+    """The engine that vLLM would start with these costs; an argument that is not given comes from the costs."""
     pool = kv_pool_tokens
     if pool is None:
         pool = costs.kv_pool_tokens(gpu_memory_utilization, costs.method(method, drafter) if method else None)

@@ -1,15 +1,20 @@
 """The engine: continuous batching with speculation on an event clock; no sockets, no real time.
 
-One core serves two masters. The server asks for one step at a time (`next_end_s`, `step`) and paces the steps
-against real time; a fleet replay asks for everything up to a moment (`advance`), and then runs of steps between
-two changes of the batch are computed at once. Both walk through the same states.
+One core has two users. The server asks for one step at a time (`next_end_s`, `step`) and paces the steps against real
+time. A fleet replay asks for everything up to a moment (`advance`), and then runs of steps between two changes of the
+batch are computed at once. Both walk through the same states.
 
-Scheduling follows vLLM: requests that decode go first and each takes 1 + k tokens of the step; what is left of the
-batched-token limit goes to prompts, first come first served, in chunks; a request that fits neither
-`max_num_seqs` nor the KV pool waits; when the pool overflows, the request admitted last is preempted and recomputed,
-and nobody is admitted in that step. The first output token comes with the end of the prompt. A step is decided at its
-start from what has arrived by then. Simplified: the pool counts tokens, not blocks; nothing is shared between prompts;
-a new k of a per-batch-size schedule holds from the step that is scheduled with it, in vLLM from the one after.
+Scheduling follows vLLM:
+
+- Requests that decode go first and each takes 1 + k tokens of the step. The rest of the batched-token limit goes to
+  prompts, first come first served, in chunks.
+- A request that fits neither `max_num_seqs` nor the KV pool waits.
+- When the pool overflows, the request admitted last is preempted and recomputed, and no request is admitted in that step.
+- The first output token comes with the end of the prompt.
+- A step is decided at its start from the requests that have arrived by then.
+
+Simplified: the pool counts tokens, not blocks, and prompts share nothing. A new k of a per-batch-size schedule holds from
+the step that is scheduled with it, in vLLM from the one after.
 """
 
 from __future__ import annotations
@@ -76,7 +81,7 @@ class Engine:
         self._ends: NDArray[np.float64] | None = None  # of the coming steps while the batch stays as it is
         self._ends_from = 0
 
-    # What is going on -------------------------------------------------------------------------------------
+    # State ------------------------------------------------------------------------------------------------
 
     @property
     def running(self) -> int:
@@ -90,7 +95,7 @@ class Engine:
 
     @property
     def outstanding(self) -> int:
-        """Requests submitted and not finished, as of the engine's clock."""
+        """Requests submitted and not finished, by the engine's clock."""
         return len(self._running) + len(self._waiting)
 
     @property
@@ -201,7 +206,7 @@ class Engine:
             if not self._waiting or self._waiting[0].arrival_s > max(self.clock_s, until_s):
                 return None
             self.clock_s = max(self.clock_s, self._waiting[0].arrival_s)
-        # Nobody joins the step that somebody had to leave: room that the newest one gave up is not room for it.
+        # No request joins the step in which another was preempted: the freed room is not room for it.
         chunks = self._take_prompts(admitting=not self._make_room())
         self._retier(self._decoding + len(chunks))
         self._ends = None
@@ -216,7 +221,7 @@ class Engine:
         return self._step
 
     def _make_room(self) -> bool:
-        """Preempt until the coming step's tokens fit the pool; whether anybody had to leave."""
+        """Preempt until the coming step's tokens fit the pool; returns whether a request was preempted."""
         before = self.preemptions
         while self._held + int(self._books.gain[self._books.at]) > self._pool and len(self._running) > 1:
             victim = next(reversed(self._running))

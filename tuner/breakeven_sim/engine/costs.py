@@ -1,4 +1,4 @@
-"""What a simulated engine costs: one JSON document, checked when read, with a unit in every name.
+"""Costs of a simulated engine: one JSON document, checked when read, with a unit in every name.
 
 The document describes one engine, or one per GPU class under `gpus`; `docs/engine-costs.md` is generated from
 the models here. The defaults (`default_costs.json`) are an 8B dense model on one A100 or H100, each number with
@@ -59,7 +59,7 @@ class StepTime(_Strict):
 
 
 class GpuMemory(_Strict):
-    """Where the KV pool comes from: `(device_gib * --gpu-memory-utilization - resident_gib) / kv_bytes_per_token`."""
+    """Source of the KV pool's size: `(device_gib * --gpu-memory-utilization - resident_gib) / kv_bytes_per_token`."""
 
     device_gib: float = Field(gt=0, description="GiB of device memory, all GPUs of the engine together")
     resident_gib: float = Field(
@@ -69,7 +69,7 @@ class GpuMemory(_Strict):
 
 
 class DefaultLimits(_Strict):
-    """What vLLM chooses for this GPU when the command line says nothing."""
+    """Limits that vLLM chooses for this GPU if the command line has none."""
 
     max_num_seqs: int = Field(gt=0, description="requests in one step (--max-num-seqs)")
     max_num_batched_tokens: int = Field(gt=0, description="tokens in one step (--max-num-batched-tokens)")
@@ -272,7 +272,7 @@ def load_costs(
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON schema of both shapes of the document, for editors and validators."""
+    """JSON schema of both shapes of the document, which editors and validators can use."""
     engine = EngineCosts.model_json_schema(ref_template="#/$defs/{model}")
     several = CostDocument.model_json_schema(ref_template="#/$defs/{model}")
     definitions = {**engine.pop("$defs", {}), **several.pop("$defs", {})}

@@ -1,8 +1,8 @@
-"""Which drafts a request's text accepts, step by step.
+"""The drafts that a request's text accepts, step by step.
 
-One representation serves drawn and recorded text alike: `yields[i]` is the number of tokens that a step with
-unlimited drafts, started when i output tokens exist, would produce (accepted drafts and the bonus token, so >= 1).
-Replaying draft length k, each step advances by min(yields[i], k + 1): changing k changes the steps, never the text.
+Drawn and recorded text have one representation. `yields[i]` is the number of tokens of a step with unlimited drafts that
+starts when i output tokens exist: accepted drafts and the bonus token, so at least 1. To replay draft length k, each step
+advances by min(yields[i], k + 1). Changing k changes the steps, never the text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from breakeven_sim.engine.costs import Text
 
 MAX_DRAFTS = 64
-"""Longest run of accepted drafts that is counted exactly; vLLM's drafters stay far below."""
+"""Longest run of accepted drafts that is counted exactly; vLLM's drafters stay far below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class DecodePlan:
 
     Attributes:
         advance: tokens gained per step (the last one cut at the request's end).
-        drafted: drafts verified per step: k, or 0 where the lookup found nothing.
+        drafted: drafts verified per step: k, or 0 if the lookup found nothing.
         accepted: drafts accepted per step, before the cut: what vLLM counts.
         drafts_at_all: false where k is 0, so that nobody sums zeros.
     """

@@ -74,7 +74,7 @@ def _table() -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class CacheInfo:
-    """What `vllm:cache_config_info` says that differs between engines; the rest of its labels are vLLM's defaults."""
+    """The labels of `vllm:cache_config_info` that differ between engines; the others are vLLM's defaults."""
 
     block_size: int
     kv_pool_tokens: int
@@ -192,7 +192,7 @@ class EngineMetrics(Collector):
             self._distributions[name].observe(value)
 
     def total(self, name: str) -> float:
-        """Sum of a counter over its series, 0 where it does not exist; `name` without `vllm:` and `_total`."""
+        """Sum of a counter over its series, 0 if it does not exist; `name` without `vllm:` and `_total`."""
         return sum(self._numbers.get(name, {}).values())
 
     # Rendering --------------------------------------------------------------------------------------------

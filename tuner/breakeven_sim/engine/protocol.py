@@ -1,7 +1,7 @@
 """Requests as vLLM 0.32 takes them: bodies checked, refusals in its shape and mostly in its words.
 
-vLLM declares its bodies in pydantic and passes pydantic's errors on; so does this module, which therefore coerces and
-words them alike. Fields that change nothing here are ignored, as vLLM ignores fields it does not know.
+vLLM declares its bodies in pydantic and passes pydantic's errors on. So does this module, and therefore coerces values
+and words errors in the same way. Fields without an effect here are ignored, as vLLM ignores fields it does not know.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _StreamOptions(BaseModel):
 
 
 class _Sampling(BaseModel):
-    """What completions and chats have in common."""
+    """Fields that completions and chats have in common."""
 
     model: str | None = None
     max_tokens: int | None = None
@@ -110,7 +110,7 @@ class TokenizeBody(BaseModel):
     return_token_strs: bool | None = False
 
     def text(self) -> str:
-        """What to tokenize.
+        """The text to tokenize.
 
         Raises:
             ApiError: neither is given.
@@ -211,7 +211,7 @@ def parse_generation(
         ignore_eos=body.ignore_eos,
         stream=bool(body.stream),
         include_usage=options.include_usage,
-        # Without a usage chunk at the end vLLM leaves the others out as well.
+        # Without a usage chunk at the end vLLM leaves out the other usage counts as well.
         continuous_usage=options.include_usage and options.continuous_usage_stats,
         refusal=_refused_while_speculating(body) if speculates else None,
     )

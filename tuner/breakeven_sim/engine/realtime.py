@@ -1,7 +1,7 @@
 """The engine in real time: its steps end when the event clock says so, and tokens reach their streams then.
 
-The event clock never runs ahead of real time; when this process gets too little CPU it falls behind, and the lag
-is measured and reported, and not taken for engine time.
+The event clock never runs ahead of real time. It falls behind if this process gets too little CPU. The lag is measured
+and reported, and never counted as engine time.
 """
 
 from __future__ import annotations

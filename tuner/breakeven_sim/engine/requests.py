@@ -1,4 +1,4 @@
-"""A request on its way through the engine, and what a step did for it."""
+"""A request on its way through the engine, and its progress in a step."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Request:
 
 @dataclass(slots=True)
 class RequestProgress:
-    """What one request gained in one step."""
+    """One request's gain in one step."""
 
     request: Request
     tokens: int

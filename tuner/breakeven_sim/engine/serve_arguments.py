@@ -1,8 +1,8 @@
 """vLLM's command line, read as vLLM 0.32 reads it: flags, JSON with dotted forms, `--config FILE`, refusals, exits.
 
-What changes a simulated engine is understood; what does not (parallelism, quantisation, ...) is accepted, kept in
-`recorded` and shown in the log. Tried on a hundred and fifty command lines with vLLM's own parser, whose verdicts the
-tests hold (tests/engine/vllm_0_32_command_lines.json).
+Flags that change a simulated engine are understood. Other flags (parallelism, quantisation, ...) are accepted, kept in
+`recorded` and shown in the log. A hundred and fifty command lines were tried with vLLM's own parser; the tests compare
+with its verdicts (tests/engine/vllm_0_32_command_lines.json).
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ _UNDERSTOOD = (
     "block_size", "num_gpu_blocks_override", "kv_cache_memory_bytes", "seed", "sim_costs", "as_json",
 )  # fmt: skip
 
-# What is said about the flags that change the simulated engine; their types and choices are vLLM's.
+# Help and defaults of the flags that change the simulated engine; their types and choices are vLLM's.
 _EXPLAINED: dict[str, dict[str, Any]] = {
     "--model": {"help": "the same as a flag"},
     "--served-model-name": {

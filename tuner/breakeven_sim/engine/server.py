@@ -181,7 +181,7 @@ def _api(launch: ServerSetup, paced: PacedEngine, metrics: EngineMetrics) -> Vll
 
 def _on_signal(stopping: asyncio.Event) -> None:
     if stopping.is_set():
-        # Asked twice: go, whoever still waits.
+        # A second signal ends the server although connections still wait.
         os._exit(1)
     stopping.set()
 
@@ -244,7 +244,7 @@ def _announce(launch: ServerSetup) -> None:
 
 
 def _document(launch: ServerSetup, url: str) -> dict[str, Any]:
-    """What serves, for a program that started it."""
+    """A description of the running server that the program which started it can read."""
     return {
         "url": url,
         "version": VERSION,

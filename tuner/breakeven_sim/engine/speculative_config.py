@@ -1,4 +1,4 @@
-"""vLLM's `--speculative-config`: what it takes, what it fills in and what it refuses.
+"""vLLM's `--speculative-config`: its keys, its defaults and its refusals.
 
 Follows vLLM 0.32: the rules were tried with its own parser or read in its source. Refusals are one line of
 the same substance as vLLM's, not its wording.
@@ -19,7 +19,7 @@ from breakeven.serving.command_line import SPECULATIVE_CONFIG as WHERE
 from breakeven.serving.dynamic_speculation import schedule_in
 from breakeven_sim.engine.configuration import DraftLengths
 
-# Whatever a user's own class would draft cannot be simulated.
+# Drafts of a user's own class cannot be simulated.
 _SIMULATED = METHODS.keys() - {"custom_class"}
 _WHOLE = TypeAdapter(int)
 _PROMPT_LOOKUP_DEFAULT = 5
@@ -46,8 +46,8 @@ class SpeculativeConfig:
         method: vLLM's method name.
         drafts: draft length by batch size.
         drafter: the drafter model, if the method has one of its own.
-        imposed_survival: unconditional acceptance per position where the engine imposes it.
-        given: the configuration with what vLLM fills in, for the log.
+        imposed_survival: unconditional acceptance per position, if the engine imposes it.
+        given: the configuration with vLLM's defaults filled in, as the log shows it.
     """
 
     method: str

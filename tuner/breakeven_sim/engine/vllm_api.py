@@ -188,7 +188,7 @@ class VllmApi:
                 _, finished = await stream.more()
         except (asyncio.CancelledError, ConnectionError):
             if not stream.finished:
-                # As vLLM does: in the first tokens, tokens and steps that there were, and in no series of finished requests.
+                # As in vLLM, an aborted request counts in the first tokens, tokens and steps it had, and in no series of finished requests.
                 self._paced.abort(stream.request)
             raise
         self._metrics.record_finished(stream.request, reason, generation.max_tokens)

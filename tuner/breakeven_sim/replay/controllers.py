@@ -1,4 +1,4 @@
-"""Who changes a replayed fleet's arm, and when: nobody, a plan, or the operator's own decision code."""
+"""Controllers of a replayed fleet's arm: nobody, a plan, or the operator's own decision code."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class SeenRates:
         del self.end_s[:old], self.rps[:old]
 
     def mean_rps(self, since_s: float) -> float | None:
-        """Mean rate after a time; None where none is known."""
+        """Mean rate after a time; None if none is known."""
         recent = self.rps[bisect_right(self.end_s, since_s) :]
         return math.fsum(recent) / len(recent) if recent else None
 
@@ -114,7 +114,7 @@ class Decider:
         profile: the fits in force.
         policy: what must be gained and may be risked.
         candidates: arms that may run.
-        past: rates so far; whoever asks adds to them first.
+        past: rates so far; the caller adds the newest ones before each question.
         memory: from the last decision.
         reasons: how often each reason was given.
     """
@@ -160,10 +160,10 @@ def _rounded(value: float | None) -> float | None:
 
 @dataclass(slots=True)
 class Deciding:
-    """Decides every `every_s` on what the last `window_s` showed, as the operator does from Prometheus.
+    """Decides every `every_s` by the last `window_s`, as the operator does from Prometheus.
 
     Attributes:
-        decider: whoever decides.
+        decider: the decision and its memory.
         trace: where arrivals are counted.
         past: rates so far.
         every_s: between two evaluations (s).

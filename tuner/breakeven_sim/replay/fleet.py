@@ -1,9 +1,9 @@
 """Replicas behind a load balancer, and rolls from one arm to another, on the event clock.
 
-A roll renews a quarter of the replicas at a time, as a Deployment does by default: each takes no new requests, finishes
-what it has, is away for the start-up time and comes back with the new arm; the others carry the load meanwhile. A fleet
-of one replica is rolled with a surge pod: the old one serves until the new one is ready. Requests are spread at random, as a Kubernetes Service does, so that Poisson
-arrivals stay Poisson on every replica.
+A roll renews a quarter of the replicas at a time, as a Deployment does by default. Each takes no new requests, finishes
+those it has, is away for the start-up time and comes back with the new arm; the others serve the load meanwhile. A fleet
+of one replica is rolled with a surge pod: the old one serves until the new one is ready. Requests are spread at random,
+as a Kubernetes Service does, so that Poisson arrivals stay Poisson on every replica.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Texts(Protocol):
 
 
 class Arms(Protocol):
-    """What a fleet must know to run an arm."""
+    """Engines and texts with which a fleet runs an arm."""
 
     def config(self, arm: Arm) -> EngineConfig:
         """The engine of one replica under this arm."""

@@ -1,7 +1,8 @@
-"""What a fleet could have done at best under a load that is known beforehand, with and without paying for rolls.
+"""The best that a fleet could have done under a load that is known beforehand, with free rolls and with rolls that cost.
 
-Both rest on the fluid of `stepping`: less in flight is never worse, neither now nor later. A choice per window from the
-latency at rest would not do: near saturation the backlog that an arm leaves behind costs more than its own window.
+Both rest on the fluid model of `stepping`, in which less in flight is never worse, neither now nor later. A choice per
+window from the latency at rest would be wrong. Near saturation the backlog that an arm leaves behind costs more than its
+own window.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ STARTS_PER_ROLL = 32
 def free_windows(
     trace: RateTrace, arms: Sequence[Arm], law: Callable[[Arm], PiecewiseLaw], replicas: int
 ) -> tuple[list[Window], int]:
-    """All windows of a fleet that runs at every moment the arm that leaves the least in flight, and its changes of arm.
+    """All windows of a fleet that always runs the arm that leaves the least in flight, and its changes of arm.
 
-    Nothing is planned: at equal numbers in flight the arm with the lowest latency also lets go the most, so that the
-    greedy choice is below every other sequence of arms at every moment. It is made per substep, as a window may begin
+    Nothing is planned. At equal numbers in flight the arm with the lowest latency also completes the most requests, so the
+    greedy choice is below every other sequence of arms at every moment. It is made per substep, because a window may begin
     on one side of a break-even and end on the other.
     """
     laws = [law(arm) for arm in arms]
@@ -50,7 +51,7 @@ def free_windows(
         rps, h = rate / replicas, length_s / SUBSTEPS
         inflight = latency_s = p95_s = 0.0
         for _ in range(SUBSTEPS):
-            # Of equally good ones the one that runs.
+            # Of equally good arms the running one stays.
             n, other, place = min(
                 (implicit(n, rps, one, h), place != chosen, place) for place, one in enumerate(laws)
             )
@@ -77,7 +78,7 @@ def free_windows(
 
 @dataclass(slots=True)
 class Greedy:
-    """The same choice on the event clock, from what is in flight: a controller for rolls that are free.
+    """The same choice on the event clock, from the number in flight: a controller for rolls that are free.
 
     Attributes:
         arms: to choose from.
@@ -106,11 +107,11 @@ class Greedy:
 
 @dataclass(frozen=True, slots=True)
 class SwitchPlan:
-    """Which arm to run when.
+    """A sequence of arms with the times of their rolls.
 
     Attributes:
         changes: (s from which to run or to roll out, arm), ascending, the first at 0.
-        spent_s: what all requests spend under it together (s), as `stepping` replays it.
+        spent_s: total latency of all requests under it (s), as `stepping` replays it.
     """
 
     changes: tuple[tuple[float, Arm], ...]
@@ -127,11 +128,11 @@ def best_plan(
     kept_per_arm: int = KEPT_PER_ARM,
     starts_per_roll: int = STARTS_PER_ROLL,
 ) -> SwitchPlan:
-    """The plan under which requests spend the least, any arm being there at the start; rolls begin where windows end.
+    """The plan with the least total latency of requests. Any arm may run at the start; rolls begin where windows end.
 
-    A dynamic program whose states are fleets: (arm, number in flight, time spent so far). Every fleet goes through a
-    window exactly as a `SteppedFleet` does, rolls included; of two with the same arm, the one that has spent more and
-    has more in flight is given up.
+    A dynamic program whose states are fleets: (arm, number in flight, total latency so far). Every fleet goes through a
+    window exactly as a `SteppedFleet` does, rolls included. Of two fleets with the same arm, the one with more total latency
+    and more in flight is given up.
 
     Args:
         trace: rates of the fleet.
@@ -139,8 +140,8 @@ def best_plan(
         law: of an arm.
         replicas: of the fleet.
         roll_s: start-up time of a replica; 0: changes are free.
-        kept_per_arm: fleets kept at the end of a window, evenly from the one that has spent least to the one with the
-            least in flight; real weeks have 2.
+        kept_per_arm: fleets kept at the end of a window, evenly from the one with the least total latency to the one with
+            the least in flight; real weeks have 2.
         starts_per_roll: moments at which a roll may begin within the time that one takes: seldom enough for traces of
             short windows.
     """
@@ -165,14 +166,14 @@ def best_plan(
 
 @dataclass(slots=True)
 class _Fleets:
-    """Fleets that differ in what was done so far; all of shape (fleets,).
+    """Fleets with different histories; all arrays of shape (fleets,).
 
     Attributes:
-        spent_s: by their requests.
+        spent_s: total latency of their requests.
         inflight: per replica, over all replicas.
-        begun_s: when the last roll began; long ago where none is under way.
-        arm: place of what runs or is being rolled out.
-        old: place of what ran before the last roll.
+        begun_s: when the last roll began; long ago if none is under way.
+        arm: place of the arm that runs or is being rolled out.
+        old: place of the arm before the last roll.
         node: place in the search's history.
     """
 
@@ -248,7 +249,7 @@ class _Search:
 
     def through(self, fleets: _Fleets, start_s: float, length_s: float, fleet_rps: float) -> _Fleets:
         """All fleets at the end of a window: `SteppedFleet.step` on arrays."""
-        # As in `SteppedFleet._mixture`: the share of the window in which a roll goes on, and what is still to be rolled.
+        # See `SteppedFleet._mixture`: the share of the window in which a roll goes on, and the part still to be rolled.
         ends_s = fleets.begun_s + self.roll_s
         rolled_s = np.clip(ends_s - start_s, 0.0, length_s)
         going = rolled_s / length_s

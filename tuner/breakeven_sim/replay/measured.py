@@ -1,8 +1,8 @@
-"""A calibration run on the simulated engine: the sweep, the points and the fit, as a real one would be made.
+"""A calibration run on the simulated engine: the sweep, the points and the fit, as a real run would make them.
 
-Every arm meets Poisson arrivals at loads from nearly alone to near the ceiling, and a schedule as many clients as keep it
-in its last tier, with lengths drawn from the trace that is to be replayed; each load becomes one point, and the points
-go through the library's own fit.
+Every arm meets Poisson arrivals at loads from nearly alone to near the ceiling. A schedule also meets as many clients as
+keep it in its last tier. Lengths are drawn from the trace that is to be replayed. Each load becomes one point, and the
+points go through the library's own fit.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def measured_profile(
 def measured_points(
     arms: Arms, wanted: Sequence[Arm], prompt_tokens: _Ints, output_tokens: _Ints, seed: int
 ) -> list[Point]:
-    """The points of such a calibration; arguments as of `measured_profile`."""
+    """The points of such a calibration; for the arguments see `measured_profile`."""
     points = []
     for arm in wanted:
         random = np.random.default_rng((seed, 3))
@@ -73,9 +73,9 @@ def measured_points(
 
 
 def _clients_of_the_last_tier(arms: Arms, arm: Arm) -> int | None:
-    """Clients that keep a schedule in the tier of its largest batches: what that costs no lower load tells.
+    """Clients that keep a schedule in the tier of its largest batches: lower loads do not show that tier's cost.
 
-    None for an arm with one draft length, or where the engine's batches never get there.
+    None for an arm with one draft length, or if the engine's batches never get there.
     """
     config = arms.config(arm)
     if not config.drafts.tiers:
@@ -100,7 +100,7 @@ def _ceiling_rps(arms: Arms, arm: Arm, prompts: _Ints, outputs: _Ints, random: n
     requests = _requests(np.zeros(_CEILING_REQUESTS), prompts, outputs, random)
     open_loop(arms, arm, requests)
     done = np.sort([request.finished_s for request in requests])
-    # The last ones leave a batch that nobody fills up any more.
+    # The last requests leave a batch that no new request fills up.
     most = int(0.8 * len(done))
     return most / float(done[most - 1])
 
@@ -112,7 +112,7 @@ def _open_point(
     requests = _requests(arrivals, prompts, outputs, random, first=index * _REQUESTS)
     engine = open_loop(arms, arm, requests)
     counted = requests[int(_WARM_UP * len(requests)) :]
-    # The rate as it came out, not as it was asked for: 800 draws are a sample.
+    # The rate that arrived, not the rate that was asked for: 800 draws are a sample.
     rate = (len(counted) - 1) / (counted[-1].arrival_s - counted[0].arrival_s)
     load = {"load_mode": LoadMode.POISSON, "request_rate_rps": rate, "achieved_rps": rate}
     return _point(arms, arm, counted, engine, index, load)
@@ -130,7 +130,7 @@ def _closed_point(
     number = clients + max(_REQUESTS, 4 * clients)
     requests = _requests(np.zeros(number), prompts, outputs, random, first=index * _REQUESTS)
     engine = closed_loop(arms, arm, requests, clients)
-    # The first requests start together, and the last ones leave a batch that nobody fills up any more.
+    # The first requests start together, and the last ones leave a batch that no new request fills up.
     counted = requests[clients : number - clients]
     load = {"load_mode": LoadMode.CLOSED, "concurrency": float(clients), "mean_inflight": float(clients)}
     return _point(arms, arm, counted, engine, index, load)
@@ -139,7 +139,7 @@ def _closed_point(
 def _point(
     arms: Arms, arm: Arm, counted: Sequence[Request], engine: Engine, index: int, load: dict[str, Any]
 ) -> Point:
-    """What requests that were answered tell of a load, whose columns are given."""
+    """The point of a load, from the requests that were answered under it; the load's columns are given."""
     latency = np.array([r.finished_s - r.arrival_s for r in counted])
     ttft = np.array([r.first_token_s - r.arrival_s for r in counted])
     tokens = np.array([r.output_tokens for r in counted], np.float64)

@@ -1,4 +1,4 @@
-"""What a policy did to the requests of a trace, in the same terms for both kinds of replay."""
+"""Results of a policy on the requests of a trace, in the same terms for both kinds of replay."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _TIE = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class ReplayedParts:
-    """What the latency of answered requests consists of.
+    """Parts of the latency of answered requests.
 
     Attributes:
         ttft_mean_s, ttft_p95_s: time to first token over requests.
-        tpot_mean_s: decode time of all requests over all decoded tokens; `None` where every answer was one token.
+        tpot_mean_s: decode time of all requests over all decoded tokens; `None` if every answer was one token.
         tpot_p95_s: 95th percentile of time per token over requests; `None` likewise.
         tokens_per_step: E, decoded tokens over request-steps; `None` likewise.
     """
@@ -68,7 +68,7 @@ class PolicyOutcome:
         p95_latency_s: likewise.
         switches: rolls begun.
         slo_attainment: share of requests that kept every limit; `None` without limits.
-        window_latency_s: mean per window of the trace, NaN where nobody arrived; shape (windows,).
+        window_latency_s: mean per window of the trace, NaN if nobody arrived; shape (windows,).
         window_length_s: shape (windows,).
         parts: of requests on a simulated engine what their latency consists of; `None` where laws were replayed.
         mean_inflight: mean number in flight of the whole fleet; `None` without any time.
@@ -182,7 +182,7 @@ def _kept_share(finished: Sequence[Request], latency: _Floats, slo: Slo) -> floa
 def _lognormal_sigma(mean: _Floats, p95: _Floats) -> _Floats:
     """Sigma of the lognormal with this mean and 95th percentile: ln(p95/mean) = z*sigma - sigma^2/2, its smaller root."""
     ratio = np.log(np.maximum(p95 / mean, 1.0))
-    # Beyond exp(z^2/2) = 3.9 times the mean no lognormal has such a percentile; the widest one that has is taken.
+    # Beyond exp(z^2/2) = 3.9 times the mean no lognormal has such a percentile; the widest possible one is taken.
     return np.asarray(_Z95 - np.sqrt(np.maximum(_Z95**2 - 2.0 * ratio, 0.0)))
 
 

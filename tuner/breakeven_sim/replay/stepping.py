@@ -1,9 +1,9 @@
 """A fleet window by window, without requests: for traces of a week that are rates.
 
-Between two changes of the rate, the number in flight n of one replica follows dn/dt = rate - n / (C1 + n*C2): what
-comes less what the law lets go. Its rest point is the law's n = rate * L; where there is none the queue grows until a
-later window drains it. Exact for the means of the law's queue at rest; in between a fluid approximation. Rolls renew
-as many replicas at a time as on the event clock, the others sharing the load.
+Between two changes of the rate, the number in flight n of one replica follows dn/dt = rate - n / (C1 + n*C2): arrivals
+less departures under the law. Its rest point is the law's n = rate * L. Without a rest point the queue grows until a
+later window drains it. The means of the law's queue are exact at rest; in between they are a fluid approximation. Rolls
+renew as many replicas at a time as on the event clock, the others sharing the load.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class SteppedFleet:
 
 
 def at_rest(law: PiecewiseLaw, rps: float) -> float:
-    """In flight per replica where a trace begins: in the middle of a service's life, at rest where there is one, else 0."""
+    """In flight per replica at a trace's begin, in the middle of a service's life: at rest if there is a rest point, else 0."""
     rest_s = law.at_rps(rps)
     return rps * rest_s if math.isfinite(rest_s) else 0.0
 
@@ -210,8 +210,8 @@ def at_rest(law: PiecewiseLaw, rps: float) -> float:
 def implicit(n: float, rps: float, law: PiecewiseLaw, h: float) -> float:
     """One implicit Euler step of dn/dt = rps - n/L(n): stable whatever h, and at rest exactly the law.
 
-    On a piece L = a + b*n, n1 solves b*n1^2 + (a + h - m*b)*n1 - m*a = 0 with m = n + h*rps; its positive root. L(n)/n
-    falls, so that the root that lies on its own piece is the only one.
+    On a piece L = a + b*n, n1 is the positive root of b*n1^2 + (a + h - m*b)*n1 - m*a = 0 with m = n + h*rps. L(n)/n falls,
+    so only one root lies on its own piece.
     """
     m = n + h * rps
     n1 = m

@@ -1,4 +1,4 @@
-"""A trace replayed against policies: what `breakeven simulate` computes."""
+"""A trace replayed against policies: the computation of `breakeven simulate`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ScheduleOf:
 
 
 def parse_policy(name: str) -> Arm | ScheduleOf | None:
-    """What a static policy runs, `None` for the others.
+    """The arm or schedule of a static policy, `None` for the others.
 
     Raises:
         InputError: no such policy.
@@ -85,20 +85,20 @@ class Study:
 
     Attributes:
         arms: how an arm runs.
-        profile: what decisions rest on; with `LawArms` the fleet follows the laws of theirs, which may differ. A schedule
-            among the candidates that it lacks is measured on the simulated engine and joins it.
+        profile: the basis of decisions; with `LawArms` the fleet follows the laws of their profile, which may differ. A
+            schedule among the candidates that it lacks is measured on the simulated engine and joins it.
         trace: requests or rates of the whole fleet.
         candidates: arms that may run, besides no speculation; schedules join them.
         scheduled: drafters (methods or candidates) whose schedules may run.
         compared: policies that are compared; hindsight may do what any of them did, and run their schedules like any arm.
         replicas: of the fleet.
-        policy: of the decision code; its `roll_seconds` is a replica's start-up time, its `slo` what is promised.
-        zero_drafts_overhead: of a schedule that drafts nothing, for laws.
+        policy: of the decision code; its `roll_seconds` is a replica's start-up time, its `slo` the objectives.
+        zero_drafts_overhead: of a schedule that drafts nothing, if the fleet follows laws.
         seed: of the load balancer and of simulated sweeps.
         progress: is called with the number of requests or windows done.
         every_s: between two decisions on the event clock (s).
         window_s: that a decision looks back on (s).
-        lookback_s: a decision knows the loads of this time before it (s); 0: the present load is taken to last.
+        lookback_s: a decision knows the loads of this time before it (s); 0: the present load is expected to last.
         reasons: how often the decision code gave each reason.
         left_out: requests that no engine of these arms could hold; they are not replayed.
     """
@@ -161,7 +161,7 @@ class Study:
         if isinstance(arm, ScheduleOf):
             return self._replay(self._schedule(arm.family), [])
         if arm is not None:
-            # A drafter is meant by its own name or by its method's.
+            # A drafter may be named by its own name or by its method's.
             same = (
                 one
                 for one in self.candidates
@@ -173,9 +173,9 @@ class Study:
         return self._free_oracle() if name == "oracle-free" else self._oracle()
 
     def _oracle(self) -> PolicyOutcome:
-        """The best that hindsight finds when it pays for rolls: its own plan, or what a policy that is compared did."""
+        """The best that hindsight finds if rolls cost: its own plan, or the run of a compared policy."""
         arms = [NO_SPECULATION, *self.candidates]
-        # What decides without hindsight is feasible with it, too.
+        # Hindsight can do everything that a policy without hindsight does.
         others = [
             name
             for name in self.compared
@@ -190,11 +190,11 @@ class Study:
         return min(tried, key=_rank)
 
     def _free_oracle(self) -> PolicyOutcome:
-        """The best that hindsight finds when rolls are free; whoever pays for them is no better."""
+        """The best that hindsight finds if rolls are free; no policy that pays for them is better."""
         arms = self._any_arm()
         if isinstance(self.trace, RequestTrace):
             laws = [self.law(arm) for arm in arms]
-            # A replica's number in flight changes in the time of a request.
+            # A replica's number in flight changes within the time of a request.
             every_s = max(min(law.c1_s for law in laws), self.trace.duration_s / _MOST_CHOICES)
             alone = min(arms, key=lambda arm: self.law(arm).c1_s)
             free = self._replay_requests(self.trace, alone, Greedy(arms, laws, every_s), 0.0)
@@ -216,7 +216,7 @@ class Study:
         return list(dict.fromkeys([NO_SPECULATION, *self.candidates, *scheduled]))
 
     def _decided(self) -> PolicyOutcome:
-        # What a roll of this fleet takes away at a time is what the decision must reckon with.
+        # The decision must reckon with the replicas that a roll of this fleet takes away at a time.
         policy = replace(
             self.policy,
             roll_away_share=1.0 / waves(self.replicas) if self.replicas > 1 else 0.0,
@@ -295,7 +295,7 @@ class Study:
         return self._laws[arm]
 
     def _law(self, arm: Arm) -> PiecewiseLaw:
-        # What the fleet does is no matter of what the decision believes.
+        # The fleet follows its own laws, whatever the decision believes.
         profile = self.arms.profile if isinstance(self.arms, LawArms) else self.profile
         if arm.scheduled:
             return self._law_of_schedule(profile, arm)
@@ -332,7 +332,7 @@ class Study:
         return profile.measured(arm) and profile.arm(arm).schedule == str(self.arms.schedules[arm])
 
     def _calibrated(self, schedule: Arm) -> CostArms | LawArms:
-        """What a calibration would measure a schedule on: the engine itself, or one that follows the laws believed in."""
+        """The engine on which a calibration measures a schedule: the simulated one, or one that follows the believed laws."""
         if isinstance(self.arms, CostArms):
             return self.arms
         engine = LawArms(self.profile, self.arms.tokens)
@@ -377,11 +377,11 @@ class Study:
                 raise InputError("--policy schedule", "no candidate to schedule", "a speculative arm")
             family = min(static, key=lambda arm: self.law(arm).c1_s).family
         known = [*static, *(fit.arm for fit in self.profile.arms if fit.k)]
-        # A drafter is meant by its own name or by its method's.
+        # A drafter may be named by its own name or by its method's.
         family = next((one.family for one in known if family in {one.family, one.method}), family)
         if family not in self._schedules:
             if isinstance(self.arms, LawArms):
-                # Tuned by what is believed, run by what is true.
+                # Chosen by the believed laws, run by the true ones.
                 believed = LawArms(self.profile, self.arms.tokens, self.arms.tokens_per_step)
                 arm, table = believed.schedule_of(family, self.zero_drafts_overhead)
                 self.arms.add_schedule(arm, table, self.zero_drafts_overhead)
