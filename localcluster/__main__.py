@@ -95,7 +95,7 @@ def down(state_dir: Path) -> None:
 @_state_dir
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def status(state_dir: Path, *, as_json: bool) -> None:
-    """What runs, with its memory; exit 1 when no cluster runs or a part of it has died."""
+    """Print the processes with their memory; exit 1 if no cluster runs or a part of it has died."""
     cluster = LocalCluster.attach(state_dir)
     processes = [(process, resident_bytes(process.pid)) for process in cluster.processes()]
     if as_json:

@@ -1,4 +1,4 @@
-"""Processes, pods and events of a cluster as text, for the message of a failure: its reader cannot ask the cluster any more."""
+"""Processes, pods and events of a cluster as text. A failure's message holds them, because the cluster is gone by then."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from localcluster.control import ProcessStatus
 from localcluster.failure import LocalClusterError
 
-# What Kubernetes logs for information starts so; the worries would drown in it.
+# Lines of Kubernetes' information level; warnings and errors would be lost among them.
 _INFORMATION: Final = re.compile(r"I\d{4} ")
 _TAIL_LINES: Final = 12
 _LINE_CHARACTERS: Final = 300
@@ -22,7 +22,7 @@ _OBJECTS: Final = (
 
 
 class Questioned(Protocol):
-    """What an account asks of a cluster (`LocalCluster`, which writes one when it could not start)."""
+    """The part of a `LocalCluster` that an account reads; a cluster writes one if it could not start."""
 
     @property
     def state_dir(self) -> Path:

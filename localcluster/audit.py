@@ -25,10 +25,10 @@ class AuditEvent:
         resource: plural, for example `deployments`.
         subresource: for example `status`, or empty.
         namespace: empty for cluster-wide objects.
-        name: empty where the server chose it or the request named none.
+        name: empty if the server chose it or the request named none.
         code: HTTP status of the answer.
         dry_run: the server was asked to change nothing.
-        body: object or patch as sent; None where the audit policy keeps it out (secrets, events, leases).
+        body: object or patch as sent; None if the audit policy keeps it out (secrets, events, leases).
     """
 
     at: dt.datetime

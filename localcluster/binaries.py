@@ -1,10 +1,10 @@
-"""Where each program of the cluster is on this machine; builds once what is missing.
+"""Paths of the cluster's programs on this machine; builds a missing program once.
 
-Looked for in this order, program by program:
+The search goes in this order, program by program:
 
 1. `BREAKEVEN_ASSETS`, a folder: taken as it is.
-2. `KUBEBUILDER_ASSETS`, the same idea of other projects: taken when its Kubernetes minor version is the pinned one,
-   because an older API server under a newer controller manager is outside of Kubernetes' own version skew policy.
+2. `KUBEBUILDER_ASSETS`, the same idea of other projects: taken if its Kubernetes minor version is the pinned one.
+   An older API server under a newer controller manager breaks Kubernetes' own version skew policy.
 3. the cache folder (`cache.py`), into which it is built from pinned source.
 
 `python -m localcluster.binaries` builds all of them, with nothing but Python: `make demo` does so while the packages of
@@ -165,7 +165,7 @@ def _build_side_by_side(
             # An interrupted builder waits for no compiler.
             given_up.set()
     if failures:
-        # What was given up because of it failed later, and says less.
+        # Builds that were given up because of the first failure fail later with a message that says less.
         raise failures[0]
     return built
 

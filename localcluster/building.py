@@ -42,7 +42,7 @@ def build(
         target: final path of the program.
         toolchain: the Go command to use.
         say: receives progress.
-        position: which of how many, for the person who waits.
+        position: number of the build and of all builds, shown to the person who waits.
         given_up: set once nobody wants the program any more; the compiler is ended at its next word.
 
     Raises:

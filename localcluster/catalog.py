@@ -1,9 +1,9 @@
-"""Which programs the one-machine cluster is made of, and at which versions.
+"""Programs of the one-machine cluster, and their versions.
 
-The versions stand in `modules/*/go.mod` and nowhere else: each folder is one Go module with its own locked
+The versions stand in `modules/*/go.mod` and nowhere else. Each folder is one Go module with its own locked
 dependencies, because Kubernetes, Prometheus, Alertmanager and Helm need different versions of the same libraries.
-A built program is kept under a folder named by its version and by a digest of everything that decides its content,
-so that a changed pin, flag or toolchain is a new folder and never a stale program.
+A built program is kept under a folder named by its version and by a digest of everything that decides its content. So a
+changed pin, flag or toolchain is a new folder and never a stale program.
 """
 
 from __future__ import annotations
@@ -109,10 +109,10 @@ def pinned_version(go_mod: str, module: str) -> str:
 
 
 def _words(go_mod: str, version: str) -> dict[str, str]:
-    """What a stamp can say.
+    """Values that a stamp may contain.
 
     `version` and `bare` (without its `v`); `release` (see `release_of`); `kubernetes_minor`, of the Kubernetes whose
-    client library the module has: without it Helm takes every cluster that it cannot ask for a Kubernetes 1.20.
+    client library the module has. Without it Helm assumes Kubernetes 1.20 for every cluster that it cannot ask.
     """
     bare = version.removeprefix("v")
     client = re.search(r"k8s\.io/client-go v0\.(\d+)\.", go_mod)

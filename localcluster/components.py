@@ -14,8 +14,8 @@ from localcluster.state import ClusterEndpoints, StateFolder
 ISSUER: Final = "https://kubernetes.default.svc"
 SERVICE_RANGE: Final = "10.96.0.0/16"
 
-# What the audit log records: every write with the object that was sent, nothing that only reads. Leases are renewed
-# every few seconds by several parts and events are a log of their own: of those, that it happened.
+# The audit log records every write with the object that was sent, and no read. Several parts renew Leases every few
+# seconds, and events are a log of their own: for those it records only that they happened.
 AUDIT_POLICY: Final = """\
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -85,7 +85,7 @@ def api_server(program: Path, state: StateFolder, endpoints: ClusterEndpoints) -
         "--requestheader-username-headers=X-Remote-User",
         "--requestheader-group-headers=X-Remote-Group",
         "--requestheader-extra-headers-prefix=X-Remote-Extra-",
-        # How it identifies itself to the node agent, for `kubectl logs` and `exec`.
+        # The certificate with which `kubectl logs` and `exec` reach the node agent.
         f"--kubelet-client-certificate={state.pki / 'apiserver-kubelet-client.crt'}",
         f"--kubelet-client-key={state.pki / 'apiserver-kubelet-client.key'}",
         "--kubelet-preferred-address-types=InternalIP",

@@ -12,14 +12,13 @@ _LOWEST: Final = 10240
 
 
 def free_ports(count: int) -> list[int]:
-    """Distinct TCP ports that nobody listens on at 127.0.0.1 now, and that no other process was given here.
+    """Distinct TCP ports that nobody listens on at 127.0.0.1 now, and that no other process reserved here.
 
-    They lie below the range from which the kernel takes the near ends of outgoing connections. A port from `bind(0)`
-    comes out of that very range, and between being chosen here and being bound by a server that starts seconds
-    later some client's connection would now and then be given it.
+    They lie below the range from which the kernel takes local ports of outgoing connections. A port from `bind(0)` comes
+    out of that very range. A client's connection may then get it before a server that starts seconds later can bind it.
 
-    A port stays this process's until it ends: two clusters that start at the same time would otherwise now and then
-    choose the same one before either listens on it.
+    A port stays this process's until it ends. Two clusters that start at the same time could otherwise choose the same one
+    before either listens on it.
     """
     ephemeral = int(_RANGE_FILE.read_text().split()[0]) if _RANGE_FILE.exists() else 32768
     candidates = range(_LOWEST, ephemeral) if ephemeral - _LOWEST > 1000 else range(49152, 65536)

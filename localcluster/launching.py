@@ -82,7 +82,7 @@ def launch(state: StateFolder, lock: int, *, keep_state: bool) -> Launched:
 
 
 def last_line(log: Path) -> str:
-    """The last line that a process said, for a message that must be one line."""
+    """The last line of a process' log: a message must be one line."""
     with contextlib.suppress(OSError):
         lines = log.read_text(errors="replace").split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")

@@ -64,7 +64,7 @@ def agent_command(
 
 
 def with_this_package(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment with the folder of this package on PYTHONPATH, for processes started from anywhere."""
+    """The environment with the folder of this package on PYTHONPATH, so that processes can start anywhere."""
     home = str(Path(__file__).parents[1])
     earlier = [entry for entry in environment.get("PYTHONPATH", "").split(":") if entry]
     # Relative entries meant something where the starter stood, and nothing in the state folder.

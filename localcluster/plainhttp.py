@@ -18,7 +18,7 @@ class Reader:
 
     Args:
         base: URL without a path.
-        pki: folder with `ca.crt` and the `admin` pair, for the API server; None for plain HTTP.
+        pki: folder with `ca.crt` and the `admin` pair of the API server; None for plain HTTP.
     """
 
     def __init__(self, base: str, pki: Path | None = None) -> None:

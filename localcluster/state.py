@@ -75,7 +75,7 @@ class StateFolder:
         return self.root / "supervisor.sock"
 
     def log(self, process: str) -> Path:
-        """What a process says on standard output and error."""
+        """The file of a process' standard output and error."""
         return self.root / "logs" / f"{process}.log"
 
     def create(self) -> None:

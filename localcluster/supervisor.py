@@ -2,12 +2,12 @@
 
 Guarantees:
 
-* It ends, and everything with it, when a client of its socket asks for that, when it gets SIGTERM or SIGINT, and, if it was given a
-  lifeline (the reading end of a pipe), when the last holder of the other end is gone, however that came about:
-  SIGKILL of the starter closes the pipe as surely as an orderly exit.
-* A process that it started dies with it even when it is killed itself: each asked the kernel for that
+* The supervisor ends, and every process with it, if a client of its socket asks for that, or at SIGTERM or SIGINT. It
+  may have a lifeline, the reading end of a pipe: then it also ends when the last holder of the other end is gone. Even
+  SIGKILL of the starter closes the pipe.
+* A process that it started dies with it even if the supervisor is killed: each asked the kernel for that
   (PR_SET_PDEATHSIG) before its first instruction.
-* What its processes left behind is its own to end: as child subreaper it inherits every orphan below it.
+* It also ends the processes that its own processes left behind: as child subreaper it inherits every orphan below it.
 * Afterwards the state folder is removed.
 
 It serves one JSON object per line on a Unix socket in the state folder; `control.py` is the other end. It knows
@@ -102,7 +102,7 @@ class Supervisor:
         writer.close()
 
     async def _perform(self, request: Mapping[str, Any]) -> Any:  # noqa: PLR0911 - one return per word
-        # What has ended before the question came has ended in the answer, whether or not its SIGCHLD was handled.
+        # A process that ended before the request must be ended in the answer, whether or not its SIGCHLD was handled.
         self._reap()
         match request["do"]:
             case "start":

@@ -18,8 +18,8 @@ class NoAddressError(Exception):
 class AddressRange:
     """One /24 of loopback. The first host address is the node's, the others are its pods'.
 
-    A range is held by an abstract Unix socket, which like loopback belongs to the network namespace and which the kernel
-    gives back when the agent dies, however it dies.
+    An abstract Unix socket holds a range. Like loopback the socket belongs to the network namespace, and the kernel gives it
+    back when the agent dies, however it dies.
     """
 
     def __init__(self, identity: str) -> None:

@@ -28,7 +28,7 @@ _STARTUP_S = 60.0
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """What one agent is started with."""
+    """Settings with which one agent is started."""
 
     kubeconfig: Path
     state_dir: Path

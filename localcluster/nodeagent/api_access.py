@@ -32,12 +32,12 @@ class Connection:
 
     @property
     def host(self) -> str:
-        """The server's host, for KUBERNETES_SERVICE_HOST."""
+        """The server's host: a container's KUBERNETES_SERVICE_HOST."""
         return urlsplit(self.server).hostname or ""
 
     @property
     def port(self) -> int:
-        """The server's port, for KUBERNETES_SERVICE_PORT."""
+        """The server's port: a container's KUBERNETES_SERVICE_PORT."""
         parts = urlsplit(self.server)
         return parts.port or (443 if parts.scheme == "https" else 80)
 

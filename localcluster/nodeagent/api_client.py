@@ -37,7 +37,7 @@ class ApiError(Exception):
         self.status = status
 
 
-# What a request can end with when the server is not there or goes away.
+# Errors of a request if the server is not there or goes away.
 UNREACHABLE = (aiohttp.ClientError, TimeoutError, OSError)
 FAILURES = (ApiError, *UNREACHABLE)
 
@@ -57,7 +57,7 @@ class ApiClient:
 
         Args:
             connection: to the server.
-            backoff_s: the first and the longest delay before a watch is begun anew.
+            backoff_s: the first and the longest delay before a watch begins again.
             short_s: a stream that ends within that time ends because the server is stopping.
         """
         self.connection = connection
@@ -85,7 +85,7 @@ class ApiClient:
         return await self._request("GET", path, params=params)
 
     async def find(self, path: str) -> dict[str, Any] | None:
-        """Reads an object; None when it does not exist."""
+        """Reads an object; None if it does not exist."""
         try:
             return await self.get(path)
         except ApiError as error:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Backoff:
-    """What the crashes so far cost the next restart; a new value per restart, so that asking has no side effect."""
+    """The delay that a container's crashes add to its next restart. Each restart makes a new value, so asking changes nothing."""
 
     base_s: float = 10.0
     max_s: float = 300.0

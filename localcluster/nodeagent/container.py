@@ -56,7 +56,7 @@ class Events(Protocol):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a container needs of its pod and node."""
+    """The parts of pod and node that a container uses."""
 
     machine: Machine
     ledger: Ledger

@@ -26,7 +26,7 @@ class ActionResult:
 
 
 class Inside(Protocol):
-    """What an action needs of the container it is about."""
+    """The container to which an action belongs."""
 
     @property
     def pod_ip(self) -> str:

@@ -12,7 +12,7 @@ from localcluster.nodeagent import fieldrefs, variables
 from localcluster.nodeagent.fieldrefs import Placement
 from localcluster.nodeagent.podspec import ContainerSpec, Json, PodSpec
 
-# (kind, name) -> data as text, or None when there is no such object in the pod's namespace.
+# (kind, name) -> data as text, or None if there is no such object in the pod's namespace.
 Lookup = Callable[[str, str], Awaitable[Mapping[str, str] | None]]
 
 
@@ -28,7 +28,7 @@ async def assemble(
     Args:
         pod: the pod.
         container: one of its containers.
-        where: the pod's placement, for field references.
+        where: the pod's placement, which answers field references.
         services: variables a kubelet adds for Services; `$(VAR)` may name them and `env` may replace them.
         lookup: reads ConfigMaps ("configmap") and Secrets ("secret").
 
@@ -64,7 +64,7 @@ async def _whole(source: Json, lookup: Lookup) -> dict[str, str]:
 async def _referenced(
     source: Json, pod: PodSpec, container: ContainerSpec, where: Placement, lookup: Lookup
 ) -> str | None:
-    """The value of one `valueFrom`; None when it is optional and missing."""
+    """The value of one `valueFrom`; None if it is optional and missing."""
     try:
         if "fieldRef" in source:
             return fieldrefs.field(source["fieldRef"]["fieldPath"], pod, where)

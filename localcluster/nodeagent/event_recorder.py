@@ -42,7 +42,7 @@ class _Known:
 
 
 class _Said(NamedTuple):
-    """What one series of equal events says."""
+    """The text and object of one series of equal events."""
 
     about: About
     reason: str

@@ -1,4 +1,4 @@
-"""The downward API: values of a pod's own fields, for env (`fieldRef`, `resourceFieldRef`) and for volumes."""
+"""The downward API: a pod's own fields as values of env (`fieldRef`, `resourceFieldRef`) and as files of volumes."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ RESOURCE = "nvidia.com/gpu"
 
 @dataclass(frozen=True)
 class Product:
-    """What GPU Feature Discovery labels one GPU model with."""
+    """Labels that GPU Feature Discovery gives one GPU model."""
 
     memory_mib: int
     family: str

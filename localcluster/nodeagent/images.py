@@ -34,7 +34,7 @@ class ImageProgram:
     user: int = 0
 
     def command_line(self, command: Sequence[str], args: Sequence[str], pod_ip: str) -> list[str]:
-        """What to execute for a container's command and args (already expanded); empty when there is nothing to run.
+        """The words to execute for a container's command and args (already expanded); empty if there is nothing to run.
 
         A command replaces the entrypoint, as in Kubernetes, unless it spells the entrypoint out.
         """

@@ -1,4 +1,4 @@
-"""What this machine allows: whether containers can have user and mount namespaces, found out by making one."""
+"""Detects whether this machine allows user and mount namespaces to containers, by making one."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Where a container's files come from: volumeMounts as binds, and the plan of its root file system.
+"""Files of a container: volumeMounts as binds, and the plan of its root file system.
 
-A container's root is this machine's own, seen through a mount namespace, with volumes bound over it. A mount point that does
-not exist here (say `/models`) cannot be made without touching the machine's disk, so its parent directory is replaced by an
-in-memory one that holds everything the real one holds plus the mount point. Nothing outside the namespace changes.
+A container's root is this machine's own, seen through a mount namespace, with volumes bound over it. A mount point that
+does not exist here (such as `/models`) cannot be made without touching the machine's disk. Its parent directory is
+therefore replaced by one in memory, with the same entries and the mount point. Nothing outside the namespace changes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from localcluster.nodeagent.podspec import ContainerSpec
 
 Kind: TypeAlias = Literal["dir", "file", "link"]
 
-# What a container runtime puts into /dev; the machine's disks and consoles stay out.
+# The devices that a container runtime puts into /dev; the machine's disks and consoles stay out.
 _DEVICES = (
     "full",
     "null",
@@ -39,10 +39,10 @@ _DEVICES = (
 
 
 class Host(Protocol):
-    """What the planner needs to know of this machine's file system."""
+    """The view of this machine's file system that the planner uses."""
 
     def kind(self, path: str) -> Kind | None:
-        """What is at the path (links are not followed); None when nothing is."""
+        """Kind of the entry at the path (links are not followed); None if there is none."""
 
     def children(self, path: str) -> Sequence[str]:
         """Names in a directory; empty when it cannot be read."""
@@ -84,7 +84,7 @@ def binds(
     Args:
         container: the container.
         sources: by name of the volume.
-        env: the container's environment, for subPathExpr.
+        env: the container's environment, which subPathExpr refers to.
 
     Raises:
         ConfigError: a subPath leaves its volume or does not exist in a read-only one.
@@ -123,7 +123,7 @@ def plan(targets: Iterable[Bind], host: Host) -> tuple[tuple[Make, ...], tuple[B
 
 
 def _fill(folder: str, targets: Mapping[str, Bind], host: Host, steps: list[Make]) -> None:
-    """Adds the steps for a directory that is made anew: copies of its entries and the missing mount points."""
+    """Adds the steps for a directory that is made again in memory: copies of its entries and the missing mount points."""
     names = _DEVICES if folder == "/dev" else host.children(folder)
     missing = {_child(folder, target) for target in targets if _inside(target, folder)}
     for name in names:

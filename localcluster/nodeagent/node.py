@@ -34,7 +34,7 @@ _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 @dataclass(frozen=True)
 class Shared:
-    """What the nodes of one agent share."""
+    """Parts that the nodes of one agent share."""
 
     api: ApiClient
     recorder: Recorder

@@ -46,7 +46,7 @@ class NodeSpec:
         return cls(name, product, int(count))
 
     def allocatable(self) -> dict[str, str]:
-        """What the scheduler may give away."""
+        """The resources that the scheduler may give away."""
         found = {"cpu": self.cpus, "memory": self.memory, "ephemeral-storage": "1000Gi", "pods": str(_PODS)}
         return found | ({gpus.RESOURCE: str(self.gpu_count)} if self.gpu_count else {})
 

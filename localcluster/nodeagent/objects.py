@@ -23,7 +23,7 @@ class _Read(NamedTuple):
 
 
 class _Lifetime(NamedTuple):
-    """What a token is for, and how long it lives."""
+    """A token's audience and lifetime."""
 
     audience: str
     lifetime_s: int
@@ -44,7 +44,7 @@ class Objects:
         self._known: dict[str, _Read] = {}
 
     async def read(self, kind: str, namespace: str, name: str, max_age_s: float) -> dict[str, Any] | None:
-        """The object, at most `max_age_s` old; None when it does not exist."""
+        """The object, at most `max_age_s` old; None if it does not exist."""
         path = f"/api/v1/namespaces/{namespace}/{_PLURALS[kind]}/{name}"
         now = time.monotonic()
         known = self._known.get(path)
@@ -73,7 +73,7 @@ class Objects:
 
 
 class PodObjects:
-    """What one pod may read: the `Source` of its volumes and the `Lookup` of its environment."""
+    """The objects that one pod may read: the `Source` of its volumes and the `Lookup` of its environment."""
 
     def __init__(self, objects: Objects, pod: PodSpec) -> None:
         self._objects = objects

@@ -1,4 +1,4 @@
-"""What the files of a volume hold, given the objects they are made from."""
+"""Contents of a volume's files, given the objects they are made from."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class PayloadSource(Protocol):
     """Reads what volumes are made from, in one pod's namespace."""
 
     def config_map(self, name: str) -> Awaitable[Mapping[str, bytes] | None]:
-        """A ConfigMap's data and binaryData; None when it does not exist."""
+        """A ConfigMap's data and binaryData; None if it does not exist."""
 
     def secret(self, name: str) -> Awaitable[Mapping[str, bytes] | None]:
-        """A Secret's data, decoded; None when it does not exist."""
+        """A Secret's data, decoded; None if it does not exist."""
 
     def token(self, audience: str, lifetime_s: int) -> Awaitable[str]:
         """A token of the pod's ServiceAccount, bound to the pod; renewed before it expires."""

@@ -1,4 +1,4 @@
-"""What a pod's containers should do next: pure, and asked again after every change.
+"""The next step of a pod's containers: pure, and asked again after every change.
 
 Rules: Kubernetes documentation, "Pod Lifecycle", "Init Containers", "Sidecar Containers" and "Termination of Pods".
 """
@@ -14,7 +14,7 @@ from localcluster.nodeagent.states import ContainerState
 
 @dataclass(frozen=True)
 class LifecycleStep:
-    """What to do now.
+    """The step to take now.
 
     Attributes:
         start: containers to start, in this order.

@@ -1,7 +1,7 @@
-"""What the agent reads of a Pod, as frozen data.
+"""The fields of a Pod that the agent reads, as frozen data.
 
-The API server has validated and defaulted the object, so readers here trust its shape; what the agent cannot honour is found
-by `refusals` before anything here is acted on.
+The API server has validated and defaulted the object, so readers here trust its shape. `refusals` finds the fields that
+the agent cannot honour before anything here is acted on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ RestartPolicy: TypeAlias = Literal["Always", "OnFailure", "Never"]
 
 
 class Role(enum.Enum):
-    """What a container is for; decides when it starts, restarts and stops."""
+    """Kind of a container; decides when it starts, restarts and stops."""
 
     INIT = "init"
     SIDECAR = "sidecar"  # an init container with restartPolicy Always
@@ -198,7 +198,7 @@ def _probe(raw: Json | None, ports: Sequence[Json]) -> ProbeSpec | None:
 
 
 def _action(raw: Json | None, ports: Sequence[Json]) -> Action | None:
-    """Reads the one handler of a probe or a hook; None where there is none that the agent knows (`refusals` says so)."""
+    """Reads the one handler of a probe or a hook; None if there is none that the agent knows (`refusals` says so)."""
     if not raw:
         return None
     if "exec" in raw:

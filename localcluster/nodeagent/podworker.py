@@ -1,7 +1,7 @@
 """One pod from being bound to being gone.
 
-Level-triggered: whatever changes (the Pod object, a container, the clock), the worker looks at everything anew, asks
-`pod_lifecycle.decide`, acts, and writes the status if it differs from what it wrote last.
+The worker is level-triggered. After any change (the Pod object, a container, the clock) it looks at everything again,
+asks `pod_lifecycle.decide`, acts, and writes the status if it differs from the last one written.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _TERMINAL = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """What all pods of one node share."""
+    """Parts that all pods of one node share."""
 
     api: ApiClient
     objects: Objects
@@ -139,7 +139,7 @@ class PodWorker:
     # -- one look ------------------------------------------------------------------------------------------------------
 
     async def _look(self) -> float | None:
-        """Brings the pod one step on; when to look again at the latest, None when it is gone."""
+        """Brings the pod one step on; when to look again at the latest, None if it is gone."""
         if self._over:
             return await self._finalise(None)
         now = time.time()
@@ -197,7 +197,7 @@ class PodWorker:
     def _admit(self) -> bool:
         """Gives the pod its address, or refuses it for good.
 
-        A refused pod stays Pending: a ReplicaSet would replace a Failed one at once, and that one's successor, for ever.
+        A refused pod stays Pending. A ReplicaSet would replace a Failed pod at once, and its successor too, without end.
         """
         if self._verdict is not None:
             return False
@@ -265,7 +265,7 @@ class PodWorker:
     # -- pieces --------------------------------------------------------------------------------------------------------
 
     def _first_state(self, container: podspec.ContainerSpec, old: Json) -> ContainerState:
-        """What is known of a container when its worker begins: nothing, or what an earlier agent wrote."""
+        """A container's state when its worker begins: a new one, or the one that an earlier agent wrote."""
         state = status.restored(old, container.name)
         if state is None:
             waits_for_others = container.role is Role.MAIN and len(self._pod.inits) > 0

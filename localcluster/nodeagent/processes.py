@@ -25,7 +25,7 @@ class StartError(Exception):
 
 @dataclass(frozen=True)
 class Root:
-    """A container's root file system, user and host name, for `launcher`."""
+    """A container's root file system, user and host name, as `launcher` needs them."""
 
     folder: Path  # any empty directory; each container mounts its own root there in its own namespace
     make: tuple[Make, ...]
@@ -39,7 +39,7 @@ class Root:
 
 @dataclass(frozen=True)
 class Launch:
-    """What to execute: in a root of its own, in the namespaces of a running process, or just here (both None)."""
+    """A command to execute: in a root of its own, in the namespaces of a running process, or just here (both None)."""
 
     argv: Sequence[str]
     env: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""What a pod asks for that this agent cannot honour.
+"""Fields of a pod that this agent cannot honour.
 
 Refusing is the rule: a field that is silently dropped makes a test pass for the wrong reason. Fields whose effect cannot be
 seen by the process (resource limits, seccomp, SELinux, dropped capabilities, fsGroup, priorities) are accepted; the README

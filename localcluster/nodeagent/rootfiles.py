@@ -1,6 +1,6 @@
-"""What a container runtime adds to a pod's volumes: home, working directory, /etc/hosts, the termination message.
+"""Binds that a container runtime adds to a pod's volumes: home, working directory, /etc/hosts, the termination message.
 
-Plus what only this agent needs: the programs that images stand for must stay visible whatever a pod mounts.
+This agent adds one more: the programs that images stand for must stay visible whatever a pod mounts.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class UnknownImageError(Exception):
 
 @dataclass(frozen=True)
 class Machine:
-    """What every container of a node has in common."""
+    """Parts that all containers of a node have in common."""
 
     images: tuple[ImageProgram, ...]
     isolation: Isolation
@@ -94,7 +94,7 @@ async def prepare(
     lookup: Lookup,
     gpu_indexes: Sequence[int],
 ) -> Launch:
-    """What to execute for a container, with its folders made.
+    """The command to execute for a container, with its folders made.
 
     Raises:
         UnknownImageError: no program stands for the image.

@@ -1,4 +1,4 @@
-"""What a container is doing, as frozen data: the input of decisions and the source of the pod's status."""
+"""State of a container, as frozen data: the input of decisions and the source of the pod's status."""
 
 from __future__ import annotations
 

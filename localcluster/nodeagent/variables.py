@@ -1,7 +1,7 @@
 """Kubernetes' `$(VAR)` references in command, args, env values and subPathExpr.
 
-Rules: Kubernetes API reference, Container v1 core, fields `command` and `args`: a reference to an undefined variable stays as
-it is, `$$` is a literal `$` (so `$$(VAR)` never expands), and every other use of `$` means itself.
+Rules: Kubernetes API reference, Container v1 core, fields `command` and `args`. A reference to an undefined variable
+stays unchanged. `$$` is a literal `$`, so `$$(VAR)` never expands. Every other use of `$` means itself.
 """
 
 from __future__ import annotations
