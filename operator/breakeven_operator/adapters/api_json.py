@@ -261,20 +261,20 @@ def _shaped(found: Any, resource: Resource) -> dict[str, Any]:
 
 
 def _in_parts(text: bytes, resource: Resource) -> dict[str, Any]:
-    """An object that was not read as a whole: by its members, and those of its metadata."""
+    """An object that could not be read as a whole, read by its members and those of its metadata."""
     members = _members(text)
     found, problems = _readable(members, "")
     if "metadata" in members and "metadata" not in found:
         del problems["metadata"]
         found["metadata"], inner = _readable(_members(members["metadata"]), "metadata.")
         problems |= inner
-    # Who wrote what is read of Deployments alone: elsewhere it may be as deep as it likes.
+    # managedFields are read of Deployments alone; other kinds may nest them as deep as they like.
     if resource != DEPLOYMENTS:
         problems.pop(f"metadata.{_WRITERS}", None)
     shaped = _shaped(found, resource)
     if not problems:
         return shaped
-    # What is too deep is missing from the shape too: the cause is said, not what follows from it.
+    # A member that is too deep is missing from the shape too: the message states the cause, not its consequence.
     return reduced(found, "; ".join(f"{name} {why}" for name, why in problems.items()))
 
 

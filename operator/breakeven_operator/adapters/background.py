@@ -33,7 +33,7 @@ class Background(Generic[K]):
     async def run(
         self, wanted: Collection[K], due: Mapping[K, Callable[[], Coroutine[Any, Any, None]]]
     ) -> None:
-        """Begin what is due and not under way, and wait for it a little; what is not wanted any more is cancelled.
+        """Begin the tasks that are due and not under way, and wait for them briefly; tasks without a wanted key are cancelled.
 
         Args:
             wanted: all keys that still matter.

@@ -13,7 +13,7 @@ from breakeven_operator.ports import Manifest
 
 @dataclass(frozen=True, slots=True)
 class Interest:
-    """What belongs to the services; nothing else of the cluster is kept.
+    """The part of the cluster that belongs to the services; no other object is kept.
 
     Attributes:
         namespaces: of the services.
@@ -38,7 +38,7 @@ class Interest:
 class ClusterObjects(Protocol):
     """The objects of the cluster, trimmed to the fields that are read. Both readings raise ClusterError.
 
-    Nothing is given that the API server has not confirmed for too long.
+    An object is given only if the API server has confirmed it recently.
     """
 
     async def read(self, resource: Resource, interest: Interest | None = None) -> Sequence[Manifest]:
@@ -55,7 +55,7 @@ class ClusterObjects(Protocol):
         ...
 
     def adopt(self, resource: Resource, manifest: Manifest) -> None:
-        """Take what the API server answered to a write: the next decision sees at least that."""
+        """Take the API server's answer to a write: the next decision sees at least that state."""
         ...
 
     def forget(self, ref: Ref) -> None:
@@ -63,7 +63,7 @@ class ClusterObjects(Protocol):
         ...
 
     def age_s(self) -> float:
-        """How long ago the API server was last heard of, about the kind that it is longest ago for (s); see `Informer.age_s`."""
+        """Seconds since the API server was last heard of, for the kind with the longest silence; see `Informer.age_s`."""
         ...
 
     async def rest(self) -> None:

@@ -27,7 +27,7 @@ class ChildFitter:
         try:
             return await self._run(points_csv, arguments)
         except OSError as error:
-            # No room for the points, no process to be had: the run fails with it, and the other runs go on.
+            # No memory for the points, or no process: this run fails, and the other runs go on.
             return FitOutcome(None, f"the fit could not be run: {error.strerror or error}")
 
     async def _run(self, points_csv: str, arguments: Sequence[str]) -> FitOutcome:

@@ -1,10 +1,10 @@
-"""The name under which this process holds the Lease: one that a successor in the same pod can prove to be free.
+"""The name under which this process holds the Lease; a successor in the same pod can prove that the name is free.
 
-A process that was killed cannot give its Lease up, and whoever comes next must wait until it has run out, unless it knows
-that the holder is dead. The kernel knows: a file lock ends with the process that holds it, however that ends. So the
-identity is a token in a locked file. Who has the lock is the only living process of that identity, and a record that the
-identity holds is its own or a dead one's. The file lies in the pod's own emptyDir, which a restarted container finds
-again and no other pod sees.
+A process that was killed cannot give its Lease up, and its successor must wait until the Lease has run out, unless the
+successor knows that the holder is dead. The kernel knows: a file lock ends with the process that holds it, however that
+ends. So the identity is a token in a locked file. The process with the lock is the only living one of that identity. A
+record under that identity is its own or that of a dead process. The file lies in the pod's own emptyDir, which a
+restarted container finds again and no other pod sees.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _TOKEN_BYTES = 8
 
 
 class LeaseIdentity:
-    """A name and a token; keep it as long as the process acts, the lock goes with it.
+    """A name and a token. Keep the object as long as the process acts, because the lock ends with it.
 
     Args:
-        name: of this replica, for people: the pod's name.
+        name: of this replica, shown to people: the pod's name.
         lease: namespace and name of the Lease; each has a lock of its own.
         folder: where the lock lies; None: TMPDIR.
 
     Attributes:
-        text: for the Lease's holderIdentity; never that of another living process.
+        text: the Lease's holderIdentity; never that of another living process.
     """
 
     def __init__(self, name: str, lease: str, folder: Path | None = None) -> None:

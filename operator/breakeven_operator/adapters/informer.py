@@ -1,8 +1,8 @@
-"""Follows the objects of one kind: all of them once, and from then on what changes.
+"""Follows the objects of one kind: reads all of them once, and then each change.
 
-The official client's `SharedInformer` builds typed models in a thread and lists without pages; its asynchronous `Watch`
-goes on at an expired version after a 410 and breaks on a line longer than 128 KiB; kopf's index starts a task per object.
-ADR 0014 has the figures.
+The official client's `SharedInformer` builds typed models in a thread and lists without pages. Its asynchronous `Watch`
+goes on at an expired version after a 410, and breaks on a line longer than 128 KiB. kopf's index starts a task per
+object. ADR 0014 has the figures.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ _LASTING_S = 10.0
 
 
 class _ContradictionError(Exception):
-    """A watch says what no API server says: it lost its order, so that what it left out is not known either."""
+    """A watch contradicts the API's contract: its order is lost, so that missing events are unknown too."""
 
 
 class Informer(Generic[Kept]):
     """Objects of one kind, kept up to date by one connection.
 
-    A broken connection is taken up where it ended. All objects are read anew when the API server does not know that place
-    any more (410), when the connection contradicts itself, and after `relist_s`.
+    A broken connection is continued at its last place. All objects are read again in three cases: the API server does not
+    know that place any more (410), the connection contradicts itself, or `relist_s` has passed.
 
     Args:
         cluster, clock: ports.
         resource: the kind. namespace: where; None: everywhere. labels: a label selector.
-        trim: what is kept of an object; None: it concerns nobody.
-        changed: is called with what was kept of an object and what is now, None if nothing; not for the first objects.
+        trim: returns the part of an object to keep; None: the object concerns nobody.
+        changed: is called with the part that was kept and the part that is kept now, None if nothing; not for the first
+            objects.
         relist_s: longest time for which lost events could stay unnoticed.
     """
 
@@ -69,7 +70,7 @@ class Informer(Generic[Kept]):
         self._relist_s = relist_s
         # By uid, each with its resourceVersion.
         self._kept: dict[str, tuple[int, Kept]] = {}
-        # What a list that is under way has brought so far.
+        # The objects so far of a list that is under way.
         self._listed: dict[str, tuple[int, Kept]] | None = None
         # Objects that the API server said were deleted, before the watch did.
         self._deleted: set[str] = set()
@@ -82,7 +83,7 @@ class Informer(Generic[Kept]):
         self._synced = False
 
     def objects(self) -> list[Kept]:
-        """What there is, trimmed.
+        """All objects, trimmed.
 
         Raises:
             ClusterError: the objects were never read.
@@ -92,7 +93,7 @@ class Informer(Generic[Kept]):
         return [kept for _, kept in self._kept.values()]
 
     def age_s(self) -> float:
-        """How long ago the API server was last heard of; if it never was, since when it is listened to."""
+        """Seconds since the API server was last heard of; since the start of listening if it never was."""
         return self._clock.monotonic() - self._heard_at_s
 
     @property
@@ -107,7 +108,7 @@ class Informer(Generic[Kept]):
 
     @property
     def problem(self) -> ClusterError | None:
-        """Why the last connection ended, where it did not just end; None once objects were read since."""
+        """The reason why the last connection failed; None if it ended normally, or objects were read since."""
         return self._problem
 
     async def settled(self, timeout_s: float) -> None:
@@ -116,7 +117,7 @@ class Informer(Generic[Kept]):
             await asyncio.wait_for(self._settled.wait(), timeout_s)
 
     def adopt(self, manifests: Iterable[Manifest]) -> None:
-        """Take what the API server answered elsewhere; of two states of an object the newer one counts."""
+        """Take an object from the answer to another request; of two states the newer one counts."""
         for manifest in manifests:
             self._keep(manifest)
 
@@ -128,7 +129,7 @@ class Informer(Generic[Kept]):
         self._let_go(uid)
 
     def drop(self, concerns: Callable[[Kept], bool]) -> None:
-        """Keep no more than what still concerns somebody."""
+        """Keep only objects that still concern a service."""
         for kept in filter(None, (self._kept, self._listed)):
             for uid in [uid for uid, (_, item) in kept.items() if not concerns(item)]:
                 del kept[uid]
@@ -205,7 +206,7 @@ class Informer(Generic[Kept]):
                     self._let_go(uid)
                 self._kept, self._listed, self._deleted = listed, None, set()
                 self._position, self._version = version, str(version)
-                # They are as new as the request at least; how long the answer took is not known to be their age.
+                # The objects are at least as new as the request; the time until the answer does not count towards their age.
                 self._heard_at_s = began_s
                 self._synced, self._problem = True, None
                 self._settled.set()

@@ -1,8 +1,8 @@
 """The Kubernetes API as plain JSON, through the official asynchronous client.
 
-The client's configuration (kubeconfig, in-cluster token that is re-read as it expires, CA) and connection pool are used;
-its generated models are not: building 50 typed Deployments with all their pods every cycle costs more memory and time
-than the whole decision, and unknown fields of newer servers would be lost on the way.
+The client's configuration (kubeconfig, in-cluster token that is re-read as it expires, CA) and connection pool are used,
+its generated models are not. Building 50 typed Deployments with all their pods every cycle costs more memory and time
+than the whole decision. The models would also lose unknown fields of newer servers.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _PAGE = 500
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 _METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 _JSON = "application/json"
-# Bookmarks come once a minute, but of a kind to which nothing has happened since the server's start only after some minutes
-# [ran, 1.36]. Other clients too begin a watch anew after 5 to 10 minutes.
+# Bookmarks come once a minute. If nothing has happened to a kind since the server's start they come only after some
+# minutes [ran, 1.36]. Other clients too begin a watch again after 5 to 10 minutes.
 _SILENCE_S = 300.0
-# A peer that is gone without a word is noticed by the kernel, and costs the API server nothing: after 30 + 3 * 10 s.
+# The kernel notices a peer that is gone silently, after 30 + 3 * 10 s; that costs the API server nothing.
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 # A server without the feature WatchList refuses a list as a stream with one of these.
 _NO_STREAMED_LIST = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
@@ -109,7 +109,7 @@ class KubernetesCluster:
                 config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
         except (config.ConfigException, OSError) as error:
             raise ClusterError(f"no access to a cluster: {error}") from error
-        # Retrying is the fleet loop's business: the next cycle sees the whole world again.
+        # The fleet loop retries: the next cycle sees the whole world again.
         configuration.retries = False
         return cls(configuration, counted=counted, unreadable=unreadable, timeout_s=timeout_s)
 
@@ -160,7 +160,7 @@ class KubernetesCluster:
             try:
                 page = read_page(text, resource)
             except ValueError as error:
-                # Taken for an empty list, it would be a cluster in which nothing is.
+                # Read as an empty list, it would mean a cluster without any object.
                 raise ClusterError(f"GET {path}: a page that is no list ({error})") from error
             self._report(resource, page.items)
             yield page
@@ -173,8 +173,8 @@ class KubernetesCluster:
     ) -> AsyncGenerator[WatchEvent]:
         """See `Cluster.watch`.
 
-        The objects that are there come as a stream out of the server's own cache, object by object (the feature WatchList),
-        and from a server that does not offer that in pages.
+        Present objects come as a stream out of the server's own cache, object by object (the feature WatchList). A server that
+        does not offer the feature gives them in pages.
         """
         if not version and self._streams_lists:
             streamed = [("sendInitialEvents", "true"), ("resourceVersionMatch", "NotOlderThan")]
@@ -223,7 +223,7 @@ class KubernetesCluster:
     async def _lines(
         self, path: str, query: list[tuple[str, str]], accept: str
     ) -> AsyncGenerator[bytes | None]:
-        """The lines of an answer that does not end, of any length, unlike aiohttp's `readline`; None when it begins."""
+        """The lines of an answer that does not end, of any length, unlike aiohttp's `readline`; None if it begins."""
         try:
             response = await self._send("GET", path, query, None, accept, _JSON, self._watch_timeout)
             self._counted("WATCH", response.status)

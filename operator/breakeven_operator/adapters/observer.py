@@ -71,7 +71,7 @@ _SELECTING = (CORE_SERVICES, BUDGETS, POD_MONITORS)
 
 
 class _Heard(NamedTuple):
-    """What every Prometheus said in one cycle: about what, and when it was asked (monotonic, s)."""
+    """The answers of every Prometheus in one cycle: their subject, and when they were asked for (monotonic, s)."""
 
     about: frozenset[tuple[Watch, Lookback | None, str]]
     asked_s: float
@@ -136,7 +136,7 @@ class Observer:
         self._warnings = PodWarnings(cluster, clock)
 
     def age_s(self) -> float:
-        """How long ago the API server was last heard of, about the kind that it is longest ago for."""
+        """Seconds since the API server was last heard of, for the kind with the longest silence."""
         return self._objects.age_s()
 
     async def rest(self) -> None:
@@ -161,7 +161,7 @@ class Observer:
         """One cycle's reading.
 
         Args:
-            soon: it follows the last one at once, so that what Prometheus said in that one still counts.
+            soon: this cycle follows the last one at once, so that its answers of Prometheus still count.
 
         Raises:
             ClusterError: the API server did not give a collection without which nothing can be decided.
@@ -253,7 +253,7 @@ class Observer:
         )
 
     def lookback_of(self, service: SpeculativeService) -> Lookback | None:
-        """How a service's past is read; equal ones share one query. None: it is not, or there is nowhere to."""
+        """How a service's past is read; equal lookbacks share one query. None: it is not read, or there is no Prometheus."""
         watch, lookback_s = self.watch_of(service), service.spec.update_policy.lookback_seconds
         if watch.source is None or lookback_s == 0:
             return None
@@ -292,7 +292,7 @@ class Observer:
         return tuple(parsed.values()), tuple(invalid)
 
     async def _nodes(self) -> Sequence[Manifest]:
-        # With a Role instead of a ClusterRole: the pod template's nodeSelector tells the GPU class, or nothing does.
+        # With a Role instead of a ClusterRole nodes cannot be read: only the pod template's nodeSelector can name the GPU class.
         try:
             return await self._objects.read(NODES)
         except ClusterError as error:
@@ -303,7 +303,7 @@ class Observer:
     async def _heard(
         self, services: Sequence[SpeculativeService], pods: Mapping[str, Sequence[Manifest]], *, soon: bool
     ) -> _Heard:
-        """What every Prometheus says: asked anew, or a moment ago where the same was asked then."""
+        """The answers of every Prometheus: new ones, or those of a moment ago if the questions are the same."""
         about = frozenset(
             (self.watch_of(service), self.lookback_of(service), service.metadata.namespace)
             for service in services
@@ -328,7 +328,7 @@ class Observer:
     def _within_limits(
         self, services: Sequence[SpeculativeService]
     ) -> tuple[list[SpeculativeService], dict[Watch, FleetReading]]:
-        """The services whose Prometheus is asked, and what is said of the others: a namespace may name so many servers.
+        """The services whose Prometheus is asked, and a message for the others: a namespace may name a limited number of servers.
 
         The oldest services of a namespace come first, so that a new one takes no figures away.
         """
@@ -349,7 +349,7 @@ class Observer:
     def _fleets(
         self, services: Iterable[SpeculativeService], pods: Mapping[str, Sequence[Manifest]]
     ) -> tuple[dict[Watch, dict[str, int]], dict[Watch, dict[str, int]]]:
-        """What is read pod by pod, and by ReplicaSet: how many of them each namespace has, by what is asked."""
+        """Fleets that are read pod by pod, and fleets that are read by ReplicaSet: number of pods by namespace, by Watch."""
         namespaces: dict[Watch, set[str]] = defaultdict(set)
         for service in services:
             namespaces[self.watch_of(service)].add(service.metadata.namespace)
@@ -365,13 +365,13 @@ class Observer:
     async def legible(self, world: Snapshot, due: Sequence[SpeculativeService]) -> Legible:
         """The world with the readings of those services that are decided about next.
 
-        Where a fleet is read by ReplicaSet its pods are asked for here: as many as fit into one answer, so that no cycle takes
-        long; the services behind them are neither ready nor awaited. A Prometheus that does not answer about ReplicaSets is
-        not asked about pods.
+        If a fleet is read by ReplicaSet its pods are asked for here: as many as fit into one answer, so that no cycle takes
+        long. The services behind them are neither ready nor awaited. A Prometheus that does not answer about ReplicaSets is not
+        asked about pods.
 
         Args:
             world: as it was observed.
-            due: the services, those first that matter most.
+            due: the services, the most urgent first.
         """
         chosen, wanted = self._next(world, due)
         told = await self._pods.read(wanted)
@@ -388,7 +388,7 @@ class Observer:
             if answer is not None and answer.late:
                 late.add(uid)
         if awaited:
-            # Those behind them would be asked for at once, in vain: they wait for the next regular cycle, too.
+            # Services behind them would be asked for at once, in vain: they wait for the next regular cycle, too.
             awaited |= {service.metadata.uid for service in due[len(chosen) :]}
         return Legible(replace(world, readings=readings), ready, frozenset(awaited), frozenset(late))
 
@@ -427,7 +427,7 @@ class Observer:
         found: dict[str, list[Manifest]] = defaultdict(list)
         for namespace in namespaces:
             for resource in _SELECTING:
-                # Without that kind installed, or the right to read it, nothing of it can be avoided.
+                # A copy avoids labels that this kind selects on. Without the kind, or the right to read it, none are known.
                 manifests = await self._readable(resource, namespace)
                 found[namespace].extend(filter(None, map(_selector, manifests)))
         return found

@@ -1,4 +1,4 @@
-"""Past loads, asked for once in a while: a history of days is the same one cycle later, and dear to compute."""
+"""Past loads, asked for seldom: a history of days hardly changes in a cycle, and is expensive to compute."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from breakeven_operator.reconcile.fleet_query import past_query
 from breakeven_operator.reconcile.past_metrics import LoadOwner, PastReading, read_past
 
 _LOG = logging.getLogger(__name__)
-# After a failure the next cycles do not wait for another one; nor is a day missing for long because of one second.
+# After a failure the next cycles do not wait again; the query is repeated soon, so that one bad second costs no day.
 _RETRY_S = 60.0
-# What was known hours ago of past days is still most of what is known.
+# Past days change slowly: an answer of some hours ago still has most of them.
 _KEPT_STEPS = 12
 # A day of a service in steps of five minutes takes 9 kB, and ten times as much while it is read.
 _SERVICES_PER_QUERY = 300
@@ -29,7 +29,7 @@ _SERVICES_PER_QUERY = 300
 
 @dataclass(frozen=True, slots=True)
 class Lookback:
-    """What one Prometheus is asked about the past of the services that share it.
+    """One Prometheus, and the question about the past of the services that share it.
 
     Attributes:
         source: where. matchers: further ones on every series.

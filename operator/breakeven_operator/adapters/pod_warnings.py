@@ -1,7 +1,7 @@
 """Events about pods that do not come: asked for a few pods, by name, after some seconds, and seldom.
 
 Events are the most numerous objects of many clusters, and the API server looks through all of a namespace for a selector.
-So none are watched or listed for pods that come, or whose conditions and containers say what keeps them.
+So none are watched or listed for pods that come, or for pods whose conditions and containers state the reason.
 """
 
 from __future__ import annotations

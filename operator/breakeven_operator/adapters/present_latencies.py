@@ -27,7 +27,7 @@ class PresentLatencies(PrometheusAnswers[frozenset[NamespacedName], LatencyReadi
     async def read(
         self, services: Iterable[SpeculativeService], watch_of: Callable[[SpeculativeService], Watch]
     ) -> dict[Watch, LatencyReading]:
-        """The newest answer about the targets of the services that have objectives; nothing where none has any."""
+        """The newest answer about the targets of the services that have objectives; nothing if none has any."""
         targets: dict[Watch, set[NamespacedName]] = defaultdict(set)
         for service in services:
             if objectives_of(service.spec.slo):

@@ -1,7 +1,7 @@
-"""Present figures of the fleets: each cycle asks every Prometheus, all of them at once, and waits for none for long.
+"""Present figures of the fleets: each cycle asks all Prometheus servers at the same time, and waits briefly for each.
 
-An answer about ten thousand pods takes two seconds to read. So a fleet that fits into one answer is read pod by pod, and a larger
-one by ReplicaSet: enough to tell of which services anything has moved, and the pods of those are asked for afterwards
+An answer about ten thousand pods takes two seconds to read. So a fleet that fits into one answer is read pod by pod, and
+a larger one by ReplicaSet. The sums show which services have moved, and the pods of those are asked for afterwards
 (`present_pods.py`).
 """
 
@@ -34,7 +34,7 @@ PODS_PER_QUERY = 500
 
 
 def prometheus_of(service: SpeculativeService) -> PrometheusAccess | None:
-    """The Prometheus a service names; None when it names none."""
+    """The Prometheus a service names; None if it names none."""
     given = service.spec.metrics_source.prometheus
     if given.address is None:
         return None
@@ -66,7 +66,7 @@ class FleetAnswers(PrometheusAnswers[Subjects, FleetReading]):
     """Answers about fleets, each put together from those to one or several queries."""
 
     async def _read(self, source: PrometheusAccess, queries: Iterable[str]) -> Said[FleetReading]:
-        # One after another: two answers at a time would be held at a time.
+        # One after another, because two answers at a time would be in memory at a time.
         readings = [read_fleet(await self._metrics.query(source, promql)) for promql in queries]
         whole = functools.reduce(_together, readings, FleetReading({}, frozenset()))
         return Said(whole, not whole.pods)

@@ -1,4 +1,4 @@
-"""SpeculationProfiles as decisions use them: parsed once, for their spec never changes."""
+"""SpeculationProfiles as decisions use them: parsed once, because their spec never changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from breakeven_operator.resources import SpeculationProfile
 
 
 class FiledProfile(NamedTuple):
-    """A profile under the service that it is of."""
+    """A profile, filed under the service that owns it."""
 
     service: NamespacedName
     entry: ProfileEntry

@@ -1,4 +1,4 @@
-"""The newest answer of every Prometheus to one kind of question; the loads, the latencies and the rolls are one kind each."""
+"""The newest answer of every Prometheus to one kind of question. Loads, latencies and rolls are one kind each."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Subjects = TypeVar("Subjects")
 Name = TypeVar("Name", bound=str | tuple[str, ...])
 Reading = TypeVar("Reading")
 _LOG = logging.getLogger(__name__)
-# The first answer of all is worth a longer wait: without it every restart of the operator would tell of a thousand services that
-# their figures are missing, and a cycle later that they are not.
+# The first answer is worth a longer wait. Otherwise every restart of the operator reports missing figures for a thousand
+# services, and a cycle later that they are back.
 _FIRST_WAITS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What one Prometheus is asked for the services that share it."""
+    """One Prometheus, and the question about the services that share it."""
 
     source: PrometheusAccess | None
     matchers: tuple[Matcher, ...]
@@ -50,7 +50,7 @@ class Answer(Generic[Subjects, Reading]):
 
 
 class Said(NamedTuple, Generic[Reading]):
-    """What a query brought, and whether anything was in it."""
+    """The result of a query, and whether it was empty."""
 
     reading: Reading
     empty: bool

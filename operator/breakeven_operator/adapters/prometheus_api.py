@@ -1,4 +1,4 @@
-"""Prometheus' query API over HTTP: whatever a server does, a query ends in time, reads so much, and says one line."""
+"""Prometheus' query API over HTTP. Every query ends in time, reads a bounded answer, and reports an error in one line."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ _SMALL = 256 << 10
 _LARGE_AT_A_TIME = 2
 _LONGEST_ADDRESS = 7500
 _ALLOWED = "breakeven.dev/prometheus-address"
-# Words of the API itself. Everything else of an error is a stranger's text, which is for the log and for no status.
+# Error types of the API itself. Any other text of an error is a stranger's: it goes to the log and into no status.
 _ERROR_TYPES = frozenset(
     {"timeout", "canceled", "execution", "bad_data", "internal", "unavailable", "not_found", "not_acceptable"}
 )
-# RecursionError: an answer may be nested deeper than any that is one.
+# RecursionError: no genuine answer is nested so deep.
 _UNREADABLE = (ValueError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """Secrets of one source, for the length of one query."""
+    """Secrets of one source, kept for one query only."""
 
     headers: tuple[Header, ...]
     secrets: tuple[str, ...]
@@ -74,17 +74,17 @@ class _Reply:
     body: bytes
 
 
-# An answer about ten thousand pods has a quarter of a million rows. Read into dicts and lists they make the garbage
-# collector look through the whole heap; these are no work for it (gc=False: they hold nothing that could refer back to them).
+# An answer about ten thousand pods has a quarter of a million rows. As dicts and lists they would make the garbage
+# collector look through the whole heap. It ignores these structs (gc=False), because they refer to no container.
 class _Value(msgspec.Struct, array_like=True, gc=False):
-    """Unix time (s) and number; the number is a text, for JSON has no NaN."""
+    """Unix time (s) and number; the number is a text, because JSON has no NaN."""
 
     time_s: float
     text: str
 
 
 class _Bucket(msgspec.Struct, array_like=True, gc=False):
-    """Which ends belong to it, both ends, and how many it holds."""
+    """Which ends belong to the bucket, both ends, and its count."""
 
     ends: int
     lower: str
@@ -138,7 +138,7 @@ class _Result(msgspec.Struct, Generic[_Row], rename="camel"):
 
 
 class _Document(msgspec.Struct, rename="camel"):
-    """What every answer of this API has around its data."""
+    """The envelope that every answer of this API has around its data."""
 
     status: str = ""
     error_type: str = ""
@@ -161,9 +161,9 @@ _MATRIX = _Kind("matrix", "range vector", msgspec.json.Decoder(_Result[_MatrixRo
 
 
 class _AnswerRoom:
-    """The place that one answer takes in memory, from its first byte until its rows are samples.
+    """The memory of one answer, from its first byte until its rows are samples.
 
-    A large answer waits for its turn in the socket: what is not read yet is the sender's to keep.
+    A large answer waits for its turn in the socket: unread bytes stay with the sender.
 
     Args:
         turns: of the large answers.
@@ -224,7 +224,7 @@ class PrometheusClient:
         self._bearer_file = bearer_file
         self._ca_file = ca_file
         self._servers = TenantServers(allowed, own)
-        # By whether the server is one that the installation names.
+        # Keyed by whether the installation names the server.
         self._clients: dict[bool, aiohttp.ClientSession] = {}
         self._turns = {own: asyncio.Semaphore(_LARGE_AT_A_TIME) for own in (True, False)}
 
@@ -263,7 +263,7 @@ class PrometheusClient:
     ) -> list[_Row]:
         trusted = self._servers.trusts(source)
         try:
-            # Around everything: a limit per read, or per phase, is none for a server that sends a byte per second.
+            # One limit around everything: a limit per read, or per phase, does not stop a server that sends a byte per second.
             async with asyncio.timeout(self._timeout_s):
                 access = await self._access(source)
                 answer = await self._get(source, promql, access, room, trusted=trusted)
@@ -276,8 +276,8 @@ class PrometheusClient:
     ) -> _Reply:
         try:
             form = {"query": promql}
-            # A proxy in front of Prometheus takes addresses of 8 KiB, which the names of twenty namespaces fill; where none
-            # has to be longer it may allow GET alone.
+            # A proxy in front of Prometheus takes addresses of 8 KiB, which the names of twenty namespaces fill. Shorter questions
+            # use GET, because a proxy may allow nothing else; longer ones are posted.
             long = len(urlencode(form)) > _LONGEST_ADDRESS
             async with self._session(trusted=trusted).request(
                 "POST" if long else "GET",
@@ -314,7 +314,7 @@ class PrometheusClient:
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
-                # A .netrc of the machine or proxies of its environment are nobody's configuration here.
+                # Neither the machine's .netrc nor the proxies of its environment are configuration of the operator.
                 trust_env=False,
             )
         return self._clients[trusted]

@@ -25,10 +25,10 @@ from breakeven_operator.reconcile.roll_outcome import GIVE_UP_WINDOWS
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.rolloutstatus import MEASURED_PHASES
 
-# As many windows before a roll as it is measured for after it at most.
+# Before a roll as many windows are read as can be measured after it at most.
 _WINDOWS_BEFORE = GIVE_UP_WINDOWS
 _TARGETS_PER_QUERY = 250
-# A roll that takes longer is measured by its last hours: the answer must not grow without an end.
+# Only the last hours of a longer roll are measured: the answer must have a bound.
 _LONGEST_S = 6 * 3600
 
 
@@ -56,7 +56,7 @@ def under_way(
 
 
 class RollBlocks(PrometheusAnswers[frozenset[RolledTarget], RollAnswer]):
-    """The newest answers, one per Watch with a roll under way; an earlier one stands, for blocks of the past do not change."""
+    """The newest answers, one per Watch with a roll under way. An earlier answer stays valid, because past blocks do not change."""
 
     async def read(self, wanted: Mapping[Watch, AbstractSet[RolledTarget]]) -> dict[Watch, RollAnswer]:
         """The newest answer about these targets; a failure is an answer too.
@@ -80,7 +80,7 @@ class RollBlocks(PrometheusAnswers[frozenset[RolledTarget], RollAnswer]):
             asked = failures_query(names, watch.matchers, span_s, step_s, prefix=watch.prefix)
             failures = read_roll(await self._metrics.query_past(source, asked))
         except MetricsError as error:
-            # Latencies are judged all the same, and it is said that failures are not.
+            # Latencies are judged without failures, and a note says that failures are missing.
             failures = RollReading(error=str(error))
         return Said(RollAnswer(reading, failures), not reading.pods)
 

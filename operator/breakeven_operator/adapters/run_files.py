@@ -1,4 +1,4 @@
-"""The ConfigMaps that a run reads before it starts: read when it may start, for one run at a time, and kept by nobody."""
+"""The ConfigMaps that a run reads before it starts: one run at a time, and nothing is kept."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from breakeven_operator.kinds import CONFIG_MAPS
 from breakeven_operator.ports import ClusterError, ClusterReader, Manifest
 
-# A text of one foreign character takes four bytes for each of its characters: 64 MiB at most.
+# A single non-Latin character makes Python store a text with four bytes per character: 64 MiB at most.
 LARGEST_MIB = 16
 
 

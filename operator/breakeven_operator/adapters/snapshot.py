@@ -1,4 +1,4 @@
-"""What one cycle decides on: the cluster's objects, and what every Prometheus said."""
+"""The input of one cycle: the cluster's objects, and the answers of every Prometheus."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class InvalidService(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything a cycle decides on; manifests by namespace.
+    """The input of a cycle; manifests by namespace.
 
     Attributes:
         services: parsed.
@@ -43,13 +43,13 @@ class Snapshot:
         node_labels: by node name.
         lost_nodes: names of nodes whose kubelet does not say that it is Ready.
         profiles: by service.
-        readings: newest answer of each Prometheus about the present, by pod. pasts: and about the past. latencies: and about
-            objectives. rolls: and about rolls. later: and about requests after them.
-        sums: newest answer about the present by ReplicaSet, where a fleet is too large to be read pod by pod in every cycle.
+        readings: newest answer of each Prometheus about the present, by pod. pasts: about the past. latencies: about
+            objectives. rolls: about rolls. later: about requests after rolls.
+        sums: newest answer about the present by ReplicaSet, if a fleet is too large to be read pod by pod in every cycle.
         selectors, network_policies, events: only of namespaces in which a calibration is under way.
-        warnings: what events say of pods that do not come, by uid.
-        volume_claims: of those, and of namespaces in which a target mounts any.
-        unreadable_targets: Deployments that are there and could not be read, and why.
+        warnings: words of events about pods that do not come, by uid.
+        volume_claims: of those namespaces, and of namespaces in which a target mounts any.
+        unreadable_targets: Deployments that exist and could not be read, and why.
     """
 
     services: tuple[SpeculativeService, ...]

@@ -1,7 +1,7 @@
-"""Which servers a service may have the operator ask: none of the operator's own machine, and no cloud's metadata service.
+"""Servers that a service may have the operator ask: not the operator's own machine, and no cloud's metadata service.
 
-The operator asks from its own place in the network, past the egress policies of the service's namespace. What a name resolves
-to is looked at when the connection is made, so that an answer of the DNS that changes in between gains nothing.
+The operator asks from its own place in the network, past the egress policies of the service's namespace. A name's
+addresses are checked when the connection is made. So a DNS answer that changes between check and use gains nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is kept of the objects that a cycle reads: whole pods of a large cluster would be most of this process's memory."""
+"""Fields that are kept of the objects that a cycle reads: whole pods of a large cluster would fill this process's memory."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ LABELS: Mapping[Resource, str] = {
 }
 """Label selectors of the kinds of which not all objects are looked at."""
 _CONDITIONS = frozenset({"Ready", "PodScheduled"})
-# Who wrote the number of replicas and who our annotation is read of a target; the other fields are most of their list.
+# managedFields of a target: only the writers of its replicas and of our annotation are read.
 _WRITTEN: Mapping[str, Any] = {
     "f:spec": {
         "f:replicas": {},
         "f:template": {"f:metadata": {"f:annotations": {f"f:{ANNOTATION}": {}}}},
     }
 }
-# A service says in its status that it cannot be read, and that its target cannot.
+# A service whose object cannot be read, or whose target cannot, says so in its status.
 _NAMED = frozenset({SERVICES, DEPLOYMENTS})
 _STATES = frozenset({"waiting", "terminated"})
 
@@ -59,9 +59,9 @@ def trimmed(resource: Resource, manifest: Manifest) -> Manifest | None:
 
 
 def is_selected(resource: Resource, manifest: Manifest) -> bool:
-    """Whether an object is looked at; a run that is accounted for is not.
+    """Whether an object is kept; a run that is accounted for is not.
 
-    By its phase, too: the label is anybody's to set, and would hide a run that holds a GPU.
+    The phase is checked too, because anybody may set the label, which would hide a run that holds a GPU.
     """
     if resource != RUNS or FINISHED_LABEL not in (manifest["metadata"].get("labels") or {}):
         return True
@@ -86,7 +86,7 @@ def _within(fields: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, A
 
 
 def _slim_pod(pod: Manifest) -> Manifest:
-    """What is read of a pod: ten thousand of them are kept."""
+    """The fields that are read of a pod: ten thousand pods are kept."""
     meta = pod["metadata"]
     if RUN_LABEL in (meta.get("labels") or {}):
         return pod
@@ -110,7 +110,7 @@ def _slim_pod(pod: Manifest) -> Manifest:
                 {
                     **_shared(one, "type", "status", "reason"),
                     **_some(one, "lastTransitionTime"),
-                    # What the scheduler says stands there only while a pod has no node.
+                    # The scheduler's message is present only while a pod has no node.
                     **(_some(one, "message") if one.get("type") == "PodScheduled" else {}),
                 }
                 for one in status.get("conditions") or []

@@ -1,4 +1,4 @@
-"""The cluster's objects by watches: the API server pays for what changes, and for nothing that only exists."""
+"""The cluster's objects by watches: the API server pays for changes, not for objects that merely exist."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from breakeven_operator.adapters.trimming import LABELS, is_selected, trimmed
 from breakeven_operator.kinds import DEPLOYMENTS, PROFILES, RUNS, SERVICES, Ref, Resource
 from breakeven_operator.ports import Clock, ClusterError, Manifest, WatchedCluster
 
-# So many namespaces are watched one by one; services in more of them are found among everybody's objects. Each watch is
-# a connection, and each object of others that passes by is parsed and dropped.
+# Up to so many namespaces are watched one by one; services in more are found among all objects of the cluster. Each watch
+# is a connection, and each object of others on it is parsed and dropped.
 _NAMESPACES_APART = 4
-# A watch that says nothing is begun anew after 5 minutes. Where that fails for two more, what it said is too old.
+# A silent watch begins again after 5 minutes. If that fails for two more minutes, its objects are too old.
 _OLDEST_S = 420.0
 # Until the objects of a kind are there for the first time; thirty thousand pods take some seconds.
 _FIRST_READING_S = 60.0
@@ -45,7 +45,7 @@ class _Followed:
     ) -> None:
         self.resource = scope.resource
         self.interest = interest
-        # Objects are fetched that were there before anybody asked for them: that is no news.
+        # Objects that are fetched existed before anybody asked for them: that is no news.
         self.joining = False
         self._wake = wake
         self.informer: Informer[Any] = Informer(
@@ -101,10 +101,10 @@ class WatchedObjects:
     Args:
         cluster, clock: ports.
         namespaces: to read; empty: everywhere.
-        relist_s: all objects of a kind are read anew after so long.
-        oldest_s: nothing is given that is older.
-        wake: is called when something changed that a decision could depend on: what people ask for of a service or a target, how
-            far a run is.
+        relist_s: all objects of a kind are read again after so long.
+        oldest_s: older objects are not given.
+        wake: is called when something changed on which a decision could depend: what people ask of a service or a target,
+            how far a run is.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class WatchedObjects:
         self._oldest_s = oldest_s
         self._wake = wake
         self._followed: dict[_Scope, _Followed] = {}
-        # Services were once in more namespaces than are watched one by one.
+        # The services were in too many namespaces for one watch each, at least once.
         self._everywhere = False
 
     async def read(self, resource: Resource, interest: Interest | None = None) -> list[Manifest]:
@@ -183,12 +183,12 @@ class WatchedObjects:
             return self._namespaces
         if interest is None:
             return (None,)
-        # Never back: a namespace that comes and goes would make everything be read anew each time.
+        # The switch is never undone: a namespace that comes and goes would have everything read again each time.
         self._everywhere = self._everywhere or len(interest.namespaces) > _NAMESPACES_APART
         return (None,) if self._everywhere else sorted(interest.namespaces)
 
     async def _concern(self, followed: _Followed, interest: Interest | None) -> None:
-        """Let an informer keep what belongs to new services too, and fetch what it let go by until now."""
+        """Let an informer keep objects of new services too, and fetch those that it passed over until now."""
         before = followed.interest
         if interest is None or before is None or interest == before:
             return
@@ -225,11 +225,11 @@ class WatchedObjects:
         return [manifest for answer in await asyncio.gather(*asked) for manifest in answer]
 
     async def _check(self, scope: _Scope) -> None:
-        """Nothing old and nothing that nobody keeps up to date is given out.
+        """Refuse objects that are old, or that no informer keeps up to date.
 
         Raises:
             ClusterError: the API server has not been heard of for too long.
-            Exception: a defect ended the informer; the next reading begins it anew.
+            Exception: a defect ended the informer; the next reading begins it again.
         """
         followed = self._followed[scope]
         if followed.task.done():

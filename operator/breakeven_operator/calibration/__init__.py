@@ -1,13 +1,13 @@
-"""Measuring a service's arms on pods of our own: pure functions over what is seen of a CalibrationRun.
+"""Measuring a service's arms on pods of our own: pure functions over the observed state of a CalibrationRun.
 
 lifecycle     a run from its first cycle to its last      transition  one cycle's change of a run's status
-run_plan      what is measured, fixed at the start        arm_trials  one arm after the other
+run_plan      the measurements, fixed at the start        arm_trials  one arm after the other
 podcopy       a pod of ours, copied from the target's     jobs        one Job per arm
 podstatus     places and ends of pods                     trial_state how far an arm's Job is, or why it failed
 measurements  points in the status and in files           conclusion  whether the fit becomes a profile
-sending       what is sent, and where its file is         importing   what other tools have measured, as points
+sending       requests to send, and their file's place    importing   other tools' measurements, as points
 schedule_making  a draft length per batch size, from the arms before it
-dependents    CronJob, ServiceAccount, RoleBinding        display     what kubectl prints meanwhile
+dependents    CronJob, ServiceAccount, RoleBinding        display     columns of kubectl meanwhile
 """
 
 from breakeven_operator.calibration.conclusion import conclude

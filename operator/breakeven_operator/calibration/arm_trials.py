@@ -81,7 +81,7 @@ class Trials:
         return self._end()
 
     def _follow(self, index: int, planned: PlannedArm) -> tuple[Action, ...] | None:
-        """Follow an arm's Job, or make it; None: the arm is over."""
+        """Follow an arm's Job, or make it; None if the arm is over."""
         seen = self._read_trial(planned)
         if self.plan.image_digest is not None and seen.images - {self.plan.image_digest}:
             return self._other_image(planned, seen)
@@ -96,7 +96,7 @@ class Trials:
         return self._start(index, planned) if seen.stage is TrialStage.ABSENT else self._go_on(planned, seen)
 
     def _make_schedule(self, index: int, planned: PlannedArm) -> tuple[Action, ...] | None:
-        """Settle what a schedule's arm measures, and write it down before anything is made of it; None: it is over."""
+        """Settle which schedule an arm measures, and write it down before anything is made of it; None if the arm is over."""
         if self._spent:
             self._stop(index)
             return None
@@ -156,7 +156,7 @@ class Trials:
         )
 
     def _other_image(self, planned: PlannedArm, seen: TrialState) -> tuple[Action, ...]:
-        """The tag was moved since the target's pods started: what is measured is not what serves."""
+        """The tag was moved after the target's pods started: the measured image is not the one that serves."""
         message = (
             f"{planned.arm}: image {self.plan.image} is {', '.join(sorted(seen.images))} on the calibration pod and"
             f" {self.plan.image_digest} on the target's pods: roll the target (kubectl rollout restart), or name the image"
@@ -215,7 +215,11 @@ class Trials:
         return job_name(self.transition.run.metadata.name, planned.arm)
 
     def _worth_another_start(self, arm: ArmStatus, seen: TrialState) -> bool:
-        """The engine answered and then died, for the first time and within the budget; or its pod is gone with its node."""
+        """Whether the arm's Job is worth another start.
+
+        It is if the pod is gone with its node. It also is if the engine died for the first time, after it had answered, and the
+        budget lasts.
+        """
         if seen.stage is not TrialStage.BROKEN or self._spent:
             return False
         if seen.reason is ClusterReason.POD_DISRUPTED:
@@ -233,7 +237,7 @@ class Trials:
         return (*self._write(message, planned, seen.reason), *self._delete_jobs(keep=None))
 
     def _followed(self, arm: ArmStatus, seen: TrialState) -> ArmStatus:
-        """The arm's status after what was seen of its Job."""
+        """The arm's status after a look at its Job."""
         arm = self._seen(arm, seen)
         if seen.stage is TrialStage.DONE:
             return self._measured(arm, seen)
@@ -274,7 +278,7 @@ class Trials:
         )
 
     def _measured(self, arm: ArmStatus, seen: TrialState) -> ArmStatus:
-        """The arm's Job came to its end: done if it left enough points for a law."""
+        """The arm's Job came to its end: the arm is done if it left enough points for a law."""
         usable = self._usable(arm.arm)
         ended = seen.ended or self.transition.now
         if arm.schedule is not None:
@@ -291,7 +295,7 @@ class Trials:
         )
 
     def _stop(self, index: int) -> None:
-        """The budget is used up: keep what is measured, measure nothing more; every arm is over then."""
+        """The budget is used up: keep the measured points and measure nothing more; every arm is over then."""
         budget = self.plan.budget
         message = (
             f"{self._used_gpu_s:.0f} of {budget.max_gpu_seconds} GPU-seconds and {human_time(self._elapsed_s)} of"
@@ -360,7 +364,7 @@ class Trials:
         return trial_limits(self.plan, tuple(self.arms), index, self._used_gpu_s, self._elapsed_s)
 
     def _said(self, index: int) -> tuple[Action, ...]:
-        """The events about what has come to its end before an arm: the one that was measured, and what was skipped after it."""
+        """The events about arms that ended before this one: the measured arm, and those skipped after it."""
         before = self.arms[:index]
         skipped = list(takewhile(lambda arm: arm.phase is ArmPhase.SKIPPED, reversed(before)))
         return tuple(
@@ -405,7 +409,7 @@ class Trials:
         *,
         measuring: bool = False,
     ) -> tuple[Action, ...]:
-        """Say which arm is at what; a run that has measured anything stays in Measuring between its arms."""
+        """Write the progress of each arm; a run that has measured anything stays in Measuring between its arms."""
         measuring = measuring or bool(self.transition.run.status.points)
         return self.transition.write(
             {
@@ -417,7 +421,7 @@ class Trials:
         )
 
     def _end(self) -> tuple[Action, ...]:
-        """Every arm is over: fit what there is, or say why there is nothing to fit."""
+        """Every arm is over: fit the points, or say why there is nothing to fit."""
         failed = [arm for arm in self.arms if arm.phase is ArmPhase.FAILED]
         missing = [arm for arm in self.arms if arm.phase in {ArmPhase.FAILED, ArmPhase.SKIPPED}]
         fittable = [

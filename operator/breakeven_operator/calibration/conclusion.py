@@ -36,10 +36,10 @@ from breakeven_operator.resources.speculationprofile import (
 
 
 def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action, ...]:
-    """What to do once the fit has run: a profile if it may be believed, otherwise the reason why not.
+    """Actions after the fit: write a profile if the fit may be believed, else the reason why not.
 
-    Believable means: the arm without speculation and at least one speculative arm have a law that holds. Arms without
-    one stay in the profile, marked, so that nobody looks for them in vain; decisions leave them alone.
+    Believable means: the arm without speculation and at least one speculative arm have a law that holds. Arms without a law
+    stay in the profile, marked, so that nobody looks for them in vain; decisions leave them alone.
 
     Raises:
         InputError: the run cannot be read.
@@ -161,7 +161,7 @@ class ArmFinding:
 def _missing(
     run: CalibrationRun, plan: CalibrationPlan, findings: Iterable[ArmFinding]
 ) -> tuple[ProfileArm, ...]:
-    """Arms that left nothing to fit; without them in the profile they would be tried again and again."""
+    """Arms without a point to fit; if the profile lacked them they would be tried again and again."""
     fitted = {finding.fit.arm.name for finding in findings}
     statuses = {arm.arm: arm for arm in run.status.arm_statuses}
     return tuple(
@@ -207,7 +207,7 @@ def _profile_object(
         "metadata": {
             "name": run.metadata.name,
             "namespace": run.metadata.namespace,
-            # Nobody's: its fingerprint makes it valid, so that a service that is made again finds it.
+            # The profile has no owner: its fingerprint makes it valid, so that a service that is made again finds it.
             "labels": labels,
         },
         "spec": spec.to_json_object(),

@@ -1,4 +1,4 @@
-"""What a service needs in its own namespace to be calibrated: an account for the drivers, and a CronJob.
+"""Objects that a service needs in its own namespace to be calibrated: an account for the drivers, and a CronJob.
 
 A dependent in another namespace than its owner is deleted within seconds, so all of this stands beside the service.
 """
@@ -59,7 +59,7 @@ def cronjob_name(service: str) -> str:
 
 
 def schedule_job(service: Manifest, settings: TrialSettings) -> dict[str, Any] | None:
-    """The CronJob whose Jobs ask for a calibration; None when the service has no schedule.
+    """The CronJob whose Jobs ask for a calibration; None if the service has no schedule.
 
     Its Jobs only create a CalibrationRun and hold no GPU; `kubectl create job --from=cronjob/...` does the same by
     hand. Missed times are not made up for: one calibration is as good as three.

@@ -1,4 +1,4 @@
-"""What `kubectl get calrun` prints while a run goes on."""
+"""Columns that `kubectl get calrun` prints while a run goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other load generators have measured, as the points of a run: nothing starts, and the fit is judged like any other."""
+"""Measurements of other load generators as the points of a run: nothing starts, and the fit is judged like any other."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ MANAGER = "breakeven-import"
 """Field manager of imported points, as each arm's driver has its own."""
 _TEXT = "imported results"
 _MOST_POINTS = 1000
-# Of YAML a megabyte takes two seconds, in which the cycle waits: a hundred times as long as JSON.
+# A megabyte of YAML takes two seconds, a hundred times as long as JSON, and the cycle waits for it.
 _MOST_YAML = 1 << 20
 
 
 class Imported(NamedTuple):
-    """What a run imports.
+    """The points and arms that a run imports.
 
     Attributes:
         points: of all arms, as the run's status holds them.
-        arms: how each arm came out.
+        arms: result of each arm.
     """
 
     points: tuple[StoredPoint, ...]
@@ -125,7 +125,7 @@ def _points(view: RunView, plan: CalibrationPlan, one: ImportedArm, key: str) ->
 
 
 def _check_setting(point: Point, plan: CalibrationPlan) -> None:
-    """Refuse a point that says itself that it is of another GPU or model; most files say neither."""
+    """Refuse a point that names another GPU or model; most files name neither."""
     if point.gpu is not None and point.gpu != plan.gpu_product:
         raise _refused(f"{point.origin}: gpu {point.gpu[:64]!r}; expected {plan.gpu_product}")
     served = {plan.model, plan.served_model_name} - {None}

@@ -55,7 +55,7 @@ _DRIVER_RESOURCES = {"requests": {"cpu": "500m", "memory": "192Mi"}, "limits": {
 
 @dataclass(frozen=True, slots=True)
 class TrialLimits:
-    """What one arm's Job may use.
+    """Time limits of one arm's Job.
 
     Attributes:
         sweep_s: time for measuring, given to the driver.

@@ -37,10 +37,10 @@ _SERVICE_COMES = timedelta(minutes=5)
 
 
 def advance(view: RunView, now: datetime, fitted: DoneFit | None = None) -> tuple[Action, ...]:
-    """What to do about one unfinished run this cycle.
+    """Actions of this cycle for one unfinished run.
 
     Args:
-        view: the run and what surrounds it.
+        view: the run and its surroundings.
         now: time of the observation.
         fitted: a fit that this run asked for in order to make a schedule.
 
@@ -74,7 +74,7 @@ def advance(view: RunView, now: datetime, fitted: DoneFit | None = None) -> tupl
 def refused(view: RunView, write: RefusedWrite, now: datetime) -> tuple[Action, ...]:
     """The state of a run while the API server refuses one of its writes: it stays where it was, and fails in the end.
 
-    What was announced before the refused write is taken back with it: a Job that was never made is no attempt.
+    Announcements before the refused write are taken back with it: a Job that was never made is no attempt.
 
     Raises:
         InputError: the run cannot be read.
@@ -93,9 +93,9 @@ def refused(view: RunView, write: RefusedWrite, now: datetime) -> tuple[Action, 
 
 
 def _without_service(transition: Transition) -> tuple[Action, ...]:
-    """The end of a run that nobody takes along: one that was made by hand has no owner.
+    """The end of a run whose service is gone. A run that was made by hand has no owner that takes it along.
 
-    A service that is applied together with it comes within minutes; its Jobs go at once, and free the GPUs.
+    A service that is applied together with the run comes within minutes. The run's Jobs go at once, and free the GPUs.
     """
     run = transition.run
     created = run.metadata.creation_timestamp
@@ -106,13 +106,13 @@ def _without_service(transition: Transition) -> tuple[Action, ...]:
 
 
 def _change_of_target(view: RunView, plan: CalibrationPlan) -> str | None:
-    """How the target differs from what the run began to measure; None while it does not.
+    """How the target differs from the one that the run began to measure; None while it does not differ.
 
-    The template is looked at for itself: while somebody rolls the target no pod of the new template serves and its
-    fingerprint is unknown, but the next arm's pod would be a copy of it already.
+    The template is compared by itself. While somebody rolls the target no pod of the new template serves, so its fingerprint
+    is unknown. The next arm's pod would be a copy of the new template already.
     """
     if view.target is None:
-        # The cycle read every Deployment, so it is gone: nobody waits for these figures, and others want the GPU.
+        # The cycle read every Deployment, so the target is gone: nobody waits for these figures, and others want the GPU.
         return f"Deployment {plan.target} is gone; everything is measured anew when it serves again"
     if plan.template_hash is not None:
         try:
@@ -160,7 +160,7 @@ def _waits(view: RunView, service: SpeculativeService) -> str | None:
 
 
 def _admit(transition: Transition, service: SpeculativeService) -> tuple[Action, ...]:
-    """Fix what is measured, unless the run has to wait or cannot be done at all."""
+    """Fix the run's measurements, unless the run has to wait or cannot be done at all."""
     waits = _waits(transition.view, service)
     if waits is not None:
         return transition.write(

@@ -19,7 +19,7 @@ from breakeven_operator.resources.calibrationrun import (
 
 
 def stored(arm: str, index: int, point: Point, time: datetime | None) -> StoredPoint:
-    """A point as a run's status holds it; what was not measured is left out.
+    """A point as a run's status holds it, without the columns that were not measured.
 
     Raises:
         pydantic.ValidationError: a figure does not fit its field.

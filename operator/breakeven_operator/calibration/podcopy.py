@@ -1,8 +1,8 @@
-"""From the target's pod template to a calibration pod: the same engine, nobody else's traffic, nobody else's place.
+"""From the target's pod template to a calibration pod: the same engine, without the target's traffic and place.
 
 The copy runs the target's image with the target's arguments, all speculation replaced by the arm's, on the same GPU
-class. It loses whatever would bring it users' requests (labels that anything selects on), keep it from being
-scheduled (anti-affinity that every serving pod meets) or give it rights and ranks of a serving pod.
+class. It loses three kinds of fields. Labels that anything selects on would bring users' requests to it. Anti-affinity
+to serving pods would keep it from being scheduled. The rest would give it rights and ranks of a serving pod.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class EngineAddress:
         scheme: http or https.
         port: the engine's.
         key_variable: the environment entry with the API key, copied by reference; None: the engine asks for none.
-        certificate: path of the engine's own certificate, for https.
+        certificate: path of the engine's own certificate; only with https.
     """
 
     scheme: str
@@ -144,7 +144,8 @@ def engine_address(engine: Manifest) -> EngineAddress:
 def max_concurrency(engine: Manifest) -> int:
     """Clients of the ceiling point: as many as the engine runs at once (`--max-num-seqs`), at most 64.
 
-    More clients than it runs would measure its queue; more than 64 would take longer and tell no more of the slope.
+    More clients than the engine runs would measure its queue. More than 64 would take longer, and the slope would not become
+    more precise.
     """
     given = flag_number(command_line(engine), "--max-num-seqs")
     return MAX_CLIENTS if given is None else min(MAX_CLIENTS, max(2, given))
@@ -164,7 +165,7 @@ def _key_variable(engine: Manifest, argument: str | None) -> Mapping[str, Any] |
 
 
 def check_copyable(template: Manifest, claims: Iterable[Manifest]) -> None:
-    """Refuse what only one pod can have, and what a calibration pod may not have.
+    """Refuse volumes and claims that only one pod can have, and rights that a calibration pod may not have.
 
     Raises:
         NotCopyableError: a named ResourceClaim, a volume that may be mounted by one node or pod only, the node's IPC, or a
@@ -243,10 +244,10 @@ def matches(selector: Manifest, labels: Mapping[str, str]) -> bool:
 
 
 def check_isolation(template: Manifest, labels: Mapping[str, str], policies: Iterable[Manifest]) -> None:
-    """Refuse a copy that could talk where its target may not.
+    """Refuse a copy with more network access than its target.
 
     A copy cannot keep the labels by which its target is served and scaled, and NetworkPolicies often select by these. Any
-    policy that isolates the copy in the same direction will do: what it allows there is its owner's choice.
+    policy that isolates the copy in the same direction is enough: its owner chooses what it allows.
 
     Args:
         template: the target's pod template.

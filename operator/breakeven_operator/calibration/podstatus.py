@@ -1,4 +1,4 @@
-"""What a pod's status says about its containers; all kinds of containers alike."""
+"""Container states from a pod's status; init containers, sidecars and main containers are read in the same way."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def ended_at(pod: Manifest) -> datetime | None:
 
 
 def held_s(pod: Manifest, now: datetime) -> float:
-    """Seconds between getting a node and ending; one that does not go, on a node that is lost, holds nothing any more."""
+    """Seconds between getting a node and ending. A pod that does not go, on a node that is lost, holds nothing any more."""
     start = scheduled(pod)
     end = ended_at(pod) or min(now, deletion(pod) or now)
     return max(0.0, (end - start).total_seconds()) if start else 0.0

@@ -1,4 +1,4 @@
-"""What a run measures, fixed at its start: arms, loads, lengths, deadlines, and whom it copies."""
+"""The plan of a run, fixed at its start: arms, loads, lengths, deadlines, and the pod template that is copied."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from breakeven_operator.resources.calibrationrun import (
 from breakeven_operator.resources.calibrationspec import LoadChoice
 from breakeven_operator.resources.speculativeservice import SpeculativeService
 
-# Beside its window and warm-up a point waits for its last answers, and some points are measured twice.
+# A point waits for its last answers beside its window and warm-up, and some points are measured twice.
 _POINT_OVERHEAD_S = 60
 _SPARE_POINTS = 3
 _STOPPING_S = 60
@@ -139,7 +139,7 @@ def _planned(service: SpeculativeService, arm: Arm) -> PlannedArm:
 
 
 def _expected_rps(service: SpeculativeService) -> tuple[float, ...]:
-    """Loads per replica that the last decision was made for: the present one and the highest that is expected again."""
+    """Loads per replica of the last decision: the present load and the highest that is expected again."""
     decision = service.status.decision
     loads = (decision.load_rps, decision.expected_peak_rps) if decision is not None else ()
     return tuple(sorted({rps for rps in loads if rps}))

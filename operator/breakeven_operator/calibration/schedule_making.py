@@ -1,7 +1,7 @@
 """The schedule of a method: made from the arms that a run has measured, to be measured as one more arm.
 
-A schedule is never assumed better: a draft length of 0 inside the engine is not no speculation, and switching costs. What
-is computed here only says which one is worth a measurement.
+A schedule is never assumed better: a draft length of 0 inside the engine is not no speculation, and switching costs. The
+computation here only finds the schedule that is worth a measurement.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from breakeven_operator.resources.calibrationrun import PlannedArm
 from breakeven_operator.resources.candidates import scheduled_config, table_of, without_drafts
 
 ASSUMED_ZERO_DRAFT_TAX = 0.14
-"""How much longer a step with draft length 0 takes than one without speculation, where no schedule of the method was measured
-yet: 6.6 to 21.6 % more time per token was seen on real engines, and this is the middle."""
+"""Share by which a step with draft length 0 is assumed longer than one without speculation, until a schedule of the method
+was measured. Real engines took 6.6 to 21.6 % more time per token; this is the middle.
+"""
 
 _DEFAULT_MAX_NUM_SEQS = 256
 _MOST_BATCHES = 1024
@@ -66,7 +67,7 @@ class KnownSteps:
     basis: str
 
     def goodput_of(self, found: Schedule) -> FloatArray | None:
-        """Tokens per second under a schedule at batch sizes 1..N; None where it drafts a length whose cost is not known."""
+        """Tokens per second under a schedule at batch sizes 1..N; None if it drafts a length whose cost is not known."""
         if not {k for _, k in found.tiers} <= set(self.draft_lengths):
             return None
         sizes = np.arange(1, len(self.step_s) + 1)
@@ -114,7 +115,7 @@ def _none(reason: ClusterReason, message: str) -> Drafted:
 
 
 def _costs(profile: Profile, family: str, batches: int) -> KnownSteps:
-    """What steps cost: as the profile determines them, else from whole requests.
+    """Costs of steps, by which a schedule is chosen: from the profile if it determines them, else from whole requests.
 
     Raises:
         NotIdentifiedError: no law of the method, or none without speculation.
@@ -124,8 +125,8 @@ def _costs(profile: Profile, family: str, batches: int) -> KnownSteps:
         return KnownSteps(view.draft_lengths, view.step_s, view.tokens_per_step, "the costs of steps")
     except NotIdentifiedError:
         pass
-    # All arms answered requests of equal lengths: the time of a whole request stands for the time of a step, and one
-    # request for what comes out of it.
+    # All arms answered requests of equal lengths. So the time of a request is proportional to that of a step, and each
+    # request counts as one unit of output.
     laws = {
         fit.k: fit.fit
         for fit in profile.arms
@@ -182,7 +183,7 @@ def largest_batch(engine: Manifest) -> int:
 
 
 def ignores_schedules(engine: Manifest) -> str | None:
-    """Why this engine would start with a schedule and not follow it; None: nothing says so."""
+    """Reason why this engine would start with a schedule but not follow it; None if there is none."""
     line = command_line(engine)
     name = "--data-parallel-size"
     if flag_value(line, name) is not None and (flag_number(line, name) or 1) > 1:
@@ -191,10 +192,10 @@ def ignores_schedules(engine: Manifest) -> str | None:
 
 
 def ignored(points: Iterable[Point], found: Schedule) -> str | None:
-    """What shows that an engine drafts by one length whatever the batch size; None: nothing does.
+    """Evidence that an engine drafts by one length at every batch size; None if there is none.
 
-    At a load whose batches all lie in tiers of short drafts, most steps cannot have drafted the longest. Half the mean
-    number in flight is a lower end that next to no step of a steady load falls below.
+    At a load whose batches all lie in tiers of short drafts, most steps cannot have drafted the longest. Hardly any step of
+    a steady load has fewer requests than half the mean number in flight.
     """
     longest = found.num_speculative_tokens
     for point in points:

@@ -1,7 +1,7 @@
-"""What a run sends, fixed at its start: lengths, the file of prompts and where it is mounted, imposed acceptance.
+"""The requests of a run, fixed at its start: lengths, the file of prompts and its mount, imposed acceptance.
 
-The file reaches the load driver as a read-only volume and is read there. What the operator reads of it (a ConfigMap's key)
-is checked before a GPU is held, and forgotten: neither a plan nor a message holds anything of a prompt.
+The file reaches the load driver as a read-only volume and is read there. The operator reads a ConfigMap's key, checks it
+before a GPU is held, and forgets it: neither a plan nor a message holds anything of a prompt.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from breakeven_operator.resources.workloadspec import PromptSource, WorkloadSpec
 DEFAULT_PROMPT_TOKENS = 512
 DEFAULT_OUTPUT_TOKENS = 256
 SYNTHETIC_ACCEPTANCE = "synthetic acceptance"
-"""What points call the text of an engine that accepts drafts by chance."""
+"""Name, in points, of the text of an engine that accepts drafts by chance."""
 VOLUME = "breakeven-prompts"
 MOUNT_PATH = "/var/run/breakeven/prompts"
 
 
 class PlannedWorkload(NamedTuple):
-    """What is sent.
+    """The requests of a run.
 
     Attributes:
         prompt_tokens, output_tokens: means.
-        document: everything else, as the JSON of a WorkloadSpec; None where there is nothing else.
+        document: everything else, as the JSON of a WorkloadSpec; None if there is nothing else.
     """
 
     prompt_tokens: int
@@ -48,7 +48,7 @@ NOTHING_SENT = PlannedWorkload(DEFAULT_PROMPT_TOKENS, DEFAULT_OUTPUT_TOKENS, Non
 
 
 def planned_workload(view: RunView, spec: CalibrationRunSpec, service: SpeculativeService) -> PlannedWorkload:
-    """As the run says, else the service; lengths that neither says as the target has seen, else 512 and 256.
+    """The workload of the run, else of the service; missing lengths are the target's live ones, else 512 and 256.
 
     Raises:
         NotCopyableError: the file of prompts is not there, or is none.
@@ -75,9 +75,9 @@ def _lengths(view: RunView, workload: WorkloadSpec, given: list[WorkloadSpec]) -
 
 
 def _check_prompts(view: RunView, prompts: PromptSource | None) -> None:
-    """Refuse a file that the pod would wait for in vain or that its driver could not read, before the pod holds a GPU.
+    """Refuse a missing or unreadable file of prompts before the pod holds a GPU.
 
-    What the operator may not read is left to the pod: its driver says the same later.
+    A file that the operator may not read is left to the pod: its driver refuses it later.
     """
     if prompts is None:
         return
@@ -123,7 +123,7 @@ def text_of(config_maps: Mapping[str, Manifest | None], name: str, key: str, wha
             ClusterReason.WORKLOAD_INVALID,
             f"{what}: ConfigMap {name}, key {key}: binary data; expected UTF-8 text under data",
         )
-    # Keys are named by people and may say much; how many there are is enough to find the mistake.
+    # People name keys, and names may reveal much; their number is enough to find the mistake.
     raise NotCopyableError(
         ClusterReason.WORKLOAD_NOT_FOUND,
         f"{what}: ConfigMap {name} has no key {key} ({len(manifest.get('data') or {})} others)",
@@ -156,7 +156,7 @@ def workload_spec(document: str | None) -> WorkloadSpec:
 
 
 def own_prompts(plan: CalibrationPlan) -> bool:
-    """Whether the engine is asked what its owner's users ask: its last words may then repeat it."""
+    """Whether the prompts are the owner's users' own; the engine's last words may then repeat one."""
     prompts = workload_spec(plan.workload).prompts
     return prompts is not None and bool(prompts.sources)
 
@@ -221,7 +221,7 @@ def mount_of(prompts: PromptSource | None) -> list[dict[str, Any]]:
 
 
 def text_name(prompts: PromptSource) -> str:
-    """What points call the text of a file."""
+    """Name, in points, of the text of a file."""
     return prompts.name or PurePosixPath(file_of(prompts) or "prompts").stem[:64]
 
 

@@ -91,7 +91,7 @@ class Transition:
         )
 
     def _conditions(self, status: CalibrationRunStatus) -> tuple[Condition, ...]:
-        """Complete and Succeeded, for `kubectl wait`; unknown while the run goes on."""
+        """Complete and Succeeded, on which `kubectl wait` can wait; unknown while the run goes on."""
         phase = status.phase or RunPhase.PENDING
         reason = status.reason or str(ClusterReason.CALIBRATION_RUNNING)
         message = status.message or ""

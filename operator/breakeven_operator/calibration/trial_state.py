@@ -35,7 +35,7 @@ _BAD_CONFIG = re.compile(
     r"|error: argument|speculative (?:decoding|method|model)",
     re.IGNORECASE,
 )
-# What stands before the driver's own words; the status has its own times.
+# The prefix that logging puts before the driver's own words; the status has its own times.
 _LOG_TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ", re.MULTILINE)
 _WITHHELD = "its last lines are withheld, since its prompts are a user's own (kubectl logs has them)"
 _LAST_LINES = 6
@@ -66,7 +66,7 @@ class TrialState:
 
     Attributes:
         stage: how far it is.
-        reason: why it is broken, or why it waits; None when there is nothing to say.
+        reason: why it is broken, or why it waits; None if there is nothing to say.
         message: a sentence for `reason`, with the engine's last log lines where these show the cause.
         pod: the newest pod.
         scheduled: when a pod of it first got its place, and with it its GPUs.
@@ -111,17 +111,17 @@ def read_trial(
     lost_nodes: Collection[str] = (),
     warnings: Mapping[str, str] = MappingProxyType({}),
 ) -> TrialState:
-    """Tell what became of an arm's Job.
+    """State of an arm's Job.
 
     Args:
-        job: the Job; None when there is none.
+        job: the Job; None if there is none.
         pods: its pods.
         events: Events about the Job.
-        deadlines: how long what may take.
+        deadlines: time limits of its stages.
         now: the present.
         discreet: the engine is asked a user's own prompts, and its last words may repeat one.
         lost_nodes: names of nodes whose kubelet does not say that it is Ready.
-        warnings: what events say of pods that do not come, by uid.
+        warnings: words of events about pods that do not come, by uid.
     """
     if job is None:
         return TrialState(TrialStage.ABSENT)
@@ -237,14 +237,14 @@ def _without_pod(
 
 
 def _pod_trouble(pod: Manifest, deadlines: Deadlines, *, discreet: bool) -> FoundStage | None:
-    """What went wrong with a pod; None when nothing did."""
+    """A failure of a pod; None if there is none."""
     return _evicted(pod) or _engine_death(pod, deadlines, discreet=discreet) or _driver_death(pod)
 
 
 def _not_started(pod: Manifest, warning: str, deadlines: Deadlines, now: datetime) -> FoundStage | None:
-    """A container that Kubernetes cannot start: said at once, and waited for as long as that may help.
+    """A container that Kubernetes cannot start: reported at once, and waited for as long as that may help.
 
-    Such a pod holds its GPUs idle: no longer than one may wait for them.
+    Such a pod holds its GPUs idle, so it gets no longer than a pod that waits for them.
     """
     trouble = not_started(pod, warning)
     if trouble is None:
@@ -275,7 +275,7 @@ def _engine_death(pod: Manifest, deadlines: Deadlines, *, discreet: bool) -> Fou
         # Restarted because it did not answer in time: it was killed, it did not crash.
         return _startup_exceeded(deadlines)
     if podstatus.started(pod, DRIVER) is not None:
-        # It had answered before: whatever its last lines are about, its configuration was not refused.
+        # The engine had answered before: whatever its last lines are about, its configuration was not refused.
         shown = _WITHHELD if discreet else last_lines(str(crash.get("message") or "")) or "no last words"
         message = f"the engine ended while it was measured, with exit code {crash.get('exitCode')}: {shown}"
         return FoundStage(TrialStage.BROKEN, ClusterReason.ENGINE_CRASHED, _sentence(message))

@@ -1,1 +1,1 @@
-"""What is generated from the models and words: the CRDs and the reference pages. No part of a running operator."""
+"""Files generated from the models and words: the CRDs and the reference pages. No part of a running operator."""

@@ -76,7 +76,7 @@ class Rule:
 
     @property
     def message(self) -> str:
-        """What the API server answers; the same words as in `InputError`."""
+        """The message in the API server's answer; `InputError` has the same words."""
         return f"{self.problem}; expected {self.wanted}"
 
     def to_json_object(self) -> dict[str, str] | None:
@@ -105,7 +105,7 @@ class Model(BaseModel):
 
     @model_validator(mode="after")
     def _check_lists(self) -> Self:
-        # The API server refuses equal items of such lists by itself; a file that is read must fail alike.
+        # The API server refuses equal items of such lists itself; a file must fail in the same way.
         for name, info in type(self).model_fields.items():
             extra = info.json_schema_extra
             if isinstance(extra, dict) and extra.get(_LIST_TYPE) in {"map", "set"}:
@@ -255,13 +255,13 @@ RequiredNumber = Annotated[float, BeforeValidator(_read_decimal), *_IN_JSON]
 # A computed figure that no schema takes (infinite, no number, too large) is left out: with one such figure in it the API
 # server would refuse the whole status, cycle after cycle.
 Number = Annotated[float, WrapValidator(_read_if_it_fits), *_IN_JSON]
-# What people read: whole seconds, as Kubernetes' own times.
+# Times that people read: whole seconds, as in Kubernetes' own times.
 Time = Annotated[
     AwareDatetime,
     PlainSerializer(_whole_seconds, return_type=str),
     WithJsonSchema({"type": "string", "format": "date-time", "maxLength": 32}),
 ]
-# What decisions are computed from: rounding to seconds would make a one-second window end early or late.
+# Times that decisions are computed from: rounding to seconds would make a one-second window end early or late.
 Instant = Annotated[
     AwareDatetime,
     PlainSerializer(_milliseconds, return_type=str),
@@ -285,7 +285,7 @@ Cell = Annotated[str, Field(max_length=320)]
 
 
 def list_map(*keys: str) -> dict[str, Any]:
-    """Schema extra of a list whose items are told apart by these fields, so that several writers can own items."""
+    """Schema extra of a list whose items these fields identify, so that several writers can own items."""
     return {_LIST_TYPE: "map", _LIST_KEYS: list(keys)}
 
 

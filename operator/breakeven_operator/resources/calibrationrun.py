@@ -125,7 +125,7 @@ class ImportedArm(Model):
 
 
 class CalibrationRunSpec(Model):
-    """What to measure; what is left out comes from the service."""
+    """The wish of a calibration; fields that are left out come from the service."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule("self == oldSelf", "a CalibrationRun's spec cannot be changed", "another CalibrationRun"),
@@ -191,7 +191,7 @@ class PlannedArm(StatusModel):
 
 
 class CalibrationPlan(StatusModel):
-    """What the run measures, fixed when it starts, so that a change of the service's spec cannot bend it half-way."""
+    """The run's measurements, fixed when it starts, so that a change of the service's spec cannot bend it half-way."""
 
     arms: Annotated[
         tuple[PlannedArm, ...],

@@ -19,7 +19,7 @@ class LoadChoice(StrEnum):
 
 
 class Budget(Model):
-    """What one calibration may cost at most; what is measured by then is kept."""
+    """Limits of one calibration; points measured until a limit are kept."""
 
     max_gpu_seconds: Annotated[
         int,

@@ -74,7 +74,7 @@ def without_drafts(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class UnknownMethod(StrEnum):
-    """What becomes of a method word that this release does not know."""
+    """Treatment of a method word that this release does not know."""
 
     REFUSE = "Refuse"
     ALLOW = "Allow"
@@ -260,7 +260,7 @@ class SpeculativeMethod(Model):
 
 
 class Candidates(Model):
-    """What may run on the target beside no speculation, which is always a candidate."""
+    """Arms that may run on the target beside no speculation, which is always a candidate."""
 
     methods: Annotated[
         tuple[SpeculativeMethod, ...],
@@ -277,7 +277,7 @@ class Candidates(Model):
         return (NO_SPECULATION, *(arm for method in self.methods for arm in method.arms()))
 
     def measurable_arms(self) -> tuple[Arm, ...]:
-        """What a calibration measures, in its order: no speculation, and of every method the draft lengths before the schedule."""
+        """Arms that a calibration measures, in its order: no speculation, and of every method the draft lengths before the schedule."""
         return (
             NO_SPECULATION,
             *(
@@ -288,7 +288,7 @@ class Candidates(Model):
         )
 
     def recognised(self) -> tuple[Arm, ...]:
-        """The arms by which a running configuration is told."""
+        """The arms that a running configuration is compared with."""
         return tuple(arm for method in self.methods for arm in method.arms())
 
     def named(self, name: str) -> Arm | None:
@@ -300,7 +300,7 @@ class Candidates(Model):
         return next((m for m in self.methods if (m.name, m.method) == (arm.candidate, arm.method)), None)
 
     def speculative_config(self, arm: Arm) -> str:
-        """What the target's annotation holds for `arm`; `null` for no speculation.
+        """The value of the target's annotation for `arm`; `null` for no speculation.
 
         Raises:
             KeyError: no candidate has this arm.
@@ -328,7 +328,7 @@ class MeasuredCandidates(Candidates):
         return cls.model_construct(methods=candidates.methods, schedules=dict(schedules))
 
     def arms(self) -> tuple[Arm, ...]:
-        """As of the spec, and of every method its measured schedule last."""
+        """The arms of the spec, and of every method its measured schedule last."""
         return tuple(
             found
             for arm in self.measurable_arms()
@@ -336,7 +336,7 @@ class MeasuredCandidates(Candidates):
         )
 
     def recognised(self) -> tuple[Arm, ...]:
-        """As of the spec, and every measured schedule, also of a method whose schedule is no candidate any more."""
+        """The arms of the spec, and every measured schedule, also of a method whose schedule is no candidate any more."""
         schedules = (self.measured_schedule(method.scheduled_arm()) for method in self.methods)
         return (*super().recognised(), *(arm for arm in schedules if arm is not None))
 
@@ -347,7 +347,7 @@ class MeasuredCandidates(Candidates):
         return method.scheduled_arm(schedule) if method is not None and schedule is not None else None
 
     def speculative_config(self, arm: Arm) -> str:
-        """As of the spec, with the measured table where the arm runs a schedule.
+        """The annotation's value by the spec, with the measured table if the arm runs a schedule.
 
         Raises:
             KeyError: no candidate has this arm, or not as it was measured.

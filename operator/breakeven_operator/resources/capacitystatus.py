@@ -1,4 +1,4 @@
-"""What the arms carry and how many replicas the target needs (part of a SpeculativeService's status)."""
+"""Saturation of the arms, and replicas that the target needs (part of a SpeculativeService's status)."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Column(NamedTuple):
 
 
 class Definition(NamedTuple):
-    """What a CRD says beside its schema."""
+    """The parts of a CRD beside its schema."""
 
     model: type[Model]
     plural: str

@@ -1,6 +1,7 @@
-"""What a decision remembers, in the status of a SpeculativeService: an operator that starts anew goes on with it.
+"""Memory of a decision in the status of a SpeculativeService: an operator that starts again continues with it.
 
-What was done and is waited for is as new as the status. What windows have taught may be half a day older, see `status_diff`.
+Actions that were taken and are waited for are as new as the status. Evidence of windows may be half a day older, see
+`status_diff`.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class RequestsBefore(StatusModel):
 
 
 class MemoryStatus(StatusModel):
-    """What the decision remembers from one cycle to the next, and an operator that starts anew goes on with."""
+    """The decision's memory from one cycle to the next; an operator that starts again continues with it."""
 
     target_uid: Annotated[
         str | None,

@@ -27,7 +27,7 @@ class Metadata(Model):
 
 
 class ConditionStatus(StrEnum):
-    """What Kubernetes allows as a condition's status."""
+    """Values that Kubernetes allows as a condition's status."""
 
     TRUE = "True"
     FALSE = "False"

@@ -13,7 +13,7 @@ from breakeven_operator.resources.meta import ObjectReference, SecretKeyReferenc
 
 ADDRESS_PATTERN = r"^https?://[^\s@?#]+$"
 """Of a Prometheus: without credentials, and without the signs after which the query's path would be no path."""
-# Proxies and API servers take these for who asks, or for what is asked for; metadata services, for a proof.
+# Headers by which proxies and API servers identify the caller or the real request, and metadata services accept a proof.
 _TRUSTED_HEADERS = "forwarded|remote|original|rewrite|http-method|real|webauth|auth|aws|amz|google|goog"
 _TENANT_HEADER = (
     r"^([Xx]-[A-Za-z0-9-]+|[Tt][Hh][Aa][Nn][Oo][Ss]-[Tt][Ee][Nn][Aa][Nn][Tt]|AccountID|ProjectID)$"

@@ -1,4 +1,4 @@
-"""What measured latency says of the profile's predictions (part of a SpeculativeService's status)."""
+"""Measured latency against the profile's predictions (part of a SpeculativeService's status)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users of a service wait, held against its objectives (part of a SpeculativeService's status)."""
+"""Latencies of a service's users against its objectives (part of a SpeculativeService's status)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from breakeven_operator.resources.base import Instant, Number, StatusModel, Word
 
 
 class ObjectiveFinding(StrEnum):
-    """What the measured quantile says of an objective, its bounds considered."""
+    """Verdict of the measured quantile on an objective, its bounds considered."""
 
     KEPT = "Kept"
     MISSED = "Missed"

@@ -47,7 +47,7 @@ class HistoryResult(StrEnum):
 
 
 class PromiseAndMeasurement(StatusModel):
-    """What a change of arm was expected to bring, and what it was measured to bring."""
+    """Expected speedup of a change of arm, and the measured one."""
 
     predicted_speedup: Annotated[
         Number | None,

@@ -13,7 +13,7 @@ from breakeven_operator.resources.base import Model
 
 _SHAPE = ("description", "type", "format", "nullable", "enum", "pattern", "not")
 _BOUNDS = ("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "maxProperties")
-# What a field's name says about its unit, longest ending first.
+# Units by the ending of a field's name, longest ending first.
 _UNITS = (
     ("GpuSeconds", "GPU-seconds"),
     ("Milliseconds", "milliseconds"),

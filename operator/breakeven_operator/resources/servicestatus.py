@@ -237,7 +237,7 @@ class ServiceDisplay(StatusModel):
 
 
 class ServiceWorkings(StatusModel):
-    """What the operator writes for itself; kubectl describe sorts by name and prints it last."""
+    """Fields that the operator writes for itself; kubectl describe sorts by name and prints them last."""
 
     memory: Annotated[
         MemoryStatus | None, Field(description="What the decision remembers between cycles.")
@@ -300,7 +300,7 @@ class SpeculativeServiceStatus(StatusModel):
 
     @property
     def memory(self) -> MemoryStatus | None:
-        """What the decision remembers between cycles; None before the first one."""
+        """The decision's memory between cycles; None before the first one."""
         return self.workings.memory if self.workings is not None else None
 
     @property

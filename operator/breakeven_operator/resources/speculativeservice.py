@@ -77,7 +77,7 @@ class SpeculativeServiceSpec(Model):
             "!has(self.updatePolicy) || !has(self.updatePolicy.pinnedArm) || self.updatePolicy.pinnedArm == 'none' "
             "|| self.candidates.methods.exists(m, self.updatePolicy.pinnedArm.startsWith(m.name + '/') "
             "&& int(self.updatePolicy.pinnedArm.substring(m.name.size() + 1)) in m.draftLengths) "
-            # What int() says of `schedule` is an error, which a true alternative outweighs.
+            # int() fails on `schedule`; the rule's other alternative is true then, and CEL ignores the error.
             "|| self.candidates.methods.exists(m, self.updatePolicy.pinnedArm == m.name + '/schedule' "
             "&& (!has(m.schedule) || m.schedule == 'Auto'))",
             "pinnedArm names no candidate",

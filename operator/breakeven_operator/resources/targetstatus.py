@@ -1,4 +1,4 @@
-"""What the operator found: the target and what runs on it (part of a SpeculativeService's status)."""
+"""The target as the operator found it, and the arm that runs on it (part of a SpeculativeService's status)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from breakeven_operator.resources.base import ArmName, Instant, StatusModel, Tim
 
 
 class ArmSource(StrEnum):
-    """What made the pods run the arm they run."""
+    """Reason why the pods run the arm they run."""
 
     ANNOTATION = "Annotation"
     COMMAND_LINE = "CommandLine"

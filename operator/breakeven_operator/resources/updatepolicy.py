@@ -11,7 +11,7 @@ from breakeven_operator.resources.base import ATOMIC, LIST_SET, ArmName, Model, 
 
 
 class Mode(StrEnum):
-    """What the operator may do with a decision."""
+    """Limits of the operator's actions on a decision."""
 
     # Not `Off`: YAML reads that word unquoted as false.
     DISABLED = "Disabled"
@@ -20,7 +20,7 @@ class Mode(StrEnum):
 
 
 class DrainRequirement(StrEnum):
-    """What is required of the target's pods before they are restarted."""
+    """Drain settings that the target's pods must have before they are restarted."""
 
     REQUIRED = "Required"
     ACCEPT_LOSS = "AcceptLoss"

@@ -1,4 +1,4 @@
-"""What a calibration sends: lengths, text and sampling, as SpeculativeService and CalibrationRun say it."""
+"""The requests of a calibration: lengths, text and sampling, as SpeculativeService and CalibrationRun name them."""
 
 from __future__ import annotations
 

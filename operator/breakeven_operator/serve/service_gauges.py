@@ -24,7 +24,7 @@ class ServiceGauge:
     Attributes:
         name: metric name with its unit.
         help: what the value means.
-        samples: (values of `labels`, value) of one service at a time; none where there is nothing to say.
+        samples: (values of `labels`, value) of one service at a time; none if there is nothing to say.
         labels: labels beside those that name the service.
     """
 
@@ -35,6 +35,6 @@ class ServiceGauge:
 
 
 def one_value(value: float | None, *labels: str) -> Iterator[LabelledValue]:
-    """One sample, or none where the value is not known."""
+    """One sample, or none if the value is not known."""
     if value is not None:
         yield LabelledValue(labels, float(value))

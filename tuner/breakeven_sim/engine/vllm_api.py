@@ -188,7 +188,7 @@ class VllmApi:
                 _, finished = await stream.more()
         except (asyncio.CancelledError, ConnectionError):
             if not stream.finished:
-                # As in vLLM, an aborted request counts in the first tokens, tokens and steps it had, and in no series of finished requests.
+                # An aborted request counts in first tokens, tokens and steps, and in no series of finished requests: vLLM does the same.
                 self._paced.abort(stream.request)
             raise
         self._metrics.record_finished(stream.request, reason, generation.max_tokens)
