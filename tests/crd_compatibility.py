@@ -25,7 +25,7 @@ Json = Mapping[str, Any]
 # Limits: narrower when they rise (floors) or fall (ceilings), or are new.
 _FLOORS: Final = ("minimum", "minLength", "minItems", "minProperties")
 _CEILINGS: Final = ("maximum", "maxLength", "maxItems", "maxProperties")
-# Said differently is taken as narrower, for nobody can tell; no longer said is wider.
+# A rule in other words counts as narrower, because nobody can compare them; a rule that is gone counts as wider.
 _OPAQUE: Final = ("pattern", "format", "multipleOf", "exclusiveMinimum", "exclusiveMaximum", "uniqueItems")
 _COMBINED: Final = ("allOf", "anyOf", "oneOf", "not")
 # Any change shows in what objects become: values that are filled in, and how two appliers' lists are merged.
@@ -40,7 +40,7 @@ _OPENING: Final = ("nullable", "x-kubernetes-preserve-unknown-fields", "x-kubern
 
 
 def narrowed(old: Json, new: Json) -> list[str]:
-    """What the new CustomResourceDefinition takes away from the old one; each line says where and what."""
+    """Values that the new CustomResourceDefinition no longer accepts; each line says where and what."""
     kind = old["spec"]["names"]["kind"]
     found = [
         f"{kind}: {key} changed" for key, read in _NAMES.items() if read(old["spec"]) != read(new["spec"])
@@ -90,7 +90,7 @@ def _schema(old: Json, new: Json, where: str, path: str) -> Iterator[str]:
 
 
 def _here(old: Json, new: Json) -> Iterator[str]:
-    """What one schema takes away by itself, its fields and items left aside."""
+    """Values that one schema no longer accepts by itself, its fields and items left aside."""
     before, after = old.get("type"), new.get("type")
     if before != after and (before, after) != ("integer", "number"):
         yield f"type {before} became {after}"

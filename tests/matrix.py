@@ -27,7 +27,7 @@ LOWEST: Final = {"lowest": ("engine", "report"), "lowest-operator": ("engine", "
 TESTS: Final = ("tests/unit", "tests/property")
 UV: Final = (sys.executable, "-m", "uv")
 _LOCK: Final = ROOT / "requirements" / "dev.lock"
-# What runs the tests is not what is tested: these stay as locked while the dependencies go down.
+# Packages that run the tests are not under test: these stay as locked while the dependencies go down.
 _TOOLS: Final = (
     "cryptography",
     "hatchling",
@@ -104,7 +104,7 @@ def _environment(name: str, python: Path) -> Path:
 
 
 def _selection(name: str) -> list[str]:
-    """What a cell runs, as arguments of pytest."""
+    """The tests of a cell, as arguments of pytest."""
     if name not in LOWEST:
         return list(TESTS)
     # An old release meets new ones of its own dependencies, and warns of them: nothing that a lower bound can help.

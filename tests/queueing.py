@@ -36,7 +36,7 @@ class PlayedRun:
 
 
 class _Engine:
-    """Requests in flight progress alike, so that one clock of progress serves all: it runs at 1/(C1 + (n - 1)*C2)."""
+    """Requests in flight progress at one pace, so one clock of progress serves all: it runs at 1/(C1 + (n - 1)*C2)."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng

@@ -1,4 +1,4 @@
-"""What reading Prometheus' answers about 10,000 pods costs, by the libraries that could: seven answers of 1,500 pods each.
+"""Cost of reading Prometheus' answers about 10,000 pods, by the libraries that could do it: seven answers of 1,500 pods each.
 
 Beside a heap of 2.8 million objects, as the operator's may be about a thousand services: what a reader leaves to the garbage
 collector is paid for by the size of the heap.

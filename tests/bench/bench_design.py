@@ -55,7 +55,7 @@ _SATURATED_REGRET = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one calibration of one engine came to.
+    """The result of one calibration of one engine.
 
     Attributes:
         kind, seed: the engine.

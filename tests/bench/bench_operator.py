@@ -237,7 +237,7 @@ def first_reads(found: dict[str, float]) -> float:
 
 
 class Minute(NamedTuple):
-    """What an operator did in a while; numbers of requests and bytes per minute."""
+    """An operator's activity in a while; numbers of requests and bytes per minute."""
 
     cpu_percent: float
     api_cpu_percent: float
@@ -287,7 +287,7 @@ class Bench:
                     break
                 await asyncio.sleep(3.0)
         await large.age(half_hours=48)
-        # What an account of hours says is news: each service is written, and then they are written at times of their own again.
+        # After hours every account is news: each service is written once, and then at a time of its own again.
         async with self._operator(python, large) as one:
             await settled(one, 2, whole=True)
         await large.age(half_hours=1)

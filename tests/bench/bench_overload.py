@@ -35,7 +35,7 @@ _THEN = {"worst day": 0.95, "worst ten days": 1.0, "rolls in a day": 1.0}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the decision made of one load on one fleet; speedups above 1 are gains.
+    """The decision's result on one load and one fleet; speedups above 1 are gains.
 
     Attributes:
         name: load, seed and fleet.
@@ -117,7 +117,7 @@ def say(line: str) -> None:
 
 
 def figures(found: list[Outcome]) -> dict[str, float]:
-    """What the goals are about."""
+    """Figures that the goals are about."""
     return {
         "worst day": min(one.worst_day for one in found),
         "worst ten days": min(one.worst_ten_days for one in found),

@@ -41,7 +41,7 @@ DECIDED = (TRIED,)
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What a policy made of a world; speedups above 1 are gains."""
+    """A policy's result in a world; speedups above 1 are gains."""
 
     policy: str
     name: str
@@ -160,7 +160,7 @@ def scores(world: World) -> list[Score]:
 
 
 def figures(found: list[Score]) -> dict[str, float]:
-    """What the table shows of one rule's scores of a set."""
+    """Figures of one rule's scores of a set, as the table shows them."""
     shown: dict[str, float] = {}
     for title in ("vs none", "vs static", "vs oracle"):
         values = np.array([getattr(one, title.replace(" ", "_")) for one in found])

@@ -100,13 +100,13 @@ def run_of(k: int, rps: float, seed: int) -> Run:
 
 
 def _counted(grid: FloatArray, at_s: FloatArray, each: FloatArray) -> FloatArray:
-    """What happened by each time of the grid."""
+    """Counts by each time of the grid."""
     order = np.argsort(at_s)
     return np.concatenate([[0.0], np.cumsum(each[order])])[np.searchsorted(at_s[order], grid, side="right")]
 
 
 def _grown(grid: FloatArray, begin_s: FloatArray, end_s: FloatArray, per_s: FloatArray) -> FloatArray:
-    """What grew by each time of the grid, of things that each grow from a time to another."""
+    """Growth by each time of the grid, of things that each grow from a time to another."""
     begun, ended = (
         grid * _counted(grid, at_s, per_s) - _counted(grid, at_s, per_s * at_s) for at_s in (begin_s, end_s)
     )
@@ -151,7 +151,7 @@ class Fleet:
         self.new = self._arm(runs[3], level_of, here >= first[:, None], rates[1], shared)
 
     def _lasting(self, count: int) -> FloatArray:
-        """Neighbours are alike: a block keeps half of what the one before it had."""
+        """Correlated factors: a block keeps half of the one before it."""
         found = np.empty(count)
         found[0] = self.rng.standard_normal()
         for index in range(1, count):

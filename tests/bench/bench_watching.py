@@ -1,4 +1,4 @@
-"""What knowing ten thousand pods costs, by how it is done: for docs/decisions/0014.
+"""Cost of knowing ten thousand pods, by method; docs/decisions/0014 has the figures.
 
 Each choice is a process of its own beside a real API server with as many pods as asked for, of which a tenth belongs to the
 namespaces that are looked at. It runs until it has seen all pods, and half a minute longer, in which nothing changes.

@@ -45,7 +45,7 @@ _HOPELESS = 400
 
 
 class Kind(StrEnum):
-    """What sets an engine apart."""
+    """Properties that set an engine apart."""
 
     DENSE = "dense"
     FLAT = "flat drafter"
@@ -148,7 +148,7 @@ class Machine:
         return Engine(EngineConfig(times, DraftLengths(arm.k), *limits, method))
 
     def request(self, arm: Arm, number: int, arrival_s: float, output_tokens: int = OUTPUT_TOKENS) -> Request:
-        """A request with the text of its number, which every arm meets alike."""
+        """A request with the text of its number: every arm gets the same text."""
         text = None
         if arm.k:
             if number not in self._texts:

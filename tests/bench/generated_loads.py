@@ -27,7 +27,7 @@ _DAY_S = 86400.0
 
 
 class Kind(StrEnum):
-    """What a load does over ten days."""
+    """The shape of a load over ten days."""
 
     WEEK = "week and weekend"
     GROWTH = "growth"

@@ -34,7 +34,7 @@ from localcluster import LocalCluster
 
 SERVICES_OF_ALL, TO_A_NAMESPACE = 16, 4
 FILES, FILES_OF_A_RUN = 86, 43
-# What is left of the 16 MiB that a run may read.
+# The rest of the 16 MiB that a run may read.
 _FILES_THAT_PASS = 15
 _MEMBERS, _KEY_LENGTH = 2500, 250_000
 _MIB = 1 << 20

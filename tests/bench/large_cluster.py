@@ -52,9 +52,9 @@ _FOREIGN_PER_NAMESPACE = 100
 _PAST_LOADS = 288
 _NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 _ABREAST = 32
-# As many windows as an account keeps, and their distance once it agrees.
+# Number of windows that an account keeps, and their distance once it agrees.
 _WINDOWS, _REST_S = 12, 1800.0
-# What live latency has taught is written twice a day.
+# Evidence of live latency is written twice a day.
 _WRITTEN_S = 12 * 3600.0
 _PRECISIONS = ("precisionAlone", "precisionBoth", "precisionCompany", "pullAlone", "pullCompany")
 _SINCE = "2026-01-01T00:00:00Z"
@@ -81,7 +81,7 @@ async def _all(work: Iterable[Callable[[], Awaitable[Any]]]) -> None:
 
 @dataclass
 class LargeCluster:
-    """What the bench puts on the API server.
+    """Objects that the bench puts on the API server.
 
     Attributes:
         services: how many there are.
@@ -116,7 +116,7 @@ class LargeCluster:
             await _all(partial(self._workload, namespace, f"app-{n}", _foreign(n)) for n in wanted)
 
     async def add_services(self, count: int) -> None:
-        """So many services in all, ten to a namespace; Disabled, for one without a profile would begin a calibration."""
+        """Services up to this number, ten to a namespace; Disabled, because a service without a profile would begin a calibration."""
         for number in range(self.services, count):
             if number % self.to_a_namespace == 0:
                 await self._namespace(self.home(number))
@@ -124,7 +124,7 @@ class LargeCluster:
         self.services = count
 
     async def calibrate(self) -> None:
-        """Give every service a profile of its fingerprint, once the operator has told it, and let it decide."""
+        """Give every service a profile of its fingerprint, once the operator has published it, and let it decide."""
         known = {p["metadata"]["name"] for p in await self.cluster.list_all(PROFILES)}
         while True:
             found = await self.cluster.list_all(SERVICES)
@@ -184,7 +184,7 @@ class LargeCluster:
 
     async def _namespace(self, name: str) -> None:
         await self.cluster.create(_NAMESPACES, {"metadata": {"name": name}})
-        # What the controller manager would do before pods are let in.
+        # The controller manager would do this before pods are let in.
         await self.cluster.create(SERVICE_ACCOUNTS, {"metadata": {"namespace": name, "name": "default"}})
 
     async def _service(self, number: int) -> None:
@@ -202,7 +202,7 @@ class LargeCluster:
     async def _workload(
         self, namespace: str, name: str, spec: dict[str, Any], *, ready: bool = False
     ) -> None:
-        """What the Deployment and ReplicaSet controllers, scheduler and kubelet would make of a Deployment."""
+        """Objects that the Deployment and ReplicaSet controllers, scheduler and kubelet would make of a Deployment."""
         meta = {"namespace": namespace, "name": name}
         deployment = await self.cluster.create(DEPLOYMENTS, {"metadata": meta, "spec": spec})
         if ready:

@@ -33,7 +33,7 @@ from operatorcluster.stage import HOME, Place, Stage
 HERE = Path(__file__).parent
 # Against hanging only: waits have limits of their own and say what they waited for.
 TIMEOUT_S = 900
-# What runs in one process, one test after another; every other file is a group of its own.
+# Files that run in one process, one test after another; every other file is a group of its own.
 GROUPS: Mapping[str, Sequence[str]] = {
     # Arms are measured there, in real time: two measurements at once would disturb each other on two cores.
     "measuring": (

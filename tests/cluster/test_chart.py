@@ -354,7 +354,7 @@ def test_rights_it_does_not_have(cluster, target, denied):
 
 
 IMAGE = f"ghcr.io/breakeven-dev/breakeven:{__version__}"
-"""What the chart installs, where nothing else is asked for."""
+"""The chart's objects if nothing else is asked for."""
 OURS = {"app.kubernetes.io/managed-by": "breakeven", "breakeven.dev/service": "chat"}
 SETTINGS = TrialSettings(IMAGE, priority_class="breakeven-calibration", image_pull_policy="IfNotPresent")
 REFUSED = re.compile(

@@ -24,7 +24,7 @@ def _load(name):
 
 specs = _load("test_specs")
 
-# What vLLM takes beside method, model and draft length, method by method.
+# Keys that vLLM takes beside method, model and draft length, method by method.
 OPTIONS_OF_VLLM = {
     "ngram": {"prompt_lookup_min": 2, "prompt_lookup_max": 5},
     "suffix": {

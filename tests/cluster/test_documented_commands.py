@@ -128,7 +128,7 @@ def profile():
 
 
 def lease():
-    """What the operator that leads writes."""
+    """The Lease, as the leading operator writes it."""
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",

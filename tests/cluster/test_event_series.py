@@ -1,4 +1,4 @@
-"""What comes and goes is one Event that counts up, as the real API server takes it."""
+"""An event that comes and goes is one Event that counts up, on a real API server."""
 
 from __future__ import annotations
 

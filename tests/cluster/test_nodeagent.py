@@ -288,7 +288,7 @@ print(ask("pods"), ask("secrets"))
 
 
 def test_a_volume_at_tmp_and_a_read_only_root(do, on_rig, outcome):
-    """As our operator's pod: the state folder of this cluster lies below /tmp, and nothing but volumes can be written."""
+    """Like our operator's pod: the state folder of this cluster lies below /tmp, and nothing but volumes can be written."""
     script = "touch /tmp/x && echo tmp; touch /etc/x || touch $HOME/x || echo refused; pwd; python3 -c 'import breakeven'"
     on_rig(
         script=script,

@@ -122,7 +122,7 @@ def test_autoscaler_and_operator_both_act_and_neither_follows_the_other_in_circl
         # More load: more replicas, and no roll.
         until_replicas(place, 3)
         up = [replicas for _, replicas in scalings(place)]
-        # What had piled up before is served as well for a while: one replica too many, once, is no circle.
+        # The pile from before is served as well for a while: one replica too many, once, is no feedback loop.
         assert turns([1, *up]) <= 1
         assert place.writes() == []
         status = place.until_service("it knows who scales", lambda s: s.get("capacity", {}).get("scaledBy"))

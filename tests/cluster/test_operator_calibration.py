@@ -171,7 +171,7 @@ def test_a_new_value_of_the_recalibrate_annotation_asks_for_one_run(place):
     place.kubectl("annotate", "specsvc", "chat", "breakeven.dev/recalibrate=once")
     run = until_run(place, "a run is admitted", lambda status: status.get("phase") == "Starting")
     assert run["spec"]["trigger"] == "Requested"
-    # The profile stays in force while it is measured anew.
+    # The profile stays in force while a new one is measured.
     found = place.get("specsvc", "chat")
     assert condition(found, "Calibrated")["status"] == "True"
     assert found["status"]["workings"]["memory"]["recalibrate"] == "once"

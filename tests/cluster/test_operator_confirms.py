@@ -1,4 +1,4 @@
-"""What requests take, after a roll and next to saturation, decides on a real control plane.
+"""Measured request times decide on a real control plane: after a roll, and next to saturation.
 
 Every pod of the target is posed to the real Prometheus as an engine at a load that the test moves, with the latency that
 the law of the arm it really runs has there.

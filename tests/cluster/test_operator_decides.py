@@ -8,7 +8,7 @@ from operatorcluster.users import users
 from operatorcluster.waiting import until
 
 RPS = 2.0
-# As much of the old arm as of the new one: six windows of six seconds. Of fewer requests the bounds hold 1, and the roll ends Unmeasured.
+# The old arm gets as much time as the new one: six windows of six seconds. With fewer requests the bounds hold 1, and the roll ends Unmeasured.
 REQUESTS_BEFORE = 72
 
 

@@ -155,7 +155,7 @@ def test_one_impossible_answer_is_neither_acted_upon_nor_remembered(watched, tra
     between = watched.remembers()["eagle/3"]
     watched.told_by(fast.page)
     watched.place.until_decided("BelowBreakEven", "Stay")
-    # What is possible is averaged into it, slowly; the other figure would have moved it to the limit of 4 tokens or to 1.
+    # A possible figure is averaged into it, slowly; the impossible one would have moved it to the limit of 4 tokens or to 1.
     after = watched.remembers()["eagle/3"]
     assert between == pytest.approx(known["eagle/3"], rel=0.02)
     assert after == pytest.approx(known["eagle/3"], rel=0.02)

@@ -88,7 +88,7 @@ def the_day():
         day.pod(f"chat-7d9f8b6c5d-{suffix}", steady(2.0), last_h=1.0 - UNMARKED_H, latency_s=1.2)
         day.pod(f"chat-64bd5fcf9-{suffix}", lambda hour: 5.0 if hour < 2 else 2.5, first_h=1.0, latency_s=0.8)
         day.pod(f"chat-64bd5fcf9-x{suffix[1:]}", steady(2.5), first_h=2.0)
-    # Those whose names begin alike: another Deployment, calibrations of `chat` and of a run, a Job, a StatefulSet, a bare pod.
+    # Workloads with the same beginning of their names: another Deployment, calibrations of `chat` and of a run, a Job, a StatefulSet, a bare pod.
     day.pod("chat-large-7d9f8b6c5d-b2c4d", steady(40.0))
     day.pod("chat-3fa21-none-b2c4d", steady(50.0))
     day.pod("chat-3fa21-eagle-7-b2c4d", steady(50.0))

@@ -1,4 +1,4 @@
-"""What a person changes is seen at once: on a real API server, by an operator whose timer alone would take ten minutes."""
+"""A person's change is seen at once: on a real API server, by an operator whose timer alone would take ten minutes."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def config_map(name, data):
 
 
 def points(method, k, c1_s, c2_s):
-    """What another load generator has measured on an engine that obeys a law."""
+    """Results of another load generator, of an engine that obeys a law."""
     loads = [share / c2_s for share in (0.05, 0.2, 0.35, 0.5, 0.6, 0.7)]
     rows = [f"{method},{k},{rps:.4f},{c1_s / (1 - rps * c2_s):.5f},64,32,{MARKER}" for rps in loads]
     header = "method,k,request_rate_rps,mean_latency_s,prompt_tokens,output_tokens,note"

@@ -1,4 +1,4 @@
-"""What a real Prometheus makes of our queries: latencies that an engine on the event clock counted, and the dashboard's panels."""
+"""Our queries on a real Prometheus: latencies that an engine on the event clock counted, and the dashboard's panels."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_the_quantiles_of_an_engine_lie_within_what_is_read_of_its_histograms(tm
     text = "\n".join([*(line for lines in by_family.values() for line in lines), "# EOF", ""])
     with prometheus_of(tmp_path, text) as address:
         query = latency_query([NamespacedName("llm", "chat")], [], WINDOW_S)
-        # As of the last scrape, whenever the test looks.
+        # The time of the last scrape, whenever the test looks.
         answer = asked(address, query.replace(f"[{WINDOW_S}s]", f"[{WINDOW_S}s] @ {end_s}"))
     counted = [PodState(name, name, True, None, 20.0, False, "node", "", None) for name in pods]
     fresh = Live(ClusterReason.METRICS_AVAILABLE, "fresh")
@@ -250,7 +250,7 @@ def test_a_question_about_many_namespaces_is_answered_though_it_is_too_long_for_
 
 
 def test_every_panel_of_the_dashboard_shows_something(tmp_path):
-    """What the operator exports, scraped for a quarter of an hour, with the chart's recording rules."""
+    """The operator's series, scraped for a quarter of an hour, with the chart's recording rules."""
     registry = CollectorRegistry()
     telemetry = Telemetry(registry)
     service = everything_known()

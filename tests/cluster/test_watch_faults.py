@@ -49,7 +49,7 @@ async def watching(
 
 
 async def sizes(objects: WatchedObjects) -> dict[str, str]:
-    """What is known of the test's ConfigMaps."""
+    """The sizes of the test's ConfigMaps, as the watch has them."""
     found = await objects.read(CONFIG_MAPS)
     return {o["metadata"]["name"]: o["data"]["size"] for o in found if "size" in (o.get("data") or {})}
 
@@ -147,7 +147,7 @@ async def test_repeated_and_reordered_lines_end_with_what_the_server_has(cluster
         await adapter.delete(Ref(CONFIG_MAPS, namespace, "b"))
         await put(adapter, namespace, "a", "3")
         await until("the newest state", objects, {"a": "3"})
-        # The news of b came after that of its end, so that what else was lost is not known: all is read anew.
+        # The event of b came after that of its deletion. Other events may be lost as well, so everything is read again.
         await put(adapter, namespace, "a", "4")
         await until("the server's state", objects, {"a": "4"})
         assert len([query for query in proxy.watches() if "sendInitialEvents" in query]) == 2
@@ -225,7 +225,7 @@ async def test_a_restarted_api_server_is_outlasted_and_does_not_know_old_places(
             await asyncio.sleep(LOOK_S)
         await until("followed", objects, {"a": "2"})
         assert len(proxy.watches()) >= 2
-        # What a place that is too old is answered with, as the unit tests' server does.
+        # The answer to a place that is too old; the unit tests' server gives the same.
         events = adapter.watch(CONFIG_MAPS, namespace, "", "1")
         assert (await anext(events)).kind is EventKind.BOOKMARK
         with pytest.raises(ClusterError) as raised:

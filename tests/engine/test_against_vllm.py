@@ -89,7 +89,7 @@ def test_command_lines_are_taken_and_refused_as_vllm_does(tmp_path, monkeypatch,
 
 
 def said_by_a_manifest(words: list[str]) -> dict[str, Any]:
-    """What operator and `lint` read from the words of a pod template."""
+    """The arm that operator and `lint` read from the words of a pod template."""
     said = command_line.speculation(words)
     spec = speculation(said.config) if said.config is not None else None
     found: dict[str, Any] = {

@@ -51,7 +51,7 @@ def engine(**changes: dict[str, Any]) -> EngineCosts:
 def looked_at(
     costs: EngineCosts, rps: float, arm: Arm = EAGLE, *, prompt: int = PROMPT, output: int = OUTPUT
 ) -> ModelSnapshot:
-    """What Prometheus shows of one replica under Poisson arrivals."""
+    """Figures in Prometheus of one replica under Poisson arrivals."""
     arms, random = CostArms(costs, 2), np.random.default_rng(3)
     one, texts = Engine(arms.config(arm)), arms.texts(arm)
     arrivals = np.cumsum(random.exponential(1.0 / rps, REQUESTS)).tolist()

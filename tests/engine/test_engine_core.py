@@ -45,7 +45,7 @@ def replay(config: EngineConfig, requests: list[Request]) -> Engine:
 
 
 def replay_by_steps(config: EngineConfig, requests: list[Request]) -> Engine:
-    """As the server does it: one step at a time, arrivals handed over while a step is under way."""
+    """Replay as the server does it: one step at a time, arrivals handed over while a step is under way."""
     engine, coming = Engine(config), list(reversed(requests))
     while coming or engine.outstanding:
         if not engine.outstanding:
@@ -117,7 +117,7 @@ def test_a_schedule_changes_k_with_the_batch(make_config):
 
 @pytest.mark.parametrize("rps", [1.5, 4.0, 6.5])
 def test_poisson_load_follows_the_law_within_3_percent(make_config, rps):
-    # Step time linear in the batch makes the engine a processor-sharing queue, for which the law is exact.
+    # Step time linear in the batch makes the engine a processor-sharing queue, and the law is exact for that.
     config = make_config(step__base_s=0.002, step__per_token_s=0.0001)
     requests = poisson(config, rps * 10, 30_000, 100, seed=11)
     replay(config, requests)

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
 
 EAGLE = Arm("eagle3", 3)
 CONFIG = {"method": "eagle3", "model": "drafter", "num_speculative_tokens": 3}
-# As the demo measures: windows of 4 s, answers of 16 tokens, which speculation gives in six steps.
+# The demo's way of measuring: windows of 4 s, answers of 16 tokens, which speculation gives in six steps.
 PROMPT, OUTPUT = 64, 16
 SHORT = SweepSettings(loads=7, point_seconds=4.0, min_point_seconds=4.0, warmup_seconds=1.0)
 # Steps cost what is read, not what is drafted: speculation pays at every load.

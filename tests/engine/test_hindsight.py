@@ -59,7 +59,7 @@ def poisson_of(trace: RateTrace, seed: int = 1) -> RequestTrace:
 
 
 def replayed_s(trace: RateTrace, fleet: SteppedFleet, changes: list[tuple[float, Arm]]) -> float:
-    """What all requests spend while a fleet follows its changes."""
+    """Total latency of all requests while a fleet follows its changes."""
     left = list(changes)
     windows = step_through(fleet, trace, lambda _, end_s: follow(left, fleet, end_s))
     return float(

@@ -110,7 +110,7 @@ def test_a_schedule_among_the_candidates_is_measured_for_the_decision_and_not_re
     fit = study.profile.arm(arm)
     assert fit.believable
     assert (fit.points, fit.schedule) == (8, str(study.arms.schedules[arm]))
-    # Its last tier drafts nothing: what that costs is told by points, not taken from the instrument.
+    # Its last tier drafts nothing: that tier's cost comes from points, not from the instrument.
     saturation_rps = study.profile.curve(arm).saturation_rps
     assert saturation_rps == pytest.approx(1.0 / (0.05 * 1.066), rel=0.12)
     assert not profile_of(STEEP).measured(arm)

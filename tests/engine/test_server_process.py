@@ -177,7 +177,7 @@ async def test_refusals_have_vllms_bodies(serve):
         ):  # fmt: skip
             assert await server.complete(**body) == (status, {"error": {**error, "code": status}})
         assert (await server.complete(prompt=list(range(1024))))[0] == 400
-        # What does not fit is cut, not refused.
+        # A request that does not fit is cut, not refused.
         _, cut = await server.complete(prompt=list(range(1000)), max_tokens=25)
         assert cut["usage"]["completion_tokens"] == 24
         assert (await server.complete(prompt=None))[0] == 400
@@ -195,7 +195,7 @@ async def test_a_client_that_leaves_is_aborted(serve):
         await server.until("time_to_first_token_seconds_count", 1)
         leaving.cancel()
         await server.until("num_requests_running", 0)
-        # As vLLM counts it: it began, and is in no series of finished requests.
+        # vLLM counts it in the same way: it began, and is in no series of finished requests.
         assert await server.metric("time_to_first_token_seconds_count") == 1
         assert await server.metric('request_success_total{engine="0",finished_reason="abort"') == 0
         assert await server.metric("e2e_request_latency_seconds_count") == 0

@@ -144,7 +144,7 @@ def test_costs_are_calibrated_first(files):
 
 
 def test_an_engine_tells_what_latency_consists_of_and_a_law_does_not(files):
-    """What anyone needs who holds a prediction at other conditions against the engine."""
+    """A prediction at other conditions is compared with the engine part by part."""
     arguments = ("--trace", files / "requests.csv", "--policy", "none", "--policy", "static:eagle3:3")
     by_engine = document("--costs", DEMO, "--arm", "eagle3:3", *arguments)
     for row in by_engine["policies"]:

@@ -18,7 +18,7 @@ def test_ids_turn_back_into_the_words_and_are_as_many_as_counted(text: str) -> N
 
 
 def test_the_first_ids_of_a_text_are_a_shorter_text() -> None:
-    # What `vllm bench serve` does where the server counts more tokens than its own tokenizer.
+    # `vllm bench serve` does this if the server counts more tokens than its own tokenizer.
     ids = [number for number, _ in tokenize("speculative decoding w17 pays")]
     assert detokenize(ids[:3]) == "speculative decodi"
     assert count_tokens(detokenize(ids[:3])) == 3

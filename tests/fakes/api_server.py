@@ -119,7 +119,7 @@ class FakeCluster:
     async def watch(
         self, resource: Resource, namespace: str | None = None, labels: str = "", version: str = ""
     ) -> AsyncGenerator[WatchEvent]:
-        """All objects as they are; what changes later is not told."""
+        """All objects of now; later changes do not come."""
         self._asked("watch", resource, "")
         for key in self._keys(resource):
             if namespace in {None, key[1]}:
@@ -199,7 +199,7 @@ class FakeCluster:
             self._note("delete", key)
             self.remove(ref.resource, ref.namespace, ref.name)
 
-    # What people and controllers do.
+    # Actions of people and controllers.
 
     def put(self, resource: Resource, body: Mapping[str, Any], *, manager: str = "kubectl") -> dict[str, Any]:
         """Create or replace an object as `kubectl replace` does: what changes belongs to `manager` from then on."""
@@ -260,7 +260,7 @@ class FakeCluster:
                 self.owners.pop(key, None)
 
     def of(self, resource: Resource) -> list[dict[str, Any]]:
-        """All objects of a kind, for assertions."""
+        """All objects of a kind, which tests compare with."""
         return [self.objects[key] for key in self._keys(resource)]
 
     def _keys(self, resource: Resource) -> list[Key]:

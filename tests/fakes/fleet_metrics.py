@@ -79,10 +79,10 @@ class PodTraffic:
     """Share that streams: what is refused of it is answered with 200 and an error in the stream."""
     scrapes: Scrapes = field(default_factory=Scrapes)
     latencies: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """What requests took (s), by figure: e2e, ttft, tpot."""
+    """Request times (s), by figure: e2e, ttft, tpot."""
 
 
-# What is looked at pod by pod, and never summed.
+# Figures that are read pod by pod, and never summed.
 _OF_PODS_ALONE = frozenset({FIRST_SEEN, ENGINES, MIXED, SILENT, ENDED})
 _STEPS = re.compile(r":(\d+)s\]")
 _A_MINUTE_S = 1_700_000_040.0
@@ -113,7 +113,7 @@ def _of_pod(labels: dict[str, str], before: str, name: str) -> dict[str, str]:
 
 
 class Counters(NamedTuple):
-    """What a pod has counted by a time, and what it has in flight."""
+    """A pod's counts by a time, and its requests in flight."""
 
     time_s: float
     e2e_s: float
@@ -431,13 +431,13 @@ def pods_of(promql: str) -> Callable[[str], bool]:
     found = _PODS.search(promql)
     if found is None:
         return lambda _name: True
-    # As it stands in the query, backslashes are written twice.
+    # In the query's text backslashes are written twice.
     wanted = re.compile(found[1].replace("\\\\", "\\"))
     return lambda name: wanted.fullmatch(name) is not None
 
 
 def summed(series: Iterable[InstantSample]) -> list[InstantSample]:
-    """What Prometheus makes of pods' series by ReplicaSet."""
+    """Pods' series summed by ReplicaSet, as Prometheus does it."""
     groups: dict[tuple[str, str, str, str], list[float]] = {}
     others = []
     for one in series:
@@ -460,7 +460,7 @@ def summed(series: Iterable[InstantSample]) -> list[InstantSample]:
 
 
 async def _answered(source: PrometheusAccess, delay_s: float) -> None:
-    """As the port promises: whatever the server does, a query ends at its deadline."""
+    """The port's promise: whatever the server does, a query ends at its deadline."""
     await asyncio.sleep(min(delay_s, DEADLINE_S))
     if delay_s > DEADLINE_S:
         raise MetricsError(f"{source.name} gave no whole answer within {DEADLINE_S:g} s")

@@ -77,7 +77,7 @@ spec:
 
 
 class RecordedFits:
-    """The `Fitter` port: gives what it was told to give."""
+    """The `Fitter` port: returns the fits that a test gave it."""
 
     def __init__(self) -> None:
         self.outcome = FitOutcome(None, "no fit in this test")
@@ -145,7 +145,7 @@ class FleetWorld:
         deployment = copy.deepcopy(TARGET)
         target(deployment)
         for name in claims_of(deployment["spec"]["template"]["spec"]):
-            # What most storage classes give.
+            # The access mode of most storage classes.
             claim = {
                 "metadata": {"name": name, "namespace": "llm"},
                 "spec": {"accessModes": ["ReadWriteOnce"]},
@@ -286,7 +286,7 @@ class FleetWorld:
         _, c2_s = self.laws[arm]
         traffic = self.prometheus.traffic
         if self.loaded_s is not None:
-            # What has been counted until now was counted at the load before.
+            # Counts until now belong to the load before.
             self.prometheus.count()
         traffic.rps, traffic.answered_share = rps, min(1.0, 1 / c2_s / max(rps, 1e-9))
         traffic.latency_s = self.loaded_s = self._lawful_s(arm, rps)

@@ -74,7 +74,7 @@ class FakeKubelet:
             if json.dumps(self._cluster.of(PODS), default=str) == before and not self._starting():
                 return
 
-    # What befalls pods and nodes.
+    # Misfortunes of pods and nodes.
 
     def end(self, name: str, reason: str = "Evicted", phase: str = "Failed") -> None:
         """A pod ends for good and stays listed: evicted, refused by its node, past its deadline."""
@@ -143,7 +143,7 @@ class FakeKubelet:
             for pod in old:
                 self._stop_pod(pod)
         elif broken:
-            # As the Deployment controller: old pods that do not serve anyway go first.
+            # Like the Deployment controller: old pods that do not serve anyway go first.
             self._stop_pod(broken[0])
         elif len(new) < desired and len(live) < desired + surge:
             if not recreate or not self._old_pods_exist(meta["uid"], uid):

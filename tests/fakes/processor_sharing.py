@@ -32,7 +32,7 @@ def simulate(
         # Lognormal with a coefficient of variation of 2, scaled to mean 1.
         "heavy": rng.lognormal(-0.5 * np.log(5.0), np.sqrt(np.log(5.0)), requests),
     }[lengths]
-    # All in flight progress alike, so a request ends when the common progress reaches its own mark.
+    # All requests in flight progress at one pace, so a request ends when the common progress reaches its own mark.
     marks: list[tuple[float, float]] = []
     now = progress = 0.0
     arrival = gaps.cumsum()

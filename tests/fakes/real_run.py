@@ -60,7 +60,7 @@ class RolledService:
     _to: str = ""
     _due_s: float = 0.0
 
-    # As `LocalCluster`.
+    # The methods of `LocalCluster`.
     def kubectl(self, *words: str, stdin: str | None = None) -> None:
         """Take what is applied, and patches of the update policy."""
         if words[0] != "patch":
@@ -69,7 +69,7 @@ class RolledService:
             raise LocalClusterError("kubectl patch: the server is currently unable to handle the request")
         self.policies.append(json.loads(words[-2].removeprefix("--patch="))["spec"]["updatePolicy"])
 
-    # As `Sight`.
+    # The methods of `Sight`.
     async def ready_pods(self, selector: Mapping[str, str], _port: int) -> dict[str, str]:
         """The pods of a Deployment: during a roll that of both arms."""
         app = selector["app"]

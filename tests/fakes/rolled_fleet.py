@@ -135,7 +135,7 @@ class Pod:
         self.samples: list[tuple[float, ...]] = []
 
     def coldness(self) -> float:
-        """What is left of the start's slowness, from 1 to 0."""
+        """The rest of the start's slowness, from 1 to 0."""
         if self.warm or not self.shape.cold:
             return 0.0
         age = (self.now_s - self.began_s) / self.shape.cold_s
@@ -191,7 +191,7 @@ class Pod:
 
 @dataclass(frozen=True)
 class Rolled:
-    """What Prometheus has of a fleet.
+    """Prometheus' figures of a fleet.
 
     Attributes:
         times_s: ends of blocks. began_s, finished_s: of the roll.

@@ -1,4 +1,4 @@
-"""The simulated vLLM in the test's own event loop, for what virtual time makes exact."""
+"""The simulated vLLM in the test's own event loop, because virtual time makes its figures exact."""
 
 from __future__ import annotations
 

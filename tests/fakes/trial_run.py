@@ -1,4 +1,4 @@
-"""What a trial driver meets: its environment, and the CalibrationRun that takes its points."""
+"""Surroundings of a trial driver: its environment, and the CalibrationRun that takes its points."""
 
 from __future__ import annotations
 

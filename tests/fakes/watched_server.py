@@ -40,7 +40,7 @@ class WatchedServer:
         self._news = asyncio.Event()
         self._era = 0
 
-    # What happens in the cluster.
+    # Events in the cluster.
 
     def put(
         self,

@@ -28,7 +28,7 @@ class Decisions:
     def __init__(self, monkeypatch, world, took_s=0.0):
         self.made: Counter[str] = Counter()
         self.order: list[str] = []
-        # What each began with, and when it was made.
+        # The starts of decisions: their services, and when each was made.
         self.memories: list[MemoryStatus | None] = []
         self.times: list[datetime] = []
 
@@ -510,7 +510,7 @@ async def test_a_cycle_decides_for_a_second_and_those_first_that_have_waited_lon
     assert len(set(decisions.order[:20])) == 20, "nobody comes twice before everybody came once"
     assert {2, 3, 4} >= set(Counter(decisions.order).values()), "60 decisions about 20 services"
     assert world.registry.get_sample_value("breakeven_services_left") == 14
-    # The tenth began after 10.8 s: in between the cycles went on at once, and asked no Prometheus anew.
+    # The tenth began after 10.8 s: in between the cycles went on at once, and did not ask Prometheus again.
     assert len(world.prometheus.queries) == 2
     world.add_services(20)
     await world.fleet.cycle()

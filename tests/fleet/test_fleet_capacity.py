@@ -1,4 +1,4 @@
-"""What the status and /metrics say about capacity and replicas, over cycles."""
+"""Capacity and replicas in the status and on /metrics, over cycles."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ def with_files(target: dict[str, Any]) -> None:
 
 
 async def test_a_volume_that_cannot_be_mounted_is_said_in_an_events_words() -> None:
-    """Neither a condition nor a container says it: the container is being created, for ever."""
+    """Neither a condition nor a container says it: the container stays in creation."""
     world = FleetWorld(target=with_files)
     files = {"metadata": {"namespace": "llm", "name": "template"}, "data": {}}
     world.cluster.put(CONFIG_MAPS, files)
@@ -231,7 +231,7 @@ async def test_a_volume_of_another_node_is_said_where_claims_may_not_be_read() -
 
 
 async def test_a_target_whose_image_never_comes_says_so_in_condition_and_event() -> None:
-    """Somebody else's roll: no pod of the new template serves, so that no profile can be told, and that is not all."""
+    """Somebody else's roll: no pod of the new template serves, so that its profile is unknown, and the pull error must show too."""
     world = calibrated()
     world.kubelet.missing_images = {"vllm/none:1"}
     target = world.cluster.objects["deployments", "llm", "chat-vllm"]

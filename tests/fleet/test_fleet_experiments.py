@@ -87,7 +87,7 @@ async def disproved_thrice() -> FleetWorld:
     world.laws[EAGLE] = (2.5, 0.05)
     world.load(3.0)
     for number in (1, 2, 3):
-        # What was learned of the arm would keep it from being tried again; a profile that forgets is what is posed here.
+        # Evidence about the arm would keep it from being tried again; this profile forgets.
         world.service["status"] = without_evidence(world.status)
         await world.until(lambda: world.phase == "Rolling")
         await world.until(lambda: world.phase == "Undoing")

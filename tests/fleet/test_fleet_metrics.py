@@ -162,7 +162,7 @@ async def test_one_impossible_answer_rolls_nothing_and_is_not_remembered(wrong):
 
 async def test_a_collapse_of_acceptance_is_acted_upon_when_windows_go_on_saying_so():
     world = await speculating()
-    # What is drafted costs as before and yields nothing.
+    # Drafts cost as before and yield nothing.
     world.prometheus.traffic.tokens_per_step = 1.01
     world.prometheus.traffic.latency_s *= 2.5
     first = world.clock.now()

@@ -123,7 +123,7 @@ async def test_a_suspect_profile_takes_the_fleet_nowhere_it_has_not_been(mode):
 
 
 async def test_an_arm_whose_acceptance_fell_stays_while_its_requests_are_fast_and_says_both():
-    """A text that drifts: noticed, said, measured anew once, and the arm kept on its measured latency."""
+    """A text that drifts: noticed, reported, measured again once, and the arm kept on its measured latency."""
     world = await speculating()
     await minutes(world, 60)
     rolls = len(world.rolls)
@@ -147,7 +147,7 @@ async def test_an_arm_whose_acceptance_fell_stays_while_its_requests_are_fast_an
     )
     (run,) = world.cluster.of(RUNS)
     assert run["spec"]["trigger"] in {"AcceptanceDrifted", "LengthsDrifted", "ModelDisagrees"}
-    # Another profile that is no better: within the pause it is not measured anew again.
+    # Another profile that is no better: within the pause there is no other calibration.
     world.cluster.objects.pop(("calibrationruns", "llm", run["metadata"]["name"]))
     assert world.status["calibration"]["doubts"] == 1
 

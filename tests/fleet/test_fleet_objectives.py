@@ -16,7 +16,7 @@ KEPT, MISSED = [0.2] * 100, [0.2] * 80 + [3.0] * 20
 def promising(**slo) -> FleetWorld:
     def edit(spec):
         spec["slo"] = slo or {"ttftP95Milliseconds": 500}
-        # A roll would begin the window anew.
+        # A roll would begin the window again.
         spec["updatePolicy"]["mode"] = "Recommend"
 
     world = FleetWorld(edit)
@@ -124,7 +124,7 @@ async def test_a_missed_breach_of_stale_figures_is_not_held_against_anybody():
 
 
 async def test_a_breach_that_another_arm_would_end_is_rolled_at_once_in_the_cool_down():
-    """The law of no speculation keeps 1.5 s at this load (its mean counts, for lack of a quantile); users see more."""
+    """The law of no speculation keeps 1.5 s at this load (its mean counts, because it has no quantile); users see more."""
 
     def edit(spec):
         spec["slo"] = {"e2eP95Milliseconds": 1500}

@@ -162,7 +162,7 @@ async def test_what_is_restored_names_who_was_seen_to_write_and_when():
 
 @pytest.mark.parametrize("manager", ["kubectl-edit", "kubectl-patch", "Go-http-client", "helm"])
 async def test_a_key_that_is_removed_and_nothing_else_is_a_person_s_wish_and_is_not_restored(manager):
-    """Whoever removes a field leaves no trace; helm has an entry from before, which must not be blamed."""
+    """A field that is removed leaves no trace of its remover; helm has an entry from before, which must not be blamed."""
     world = await rolled()
     world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", set_value(None), manager=manager)
     world.kubelet.settle()

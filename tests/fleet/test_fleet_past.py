@@ -20,7 +20,7 @@ def world_with(past):
     )
     if past:
         world.prometheus.past["llm", "chat-vllm"] = past
-    # Of somebody whose name begins alike.
+    # Of a Deployment whose name begins with the same letters.
     world.prometheus.past["llm", "chat-vllm-large"] = (30.0,) * 288
     world.calibrate()
     world.load(3.0)

@@ -488,7 +488,7 @@ async def test_a_value_that_is_changed_on_its_way_is_not_taken_for_written():
 
 
 async def test_an_arm_is_not_written_into_a_deployment_that_has_changed_since_it_was_decided_upon():
-    """What is observed may lag behind: the last look before the write is at the API server itself."""
+    """Observations may lag behind: the last look before the write is at the API server itself."""
     world = FleetWorld()
     world.calibrate()
     world.load(3.0)

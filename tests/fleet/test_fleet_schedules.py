@@ -166,7 +166,7 @@ async def test_a_schedule_that_was_measured_competes_like_any_other_arm_and_runs
     assert table_of(world.value) == [[1, 8, 3], [9, 1024, 0]]
     await world.until(lambda: world.phase == "Confirming")
     world.load(3.0)
-    # What a mix of tiers accepts, far from what three drafts accept.
+    # The acceptance of a mix of tiers, far from that of three drafts.
     world.prometheus.traffic.tokens_per_step = 1.3
     await world.until(lambda: world.phase is None)
     for _ in range(4):
@@ -227,7 +227,7 @@ async def test_a_pinned_schedule_waits_until_it_was_measured():
 
 
 async def test_a_profile_of_before_stays_in_force_and_asks_for_nothing():
-    """An upgrade that measured every fleet anew would cost its owner GPUs that nobody asked for."""
+    """An upgrade must not measure every fleet again: its owner would lose GPUs that nobody asked for."""
     world = scheduled()
     world.calibrate()
     for _ in range(5):

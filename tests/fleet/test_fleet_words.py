@@ -1,4 +1,4 @@
-"""What `kubectl get` and `kubectl describe` show: whole sentences with the figures, their bounds, and what comes next."""
+"""Output of `kubectl get` and `kubectl describe`: whole sentences with the figures, their bounds, and what comes next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What calibrations send and import, around the fleet: words on the service, nothing of a prompt anywhere."""
+"""Requests that calibrations send and import, around the fleet: words on the service, nothing of a prompt anywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API server answers to a write is told to whoever knows the cluster's objects, before a watch could."""
+"""The API server's answer to a write reaches the operator's view of the cluster before a watch could bring it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fakes.fleet_world import VALUE, FleetWorld, RecordedFits
 
 
 class Learned:
-    """Records what a `ClusterObjects` is told."""
+    """Records the answers that a `ClusterObjects` adopts."""
 
     def __init__(self):
         self.adopted = []

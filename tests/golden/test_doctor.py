@@ -13,7 +13,7 @@ import pytest
 
 from golden.documents import DATA, breakeven, refused, same_as_stored
 
-# What a page of two pods amounts to: 1200 requests in 300 s, 32 tokens each, 13 steps after the first token.
+# Growth of two pods' pages: 1200 requests in 300 s, 32 tokens each, 13 steps after the first token.
 FIGURES = {
     "vllm:request_success_total": 1200,
     "vllm:generation_tokens_total": 38400,

@@ -36,7 +36,7 @@ def printed() -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """What the examples name: points, a profile, result files, a manifest, traces."""
+    """The files that the examples name: points, a profile, result files, a manifest, traces."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     for name in ("points.csv", "all.csv"):
         shutil.copy(POINTS, tmp_path / name)

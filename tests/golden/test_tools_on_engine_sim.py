@@ -1,4 +1,4 @@
-"""What another tool measured on the simulated engine gives the law that the engine's costs imply.
+"""GuideLLM's measurement of the simulated engine gives the law that the engine's costs imply.
 
 data/guidellm_0.8.1_engine_sim.json was written by GuideLLM 0.8.1 (Python 3.11, Linux) against
 

@@ -1,4 +1,4 @@
-"""What `vllm bench serve` measured on the simulated engine gives the law that the engine's costs imply.
+"""Results of `vllm bench serve` on the simulated engine give the law that the engine's costs imply.
 
 data/vllm_bench_0.32.0/*.json were written by vLLM 0.32.0 (Python 3.12, Linux) against
 

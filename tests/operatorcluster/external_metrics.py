@@ -30,7 +30,7 @@ _ROOT = f"/apis/{GROUP}/{VERSION}"
 
 
 class ExternalMetrics:
-    """The server, on loopback, for as long as the block lasts.
+    """The server, on loopback, until the block ends.
 
     Args:
         page: gives the operator's /metrics.
@@ -78,7 +78,7 @@ class ExternalMetrics:
         self._thread.join()
 
     def manifests(self) -> list[dict[str, Any]]:
-        """What makes the cluster ask here: an APIService, and the Service that it names."""
+        """Objects that make the cluster ask here: an APIService, and the Service that it names."""
         return [
             {
                 "apiVersion": "v1",
@@ -108,7 +108,7 @@ class ExternalMetrics:
 
 
 def _answer(path: str, query: dict[str, str], page: Callable[[], str]) -> dict[str, Any] | None:
-    """What a path holds; None: nothing."""
+    """The answer at a path; None: nothing."""
     if path == _ROOT:
         return {
             "kind": "APIResourceList",

@@ -131,7 +131,7 @@ def _ready(address: str) -> bool:
 
 
 def asked(address: str, promql: str) -> Sequence[InstantSample]:
-    """What the operator's own client reads of it."""
+    """The samples that the operator's own client reads of it."""
     return _asked(lambda client: client.query(PrometheusAccess(address), promql))
 
 

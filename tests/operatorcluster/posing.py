@@ -20,7 +20,7 @@ Page = Callable[[], str | None]
 
 @dataclass(frozen=True, slots=True)
 class PosedTraffic:
-    """What a page tells: requests at a steady rate since `began`, each as long as `latency_s`.
+    """Figures of a page: requests at a steady rate since `began`, each as long as `latency_s`.
 
     Attributes:
         tokens_per_step: of the arm that is posed as; 1 without speculation.

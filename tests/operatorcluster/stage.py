@@ -63,7 +63,7 @@ class Stage:
         self.api = api
 
     def writes(self, namespace: str, resource: str = "deployments") -> list[AuditEvent]:
-        """What the operator has changed there, oldest first; status and other subresources left out."""
+        """The operator's writes there, oldest first; status and other subresources left out."""
         return [
             event
             for event in self.cluster.audit_events()
@@ -83,7 +83,7 @@ class Stage:
         return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
     def operator_pid(self) -> int:
-        """Its process, told from all others of the machine by the name of its pod."""
+        """The operator's process, found among all of the machine by the name of its pod."""
         (pod,) = Place(self, HOME).all("pod")
         wanted = f"BREAKEVEN_POD_NAME={pod['metadata']['name']}".encode()
         found = []
@@ -129,7 +129,7 @@ class Place:
         self.name = name
 
     def kubectl(self, *arguments: str, stdin: str = "") -> str:
-        """What kubectl prints, in this namespace."""
+        """Output of kubectl in this namespace."""
         return self.stage.cluster.kubectl(*arguments, f"--namespace={self.name}", stdin=stdin).stdout
 
     def apply(self, *documents: Manifest, options: tuple[str, ...] = ()) -> None:
@@ -153,7 +153,7 @@ class Place:
         return self.stage.api.json(f"/{path}/{name}") or {}
 
     def writes(self, resource: str = "deployments") -> list[AuditEvent]:
-        """What the operator has changed here."""
+        """The operator's writes here."""
         return self.stage.writes(self.name, resource)
 
     def annotation(self, name: str = manifests.TARGET) -> str | None:
@@ -226,7 +226,7 @@ class Place:
         )
 
     def told(self, name: str) -> str:
-        """What the status says, for a failure's text."""
+        """The status in words, which a failure's text includes."""
         status = self.get("specsvc", name).get("status") or {}
         conditions = [
             (c["type"], c["status"], c["reason"], c["message"]) for c in status.get("conditions", ())
@@ -340,7 +340,7 @@ def standing(folder: Path, asked: Callable[[str], str] = str) -> Iterator[Stage]
         cluster.helm(
             "install", "breakeven", str(CHART), f"--namespace={HOME}", "--create-namespace",
             f"--set=prometheus.address={asked(cluster.prometheus_url)}",
-            # What services of the tests name beside it is on this machine, too.
+            # The model that services of the tests name beside it is on this machine, too.
             "--set=prometheus.allowedAddresses={127.0.0.0/8}",
             "--set=operator.cycleSeconds=1,operator.statusRefreshSeconds=1,calibration.maxParallel=4",
             "--wait", "--timeout=300s",

@@ -1,4 +1,4 @@
-"""What live latency has said of an arm, once acceptance or lengths are others than when it said so."""
+"""Evidence of live latency about an arm, after acceptance or lengths have changed."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def policies(draw):
 
 
 def steady(law, rps):
-    """What an engine that follows a law shows at a rate; saturated where there is no rest."""
+    """Figures of an engine that follows a law at a rate; saturated if there is no rest."""
     left = 1.0 - rps * law.c2_s
     latency_s = law.c1_s / left if left > 0.01 else 60.0
     return Load(rps, 300, 1000, inflight=rps * latency_s, latency_s=latency_s, saturated=left <= 0)

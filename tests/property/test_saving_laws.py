@@ -57,7 +57,7 @@ def fitted(arm: Arm, c1_s: float, c2_s: float, relative_sd: float = 0.02) -> Fit
 
 
 def resting(c1_s: float, c2_s: float, rps: float) -> LiveLoad:
-    """What a window shows of an arm that follows its law at a constant rate."""
+    """The window of an arm that follows its law at a constant rate."""
     latency_s = c1_s / (1.0 - rps * c2_s)
     return LiveLoad(rps, rps * latency_s, latency_s, STEP_S, rps * STEP_S)
 
@@ -82,7 +82,7 @@ def test_equal_inputs_give_equal_decisions_and_no_roll_is_without_a_saving(
     decision = decide_by_saving(*asked)
     again = decide_by_saving(*asked)
     assert (again.arm, again.options, again.memory) == (decision.arm, decision.options, decision.memory)
-    # What the window showed of the arm in place is kept.
+    # Evidence of the window about the arm in place is kept.
     assert memory.running in decision.memory.evidence
     if decision.arm != memory.running:
         (chosen,) = (one for one in decision.options if one.arm == decision.arm)
@@ -264,7 +264,7 @@ def test_without_live_latency_the_known_speedup_is_that_of_the_laws():
     assert known_speedup(laws, {}, EAGLE, 30.0, 0.0, 0.9) is None, "saturated"
 
 
-# What it rests on -----------------------------------------------------------------------------------------
+# Its basis ------------------------------------------------------------------------------------------------
 
 
 @draws(60)
@@ -358,7 +358,7 @@ def test_a_risk_counts_as_it_is_expected_where_it_is_small_and_outweighs_all_whe
 
 
 def test_draws_move_little_where_what_is_known_moves_little():
-    """Where two of its variances are alike the eigenvectors of a covariance turn by a right angle at a touch."""
+    """If two variances of a covariance are equal, its eigenvectors turn by a right angle at a touch."""
     arms = (NO_SPECULATION, EAGLE)
     drawn = [
         LearnedLaws(arms, np.zeros(4), 0.01 * np.eye(4) + touch).draws()
@@ -387,7 +387,7 @@ def test_live_latency_at_several_loads_teaches_both_coefficients(alone, each, c1
         )
     laws = learned(prior, evidence, now_s)
     assert np.exp(laws.mean[2:]) == pytest.approx([alone, each], rel=0.04)
-    # What was learned of one arm is believed of another one in part, and in the same direction.
+    # Evidence about one arm moves the belief about another one in part, and in the same direction.
     assert abs(laws.mean[0]) < abs(math.log(alone)) + abs(math.log(each))
     assert np.all(np.linalg.eigvalsh(laws.covariance) > 0.0)
 
@@ -435,7 +435,7 @@ def test_a_window_teaches_no_more_than_its_requests_do(requests):
 @draws(60)
 @given(st.floats(1.2, 3.0))
 def test_a_drafter_that_was_seen_to_be_wrong_is_as_wrong_where_it_was_not_seen(factor):
-    """At another draft length and in company alike; no speculation has its own speed."""
+    """At another draft length and among other requests in flight; no speculation has its own speed."""
     prior = [fitted(arm, 1.0, 0.05).prior for arm in (NO_SPECULATION, EAGLE, LONGER)]
     evidence: dict[Arm, Evidence] = {}
     for window in range(4):

@@ -103,7 +103,7 @@ def test_what_points_determine_and_what_not():
         return latency_design(row, row, n)
 
     three = points((0, 2, 7))
-    # One output length: prefill cannot be told from steps, so no coefficient of C1 or C2 stands alone ...
+    # One output length: the costs of prefill and of steps are not identified, so no coefficient of C1 or C2 stands alone ...
     assert set(unidentified(three)) == set(COEFFICIENTS)
     # ... and three draft lengths are three equations for four of them, so only what was measured is determined.
     assert all(estimable(three, asked(k)) for k in (0, 2, 7))
@@ -120,7 +120,7 @@ def test_what_points_determine_and_what_not():
 @few
 @given(coefficients, st.integers(1, 8))
 def test_estimable_predictions_do_not_depend_on_the_undetermined(values, k):
-    """Two coefficient vectors that explain every point alike predict alike what is estimable."""
+    """Two coefficient vectors that explain every point equally well predict the same estimable figures."""
     grid = [(n, j) for n in (0.0, 10.0) for j in (0, k)]
     n, j = (np.array(column, dtype=float) for column in zip(*grid, strict=True))
     rows = design(1.0 + 0.3 * j, j, 100.0)

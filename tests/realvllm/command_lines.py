@@ -73,7 +73,7 @@ def _verdict(parser: FlexibleArgumentParser, command: ServeSubcommand, words: li
 
 
 def _speculation(given: Any) -> dict[str, Any] | None:
-    """What the engine's configuration makes of the arguments; the tiny model has no checkpoint to infer a dtype from."""
+    """The engine's configuration from the arguments; the tiny model has no checkpoint to infer a dtype from."""
     given.dtype = "bfloat16" if given.dtype == "auto" else given.dtype
     spec = AsyncEngineArgs.from_cli_args(given).create_engine_config().speculative_config
     return {"method": spec.method, "k": spec.num_speculative_tokens} if spec else None

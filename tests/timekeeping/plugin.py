@@ -138,7 +138,7 @@ def over_budget(item: pytest.Item, cpu_s: float) -> str:
         cpu_s: of the test with the fixtures that were made for it alone.
     """
     if item.get_closest_marker("cluster") is not None:
-        # What a whole cluster has used counts when its processes have ended, in whichever test that is.
+        # The time of a whole cluster counts when its processes have ended, in whichever test that is.
         return ""
     said = getattr(getattr(item, "function", None), "__doc__", None) or ""
     if cpu_s <= BUDGET_CPU_S * SLOWEST_MACHINE or _REASON.search(said):

@@ -74,7 +74,7 @@ def spent(start: Reading, end: Reading) -> Spent:
         for pid, cpu_s in end.running_cpu_s.items()
         if pid in start.running_cpu_s
     )
-    # What a process that ended had used before is part of its parent's finished children now.
+    # The earlier time of a process that ended is part of its parent's finished children now.
     own = finished + new - sum(cpu_s for pid, cpu_s in gone.items() if pid in start.children)
     return Spent(
         end.wall_s - start.wall_s, max(0.0, finished + new + grown - sum(gone.values())), max(0.0, own)

@@ -358,7 +358,7 @@ async def test_probes_gate_each_other_and_report_changes(tmp_path, session):
     failures = listener.heard.count(("unhealthy", "Readiness"))
     (tmp_path / "live").unlink()
     await listener.until("dead", "liveness")
-    # Readiness was probed all the while and told of its changes only.
+    # Readiness was probed all the while, and only its changes were reported.
     assert [what for what in listener.heard if what[0] == "ready"] == [("ready", False), ("ready", True)]
     assert listener.heard.count(("unhealthy", "Readiness")) == failures
     task.cancel()

@@ -155,7 +155,7 @@ async def test_its_age_is_the_time_since_the_server_was_heard_of():
         server.put("a")
         await asyncio.sleep(2.0)
         assert informer.age_s() == pytest.approx(2.0, abs=0.1)
-        # Who is let in again where it was is told that nothing was missed; who is refused is told nothing.
+        # A watch that resumes at its old place missed nothing; a watch that is refused learns nothing.
         server.silent = True
         await asyncio.sleep(50.0)
         server.cut()
@@ -221,7 +221,7 @@ async def test_an_answer_to_a_write_counts_at_once_and_older_news_do_not_undo_it
         server.put("a", size=3)
         informer.forget(answer["metadata"]["uid"])
         assert held(informer) == {}
-        # What the watch tells of it now is older than its end.
+        # The watch's event now is older than its deletion.
         await asyncio.sleep(0.1)
         assert held(informer) == {}
         server.delete("a")

@@ -15,7 +15,7 @@ from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.kinds import DEPLOYMENTS, JOBS, NODES, PODS, PROFILES, REPLICASETS, SERVICES, Ref
 from breakeven_operator.ports import ClusterError, FieldConflictError, StaleObjectError
 
-# As kube-apiserver 1.36 answers.
+# The answer of kube-apiserver 1.36.
 CONFLICT = {
     "kind": "Status",
     "status": "Failure",
@@ -231,7 +231,7 @@ def changed(kind, name="a", version="7", **annotations):
 
 
 async def events_of(adapter, resource=PODS, version=""):
-    """What a watch says: kinds and versions, and the error that it ends with."""
+    """Events of a watch: kinds and versions, and the error that it ends with."""
     found = []
 
     def take(event):
@@ -342,7 +342,7 @@ async def test_a_deleted_object_is_gone_unless_finalizers_hold_it():
 
 
 async def test_requests_do_not_wait_for_a_connection_that_watches_hold():
-    """A client's pool has a hundred connections, unless it is told otherwise; an installation for many namespaces has more watches."""
+    """A client's pool has a hundred connections by default; an installation for many namespaces has more watches."""
     watches, open_ones = 120, asyncio.Event()
     count = 0
 

@@ -38,7 +38,7 @@ async def server(status=200, body=VECTOR, headers=None, tls=None):
 
     async def handle(request: web.Request) -> web.Response:
         asked.append(request)
-        # Kept by the request, for those who look at it later.
+        # The request keeps its body, so that a test can read it later.
         await request.post()
         return (
             web.Response(text=body, status=status)

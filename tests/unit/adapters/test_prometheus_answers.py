@@ -1,4 +1,4 @@
-"""What is remembered of a Prometheus' answers, and for how long."""
+"""Memory of a Prometheus' answers, and how long it lasts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of a pod says the same to whoever decides as the whole pod, and is small."""
+"""A trimmed pod leads to the same decision as the whole pod, and is small."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def bench(rps: float, c1_s: float, c2_s: float, **changes) -> str:
         "total_output_tokens": 200 * 32,
         "mean_e2el_ms": latency_ms,
         "model_id": "Qwen/Qwen3-8B",
-        # What `--save-detailed` adds.
+        # Keys that `--save-detailed` adds.
         "generated_texts": [MARKER],
         "input_lens": [64],
     }

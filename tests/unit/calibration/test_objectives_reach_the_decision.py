@@ -71,7 +71,7 @@ def profile(world) -> Profile:
         for arm in LAWS
         for index, clients in enumerate((1, 4, 16, 48))
     ]
-    # As it is stored: decimal strings, and nothing but what the CRD knows.
+    # The stored form: decimal strings, and only fields of the CRD.
     document = json.loads(json.dumps([point.to_json_object() for point in points]))
     status = type(run.status).read({**run.status.to_json_object(), "points": document}, "run")
     return Profile.from_json(fit_points(read_text(points_csv(status, status.plan), "run")).to_json())

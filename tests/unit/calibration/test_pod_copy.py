@@ -277,7 +277,7 @@ EGRESS = policy("no-internet", {"app": "chat-vllm"}, "Egress")
         ((EGRESS, policy("all", {}, "Egress")), None),
         ((EGRESS, policy("ours", {SERVICE_LABEL: "chat"}, "Egress")), None),
         ((EGRESS, policy("ours", {SERVICE_LABEL: "chat"}, "Ingress")), "egress"),
-        # What the API server fills in where no direction is named.
+        # The API server fills this in if no direction is named.
         (
             ({"metadata": {"name": "old"}, "spec": {"podSelector": {"matchLabels": {"app": "chat-vllm"}}}},),
             "ingress",

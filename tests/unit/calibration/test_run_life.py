@@ -656,7 +656,7 @@ def test_a_target_whose_pods_are_replaced_alike_is_not_a_changed_one(world):
     ids=["image", "argument", "environment", "gpus", "shell"],
 )
 def test_no_arm_is_measured_on_a_template_that_is_not_the_plan_s(world, edit):
-    """While the target is rolled its fingerprint cannot be told, and the next Job would copy the new template."""
+    """While the target is rolled its fingerprint is unknown, and the next Job would copy the new template."""
     world.turn()
     world.turn()
     world.measure_arm()

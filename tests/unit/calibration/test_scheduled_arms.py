@@ -56,7 +56,7 @@ def arm(world: World, name: str = "eagle/schedule"):
 
 
 def engine_config(world: World):
-    """What the trial pod's engine is started with."""
+    """The speculative configuration of the trial pod's engine."""
     engine = next(c for c in world.job["spec"]["template"]["spec"]["initContainers"] if c["name"] == ENGINE)
     return json.loads(engine["args"][-1].partition("=")[2] or engine["args"][-1])
 

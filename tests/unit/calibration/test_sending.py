@@ -1,4 +1,4 @@
-"""What a run sends: the plan, the Job's volumes, the driver's reading of it, and that no prompt is ever shown."""
+"""Requests of a run: the plan, the Job's volumes, the driver's reading of it, and that no prompt is ever shown."""
 
 from __future__ import annotations
 

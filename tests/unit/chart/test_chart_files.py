@@ -1,4 +1,4 @@
-"""What the chart's files promise each other, checked without Helm."""
+"""Agreement between the chart's files, checked without Helm."""
 
 import json
 import re

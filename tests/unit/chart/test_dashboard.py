@@ -1,4 +1,4 @@
-"""The Grafana dashboard: what it asks exists, and what it shows is told apart."""
+"""The Grafana dashboard: its queries name existing series, and its lines have distinct names."""
 
 import json
 import re

@@ -326,7 +326,7 @@ def test_no_file_ends_in_a_traceback(name, tmp_path):
 
 
 def with_each_part_replaced(node: Any, value: Any) -> Iterator[Any]:
-    """The same document with one of its parts replaced, for each part."""
+    """The same document with one of its parts replaced, each part in turn."""
     yield value
     items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
     for key, item in items:

@@ -1,4 +1,4 @@
-"""What tables look like in a terminal and in a pipe."""
+"""Tables in a terminal and in a pipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the stories of a text that changes and of a profile that promises too much call a success."""
+"""Success of the stories of a text that changes and of a profile that promises too much."""
 
 from __future__ import annotations
 

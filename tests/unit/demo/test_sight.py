@@ -1,4 +1,4 @@
-"""What the demo reads of an API server that has just begun."""
+"""The demo's reading of an API server that has just begun."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from demo.sight import Sight
 
 # Servers say whole seconds; a test need not wait so long.
 RETRY_AFTER_S = 0.1
-# As kube-apiserver 1.36 answers for a kind whose CRD has just been applied.
+# The answer of kube-apiserver 1.36 about a kind whose CRD has just been applied.
 INITIALIZING = {
     "kind": "Status",
     "status": "Failure",

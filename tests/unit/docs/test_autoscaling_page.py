@@ -1,4 +1,4 @@
-"""What the page and the example scale by exists, is about the examples' own objects, and is read as what it is."""
+"""The series that the page and the example scale by exist, belong to the examples' own objects, and are read in their unit."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_number_of_replicas_is_held_against_one_per_replica_and_absence_is_no_
     assert SCALED_OBJECT["spec"]["minReplicaCount"] >= 1
     external: dict[str, Any] = SCALER["spec"]["metrics"][0]["external"]
     assert external["target"] == {"type": "AverageValue", "averageValue": "1"}
-    # What it finds it adds up: a service of the same name elsewhere must not count.
+    # The query sums all its matches: a service of the same name elsewhere must not count.
     assert set(external["metric"]["selector"]["matchLabels"]) == set(SERVICE_LABELS)
     assert external["metric"]["name"] in gauges()
 

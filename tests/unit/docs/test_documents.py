@@ -1,4 +1,4 @@
-"""What the pages point at exists: files, headings, make targets."""
+"""Targets of the pages' links exist: files, headings, make targets."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def queue(asked_rps, carried_rps, requests, first_s):
         # Minutes beyond saturation, three times over it too: nothing says better what is carried.
         (queue(12.0, 8.0, 4000.0, 2.0), Reason.SATURATED_POINT, 8.0),
         (queue(24.0, 8.0, 4000.0, 2.0), Reason.SATURATED_POINT, 8.0),
-        # As much too fast, and over before the engine was full for long.
+        # The same factor too fast, and over before the engine was full for long.
         (queue(24.0, 8.0, 60.0, 2.0), Reason.POINT_TOO_SHORT, None),
         (queue(24.0, 8.0, 100.0, 2.0), Reason.SATURATED_POINT, None),
         # All clients of the tool are busy: the queue stands in front of them, not in the engine.

@@ -24,7 +24,7 @@ PACKAGES = (
 DECORATORS = ["@*.command*", "@*.group*", "@*_validator", "@*_serializer", "@*.callback"]
 
 CALLED_FROM_OUTSIDE = {
-    "__getattr__",  # by Python, for a name that a package imports on use
+    "__getattr__",  # by Python, when a name that a package imports on use is read
     "format_commands",  # by click, to write --help
     "list_commands",
     "ignore_aliases",  # by PyYAML, to write YAML without anchors

@@ -9,7 +9,7 @@ import ast
 from pathlib import Path
 
 TESTS = Path(__file__).parents[2]
-# What has no public way, each with the reason.
+# Private names without a public way, each with the reason.
 ALLOWED = {
     ("draws.py", "_get_local_constants"),  # Hypothesis has no setting for it
     ("realvllm/flags.py", "_HelpAction"),  # argparse names its actions nowhere else
@@ -22,7 +22,7 @@ def private(name: str) -> bool:
 
 
 def own_names(tree: ast.AST) -> set[str]:
-    """What a file defines: functions, classes, fields, and what it assigns to itself or as a name."""
+    """Names that a file defines: functions, classes, fields, and those it assigns to itself or as a name."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

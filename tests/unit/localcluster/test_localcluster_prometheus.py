@@ -1,4 +1,4 @@
-"""What Prometheus is told to scrape, and which rules it loads."""
+"""Prometheus' scrape targets, and the rules that it loads."""
 
 import ipaddress
 import re

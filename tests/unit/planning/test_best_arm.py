@@ -41,7 +41,7 @@ def profile():
 
 
 class Ranked(NamedTuple):
-    """What is known of every arm, and the best of them."""
+    """Figures of every arm, and the best of them."""
 
     arms: tuple[ArmEvaluation, ...]
     best: BestArm
@@ -173,7 +173,7 @@ def test_a_quantile_that_was_not_measured_is_replaced_by_the_mean_and_said() -> 
     assert found[FAST].unmeasured == ("p95 of TPOT was not measured: its mean is held against the objective",)
     assert "tpot_s" in found[FAST].promised.means
     wide = at(profile, rps=4.0, slo=Slo(tpot_s=1.0, quantile=0.95))
-    # Both keep it, but one of them by its mean only: the other one surely keeps it.
+    # Both keep it, but one of them by its mean only: the other one keeps it significantly.
     assert (wide.best.arm, at(profile, rps=4.0, slo=Slo(tpot_s=1.0)).best.arm) == (STEADY, FAST)
 
 

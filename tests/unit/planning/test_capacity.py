@@ -1,4 +1,4 @@
-"""What an arm carries within the objectives, and how many replicas a fleet needs."""
+"""Capacity of an arm within the objectives, and replicas that a fleet needs."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_with_objectives_hardly_any_request_finds_the_batch_full(profile, quanti
     inflight = found.rps * float(curve.latencies_at_rps(np.asarray(found.rps)))
     met = InflightDistribution(inflight, found.rps / curve.saturation_rps)
     assert found.limit == "MaxNumSeqs"
-    # As many in flight as the batch takes, or more.
+    # Number in flight that fills the batch, or more.
     assert met.exceedance(15) == pytest.approx(share, rel=2e-3)
     assert found.lower_rps < found.rps < found.upper_rps
 

@@ -1,4 +1,4 @@
-"""What blocks of two arms say about a speedup: drawn worlds whose truth is known, and blocks that say nothing."""
+"""Blocks of two arms and the speedup they show: drawn worlds whose truth is known, and blocks without information."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from breakeven.planning.roll_experiment import MeasuredSpeedup, Witness, experim
 from draws import draws
 
 BLOCK_S = 60.0
-# What a lone request takes (s), and the rate at which no more is carried.
+# Latency of a lone request (s), and the saturation.
 ALONE_S, CARRIED_RPS = 1.0, 20.0
 
 
@@ -133,7 +133,7 @@ def test_bounds_for_all_looks_are_wrong_at_any_look_in_few_streams_and_those_for
         return ((means < lower) | (means > upper)).any(axis=1).mean()
 
     assert ever_wrong([one.bounds(confidence) for one in known]) > 5.0 * allowed
-    # What is much safer than was asked for is needlessly wide.
+    # Bounds that are much safer than was asked for are needlessly wide.
     assert 0.25 * allowed < ever_wrong([one.always_valid(confidence) for one in known]) <= allowed
 
 
@@ -214,7 +214,7 @@ def test_how_much_pods_differ_is_found_from_three_of_them_and_rather_too_large()
 
 
 def test_pods_that_a_router_sends_unlike_loads_do_not_differ_for_that():
-    """Of four pods that are alike one gets five times the requests of another: it is slower by what its law says."""
+    """Of four equal pods one gets five times the requests of another: it is slower by what its law says."""
 
     def pods_sd(*rates):
         rng = np.random.default_rng(16)
@@ -384,7 +384,7 @@ def test_blocks_of_before_and_after_leave_no_more_doubt_than_those_side_by_side_
 def test_blocks_of_a_second_that_hold_two_requests_are_joined_until_they_tell_a_rate():
     """Every second two requests: alone each block would be at a rate of its own, some beyond what the arm carries."""
     rng = np.random.default_rng(2)
-    # What the pods did in minutes, seen in sixty parts each.
+    # Minutes of the pods, seen in sixty parts each.
     old, new = rolled(13, 1.6, replicas=2, blocks=30, rps=1.0, began=10, ended=14)
 
     def split(blocks):

@@ -1,4 +1,4 @@
-"""What is said of rolls whose requests are long, whose new pods are cold and whose lengths change: by events, the truth known."""
+"""Verdicts on rolls whose requests are long, whose new pods are cold and whose lengths change: by events, the truth known."""
 
 from __future__ import annotations
 

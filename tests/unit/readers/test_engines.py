@@ -1,4 +1,4 @@
-"""Two engines in one fit are told apart wherever a file names one, and unknown keys are named with their tool."""
+"""A fit refuses two engines if a file names one, and unknown keys are named with their tool."""
 
 from __future__ import annotations
 

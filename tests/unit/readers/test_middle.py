@@ -30,7 +30,7 @@ RISE_S = 60.0
 
 
 def bench(run: PlayedRun, **load: Any) -> dict[str, Any]:
-    """What `vllm bench serve --save-detailed` writes of a run."""
+    """A run's file as `vllm bench serve --save-detailed` writes it."""
     lists = {"start_times": run.starts_s, "latencies": run.latencies_s, "output_lens": run.tokens}
     return {
         "completed": len(run.tokens),

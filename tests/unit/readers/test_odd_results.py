@@ -125,7 +125,7 @@ def test_without_anything_odd_it_is_used(tool: str) -> None:
         ("guidellm", f"{STRATEGY}/streams", 3, "NotSteady"),
         ("aiperf", "request_throughput/avg", 400.0, "NotSteady"),
         ("llmd", f"{RESULTS}/throughput/requests_rate/mean", 40.0, "NotSteady"),
-        # What is no number, or in another unit.
+        # Values that are no number, or in another unit.
         ("vllm", "mean_e2el_ms", NAN, "mean_e2el_ms: is nan; expected a finite number"),
         ("vllm", "mean_e2el_ms", "850", "mean_e2el_ms: is '850'; expected a number"),
         ("vllm", "mean_e2el_ms", None, "LatencyUnknown"),
@@ -136,7 +136,7 @@ def test_without_anything_odd_it_is_used(tool: str) -> None:
         ("aiperf", "request_latency/avg", None, "request_latency.avg: is missing"),
         ("llmd", f"{RESULTS}/throughput/requests_rate/units", "queries/min", "requests_rate.units: is 'queries/min'"),
         ("llmd", f"{RESULTS}/latency/request_latency/units", "s/token", "request_latency.units: is 's/token'"),
-        # What changes nothing.
+        # Values that change nothing.
         ("vllm", "request_goodput", 2.0, None),
         ("vllm", "duration", 0.0, None),
         ("vllm", "duration", 10.0, None),

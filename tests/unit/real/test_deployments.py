@@ -1,4 +1,4 @@
-"""What `make real` puts into the cluster."""
+"""Objects that `make real` puts into the cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fails a run of the real engine, what is only said, and which figures it is judged by."""
+"""Failures of a run of the real engine, remarks, and the figures by which it is judged."""
 
 from __future__ import annotations
 

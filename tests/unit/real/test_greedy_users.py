@@ -1,4 +1,4 @@
-"""What users and engine counted of the same requests."""
+"""The same requests as counted by users and engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counts as a difference between the real and the simulated engine, and what does not."""
+"""Differences between the real and the simulated engine: which count, and which do not."""
 
 from __future__ import annotations
 

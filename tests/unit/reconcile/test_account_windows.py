@@ -1,4 +1,4 @@
-"""What one window adds to the account of a profile, and what the account then does to the memory."""
+"""One window's addition to the account of a profile, and the account's effect on the memory."""
 
 from __future__ import annotations
 

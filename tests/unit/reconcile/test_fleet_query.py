@@ -24,7 +24,7 @@ _LITERAL = re.compile(r'"((?:[^"\\\n]|\\[\\"nrt]|\\x[0-9a-f]{2})*)"')
 
 
 def read_literal(text: str) -> str:
-    """What PromQL (Go's escapes) makes of a whole string literal."""
+    """The text that PromQL (Go's escapes) reads in a whole string literal."""
     match = _LITERAL.fullmatch(text)
     assert match, text
     named = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\"}

@@ -109,7 +109,7 @@ def test_offered_load_counts_what_piles_up():
     assert live.figures.saturated
 
 
-# As vLLM counts requests whose clients give up just before the end: in no series of finished requests.
+# vLLM counts requests whose clients give up just before the end in no series of finished requests.
 GIVEN_UP = STATS | {
     name: STATS[name] / 2
     for name in ("completed", "e2e_s", "e2e_n", "prompt_tokens", "output_tokens", "output_n")

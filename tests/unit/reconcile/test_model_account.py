@@ -125,7 +125,7 @@ def test_the_error_of_the_prediction_without_speculation_does_not_shrink_with_wi
         ([1.1] * 6, False),  # within its own bounds and what two runs differ by
         ([0.92] * 6, False),
         ([1.0, 1.0, 1.0, 1.0, 1.4, 1.4], False),
-        ([1.0, 2.0, 0.9, 1.8, 1.1, 2.2], False),  # above, and not surely
+        ([1.0, 2.0, 0.9, 1.8, 1.1, 2.2], False),  # above, and not significantly
     ],
 )
 def test_latency_disagrees_when_its_interval_lies_outside_of_the_predictions_for_long(ratios, disagrees):
@@ -268,7 +268,7 @@ def test_scatter_between_windows_is_no_drift():
 
 
 def of_law(arm: Arm, live: LiveAcceptance, schedule: str | None = None) -> str:
-    """What of the live acceptance has drifted where 1.3 tokens per step were calibrated: 40, 10 and 3 % by position."""
+    """Drift of the live acceptance if 1.3 tokens per step were calibrated: 40, 10 and 3 % by position."""
     model = law_model({arm: ArmLaw(0.5, 0.08, 1.3)})
     (fit,) = model.arms
     fit = replace(fit, acceptance=replace(fit.acceptance, survival=(0.4, 0.1, 0.03)), schedule=schedule)
@@ -332,7 +332,7 @@ def test_another_sample_of_made_up_text_is_not_asked_for():
     assert asked(kept).trigger == "AcceptanceDrifted"
 
 
-# What a suspicion forbids -----------------------------------------------------------------------------------
+# A suspicion's prohibitions ---------------------------------------------------------------------------------
 
 
 def held(kept: MemoryStatus, wanted: Arm, reason: Reason | None = Reason.GAIN_ABOVE_THRESHOLD) -> bool:
@@ -369,7 +369,7 @@ def test_a_suspect_profile_takes_a_fleet_only_where_it_has_been():
         "seen under another profile's conversions"
     )
     assert not held(MemoryStatus(), EAGLE)
-    # What is measured, or a person, asks for it.
+    # A measurement, or a person, asks for it.
     assert not held(suspect, EAGLE, Reason.ENTERED_SATURATION)
     assert not held(suspect, EAGLE, Reason.SLO_VIOLATED)
     assert not held(suspect, EAGLE, None)

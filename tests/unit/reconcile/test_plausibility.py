@@ -1,4 +1,4 @@
-"""What no engine can have done is named with the figure that it contradicts; what is merely unusual is let through."""
+"""Impossible windows are named with the figure that they contradict; unusual ones are let through."""
 
 from __future__ import annotations
 

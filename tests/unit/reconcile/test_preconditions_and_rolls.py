@@ -1,4 +1,4 @@
-"""What forbids a roll at this moment, how long one may take, and how others' rolls look."""
+"""Obstacles to a roll at this moment, a roll's duration, and the look of others' rolls."""
 
 from __future__ import annotations
 

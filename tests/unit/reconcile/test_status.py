@@ -1,4 +1,4 @@
-"""What is worth a write, how conditions move, how figures read."""
+"""Figures worth a write, movements of conditions, and formats of figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a target is, what it runs, and why it is refused."""
+"""A target's kind, its running arm, and the reasons why it is refused."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_a_gain_whose_bound_touches_its_promise_does_not_surely_fall_short_of_it
 
 
 def test_a_loss_within_the_bounds_of_what_was_promised_is_not_disproved():
-    """Promised were 0.72 to 0.88: surely below 0.8 is not surely short of that."""
+    """Promised were 0.72 to 0.88: significantly below 0.8 is not significantly below the promise."""
     assert outcome(measured(0.76, 0.005), Promise(0.8), 3.5).reason == "RollDisproved"
     assert word(0.76, 0.8, sd=0.005) == "RollUnmeasured"
 

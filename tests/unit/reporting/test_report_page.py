@@ -32,7 +32,7 @@ def page(profile: Profile) -> str:
 
 @pytest.fixture
 def text_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports without pictures, for what they say in words: drawing takes a hundred times as long."""
+    """Reports without pictures, whose words alone are tested: drawing takes a hundred times as long."""
     monkeypatch.setattr(profile_page, "drawings", lambda *_: {})
 
 

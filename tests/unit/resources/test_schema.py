@@ -78,7 +78,7 @@ def test_field_names_follow_the_conventions(definition):
 
 @KINDS
 def test_figures_say_their_unit_or_are_ratios(definition):
-    # What is a decimal string without a unit in its name must be one of these plain numbers.
+    # A decimal string without a unit in its name must be one of these plain numbers.
     plain = re.compile(
         r"(?i)(speedup|ratio|lower|upper|utilization|inflight|tokensPerStep|tokens|tokensSq|accept|drafts|concurrency"
         r"|draftedPerStep|error|scatter|littleResidual|kvUsageMax|precision\w+|pull\w+"
@@ -101,7 +101,7 @@ def test_a_status_has_no_defaults():
 
 
 def defaulted(node, value):
-    """What the API server makes of a value: absent fields with a default get it, depth first."""
+    """A value after the API server's defaulting: absent fields with a default get it, depth first."""
     if node["type"] == "object" and isinstance(value, dict):
         filled = dict(value)
         for name, child in node.get("properties", {}).items():

@@ -1,4 +1,4 @@
-"""What statuses have in common is held once."""
+"""Equal parts of statuses are held once."""
 
 from __future__ import annotations
 

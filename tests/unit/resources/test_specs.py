@@ -1,4 +1,4 @@
-"""What a person may write: the corpus in specs.yaml against the models."""
+"""Specs that a person may write: the corpus in specs.yaml against the models."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What doctor asks about one model, over made-up series; `cluster/test_doctor_on_prometheus.py` asks a real Prometheus the same."""
+"""Doctor's questions about one model, over made-up series; `cluster/test_doctor_on_prometheus.py` asks a real Prometheus the same."""
 
 from __future__ import annotations
 

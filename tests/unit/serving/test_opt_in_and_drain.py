@@ -1,4 +1,4 @@
-"""What a manifest lacks, said as lines."""
+"""Missing settings of a manifest, as lines."""
 
 from __future__ import annotations
 

@@ -250,6 +250,6 @@ def test_without_namespaces_paths_are_rewritten(text, expected):
         Bind("/cache", "/models/cache", read_only=True, is_dir=True),
     ]
     if text.startswith("file:"):
-        # After `//` a path cannot be told from a host's; left alone rather than guessed.
+        # After `//` a path and a host look the same; left alone rather than guessed.
         expected = text
     assert rewrite(text, where) == expected

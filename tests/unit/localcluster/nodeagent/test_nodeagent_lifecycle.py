@@ -1,4 +1,4 @@
-"""What runs next in a pod: init containers, sidecars, main containers, restarts and the order of stopping."""
+"""The next container of a pod to run: init containers, sidecars, main containers, restarts and the order of stopping."""
 
 import pytest
 from hypothesis import given
