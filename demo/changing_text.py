@@ -1,8 +1,8 @@
-"""`make demo STORY=drift`: the text under a service changes half-way; what was measured is not true of it any more.
+"""`make demo STORY=drift`: the text under a service changes half-way, and its profile is wrong from then on.
 
-The drafter was trained on short texts. Users begin with prompts that it knows, and it pays; then their prompts grow beyond
-that, and hardly a draft is accepted. Nobody tells the operator. It must notice, leave the arm on measured latency, measure
-anew at the lengths that users send now, and come to the arm that is right for them.
+The drafter was trained on short texts. Users begin with prompts that it knows, and speculation pays. Then their prompts
+grow beyond that, and hardly a draft is accepted. Nobody informs the operator. It must notice, leave the arm on measured
+latency, measure again at the new lengths, and come to the arm that is right for them.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _TIMEOUT_S = 400.0
 _CAST = Casting("chat", "A100", "RollingUpdate", replicas=2)
 _TRAFFIC_S = 20.0
 _DISAGREES_S = 60
-"""So long must measurements contradict the profile before it is suspected; half an hour in production."""
+"""Time for which measurements must contradict the profile before it is suspected; half an hour in production."""
 NOTICED = frozenset(
     {ClusterReason.ACCEPTANCE_DRIFTED, ClusterReason.LENGTHS_DRIFTED, ClusterReason.MODEL_DISAGREES}
 )
-"""Words of which one at least must be said."""
+"""Words of which at least one must appear."""
 _ALIKE = 0.15
 """Mean lengths that differ by less are the same lengths."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextChange:
-    """What was seen.
+    """The operator's reaction to the change, as the demo saw it.
 
     Attributes:
         changed_s: wall clock at which the text changed.
@@ -86,7 +86,7 @@ def _service() -> installation.Manifest:
     # Lengths as the users' own traffic shows them, at every calibration.
     service["spec"]["calibration"].pop("workload")
     service["spec"]["calibration"]["minIntervalSeconds"] = 30
-    # What a schedule accepts follows its load: the story is about one draft length.
+    # A schedule's acceptance follows its load: the story is about one draft length.
     for method in service["spec"]["candidates"]["methods"]:
         method["schedule"] = "Never"
     service["spec"]["updatePolicy"]["disagreementSeconds"] = _DISAGREES_S
@@ -108,7 +108,7 @@ async def _acts(scene: Scene) -> TextChange:
 
     player.traffic.set_rate(_RPS * player.replicas)
     scene.view.step(f"users send {installation.PROMPT_TOKENS} tokens")
-    # A calibration sends what users were seen to send: there must have been some.
+    # A calibration copies the lengths of users' requests: there must have been some.
     asked_s = time.time()
     await director.until("some traffic", lambda: time.time() > asked_s + _TRAFFIC_S, _TIMEOUT_S)
     await asyncio.to_thread(installation.apply, scene.cluster, _service())

@@ -26,7 +26,7 @@ Manifest = dict[str, Any]
 PROMPT_TOKENS = 64
 OUTPUT_TOKENS = 16
 
-# What time makes long, made short. Values are of this demo only; `shortened` lists them beside the defaults.
+# Production's long times, shortened. Values are of this demo only; `shortened` lists them beside the defaults.
 _SHORT_SPEC: Mapping[str, Any] = {
     "updatePolicy": {
         "cooldownSeconds": 15,
@@ -129,7 +129,7 @@ def measure_again(cluster: LocalCluster, service: str, attempt: int) -> None:
 
 
 def operator_log(cluster: LocalCluster) -> tuple[str, int]:
-    """What the operator's process has logged, and how often its container was restarted."""
+    """The log of the operator's process, and how often its container was restarted."""
     where = f"--namespace={OPERATOR_NAMESPACE}"
     text = cluster.kubectl("logs", where, "deployment/breakeven").stdout
     restarts = cluster.kubectl(

@@ -1,11 +1,11 @@
-"""`make demo STORY=liar`: imported results promise what the engine does not give; the first roll is undone on its way.
+"""`make demo STORY=liar`: imported results promise more than the engine gives, and the first roll is undone on its way.
 
-Nothing is calibrated. Results of another load generator are imported as the profile: those of no speculation are true, and
+Nothing is calibrated. Results of another load generator are imported as the profile. Those of no speculation are true;
 those of the drafter are the same latencies divided by 1.8. On the engine hardly a draft is accepted, and a request takes
 longer with that drafter.
 
-The loss is a large one because the demo is short. To tell in the middle of a roll that an arm loses 5 %, with bounds that hold
-at every look, takes some twenty thousand requests on either arm: minutes of a real fleet, hours of this one.
+The loss is a large one because the demo is short. A loss of 5 % takes some twenty thousand requests on either arm until
+bounds that hold at every look show it: minutes of a real fleet, hours of this one.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ PROMISED = 1.8
 _RPS = 4.0
 _ROLL_TIMEOUT_S = 600.0
 _AFTERWARDS_S = 60.0
-"""So long after the roll was undone nothing may be tried again; the back-off of production is longer."""
+"""Time after the undoing in which no roll may begin; the back-off of production is longer."""
 _CAST = Casting("chat", "A100", "RollingUpdate", replicas=7)
 _READY_S = 10
-"""A pod counts as available so long after it became Ready (minReadySeconds): users of slow engines set it, and a roll takes longer."""
+"""Time after Ready until a pod counts as available (minReadySeconds): users of slow engines set it, and a roll takes longer."""
 _ARM = Arm("eagle3", 3, "eagle")
 
 
 @dataclass(frozen=True, slots=True)
 class RollsSeen:
-    """What the status said.
+    """Rolls in the status, as the demo saw them.
 
     Attributes:
         history: changes of arm that have ended, newest first.

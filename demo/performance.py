@@ -61,7 +61,7 @@ class Casting:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What the acts play on."""
+    """The stage of the acts."""
 
     cluster: LocalCluster
     director: Director
@@ -75,11 +75,11 @@ class Performance(Generic[Told]):
     """A run that came to its end.
 
     Attributes:
-        record: what was seen.
+        record: samples, phases and events of the run.
         told: what the acts returned.
         writes: of the operator's account to each Deployment, by service, from the API server's own audit log.
         failures: of the operator itself, one line each.
-        cluster: that it ran on; still up where it was to be kept.
+        cluster: that it ran on; still up if it was to be kept.
     """
 
     record: Record

@@ -1,4 +1,4 @@
-"""What the demo has seen: samples once a second per service, phases with their outcome, events; plain data."""
+"""Record of a demo: samples once a second per service, phases with their outcome, events; plain data."""
 
 from __future__ import annotations
 

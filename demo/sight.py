@@ -1,4 +1,4 @@
-"""What the demo reads: objects through the API server, alerts from Alertmanager. It writes nothing here."""
+"""Reader of the demo: objects through the API server, alerts from Alertmanager. It writes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demo will show: loads and expectations, taken from the measured profile and from nothing else.
+"""Script of the demo: loads and expectations, taken from the measured profile and from nothing else.
 
 The cost file of the simulated engine is never read here. Another cost file gives another profile, hence other loads,
 other expectations and another story, down to "speculation pays at every load" or "never".
@@ -28,7 +28,7 @@ class Phase:
         acceptable: names of the arms on the same side that are slower by less than the operator may see (twice the
             minimum gain): it rightly does not restart pods for that.
         other: the best arm of the other side (no speculation, or the fastest speculative arm).
-        best_latency_s, other_latency_s: predicted; None where that arm is saturated at this load.
+        best_latency_s, other_latency_s: predicted; None if that arm is saturated at this load.
     """
 
     name: str
@@ -58,12 +58,12 @@ class Story:
 def tell(profile: Profile, min_gain: float) -> Story:
     """Choose the loads that show what this profile says.
 
-    Scans loads up to 70 % of the saturation of the most capable arm. Where the arm that should run changes between
-    speculation and none, "low" lies in the lower range (at two fifths of it) and "high" in the upper one (at three
-    fifths); otherwise low and high are a fifth and nine tenths of the whole range, and one side wins throughout.
+    Scans loads up to 70 % of the saturation of the most capable arm. If the arm that should run changes between speculation
+    and none, "low" lies at two fifths of the lower range, and "high" at three fifths of the upper one. Otherwise one side
+    wins throughout, and low and high are a fifth and nine tenths of the whole range.
 
-    That change lies below the break-even by what the minimum gain takes away. The sentence speaks of the break-even
-    alone, in the words and with the figure of status, table and picture.
+    The change lies below the break-even, because of the minimum gain. The sentence speaks of the break-even alone, in the
+    words and with the figure of status, table and picture.
     """
     arms = [fit.arm for fit in profile.arms if fit.believable]
     top_rps = HIGHEST_UTILISATION * max(profile.arm(arm).saturation_rps or 0.0 for arm in arms)

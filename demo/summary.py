@@ -1,4 +1,4 @@
-"""What happened, judged against what the measured laws said must happen; pure."""
+"""The run judged against the measured laws; pure."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def judge(
 
 
 def safety_checks(record: Record, failures: Sequence[str]) -> list[Check]:
-    """What holds in every story: the operator met no error (arguments as of `judge`), and no request was lost."""
+    """Checks of every story: the operator met no error (for the arguments see `judge`), and no request was lost."""
     return [
         Check(
             "the operator met no error of its own",
@@ -151,7 +151,7 @@ def tell_checks(console: Console, checks: Sequence[Check]) -> None:
 
 
 def _rolls_check(service: ServiceRecord, story: Story, writes: Sequence[str]) -> Check:
-    """As many rolls as the phases ask for; exactly so many where the same arm should run at every load."""
+    """The number of rolls that the phases ask for; exactly that number if the same arm should run at every load."""
     started_with = next((sample.arm for sample in service.samples if sample.arm not in {"", "?", "-"}), "")
     wanted, running = 0, started_with
     for phase in story.phases:
@@ -196,7 +196,7 @@ def operator_failures(log: str, restarts: int) -> list[str]:
 
 
 def _failure(line: str) -> str:
-    """What a line of the log tells of a failure; empty if nothing."""
+    """The failure in a line of the log; empty if there is none."""
     try:
         fields = json.loads(line)
     except ValueError:

@@ -26,7 +26,7 @@ ENDPOINT_LAG_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class RequestShape:
-    """What every request of the demo looks like."""
+    """The shape of every request of the demo."""
 
     prompt_tokens: int
     output_tokens: int
@@ -34,7 +34,7 @@ class RequestShape:
 
 @dataclass(frozen=True, slots=True)
 class RequestOutcome:
-    """One request: when it was sent (wall clock), where, how long it took; `error` is None when it was answered whole."""
+    """One request: when it was sent (wall clock), where, how long it took; `error` is None if it was answered whole."""
 
     sent_s: float
     pod: str
@@ -99,7 +99,7 @@ class Traffic:
         self._rate_changed.set()
 
     def body(self) -> Mapping[str, Any]:
-        """What the next request asks for, as `/v1/completions` takes it."""
+        """The body of the next request to `/v1/completions`."""
         return {
             "model": self._model,
             "prompt": [1] * self.shape.prompt_tokens,
@@ -173,6 +173,6 @@ class Traffic:
 def mean_latency_s(
     outcomes: Iterable[RequestOutcome], since_s: float, until_s: float
 ) -> tuple[float, int] | None:
-    """Mean end-to-end latency and number of the answered requests sent in a window; None when there were none."""
+    """Mean end-to-end latency and number of the answered requests sent in a window; None if there were none."""
     latencies = [o.latency_s for o in outcomes if o.error is None and since_s <= o.sent_s < until_s]
     return (sum(latencies) / len(latencies), len(latencies)) if latencies else None

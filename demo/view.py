@@ -1,4 +1,4 @@
-"""What a person sees while the demo runs: a live screen on a terminal, one line per change anywhere else."""
+"""Display of the running demo: a live screen on a terminal, one line per change anywhere else."""
 
 from __future__ import annotations
 

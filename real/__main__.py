@@ -124,6 +124,6 @@ async def _run_stages(
 
 
 if __name__ == "__main__":
-    # Whoever ends this run by its id gets what Ctrl-C gives: engines and cluster stopped, the tables as far as they go.
+    # A SIGTERM does the same as Ctrl-C: engines and cluster stop, and the tables are printed as far as they go.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

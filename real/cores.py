@@ -26,7 +26,7 @@ class CoreSplit:
         return self.engine in self.others
 
     def sentence(self) -> str:
-        """What it means for the figures."""
+        """The consequence for the figures, as a sentence."""
         if self.shared:
             return (
                 f"there is one core ({self.engine}): the engine shares it with the users that measure it, so its"

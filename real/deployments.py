@@ -1,4 +1,4 @@
-"""What is put into the one-machine cluster: the image of the real engine, its Deployment, a simulated twin, the service."""
+"""Objects for the one-machine cluster: the image of the real engine, its Deployment, a simulated twin, the service."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def images(python: Path, cores: CoreSplit) -> list[Manifest]:
 
 
 def engine_arguments(model: Path) -> list[str]:
-    """What both engines are started with, less what says which arm."""
+    """Arguments of both engines, without those that choose the arm."""
     return [
         str(model),
         f"--served-model-name={MODEL}",

@@ -1,13 +1,13 @@
-"""What a pod of the real engine runs: `vllm serve`, its engine processes on the core that is theirs.
+"""Program of a pod of the real engine: `vllm serve`, its engine processes on the core that is theirs.
 
-Run by vLLM's own Python, which has nothing of this repository: the standard library and vLLM are all there is. Nothing of
-vLLM is changed but how its processes wait for each other.
+Run by vLLM's own Python, which has nothing of this repository: only the standard library and vLLM. Nothing of vLLM is
+changed but how its processes wait for each other.
 
-Its scheduler and its worker are two processes. The one that waits calls `sched_yield` in a loop for a second. Where both
-have one core, those calls take time from the one that computes: how much is the kernel's affair, not the engine's. So
+Its scheduler and its worker are two processes. The waiting one calls `sched_yield` in a loop for a second. If both have
+one core, those calls take time from the computing one; how much depends on the kernel, not on the engine. So
 `sched_yield` is a sleep of 50 us here, beside steps of many milliseconds.
 
-Until the engine answers, its processes run beside the users, where they were started: during a roll the engine before it
+Until the engine answers, its processes run beside the users, where they were started. During a roll the engine before it
 still keeps the engine's core busy. Then all of them are bound to that core.
 """
 
@@ -50,7 +50,7 @@ def _below(pid: int) -> Iterator[int]:
 
 
 def bind_children_once_it_answers(url: str, core: int) -> None:
-    """As `bind_children`, as soon as the engine says that it is healthy."""
+    """Call `bind_children` as soon as the engine is healthy."""
     while True:
         with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5):
             break

@@ -52,7 +52,7 @@ class RunFinding:
 
     @property
     def word(self) -> str:
-        """As it stands before the line."""
+        """The word before the line."""
         return ("met   " if self.ok else "MISSED") if self.goal else ("ok    " if self.ok else "FAIL  ")
 
 
@@ -369,7 +369,7 @@ def account_rows(probes: Sequence[Probed]) -> list[Row]:
 
 
 def latency_difference(account: Account) -> float:
-    """What users saw over what the engine counted, less one."""
+    """Latency that users saw over the latency that the engine counted, less one."""
     return account.client_latency_s / account.engine_latency_s - 1.0
 
 

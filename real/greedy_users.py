@@ -26,7 +26,7 @@ _SUM = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class EngineTotals:
-    """What an engine's metrics page counts since its start.
+    """Counts on an engine's metrics page since its start.
 
     Attributes:
         page: the page, for the counters of steps and drafts.
@@ -65,7 +65,7 @@ class Account:
         client_latency_s, engine_latency_s: mean end-to-end latency.
         client_tokens, engine_tokens: output tokens.
         engine_requests: requests that the engine counts as ended.
-        tokens_per_step: E by the engine's counters; None where nothing was decoded.
+        tokens_per_step: E by the engine's counters; None if nothing was decoded.
     """
 
     asked: int
@@ -97,7 +97,7 @@ class SteadyLoad:
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """What came of a load.
+    """Result of a load.
 
     Attributes:
         load: the load.

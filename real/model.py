@@ -1,12 +1,12 @@
-"""Write a language model that is all shape and no weights, and whose greedy answers soon go round in circles.
+"""Write a language model that has a shape and no weights, and whose greedy answers soon repeat themselves.
 
     python -m real.model FOLDER [--hidden 512] [--layers 6]
 
 vLLM fills in random weights (`--load-format dummy`). A model of random weights maps the last tokens to the next one by a
-rule that has nothing to do with language; over a small vocabulary its greedy text meets a place where it was before after
-a dozen tokens, and repeats itself from there on. That is what an n-gram drafter finds, and nobody has put it there.
+rule that has nothing to do with language. Over a small vocabulary its greedy text meets an earlier state after a dozen
+tokens, and repeats itself from there on. An n-gram drafter finds these repetitions, which nobody has planted.
 
-The vocabulary is the words that calibrations send and nothing else, so that prompts are told apart by it.
+The vocabulary is the words that calibrations send and nothing else, so that it distinguishes all their prompts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run on CPU leaves behind: a folder that is rewritten after every step, and the same on the screen.
+"""Results of a run on CPU: a folder that is rewritten after every step, and the same on the screen.
 
 A run that is cut off keeps what it has measured: whatever is complete is in the files already.
 """
@@ -97,7 +97,7 @@ class RunResults:
         """Print and write every check and goal; exit status and its words.
 
         Args:
-            operator_failures: from its log; None where it was asked for nothing.
+            operator_failures: from its log; None if it was asked for nothing.
         """
         found = findings_of(self.record)
         if operator_failures is not None:

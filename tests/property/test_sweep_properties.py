@@ -119,7 +119,7 @@ def test_a_step_never_plans_beyond_the_time_that_is_left(plan, law, limit_s, spe
 @draws(40)
 @given(st.floats(0.5, 200), st.floats(0, 1), st.integers(0, 2**32 - 1))
 def test_poisson_arrivals_have_their_rate_and_their_scatter(rate_rps, planned, seed):
-    # Planned for the whole time, for a part of it, or not at all: after the plan follows an ordinary Poisson process.
+    # Planned for the whole time, for a part of it, or not at all: an ordinary Poisson process follows the plan.
     offsets = send_offsets(ImposedLoad(LoadMode.POISSON, rate_rps), seed, planned * 4000 / rate_rps)
     times = np.array([next(offsets) for _ in range(4000)])
     gaps = np.diff(times, prepend=0.0) * rate_rps

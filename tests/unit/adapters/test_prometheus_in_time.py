@@ -20,7 +20,7 @@ from fakes.manual_clock import FakeClock
 
 DEADLINE_S = 0.3
 STEP_S = 0.02
-# Time that a server of these tests takes before it ends by itself: many times the deadline.
+# Steps of a server of these tests before it ends by itself: many times the deadline.
 STEPS = 250
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 WHOLE = json.dumps({"status": "success", "data": {"resultType": "vector", "result": []}}).encode()
