@@ -1,4 +1,4 @@
-"""What the operator may do, as data: a decision ends in an ActionPlan, which can be printed, compared and tested.
+"""The operator's actions, as data: a decision ends in an ActionPlan, which can be printed, compared and tested.
 
 The list of actions is the list of the operator's powers. `WriteAnnotation` is the only one that touches an object of
 the user's; `Create`, `Apply` and `Delete` take only kinds of which the operator owns every object it names.
@@ -20,7 +20,7 @@ class WriteAnnotation:
     Attributes:
         target: the Deployment.
         value: the arm's JSON, or `null` for no speculation; never empty. None gives the key up, which undoes a first
-            write: the pods that ran before it are the ones of that template, and none need start anew.
+            write: the pods that ran before it already have that template, and none needs a restart.
         generation: of the Deployment that was decided upon; nothing is written into another one.
         force: take the field from another manager; only after a person asked for it.
     """
@@ -120,14 +120,14 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class FitOutcome:
-    """What the child process said: the profile's JSON text, or one line why there is none."""
+    """Answer of the child process: the profile's JSON text, or one line why there is none."""
 
     profile_json: str | None
     error: str | None
 
 
 class DoneFit(NamedTuple):
-    """A fit that was asked for, and what came of it."""
+    """A fit that was asked for, and its outcome."""
 
     fit: Fit
     outcome: FitOutcome
@@ -138,7 +138,7 @@ Action: TypeAlias = WriteAnnotation | WriteStatus | EmitEvent | Create | Apply |
 
 @dataclass(frozen=True, slots=True)
 class ActionPlan:
-    """What to do about one object this cycle, and what to say about it.
+    """Actions for one object in this cycle, and the facts about them.
 
     Attributes:
         subject: the SpeculativeService or CalibrationRun.

@@ -122,7 +122,7 @@ def _holds_a_place(world: Snapshot, run: Manifest, services: Collection[Namespac
 
 
 def _is_overdue(run: Manifest, now: datetime | None) -> bool:
-    """Whether a run has had all the time of its plan, so that nothing of it runs any more.
+    """Whether a run has had all the time of its plan, after which no pod of it runs any more.
 
     A run that is advanced ends by itself then. One whose service cannot be read is not advanced, for as long as its author likes.
     """

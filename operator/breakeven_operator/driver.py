@@ -1,12 +1,12 @@
 """`breakeven-operator trial`: the load driver of one calibration Job.
 
-Runs beside the engine in one pod, sweeps it, and applies the arm's points to the CalibrationRun after each one, under
-a field manager of its own: always the arm's whole list, so that applying twice changes nothing. A pod that replaces a
-preempted one finds the points there and goes on.
+The driver runs beside the engine in one pod and sweeps it. After each point it applies the arm's points to the
+CalibrationRun, under a field manager of its own: always the arm's whole list, so that applying twice changes nothing. A
+pod that replaces a preempted one finds the points there and goes on.
 
 Exit codes: 0 the sweep came to its end; 1 the engine cannot be measured; 2 the environment is wrong; 3 the API server
-does not take the points; 4 the run is gone; 5 the file of prompts cannot be
-used; 143 stopped by SIGTERM. The last line on stderr says why.
+does not take the points; 4 the run is gone; 5 the file of prompts cannot be used; 143 stopped by SIGTERM. The last line
+on stderr says why.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _STORE_ATTEMPTS = 8  # with pauses doubling from 0.5 s: about a minute of an abs
 
 
 class Runs(Protocol):
-    """What the trial needs of the cluster."""
+    """The part of the cluster that a trial uses."""
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Manifest | None:
         """One object, None when there is none."""
@@ -66,7 +66,7 @@ class Runs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TrialEnvironment:
-    """What the Job's pod template says, read from environment variables.
+    """Settings from the Job's pod template, read from environment variables.
 
     Attributes:
         namespace, run: the CalibrationRun.

@@ -1,4 +1,4 @@
-"""What surrounds a service and is the operator's own: CronJob, the drivers' account, marks on profiles, old runs."""
+"""Objects around a service that are the operator's own: CronJob, the drivers' account, marks on profiles, old runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from breakeven_operator.reconcile.active_profile import ProfileEntry
 from breakeven_operator.resources import API_VERSION, CalibrationRun, SpeculativeService
 
 _HASH = "breakeven.dev/desired"
-# As old as a profile may be by default; when a service went is written nowhere.
+# The default maximum age of a profile; the time at which a service went is recorded nowhere.
 _KEPT = timedelta(days=30)
 IN_FORCE_MANAGER = "breakeven-in-force"
 
@@ -90,7 +90,7 @@ def mark_finished(run: CalibrationRun) -> Action:
         {
             "apiVersion": API_VERSION,
             "kind": RUNS.kind,
-            # With the uid a run that was deleted meanwhile is not made anew.
+            # The uid keeps the apply from making a run again that was deleted meanwhile.
             "metadata": {
                 "namespace": meta.namespace,
                 "name": meta.name,

@@ -1,4 +1,4 @@
-"""What marks an object as the operator's own: labels to find it by, and the owner it goes with."""
+"""Marks of an object as the operator's own: labels to find it by, and the owner it goes with."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Loop:
                     left = report.left if report is not None else 0
                     longest_s = self._cycle_s if report is not None else min(self._cycle_s, _FAILED_S)
                 else:
-                    # Whoever does not act does not watch either: the API server pays for one replica.
+                    # A replica that does not act does not watch either: the API server pays for one replica.
                     await self._fleet.rest()
                 age_s = self._fleet.age_s()
                 self._telemetry.observation_age.set(age_s)

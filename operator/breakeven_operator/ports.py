@@ -1,4 +1,4 @@
-"""What the operator needs from the outside, as protocols; `adapters/` holds the real ones, `tests/fakes` the others."""
+"""Interfaces to the outside, as protocols; `adapters/` holds the real ones, `tests/fakes` the others."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class MetricsError(Exception):
 
 
 class EventKind(StrEnum):
-    """What one line of a watch says; SYNCED is the bookmark that ends the objects that were there before it."""
+    """Kind of one line of a watch; SYNCED is the bookmark that ends the objects that were there before it."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -101,7 +101,7 @@ class WatchEvent(NamedTuple):
 
 
 class ClusterReader(Protocol):
-    """What the Kubernetes API says when it is asked. Every method raises ClusterError."""
+    """Answers of the Kubernetes API to questions. Every method raises ClusterError."""
 
     async def list_all(
         self,
@@ -305,11 +305,11 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TrialSettings:
-    """What every calibration Job has in common; from the operator's own environment.
+    """Settings that all calibration Jobs have in common; from the operator's own environment.
 
     Attributes:
-        image: the operator's own image, for the load driver.
-        image_pull_policy: for the driver's container; empty: the cluster's default.
+        image: the operator's own image, which has the load driver.
+        image_pull_policy: of the driver's container; empty: the cluster's default.
         priority_class: PriorityClass of calibration pods; empty: none.
         queue_name: Kueue's queue; empty: none.
         gpu_label: node label that names the GPU class.

@@ -14,7 +14,7 @@ from breakeven_operator.resources.calibrationrun import Trigger
 
 
 class Creator(Protocol):
-    """What is needed of the cluster."""
+    """The part of the cluster that a request uses."""
 
     async def create(self, resource: Resource, body: Manifest) -> Manifest:
         """Create one object."""

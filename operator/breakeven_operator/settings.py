@@ -16,7 +16,7 @@ from breakeven.intake import wrong_field
 from breakeven.serving.opt_in import VARIABLE
 from breakeven_operator.ports import TrialSettings
 
-# What the kubelet adds for every Service of the namespace whose name begins like ours.
+# Variables that the kubelet adds for every Service of the namespace whose name begins like ours.
 _SERVICE_LINK = re.compile(r"^BREAKEVEN_(.+_)?(SERVICE_(HOST|PORT.*)|PORT(_\d+_(TCP|UDP|SCTP).*)?)$")
 
 
@@ -62,7 +62,7 @@ class Settings(BaseModel):
         kubeconfig: file to use (KUBECONFIG); empty: the pod's ServiceAccount.
         watch_namespaces: where services are looked for; empty: everywhere.
         cycle_s: time between two cycles that nothing has woken.
-        relist_s: all objects of a kind are read anew after so long, should a watch have lost something.
+        relist_s: all objects of a kind are read again after so long, in case a watch has lost something.
         status_refresh_s: figures and sentences of a status are renewed at most this often.
         prometheus_address: for services that name none; empty: they must.
         prometheus_bearer_file, prometheus_ca_file: for that address alone.
@@ -119,7 +119,7 @@ class Settings(BaseModel):
 
     @property
     def trial(self) -> TrialSettings:
-        """What calibration Jobs have in common."""
+        """Settings that all calibration Jobs have in common."""
         return TrialSettings(
             image=self.trial_image,
             image_pull_policy=self.trial_image_pull_policy,

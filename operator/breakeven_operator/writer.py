@@ -50,7 +50,7 @@ _RENEWAL = timedelta(minutes=5)
 
 
 class SaidEvent(NamedTuple):
-    """What is counted when it is said again, and not told anew."""
+    """Key of an Event that is counted up when it comes again, not recorded a second time."""
 
     subject: str
     reason: str
@@ -74,7 +74,7 @@ class _Told:
 
 @dataclass(slots=True)
 class WriteResult:
-    """What became of a plan.
+    """Outcome of a plan.
 
     Attributes:
         plan: that was carried out.
@@ -215,7 +215,7 @@ class Writer:
             self._objects.adopt(action.resource, answer)
 
     async def _check_profiles(self, run: Manifest, known: frozenset[str]) -> None:
-        """A profile that was there before the service may be told of after it, by another watch; a run costs GPUs."""
+        """Refuse a run if a profile came that the decision did not know: another watch may bring it late, and a run costs GPUs."""
         namespace, name = run["metadata"]["namespace"], run["spec"]["serviceRef"]["name"]
         for profile in await self._cluster.list_all(PROFILES, namespace):
             if problem_of(profile) is not None:
@@ -237,7 +237,7 @@ class Writer:
 
     async def _write_annotation(self, action: WriteAnnotation) -> None:
         target = action.target
-        # A watch may lag behind: what was decided about an older spec is decided anew.
+        # A watch may lag behind: if the spec has changed since the decision, the next cycle decides again.
         meant = await self._cluster.get(DEPLOYMENTS, target.namespace, target.name)
         generation = ((meant or {}).get("metadata") or {}).get("generation")
         before = _value_of(meant)
@@ -318,14 +318,14 @@ class Writer:
             return
         told.written = now
         body = {
-            # With the uid, one that has expired is not made anew from half of its fields.
+            # The uid keeps the apply from making an expired Event again from half of its fields.
             "metadata": {"namespace": ref.namespace, "name": told.name, "uid": told.uid},
             "series": {"count": told.count, "lastObservedTime": _event_time(now)},
         }
         try:
             await self._cluster.apply(EVENTS, body)
         except ClusterError as error:
-            # Gone, or not allowed: told anew the next time.
+            # The Event is gone, or patching is not allowed: the next time it is recorded as new.
             self._told.pop(key, None)
             _LOG.info("event %s on %s not counted: %s", key.reason, ref, error)
 

@@ -6,7 +6,7 @@ Every service has a profile in force and is decided about (mode Recommend), on t
 
     .venv/bin/python tests/bench/bench_operator.py                                # the table
     .venv/bin/python tests/bench/bench_operator.py --services 1,50 --foreign 2000 # a smaller one
-    .venv/bin/python tests/bench/bench_operator.py --services 50 --namespaced     # told the services' namespaces, as with Roles
+    .venv/bin/python tests/bench/bench_operator.py --services 50 --namespaced     # the services' namespaces are named, as with Roles
     .venv/bin/python tests/bench/bench_operator.py --against ../old/.venv/bin/python  # another checkout's operator beside it
 """
 

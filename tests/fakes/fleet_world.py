@@ -111,7 +111,7 @@ class FleetWorld:
         shown: lines of a dry run.
         pods_per_query: fleets of more are read by ReplicaSet.
         max_parallel_rolls, max_parallel_calibrations: of the operator's settings.
-        watched: objects are read by watches after the next `restart`; what changes behind the operator's back is not told.
+        watched: objects are read by watches after the next `restart`; other people's changes then come by no watch.
     """
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SCHEDULE = "schedule"
-"""What stands for the draft length in the name of an arm whose draft length follows the batch size."""
+"""The word in place of the draft length in the name of an arm whose draft length follows the batch size."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -1,4 +1,4 @@
-"""What can go wrong on purpose.
+"""Errors that are raised on purpose.
 
     BreakevenError          one line for a person; the command line prints it and exits 1
     ├── InputError          a file, row, column, option or field says something it may not

@@ -1,6 +1,6 @@
-"""What comes from outside, as text, JSON or fields, and the one line that refuses it: what stands where, what is expected.
+"""Input from outside, as text, JSON or fields, and the one line that refuses it: where, what stands there, what is expected.
 
-Every reader of files and documents ends here, so that the same mistake is worded alike wherever it is made.
+Every reader of files and documents ends here, so that the same mistake has the same words everywhere.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def file_text(path: Path, expected: str, where: str | None = None) -> str:
 
 
 def json_value(text: str | bytes, where: str, expected: str) -> Any:
-    """What a JSON text says.
+    """The value of a JSON text.
 
     Raises:
         InputError: it is not JSON; line and column are named.
@@ -97,7 +97,7 @@ def wrong_field(error: ValidationError, where: str, listed: str, inside: str = "
 
 
 def kind_of(value: object) -> str:
-    """What a JSON value is, for a message that has no room for the value itself; a number as it stands."""
+    """Kind of a JSON value, or a number itself. A message names the kind if it has no room for the value."""
     return _KINDS.get(type(value)) or repr(value)[:40]
 
 

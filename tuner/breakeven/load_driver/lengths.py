@@ -71,7 +71,7 @@ class FixedLengths:
         """The prompt's length."""
         return float(self.prompt_tokens)
 
-    def pair(self, index: int) -> LengthPair:  # noqa: ARG002  # all alike
+    def pair(self, index: int) -> LengthPair:  # noqa: ARG002  # one for all
         """The one pair."""
         return LengthPair(self.prompt_tokens, self.output_tokens)
 

@@ -1,0 +1,105 @@
+"""Prose that a newcomer reads at once: the counts of the openings and words that CONTRIBUTING.md rules out may only fall."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+ROOTS = ("tuner", "operator", "localcluster", "demo", "real", "validation", "tests")
+OPENING = re.compile(r"(What|Whoever|As|The ones? that)\b")
+PICTURE = re.compile(r"\b(surely|told|anew|alike)\b")
+MOST_WORDS = 40
+# Folders that are not named have 0. The eight under resources/ are descriptions in CRDs, which stay byte for byte.
+OPENINGS = {
+    "operator/breakeven_operator": 8,
+    "operator/breakeven_operator/reconcile": 61,
+    "operator/breakeven_operator/resources": 8,
+    "operator/breakeven_operator/serve": 8,
+    "tuner/breakeven/fitting": 16,
+    "tuner/breakeven/laws": 11,
+    "tuner/breakeven/planning": 40,
+    "tuner/breakeven/profile": 22,
+    "validation": 10,
+}
+PICTURES = {
+    "demo": 1,
+    "operator/breakeven_operator": 2,
+    "operator/breakeven_operator/reconcile": 27,
+    "operator/breakeven_operator/serve": 1,
+    "tuner/breakeven/fitting": 5,
+    "tuner/breakeven/laws": 6,
+    "tuner/breakeven/planning": 12,
+    "tuner/breakeven/profile": 4,
+    "validation": 1,
+}
+LONG_BULLETS = 58
+
+
+def comments(text):
+    """(line, text) of each comment; lines of comment that follow each other are one."""
+    block, last = [], 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type != tokenize.COMMENT:
+            continue
+        alone = not token.line[: token.start[1]].strip()
+        if block and (not alone or token.start[0] != last + 1):
+            yield block[0][0], " ".join(words for _, words in block)
+            block = []
+        block.append((token.start[0], token.string.lstrip("# ")))
+        last = token.start[0] if alone else -1
+    if block:
+        yield block[0][0], " ".join(words for _, words in block)
+
+
+def prose(path):
+    """(line, text) of each docstring, those under attributes among them, and of each comment."""
+    text = path.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(words))):
+                yield node.lineno, words
+    yield from comments(text)
+
+
+@cache
+def all_prose():
+    """(path, line, text) of all docstrings and comments but this file's."""
+    paths = [path for root in ROOTS for path in sorted((ROOT / root).rglob("*.py")) if path != Path(__file__)]
+    return [(path.relative_to(ROOT), line, words) for path in paths for line, words in prose(path)]
+
+
+def found(looked_for):
+    """Places by folder."""
+    places = {}
+    for path, line, words in all_prose():
+        if looked_for(words):
+            places.setdefault(str(path.parent), []).append(f"{path}:{line}: {words[:60]}")
+    return places
+
+
+def assert_none_new(places, budget):
+    grown = {folder: lines for folder, lines in places.items() if len(lines) > budget.get(folder, 0)}
+    assert grown == {}, "CONTRIBUTING.md, Prose, has the rules"
+
+
+def test_docstrings_and_comments_begin_with_a_noun_or_a_verb():
+    assert_none_new(found(OPENING.match), OPENINGS)
+
+
+def test_docstrings_and_comments_use_plain_words():
+    assert_none_new(found(PICTURE.search), PICTURES)
+
+
+def test_a_changelog_bullet_is_one_fact():
+    bullets = re.split(r"^- ", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    long = [
+        bullet[:80]
+        for bullet in (re.split(r"\n\s*\n|\n#", one)[0] for one in bullets)
+        if len(bullet.split()) > MOST_WORDS
+    ]
+    assert len(long) <= LONG_BULLETS, long
