@@ -129,7 +129,7 @@ def test_runbooks_use_reason_words_and_fields_that_exist():
 
 
 def test_the_figure_of_a_saturated_arm_can_be_checked_too():
-    """It has no predicted latency; what its pods carry is held against what the profile says that they carry."""
+    """Such an arm has no predicted latency; the rate that its pods answer is compared with the saturation in the profile."""
     text = (ROOT / "docs" / "runbooks" / "SpeculationUnprofitable.md").read_text()
     section = text.partition("Is the figure right?")[2].partition("Which arm is best")[0]
     saturated = section.partition("**It is absent**")[2]
