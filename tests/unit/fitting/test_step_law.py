@@ -134,7 +134,7 @@ def test_what_two_arms_share_leaves_their_ratio_alone(profile):
 
 
 def bent(share):
-    """What no engine of this law does: a quarter slower around a load in the middle."""
+    """A departure that no engine of this law has: a quarter slower around a load in the middle."""
     return 1.0 + 0.25 * np.exp(-(((share - 0.3) / 0.2) ** 2))
 
 

@@ -59,7 +59,7 @@ _USUAL_FORM, _FORM_SPREAD = 0.012, 0.9
 _REACHES = (0.7, 1.4, 2.8)
 _FORMS = (0.003, 0.0055, 0.01, 0.015, 0.022, 0.033, 0.05, 0.075, 0.11, 0.16)
 _SCATTERS = (0.002, 0.004, 0.007, 0.011, 0.016, 0.022, 0.03, 0.04, 0.055, 0.075, 0.1, 0.14, 0.2, 0.3)
-"""What is tried for the reach and the size of departures, and for the noise of a row."""
+"""Values that are tried for the reach and the size of departures, and for the noise of a row."""
 
 _ROUNDS = 40
 _SETTLED = 1e-4
